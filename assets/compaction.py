@@ -1,0 +1,61 @@
+"""Group compaction: clusters of old turns and their summaries with the gate's report. Raw turns are never touched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+
+from assets.reporting import OWNERS, report_stage
+from mnemon.compact.tables import read_summaries
+from mnemon.night.compaction import (
+    SUMMARY_TABLE,
+    TURN_CLUSTERS,
+    cluster_old_turns,
+    summarize_turn_clusters,
+)
+from mnemon.night.context import CLUSTERS, SUMMARIES, Night
+
+GROUP = "compaction"
+
+
+@dg.asset(
+    deps=["turns"],
+    group_name=GROUP,
+    kinds={"parquet"},
+    owners=list(OWNERS),
+    code_version=TURN_CLUSTERS.version,
+)
+def turn_clusters(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
+    """Chronological clusters of the turns outside each session's protected tail."""
+    return report_stage(
+        night,
+        cluster_old_turns(night),
+        table=CLUSTERS,
+        columns=("cluster_id", "session_id", "ordinal", "trivial"),
+    )
+
+
+@dg.asset(
+    deps=[turn_clusters, "memory_vectors"],
+    group_name=GROUP,
+    kinds={"parquet"},
+    owners=list(OWNERS),
+    code_version=SUMMARY_TABLE.version,
+)
+def summaries(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
+    """Extractive summaries, each judged by the preservation gate; rejected ones are kept with their report."""
+    return report_stage(
+        night,
+        summarize_turn_clusters(night),
+        table=SUMMARIES,
+        columns=("summary_id", "status", "method", "gate_align", "gate_cover", "gate_confidence"),
+    )
+
+
+@dg.asset_check(asset=summaries)
+def every_accepted_summary_names_its_sources(night: dg.ResourceParam[Night]) -> dg.AssetCheckResult:
+    """An accepted summary lists at least two turns and a gate report that passed."""
+    accepted = [s for s in read_summaries(night.work(SUMMARIES)) if s.status == "accepted"]
+    bad = sum(len(s.source_ids) < 2 or s.report is None or not s.report.passed for s in accepted)
+    return dg.AssetCheckResult(passed=bad == 0, metadata={"accepted": len(accepted), "bad": bad})

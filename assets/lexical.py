@@ -1,0 +1,23 @@
+"""Group lexical: the pre-scored BM25 postings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+
+from assets.reporting import OWNERS, report_stage
+from mnemon.night.context import Night
+from mnemon.night.lexical import LEXICAL_INDEX, index_memories
+
+
+@dg.asset(
+    deps=["memories"],
+    group_name="lexical",
+    kinds={"numpy"},
+    owners=list(OWNERS),
+    code_version=LEXICAL_INDEX.version,
+)
+def lexical_index(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
+    """BM25 scores of every term in every memory, computed ahead of the query."""
+    return report_stage(night, index_memories(night))

@@ -1,0 +1,69 @@
+"""How a stage's result becomes Dagster metadata. Numbers and ids only: the event log must hold no memory text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from mnemon.night.context import Night
+from mnemon.work.stage import StageResult
+
+OWNERS = ("team:mnemon",)
+_SAMPLE_ROWS = 5
+
+
+def report_stage(
+    night: Night,
+    result: StageResult,
+    *,
+    asset_key: str | None = None,
+    rows: int | None = None,
+    table: str | None = None,
+    columns: Sequence[str] = (),
+) -> dg.MaterializeResult[Any]:
+    """Describe what a stage did: rows, facts, cost, re-use and a sample without content.
+
+    Args:
+        night: The night.
+        result: What the stage returned.
+        asset_key: For multi-assets, which one this is.
+        rows: Rows of this asset, where the stage made several.
+        table: Parquet artifact to sample.
+        columns: Columns of the sample; never one that holds memory text.
+    """
+    metadata: dict[str, Any] = {
+        "dagster/row_count": result.rows if rows is None else rows,
+        "reused": result.reused,
+        **{name: _value(v) for name, v in {**result.facts, **result.notes}.items()},
+        **{name: _value(v) for name, v in result.cost.items()},
+    }
+    if table is not None:
+        path = night.work(table)
+        metadata["dagster/uri"] = str(path)
+        metadata["sample"] = dg.MetadataValue.md(sample_table(path, columns))
+    return dg.MaterializeResult(
+        asset_key=asset_key, metadata=metadata, data_version=dg.DataVersion(result.digest)
+    )
+
+
+def sample_table(path: Path, columns: Sequence[str]) -> str:
+    """Return the first rows of some columns of a Parquet file as a Markdown table."""
+    import pyarrow.parquet as pq
+
+    rows = pq.read_table(path, columns=list(columns)).slice(0, _SAMPLE_ROWS).to_pylist()
+    lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+    lines += [f"| {' | '.join(_cell(row[c]) for c in columns)} |" for row in rows]
+    return "\n".join(lines)
+
+
+def _cell(value: Any) -> str:
+    return str("" if value is None else value).replace("|", "\\|").replace("\n", " ")
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dg.MetadataValue.json(dict(value))
+    return "none" if value is None else value

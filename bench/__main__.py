@@ -1,0 +1,67 @@
+"""`make bench`: a fresh night on each set, then quality, cost and latency, then the tables.
+
+`python -m bench [--sets locomo realmem 2wikimultihopqa] [--stores DIR]`
+
+Every step is its own process, so that no measurement inherits the memory or the caches of another.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench import tables
+from bench.datasets import CHECKOUT, find_shared, open_dataset
+from bench.results import RESULTS_DIR
+
+SETS = ("locomo", "realmem", "2wikimultihopqa")
+WING_SETS = ("locomo", "realmem")
+"""Sets whose queries name a wing; these are also searched within it."""
+
+
+def plan_steps(name: str, directory: Path, store: Path, out: Path) -> list[list[str]]:
+    """Return the commands for one set, in order, without the interpreter."""
+    place = ["--store", str(store)]
+    measured = [*place, "--dataset", str(directory), "--out", str(out)]
+    scopes = ("all", "wing") if name in WING_SETS else ("all",)
+    return [
+        ["-m", "pipelines.nightly", str(directory), *place],
+        *(["-m", "bench.quality", *measured, "--scope", scope] for scope in scopes),
+        ["-m", "bench.cost", *place, "--name", name, "--out", str(out)],
+        ["-m", "bench.latency", *measured],
+    ]
+
+
+def run_set(name: str, directory: Path, store: Path, out: Path) -> None:
+    """Build and measure one set; a step that fails ends the run with its exit code."""
+    open_dataset(directory)
+    for step in plan_steps(name, directory, store, out):
+        print(f"$ python {' '.join(step)}", flush=True)
+        done = subprocess.run([sys.executable, *step], cwd=CHECKOUT, check=False)
+        if done.returncode != 0:
+            sys.exit(done.returncode)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure every set asked for, then write the tables; 2 means that the sets are not there."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--sets", nargs="+", default=SETS, metavar="NAME")
+    parser.add_argument("--stores", type=Path, help="keep the stores here; default: thrown away")
+    options = parser.parse_args(arguments)
+    shared = find_shared()
+    if shared is None:
+        print("no labelled sets: put them beside the checkout as ../shared or set MNEMON_SHARED")
+        return 2
+    with tempfile.TemporaryDirectory(prefix="mnemon-bench-") as temporary:
+        root = (options.stores or Path(temporary)).absolute()
+        for name in options.sets:
+            run_set(name, (shared / "data" / name).absolute(), root / name, RESULTS_DIR)
+    return tables.main([])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

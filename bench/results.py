@@ -1,0 +1,69 @@
+"""Result files: JSON that is committed, diffed and read back by the tables.
+
+What belongs here: writing and reading those files. What does not: what is in them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, cast
+
+from bench.datasets import CHECKOUT
+from mnemon.errors import SourceFormatError
+from mnemon.files import write_text
+
+SCHEMA_VERSION = 1
+
+RESULTS_DIR = CHECKOUT / "docs" / "benchmarks" / "json"
+
+_FLAT_LIST = re.compile(r"\[\n[^\[\]{}]*?\n\s*\]")
+
+
+def dump(document: dict[str, Any]) -> str:
+    """Serialize with one key a line but each flat list on one line, so that diffs can be read."""
+    text = json.dumps(document, indent=1, ensure_ascii=False)
+    return _FLAT_LIST.sub(_flatten, text) + "\n"
+
+
+def write_result(path: Path, document: dict[str, Any]) -> None:
+    """Replace a result file."""
+    write_text(path, dump({"schema_version": SCHEMA_VERSION, **document}))
+
+
+def read_results(directory: Path, kind: str) -> list[dict[str, Any]]:
+    """Return every result of a kind, by file name.
+
+    Raises:
+        SourceFormatError: If a file is not JSON or of another schema version.
+    """
+    found: list[dict[str, Any]] = []
+    for path in sorted(directory.glob("*.json")):
+        document = _read(path)
+        if document.get("kind") == kind:
+            found.append(document)
+    return found
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        document: object = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise SourceFormatError(f"{path} is not JSON: {error}; run its benchmark again") from error
+    version = (
+        cast("dict[str, Any]", document).get("schema_version")
+        if isinstance(document, dict)
+        else None
+    )
+    if version != SCHEMA_VERSION:
+        raise SourceFormatError(
+            f"{path} has schema version {version!r}, expected {SCHEMA_VERSION}; "
+            "run its benchmark again"
+        )
+    return cast("dict[str, Any]", document)
+
+
+def _flatten(match: re.Match[str]) -> str:
+    lines = match[0].split("\n")
+    return lines[0] + " ".join(line.strip() for line in lines[1:-1]) + lines[-1].strip()

@@ -1,0 +1,36 @@
+"""mnemon: a nightly memory pipeline for agents, and `recall`, which answers from its snapshot.
+
+    from mnemon import recall
+    for memory in recall("where is the spare key?").memories:
+        print(memory.final_score, memory.content)
+
+Names are imported on first use, so that `import mnemon` costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mnemon.recall.api import recall
+    from mnemon.recall.profile import Profile
+    from mnemon.recall.result import RecalledMemory, RecallResult, RecallWarning
+
+__version__ = "0.1.0"
+__all__ = ["Profile", "RecallResult", "RecallWarning", "RecalledMemory", "__version__", "recall"]
+
+_HOMES = {
+    "recall": "mnemon.recall.api",
+    "Profile": "mnemon.recall.profile",
+    "RecallResult": "mnemon.recall.result",
+    "RecalledMemory": "mnemon.recall.result",
+    "RecallWarning": "mnemon.recall.result",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'mnemon' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

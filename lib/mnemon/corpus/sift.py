@@ -1,0 +1,129 @@
+"""One pass in which every row is counted exactly once: memory, quarantined or sensitive.
+
+What belongs here: the order of judgements and the rule for rows that share an id. Sensitivity comes
+first. Of several rows with one id the first is the memory and the others are duplicates, unless
+any of them is sensitive: then none leaves the store, because the others may be older texts of the
+same row.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from mnemon.corpus.normalize import Rejected, normalize
+from mnemon.corpus.quarantine import QuarantineReason, QuarantineRow
+from mnemon.corpus.sensitive import SHARES_ID, find_sensitivity
+from mnemon.corpus.source import RawRow
+from mnemon.settings import CorpusSettings
+from mnemon.types import MemoryRecord
+
+Sink = Callable[[QuarantineRow], None]
+
+
+@dataclass(slots=True)
+class Tally:
+    """The running counts of one pass."""
+
+    exported: int = 0
+    quarantined: Counter[str] = field(default_factory=Counter[str])
+    sensitive: Counter[str] = field(default_factory=Counter[str])
+    warnings: Counter[str] = field(default_factory=Counter[str])
+
+    @property
+    def total(self) -> int:
+        """Return how many rows have been judged."""
+        return self.exported + self.quarantined.total() + self.sensitive.total()
+
+
+@dataclass(slots=True)
+class _SameId:
+    """The rows of one id, as far as they have been read; only the first clean one is held whole."""
+
+    key: int | str
+    first: RawRow | None = None
+    duplicates: list[str] = field(default_factory=list[str])
+    is_sensitive: bool = False
+
+
+def sift(
+    rows: Iterable[RawRow],
+    *,
+    now_us: int,
+    settings: CorpusSettings,
+    tally: Tally,
+    quarantine: Sink,
+) -> Iterator[MemoryRecord]:
+    """Yield the memories among the rows, positions 0, 1, 2, ... in the order of the rows.
+
+    Args:
+        rows: In key order, rows of one id adjacent (rows without an id may lie between them).
+        now_us: The moment after which a date is in the future, microseconds since the epoch.
+        settings: Content limit and turn categories.
+        tally: Counts every row; complete once the iterator is exhausted.
+        quarantine: Receives every row that is set aside.
+    """
+
+    def settle(group: _SameId | None) -> MemoryRecord | None:
+        if group is None or group.first is None:
+            return None
+        return _settle(group, group.first, now_us, settings, tally, quarantine)
+
+    group: _SameId | None = None
+    for row in rows:
+        reason = find_sensitivity(row)
+        if reason is not None:
+            tally.sensitive[reason] += 1
+        if row.key is None:
+            if reason is None:
+                _set_aside(row, tally, quarantine)
+            continue
+        if group is None or group.key != row.key:
+            if record := settle(group):
+                yield record
+            group = _SameId(row.key)
+        _join(group, row, reason is not None)
+    if record := settle(group):
+        yield record
+
+
+def _join(group: _SameId, row: RawRow, is_sensitive: bool) -> None:
+    if is_sensitive:
+        group.is_sensitive = True
+    elif group.first is None:
+        group.first = row
+    else:
+        group.duplicates.append(row.locator)
+
+
+def _settle(
+    group: _SameId,
+    first: RawRow,
+    now_us: int,
+    settings: CorpusSettings,
+    tally: Tally,
+    quarantine: Sink,
+) -> MemoryRecord | None:
+    if group.is_sensitive:
+        tally.sensitive[SHARES_ID] += 1 + len(group.duplicates)
+        return None
+    for locator in group.duplicates:
+        tally.quarantined[QuarantineReason.DUPLICATE_ID] += 1
+        quarantine(
+            QuarantineRow(locator, QuarantineReason.DUPLICATE_ID, f"first at {first.locator}")
+        )
+    verdict = normalize(first, position=tally.exported, now_us=now_us, settings=settings)
+    if isinstance(verdict, Rejected):
+        tally.quarantined[verdict.reason] += 1
+        quarantine(QuarantineRow(first.locator, verdict.reason, verdict.detail))
+        return None
+    tally.exported += 1
+    tally.warnings.update(verdict.warnings)
+    return verdict.record
+
+
+def _set_aside(row: RawRow, tally: Tally, quarantine: Sink) -> None:
+    reason = row.problem or QuarantineReason.BAD_ID
+    tally.quarantined[reason] += 1
+    quarantine(QuarantineRow(row.locator, reason, row.problem_detail))

@@ -1,0 +1,164 @@
+"""What a memory store looks like to the export: the protocol, its nouns and the dispatch by path.
+
+What belongs here: what every kind of store has in common. How one kind is read is in its own
+module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Protocol, Self
+
+from mnemon.corpus.quarantine import QuarantineReason
+from mnemon.errors import SourceFormatError, SourceMissingError
+
+IdKind = Literal["int", "str"]
+
+DEFAULT_BATCH_ROWS = 1_000
+"""Rows handed over at once: larger saves calls, smaller saves memory (a row may be a megabyte)."""
+
+SQLITE_MAGIC = b"SQLite format 3\x00"
+GZIP_MAGIC = b"\x1f\x8b"
+
+_DATA_SET_FILES = ("corpus.jsonl.gz", "corpus.jsonl")
+_STORE_FILES = ("memory.db", "memory/memory.db")
+_JSONL_SUFFIXES = (".jsonl", ".ndjson", ".gz")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceIdentity:
+    """What exactly was read.
+
+    Attributes:
+        kind: "claude-memory-sqlite", "jsonl" or "jsonl.gz".
+        location: Absolute path.
+        schema_version: The store's schema as its kind names it.
+        id_kind: "int" when ids order by number, "str" when they order by code point.
+        marker: Size, digest and the like; equal markers mean that the same state was read.
+        notes: Machine-readable oddities of the store as a whole, reported as warnings.
+    """
+
+    kind: str
+    location: str
+    schema_version: str
+    id_kind: IdKind
+    marker: Mapping[str, int | str]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RawRow:
+    """One row as the store gave it, before any judgement.
+
+    Attributes:
+        locator: Where it is ("id 17", "line 42").
+        key: Its id, of one type within a source; None when it has no usable one.
+        fields: Column or key to value, untyped.
+        problem: Why the row could not be read as a row at all, or None.
+        problem_detail: Sizes and types that go with the problem; no text of the row.
+        unread_text: What could be decoded of an unreadable row, for the sensitivity scan alone.
+    """
+
+    locator: str
+    key: int | str | None
+    fields: Mapping[str, object]
+    problem: QuarantineReason | None = None
+    problem_detail: str = ""
+    unread_text: str = ""
+
+
+class Source(Protocol):
+    """A memory store, pinned to the state it had when it was opened."""
+
+    def identity(self) -> SourceIdentity:
+        """Return what is being read."""
+        ...
+
+    def count(self) -> int:
+        """Return the exact number of rows that `batches` will yield."""
+        ...
+
+    def batches(self, size: int = DEFAULT_BATCH_ROWS) -> Iterator[Sequence[RawRow]]:
+        """Yield every row once in key order, at most `size` at a time.
+
+        Rows of one id are adjacent, but for rows without an id, which lie where they were read.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release the store; safe to call twice."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+def open_source(path: Path) -> Source:
+    """Open the memory store at a path: a SQLite file, a JSONL file or a folder of one.
+
+    Args:
+        path: The file, or a folder that holds corpus.jsonl.gz, corpus.jsonl, memory.db or
+            memory/memory.db.
+
+    Raises:
+        SourceMissingError: Nothing is there.
+        SourceFormatError: What is there is not a store that mnemon reads, or it is ambiguous.
+    """
+    # Late: the modules of the kinds import the nouns above.
+    from mnemon.corpus.jsonl_source import JsonlSource
+    from mnemon.corpus.sqlite_source import SqliteSource
+
+    file = _locate(path)
+    with file.open("rb") as handle:
+        head = handle.read(len(SQLITE_MAGIC))
+    if head == SQLITE_MAGIC:
+        return SqliteSource(file)
+    if head.startswith(GZIP_MAGIC) or file.suffix in _JSONL_SUFFIXES:
+        return JsonlSource(file)
+    found = f"{len(head)} bytes" if len(head) < len(SQLITE_MAGIC) else "neither header"
+    raise SourceFormatError(
+        f"{file} is not a database and not JSON lines: expected a SQLite file (it starts with "
+        f"'SQLite format 3'; found {found}) or a file named *.jsonl or *.jsonl.gz. Point mnemon at "
+        f"a claude-memory memory.db or at an exported corpus; an encrypted database must be "
+        f"decrypted first."
+    )
+
+
+def _locate(path: Path) -> Path:
+    if not path.exists():
+        raise SourceMissingError(
+            f"There is no memory store at {path.absolute()}. Check the path; expected a memory.db, "
+            f"a .jsonl or .jsonl.gz file, or a folder that holds one."
+        )
+    path = path.absolute()
+    if path.is_dir():
+        path = _locate_in(path)
+    if not path.is_file():
+        raise SourceFormatError(f"{path} is neither a file nor a folder; point mnemon at a file.")
+    return path
+
+
+def _locate_in(folder: Path) -> Path:
+    names = (*_DATA_SET_FILES, *_STORE_FILES)
+    found = [folder / name for name in names if (folder / name).is_file()]
+    if not found:
+        raise SourceMissingError(
+            f"The folder {folder} holds no memory store: expected one of {', '.join(names)}. "
+            f"Name the store's file itself if it is called differently."
+        )
+    if len(found) > 1:
+        # Picking one silently could index last month's copy.
+        raise SourceFormatError(
+            f"The folder {folder} holds several stores "
+            f"({', '.join(str(f.relative_to(folder)) for f in found)}); name the one to read."
+        )
+    return found[0]

@@ -1,0 +1,85 @@
+"""Durable file writes. A file written here is either the old one or the new one, never a torn one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_TMP_SUFFIX = ".tmp"
+
+
+def fsync_dir(path: Path) -> None:
+    """Flush a directory entry, so that a rename inside it survives a power cut."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def fsync_file(path: Path) -> None:
+    """Flush a file that another library wrote."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def replace_with(path: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a temporary sibling, then put it in place atomically and durably."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    tmp = path.with_name(f".{path.name}.{os.getpid()}{_TMP_SUFFIX}")
+    try:
+        write(tmp)
+        fsync_file(tmp)
+        tmp.replace(path)
+        fsync_dir(path.parent)
+    finally:
+        tmp.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a text file atomically (UTF-8)."""
+    replace_with(path, lambda tmp: _write_bytes(tmp, text.encode("utf-8")))
+
+
+def write_array(path: Path, array: NDArray[Any]) -> None:
+    """Replace a `.npy` file atomically; the array is stored C-contiguous and without pickling."""
+
+    def write(tmp: Path) -> None:
+        with tmp.open("wb") as handle:
+            np.save(handle, np.ascontiguousarray(array), allow_pickle=False)
+
+    replace_with(path, write)
+
+
+def read_array(path: Path, *, mmap: bool = True) -> NDArray[Any]:
+    """Open a `.npy` file; memory-mapped read-only by default."""
+    return np.load(path, mmap_mode="r" if mmap else None, allow_pickle=False)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a directory tree if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def tree_bytes(path: Path) -> int:
+    """Return the apparent size in bytes of a file or of every file below a directory."""
+    if path.is_file():
+        return path.stat().st_size
+    return sum(p.stat().st_size for p in path.rglob("*") if p.is_file())
+
+
+def _write_bytes(path: Path, data: bytes) -> None:
+    with path.open("wb") as handle:
+        handle.write(data)

@@ -1,0 +1,94 @@
+"""What the extractor found in one memory, and its JSON for the cache. No finding happens here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast, get_args
+
+from mnemon.errors import StoreError
+from mnemon.graph.model import Role
+
+EXTRACTOR_VERSION = 1
+"""Raised whenever the same memory may give another extraction; part of every cache key."""
+
+KINDS = (
+    "title",
+    "heading",
+    "key",
+    "label",
+    "leading",
+    "tag",
+    "keyword",
+    "speaker",
+    "session",
+    "identifier",
+    "quoted",
+    "name",
+)
+"""Kinds of concept, strongest first: a concept has the strongest kind that any memory gives it."""
+
+_KIND_SET = frozenset(KINDS)
+_ROLE_SET = frozenset(cast("tuple[str, ...]", get_args(Role)))
+
+
+class Found(NamedTuple):
+    """One finding of the extractor.
+
+    Attributes:
+        role: How the memory holds it.
+        kind: One of KINDS.
+        name: Its folded name, never empty.
+        start: First character in the content, or NO_SPAN.
+        end: One past the last character, or NO_SPAN.
+        surface: The text as authored.
+    """
+
+    role: Role
+    kind: str
+    name: str
+    start: int
+    end: int
+    surface: str
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """All findings of one memory, sorted by start, end, role, kind and name; a pure function of it.
+
+    Attributes:
+        found: The findings, without repeats.
+    """
+
+    found: tuple[Found, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON-able form that carries the extractor's version."""
+        return {"version": EXTRACTOR_VERSION, "found": [list(item) for item in self.found]}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Extraction:
+        """Read what `to_json` wrote.
+
+        Raises:
+            StoreError: It was written by another version of the extractor, or is no extraction.
+        """
+        if value.get("version") != EXTRACTOR_VERSION:
+            raise StoreError(
+                f"found an extraction of version {value.get('version')!r}, expected "
+                f"{EXTRACTOR_VERSION}: drop the cached row and extract again"
+            )
+        try:
+            return cls(tuple(_read_found(item) for item in value["found"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise StoreError(
+                f"a cached extraction is damaged ({error}), expected a list of [role, kind, name, "
+                "start, end, surface]: drop the cached row and extract again"
+            ) from error
+
+
+def _read_found(item: Sequence[Any]) -> Found:
+    role, kind, name, start, end, surface = item
+    if role not in _ROLE_SET or kind not in _KIND_SET:
+        raise ValueError(f"unknown role {role!r} or kind {kind!r}")
+    return Found(cast("Role", role), kind, str(name), int(start), int(end), str(surface))

@@ -1,0 +1,110 @@
+"""The nouns of the concept graph. Frozen dataclasses only; no extraction, no matching, no files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Role = Literal["about", "mentions", "author", "speaker"]
+Relation = Literal["mentions_subject", "mentions_tag", "next_turn", "previous_turn"]
+
+NO_SPAN = -1
+"""`start` and `end` of a mention that stands in an author field and not in the content."""
+
+
+@dataclass(frozen=True, slots=True)
+class Concept:
+    """Something that memories are about or name.
+
+    Attributes:
+        concept_id: 16 hex digits, a hash of the folded name (`mnemon.graph.fold.concept_id`).
+        canonical_name: The most frequent surface form (ties: the smallest in code-point order).
+        kind: The strongest kind that any memory gave it (`mnemon.graph.extract.KINDS`).
+        aliases: The other surface forms, sorted.
+        df: Number of memories in which it has any role, at least 1.
+    """
+
+    concept_id: str
+    canonical_name: str
+    kind: str
+    aliases: tuple[str, ...]
+    df: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """One place where a memory holds a concept: the evidence.
+
+    Attributes:
+        position: Position of the memory.
+        concept_id: The concept.
+        role: How the memory holds it.
+        start: First character of the evidence in the content, or NO_SPAN for an author field.
+        end: One past the last character, or NO_SPAN.
+        surface: The text as it stands there; for an author field, the field's value.
+    """
+
+    position: int
+    concept_id: str
+    role: Role
+    start: int
+    end: int
+    surface: str
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A directed, typed, dated step from one memory to another.
+
+    Attributes:
+        src_position: The memory the step starts from.
+        dst_position: The memory it leads to, never the source itself.
+        relation: Its type.
+        weight: In (0, 1]; 1 / (number of memories with the subject), 1 for adjacent turns.
+        concept_id: The concept that the edge rests on (the session, for adjacent turns).
+        evidence_position: The memory that holds the evidence.
+        evidence_start: First character of the evidence there, or NO_SPAN (session field).
+        evidence_end: One past its last character, or NO_SPAN.
+        valid_from_us: Microseconds; when the later of the two memories was created.
+        valid_to_us: Exclusive end in microseconds, None while it holds.
+        recorded_at_us: Microseconds; when the store last wrote the evidence memory. Taken from the
+            data and not from the clock, so that a rebuild gives the same graph.
+    """
+
+    src_position: int
+    dst_position: int
+    relation: Relation
+    weight: float
+    concept_id: str
+    evidence_position: int
+    evidence_start: int
+    evidence_end: int
+    valid_from_us: int
+    valid_to_us: int | None
+    recorded_at_us: int
+
+    def holds_at(self, as_of_us: int) -> bool:
+        """Say whether the edge is valid at a moment (from inclusive, to exclusive)."""
+        if as_of_us < self.valid_from_us:
+            return False
+        return self.valid_to_us is None or as_of_us < self.valid_to_us
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A whole graph, every tuple in a canonical order.
+
+    Attributes:
+        concepts: Sorted by concept_id; the index is the concept's ordinal.
+        mentions: Sorted by position, start, end, role, concept_id.
+        edges: Sorted by source, relation code, target.
+        skipped_subjects: Names that were not matched in contents, counted by reason.
+        declined_runs: Runs of text in scripts without spaces that were not segmented, by script.
+    """
+
+    concepts: tuple[Concept, ...]
+    mentions: tuple[Mention, ...]
+    edges: tuple[Edge, ...]
+    skipped_subjects: Mapping[str, int]
+    declined_runs: Mapping[str, int]

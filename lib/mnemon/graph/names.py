@@ -1,0 +1,155 @@
+"""What a memory names: capitalised runs, identifiers, quoted strings. Spans only, no concepts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from mnemon.graph.fold import Word
+from mnemon.graph.lexicon import CALENDAR_WORDS, FUNCTION_WORDS, NAME_CONNECTORS
+
+QUOTED_MAX_CHARS = 80
+"""Longest quoted string that is taken for a name; longer ones are speech."""
+
+NAME_MAX_WORDS = 8
+"""Longest capitalised run; longer ones are headlines in capitals."""
+
+_IDENTIFIER = re.compile(
+    r"""
+    https?://[^\s<>"')\]]+                         # address of a page
+    | \b[\w.+-]+@[\w-]+(?:\.[\w-]+)+               # address of a person
+    | (?<![\w/.])(?:~|\.{1,2})?(?:/[\w.@+-]+){2,}  # path from a root
+    | \b[\w-]+(?:/[\w.-]+)*/[\w-]+\.[A-Za-z]\w{0,7}\b  # relative path to a file
+    | \b[\w-]+(?:\.[\w-]+)*?                       # file name by its ending
+      \.(?:py|js|ts|tsx|go|rs|java|c|h|cpp|rb|sh|sql|md|json|ya?ml|toml|txt|csv|lock|env)\b
+    | \b[A-Z][A-Z0-9]+-\d+\b                       # ticket
+    | (?<!\w)\#\d+\b                               # issue number
+    | \bv\d+(?:\.\d+)*\b                           # version with a v
+    | \b\d+\.\d+\.\d+(?:[-+.][\w.]+)?\b            # version of three parts
+    | \b[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+\b   # snake_case
+    | \b[a-z]+(?:[A-Z][a-z0-9]+)+\b                # camelCase
+    """,
+    re.VERBOSE,
+)
+_IDENTIFIER_HINT = re.compile(r"[/@_#]|\d|[a-z][A-Z]|\.[a-z]")
+_QUOTED = re.compile(
+    rf"\"([^\"\n]{{2,{QUOTED_MAX_CHARS}}})\"|“([^”\n]{{2,{QUOTED_MAX_CHARS}}})”"
+    rf"|«([^»\n]{{2,{QUOTED_MAX_CHARS}}})»|「([^」\n]{{2,{QUOTED_MAX_CHARS}}})」"
+    rf"|`([^`\n]{{2,{QUOTED_MAX_CHARS}}})`"
+)
+_SENTENCE_END = re.compile(r"[.!?…:。！？]|\n")
+_INSIDE_RUN = frozenset({" ", "-", " & ", ". ", ".", "/", "\u00a0"})
+_SHORT_TITLE_CHARS = 2  # J., Dr., St.
+
+
+class Span(NamedTuple):
+    """Offsets into the content, end exclusive."""
+
+    start: int
+    end: int
+
+
+def identifiers(content: str) -> list[Span]:
+    """Return tickets, paths, addresses, versions and code names, left to right, not overlapping."""
+    if _IDENTIFIER_HINT.search(content) is None:
+        return []
+    return [Span(*match.span()) for match in _IDENTIFIER.finditer(content)]
+
+
+def quoted_strings(content: str) -> list[Span]:
+    """Return what stands between quotation marks, without the marks."""
+    return [Span(*match.span(match.lastindex or 0)) for match in _QUOTED.finditer(content)]
+
+
+def capitalised_runs(content: str, tokens: Sequence[Word]) -> list[Span]:
+    """Return runs of capitalised words, connectors allowed inside.
+
+    The guard: a word that begins a sentence is capitalised anyway. It is dropped when it is a
+    function word, and alone it counts only if the memory capitalises it elsewhere too or if it is
+    shaped like a name (an acronym, inner capitals, digits).
+    """
+    runs = list(_raw_runs(content, tokens))
+    inside = {
+        tokens[i].folded
+        for first, last in runs
+        for i in range(first, last + 1)
+        if not _starts_sentence(content, tokens, i)
+    }
+    kept: list[Span] = []
+    for first, last in runs:
+        begins = _starts_sentence(content, tokens, first)
+        if first == last and begins and not _counts_alone(content, tokens[first], inside):
+            continue
+        kept.append(Span(tokens[first].start, tokens[last].end))
+    return kept
+
+
+def _raw_runs(content: str, tokens: Sequence[Word]) -> Iterator[tuple[int, int]]:
+    index = 0
+    while index < len(tokens):
+        if not _is_capitalised(content, tokens[index]):
+            index += 1
+            continue
+        last = _run_end(content, tokens, index)
+        first = index
+        while first <= last and _is_weak(content, tokens[first]):
+            first += 1
+        trimmed = last
+        while trimmed >= first and _is_weak(content, tokens[trimmed]):
+            trimmed -= 1
+        if 0 <= trimmed - first < NAME_MAX_WORDS and not _is_letter(tokens, first, trimmed):
+            yield first, trimmed
+        index = last + 1
+
+
+def _run_end(content: str, tokens: Sequence[Word], first: int) -> int:
+    last = index = first
+    while index + 1 < len(tokens) and _joined(content, tokens[index], tokens[index + 1]):
+        index += 1
+        if _is_capitalised(content, tokens[index]) or content[tokens[index].start].isdigit():
+            last = index
+        elif tokens[index].folded not in NAME_CONNECTORS:
+            break
+    return last
+
+
+def _joined(content: str, left: Word, right: Word) -> bool:
+    between = content[left.end : right.start]
+    if between not in _INSIDE_RUN:
+        return False
+    # A full stop joins only after an initial or a short title, otherwise it ends the sentence.
+    if between.startswith(".") and left.end - left.start > _SHORT_TITLE_CHARS:
+        return False
+    return not content[left.start : left.end].endswith(("'s", "’s"))
+
+
+def _is_capitalised(content: str, word: Word) -> bool:
+    return content[word.start].isupper()
+
+
+def _is_weak(content: str, word: Word) -> bool:
+    if _is_initial(content, word):
+        return False
+    return word.folded in FUNCTION_WORDS or word.folded in CALENDAR_WORDS
+
+
+def _is_initial(content: str, word: Word) -> bool:
+    return len(word.folded) == 1 and content[word.end : word.end + 1] == "."
+
+
+def _is_letter(tokens: Sequence[Word], first: int, last: int) -> bool:
+    return first == last and len(tokens[first].folded) == 1
+
+
+def _starts_sentence(content: str, tokens: Sequence[Word], index: int) -> bool:
+    if index == 0:
+        return True
+    between = content[tokens[index - 1].end : tokens[index].start]
+    return _SENTENCE_END.search(between) is not None
+
+
+def _counts_alone(content: str, word: Word, inside: set[str]) -> bool:
+    surface = content[word.start : word.end]
+    shaped = any(char.isupper() or char.isdigit() for char in surface[1:])
+    return shaped or word.folded in inside

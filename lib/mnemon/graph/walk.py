@@ -1,0 +1,176 @@
+"""One step from the best hits along the graph's edges: additive scores, each with its path.
+
+Read side: standard library and numpy only. Belongs here: the walk. Does not belong here: the base
+ranking, its fusion with the walk, the text of an explanation.
+Source: research/probes.md section 1 (directed mention -> about edges, added to the base score).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemon.graph.arrays import RELATIONS, GraphArrays
+
+SEED_COUNT = 10
+"""Best hits that are walked from; more reach further and bring more chance arrivals."""
+
+ETA = 1.0
+"""Scale of all arriving scores against the base score; 0 switches the walk off."""
+
+DAMPING_POWER = 0.25
+"""(1 + in-degree) to this power divides an arrival; higher distrusts much-named memories more."""
+
+RANK_DISCOUNT_POWER = 0.5
+"""rank (from 1) to minus this power multiplies a seed's score; higher trusts first hits more."""
+
+DEFAULT_RELATION_WEIGHTS: Mapping[str, float] = MappingProxyType(
+    {"mentions_subject": 1.0, "mentions_tag": 0.5, "next_turn": 0.3, "previous_turn": 0.3}
+)
+"""How much a step of each relation carries; an adjacent turn is a hint, a named subject a link.
+Higher turn weights favour questions answered by one turn over those that need several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """What arrived, one row per target, ordered by position. All arrays have length m.
+
+    Attributes:
+        positions: int64, distinct targets.
+        scores: float64, > 0; to be added to the base score of the target.
+        seeds: int64, the seed from which the best arrival came.
+        relations: int8, the relation it took (index into RELATIONS).
+        concepts: int32, ordinal of the concept it rests on.
+    """
+
+    positions: NDArray[np.int64]
+    scores: NDArray[np.float64]
+    seeds: NDArray[np.int64]
+    relations: NDArray[np.int8]
+    concepts: NDArray[np.int32]
+
+    @property
+    def is_empty(self) -> bool:
+        """Say whether the walk abstained."""
+        return self.positions.size == 0
+
+
+def walk(
+    seed_positions: NDArray[np.integer],
+    seed_scores: NDArray[np.floating],
+    arrays: GraphArrays,
+    relation_weights: Mapping[str, float] = DEFAULT_RELATION_WEIGHTS,
+    mask: NDArray[np.bool_] | None = None,
+    *,
+    as_of_us: int | None = None,
+    seed_count: int = SEED_COUNT,
+    eta: float = ETA,
+) -> Walk:
+    """Push the scores of the best seeds along their out-edges once; keep the best arrival each.
+
+    An arrival is eta * seed score * rank**-0.5 * relation weight * edge weight /
+    (1 + in-degree)**0.25. Equal arrivals: the better-ranked seed, then the smaller relation code
+    and edge index win. A target may be a seed itself.
+
+    Args:
+        seed_positions: Distinct positions of candidate seeds, any order.
+        seed_scores: Their base scores; only finite positive ones are walked from.
+        arrays: The graph.
+        relation_weights: By relation name, >= 0; a relation left out is not walked.
+        mask: (n,) True where a memory may be seen; others are neither seeds nor targets.
+        as_of_us: Walk only edges that held at this moment; None walks all that still hold.
+        seed_count: Seeds used, after masking; the best by score, then by position.
+        eta: Scale of the arrivals.
+
+    Raises:
+        ValueError: A relation is unknown, or a weight or eta is negative or not finite.
+    """
+    by_code = _weights_by_code(relation_weights, eta)
+    seeds, pushes = _choose_seeds(seed_positions, seed_scores, mask, seed_count)
+    edges, owners = _out_edges(seeds, arrays)
+    strength = eta * by_code[arrays.relations[edges]]
+    usable = (strength > 0.0) & _holds(arrays, edges, as_of_us)
+    if mask is not None:
+        usable &= mask[arrays.targets[edges]]
+    edges, owners, strength = edges[usable], owners[usable], strength[usable]
+    damping = (1.0 + arrays.in_degrees[edges].astype(np.float64)) ** -DAMPING_POWER
+    arrivals = pushes[owners] * strength * arrays.weights[edges].astype(np.float64) * damping
+    return _best_arrivals(arrivals, edges, owners, seeds, arrays)
+
+
+def _weights_by_code(relation_weights: Mapping[str, float], eta: float) -> NDArray[np.float64]:
+    unknown = sorted(set(relation_weights) - set(RELATIONS))
+    if unknown:
+        raise ValueError(f"found unknown relations {unknown}, expected some of {list(RELATIONS)}")
+    by_code = np.array([relation_weights.get(name, 0.0) for name in RELATIONS], dtype=np.float64)
+    factors = np.append(by_code, eta)
+    if not np.isfinite(factors).all() or bool((factors < 0.0).any()):
+        raise ValueError(
+            f"found relation weights {dict(relation_weights)} and eta {eta}, expected finite "
+            "numbers >= 0"
+        )
+    return by_code
+
+
+def _choose_seeds(
+    positions: NDArray[np.integer],
+    scores: NDArray[np.floating],
+    mask: NDArray[np.bool_] | None,
+    seed_count: int,
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the seeds, best first, and what each pushes along a full-weight edge."""
+    where = positions.astype(np.int64)
+    values = scores.astype(np.float64)
+    usable = np.isfinite(values) & (values > 0.0)
+    if mask is not None:
+        usable &= mask[where]
+    where, values = where[usable], values[usable]
+    best = np.lexsort((where, -values))[: max(seed_count, 0)]
+    ranks = np.arange(1, best.size + 1, dtype=np.float64)
+    return where[best], values[best] * ranks**-RANK_DISCOUNT_POWER
+
+
+def _out_edges(
+    seeds: NDArray[np.int64], arrays: GraphArrays
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the edge indexes of all seeds and, beside each, the index of its seed."""
+    starts = arrays.indptr[seeds]
+    counts = arrays.indptr[seeds + 1] - starts
+    owners = np.repeat(np.arange(seeds.size, dtype=np.int64), counts)
+    before = np.cumsum(counts) - counts
+    edges = np.arange(owners.size, dtype=np.int64) - before[owners] + starts[owners]
+    return edges, owners
+
+
+def _holds(
+    arrays: GraphArrays, edges: NDArray[np.int64], as_of_us: int | None
+) -> NDArray[np.bool_]:
+    ends = arrays.valid_to_us[edges]
+    if as_of_us is None:
+        return ends == np.iinfo(np.int64).max
+    return (arrays.valid_from_us[edges] <= as_of_us) & (as_of_us < ends)
+
+
+def _best_arrivals(
+    arrivals: NDArray[np.float64],
+    edges: NDArray[np.int64],
+    owners: NDArray[np.int64],
+    seeds: NDArray[np.int64],
+    arrays: GraphArrays,
+) -> Walk:
+    targets = arrays.targets[edges].astype(np.int64)
+    order = np.lexsort((edges, owners, -arrivals, targets))
+    first = np.ones(order.size, dtype=bool)
+    first[1:] = targets[order][1:] != targets[order][:-1]
+    best = order[first]
+    return Walk(
+        positions=targets[best],
+        scores=arrivals[best],
+        seeds=seeds[owners[best]],
+        relations=arrays.relations[edges[best]].astype(np.int8),
+        concepts=arrays.concepts[edges[best]].astype(np.int32),
+    )

@@ -1,0 +1,41 @@
+"""Content hashes. What belongs here: stable digests of texts, objects and files. No I/O policy."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+JsonValue = None | bool | int | float | str | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
+
+_CHUNK_BYTES = 1 << 20
+
+
+def hash_text(*parts: str) -> str:
+    """Return the SHA-256 hex digest of the parts, length-prefixed so that ("ab", "") != ("a", "b")."""
+    digest = hashlib.sha256()
+    for part in parts:
+        raw = part.encode("utf-8", "surrogatepass")
+        digest.update(len(raw).to_bytes(8, "big"))
+        digest.update(raw)
+    return digest.hexdigest()
+
+
+def canonical_json(value: object) -> str:
+    """Serialize with sorted keys and no spaces, so that equal values give equal text."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def hash_json(value: object) -> str:
+    """Return the SHA-256 hex digest of the canonical JSON of a value."""
+    return hash_text(canonical_json(value))
+
+
+def hash_file(path: Path) -> str:
+    """Return the SHA-256 hex digest of a file's bytes, read in chunks."""
+    digest = hashlib.sha256()
+    with path.open("rb") as handle:
+        while chunk := handle.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()

@@ -1,0 +1,91 @@
+"""Where things are: mnemon's home, the store that belongs to a source, the source that a path names.
+
+What belongs here: paths and their precedence. No file contents. A *source* is the memory store that the user owns and
+mnemon only reads; a *store* is the directory that mnemon writes for it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from mnemon.errors import StoreError
+from mnemon.hashing import hash_text
+
+_CHECKOUT = Path(__file__).resolve().parents[2]
+_SLUG_HASH_CHARS = 6
+
+
+def checkout_root() -> Path | None:
+    """Return the repository that this package runs from, or None when it is installed elsewhere."""
+    return _CHECKOUT if (_CHECKOUT / "workspace.yaml").is_file() else None
+
+
+def find_home(environ: Mapping[str, str] | None = None) -> Path:
+    """Return mnemon's home: `MNEMON_HOME`, else the checkout's `data`, else the user's data directory."""
+    env = os.environ if environ is None else environ
+    configured = env.get("MNEMON_HOME", "").strip()
+    if configured:
+        return Path(configured).expanduser().absolute()
+    root = checkout_root()
+    if root is not None:
+        return root / "data"
+    base = env.get("XDG_DATA_HOME", "").strip()
+    return (Path(base) if base else Path.home() / ".local" / "share") / "mnemon"
+
+
+def store_for_source(home: Path, source: Path) -> Path:
+    """Return the store directory of a source: readable name plus a hash of its full path."""
+    full = source.expanduser().resolve()
+    stem = full.name if full.is_dir() else f"{full.parent.name}-{full.name.split('.')[0]}"
+    slug = re.sub(r"[^\w.-]+", "-", stem).strip("-.") or "store"
+    return home / f"{slug}-{hash_text(str(full))[:_SLUG_HASH_CHARS]}"
+
+
+def list_stores(home: Path) -> list[Path]:
+    """Return every store below a home that has published at least once, sorted by name."""
+    if not home.is_dir():
+        return []
+    return sorted(p.parent for p in home.glob("*/CURRENT"))
+
+
+def find_store(
+    store: str | Path | None, *, home: Path, environ: Mapping[str, str] | None = None
+) -> tuple[Path, bool]:
+    """Resolve which store a reader means.
+
+    Args:
+        store: A store directory, the name of one below `home`, or the source it was built from; None means
+            `MNEMON_STORE`, else the only store of `home`, else the one that published last.
+        home: mnemon's home.
+        environ: The environment; None means the process's own.
+
+    Returns:
+        The store directory and whether it was a guess among several.
+
+    Raises:
+        StoreError: If nothing was named and `home` holds no published store.
+    """
+    env = os.environ if environ is None else environ
+    named = store if store is not None else (env.get("MNEMON_STORE", "").strip() or None)
+    if named is not None:
+        return _named_store(named, home), False
+    stores = list_stores(home)
+    if not stores:
+        raise StoreError(
+            f"no published store under {home}: run `make nightly` (or `make nightly STORE=path/to/memory.db`) first"
+        )
+    newest = max(stores, key=lambda p: ((p / "CURRENT").stat().st_mtime_ns, p.name))
+    return newest, len(stores) > 1
+
+
+def _named_store(named: str | Path, home: Path) -> Path:
+    path = Path(named).expanduser()
+    for candidate in (path, home / path):
+        if (candidate / "CURRENT").is_file() or (candidate / "work").is_dir():
+            return candidate.absolute()
+    if path.exists():
+        return store_for_source(home, path)
+    return path.absolute() if len(path.parts) > 1 else home / path

@@ -1,0 +1,123 @@
+"""Stages turn_clusters and summaries."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemon.compact.clusters import cluster_turns
+from mnemon.compact.summaries import (
+    Summary,
+    SummarySettings,
+    recipe_digest,
+    summarize_clusters,
+)
+from mnemon.compact.tables import (
+    read_clusters,
+    read_known,
+    read_summaries,
+    write_clusters,
+    write_summaries,
+)
+from mnemon.corpus.export import read_records
+from mnemon.files import read_array
+from mnemon.night.context import CLUSTERS, MEMORIES, SUMMARIES, VECTORS, Night
+from mnemon.night.corpus import CORPUS
+from mnemon.night.vectors import MEMORY_VECTORS
+from mnemon.vectors.embed import embed_texts
+from mnemon.work.memo import Memo
+from mnemon.work.stage import Stage, StageResult
+
+TURN_CLUSTERS = Stage("turn_clusters", "1", (CLUSTERS,))
+SUMMARY_TABLE = Stage("summaries", "1", (SUMMARIES,))
+
+
+def cluster_old_turns(night: Night) -> StageResult:
+    """Partition the turns outside each session's protected tail."""
+    corpus = night.result_of(CORPUS)
+    settings = night.settings.compaction
+
+    def body() -> tuple[int, dict[str, Any]]:
+        records = read_records(night.work(MEMORIES))
+        clusters = cluster_turns(
+            records, target=settings.cluster_size, protected_tail=settings.protected_tail_turns
+        )
+        write_clusters(night.work(CLUSTERS), clusters)
+        turns = sum(r.is_turn for r in records)
+        clustered = sum(len(c.member_positions) for c in clusters)
+        return len(clusters), {
+            "turns": turns,
+            "clustered_turns": clustered,
+            "protected_turns": turns - clustered,
+            "trivial_clusters": sum(c.trivial for c in clusters),
+        }
+
+    inputs = {
+        "corpus": corpus.digest,
+        "cluster_size": settings.cluster_size,
+        "protected_tail_turns": settings.protected_tail_turns,
+    }
+    return night.finish(night.run(TURN_CLUSTERS, inputs, body))
+
+
+def summarize_turn_clusters(night: Night) -> StageResult:
+    """Summarise every cluster and judge every summary; those of unchanged clusters are used again."""
+    clusters_result = night.result_of(TURN_CLUSTERS)
+    vectors_result = night.result_of(MEMORY_VECTORS)
+    fingerprint = night.fingerprint()
+    settings = SummarySettings(threshold=night.settings.compaction.preserve_threshold)
+    recipe = recipe_digest(fingerprint.digest, settings)
+    counts = {"made": 0}
+
+    def body() -> tuple[int, dict[str, Any]]:
+        clusters = read_clusters(night.work(CLUSTERS))
+        contents = [r.content for r in read_records(night.work(MEMORIES))]
+        vectors = read_array(night.work(VECTORS))
+        known = read_known(night.work(SUMMARIES), recipe)
+        counts["made"] = sum(c.cluster_id not in known for c in clusters)
+        with Memo.open(night.paths.memo) as memo:
+
+            def encode(texts: list[str]) -> NDArray[np.float32]:
+                return embed_texts(texts, memo, fingerprint, night.encoder).vectors
+
+            summaries = summarize_clusters(
+                clusters,
+                lambda positions: [contents[p] for p in positions],
+                lambda positions: vectors[list(positions)],
+                encode,
+                known,
+                night.progress,
+                settings=settings,
+            )
+        write_summaries(night.work(SUMMARIES), summaries, recipe=recipe)
+        return len(summaries), _facts(summaries)
+
+    inputs = {
+        "clusters": clusters_result.digest,
+        "vectors": vectors_result.digest,
+        "recipe": recipe,
+    }
+    result = night.run(SUMMARY_TABLE, inputs, body)
+    return night.finish(result.with_notes(summaries_made=counts["made"]))
+
+
+def accepted_summaries(night: Night) -> list[Summary]:
+    """Return the summaries that may reach a snapshot."""
+    return [s for s in read_summaries(night.work(SUMMARIES)) if s.status == "accepted"]
+
+
+def _facts(summaries: Sequence[Summary]) -> dict[str, Any]:
+    accepted = [s for s in summaries if s.status == "accepted"]
+    sources = sum(s.source_tokens for s in accepted)
+    aligns = sorted(s.report.align for s in summaries if s.report is not None)
+    return {
+        "by_status": dict(sorted(Counter(s.status for s in summaries).items())),
+        "source_tokens": sources,
+        "summary_tokens": sum(s.summary_tokens for s in accepted),
+        "lowest_q_align": round(aligns[0], 4) if aligns else None,
+        "median_q_align": round(aligns[len(aligns) // 2], 4) if aligns else None,
+    }

@@ -1,0 +1,118 @@
+"""What a night knows: where to read, where to write, with which settings, and how to report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mnemon.encode.fingerprint import EncoderFingerprint
+from mnemon.errors import StoreError
+from mnemon.files import write_text
+from mnemon.progress import SILENT, Progress
+from mnemon.settings import Settings
+from mnemon.snapshot.layout import StorePaths
+from mnemon.work.stage import Body, Stage, StageResult, load_result, run_stage
+
+if TYPE_CHECKING:
+    from mnemon.encode.sentence import SentenceEncoder
+
+MEMORIES = "corpus/memories.parquet"
+TURNS = "corpus/turns.parquet"
+QUARANTINE = "corpus/quarantine.parquet"
+VECTORS = "vectors/memories.npy"
+POSTING_TERMS = "lexical/terms.json"
+POSTING_ARRAYS = ("lexical/starts.npy", "lexical/positions.npy", "lexical/scores.npy")
+CONCEPTS = "graph/concepts.parquet"
+MENTIONS = "graph/mentions.parquet"
+EDGES = "graph/edges.parquet"
+CLUSTERS = "compaction/clusters.parquet"
+SUMMARIES = "compaction/summaries.parquet"
+ACCESS = "usage/access.json"
+EVALUATION = "evaluation/report.json"
+
+
+def _ignore(_: StageResult) -> None:
+    """Report nothing."""
+
+
+@dataclass
+class Night:
+    """One run of the pipeline, or of a part of it, on one store.
+
+    Attributes:
+        paths: The store that is written.
+        source: The memory store that is read.
+        settings: The settings in force.
+        progress: Told about long work.
+        report: Told of every finished stage.
+    """
+
+    paths: StorePaths
+    source: Path
+    settings: Settings = field(default_factory=Settings)
+    progress: Progress = SILENT
+    report: Callable[[StageResult], None] = _ignore
+    _encoder: SentenceEncoder | None = None
+    _fingerprint: EncoderFingerprint | None = None
+
+    def run(
+        self, stage: Stage, inputs: Mapping[str, Any], body: Body, *, always: bool = False
+    ) -> StageResult:
+        """Run a stage unless it is up to date (see `run_stage`), and record what it cost."""
+        result = run_stage(self.paths.work, stage, inputs, body, always=always)
+        if not result.reused:
+            self._record_cost(result)
+        return result
+
+    def finish(self, result: StageResult) -> StageResult:
+        """Tell whoever listens that a stage is done, and return its result."""
+        self.report(result)
+        return result
+
+    def result_of(self, stage: Stage) -> StageResult:
+        """Return what an earlier stage left on disk.
+
+        Raises:
+            StoreError: If it has not run, or its files were changed since.
+        """
+        result = load_result(self.paths.work, stage)
+        if result is None:
+            raise StoreError(
+                f"{stage.name} is missing or damaged in {self.paths.work}: run it first, or the whole nightly job"
+            )
+        return result
+
+    def work(self, name: str) -> Path:
+        """Return the path of an artifact."""
+        return self.paths.work / name
+
+    def encoder(self) -> SentenceEncoder:
+        """Return the configured encoder; opened on first use, because that takes seconds."""
+        if self._encoder is None:
+            from mnemon.encode.sentence import open_sentence_encoder
+
+            self._encoder = open_sentence_encoder(self.settings.encoder.model)
+        return self._encoder
+
+    def fingerprint(self) -> EncoderFingerprint:
+        """Return the configured encoder's fingerprint; the model is only loaded when its files are new."""
+        if self._fingerprint is None:
+            from mnemon.encode.known import find_fingerprint
+
+            self._fingerprint = find_fingerprint(
+                self.settings.encoder.model,
+                self.paths.encoders / "known.json",
+                lambda: self.encoder().fingerprint,
+            )
+        return self._fingerprint
+
+    def _record_cost(self, result: StageResult) -> None:
+        try:
+            costs: dict[str, Any] = json.loads(self.paths.costs.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            costs = {}
+        costs[result.name] = {"asset": result.name, "rows": result.rows, **result.cost}
+        write_text(self.paths.costs, json.dumps(costs, indent=1, sort_keys=True) + "\n")

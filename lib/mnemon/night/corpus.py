@@ -1,0 +1,71 @@
+"""Stage corpus_export: memories, turns and quarantine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from mnemon.corpus.diff import diff_corpora
+from mnemon.corpus.export import export_corpus
+from mnemon.corpus.report import ExportReport, read_report
+from mnemon.corpus.source import open_source
+from mnemon.night.context import MEMORIES, QUARANTINE, TURNS, Night
+from mnemon.work.stage import Stage, StageResult
+
+CORPUS = Stage("corpus_export", "1", (MEMORIES, TURNS, QUARANTINE))
+
+
+def export_memories(night: Night) -> StageResult:
+    """Export the source; it is read on every night, because only reading it tells whether it changed."""
+    directory = night.work(MEMORIES).parent
+    changes: dict[str, int] = {}
+
+    def body() -> tuple[int, dict[str, Any]]:
+        with _previous_export(night.work(MEMORIES)) as previous:
+            with open_source(night.source) as source:
+                report = export_corpus(
+                    source, directory, night.settings.corpus, progress=night.progress
+                )
+            changes.update(asdict(diff_corpora(previous, night.work(MEMORIES))))
+        return report.exported, _facts(report)
+
+    result = night.run(CORPUS, {}, body, always=True)
+    return night.finish(result.with_notes(**changes))
+
+
+def load_report(night: Night) -> ExportReport:
+    """Return the account of the last export."""
+    return read_report(night.work(MEMORIES).parent)
+
+
+def _facts(report: ExportReport) -> dict[str, Any]:
+    return {
+        "source_rows": report.source_rows,
+        "exported": report.exported,
+        "quarantined": report.quarantined_rows,
+        "sensitive": report.sensitive_rows,
+        "turns": report.turns,
+        "quarantined_by_reason": dict(report.quarantined),
+        "sensitive_by_reason": dict(report.sensitive),
+        "warnings": dict(report.warnings),
+        "corpus_digest": report.corpus_digest,
+    }
+
+
+@contextmanager
+def _previous_export(memories: Path) -> Iterator[Path | None]:
+    """Keep last night's table under another name for the comparison; nothing is copied."""
+    kept = memories.with_name(".previous.parquet")
+    kept.unlink(missing_ok=True)
+    if not memories.is_file():
+        yield None
+        return
+    os.link(memories, kept)
+    try:
+        yield kept
+    finally:
+        kept.unlink(missing_ok=True)

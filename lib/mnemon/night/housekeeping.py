@@ -1,0 +1,43 @@
+"""After publishing: forget what the corpus no longer holds, everywhere outside the serving snapshot."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mnemon.compact.tables import read_summaries
+from mnemon.corpus.export import read_records
+from mnemon.files import remove_tree
+from mnemon.night.context import MEMORIES, SUMMARIES, Night
+from mnemon.night.graph import EXTRACTION_KIND, extraction_key
+from mnemon.night.lexical import TOKENS_KIND, tokens_key
+from mnemon.snapshot.publish import Publication
+from mnemon.vectors.embed import memo_kind, text_key
+from mnemon.work.memo import Memo
+
+# Verdicts kept beside those of published snapshots, so that a failed night can still be read about.
+_KEPT_VERDICTS = 30
+
+
+def tidy(night: Night, publication: Publication) -> Publication:
+    """Prune the memo to what is live, drop judged candidates and old verdicts; idempotent."""
+    _prune_memo(night)
+    if night.paths.candidates.is_dir():
+        for directory in night.paths.candidates.iterdir():
+            remove_tree(directory)
+    verdicts = sorted(night.paths.verdicts.glob("*.json"), key=lambda p: p.stat().st_mtime_ns)
+    for path in verdicts[:-_KEPT_VERDICTS]:
+        path.unlink()
+    return replace(publication)
+
+
+def _prune_memo(night: Night) -> int:
+    records = read_records(night.work(MEMORIES))
+    texts = [r.content for r in records] + [s.text for s in read_summaries(night.work(SUMMARIES))]
+    with Memo.open(night.paths.memo) as memo:
+        return memo.prune(
+            {
+                memo_kind(night.fingerprint()): [text_key(t) for t in texts],
+                TOKENS_KIND: [tokens_key(r) for r in records],
+                EXTRACTION_KIND: [extraction_key(r) for r in records],
+            }
+        )

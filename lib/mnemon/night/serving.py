@@ -1,0 +1,162 @@
+"""Stages snapshot_candidate, gate_verdict and snapshot: build, judge, publish."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from collections.abc import Sequence
+from numpy.typing import NDArray
+
+from mnemon.compact.tables import read_clusters
+from mnemon.corpus.export import read_records
+from mnemon.errors import PublishRefusedError, StoreError
+from mnemon.files import read_array
+from mnemon.graph.pack import to_arrays
+from mnemon.night.compaction import SUMMARY_TABLE, TURN_CLUSTERS, accepted_summaries
+from mnemon.night.context import CLUSTERS, MEMORIES, VECTORS, Night
+from mnemon.night.corpus import CORPUS, load_report
+from mnemon.night.graph import CONCEPT_GRAPH, load_graph
+from mnemon.night.housekeeping import tidy
+from mnemon.night.lexical import LEXICAL_INDEX, load_postings
+from mnemon.night.vectors import MEMORY_VECTORS, QUERY_ENCODER, VECTOR_TIERS
+from mnemon.snapshot.build import PackInputs, Provenance, build_candidate
+from mnemon.snapshot.checks import GateContext, judge_candidate
+from mnemon.snapshot.manifest import read_manifest
+from mnemon.snapshot.publish import (
+    Publication,
+    candidate_directory,
+    find_by_digest,
+    publish_candidate,
+    serving_manifest,
+)
+from mnemon.snapshot.verdict import Verdict, read_verdict, store_verdict
+from mnemon.vectors.embed import embed_texts
+from mnemon.work.memo import Memo
+from mnemon.work.stage import Stage, StageResult, forget_result
+
+SNAPSHOT_CANDIDATE = Stage("snapshot_candidate", "1")
+GATE_VERDICT = Stage("gate_verdict", "1")
+SNAPSHOT = Stage("snapshot", "1")
+
+_PACKED = (CORPUS, MEMORY_VECTORS, LEXICAL_INDEX, CONCEPT_GRAPH, TURN_CLUSTERS, SUMMARY_TABLE)
+
+
+def build_snapshot_candidate(night: Night) -> StageResult:
+    """Pack what the stages made into a candidate; nothing is built when they all came out as before."""
+    inputs = {stage.name: night.result_of(stage).digest for stage in _PACKED}
+    inputs["query_encoder"] = night.result_of(QUERY_ENCODER).digest
+
+    def body() -> tuple[int, dict[str, Any]]:
+        records = read_records(night.work(MEMORIES))
+        directory = build_candidate(night.paths, _pack_inputs(night), _provenance(night))
+        return len(records), {
+            "digest": read_manifest(directory).digest,
+            "counts": read_manifest(directory).counts,
+        }
+
+    known = night.paths.work / "stamps" / f"{SNAPSHOT_CANDIDATE.name}.json"
+    if known.exists() and find_by_digest(night.paths, _digest_of(night)) is None:
+        forget_result(night.paths.work, SNAPSHOT_CANDIDATE)
+    return night.finish(night.run(SNAPSHOT_CANDIDATE, inputs, body))
+
+
+def judge_snapshot_candidate(night: Night) -> Verdict:
+    """Judge the candidate and store the verdict under its digest; a stored PASS for published bytes stands."""
+    digest = _digest_of(night)
+    known = read_verdict(night.paths, digest)
+    serving = serving_manifest(night.paths)
+    if known is not None and serving is not None and serving.digest == digest:
+        return known
+    directory = candidate_directory(night.paths, digest)
+    checks = judge_candidate(directory, gate_context(night))
+    return store_verdict(night.paths, digest, checks)
+
+
+def publish_snapshot(night: Night) -> Publication:
+    """Publish the candidate if its verdict is PASS, then remove what nothing needs any more.
+
+    Raises:
+        PublishRefusedError: Without a PASS for exactly this candidate.
+    """
+    try:
+        digest = _digest_of(night)
+    except StoreError as error:
+        raise PublishRefusedError(f"there is no candidate to publish: {error}") from error
+    publication = publish_candidate(night.paths, digest, night.settings.snapshot.keep)
+    return tidy(night, publication)
+
+
+def gate_context(night: Night) -> GateContext:
+    """Return what the gate is told beside the candidate."""
+    report = load_report(night)
+    tiers = night.result_of(VECTOR_TIERS).facts
+    fingerprint = night.fingerprint()
+
+    def encode(texts: Sequence[str]) -> NDArray[np.float32]:
+        with Memo.open(night.paths.memo) as memo:
+            return embed_texts(texts, memo, fingerprint, night.encoder).vectors
+
+    return GateContext(
+        source_counts={
+            "source_rows": report.source_rows,
+            "exported": report.exported,
+            "quarantined": report.quarantined_rows,
+            "sensitive": report.sensitive_rows,
+        },
+        tier_rows=tiers["rows"],
+        tier_faults=tiers["faults"],
+        unindexed_rows=tiers["unindexed_rows"],
+        encoder_digest=fingerprint.digest,
+        preserve_threshold=night.settings.compaction.preserve_threshold,
+        encode=encode,
+    )
+
+
+def candidate_path(night: Night) -> Path:
+    """Return where tonight's candidate lies, published already or not."""
+    directory = find_by_digest(night.paths, _digest_of(night))
+    if directory is None:
+        raise StoreError("tonight's candidate is gone: run the nightly job again")
+    return directory
+
+
+def _digest_of(night: Night) -> str:
+    return str(night.result_of(SNAPSHOT_CANDIDATE).facts["digest"])
+
+
+def _pack_inputs(night: Night) -> PackInputs:
+    records = read_records(night.work(MEMORIES))
+    graph = load_graph(night)
+    return PackInputs(
+        records=records,
+        vectors=read_array(night.work(VECTORS)),
+        postings=load_postings(night),
+        graph=graph,
+        graph_arrays=to_arrays(graph, len(records)),
+        clusters=read_clusters(night.work(CLUSTERS)),
+        summaries=accepted_summaries(night),
+    )
+
+
+def _provenance(night: Night) -> Provenance:
+    report = load_report(night)
+    fingerprint = night.fingerprint()
+    warnings: list[tuple[str, str]] = []
+    query_encoder = night.result_of(QUERY_ENCODER).facts
+    if not query_encoder["supported"]:
+        warnings.append(("query_encoder_unsupported", str(query_encoder["reason"])))
+    return Provenance(
+        id_kind=report.identity.id_kind,
+        encoder=fingerprint.to_json(),
+        encoder_digest=fingerprint.digest,
+        source={
+            "kind": report.identity.kind,
+            "schema_version": report.identity.schema_version,
+            "location": report.identity.location,
+        },
+        corpus_digest=report.corpus_digest,
+        settings=night.settings.to_json(),
+        warnings=warnings,
+    )

@@ -1,0 +1,114 @@
+"""Stages memory_vectors, query_encoder and vector_tiers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mnemon.corpus.export import read_records
+from mnemon.encode.base import EncoderUnsupportedError
+from mnemon.encode.export import export_lean
+from mnemon.files import read_array, write_array
+from mnemon.night.context import MEMORIES, VECTORS, Night
+from mnemon.night.corpus import CORPUS
+from mnemon.vectors.embed import embed_texts
+from mnemon.vectors.rotation import fit_or_load
+from mnemon.vectors.tiers import TierReport, sync_tiers, tiers_match
+from mnemon.work.memo import Memo
+from mnemon.work.stage import Stage, StageResult
+
+MEMORY_VECTORS = Stage("memory_vectors", "1", (VECTORS,))
+QUERY_ENCODER = Stage("query_encoder", "1")
+VECTOR_TIERS = Stage("vector_tiers", "1")
+
+# Texts on which the exported query encoder must agree with the original; spread over the corpus.
+_PARITY_SAMPLE = 16
+
+
+def embed_memories(night: Night) -> StageResult:
+    """Embed the content of every memory; unchanged texts come from the memo."""
+    corpus = night.result_of(CORPUS)
+    fingerprint = night.fingerprint()
+    counts = {"computed": 0, "reused": 0}
+
+    def body() -> tuple[int, dict[str, Any]]:
+        records = read_records(night.work(MEMORIES))
+        with Memo.open(night.paths.memo) as memo:
+            embedded = embed_texts(
+                [r.content for r in records], memo, fingerprint, night.encoder, night.progress
+            )
+        write_array(night.work(VECTORS), embedded.vectors)
+        counts.update(computed=embedded.computed, reused=embedded.reused)
+        return len(records), {"dimension": fingerprint.dimension, "fingerprint": fingerprint.digest}
+
+    result = night.run(
+        MEMORY_VECTORS, {"corpus": corpus.digest, "fingerprint": fingerprint.digest}, body
+    )
+    if result.reused:
+        counts["reused"] = result.rows
+    return night.finish(
+        result.with_notes(texts_embedded=counts["computed"], texts_reused=counts["reused"])
+    )
+
+
+def export_query_encoder(night: Night) -> StageResult:
+    """Export the encoder for the read side, where torch is not imported; declined for unknown architectures."""
+    fingerprint = night.fingerprint()
+    directory = night.paths.encoders / fingerprint.digest
+
+    def body() -> tuple[int, dict[str, Any]]:
+        records = read_records(night.work(MEMORIES))
+        step = max(len(records) // _PARITY_SAMPLE, 1)
+        sample = [r.content for r in records[::step]][:_PARITY_SAMPLE]
+        try:
+            export = export_lean(night.encoder(), directory, sample)
+        except EncoderUnsupportedError as error:
+            return 0, {"supported": False, "reason": str(error)}
+        return 1, {
+            "supported": True,
+            "min_cosine": round(export.min_cosine, 7),
+            "sampled_texts": len(sample),
+        }
+
+    inputs = {"fingerprint": fingerprint.digest, "present": (directory / "encoder.json").is_file()}
+    return night.finish(night.run(QUERY_ENCODER, inputs, body))
+
+
+def sync_vector_tiers(night: Night) -> StageResult:
+    """Make the LanceDB tables equal to the vectors; they are checked on disk even when nothing changed."""
+    vectors_result = night.result_of(MEMORY_VECTORS)
+    fingerprint = night.fingerprint()
+    report: list[TierReport] = []
+
+    def body() -> tuple[int, dict[str, Any]]:
+        records = read_records(night.work(MEMORIES))
+        vectors = read_array(night.work(VECTORS))
+        rotation = fit_or_load(
+            night.paths.rotations / fingerprint.digest, vectors, fingerprint.digest
+        )
+        dims = (night.settings.tiers.small_dims, night.settings.tiers.medium_dims)
+        ids = [r.memory_id for r in records]
+        synced = sync_tiers(
+            night.paths.lance,
+            ids,
+            [r.content_hash for r in records],
+            vectors,
+            rotation,
+            dims,
+            progress=night.progress,
+        )
+        report.append(synced)
+        matches = tiers_match(night.paths.lance, ids)
+        return len(records), {
+            "rows": {t.name: t.rows for t in synced.tiers},
+            "dims": {t.name: t.dim for t in synced.tiers},
+            "index": {t.name: t.index for t in synced.tiers},
+            "unindexed_rows": {t.name: t.unindexed_rows for t in synced.tiers},
+            "faults": {m.name: m.orphans + m.missing + m.duplicates for m in matches},
+            "rotation": rotation.digest,
+            "rotation_fitted_on": rotation.fitted_on,
+        }
+
+    # LanceDB does not fsync and may have been damaged since: the tables are compared on every night.
+    result = night.run(VECTOR_TIERS, {"vectors": vectors_result.digest}, body, always=True)
+    written = {t.name: t.inserted + t.updated + t.deleted for r in report for t in r.tiers}
+    return night.finish(result.with_notes(rows_written=sum(written.values())))

@@ -1,0 +1,124 @@
+"""One opened snapshot: memory-mapped arrays and a read-only SQLite file. Opens, looks up, closes; does not rank."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemon.errors import SnapshotCorruptError
+from mnemon.files import read_array
+from mnemon.recall.scope import Facet
+from mnemon.snapshot import layout
+from mnemon.snapshot.manifest import Manifest, quick_check, read_manifest
+
+ROW_COLUMNS = (
+    "position, memory_id, content, category, tags, importance, created_at_us, session_id, wing, room, user"
+)
+_SQL_VARIABLES = 500  # below SQLite's oldest limit of 999
+
+
+class SnapshotReader:
+    """A pinned, immutable view of one snapshot directory; safe to share between threads."""
+
+    def __init__(self, directory: Path, manifest: Manifest) -> None:
+        self.directory = directory
+        self.manifest = manifest
+        self.count = manifest.counts["memories"]
+        self.id_kind = manifest.id_kind
+        self._lock = threading.Lock()
+        uri = f"{(directory / layout.ROWS_FILE).absolute().as_uri()}?mode=ro&immutable=1"
+        self._rows = sqlite3.connect(uri, uri=True, check_same_thread=False)
+        self.created_at_us: NDArray[np.int64] = self._array(layout.CREATED_AT_FILE)
+        self.importance: NDArray[np.float32] = self._array(layout.IMPORTANCE_FILE)
+        self.posting_positions: NDArray[np.int32] = self._array(layout.POSTING_POSITIONS_FILE)
+        self.posting_scores: NDArray[np.float32] = self._array(layout.POSTING_SCORES_FILE)
+        self.vectors: NDArray[np.float32] | None = None
+        if manifest.encoder is not None:
+            self.vectors = self._array(layout.VECTORS_FILE)
+        self.graph_arrays: dict[str, NDArray[Any]] = {
+            name: self._array(layout.graph_file(name)) for name in layout.GRAPH_FIELDS
+        }
+        meta = dict(self._query("SELECT key, value FROM meta"))
+        self.relations: tuple[str, ...] = tuple(json.loads(meta["relations"]))
+        self.facets: dict[str, Facet] = {
+            name: Facet(tuple(json.loads(meta[f"facet_{name}"])), self._array(layout.facet_file(name)))
+            for name in layout.FACETS
+        }
+
+    @staticmethod
+    def open(directory: Path) -> SnapshotReader:
+        """Open a snapshot after checking that every file is there with its size.
+
+        Raises:
+            SnapshotCorruptError: If anything is missing, damaged or inconsistent.
+        """
+        manifest = read_manifest(directory)
+        quick_check(directory, manifest)
+        try:
+            return SnapshotReader(directory, manifest)
+        except (OSError, ValueError, KeyError, TypeError, sqlite3.Error) as error:
+            raise SnapshotCorruptError(
+                f"snapshot {directory.name} cannot be opened ({type(error).__name__}): "
+                "run `mnemon doctor`, then `mnemon rollback` or the nightly job"
+            ) from error
+
+    def look_up_terms(self, terms: Sequence[str]) -> list[tuple[int, int]]:
+        """Return the [start, stop) slice of the posting arrays for every term that occurs, in the order asked."""
+        found: dict[str, tuple[int, int]] = {}
+        for chunk in _chunks(list(dict.fromkeys(terms)), _SQL_VARIABLES):
+            marks = ",".join("?" * len(chunk))
+            for term, start, stop in self._query(
+                f"SELECT term, start, stop FROM terms WHERE term IN ({marks})", chunk
+            ):
+                found[term] = (start, stop)
+        return [found[t] for t in dict.fromkeys(terms) if t in found]
+
+    def fetch_rows(self, positions: Iterable[int]) -> dict[int, tuple[Any, ...]]:
+        """Return ROW_COLUMNS of each position."""
+        rows: dict[int, tuple[Any, ...]] = {}
+        for chunk in _chunks([int(p) for p in positions], _SQL_VARIABLES):
+            marks = ",".join("?" * len(chunk))
+            for row in self._query(
+                f"SELECT {ROW_COLUMNS} FROM memories WHERE position IN ({marks})", chunk
+            ):
+                rows[row[0]] = row
+        return rows
+
+    def fetch_ids(self, positions: Iterable[int]) -> dict[int, int | str]:
+        """Return the public id of each position."""
+        return {p: self.public_id(row[1]) for p, row in self.fetch_rows(positions).items()}
+
+    def concept_name(self, ordinal: int) -> str | None:
+        """Return the canonical name of a concept, or None for a structural edge (ordinal < 0)."""
+        if ordinal < 0:
+            return None
+        rows = self._query("SELECT canonical_name FROM concepts WHERE ordinal = ?", [ordinal])
+        return rows[0][0] if rows else None
+
+    def public_id(self, memory_id: str) -> int | str:
+        """Return a memory's id in the source's own type."""
+        return int(memory_id) if self.id_kind == "int" else memory_id
+
+    def close(self) -> None:
+        """Release the SQLite handle; arrays go with the last reference."""
+        with self._lock:
+            self._rows.close()
+
+    def _array(self, name: str) -> NDArray[Any]:
+        return read_array(self.directory / name)
+
+    def _query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        with self._lock:
+            return self._rows.execute(sql, values).fetchall()
+
+
+def _chunks(items: list[Any], size: int) -> Iterable[list[Any]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]

@@ -1,0 +1,89 @@
+"""Which memories a recall may see at all. Filters are masks over positions, made before any leg ranks."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemon.recall.result import RecallWarning
+from mnemon.types import UNDATED_US, to_micros
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The filters of one recall; None means no restriction, except for `user` (see `build_mask`)."""
+
+    wing: str | None = None
+    room: str | None = None
+    category: str | None = None
+    user: str | None = None
+    as_of: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Facet:
+    """One scope column: its values and, per memory, the code of its value (-1 = none)."""
+
+    values: tuple[str, ...]
+    codes: NDArray[np.int32]
+
+
+def build_mask(
+    scope: Scope, facets: Mapping[str, Facet], created_at_us: NDArray[np.int64]
+) -> tuple[Mask | None, tuple[RecallWarning, ...]]:
+    """Return the memories that the scope allows, and a warning for every value nobody has.
+
+    Users are denied by default: memories that belong to a named user are only seen by a recall for that user;
+    memories that belong to nobody are seen by all. `as_of` keeps what existed then; undated memories are kept.
+
+    Returns:
+        A mask of shape (n,), or None when nothing is hidden, and warnings.
+    """
+    masks: list[Mask] = []
+    warnings: list[RecallWarning] = []
+    for name in ("wing", "room", "category"):
+        wanted = getattr(scope, name)
+        if wanted is None:
+            continue
+        code = _code_of(facets[name], wanted)
+        if code is None:
+            warnings.append(_unknown(name, wanted, facets[name].values))
+        masks.append(facets[name].codes == (-2 if code is None else code))
+    owners = facets["user"]
+    if owners.values:
+        code = None if scope.user is None else _code_of(owners, scope.user)
+        masks.append((owners.codes == -1) | (owners.codes == (-2 if code is None else code)))
+        if scope.user is None and not (owners.codes == -1).all():
+            warnings.append(
+                RecallWarning("user_required", "this store holds memories of named users: pass user=...")
+            )
+    if scope.as_of is not None:
+        masks.append(_as_of_mask(scope.as_of, created_at_us))
+    if not masks:
+        return None, tuple(warnings)
+    return np.logical_and.reduce(masks), tuple(warnings)
+
+
+def _as_of_mask(as_of: datetime, created_at_us: NDArray[np.int64]) -> Mask:
+    aware = as_of if as_of.tzinfo is not None else as_of.replace(tzinfo=UTC)
+    return (created_at_us == UNDATED_US) | (created_at_us <= to_micros(aware))
+
+
+def _code_of(facet: Facet, value: str) -> int | None:
+    try:
+        return facet.values.index(value)
+    except ValueError:
+        return None
+
+
+def _unknown(name: str, wanted: str, values: tuple[str, ...]) -> RecallWarning:
+    near = difflib.get_close_matches(wanted, values, n=3, cutoff=0.5)
+    hint = f"; near: {', '.join(near)}" if near else f"; there are {len(values)}"
+    return RecallWarning(f"unknown_{name}", f"no memory has {name} {wanted!r}{hint}")

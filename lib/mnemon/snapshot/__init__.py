@@ -1,0 +1,1 @@
+"""Snapshots: their layout and manifest (read side), and how one is built, judged and published (build side)."""

@@ -1,0 +1,265 @@
+"""Writing a snapshot candidate: the serving pack, its manifest and its digest. Build side.
+
+Everything is written in a fixed order with fixed encodings: equal inputs give equal bytes, hence an equal digest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemon.compact.clusters import Cluster
+from mnemon.compact.summaries import Summary
+from mnemon.files import fsync_dir, remove_tree, write_array
+from mnemon.graph.arrays import RELATIONS, GraphArrays
+from mnemon.graph.model import Graph
+from mnemon.lexical.postings import Postings
+from mnemon.snapshot import layout
+from mnemon.snapshot.layout import StorePaths
+from mnemon.snapshot.manifest import Manifest, compute_digest, describe_files, write_manifest
+from mnemon.types import MemoryRecord
+
+_SCHEMA = """
+CREATE TABLE memories (
+    position INTEGER PRIMARY KEY, memory_id TEXT NOT NULL UNIQUE, content TEXT NOT NULL, category TEXT NOT NULL,
+    tags TEXT NOT NULL, expanded_keywords TEXT NOT NULL, importance REAL NOT NULL, created_at_us INTEGER NOT NULL,
+    updated_at_us INTEGER NOT NULL, session_id TEXT, wing TEXT, room TEXT, user TEXT, is_turn INTEGER NOT NULL,
+    content_hash TEXT NOT NULL);
+CREATE TABLE terms (term TEXT PRIMARY KEY, start INTEGER NOT NULL, stop INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE concepts (
+    ordinal INTEGER PRIMARY KEY, concept_id TEXT NOT NULL UNIQUE, canonical_name TEXT NOT NULL, kind TEXT NOT NULL,
+    aliases TEXT NOT NULL, df INTEGER NOT NULL);
+CREATE TABLE mentions (
+    position INTEGER NOT NULL, concept_id TEXT NOT NULL, role TEXT NOT NULL, start INTEGER NOT NULL,
+    stop INTEGER NOT NULL, surface TEXT NOT NULL);
+CREATE INDEX mentions_by_concept ON mentions (concept_id, position);
+CREATE TABLE edges (
+    src_position INTEGER NOT NULL, dst_position INTEGER NOT NULL, relation TEXT NOT NULL, weight REAL NOT NULL,
+    concept_id TEXT NOT NULL, evidence_position INTEGER NOT NULL, evidence_start INTEGER NOT NULL,
+    evidence_stop INTEGER NOT NULL, valid_from_us INTEGER NOT NULL, valid_to_us INTEGER, recorded_at_us INTEGER NOT NULL);
+CREATE INDEX edges_by_source ON edges (src_position);
+CREATE TABLE clusters (
+    cluster_id TEXT PRIMARY KEY, session_id TEXT NOT NULL, ordinal INTEGER NOT NULL, first_us INTEGER NOT NULL,
+    last_us INTEGER NOT NULL, trivial INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE summaries (
+    summary_id TEXT PRIMARY KEY, cluster_id TEXT NOT NULL, session_id TEXT NOT NULL, text TEXT NOT NULL,
+    method TEXT NOT NULL, first_us INTEGER NOT NULL, last_us INTEGER NOT NULL, source_tokens INTEGER NOT NULL,
+    summary_tokens INTEGER NOT NULL, align REAL, cover REAL, confidence REAL, decay_rate REAL) WITHOUT ROWID;
+CREATE TABLE summary_sources (
+    summary_id TEXT NOT NULL, place INTEGER NOT NULL, position INTEGER NOT NULL, memory_id TEXT NOT NULL,
+    PRIMARY KEY (summary_id, place)) WITHOUT ROWID;
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+"""
+
+
+@dataclass(frozen=True)
+class PackInputs:
+    """Everything that a snapshot holds, as the stages made it.
+
+    Attributes:
+        records: Ordered by position from 0, shape (n,).
+        vectors: Unit rows, shape (n, d), or None when there is no encoder.
+        summaries: Accepted ones only.
+    """
+
+    records: Sequence[MemoryRecord]
+    vectors: NDArray[np.float32] | None
+    postings: Postings
+    graph: Graph
+    graph_arrays: GraphArrays
+    clusters: Sequence[Cluster]
+    summaries: Sequence[Summary]
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a candidate comes from; see mnemon.snapshot.manifest.Manifest."""
+
+    id_kind: str
+    encoder: dict[str, Any] | None
+    encoder_digest: str | None
+    source: dict[str, Any]
+    corpus_digest: str
+    settings: dict[str, Any]
+    warnings: Sequence[tuple[str, str]]
+
+
+def build_candidate(paths: StorePaths, inputs: PackInputs, provenance: Provenance) -> Path:
+    """Write a candidate and return its directory, named by its digest; an equal one is kept as it is.
+
+    A killed build leaves only a `.building-` directory, which the next build removes.
+    """
+    paths.candidates.mkdir(parents=True, exist_ok=True)
+    for leftover in paths.candidates.glob(".building-*"):
+        remove_tree(leftover)
+    building = paths.candidates / f".building-{os.getpid()}"
+    building.mkdir()
+    _write_arrays(building, inputs)
+    _write_rows(building / layout.ROWS_FILE, inputs)
+    manifest = _make_manifest(building, inputs, provenance)
+    write_manifest(building, manifest)
+    fsync_dir(building)
+    final = paths.candidates / manifest.digest[: layout.DIGEST_NAME_CHARS]
+    remove_tree(final)
+    building.rename(final)
+    fsync_dir(paths.candidates)
+    return final
+
+
+def _make_manifest(directory: Path, inputs: PackInputs, provenance: Provenance) -> Manifest:
+    files = describe_files(directory)
+    counts = {
+        "memories": len(inputs.records),
+        "turns": sum(r.is_turn for r in inputs.records),
+        "terms": len(inputs.postings.terms),
+        "postings": int(inputs.postings.positions.size),
+        "concepts": len(inputs.graph.concepts),
+        "mentions": len(inputs.graph.mentions),
+        "edges": len(inputs.graph.edges),
+        "clusters": len(inputs.clusters),
+        "summaries": len(inputs.summaries),
+    }
+    return Manifest(
+        format_version=layout.PACK_FORMAT_VERSION,
+        digest=compute_digest(files, counts, provenance.id_kind, provenance.encoder_digest),
+        files=files,
+        counts=counts,
+        id_kind=provenance.id_kind,
+        encoder=provenance.encoder,
+        encoder_digest=provenance.encoder_digest,
+        source=provenance.source,
+        corpus_digest=provenance.corpus_digest,
+        settings=provenance.settings,
+        warnings=list(provenance.warnings),
+        built_at=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def _write_arrays(directory: Path, inputs: PackInputs) -> None:
+    records = inputs.records
+    arrays: dict[str, NDArray[Any]] = {
+        layout.POSTING_POSITIONS_FILE: inputs.postings.positions,
+        layout.POSTING_SCORES_FILE: inputs.postings.scores,
+        layout.CREATED_AT_FILE: np.array([r.created_at_us for r in records], dtype=np.int64),
+        layout.IMPORTANCE_FILE: np.array([r.importance for r in records], dtype=np.float32),
+    }
+    if inputs.vectors is not None:
+        arrays[layout.VECTORS_FILE] = inputs.vectors
+    for field in fields(GraphArrays):
+        arrays[layout.graph_file(field.name)] = getattr(inputs.graph_arrays, field.name)
+    for facet in layout.FACETS:
+        ordinals = {value: code for code, value in enumerate(facet_values(records, facet))}
+        codes = [ordinals.get(getattr(r, facet) or "", -1) for r in records]
+        arrays[layout.facet_file(facet)] = np.array(codes, dtype=np.int32)
+    for name, array in arrays.items():
+        write_array(directory / name, array)
+
+
+def facet_values(records: Sequence[MemoryRecord], facet: str) -> list[str]:
+    """Return the distinct non-empty values of a scope column, sorted."""
+    return sorted({value for r in records if (value := getattr(r, facet))})
+
+
+def _write_rows(path: Path, inputs: PackInputs) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        # The file is written once, fsynced with the rest of the candidate and never changed.
+        db.execute("PRAGMA journal_mode=OFF")
+        db.execute("PRAGMA synchronous=FULL")
+        with db:
+            db.executescript(_SCHEMA)
+            _insert(db, "memories", [_memory_row(r) for r in inputs.records])
+            _insert(db, "terms", _term_rows(inputs.postings))
+            _insert_graph(db, inputs.graph)
+            _insert_compaction(db, inputs)
+            _insert(db, "meta", sorted(_meta(inputs.records).items()))
+    # Connections stamp a change counter only on write: a vacuum here would make equal content equal bytes as well,
+    # but the fixed insertion order already does.
+
+
+def _insert(db: sqlite3.Connection, table: str, rows: Sequence[Sequence[Any]]) -> None:
+    if rows:
+        marks = ",".join("?" * len(rows[0]))
+        db.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
+
+
+def _memory_row(r: MemoryRecord) -> tuple[Any, ...]:
+    return (
+        r.position, r.memory_id, r.content, r.category, r.tags, r.expanded_keywords, r.importance, r.created_at_us,
+        r.updated_at_us, r.session_id, r.wing, r.room, r.user, int(r.is_turn), r.content_hash,
+    )  # fmt: skip
+
+
+def _term_rows(postings: Postings) -> list[tuple[str, int, int]]:
+    starts = postings.starts.tolist()
+    return [(term, starts[i], starts[i + 1]) for i, term in enumerate(postings.terms)]
+
+
+def _insert_graph(db: sqlite3.Connection, graph: Graph) -> None:
+    _insert(
+        db,
+        "concepts",
+        [
+            (i, c.concept_id, c.canonical_name, c.kind, json.dumps(list(c.aliases), ensure_ascii=False), c.df)
+            for i, c in enumerate(graph.concepts)
+        ],
+    )
+    _insert(
+        db,
+        "mentions",
+        [(m.position, m.concept_id, m.role, m.start, m.end, m.surface) for m in graph.mentions],
+    )
+    _insert(
+        db,
+        "edges",
+        [
+            (
+                e.src_position, e.dst_position, e.relation, e.weight, e.concept_id, e.evidence_position,
+                e.evidence_start, e.evidence_end, e.valid_from_us, e.valid_to_us, e.recorded_at_us,
+            )
+            for e in graph.edges
+        ],
+    )  # fmt: skip
+
+
+def _insert_compaction(db: sqlite3.Connection, inputs: PackInputs) -> None:
+    _insert(
+        db,
+        "clusters",
+        [
+            (c.cluster_id, c.session_id, c.ordinal, c.first_us, c.last_us, int(c.trivial))
+            for c in inputs.clusters
+        ],
+    )
+    _insert(db, "summaries", [_summary_row(s) for s in inputs.summaries])
+    sources = [
+        (s.summary_id, place, position, memory_id)
+        for s in inputs.summaries
+        for place, (position, memory_id) in enumerate(zip(s.source_positions, s.source_ids, strict=True))
+    ]
+    _insert(db, "summary_sources", sources)
+
+
+def _summary_row(s: Summary) -> tuple[Any, ...]:
+    gate = s.report
+    judged = (gate.align, gate.cover, gate.confidence, gate.decay_rate) if gate else (None,) * 4
+    return (
+        s.summary_id, s.cluster_id, s.session_id, s.text, s.method, s.first_us, s.last_us, s.source_tokens,
+        s.summary_tokens, *judged,
+    )  # fmt: skip
+
+
+def _meta(records: Sequence[MemoryRecord]) -> Mapping[str, str]:
+    values = {"relations": json.dumps(list(RELATIONS))}
+    for facet in layout.FACETS:
+        values[f"facet_{facet}"] = json.dumps(facet_values(records, facet), ensure_ascii=False)
+    return values

@@ -1,0 +1,263 @@
+"""The gate: sentences that must hold for a candidate. Pure reading; nothing is repaired and nothing is trusted twice.
+
+The same functions feed the Dagster asset checks, which display, and the verdict, which protects. Results hold numbers and
+ids, never content.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemon.compact.gate import judge
+from mnemon.corpus.sensitive import find_text_sensitivity
+from mnemon.errors import SnapshotCorruptError
+from mnemon.files import read_array
+from mnemon.snapshot import layout
+from mnemon.snapshot.manifest import Manifest, full_check, read_manifest
+from mnemon.snapshot.verdict import CheckResult
+
+# float32 rows of a unit-normalising encoder; anything further off was damaged or made by something else.
+UNIT_NORM_TOLERANCE = 1e-3
+_LISTED_FAULTS = 10  # ids shown in a result; enough to start looking, small enough for the event log
+
+EncodeDocuments = Callable[[Sequence[str]], NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class GateContext:
+    """What the gate is told about the night, beside the candidate itself.
+
+    Attributes:
+        source_counts: source_rows, exported, quarantined, sensitive of the export.
+        tier_rows: Rows per LanceDB tier.
+        tier_faults: Tier rows without a memory plus memories without a tier row, per tier.
+        unindexed_rows: Rows that no index covers, per tier that has an index.
+        encoder_digest: Fingerprint digest of the encoder that is configured now, or None.
+        preserve_threshold: Q_align that a shipped summary must reach.
+        encode: Embeds texts as documents: the gate measures summaries itself.
+    """
+
+    source_counts: Mapping[str, int]
+    tier_rows: Mapping[str, int]
+    tier_faults: Mapping[str, int]
+    unindexed_rows: Mapping[str, int]
+    encoder_digest: str | None
+    preserve_threshold: float
+    encode: EncodeDocuments
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An opened candidate directory."""
+
+    directory: Path
+    manifest: Manifest
+    rows: sqlite3.Connection
+
+    def array(self, name: str) -> NDArray[Any]:
+        """Memory-map one of its arrays."""
+        return read_array(self.directory / name)
+
+    def value(self, sql: str) -> int:
+        """Return the single number that a query yields."""
+        return int(self.rows.execute(sql).fetchone()[0])
+
+
+Check = Callable[[Candidate, GateContext], CheckResult]
+
+
+def judge_candidate(directory: Path, context: GateContext) -> list[CheckResult]:
+    """Run every check of the gate on a candidate; a check that cannot run has failed."""
+    try:
+        manifest = read_manifest(directory)
+        full_check(directory, manifest)
+    except SnapshotCorruptError as error:
+        return [CheckResult("files_match_the_manifest", False, {"fault": str(error)})]
+    results = [CheckResult("files_match_the_manifest", True, {"files": len(manifest.files)})]
+    uri = f"{(directory / layout.ROWS_FILE).absolute().as_uri()}?mode=ro&immutable=1"
+    with closing(sqlite3.connect(uri, uri=True)) as rows:
+        candidate = Candidate(directory, manifest, rows)
+        for check in GATE_CHECKS:
+            results.append(_run(check, candidate, context))
+    return results
+
+
+def _run(check: Check, candidate: Candidate, context: GateContext) -> CheckResult:
+    try:
+        return check(candidate, context)
+    except Exception as error:  # noqa: BLE001 - the gate must answer; an error is a failed check
+        return CheckResult(check.__name__, False, {"fault": f"{type(error).__name__} while checking"})
+
+
+def counts_are_conserved_from_source_to_snapshot(c: Candidate, x: GateContext) -> CheckResult:
+    """exported + quarantined + sensitive = source, and the snapshot holds what was exported."""
+    s = x.source_counts
+    held = c.value("SELECT COUNT(*) FROM memories")
+    adds_up = s["exported"] + s["quarantined"] + s["sensitive"] == s["source_rows"]
+    passed = adds_up and held == s["exported"] == c.manifest.counts["memories"]
+    return CheckResult("counts_are_conserved_from_source_to_snapshot", passed, {**s, "snapshot_rows": held})
+
+
+def no_sensitive_row_is_anywhere(c: Candidate, x: GateContext) -> CheckResult:
+    """No text of the snapshot looks redacted or like a secret, in any table."""
+    texts = {
+        "memories": "SELECT memory_id, content || char(10) || tags || char(10) || expanded_keywords FROM memories",
+        "summaries": "SELECT summary_id, text FROM summaries",
+        "concepts": "SELECT concept_id, canonical_name || char(10) || aliases FROM concepts",
+        "mentions": "SELECT DISTINCT concept_id, surface FROM mentions",
+    }
+    found: dict[str, int | float | str] = {}
+    ids: list[str] = []
+    for table, sql in texts.items():
+        hits = [str(key) for key, text in c.rows.execute(sql) if find_text_sensitivity(text) is not None]
+        found[table] = len(hits)
+        ids += [f"{table}:{key}" for key in hits]
+    if ids:
+        found["ids"] = ", ".join(ids[:_LISTED_FAULTS])
+    return CheckResult("no_sensitive_row_is_anywhere", not ids, found)
+
+
+def every_vector_is_finite_and_unit(c: Candidate, x: GateContext) -> CheckResult:
+    """Every memory has a finite vector of length 1; without an encoder there is none to check."""
+    name = "every_vector_is_finite_and_unit"
+    if c.manifest.encoder is None:
+        return CheckResult(name, True, {"rows": 0, "note": "built without an encoder"})
+    vectors = c.array(layout.VECTORS_FILE)
+    expected = (c.manifest.counts["memories"], int(c.manifest.encoder["dimension"]))
+    if vectors.shape != expected or vectors.dtype != np.float32:
+        return CheckResult(name, False, {"found": f"{vectors.dtype}{vectors.shape}", "expected": f"float32{expected}"})
+    norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
+    bad = int((~(np.abs(norms - 1.0) <= UNIT_NORM_TOLERANCE)).sum())
+    return CheckResult(name, bad == 0, {"rows": vectors.shape[0], "not_finite_or_not_unit": bad})
+
+
+def one_encoder_made_every_vector(c: Candidate, x: GateContext) -> CheckResult:
+    """The snapshot, the query encoder and the configured model have one fingerprint."""
+    found = c.manifest.encoder_digest
+    passed = found == x.encoder_digest
+    return CheckResult(
+        "one_encoder_made_every_vector", passed, {"snapshot": str(found), "configured": str(x.encoder_digest)}
+    )
+
+
+def every_tier_row_has_its_memory(c: Candidate, x: GateContext) -> CheckResult:
+    """Each tier holds each memory exactly once."""
+    held = c.manifest.counts["memories"] if c.manifest.encoder is not None else 0
+    wrong = {name: rows for name, rows in x.tier_rows.items() if rows != held}
+    passed = not wrong and not any(x.tier_faults.values())
+    return CheckResult("every_tier_row_has_its_memory", passed, {"memories": held, **x.tier_rows})
+
+
+def no_tier_row_is_unindexed(c: Candidate, x: GateContext) -> CheckResult:
+    """An index, where there is one, covers every row."""
+    total = sum(x.unindexed_rows.values())
+    return CheckResult("no_tier_row_is_unindexed", total == 0, {"unindexed_rows": total, **x.unindexed_rows})
+
+
+def every_posting_has_its_memory(c: Candidate, x: GateContext) -> CheckResult:
+    """Postings point at memories, term slices cover them exactly, scores are finite and positive."""
+    positions, scores = c.array(layout.POSTING_POSITIONS_FILE), c.array(layout.POSTING_SCORES_FILE)
+    count = c.manifest.counts["memories"]
+    outside = int(((positions < 0) | (positions >= count)).sum())
+    bad_scores = int((~(np.isfinite(scores) & (scores > 0))).sum())
+    covered = c.value("SELECT COALESCE(SUM(stop - start), 0) FROM terms")
+    passed = outside == 0 and bad_scores == 0 and covered == positions.size == scores.size
+    return CheckResult(
+        "every_posting_has_its_memory",
+        passed,
+        {"postings": int(positions.size), "outside": outside, "bad_scores": bad_scores, "covered": covered},
+    )
+
+
+def every_edge_has_evidence(c: Candidate, x: GateContext) -> CheckResult:
+    """Each edge names an existing concept and memory, and its span lies inside that memory's text."""
+    orphans = c.value(
+        "SELECT COUNT(*) FROM edges e WHERE NOT EXISTS (SELECT 1 FROM concepts k WHERE k.concept_id = e.concept_id)"
+        " OR NOT EXISTS (SELECT 1 FROM memories m WHERE m.position = e.evidence_position"
+        " AND (e.evidence_start = -1 OR (e.evidence_start >= 0 AND e.evidence_stop > e.evidence_start"
+        " AND e.evidence_stop <= length(m.content))))"
+    )
+    dangling = c.value(
+        "SELECT COUNT(*) FROM edges e WHERE NOT EXISTS (SELECT 1 FROM memories m WHERE m.position = e.src_position)"
+        " OR NOT EXISTS (SELECT 1 FROM memories m WHERE m.position = e.dst_position)"
+    )
+    total = c.value("SELECT COUNT(*) FROM edges")
+    walked = int(c.array(layout.graph_file("targets")).size)
+    passed = orphans == 0 and dangling == 0 and walked == total
+    return CheckResult(
+        "every_edge_has_evidence",
+        passed,
+        {"edges": total, "without_evidence": orphans, "dangling": dangling, "walkable": walked},
+    )
+
+
+def every_summary_names_its_sources(c: Candidate, x: GateContext) -> CheckResult:
+    """Each summary lists at least two turns, each of them in the snapshot under the same id."""
+    total = c.value("SELECT COUNT(*) FROM summaries")
+    thin = c.value(
+        "SELECT COUNT(*) FROM summaries s WHERE (SELECT COUNT(*) FROM summary_sources r"
+        " WHERE r.summary_id = s.summary_id) < 2"
+    )
+    lost = c.value(
+        "SELECT COUNT(*) FROM summary_sources r WHERE NOT EXISTS (SELECT 1 FROM memories m"
+        " WHERE m.position = r.position AND m.memory_id = r.memory_id)"
+    )
+    passed = thin == 0 and lost == 0
+    return CheckResult(
+        "every_summary_names_its_sources",
+        passed,
+        {"summaries": total, "fewer_than_two_sources": thin, "sources_not_in_snapshot": lost},
+    )
+
+
+def every_summary_preserves_its_sources(c: Candidate, x: GateContext) -> CheckResult:
+    """Each summary's text, embedded again here, has Q_align >= the threshold with its sources (libravdb 5.3)."""
+    name = "every_summary_preserves_its_sources"
+    summaries = c.rows.execute("SELECT summary_id, text FROM summaries ORDER BY summary_id").fetchall()
+    if not summaries:
+        return CheckResult(name, True, {"summaries": 0})
+    vectors = c.array(layout.VECTORS_FILE)
+    embedded = x.encode([text for _, text in summaries])
+    failed: list[str] = []
+    lowest = 1.0
+    for (summary_id, _), vector in zip(summaries, embedded, strict=True):
+        places = c.rows.execute(
+            "SELECT position FROM summary_sources WHERE summary_id = ? ORDER BY place", [summary_id]
+        )
+        members = vectors[[p for (p,) in places]]
+        report = judge(vector, members, threshold=x.preserve_threshold)
+        lowest = min(lowest, report.align)
+        if not report.passed:
+            failed.append(summary_id)
+    found: dict[str, int | float | str] = {
+        "summaries": len(summaries),
+        "failed": len(failed),
+        "lowest_q_align": round(lowest, 4),
+        "threshold": x.preserve_threshold,
+    }
+    if failed:
+        found["ids"] = ", ".join(failed[:_LISTED_FAULTS])
+    return CheckResult(name, not failed, found)
+
+
+GATE_CHECKS: tuple[Check, ...] = (
+    counts_are_conserved_from_source_to_snapshot,
+    no_sensitive_row_is_anywhere,
+    every_vector_is_finite_and_unit,
+    one_encoder_made_every_vector,
+    every_tier_row_has_its_memory,
+    no_tier_row_is_unindexed,
+    every_posting_has_its_memory,
+    every_edge_has_evidence,
+    every_summary_names_its_sources,
+    every_summary_preserves_its_sources,
+)
+"""Order of display; all of them run, whatever fails."""

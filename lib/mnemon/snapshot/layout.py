@@ -1,0 +1,113 @@
+"""Names of everything on disk: one store's directories and one snapshot's files. Paths only, no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+PACK_FORMAT_VERSION = 1
+"""Bumped when a reader of the previous format could not read the new one."""
+
+DIGEST_NAME_CHARS = 16
+"""Of a candidate's digest, in its directory name: 64 bits among a handful of candidates."""
+
+MANIFEST_FILE = "manifest.json"
+ROWS_FILE = "rows.sqlite"
+VECTORS_FILE = "vectors_full.npy"
+POSTING_POSITIONS_FILE = "posting_positions.npy"
+POSTING_SCORES_FILE = "posting_scores.npy"
+CREATED_AT_FILE = "created_at_us.npy"
+IMPORTANCE_FILE = "importance.npy"
+FACETS = ("wing", "room", "category", "user", "session_id")
+GRAPH_FIELDS = (
+    "indptr",
+    "targets",
+    "weights",
+    "relations",
+    "concepts",
+    "in_degrees",
+    "valid_from_us",
+    "valid_to_us",
+)
+
+
+def facet_file(facet: str) -> str:
+    """Return the file of one facet's int32 codes (-1 = none)."""
+    return f"facet_{facet}.npy"
+
+
+def graph_file(field: str) -> str:
+    """Return the file of one array of the graph's compressed rows."""
+    return f"graph_{field}.npy"
+
+
+@dataclass(frozen=True, slots=True)
+class StorePaths:
+    """The directories and files of one store."""
+
+    root: Path
+
+    @property
+    def work(self) -> Path:
+        """Intermediate artifacts of the night and their stamps."""
+        return self.root / "work"
+
+    @property
+    def memo(self) -> Path:
+        """Results memoised by content hash and by what computed them."""
+        return self.work / "memo.sqlite"
+
+    @property
+    def lance(self) -> Path:
+        """LanceDB tables: a rebuildable projection."""
+        return self.root / "lance"
+
+    @property
+    def encoders(self) -> Path:
+        """Lean encoders for the read side, one directory per fingerprint."""
+        return self.root / "encoders"
+
+    @property
+    def rotations(self) -> Path:
+        """Frozen rotations of the tiers, one directory per encoder fingerprint."""
+        return self.root / "rotations"
+
+    @property
+    def candidates(self) -> Path:
+        """Snapshot candidates, by digest, waiting for a verdict."""
+        return self.root / "candidates"
+
+    @property
+    def verdicts(self) -> Path:
+        """Gate verdicts, by candidate digest."""
+        return self.root / "verdicts"
+
+    @property
+    def snapshots(self) -> Path:
+        """Published, immutable snapshots."""
+        return self.root / "snapshots"
+
+    @property
+    def current(self) -> Path:
+        """The pointer to the serving snapshot."""
+        return self.root / "CURRENT"
+
+    @property
+    def access_log(self) -> Path:
+        """What was recalled; the only thing that recall writes."""
+        return self.root / "access.sqlite"
+
+    @property
+    def dagster_home(self) -> Path:
+        """The Dagster instance of this store."""
+        return self.root / "dagster"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the running night."""
+        return self.root / "nightly.lock"
+
+    @property
+    def costs(self) -> Path:
+        """What each asset cost in the last night that ran it."""
+        return self.work / "costs.json"

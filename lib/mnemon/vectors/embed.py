@@ -1,0 +1,117 @@
+"""Embedding texts once: memoised by content hash and encoder fingerprint, durable batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemon.encode.fingerprint import EncoderFingerprint
+from mnemon.hashing import hash_text
+from mnemon.progress import SILENT, Progress
+from mnemon.work.memo import Memo
+
+# Batches per durable write: more loses more work to a kill (8 batches of 8 texts are about a second), fewer fsyncs more.
+_BATCHES_PER_WRITE = 8
+
+
+class DocumentEncoder(Protocol):
+    """What embedding needs of an encoder: batches that can be kept one by one."""
+
+    def iter_document_batches(
+        self, texts: Sequence[str]
+    ) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
+        """Yield places in `texts` and their vectors, shape (len(places), dimension)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """Vectors and how they came about.
+
+    Attributes:
+        vectors: Unit rows, float32, shape (n, d), aligned with the texts.
+        computed: Distinct texts that the encoder saw now.
+        reused: Distinct texts whose vector was known.
+    """
+
+    vectors: NDArray[np.float32]
+    computed: int
+    reused: int
+
+
+def memo_kind(fingerprint: EncoderFingerprint) -> str:
+    """Return the memo kind of an encoder's document vectors."""
+    return f"vector:{fingerprint.digest}"
+
+
+def text_key(text: str) -> str:
+    """Return the memo key of a text."""
+    return hash_text(text)
+
+
+def embed_texts(
+    texts: Sequence[str],
+    memo: Memo,
+    fingerprint: EncoderFingerprint,
+    open_encoder: Callable[[], DocumentEncoder],
+    progress: Progress = SILENT,
+) -> Embedded:
+    """Return a vector for every text; only texts that the memo does not know reach the encoder.
+
+    Args:
+        texts: What to embed; equal texts are embedded once.
+        memo: Where vectors are kept between nights.
+        fingerprint: Of the encoder that `open_encoder` returns.
+        open_encoder: Called only if something must be embedded.
+        progress: Told after every durable write.
+
+    Raises:
+        EncoderError: If the encoder fails or returns something that is not finite; what was written before is kept.
+    """
+    keys = [text_key(t) for t in texts]
+    unique = dict(zip(keys, texts, strict=True))
+    known = _read_known(memo, fingerprint, list(unique))
+    missing = [key for key in unique if key not in known]
+    if missing:
+        encoder = open_encoder()
+        pending: dict[str, bytes] = {}
+        done = 0
+        batches = encoder.iter_document_batches([unique[k] for k in missing])
+        for number, (places, vectors) in enumerate(batches, start=1):
+            for place, vector in zip(places, vectors, strict=True):
+                known[missing[place]] = vector
+                pending[missing[place]] = vector.astype("<f4").tobytes()
+            if number % _BATCHES_PER_WRITE == 0:
+                done += _flush(memo, fingerprint, pending)
+                progress.update("memory_vectors", done, len(missing))
+        done += _flush(memo, fingerprint, pending)
+        progress.update("memory_vectors", done, len(missing))
+    matrix = np.empty((len(keys), fingerprint.dimension), dtype=np.float32)
+    for row, key in enumerate(keys):
+        matrix[row] = known[key]
+    return Embedded(matrix, computed=len(missing), reused=len(unique) - len(missing))
+
+
+def _flush(memo: Memo, fingerprint: EncoderFingerprint, pending: dict[str, bytes]) -> int:
+    count = len(pending)
+    memo.put_many(memo_kind(fingerprint), pending)
+    pending.clear()
+    return count
+
+
+def _read_known(
+    memo: Memo, fingerprint: EncoderFingerprint, keys: Sequence[str]
+) -> dict[str, NDArray[np.float32]]:
+    """Return the usable vectors of the memo; one of another size, or not finite, is computed again."""
+    known: dict[str, NDArray[np.float32]] = {}
+    for key, value in memo.get_many(memo_kind(fingerprint), keys).items():
+        if len(value) != 4 * fingerprint.dimension:
+            continue
+        vector = np.frombuffer(value, dtype="<f4").astype(np.float32)
+        if np.isfinite(vector).all():
+            known[key] = vector
+    return known

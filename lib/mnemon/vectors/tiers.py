@@ -1,0 +1,407 @@
+"""The embedding tiers as LanceDB tables: 64, 256 and full dimensions of the rotated vectors.
+
+What belongs here: keeping the tables equal to the corpus, their index, and the checks that prove
+it. What does not: deciding which tier answers a query, or the vectors themselves.
+
+The tables are a projection of the vectors and the rotation. LanceDB does not fsync, so a table that
+cannot be read is dropped and rebuilt, and the report says so; no data is lost by that. lancedb,
+pyarrow and polars are imported when a function is called.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemon.files import remove_tree
+from mnemon.hashing import hash_text
+from mnemon.progress import SILENT, Progress
+from mnemon.vectors.rotation import Rotation, prefix, rotated_prefix
+
+TIER_DIMS = (64, 256)
+# Short tiers beside the full one. Smaller scans faster and ranks worse: a rotated 64-d prefix keeps
+# 97.6 % of the true top 10 in its top 100, 256-d keeps all of it (research/limits.md section 4).
+
+INDEX_MIN_ROWS = 50_000
+# Below this an exact scan takes milliseconds and misses nothing; an index would only cost recall.
+
+WRITE_ROWS = 50_000
+# Rows written at once: bounds memory (80 MB at 384 dimensions) at the price of more commits.
+
+MAX_DELETE_IDS = 10_000
+# Ids in one delete filter; 20,000 take 0.8 s to plan. More are deleted in several commits.
+
+KEEP_VERSIONS = timedelta(hours=1)
+# Longer protects a reader that still has a replaced version open; shorter frees its disk sooner.
+
+REFINE_FACTOR = 10
+# An indexed search re-scores this many times k exactly; unrefined, it answers on another scale
+# (about twice the cosine distance).
+
+TABLE_PREFIX = "memory_vectors_"
+FULL_TIER = "memory_vectors_full"
+EXACT = "exact"
+ANN_INDEX = "IVF_HNSW_SQ"
+_KEYS = ["memory_id", "content_hash", "position"]
+_STAMP = b"mnemon.stamp"
+
+Action = Literal["created", "rebuilt", "synced", "unchanged"]
+Floats = NDArray[np.floating[Any]]
+# lancedb and pyarrow ship no types that a strict checker can use.
+Database = LanceTable = ArrowTable = ArrowSchema = Frame = Any
+
+
+@dataclass(frozen=True, slots=True)
+class TierState:
+    """What a sync did to one tier, and its state after it.
+
+    Attributes:
+        name: Table name.
+        dim: Dimensions of its vectors.
+        rows: Rows after the sync.
+        action: "created", "rebuilt" (dropped and written again), "synced" or "unchanged".
+        inserted: Rows added; all of them where it was created or rebuilt.
+        updated: Rows rewritten because content or position changed.
+        deleted: Rows removed because their memory is gone.
+        version: LanceDB version after the sync; an unchanged tier keeps its own.
+        index: "exact" (no index: every row is scanned) or "IVF_HNSW_SQ".
+        unindexed_rows: Rows that an existing index does not cover; 0 where the scan is exact.
+        reason: Why it was created or rebuilt, and why it has no index.
+    """
+
+    name: str
+    dim: int
+    rows: int
+    action: Action
+    inserted: int
+    updated: int
+    deleted: int
+    version: int
+    index: str
+    unindexed_rows: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TierReport:
+    """What a sync did: one state per tier, shortest first, and the stale tables it removed."""
+
+    tiers: tuple[TierState, ...]
+    dropped: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TierHit:
+    """One memory found in a tier; `cosine` is in [-1, 1] up to float32 rounding."""
+
+    memory_id: str
+    position: int
+    cosine: float
+
+
+@dataclass(frozen=True, slots=True)
+class TierMatch:
+    """Whether a tier holds each memory exactly once; a table that cannot be read has 0 rows.
+
+    `orphans`: rows without a memory; `missing`: memories without a row; `duplicates`: further rows.
+    """
+
+    name: str
+    rows: int
+    orphans: int
+    missing: int
+    duplicates: int
+
+    @property
+    def ok(self) -> bool:
+        """True where rows and memories are the same set."""
+        return not (self.orphans or self.missing or self.duplicates)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tier:
+    """What one table should hold: `keys` has one row per position of `vectors`."""
+
+    name: str
+    dim: int
+    keys: Frame
+    vectors: Floats
+    rotation: Rotation
+
+    @property
+    def stamp(self) -> str:
+        """Digest of everything that all rows depend on."""
+        return hash_text("tier-1", self.rotation.digest, str(self.dim))
+
+
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    inserted: int
+    updated: int
+    deleted_ids: Sequence[str]
+    positions: NDArray[np.int64]
+
+
+def tier_tables(full_dim: int, dims: Sequence[int] = TIER_DIMS) -> dict[str, int]:
+    """Return the dimensions of a model's tiers by table name, shortest first.
+
+    Dimensions at or above the model's own, and repeated ones, collapse into the full tier, which
+    always exists.
+    """
+    short = sorted({dim for dim in dims if 0 < dim < full_dim})
+    return {**{f"{TABLE_PREFIX}{dim}": dim for dim in short}, FULL_TIER: full_dim}
+
+
+def sync_tiers(
+    lance_dir: Path,
+    memory_ids: Sequence[str],
+    content_hashes: Sequence[str],
+    vectors: Floats,
+    rotation: Rotation,
+    dims: Sequence[int] = TIER_DIMS,
+    *,
+    index_min_rows: int = INDEX_MIN_ROWS,
+    keep_versions: timedelta = KEEP_VERSIONS,
+    progress: Progress = SILENT,
+) -> TierReport:
+    """Make every tier hold exactly the given memories; only changed rows are written.
+
+    A row changes with its content hash or its position. A tier is written from scratch where it is
+    absent, cannot be read, holds an id twice, or was made with another schema, encoder or rotation.
+
+    Args:
+        lance_dir: The LanceDB directory, made where absent. One writer at a time.
+        memory_ids: Unique ids, by position.
+        content_hashes: Parallel to memory_ids.
+        vectors: Unit vectors, shape (n, d), by position; may be memory-mapped.
+        rotation: Of the same encoder and d.
+        dims: Wanted short tiers, see `tier_tables`.
+        index_min_rows: Rows from which a tier gets an approximate index.
+        keep_versions: How long replaced versions stay on disk; above 0.
+        progress: Told after each tier.
+
+    Raises:
+        ValueError: The inputs are not parallel, an id repeats, or the dimensions do not match.
+    """
+    keys = _wanted(memory_ids, content_hashes, vectors, rotation)
+    tables = tier_tables(rotation.dim, dims)
+    lance_dir.mkdir(parents=True, exist_ok=True)
+    database = _connect(lance_dir)
+    dropped = tuple(name for name in _table_names(lance_dir) if name not in tables)
+    for name in dropped:
+        remove_tree(lance_dir / f"{name}.lance")
+    states: list[TierState] = []
+    for name, dim in tables.items():
+        tier = _Tier(name, dim, keys, vectors, rotation)
+        states.append(_sync_tier(database, lance_dir, tier, index_min_rows, keep_versions))
+        progress.update("vector_tiers", len(states), len(tables))
+    return TierReport(tiers=tuple(states), dropped=dropped)
+
+
+def search_tier(lance_dir: Path, dim: int, query: Floats, k: int) -> list[TierHit]:
+    """Return the k nearest rows of one tier by cosine, best first, ties by position.
+
+    For verification. A zero vector has no cosine: it finds nothing and is never found.
+
+    Args:
+        lance_dir: The LanceDB directory.
+        dim: Dimensions of the tier; the query's length or more means the full tier.
+        query: Rotated query of full length, shape (d,); it is cut to the tier here.
+        k: How many, at least 1.
+    """
+    name = FULL_TIER if dim >= len(query) else f"{TABLE_PREFIX}{dim}"
+    vector = prefix(query, min(dim, len(query)))
+    search = _connect(lance_dir).open_table(name).search(vector, vector_column_name="vector")
+    search = search.distance_type("cosine").refine_factor(REFINE_FACTOR).limit(k)
+    found = search.select(["memory_id", "position", "_distance"]).to_arrow().to_pylist()
+    hits = [TierHit(row["memory_id"], row["position"], 1.0 - row["_distance"]) for row in found]
+    return sorted(hits, key=lambda hit: (-hit.cosine, hit.position))
+
+
+def tiers_match(
+    lance_dir: Path, memory_ids: Sequence[str], expected: Sequence[str] = (FULL_TIER,)
+) -> list[TierMatch]:
+    """Compare every tier on disk, and every expected one, with the memories, by id."""
+    wanted = set(memory_ids)
+    database = _connect(lance_dir)
+    result: list[TierMatch] = []
+    for name in sorted({*_table_names(lance_dir), *expected}):
+        _, rows, fault = _read_keys(database, name)
+        ids: list[str] = [] if fault else rows["memory_id"].to_pylist()
+        held = set(ids)
+        orphans, missing = len(held - wanted), len(wanted - held)
+        result.append(TierMatch(name, len(ids), orphans, missing, len(ids) - len(held)))
+    return result
+
+
+def _wanted(
+    memory_ids: Sequence[str], content_hashes: Sequence[str], vectors: Floats, rotation: Rotation
+) -> Frame:
+    import polars as pl
+
+    expected = (len(memory_ids), rotation.dim)
+    if vectors.shape != expected or len(content_hashes) != len(memory_ids):
+        found = f"{vectors.shape} and {len(content_hashes)} hashes"
+        raise ValueError(f"vectors {found} do not fit the ids and the rotation: {expected}")
+    columns = {"memory_id": list(memory_ids), "content_hash": list(content_hashes)}
+    keys = pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.String))
+    keys = keys.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("position"))
+    if repeated := keys.height - keys["memory_id"].n_unique():
+        raise ValueError(f"{repeated} memory ids repeat; a tier is keyed by unique ids")
+    return keys
+
+
+def _sync_tier(
+    database: Database, lance_dir: Path, tier: _Tier, index_min_rows: int, keep: timedelta
+) -> TierState:
+    table, rows, fault = _open(database, tier)
+    changes = _changes(tier.keys, tier.keys.clear() if fault else rows)
+    action: Action = "unchanged"
+    if fault:
+        path = lance_dir / f"{tier.name}.lance"
+        action = "rebuilt" if path.exists() else "created"
+        remove_tree(path)
+        table = _create(database, tier)
+    elif len(changes.positions) or changes.deleted_ids:
+        action = "synced"
+        _apply(table, tier, changes)
+    index, unindexed = _settle(table, action == "synced", index_min_rows, keep)
+    exact = f"{tier.keys.height} rows are scanned exactly, an index starts at {index_min_rows}"
+    return TierState(
+        name=tier.name,
+        dim=tier.dim,
+        rows=table.count_rows(),
+        action=action,
+        inserted=changes.inserted,
+        updated=changes.updated,
+        deleted=len(changes.deleted_ids),
+        version=table.version,
+        index=index,
+        unindexed_rows=unindexed,
+        reason="; ".join(filter(None, (fault, exact if index == EXACT else ""))),
+    )
+
+
+def _read_keys(database: Database, name: str) -> tuple[LanceTable, ArrowTable, str]:
+    """Return the table and its keys, or two Nones and why they cannot be had."""
+    try:
+        table = database.open_table(name)
+        return table, table.search().select(_KEYS).to_arrow(), ""
+    except (ValueError, RuntimeError, OSError, KeyError) as error:
+        # LanceDB raises ValueError for "not found" and for a foreign schema, RuntimeError for
+        # damage; either way the remedy is to write the table again.
+        return None, None, f"cannot be read: {str(error).partition(', /')[0]}"
+
+
+def _open(database: Database, tier: _Tier) -> tuple[LanceTable, ArrowTable, str]:
+    """Return the table, its keys and "", or why it has to be written again."""
+    table, rows, fault = _read_keys(database, tier.name)
+    if fault:
+        return None, None, fault
+    found = (rows.schema.metadata or {}).get(_STAMP, b"").decode()
+    if found != tier.stamp:
+        fault = f"stamp {found[:12]!r} is not {tier.stamp[:12]!r}: other encoder or rotation"
+    elif repeated := rows.num_rows - len(rows["memory_id"].unique()):
+        fault = f"{repeated} rows repeat an id"
+    return table, rows, fault
+
+
+def _schema(tier: _Tier) -> ArrowSchema:
+    import pyarrow as pa
+
+    types = [pa.string(), pa.string(), pa.int64(), pa.list_(pa.float32(), tier.dim), pa.string()]
+    fields = zip([*_KEYS, "vector", "fingerprint"], types, strict=True)
+    return pa.schema(list(fields), metadata={_STAMP: tier.stamp.encode()})
+
+
+def _batches(tier: _Tier, positions: NDArray[np.int64]) -> Iterator[ArrowTable]:
+    import pyarrow as pa
+
+    schema = _schema(tier)
+    for start in range(0, len(positions), WRITE_ROWS):
+        chosen = positions[start : start + WRITE_ROWS]
+        keys = tier.keys[chosen]
+        vectors = rotated_prefix(tier.vectors[chosen], tier.rotation, tier.dim)
+        columns = [pa.array(keys[name].to_list(), schema.field(name).type) for name in _KEYS]
+        columns.append(pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), tier.dim))
+        columns.append(pa.array([tier.rotation.fingerprint_digest] * len(chosen), pa.string()))
+        yield pa.record_batch(columns, schema=schema)
+
+
+def _create(database: Database, tier: _Tier) -> LanceTable:
+    import pyarrow as pa
+
+    schema = _schema(tier)
+    batches = _batches(tier, np.arange(tier.keys.height))
+    rows = pa.RecordBatchReader.from_batches(schema, batches) if tier.keys.height else None
+    return database.create_table(tier.name, data=rows, schema=schema)
+
+
+def _changes(wanted: Frame, rows: ArrowTable) -> _Changes:
+    import polars as pl
+
+    held = rows if isinstance(rows, pl.DataFrame) else pl.DataFrame(rows)
+    joined = wanted.join(held, on="memory_id", how="left", suffix="_held", maintain_order="left")
+    is_new = pl.col("position_held").is_null()
+    differs = [pl.col(name) != pl.col(f"{name}_held") for name in ("position", "content_hash")]
+    changed = joined.filter(pl.any_horizontal(is_new, *differs))
+    inserted = changed.filter(is_new).height
+    gone = held.join(wanted, on="memory_id", how="anti").sort("position")
+    positions = changed["position"].to_numpy()
+    return _Changes(inserted, changed.height - inserted, gone["memory_id"].to_list(), positions)
+
+
+def _apply(table: LanceTable, tier: _Tier, changes: _Changes) -> None:
+    """Write the changed rows; deletions ride in the same commits as far as these go."""
+    ids = ["'" + memory_id.replace("'", "''") + "'" for memory_id in changes.deleted_ids]
+    parts = [ids[i : i + MAX_DELETE_IDS] for i in range(0, len(ids), MAX_DELETE_IDS)]
+    filters = [f"memory_id IN ({','.join(part)})" for part in parts]
+    for batch in _batches(tier, changes.positions):
+        merge = table.merge_insert("memory_id")
+        merge = merge.when_matched_update_all().when_not_matched_insert_all()
+        if filters:
+            merge = merge.when_not_matched_by_source_delete(filters.pop(0))
+        merge.execute(batch)
+    for remaining in filters:
+        table.delete(remaining)
+
+
+def _settle(
+    table: LanceTable, changed: bool, index_min_rows: int, keep: timedelta
+) -> tuple[str, int]:
+    """Bring the index up to date and compact; return the index in use and the rows it misses."""
+    from lancedb.index import HnswSq
+
+    held = table.list_indices()
+    if table.count_rows() < index_min_rows:
+        for index in held:
+            table.drop_index(index.name)
+    elif not held:
+        table.create_index("vector", config=HnswSq(distance_type="cosine"))
+    if changed or any(index.num_unindexed_rows for index in table.list_indices()):
+        table.optimize(cleanup_older_than=keep)
+    held = table.list_indices()
+    return (ANN_INDEX if held else EXACT), sum(int(i.num_unindexed_rows) for i in held)
+
+
+def _table_names(lance_dir: Path) -> list[str]:
+    return sorted(path.stem for path in lance_dir.glob(f"{TABLE_PREFIX}*.lance"))
+
+
+def _connect(lance_dir: Path) -> Database:
+    # LanceDB reads its log level once, when imported; its Rust warnings do not belong on stderr.
+    unset = "LANCEDB_LOG" not in os.environ
+    os.environ.setdefault("LANCEDB_LOG", "error")
+    try:
+        import lancedb
+    finally:
+        if unset:
+            del os.environ["LANCEDB_LOG"]
+    return lancedb.connect(str(lance_dir))

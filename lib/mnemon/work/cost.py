@@ -1,0 +1,66 @@
+"""What a piece of work cost: wall time, CPU time of all threads, peak resident memory of the process meanwhile."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+_RSS_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024
+
+
+@dataclass
+class Cost:
+    """Filled when the measured block ends.
+
+    Attributes:
+        peak_rss_bytes: Highest resident size inside the block on Linux; elsewhere since the process started.
+    """
+
+    wall_ms: float = 0.0
+    cpu_ms: float = 0.0
+    peak_rss_bytes: int = 0
+
+    def to_json(self) -> dict[str, float]:
+        """Return plain values."""
+        return {
+            "wall_ms": round(self.wall_ms, 1),
+            "cpu_ms": round(self.cpu_ms, 1),
+            "peak_rss_bytes": self.peak_rss_bytes,
+        }
+
+
+@contextmanager
+def measure() -> Iterator[Cost]:
+    """Measure the block."""
+    cost = Cost()
+    _reset_peak()
+    wall, cpu = time.perf_counter(), time.process_time()
+    try:
+        yield cost
+    finally:
+        cost.wall_ms = (time.perf_counter() - wall) * 1000
+        cost.cpu_ms = (time.process_time() - cpu) * 1000
+        cost.peak_rss_bytes = _peak_rss_bytes()
+
+
+def _reset_peak() -> None:
+    """Ask Linux to forget the process's high-water mark; silently nothing elsewhere."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    except OSError:
+        return
+
+
+def _peak_rss_bytes() -> int:
+    try:
+        for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT_BYTES

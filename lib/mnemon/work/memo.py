@@ -1,0 +1,101 @@
+"""Results memoised by content hash and by what computed them: the reason that a second night costs seconds.
+
+One SQLite file, committed batch by batch, so that a killed night resumes where it stopped. Keys that the corpus no
+longer has are deleted and overwritten (`prune`), so that a removed or newly sensitive text leaves nothing here.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from mnemon.errors import StoreError
+from mnemon.files import remove_tree
+
+_READ_CHUNK = 500  # below SQLite's oldest limit of 999 variables
+
+_SCHEMA = "CREATE TABLE IF NOT EXISTS memo (kind TEXT, key TEXT, value BLOB NOT NULL, PRIMARY KEY (kind, key)) WITHOUT ROWID"
+
+
+class Memo:
+    """A durable map from (kind, key) to bytes; a kind names the algorithm and its version or fingerprint."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._db = connection
+
+    @staticmethod
+    @contextmanager
+    def open(path: Path) -> Iterator[Memo]:
+        """Open the memo; a damaged file is dropped, because everything in it can be computed again.
+
+        Raises:
+            StoreError: If the file cannot be created.
+        """
+        path.parent.mkdir(parents=True, exist_ok=True)
+        connection = _connect(path)
+        try:
+            yield Memo(connection)
+        finally:
+            connection.close()
+
+    def get_many(self, kind: str, keys: Iterable[str]) -> dict[str, bytes]:
+        """Return the values of those keys that are known."""
+        wanted = list(dict.fromkeys(keys))
+        found: dict[str, bytes] = {}
+        for start in range(0, len(wanted), _READ_CHUNK):
+            chunk = wanted[start : start + _READ_CHUNK]
+            marks = ",".join("?" * len(chunk))
+            rows = self._db.execute(
+                f"SELECT key, value FROM memo WHERE kind = ? AND key IN ({marks})", [kind, *chunk]
+            )
+            found.update(rows)
+        return found
+
+    def put_many(self, kind: str, values: Mapping[str, bytes]) -> None:
+        """Store values in one durable transaction."""
+        with self._db:
+            self._db.executemany(
+                "INSERT OR REPLACE INTO memo VALUES (?, ?, ?)", [(kind, k, v) for k, v in values.items()]
+            )
+
+    def prune(self, live: Mapping[str, Sequence[str]]) -> int:
+        """Delete every kind that is not in `live` and every key that its kind does not list; return how many.
+
+        Args:
+            live: By kind, the keys that are still needed.
+        """
+        with self._db:
+            self._db.execute("CREATE TEMP TABLE IF NOT EXISTS live (kind TEXT, key TEXT, PRIMARY KEY (kind, key))")
+            self._db.execute("DELETE FROM live")
+            for kind, keys in live.items():
+                self._db.executemany("INSERT OR IGNORE INTO live VALUES (?, ?)", [(kind, k) for k in keys])
+            removed = self._db.execute(
+                "DELETE FROM memo WHERE NOT EXISTS "
+                "(SELECT 1 FROM live WHERE live.kind = memo.kind AND live.key = memo.key)"
+            ).rowcount
+        if removed:
+            # secure_delete has overwritten the pages; the write-ahead log still holds the old ones until this.
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return removed
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    for attempt in (1, 2):
+        connection = sqlite3.connect(path)
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.execute("PRAGMA secure_delete=ON")
+            connection.execute(_SCHEMA)
+            connection.execute("SELECT COUNT(*) FROM memo LIMIT 1").fetchone()
+        except sqlite3.DatabaseError as error:
+            connection.close()
+            if attempt == 2:
+                raise StoreError(f"cannot create {path}: {error}; check the disk and its permissions") from error
+            for damaged in (path, path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")):
+                remove_tree(damaged)
+        else:
+            return connection
+    raise AssertionError("unreachable")

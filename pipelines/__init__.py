@@ -1,0 +1,1 @@
+"""How it runs: definitions, jobs, schedules, resources, the command behind `make nightly`. No asset bodies, no computing."""

@@ -1,0 +1,35 @@
+"""The one code location: every asset, check, job and schedule. `build_definitions` lets tests swap resources."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+
+from assets import compaction, corpus, graph, lexical, serving, usage, vectors
+from pipelines.jobs import NIGHTLY_JOB
+from pipelines.resources import make_night_resource
+from pipelines.schedules import nightly_schedule
+from pipelines.site import resolve_site
+
+ASSET_MODULES = (corpus, vectors, lexical, graph, compaction, usage, serving)
+
+
+def build_definitions(resources: Mapping[str, Any] | None = None) -> dg.Definitions:
+    """Return fresh definitions; `resources` replaces the default ones by name."""
+    return dg.Definitions(
+        assets=dg.load_assets_from_modules(list(ASSET_MODULES)),
+        asset_checks=dg.load_asset_checks_from_modules(list(ASSET_MODULES)),
+        jobs=[NIGHTLY_JOB],
+        schedules=[nightly_schedule(resolve_site().settings.schedule)],
+        resources={"night": make_night_resource(), **(resources or {})},
+        # One process: a step of its own would import everything again, and the work is in vectorised libraries anyway.
+        executor=dg.in_process_executor,
+    )
+
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    """Load the code location."""
+    return build_definitions()

@@ -1,0 +1,192 @@
+"""The command behind `make nightly`: run the nightly job here and now, and say what came of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from mnemon.errors import MnemonError, PublishRefusedError, StoreLockedError
+from mnemon.snapshot.manifest import read_manifest, read_pointer
+from mnemon.work.stage import StageResult
+from pipelines.site import Site, export_environment, prepare_instance, resolve_site
+
+EXIT_DONE = 0
+EXIT_FAILED = 1
+EXIT_GATE_FAILED = 3
+EXIT_LOCKED = 4
+
+# Dagster's own console log repeats what the stages report; everything is still in its event log.
+_QUIET_CONSOLE = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a night came to.
+
+    Attributes:
+        exit_code: See `main`.
+        status: "published", "unchanged", "refused", "locked" or "failed".
+        message: One sentence for a person.
+        stages: What each stage did, in order.
+    """
+
+    exit_code: int
+    status: str
+    message: str
+    stages: list[StageResult] = field(default_factory=list[StageResult])
+
+
+@click.command()
+@click.argument("source", required=False)
+@click.option("--store", help="Directory to write, or its name below MNEMON_HOME [default: derived from SOURCE].")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+def main(source: str | None, store: str | None, as_json: bool) -> None:
+    """Run the whole night on SOURCE and publish a snapshot of it.
+
+    SOURCE is a claude-memory SQLite file, a .jsonl or .jsonl.gz corpus, or a folder that holds one. Without it the
+    configured source is read (source.path in mnemon.toml, or MNEMON_SOURCE_PATH), else the bundled sample.
+
+    Exit codes: 0 published, or nothing to do; 1 failed; 3 the gate refused, yesterday's snapshot keeps serving;
+    4 another night is running on this store.
+    """
+    started = time.perf_counter()
+    try:
+        site = resolve_site(source, store)
+        prepare_instance(site.paths)
+    except (MnemonError, OSError) as error:
+        _finish(Outcome(EXIT_FAILED, "failed", str(error)), None, started, as_json)
+    os.environ.update(export_environment(site))
+    if not as_json:
+        click.echo(f"source  {site.source}\nstore   {site.paths.root}\n")
+    _finish(run_night(site, echo=not as_json), site, started, as_json)
+
+
+def run_night(site: Site, *, echo: bool = False) -> Outcome:
+    """Execute the nightly job in this process, recorded in the store's own Dagster instance."""
+    import dagster as dg
+
+    from pipelines.definitions import build_definitions
+    from pipelines.resources import describe, make_night_resource
+
+    stages: list[StageResult] = []
+
+    def report(result: StageResult) -> None:
+        stages.append(result)
+        if echo:
+            click.echo(describe(result))
+
+    before = _serving_id(site)
+    definitions = build_definitions({"night": make_night_resource(lambda: site, report)})
+    with dg.DagsterInstance.from_config(str(site.paths.dagster_home)) as instance:
+        job = definitions.resolve_job_def("nightly")
+        run = job.execute_in_process(
+            instance=instance, raise_on_error=False, run_config=_QUIET_CONSOLE
+        )
+    if run.success:
+        return _success(site, before, stages)
+    return _failure([_error_of(event) for event in run.all_events if event.is_failure], stages)
+
+
+def _success(site: Site, before: str | None, stages: list[StageResult]) -> Outcome:
+    now = _serving_id(site)
+    manifest = read_manifest(site.paths.snapshots / str(now))
+    counts = manifest.counts
+    held = f"{counts['memories']:,} memories, {counts['edges']:,} edges, {counts['summaries']:,} summaries"
+    if now == before:
+        message = f"nothing changed: snapshot {now} keeps serving ({held}); nothing was published"
+        return Outcome(EXIT_DONE, "unchanged", message, stages)
+    return Outcome(EXIT_DONE, "published", f"published snapshot {now} ({held})", stages)
+
+
+def _failure(errors: list[tuple[str, str]], stages: list[StageResult]) -> Outcome:
+    """Turn Dagster's chain of wrapped errors into the sentence that mnemon raised."""
+    for name, message in errors:
+        if name == StoreLockedError.__name__:
+            return Outcome(EXIT_LOCKED, "locked", message, stages)
+        if name == PublishRefusedError.__name__:
+            return Outcome(EXIT_GATE_FAILED, "refused", message, stages)
+    name, message = next((e for e in errors if e[0]), ("", "the run failed without a reason"))
+    known = name in _known_errors()
+    return Outcome(EXIT_FAILED, "failed", message if known else f"{name}: {message}", stages)
+
+
+def _known_errors() -> set[str]:
+    found: set[str] = set()
+    todo: list[type[MnemonError]] = [MnemonError]
+    while todo:
+        kind = todo.pop()
+        found.add(kind.__name__)
+        todo += kind.__subclasses__()
+    return found
+
+
+def _error_of(event: Any) -> tuple[str, str]:
+    """Return class name and message of the innermost error behind a failure event."""
+    data = event.event_specific_data
+    error = getattr(data, "error", None)
+    if error is None:
+        return ("", "")
+    while error.cause is not None:
+        error = error.cause
+    message = error.message.strip()
+    name = str(error.cls_name or "")
+    prefix = message.split(":", 1)[0]
+    return name, message.split(":", 1)[1].strip() if prefix.endswith(name) and name else message
+
+
+def _serving_id(site: Site) -> str | None:
+    try:
+        return read_pointer(site.paths).snapshot_id
+    except MnemonError:
+        return None
+
+
+def _finish(outcome: Outcome, site: Site | None, started: float, as_json: bool) -> NoReturn:
+    seconds = time.perf_counter() - started
+    if as_json:
+        click.echo(json.dumps(_to_json(outcome, site, seconds), indent=1))
+    elif outcome.exit_code == EXIT_DONE:
+        click.echo(f"\n{outcome.message}\nin {seconds:.1f} s")
+        click.echo(f'\nask it:  mnemon recall "..." --store {_shown(site)}')
+    else:
+        click.echo(f"\n{outcome.status}: {outcome.message}", err=True)
+    sys.exit(outcome.exit_code)
+
+
+def _shown(site: Site | None) -> str:
+    return site.paths.root.name if site and site.paths.root.parent == site.home else str(
+        site.paths.root if site else Path()
+    )
+
+
+def _to_json(outcome: Outcome, site: Site | None, seconds: float) -> dict[str, Any]:
+    return {
+        "status": outcome.status,
+        "message": outcome.message,
+        "source": str(site.source) if site else None,
+        "store": str(site.paths.root) if site else None,
+        "snapshot_id": _serving_id(site) if site else None,
+        "wall_s": round(seconds, 2),
+        "stages": [
+            {
+                "name": s.name,
+                "rows": s.rows,
+                "reused": s.reused,
+                "facts": s.facts,
+                "notes": s.notes,
+                "cost": s.cost,
+            }
+            for s in outcome.stages
+        ],
+    }
+
+
+if __name__ == "__main__":
+    main()

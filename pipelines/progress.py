@@ -1,0 +1,73 @@
+"""How progress looks: a bar on a terminal, a line every tenth otherwise."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from mnemon.progress import Progress
+
+_LOGGED_SHARES = 10  # lines per task at most: enough to see it move, few enough to read
+_QUIET_S = 2.0  # tasks that finish sooner are not worth a line
+
+
+class BarProgress:
+    """A rich progress bar on standard error; one line per task, removed when it is done."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as RichProgress
+
+        self._rich: Any = RichProgress(
+            TextColumn("  {task.description:<18}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._tasks: dict[str, Any] = {}
+
+    def update(self, task: str, done: int, total: int) -> None:
+        """Move the task's bar; the display stops when no task is open."""
+        if task not in self._tasks:
+            self._rich.start()
+            self._tasks[task] = self._rich.add_task(task, total=total)
+        self._rich.update(self._tasks[task], completed=done, total=total)
+        if done >= total:
+            self._rich.remove_task(self._tasks.pop(task))
+            if not self._tasks:
+                self._rich.stop()
+
+
+class LineProgress:
+    """Log lines, at most ten per task, none for tasks that take under two seconds."""
+
+    def __init__(self, log: Callable[[str], Any]) -> None:
+        self._log = log
+        self._started: dict[str, float] = {}
+        self._shown: dict[str, int] = {}
+
+    def update(self, task: str, done: int, total: int) -> None:
+        """Log the task's share when it has passed another tenth."""
+        started = self._started.setdefault(task, time.monotonic())
+        share = done * _LOGGED_SHARES // max(total, 1)
+        if time.monotonic() - started < _QUIET_S or share <= self._shown.get(task, 0):
+            return
+        self._shown[task] = share
+        self._log(f"{task}: {done:,} of {total:,}")
+
+
+def choose_progress(log: Callable[[str], Any] | None) -> Progress:
+    """Return a bar on a terminal, else lines to `log` (standard error without one)."""
+    if sys.stderr.isatty():
+        return BarProgress()
+    return LineProgress(log or _print_line)
+
+
+def _print_line(text: str) -> None:
+    sys.stderr.write(f"  {text}\n")
+    sys.stderr.flush()

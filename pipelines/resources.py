@@ -1,0 +1,54 @@
+"""Resources: plain objects that know no Dagster, made once per run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import dagster as dg
+
+from mnemon.night.context import Night
+from mnemon.work.lock import hold_lock
+from mnemon.work.stage import StageResult
+from pipelines.progress import choose_progress
+from pipelines.site import Site, resolve_site
+
+Report = Callable[[StageResult], None]
+
+
+def make_night_resource(
+    resolve: Callable[[], Site] = resolve_site, report: Report | None = None
+) -> dg.ResourceDefinition:
+    """Return the resource `night`: tonight's run on one store, holding the store's lock while it lasts.
+
+    Args:
+        resolve: Says where the run takes place; called when the run starts.
+        report: Told of every finished stage; None logs to the run.
+    """
+
+    @dg.resource(description="Tonight's run on one store; keeps other nights out while it lasts.")
+    def night(context: dg.InitResourceContext) -> Iterator[Night]:
+        site = resolve()
+        log = context.log
+        with hold_lock(site.paths.lock):
+            yield Night(
+                paths=site.paths,
+                source=site.source,
+                settings=site.settings,
+                progress=choose_progress(log.info if log is not None and report is None else None),
+                report=report or (lambda result: log.info(describe(result)) if log else None),
+            )
+
+    return night
+
+
+def describe(result: StageResult) -> str:
+    """Return one line about a finished stage."""
+    seconds = result.cost.get("wall_ms", 0.0) / 1000
+    state = "unchanged" if result.reused else f"{seconds:7.1f} s"
+    notes = {**result.facts, **result.notes}
+    shown = ", ".join(
+        f"{name.replace('_', ' ')} {value:,}" if isinstance(value, int) else f"{name} {value}"
+        for name, value in notes.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    )
+    return f"{result.name:<20} {result.rows:>9,} rows  {state:>9}  {shown}"

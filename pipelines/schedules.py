@@ -1,0 +1,41 @@
+"""Schedules: when jobs run once they are switched on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import dagster as dg
+
+from mnemon.settings import ScheduleSettings
+from pipelines.jobs import NIGHTLY_JOB
+
+
+def nightly_schedule(settings: ScheduleSettings) -> dg.ScheduleDefinition:
+    """Return the nightly schedule; it is off until somebody switches it on in the UI."""
+    return dg.ScheduleDefinition(
+        name="nightly_schedule",
+        job=NIGHTLY_JOB,
+        cron_schedule=settings.cron,
+        execution_timezone=settings.timezone or local_timezone(),
+        default_status=dg.DefaultScheduleStatus.STOPPED,
+        description="Every night at 03:00 local time unless configured otherwise; off until switched on.",
+    )
+
+
+def local_timezone() -> str:
+    """Return the machine's IANA zone, or UTC where it cannot be told."""
+    for name in (os.environ.get("TZ", ""), _linked_zone(), "UTC"):
+        if name:
+            try:
+                ZoneInfo(name)
+            except (ZoneInfoNotFoundError, ValueError, OSError):
+                continue
+            return name
+    return "UTC"
+
+
+def _linked_zone() -> str:
+    parts = Path("/etc/localtime").resolve().parts
+    return "/".join(parts[parts.index("zoneinfo") + 1 :]) if "zoneinfo" in parts else ""

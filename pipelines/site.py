@@ -1,0 +1,121 @@
+"""Which source, which store, which settings: resolved once per run from arguments and environment, never at import."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mnemon.errors import SourceMissingError
+from mnemon.files import write_text
+from mnemon.locate import checkout_root, find_home, store_for_source
+from mnemon.settings import Settings
+from mnemon.snapshot.layout import StorePaths
+
+_DAGSTER_YAML = """\
+# Written by mnemon; edits are kept. The instance belongs to this store and is as durable as it.
+telemetry:
+  enabled: false
+nux:
+  enabled: false
+# Runs start at once, in a process of their own: no daemon is needed for a run from the UI.
+run_coordinator:
+  module: dagster._core.run_coordinator
+  class: DefaultRunCoordinator
+python_logs:
+  python_log_level: WARNING
+retention:
+  schedule:
+    purge_after_days: 30
+  sensor:
+    purge_after_days: 30
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Everything a run needs to know about where it is.
+
+    Attributes:
+        home: mnemon's home.
+        source: The memory store to read.
+        paths: The store to write.
+        settings: The settings in force.
+    """
+
+    home: Path
+    source: Path
+    paths: StorePaths
+    settings: Settings
+
+
+def resolve_site(
+    source: str | None = None,
+    store: str | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Site:
+    """Resolve source and store: argument, then environment, then configuration, then the bundled sample.
+
+    Raises:
+        ConfigError: If a setting is wrong.
+        SourceMissingError: If no source is named and there is no sample.
+    """
+    env = os.environ if environ is None else environ
+    home = find_home(env)
+    settings = Settings.load(home=home, environ=env)
+    named = source or settings.source.path
+    path = Path(named).expanduser().absolute() if named else ensure_sample()
+    chosen = store or env.get("MNEMON_STORE", "").strip()
+    directory = Path(chosen).expanduser() if chosen else store_for_source(home, path)
+    if chosen and len(directory.parts) == 1:
+        directory = home / directory
+    return Site(home, path, StorePaths(directory.absolute()), settings)
+
+
+def ensure_sample() -> Path:
+    """Return the bundled sample store, built from its texts if it is not there yet.
+
+    Raises:
+        SourceMissingError: If this is not a checkout.
+    """
+    root = checkout_root()
+    if root is None:
+        raise SourceMissingError(
+            "no memory store was named and the bundled sample is only in a checkout: pass a path, "
+            "or set source.path in mnemon.toml"
+        )
+    database = root / "data" / "sample" / "memory.db"
+    if not database.is_file():
+        _load_builder(database.with_name("build.py")).build(database)
+    return database
+
+
+def prepare_instance(paths: StorePaths) -> Path:
+    """Create the store's Dagster home with its configuration, if it is not there, and return it."""
+    paths.dagster_home.mkdir(parents=True, exist_ok=True)
+    config = paths.dagster_home / "dagster.yaml"
+    if not config.exists():
+        write_text(config, _DAGSTER_YAML)
+    return paths.dagster_home
+
+
+def export_environment(site: Site) -> dict[str, str]:
+    """Return the variables with which another process resolves the same site."""
+    return {
+        "MNEMON_HOME": str(site.home),
+        "MNEMON_SOURCE_PATH": str(site.source),
+        "MNEMON_STORE": str(site.paths.root),
+        "DAGSTER_HOME": str(site.paths.dagster_home),
+    }
+
+
+def _load_builder(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location("mnemon_sample_build", path)
+    if spec is None or spec.loader is None:
+        raise SourceMissingError(f"the sample's build script is missing at {path}")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from mnemon.compact.clusters import (
+    TARGET_CLUSTER_TURNS,
+    cluster_count,
+    cluster_index,
+    partition_sizes,
+)
+from mnemon.compact.extractive import central_turns, extract, source_tokens
+from mnemon.compact.gate import (
+    alignment,
+    coverage,
+    decay_rate,
+    final_confidence,
+    judge,
+    preservation,
+    quality_multiplier,
+)
+from mnemon.compact.tokens import estimate_tokens
+
+UNIT = st.floats(0.0, 1.0)
+ANY = st.floats(allow_nan=True, allow_infinity=True)
+FINITE = st.floats(-1e300, 1e300)
+DIM = 5
+
+
+def matrices(elements: st.SearchStrategy[float]) -> st.SearchStrategy[np.ndarray]:
+    shapes = st.tuples(st.integers(0, 8), st.just(DIM))
+    return arrays(np.float64, shapes, elements=elements)
+
+
+@given(st.integers(0, 500), st.integers(-3, 60))
+def test_partition_equals_the_formula_turn_by_turn(turns: int, target: int) -> None:
+    count = cluster_count(turns, target)
+    naive = [cluster_index(i, turns, count) for i in range(turns)]
+    sizes = partition_sizes(turns, target)
+    assert [j for j, size in enumerate(sizes) for _ in range(size)] == naive
+    assert sum(sizes) == turns
+    assert all(1 <= size <= (target if target > 0 else TARGET_CLUSTER_TURNS) for size in sizes)
+    assert not sizes or max(sizes) - min(sizes) <= 1
+
+
+@given(arrays(np.float64, DIM, elements=ANY), matrices(ANY), st.none() | ANY)
+def test_every_number_of_a_report_stays_in_range(
+    summary: np.ndarray, sources: np.ndarray, raw: float | None
+) -> None:
+    report = judge(summary, sources, raw=raw)
+    assert -1.0 <= report.align <= 1.0
+    assert 0.0 <= report.cover <= 1.0
+    assert 0.0 <= report.confidence <= 1.0
+    assert report.decay_rate == 1.0 - report.confidence
+    assert report.passed == (not report.reasons)
+    assert not report.passed or report.align >= report.threshold
+
+
+@given(
+    arrays(np.float64, DIM, elements=FINITE),
+    matrices(FINITE).filter(len),
+    st.floats(1e-3, 1e3),
+)
+def test_scores_do_not_depend_on_the_scale(
+    summary: np.ndarray, sources: np.ndarray, scale: float
+) -> None:
+    summary, sources = summary / 1e300, sources / 1e300
+    if np.abs(summary).max() < 1e-200 or np.abs(sources.mean(axis=0)).max() < 1e-9:
+        return
+    assert math.isclose(
+        alignment(summary, sources), alignment(scale * summary, sources), abs_tol=1e-9
+    )
+    assert math.isclose(
+        alignment(summary, sources), alignment(summary, scale * sources), abs_tol=1e-6
+    )
+
+
+@given(arrays(np.float64, DIM, elements=st.floats(-10, 10)), matrices(st.floats(-10, 10)))
+def test_cover_equals_the_naive_mean_of_positive_cosines(
+    summary: np.ndarray, sources: np.ndarray
+) -> None:
+    def cosine(a: np.ndarray, b: np.ndarray) -> float:
+        norms = float(np.linalg.norm(a)) * float(np.linalg.norm(b))
+        return float(a @ b) / norms if norms > 1e-140 else 0.0
+
+    if any(0 < np.linalg.norm(v) < 1e-60 for v in [summary, *sources]):
+        return
+    naive = [max(0.0, cosine(summary, v)) for v in sources]
+    expected = sum(naive) / len(naive) if naive else 0.0
+    assert math.isclose(coverage(summary, sources), expected, abs_tol=1e-9)
+
+
+@given(UNIT, UNIT, UNIT, UNIT)
+def test_confidence_decay_quality_and_final_score_form_a_monotone_chain(
+    one: float, other: float, base: float, delta: float
+) -> None:
+    low, high = sorted((one, other))
+    assert decay_rate(high) <= decay_rate(low)
+    assert quality_multiplier(low, delta) <= quality_multiplier(high, delta)
+    assert base * quality_multiplier(low, delta) <= base * quality_multiplier(high, delta)
+    assert 1.0 - delta <= quality_multiplier(low, delta) <= 1.0
+
+
+@given(st.floats(-1, 1), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
+def test_final_confidence_lies_between_its_parts(
+    align: float, cover: float, more: float, raw: float
+) -> None:
+    preserved = preservation(align, cover)
+    final = final_confidence(preserved, raw)
+    assert min(preserved, raw) - 1e-12 <= final <= max(preserved, raw) + 1e-12
+    assert final_confidence(preserved) == preserved
+    assert preservation(align, cover) <= preservation(align, max(cover, more))
+
+
+@given(st.lists(st.text(max_size=40), max_size=12), st.data())
+def test_an_extract_is_smaller_ordered_and_made_of_its_sources(
+    contents: list[str], data: st.DataObject
+) -> None:
+    shape = (len(contents), 3)
+    vectors = data.draw(arrays(np.float64, shape, elements=st.floats(-1, 1)))
+    cut = extract(contents, vectors)
+    if cut is None:
+        return
+    assert cut.summary_tokens == estimate_tokens(cut.text) < source_tokens(contents)
+    assert list(cut.kept) == sorted(set(cut.kept))
+    assert cut.text == " ".join(contents[i] for i in cut.kept)
+
+
+@given(st.integers(1, 60), st.floats(0.01, 1.0))
+def test_the_kept_share_never_falls_below_the_density(turns: int, density: float) -> None:
+    vectors = np.random.default_rng(turns).normal(size=(turns, 4))
+    kept = len(central_turns(vectors, density))
+    assert density * turns - 1e-6 <= kept <= density * turns + 1

@@ -1,0 +1,286 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from mnemon.graph.arrays import OPEN_END_US, RELATIONS, GraphArrays
+from mnemon.graph.build import build_graph, to_arrays
+from mnemon.graph.dictionary import GAP_MAX_CHARS, Dictionary, build_dictionary, find_matches
+from mnemon.graph.extract import Extraction, extract
+from mnemon.graph.fold import concept_id, fold_name, words
+from mnemon.graph.model import NO_SPAN, Graph
+from mnemon.graph.walk import DAMPING_POWER, RANK_DISCOUNT_POWER, walk
+from mnemon.types import MemoryRecord
+
+_WORDS = ["Fox", "fox", "Fox's", "Red", "red", "den", "Den", "bay", "Hill", "of", "7"]
+_GAPS = [" ", ". ", " (", "\n", " & ", " ---- "]
+_NAMES = st.lists(st.sampled_from(_WORDS), min_size=1, max_size=4).map(" ".join)
+
+
+@st.composite
+def _texts(draw: st.DrawFn) -> str:
+    chosen = draw(st.lists(st.sampled_from(_WORDS), min_size=1, max_size=14))
+    gaps = draw(st.lists(st.sampled_from(_GAPS), min_size=len(chosen), max_size=len(chosen)))
+    return "".join(word + gap for word, gap in zip(chosen, gaps, strict=True))
+
+
+@st.composite
+def _corpora(draw: st.DrawFn) -> list[MemoryRecord]:
+    texts = draw(st.lists(st.tuples(_NAMES, _texts(), st.booleans()), min_size=0, max_size=6))
+    return [
+        _record(
+            position,
+            f"{name}\n{text}" if titled else text,
+            tags=draw(st.sampled_from(["", "red fox", "den,wing:a", "Hill"])),
+            is_turn=draw(st.booleans()),
+            created_at_us=draw(st.integers(0, 3)),
+        )
+        for position, (name, text, titled) in enumerate(texts)
+    ]
+
+
+def _record(
+    position: int, content: str, *, tags: str, is_turn: bool, created_at_us: int
+) -> MemoryRecord:
+    return MemoryRecord(
+        position=position,
+        memory_id=str(position),
+        content=content,
+        category="",
+        tags=tags,
+        expanded_keywords="",
+        importance=0.5,
+        created_at_us=created_at_us,
+        updated_at_us=created_at_us,
+        session_id="s",
+        wing=None,
+        room=None,
+        user=None,
+        is_turn=is_turn,
+        content_hash="",
+    )
+
+
+def _extractions(records: Sequence[MemoryRecord]) -> list[Extraction]:
+    return [extract(r.content, r.category, r.tags, is_turn=r.is_turn) for r in records]
+
+
+def _graph(records: Sequence[MemoryRecord]) -> Graph:
+    return build_graph(records, _extractions(records))
+
+
+@given(st.text(max_size=40))
+def test_folding_twice_is_folding_once(name: str) -> None:
+    assert fold_name(fold_name(name)) == fold_name(name)
+
+
+@given(st.text(max_size=60), st.data())
+def test_a_run_of_words_folds_like_its_slice(text: str, data: st.DataObject) -> None:
+    found = words(text)
+    if not found:
+        return
+    first = data.draw(st.integers(0, len(found) - 1))
+    last = data.draw(st.integers(first, len(found) - 1))
+    run = found[first : last + 1]
+    assert fold_name(text[run[0].start : run[-1].end]) == " ".join(word.folded for word in run)
+
+
+@given(st.text(max_size=200), st.text(max_size=30), st.booleans())
+def test_any_text_gives_spans_that_fold_to_their_names(
+    content: str, tags: str, is_turn: bool
+) -> None:
+    extraction = extract(content, "", tags, is_turn=is_turn)
+    for found in extraction.found:
+        assert found.name
+        assert fold_name(found.surface) == found.name
+        assert found.start == NO_SPAN or content[found.start : found.end] == found.surface
+    assert Extraction.from_json(extraction.to_json()) == extraction
+
+
+@given(_corpora())
+def test_every_edge_rests_on_evidence_that_folds_to_its_concept(
+    records: list[MemoryRecord],
+) -> None:
+    graph = _graph(records)
+    about = {(m.position, m.concept_id) for m in graph.mentions if m.role in ("about", "author")}
+    known = {concept.concept_id for concept in graph.concepts}
+    for edge in graph.edges:
+        evidence = records[edge.evidence_position]
+        target = records[edge.dst_position]
+        assert edge.src_position != edge.dst_position
+        assert 0.0 < edge.weight <= 1.0
+        assert edge.concept_id in known
+        if edge.relation in ("next_turn", "previous_turn"):
+            assert edge.concept_id == concept_id(fold_name(evidence.session_id or ""))
+        else:
+            span = evidence.content[edge.evidence_start : edge.evidence_end]
+            assert concept_id(fold_name(span)) == edge.concept_id
+            assert (edge.dst_position, edge.concept_id) in about
+        born = max(evidence.created_at_us, target.created_at_us)
+        assert not edge.holds_at(born - 1)
+        assert edge.holds_at(born)
+
+
+@given(_corpora())
+def test_equal_corpora_give_equal_bytes(records: list[MemoryRecord]) -> None:
+    first, second = _graph(records), _graph(list(records))
+    assert first == second
+    pairs = zip(
+        astuple(to_arrays(first, len(records))),
+        astuple(to_arrays(second, len(records))),
+        strict=True,
+    )
+    assert all(a.tobytes() == b.tobytes() for a, b in pairs)
+
+
+@given(_texts(), st.lists(_NAMES, max_size=8), st.lists(_NAMES, max_size=2))
+def test_the_dictionary_finds_what_a_naive_search_finds(
+    text: str, surfaces: list[str], own: list[str]
+) -> None:
+    dictionary = build_dictionary((fold_name(s), s) for s in surfaces)
+    own_names = {fold_name(s) for s in own}
+    found = [(m.name, m.start, m.end) for m in find_matches(text, dictionary, own_names).found]
+    assert found == _naive_matches(text, dictionary, own_names)
+
+
+def _naive_matches(text: str, dictionary: Dictionary, own: set[str]) -> list[tuple[str, int, int]]:
+    """Try every name at every word, one comparison at a time."""
+    parts = [(m.start(), m.end(), m.group()) for m in re.finditer(r"[A-Za-z0-9']+", text)]
+    found: list[tuple[str, int, int]] = []
+    index = 0
+    while index < len(parts):
+        fitting = [name for name in dictionary.cased if _fits(text, parts, index, name, dictionary)]
+        best = max(fitting, key=lambda name: len(name.split()), default=None)
+        if best is None:
+            index += 1
+            continue
+        last = index + len(best.split()) - 1
+        if best not in own:
+            found.append((best, parts[index][0], parts[last][1]))
+        index = last + 1
+    return found
+
+
+def _fits(
+    text: str, parts: list[tuple[int, int, str]], index: int, name: str, dictionary: Dictionary
+) -> bool:
+    run = parts[index : index + len(name.split())]
+    if [surface.lower().removesuffix("'s") for _, _, surface in run] != name.split():
+        return False
+    if dictionary.cased[name] and run[0][2].islower():
+        return False
+    gaps = [text[run[i][1] : run[i + 1][0]] for i in range(len(run) - 1)]
+    return all(len(gap) <= GAP_MAX_CHARS and "\n" not in gap for gap in gaps)
+
+
+@st.composite
+def _small_arrays(draw: st.DrawFn) -> tuple[int, GraphArrays]:
+    n = draw(st.integers(1, 7))
+    node = st.integers(0, n - 1)
+    code = st.integers(0, len(RELATIONS) - 1)
+    pairs = draw(st.sets(st.tuples(node, code, node), max_size=20))
+    rows = sorted(pair for pair in pairs if pair[0] != pair[2])
+    size = len(rows)
+    weights = draw(st.lists(st.sampled_from([0.25, 0.5, 1.0]), min_size=size, max_size=size))
+    starts = draw(st.lists(st.integers(0, 5), min_size=size, max_size=size))
+    lengths = draw(st.lists(st.sampled_from([1, 3, None]), min_size=size, max_size=size))
+    ends = [
+        OPEN_END_US if length is None else start + length
+        for start, length in zip(starts, lengths, strict=True)
+    ]
+    sources = np.array([row[0] for row in rows], dtype=np.int64)
+    arrivals = [(row[1], row[2]) for row in rows]
+    return n, GraphArrays(
+        indptr=np.concatenate([[0], np.cumsum(np.bincount(sources, minlength=n))]).astype(np.int64),
+        targets=np.array([row[2] for row in rows], dtype=np.int32),
+        weights=np.array(weights, dtype=np.float32),
+        relations=np.array([row[1] for row in rows], dtype=np.int8),
+        concepts=np.arange(size, dtype=np.int32),
+        in_degrees=np.array([arrivals.count(pair) for pair in arrivals], dtype=np.int32),
+        valid_from_us=np.array(starts, dtype=np.int64),
+        valid_to_us=np.array(ends, dtype=np.int64),
+    )
+
+
+def _naive_walk(
+    seeds: Sequence[tuple[int, float]],
+    arrays: GraphArrays,
+    weights: Mapping[str, float],
+    mask: NDArray[np.bool_],
+    as_of_us: int | None,
+    seed_count: int,
+) -> dict[int, dict[tuple[int, int, int], float]]:
+    """Per target, every arrival by (seed, relation code, concept ordinal)."""
+    allowed = [(p, s) for p, s in seeds if mask[p] and s > 0.0]
+    ranked = sorted(allowed, key=lambda pair: (-pair[1], pair[0]))[:seed_count]
+    arrivals: dict[int, dict[tuple[int, int, int], float]] = {}
+    for rank, (seed, score) in enumerate(ranked, start=1):
+        for edge in range(int(arrays.indptr[seed]), int(arrays.indptr[seed + 1])):
+            target, code = int(arrays.targets[edge]), int(arrays.relations[edge])
+            start, end = int(arrays.valid_from_us[edge]), int(arrays.valid_to_us[edge])
+            holds = end == OPEN_END_US if as_of_us is None else start <= as_of_us < end
+            carried = weights.get(RELATIONS[code], 0.0)
+            if not mask[target] or not holds or carried == 0.0:
+                continue
+            value = score / rank**RANK_DISCOUNT_POWER * carried * float(arrays.weights[edge])
+            value /= (1 + int(arrays.in_degrees[edge])) ** DAMPING_POWER
+            path = (seed, code, int(arrays.concepts[edge]))
+            arrivals.setdefault(target, {})[path] = value
+    return arrivals
+
+
+@given(
+    _small_arrays(),
+    st.lists(st.floats(-0.5, 1.0, allow_subnormal=False), min_size=7, max_size=7),
+    st.lists(st.booleans(), min_size=7, max_size=7),
+    st.dictionaries(st.sampled_from(RELATIONS), st.sampled_from([0.0, 0.3, 1.0])),
+    st.one_of(st.none(), st.integers(-1, 9)),
+    st.integers(0, 4),
+)
+def test_the_walk_does_what_a_loop_does(
+    graph: tuple[int, GraphArrays],
+    scores: list[float],
+    visible: list[bool],
+    weights: dict[str, float],
+    as_of_us: int | None,
+    seed_count: int,
+) -> None:
+    n, arrays = graph
+    mask = np.array(visible[:n])
+    positions = np.arange(n)
+    found = walk(
+        positions,
+        np.array(scores[:n]),
+        arrays,
+        weights,
+        mask,
+        as_of_us=as_of_us,
+        seed_count=seed_count,
+    )
+    seeds = list(zip(range(n), scores[:n], strict=True))
+    expected = _naive_walk(seeds, arrays, weights, mask, as_of_us, seed_count)
+    assert found.positions.tolist() == sorted(expected)
+    assert mask[found.positions].all()
+    assert mask[found.seeds].all()
+    for row, target in enumerate(found.positions.tolist()):
+        path = (int(found.seeds[row]), int(found.relations[row]), int(found.concepts[row]))
+        best = max(expected[target].values())
+        np.testing.assert_allclose(found.scores[row], best, rtol=1e-12)
+        np.testing.assert_allclose(expected[target][path], best, rtol=1e-12)
+
+
+@given(_corpora(), st.lists(st.booleans(), min_size=6, max_size=6))
+def test_nothing_outside_the_scope_is_reached_in_a_built_graph(
+    records: list[MemoryRecord], visible: list[bool]
+) -> None:
+    n = len(records)
+    mask = np.array(visible[:n], dtype=bool)
+    found = walk(np.arange(n), np.ones(n), to_arrays(_graph(records), n), mask=mask)
+    assert mask[found.positions].all()
+    assert mask[found.seeds].all()

