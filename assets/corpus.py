@@ -28,9 +28,15 @@ def _spec(key: str, kinds: set[str], description: str) -> dg.AssetSpec:
 @dg.multi_asset(
     name="corpus_export",
     specs=[
-        _spec("memories", {"sqlite", "parquet"}, "Every exportable row of the source, in key order."),
+        _spec(
+            "memories", {"sqlite", "parquet"}, "Every exportable row of the source, in key order."
+        ),
         _spec("turns", {"parquet"}, "The memories that are turns of a conversation, by session."),
-        _spec("quarantine", {"parquet"}, "Rows that could not be exported, with the reason; no content."),
+        _spec(
+            "quarantine",
+            {"parquet"},
+            "Rows that could not be exported, with the reason; no content.",
+        ),
     ],
     check_specs=[
         dg.AssetCheckSpec("exported_quarantined_and_sensitive_add_up_to_source", asset="memories")

@@ -31,7 +31,9 @@ def _spec(key: str, description: str) -> dg.AssetSpec:
     specs=[
         _spec("concepts", "What memories are about or name, folded to one canonical name each."),
         _spec("mentions", "Where a memory holds a concept: role and evidence span."),
-        _spec("edges", "Typed, directed, dated steps from memory to memory, each with its evidence."),
+        _spec(
+            "edges", "Typed, directed, dated steps from memory to memory, each with its evidence."
+        ),
     ],
     check_specs=[dg.AssetCheckSpec("every_edge_names_its_evidence", asset="edges")],
 )
@@ -42,7 +44,11 @@ def concept_graph(night: dg.ResourceParam[Night]) -> Iterator[Any]:
     tables = (
         ("concepts", CONCEPTS, ("concept_id", "kind", "df")),
         ("mentions", MENTIONS, ("position", "concept_id", "role", "start", "end")),
-        ("edges", EDGES, ("src_position", "dst_position", "relation", "weight", "evidence_position")),
+        (
+            "edges",
+            EDGES,
+            ("src_position", "dst_position", "relation", "weight", "evidence_position"),
+        ),
     )
     for key, table, columns in tables:
         yield report_stage(

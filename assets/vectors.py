@@ -72,7 +72,8 @@ def every_tier_holds_every_memory_once(night: dg.ResourceParam[Night]) -> dg.Ass
     """No tier row lacks its memory and no memory lacks its tier row."""
     facts = night.result_of(VECTOR_TIERS).facts
     return dg.AssetCheckResult(
-        passed=not any(facts["faults"].values()), metadata={"faults": dg.MetadataValue.json(facts["faults"])}
+        passed=not any(facts["faults"].values()),
+        metadata={"faults": dg.MetadataValue.json(facts["faults"])},
     )
 
 

@@ -31,6 +31,8 @@ def describe_run() -> dict[str, Any]:
         "dirty": bool(_git("status", "--porcelain", "--untracked-files=no")),
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        # A busy machine stretches every time below; ratios and minima suffer less.
+        "load_average_1m": round(os.getloadavg()[0], 2),
         "libraries": {
             "python": platform.python_version(),
             "sqlite": sqlite3.sqlite_version,

@@ -199,7 +199,8 @@ def _latency(document: Mapping[str, Any]) -> str:
     caption = (
         f"{document['manifest']['memories']} memories, k = {document['manifest']['k']}, "
         f"{warm['n']} warm queries, {cold['rounds']} cold rounds, "
-        f"{_commit(document['manifest'])}, {document['manifest']['machine']}. "
+        f"{_commit(document['manifest'])}, {document['manifest']['machine']}, "
+        f"load average {document['manifest']['load_average_1m']:.1f} at the start. "
         f"Warm recall takes {warm['ratio_p50']:.2f} x the FTS5 search."
     )
     warnings = cold["recall_warnings"]

@@ -45,7 +45,10 @@ class Outcome:
 
 @click.command()
 @click.argument("source", required=False)
-@click.option("--store", help="Directory to write, or its name below MNEMON_HOME [default: derived from SOURCE].")
+@click.option(
+    "--store",
+    help="Directory to write, or its name below MNEMON_HOME [default: derived from SOURCE].",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def main(source: str | None, store: str | None, as_json: bool) -> None:
     """Run the whole night on SOURCE and publish a snapshot of it.
@@ -161,8 +164,10 @@ def _finish(outcome: Outcome, site: Site | None, started: float, as_json: bool) 
 
 
 def _shown(site: Site | None) -> str:
-    return site.paths.root.name if site and site.paths.root.parent == site.home else str(
-        site.paths.root if site else Path()
+    return (
+        site.paths.root.name
+        if site and site.paths.root.parent == site.home
+        else str(site.paths.root if site else Path())
     )
 
 

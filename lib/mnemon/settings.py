@@ -204,7 +204,9 @@ def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"no configuration file at {path}: create it or unset MNEMON_CONFIG") from None
+        raise ConfigError(
+            f"no configuration file at {path}: create it or unset MNEMON_CONFIG"
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
 
@@ -224,9 +226,7 @@ def _from_environ(env: Mapping[str, str], faults: list[str]) -> dict[str, dict[s
     return found
 
 
-def _apply(
-    settings: Settings, raw: Mapping[str, Any], where: str, faults: list[str]
-) -> Settings:
+def _apply(settings: Settings, raw: Mapping[str, Any], where: str, faults: list[str]) -> Settings:
     sections = {f.name for f in fields(Settings)}
     for section, values in raw.items():
         if section not in sections:
@@ -304,19 +304,28 @@ def _range_faults(s: Settings) -> list[str]:
     rules: list[tuple[bool, str]] = [
         (s.corpus.max_content_bytes >= 1, "corpus.max_content_bytes must be at least 1"),
         (s.tiers.small_dims >= 1, "tiers.small_dims must be at least 1"),
-        (s.tiers.medium_dims >= s.tiers.small_dims, "tiers.medium_dims must be >= tiers.small_dims"),
+        (
+            s.tiers.medium_dims >= s.tiers.small_dims,
+            "tiers.medium_dims must be >= tiers.small_dims",
+        ),
         (s.compaction.protected_tail_turns >= 0, "compaction.protected_tail_turns must be >= 0"),
         (
             -1.0 <= s.compaction.preserve_threshold <= 1.0,
             "compaction.preserve_threshold must lie in [-1, 1]",
         ),
         (s.snapshot.keep >= 2, "snapshot.keep must be at least 2, or rollback has nowhere to go"),
-        (s.recall.fusion in ("cc", "rrf"), f'recall.fusion must be "cc" or "rrf", found {s.recall.fusion!r}'),
+        (
+            s.recall.fusion in ("cc", "rrf"),
+            f'recall.fusion must be "cc" or "rrf", found {s.recall.fusion!r}',
+        ),
         (s.recall.lexical_weight >= 0, "recall.lexical_weight must be >= 0"),
         (s.recall.dense_weight >= 0, "recall.dense_weight must be >= 0"),
         (s.recall.graph_weight >= 0, "recall.graph_weight must be >= 0"),
         (0.0 <= s.recall.importance_prior <= 1.0, "recall.importance_prior must lie in [0, 1]"),
-        (len(s.schedule.cron.split()) == 5, f"schedule.cron needs five fields, found {s.schedule.cron!r}"),
+        (
+            len(s.schedule.cron.split()) == 5,
+            f"schedule.cron needs five fields, found {s.schedule.cron!r}",
+        ),
     ]
     return [message for holds, message in rules if not holds]
 

@@ -20,8 +20,9 @@ from collections import Counter
 from dataclasses import dataclass
 
 MIN_SECRET_ENTROPY_BITS = 2.5
-"""Shannon bits per character that an assigned value needs: eight random characters with one repeated
-have 2.75, padded words less. Lower drops more harmless rows, higher misses weak passwords."""
+"""Shannon bits per character that an assigned value needs: eight random characters, one of them
+repeated, have 2.75, padded words less. Lower drops more harmless rows, higher misses weak
+passwords."""
 
 MIN_SECRET_CHARS = 8
 """Shortest assigned value that is judged: below, versions, ports and counts look like passwords."""

@@ -32,7 +32,8 @@ def locate_model(model: str) -> Path:
     if model == DEFAULT_MODEL:
         return _packaged_model()
     directory = Path(model).expanduser()
-    if directory.is_dir():
+    # Path("") is the working directory, which nobody means.
+    if model and directory.is_dir():
         return directory
     if not model or model.startswith((".", "~", os.sep)):
         raise EncoderError(

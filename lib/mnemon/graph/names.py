@@ -15,13 +15,14 @@ QUOTED_MAX_CHARS = 80
 NAME_MAX_WORDS = 8
 """Longest capitalised run; longer ones are headlines in capitals."""
 
+# Every repeat that could start anew at each word is bounded: reading stays linear in the text.
 _IDENTIFIER = re.compile(
     r"""
     https?://[^\s<>"')\]]+                         # address of a page
-    | \b[\w.+-]+@[\w-]+(?:\.[\w-]+)+               # address of a person
+    | \b[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}  # address of a person
     | (?<![\w/.])(?:~|\.{1,2})?(?:/[\w.@+-]+){2,}  # path from a root
-    | \b[\w-]+(?:/[\w.-]+)*/[\w-]+\.[A-Za-z]\w{0,7}\b  # relative path to a file
-    | \b[\w-]+(?:\.[\w-]+)*?                       # file name by its ending
+    | \b[\w-]{1,64}(?:/[\w.-]{1,64}){0,11}/[\w-]{1,64}\.[A-Za-z]\w{0,7}\b  # relative path
+    | \b[\w-]{1,64}(?:\.[\w-]{1,64}){0,4}?                       # file name by its ending
       \.(?:py|js|ts|tsx|go|rs|java|c|h|cpp|rb|sh|sql|md|json|ya?ml|toml|txt|csv|lock|env)\b
     | \b[A-Z][A-Z0-9]+-\d+\b                       # ticket
     | (?<!\w)\#\d+\b                               # issue number

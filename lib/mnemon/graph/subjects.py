@@ -31,7 +31,7 @@ LABEL_MAX_CHARS = 80
 HEADINGS_MAX = 16
 """Headings read per memory; bounds the subjects of a pasted document."""
 
-_HEADING = re.compile(r"^#{1,6}[ \t]+(\S[^\n]*?)[ \t]*#*[ \t]*$", re.MULTILINE)
+_HEADING = re.compile(r"^#{1,6}[ \t]+(\S[^\n]*)$", re.MULTILINE)
 _LABEL = re.compile(r"\s*(?:【([^】\n]+)】|\[([^\]\n]+)\])(?![(\[])")
 _KEY = re.compile(r"\s*(?:[-*•]\s+)?([^\s:：.!?;,\n#\[【`][^:：.!?;\n。！？，]*?)\s*(?::(?=\s)|：)")
 _PARENTHESIS = re.compile(r"\s*[(（][^()（）]*[)）]\s*$")
@@ -102,8 +102,10 @@ def _headings(content: str) -> list[Subject]:
         return []
     found: list[Subject] = []
     for match in _HEADING.finditer(content):
-        if len(match.group(1)) <= TITLE_MAX_CHARS and len(found) < HEADINGS_MAX:
-            found += _with_and_without_parenthesis("heading", content, *match.span(1))
+        heading = match.group(1).rstrip(" \t\r").rstrip("#").rstrip(" \t")
+        if heading and len(heading) <= TITLE_MAX_CHARS and len(found) < HEADINGS_MAX:
+            start = match.start(1)
+            found += _with_and_without_parenthesis("heading", content, start, start + len(heading))
     return found
 
 

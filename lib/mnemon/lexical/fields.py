@@ -2,6 +2,7 @@
 
 What belongs here: the choice of fields and tags. What does not: how text becomes tokens
 (mnemon.text.tokens).
+Whoever changes the choice raises TOKENIZER_VERSION too: token memos carry no other version.
 """
 
 from __future__ import annotations

@@ -26,9 +26,7 @@ EXTRACTION_KIND = f"extraction:{EXTRACTOR_VERSION}"
 def extraction_key(record: MemoryRecord) -> str:
     """Return the memo key of a memory's findings: a hash of the fields that are read."""
     kind = "turn" if record.is_turn else "memory"
-    return hash_text(
-        record.content, record.category, record.tags, record.expanded_keywords, kind
-    )
+    return hash_text(record.content, record.category, record.tags, record.expanded_keywords, kind)
 
 
 def connect_memories(night: Night) -> StageResult:
@@ -71,7 +69,9 @@ def _extract(night: Night, records: list[MemoryRecord]) -> tuple[list[Extraction
         known = memo.get_many(EXTRACTION_KIND, keys)
         for key, r in zip(keys, records, strict=True):
             if key not in known and key not in fresh:
-                found = extract(r.content, r.category, r.tags, r.expanded_keywords)
+                found = extract(
+                    r.content, r.category, r.tags, r.expanded_keywords, is_turn=r.is_turn
+                )
                 fresh[key] = json.dumps(found.to_json(), ensure_ascii=False).encode("utf-8")
         memo.put_many(EXTRACTION_KIND, fresh)
     known.update(fresh)

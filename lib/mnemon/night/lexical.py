@@ -75,4 +75,3 @@ def _tokenize(night: Night, records: list[MemoryRecord]) -> tuple[list[list[str]
                 fresh[key] = encode_tokens(tokens)
         memo.put_many(TOKENS_KIND, fresh)
     return [decode_tokens(known[k] if k in known else fresh[k]) for k in keys], len(fresh)
-

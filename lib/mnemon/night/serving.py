@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from collections.abc import Sequence
 from numpy.typing import NDArray
 
 from mnemon.compact.tables import read_clusters

@@ -14,7 +14,7 @@ from mnemon.vectors.embed import embed_texts
 from mnemon.vectors.rotation import fit_or_load
 from mnemon.vectors.tiers import TierReport, sync_tiers, tiers_match
 from mnemon.work.memo import Memo
-from mnemon.work.stage import Stage, StageResult
+from mnemon.work.stage import Stage, StageResult, forget_result, load_result
 
 MEMORY_VECTORS = Stage("memory_vectors", "1", (VECTORS,))
 QUERY_ENCODER = Stage("query_encoder", "1")
@@ -69,7 +69,10 @@ def export_query_encoder(night: Night) -> StageResult:
             "sampled_texts": len(sample),
         }
 
-    inputs = {"fingerprint": fingerprint.digest, "present": (directory / "encoder.json").is_file()}
+    supported = load_result(night.paths.work, QUERY_ENCODER)
+    if supported is not None and supported.facts["supported"] and not directory.is_dir():
+        forget_result(night.paths.work, QUERY_ENCODER)
+    inputs = {"fingerprint": fingerprint.digest}
     return night.finish(night.run(QUERY_ENCODER, inputs, body))
 
 

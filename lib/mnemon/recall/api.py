@@ -136,7 +136,8 @@ def _pin(directory: Path, stamp: tuple[int, int]) -> _Serving:
     warning = None
     if opened.fallback_reason is not None:
         warning = RecallWarning(
-            "snapshot_fallback", f"serving older snapshot {opened.snapshot_id}: {opened.fallback_reason}"
+            "snapshot_fallback",
+            f"serving older snapshot {opened.snapshot_id}: {opened.fallback_reason}",
         )
     return _Serving(Recaller(paths, opened.reader, opened.snapshot_id), stamp, warning)
 

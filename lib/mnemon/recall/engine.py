@@ -162,7 +162,9 @@ class Recaller:
         with run.step("fetch"):
             return self._describe(ranked, key, order)
 
-    def _rank(self, run: _Run, query: str, depth: int, profile: Profile, mask: Mask | None) -> _Ranked:
+    def _rank(
+        self, run: _Run, query: str, depth: int, profile: Profile, mask: Mask | None
+    ) -> _Ranked:
         lexical = dense = Leg.empty(self.reader.count)
         if profile.lexical_weight > 0:
             with run.step("lexical"):
@@ -234,9 +236,19 @@ class Recaller:
         graph_hits = self._graph_hits(ranked.arrived, set(chosen))
         memories: list[RecalledMemory] = []
         for index, position in zip(order, chosen, strict=True):
-            (_, memory_id, content, category, tags, importance, created, session, wing, room, user) = rows[
-                position
-            ]
+            (
+                _,
+                memory_id,
+                content,
+                category,
+                tags,
+                importance,
+                created,
+                session,
+                wing,
+                room,
+                user,
+            ) = rows[position]
             memories.append(
                 RecalledMemory(
                     id=self.reader.public_id(memory_id),

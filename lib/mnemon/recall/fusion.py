@@ -87,7 +87,9 @@ def add_graph(base: FloatArray, arriving: FloatArray, weight: float) -> FloatArr
     return (base + weight * arriving) / (1.0 + weight)
 
 
-def apply_importance(scores: FloatArray, importance: NDArray[np.float32], prior: float) -> FloatArray:
+def apply_importance(
+    scores: FloatArray, importance: NDArray[np.float32], prior: float
+) -> FloatArray:
     """Multiply by (1 - prior) + prior * importance (hybrid-recall design A.3 with prior 0.3).
 
     Args:

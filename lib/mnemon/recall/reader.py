@@ -18,9 +18,7 @@ from mnemon.recall.scope import Facet
 from mnemon.snapshot import layout
 from mnemon.snapshot.manifest import Manifest, quick_check, read_manifest
 
-ROW_COLUMNS = (
-    "position, memory_id, content, category, tags, importance, created_at_us, session_id, wing, room, user"
-)
+ROW_COLUMNS = "position, memory_id, content, category, tags, importance, created_at_us, session_id, wing, room, user"
 _SQL_VARIABLES = 500  # below SQLite's oldest limit of 999
 
 
@@ -48,7 +46,9 @@ class SnapshotReader:
         meta = dict(self._query("SELECT key, value FROM meta"))
         self.relations: tuple[str, ...] = tuple(json.loads(meta["relations"]))
         self.facets: dict[str, Facet] = {
-            name: Facet(tuple(json.loads(meta[f"facet_{name}"])), self._array(layout.facet_file(name)))
+            name: Facet(
+                tuple(json.loads(meta[f"facet_{name}"])), self._array(layout.facet_file(name))
+            )
             for name in layout.FACETS
         }
 

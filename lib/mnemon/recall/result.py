@@ -81,7 +81,11 @@ class RecalledMemory:
         """Return plain values; dates as ISO-8601."""
         legs = {
             name: {key: getattr(hit, key) for key in hit.__slots__}
-            for name, hit in (("lexical", self.lexical), ("dense", self.dense), ("graph", self.graph))
+            for name, hit in (
+                ("lexical", self.lexical),
+                ("dense", self.dense),
+                ("graph", self.graph),
+            )
             if hit is not None
         }
         return {

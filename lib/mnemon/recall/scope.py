@@ -62,7 +62,9 @@ def build_mask(
         masks.append((owners.codes == -1) | (owners.codes == (-2 if code is None else code)))
         if scope.user is None and not (owners.codes == -1).all():
             warnings.append(
-                RecallWarning("user_required", "this store holds memories of named users: pass user=...")
+                RecallWarning(
+                    "user_required", "this store holds memories of named users: pass user=..."
+                )
             )
     if scope.as_of is not None:
         masks.append(_as_of_mask(scope.as_of, created_at_us))

@@ -209,7 +209,14 @@ def _insert_graph(db: sqlite3.Connection, graph: Graph) -> None:
         db,
         "concepts",
         [
-            (i, c.concept_id, c.canonical_name, c.kind, json.dumps(list(c.aliases), ensure_ascii=False), c.df)
+            (
+                i,
+                c.concept_id,
+                c.canonical_name,
+                c.kind,
+                json.dumps(list(c.aliases), ensure_ascii=False),
+                c.df,
+            )
             for i, c in enumerate(graph.concepts)
         ],
     )
@@ -244,7 +251,9 @@ def _insert_compaction(db: sqlite3.Connection, inputs: PackInputs) -> None:
     sources = [
         (s.summary_id, place, position, memory_id)
         for s in inputs.summaries
-        for place, (position, memory_id) in enumerate(zip(s.source_positions, s.source_ids, strict=True))
+        for place, (position, memory_id) in enumerate(
+            zip(s.source_positions, s.source_ids, strict=True)
+        )
     ]
     _insert(db, "summary_sources", sources)
 

@@ -26,7 +26,9 @@ from mnemon.snapshot.verdict import CheckResult
 
 # float32 rows of a unit-normalising encoder; anything further off was damaged or made by something else.
 UNIT_NORM_TOLERANCE = 1e-3
-_LISTED_FAULTS = 10  # ids shown in a result; enough to start looking, small enough for the event log
+_LISTED_FAULTS = (
+    10  # ids shown in a result; enough to start looking, small enough for the event log
+)
 
 EncodeDocuments = Callable[[Sequence[str]], NDArray[np.float32]]
 
@@ -93,17 +95,21 @@ def judge_candidate(directory: Path, context: GateContext) -> list[CheckResult]:
 def _run(check: Check, candidate: Candidate, context: GateContext) -> CheckResult:
     try:
         return check(candidate, context)
-    except Exception as error:  # noqa: BLE001 - the gate must answer; an error is a failed check
-        return CheckResult(check.__name__, False, {"fault": f"{type(error).__name__} while checking"})
+    except Exception as error:
+        return CheckResult(
+            check.__name__, False, {"fault": f"{type(error).__name__} while checking"}
+        )
 
 
 def counts_are_conserved_from_source_to_snapshot(c: Candidate, x: GateContext) -> CheckResult:
-    """exported + quarantined + sensitive = source, and the snapshot holds what was exported."""
+    """Exported + quarantined + sensitive = source, and the snapshot holds what was exported."""
     s = x.source_counts
     held = c.value("SELECT COUNT(*) FROM memories")
     adds_up = s["exported"] + s["quarantined"] + s["sensitive"] == s["source_rows"]
     passed = adds_up and held == s["exported"] == c.manifest.counts["memories"]
-    return CheckResult("counts_are_conserved_from_source_to_snapshot", passed, {**s, "snapshot_rows": held})
+    return CheckResult(
+        "counts_are_conserved_from_source_to_snapshot", passed, {**s, "snapshot_rows": held}
+    )
 
 
 def no_sensitive_row_is_anywhere(c: Candidate, x: GateContext) -> CheckResult:
@@ -117,7 +123,9 @@ def no_sensitive_row_is_anywhere(c: Candidate, x: GateContext) -> CheckResult:
     found: dict[str, int | float | str] = {}
     ids: list[str] = []
     for table, sql in texts.items():
-        hits = [str(key) for key, text in c.rows.execute(sql) if find_text_sensitivity(text) is not None]
+        hits = [
+            str(key) for key, text in c.rows.execute(sql) if find_text_sensitivity(text) is not None
+        ]
         found[table] = len(hits)
         ids += [f"{table}:{key}" for key in hits]
     if ids:
@@ -133,7 +141,11 @@ def every_vector_is_finite_and_unit(c: Candidate, x: GateContext) -> CheckResult
     vectors = c.array(layout.VECTORS_FILE)
     expected = (c.manifest.counts["memories"], int(c.manifest.encoder["dimension"]))
     if vectors.shape != expected or vectors.dtype != np.float32:
-        return CheckResult(name, False, {"found": f"{vectors.dtype}{vectors.shape}", "expected": f"float32{expected}"})
+        return CheckResult(
+            name,
+            False,
+            {"found": f"{vectors.dtype}{vectors.shape}", "expected": f"float32{expected}"},
+        )
     norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
     bad = int((~(np.abs(norms - 1.0) <= UNIT_NORM_TOLERANCE)).sum())
     return CheckResult(name, bad == 0, {"rows": vectors.shape[0], "not_finite_or_not_unit": bad})
@@ -144,7 +156,9 @@ def one_encoder_made_every_vector(c: Candidate, x: GateContext) -> CheckResult:
     found = c.manifest.encoder_digest
     passed = found == x.encoder_digest
     return CheckResult(
-        "one_encoder_made_every_vector", passed, {"snapshot": str(found), "configured": str(x.encoder_digest)}
+        "one_encoder_made_every_vector",
+        passed,
+        {"snapshot": str(found), "configured": str(x.encoder_digest)},
     )
 
 
@@ -159,7 +173,9 @@ def every_tier_row_has_its_memory(c: Candidate, x: GateContext) -> CheckResult:
 def no_tier_row_is_unindexed(c: Candidate, x: GateContext) -> CheckResult:
     """An index, where there is one, covers every row."""
     total = sum(x.unindexed_rows.values())
-    return CheckResult("no_tier_row_is_unindexed", total == 0, {"unindexed_rows": total, **x.unindexed_rows})
+    return CheckResult(
+        "no_tier_row_is_unindexed", total == 0, {"unindexed_rows": total, **x.unindexed_rows}
+    )
 
 
 def every_posting_has_its_memory(c: Candidate, x: GateContext) -> CheckResult:
@@ -173,7 +189,12 @@ def every_posting_has_its_memory(c: Candidate, x: GateContext) -> CheckResult:
     return CheckResult(
         "every_posting_has_its_memory",
         passed,
-        {"postings": int(positions.size), "outside": outside, "bad_scores": bad_scores, "covered": covered},
+        {
+            "postings": int(positions.size),
+            "outside": outside,
+            "bad_scores": bad_scores,
+            "covered": covered,
+        },
     )
 
 
@@ -221,7 +242,9 @@ def every_summary_names_its_sources(c: Candidate, x: GateContext) -> CheckResult
 def every_summary_preserves_its_sources(c: Candidate, x: GateContext) -> CheckResult:
     """Each summary's text, embedded again here, has Q_align >= the threshold with its sources (libravdb 5.3)."""
     name = "every_summary_preserves_its_sources"
-    summaries = c.rows.execute("SELECT summary_id, text FROM summaries ORDER BY summary_id").fetchall()
+    summaries = c.rows.execute(
+        "SELECT summary_id, text FROM summaries ORDER BY summary_id"
+    ).fetchall()
     if not summaries:
         return CheckResult(name, True, {"summaries": 0})
     vectors = c.array(layout.VECTORS_FILE)

@@ -103,7 +103,9 @@ def describe_files(directory: Path) -> dict[str, FileEntry]:
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
     """Write the manifest durably."""
-    write_text(directory / MANIFEST_FILE, json.dumps(manifest.to_json(), indent=1, sort_keys=True) + "\n")
+    write_text(
+        directory / MANIFEST_FILE, json.dumps(manifest.to_json(), indent=1, sort_keys=True) + "\n"
+    )
 
 
 def read_manifest(directory: Path) -> Manifest:
@@ -158,7 +160,9 @@ def full_check(directory: Path, manifest: Manifest) -> None:
     faults = [n for n, e in manifest.files.items() if found[n].sha256 != e.sha256]
     faults = [f"{name} has another checksum" for name in faults]
     faults += [f"{name} is not in the manifest" for name in found if name not in manifest.files]
-    digest = compute_digest(manifest.files, manifest.counts, manifest.id_kind, manifest.encoder_digest)
+    digest = compute_digest(
+        manifest.files, manifest.counts, manifest.id_kind, manifest.encoder_digest
+    )
     if digest != manifest.digest:
         faults.append("the manifest's digest does not match its own content")
     _raise_if(faults, directory)

@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from mnemon.errors import PublishRefusedError, SnapshotCorruptError, SnapshotMissingError, StoreError
+from mnemon.errors import (
+    PublishRefusedError,
+    SnapshotCorruptError,
+    SnapshotMissingError,
+    StoreError,
+)
 from mnemon.files import fsync_dir, remove_tree
 from mnemon.snapshot.layout import DIGEST_NAME_CHARS, StorePaths
 from mnemon.snapshot.manifest import (
@@ -191,7 +196,9 @@ def candidate_directory(paths: StorePaths, digest: str) -> Path:
     """
     directory = paths.candidates / digest[:DIGEST_NAME_CHARS]
     if not directory.is_dir():
-        raise StoreError(f"there is no candidate {directory.name} in {paths.root}: run the nightly job")
+        raise StoreError(
+            f"there is no candidate {directory.name} in {paths.root}: run the nightly job"
+        )
     return directory
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from mnemon.files import write_text
 from mnemon.snapshot.layout import StorePaths
 
-PASS = "PASS"  # noqa: S105 - not a password
+PASS = "PASS"
 FAIL = "FAIL"
 
 

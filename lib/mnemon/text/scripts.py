@@ -61,6 +61,7 @@ _RANGES: tuple[tuple[int, int, Script], ...] = (
     (0x1D00, 0x1DBF, Script.LATIN),
     (0x1E00, 0x1EFF, Script.LATIN),
     (0x1F00, 0x1FFF, Script.GREEK),
+    (0x2183, 0x2184, Script.LATIN),
     (0x2C60, 0x2C7F, Script.LATIN),
     (0x2DE0, 0x2DFF, Script.CYRILLIC),
     (0x2E80, 0x2FDF, Script.HAN),

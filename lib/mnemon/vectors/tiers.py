@@ -3,9 +3,8 @@
 What belongs here: keeping the tables equal to the corpus, their index, and the checks that prove
 it. What does not: deciding which tier answers a query, or the vectors themselves.
 
-The tables are a projection of the vectors and the rotation. LanceDB does not fsync, so a table that
-cannot be read is dropped and rebuilt, and the report says so; no data is lost by that. lancedb,
-pyarrow and polars are imported when a function is called.
+The tables are a projection: LanceDB does not fsync, so a table that cannot be read is rebuilt and
+the report says so. lancedb, pyarrow and polars are imported when a function is called.
 """
 
 from __future__ import annotations
@@ -42,8 +41,7 @@ KEEP_VERSIONS = timedelta(hours=1)
 # Longer protects a reader that still has a replaced version open; shorter frees its disk sooner.
 
 REFINE_FACTOR = 10
-# An indexed search re-scores this many times k exactly; unrefined, it answers on another scale
-# (about twice the cosine distance).
+# An indexed search re-scores this many times k exactly; unrefined distances are on another scale.
 
 TABLE_PREFIX = "memory_vectors_"
 FULL_TIER = "memory_vectors_full"
@@ -54,8 +52,7 @@ _STAMP = b"mnemon.stamp"
 
 Action = Literal["created", "rebuilt", "synced", "unchanged"]
 Floats = NDArray[np.floating[Any]]
-# lancedb and pyarrow ship no types that a strict checker can use.
-Database = LanceTable = ArrowTable = ArrowSchema = Frame = Any
+Database = LanceTable = ArrowTable = ArrowSchema = Frame = Any  # they ship no usable types
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +149,7 @@ class _Changes:
 def tier_tables(full_dim: int, dims: Sequence[int] = TIER_DIMS) -> dict[str, int]:
     """Return the dimensions of a model's tiers by table name, shortest first.
 
-    Dimensions at or above the model's own, and repeated ones, collapse into the full tier, which
-    always exists.
+    Dimensions at or above the model's own, and repeated ones, collapse into the full tier.
     """
     short = sorted({dim for dim in dims if 0 < dim < full_dim})
     return {**{f"{TABLE_PREFIX}{dim}": dim for dim in short}, FULL_TIER: full_dim}
@@ -192,7 +188,6 @@ def sync_tiers(
     """
     keys = _wanted(memory_ids, content_hashes, vectors, rotation)
     tables = tier_tables(rotation.dim, dims)
-    lance_dir.mkdir(parents=True, exist_ok=True)
     database = _connect(lance_dir)
     dropped = tuple(name for name in _table_names(lance_dir) if name not in tables)
     for name in dropped:
@@ -327,9 +322,8 @@ def _batches(tier: _Tier, positions: NDArray[np.int64]) -> Iterator[ArrowTable]:
     schema = _schema(tier)
     for start in range(0, len(positions), WRITE_ROWS):
         chosen = positions[start : start + WRITE_ROWS]
-        keys = tier.keys[chosen]
         vectors = rotated_prefix(tier.vectors[chosen], tier.rotation, tier.dim)
-        columns = [pa.array(keys[name].to_list(), schema.field(name).type) for name in _KEYS]
+        columns = [pa.array(tier.keys[n][chosen].to_list(), schema.field(n).type) for n in _KEYS]
         columns.append(pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), tier.dim))
         columns.append(pa.array([tier.rotation.fingerprint_digest] * len(chosen), pa.string()))
         yield pa.record_batch(columns, schema=schema)
@@ -373,14 +367,12 @@ def _apply(table: LanceTable, tier: _Tier, changes: _Changes) -> None:
         table.delete(remaining)
 
 
-def _settle(
-    table: LanceTable, changed: bool, index_min_rows: int, keep: timedelta
-) -> tuple[str, int]:
+def _settle(table: LanceTable, changed: bool, least: int, keep: timedelta) -> tuple[str, int]:
     """Bring the index up to date and compact; return the index in use and the rows it misses."""
     from lancedb.index import HnswSq
 
     held = table.list_indices()
-    if table.count_rows() < index_min_rows:
+    if table.count_rows() < least:
         for index in held:
             table.drop_index(index.name)
     elif not held:

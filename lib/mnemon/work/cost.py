@@ -58,7 +58,9 @@ def _reset_peak() -> None:
 
 def _peak_rss_bytes() -> int:
     try:
-        for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
+        for line in (
+            Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
+        ):
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
     except (OSError, ValueError, IndexError):

@@ -57,7 +57,8 @@ class Memo:
         """Store values in one durable transaction."""
         with self._db:
             self._db.executemany(
-                "INSERT OR REPLACE INTO memo VALUES (?, ?, ?)", [(kind, k, v) for k, v in values.items()]
+                "INSERT OR REPLACE INTO memo VALUES (?, ?, ?)",
+                [(kind, k, v) for k, v in values.items()],
             )
 
     def prune(self, live: Mapping[str, Sequence[str]]) -> int:
@@ -67,10 +68,14 @@ class Memo:
             live: By kind, the keys that are still needed.
         """
         with self._db:
-            self._db.execute("CREATE TEMP TABLE IF NOT EXISTS live (kind TEXT, key TEXT, PRIMARY KEY (kind, key))")
+            self._db.execute(
+                "CREATE TEMP TABLE IF NOT EXISTS live (kind TEXT, key TEXT, PRIMARY KEY (kind, key))"
+            )
             self._db.execute("DELETE FROM live")
             for kind, keys in live.items():
-                self._db.executemany("INSERT OR IGNORE INTO live VALUES (?, ?)", [(kind, k) for k in keys])
+                self._db.executemany(
+                    "INSERT OR IGNORE INTO live VALUES (?, ?)", [(kind, k) for k in keys]
+                )
             removed = self._db.execute(
                 "DELETE FROM memo WHERE NOT EXISTS "
                 "(SELECT 1 FROM live WHERE live.kind = memo.kind AND live.key = memo.key)"
@@ -93,8 +98,14 @@ def _connect(path: Path) -> sqlite3.Connection:
         except sqlite3.DatabaseError as error:
             connection.close()
             if attempt == 2:
-                raise StoreError(f"cannot create {path}: {error}; check the disk and its permissions") from error
-            for damaged in (path, path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")):
+                raise StoreError(
+                    f"cannot create {path}: {error}; check the disk and its permissions"
+                ) from error
+            for damaged in (
+                path,
+                path.with_name(path.name + "-wal"),
+                path.with_name(path.name + "-shm"),
+            ):
                 remove_tree(damaged)
         else:
             return connection

@@ -83,7 +83,9 @@ def run_stage(
     key = hash_json({"stage": stage.name, "version": stage.version, "inputs": dict(inputs)})
     stamp_path = work / "stamps" / f"{stage.name}.json"
     stamp = _read_stamp(stamp_path)
-    held = stamp is not None and stamp["key"] == key and stamp["outputs"] == _hash_outputs(work, stage)
+    held = (
+        stamp is not None and stamp["key"] == key and stamp["outputs"] == _hash_outputs(work, stage)
+    )
     if stamp is not None and held and not always:
         elapsed = {"wall_ms": round((time.perf_counter() - started) * 1000, 1)}
         return _result(work, stage, stamp, reused=True, cost=elapsed)
@@ -128,7 +130,11 @@ def _read_stamp(path: Path) -> dict[str, Any] | None:
         stamp = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return stamp if isinstance(stamp, dict) and {"key", "outputs", "rows", "facts"} <= stamp.keys() else None
+    return (
+        stamp
+        if isinstance(stamp, dict) and {"key", "outputs", "rows", "facts"} <= stamp.keys()
+        else None
+    )
 
 
 def _hash_outputs(work: Path, stage: Stage) -> dict[str, str]:

@@ -117,3 +117,20 @@ def test_the_plain_baseline_reproduces_the_figures_that_locomo_states(
         for stratum, part in report.strata.items():
             assert part.n_queries == stated[stratum]["n"]
             assert round(part.metrics[metric].mean, 3) == stated[stratum][metric], (stratum, metric)
+
+
+def test_a_query_never_meets_its_own_cached_vector_from_another_arm(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    forgotten: list[str] = []
+    monkeypatch.setattr("bench.arms.forget_query_vectors", lambda: forgotten.append("x"))
+    recaller = cast("Recaller", EchoRecaller())
+    first = mnemon_arm(recaller, "dense", PROFILES["dense"], "all")
+    second = mnemon_arm(recaller, "fused_cc", PROFILES["fused_cc"], "all")
+    one, two = Query("q1", "who", "a", ("1",)), Query("q2", "what", "a", ("1",))
+    first.retrieve(one, 10)
+    first.retrieve(one, 100)  # the untimed deeper call may reuse the vector
+    assert len(forgotten) == 1
+    first.retrieve(two, 10)
+    second.retrieve(two, 10)
+    assert len(forgotten) == 3

@@ -26,7 +26,7 @@ def test_arms_are_scored_and_compared_with_the_baseline_query_by_query() -> None
     oracle = Arm("mnemon", lambda query, k: [query.relevant_ids[0]])
     found = measure_arms([*fts_arms(ROWS, "all"), oracle], QUERIES, PLAN)
     assert list(found) == ["fts_plain", "fts_seed", "mnemon"]
-    assert found["fts_plain"]["per_query"] == dict.fromkeys(PLAN.metrics, [1, 0, 1])
+    assert found["fts_plain"]["per_query"] == {name: [1, 0, 1] for name in PLAN.metrics}
     assert "vs_baseline" not in found["fts_plain"]
     gain = found["mnemon"]["vs_baseline"]
     assert gain["overall"]["recall@10"]["mean"] == pytest.approx(1 / 3, abs=1e-6)

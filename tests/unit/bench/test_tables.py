@@ -11,7 +11,12 @@ from bench.results import write_result
 from bench.tables import render, table
 
 METRICS = ["recall@5", "recall@10", "ndcg@10", "mrr@100"]
-MANIFEST = {"commit": "0123456789abcdef", "dirty": False, "machine": "Linux x, 2 cores"}
+MANIFEST = {
+    "commit": "0123456789abcdef",
+    "dirty": False,
+    "machine": "Linux x, 2 cores",
+    "load_average_1m": 0.5,
+}
 
 
 def means(value: float, width: float = 0.1) -> dict[str, Any]:

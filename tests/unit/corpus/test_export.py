@@ -105,7 +105,11 @@ def test_the_account_of_a_mixed_store(make_store: Make, tmp_path: Path) -> None:
         "nul_bytes": 1,
     }
     assert report.sensitive == {"flagged": 1}
-    assert report.warnings == {"created_in_future": 1, "importance_clamped": 1}
+    assert report.warnings == {
+        "created_in_future": 1,
+        "importance_clamped": 1,
+        "updated_before_created": 1,  # the store's update date stayed in the past
+    }
     assert (report.turns, report.quarantined_rows, report.sensitive_rows) == (1, 6, 1)
     records = read_records(tmp_path / "out")
     assert [(r.position, r.memory_id, r.content) for r in records] == [(0, "1", "a"), (1, "5", "d")]
@@ -163,7 +167,7 @@ def test_row_groups_are_bounded_by_bytes(
 def test_sqlite_and_jsonl_of_the_same_rows_agree(
     make_store: Make, make_jsonl: Make, tmp_path: Path
 ) -> None:
-    rows = [{"id": i, "content": f"text {i}", "tags": "wing:w"} for i in (3, 1, 2)]
+    rows = [{"id": i, "content": f"text {i}", "category": "facts"} for i in (3, 1, 2)]
     dates = {"created_at": "2025-01-01", "updated_at": "2025-01-02"}
     rows = [{**row, **dates} for row in rows]
     first = export(make_store(rows), tmp_path / "a")

@@ -133,7 +133,9 @@ def test_a_truncated_gz_is_refused_with_the_line_reached(make_jsonl: Make, keep:
     lines = [{"id": i, "content": f"{noise.random()}" * 20} for i in range(3000)]
     path = make_jsonl(lines, "corpus.jsonl.gz")
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * keep)])
-    with pytest.raises(SourceFormatError, match=r"is cut off after line \d+ .*export the file again"):
+    with pytest.raises(
+        SourceFormatError, match=r"is cut off after line \d+ .*export the file again"
+    ):
         read(path)
 
 
@@ -160,7 +162,9 @@ def test_several_gzip_members_are_one_file(tmp_path: Path) -> None:
     assert [row.fields["content"] for row in read(path)] == ["a", "b"]
 
 
-@pytest.mark.parametrize("lines", [[{"query_id": "q", "text": "t", "relevant_ids": [1]}], [{"id": 1}]])
+@pytest.mark.parametrize(
+    "lines", [[{"query_id": "q", "text": "t", "relevant_ids": [1]}], [{"id": 1}]]
+)
 def test_an_unknown_schema_names_what_was_found(make_jsonl: Make, lines: list[object]) -> None:
     with pytest.raises(SourceFormatError, match=r"has the keys (query_id|id).*expanded_keywords"):
         read(make_jsonl(lines))

@@ -22,14 +22,14 @@ SETTINGS = CorpusSettings()
 
 
 def judge(
-    settings: CorpusSettings = SETTINGS, key: int | str | None = 7, **row: object
+    settings: CorpusSettings = SETTINGS, key: int | str | None = 7, /, **row: object
 ) -> Accepted | Rejected:
     raw = RawRow("line 1", key, {"content": "text", **row})
     return normalize(raw, position=3, now_us=NOW_US, settings=settings)
 
 
 def accept(**row: object) -> MemoryRecord:
-    verdict = judge(**row)
+    verdict = judge(SETTINGS, **row)
     assert isinstance(verdict, Accepted)
     return verdict.record
 
@@ -173,7 +173,8 @@ def test_unparsable_dates(value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["1969-12-31T23:59:59.999999Z", "2201-01-01", "0001-01-01T00:00:00+23:59", "9999-12-31"]
+    "value",
+    ["1969-12-31T23:59:59.999999Z", "2201-01-01", "0001-01-01T00:00:00+23:59", "9999-12-31"],
 )
 def test_dates_out_of_range(value: str) -> None:
     assert reason_of(created_at=value) is Reason.DATE_OUT_OF_RANGE
@@ -240,7 +241,7 @@ def test_a_row_that_could_not_be_read_keeps_its_problem() -> None:
     row = RawRow("line 9", None, {}, Reason.NOT_UTF8, "12 bytes")
     verdict = normalize(row, position=0, now_us=NOW_US, settings=SETTINGS)
     assert verdict == Rejected(Reason.NOT_UTF8, "12 bytes")
-    assert judge(key=None) == Rejected(Reason.BAD_ID, "")
+    assert judge(SETTINGS, None) == Rejected(Reason.BAD_ID, "")
 
 
 def test_details_hold_no_text_of_the_row() -> None:

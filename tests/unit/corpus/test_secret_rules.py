@@ -32,7 +32,7 @@ SECRETS = [
     ("connection_string", "postgres" + "://app:hunter2@db.internal:5432/prod"),
     ("connection_string", "redis" + "://:pw@cache"),
     ("assigned_password", "pass" + "word = 'tr0ub4dor&3xyz'"),
-    ("assigned_password", 'DB_PASS' + 'WORD="Zx9!kk2Lmq"'),
+    ("assigned_password", "DB_PASS" + 'WORD="Zx9!kk2Lmq"'),
     ("assigned_password", "AWS_SECRET_ACCESS" + "_KEY=wJalrXUtnFEMI/K7MDENG/bPxRfiCYEX"),
     ("assigned_password", '{"api' + '_key": "9f8e7d6c5b4a39281706"}'),
     ("assigned_password", "the wifi pass" + "word is K3ller-Kanne!7"),

@@ -53,7 +53,9 @@ def test_a_vaulted_row(name: str) -> None:
     assert judge(**{name: None}) is None
 
 
-@pytest.mark.parametrize("name", ["content", "tags", "expanded_keywords", "category", "id", "other"])
+@pytest.mark.parametrize(
+    "name", ["content", "tags", "expanded_keywords", "category", "id", "other"]
+)
 def test_every_field_is_scanned(name: str) -> None:
     assert judge(**{name: f"see {TOKEN}"}) == "secret:github_token"
 

@@ -76,7 +76,9 @@ def test_sensitivity_is_judged_before_quarantine() -> None:
 
 
 def test_warnings_of_exported_rows_are_counted() -> None:
-    _, _, tally = run(row(1, 1, importance=2), row(2, 2, importance=-1), row(3, 3, "", importance=9))
+    _, _, tally = run(
+        row(1, 1, importance=2), row(2, 2, importance=-1), row(3, 3, "", importance=9)
+    )
     assert dict(tally.warnings) == {"importance_clamped": 2}
 
 

@@ -49,7 +49,9 @@ def test_a_folder_of_two_stores_is_ambiguous(make_jsonl: Make) -> None:
         open_source(folder)
 
 
-def test_a_database_is_known_by_its_first_bytes_not_by_its_name(make_store: Make, tmp_path: Path) -> None:
+def test_a_database_is_known_by_its_first_bytes_not_by_its_name(
+    make_store: Make, tmp_path: Path
+) -> None:
     assert kind_of(make_store(path=tmp_path / "notes.bak")) == "claude-memory-sqlite"
 
 

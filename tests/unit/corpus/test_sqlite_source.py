@@ -87,7 +87,9 @@ def test_a_batch_is_cut_short_by_its_bytes(
         assert [len(batch) for batch in source.batches()] == [2, 2, 1]
 
 
-@pytest.mark.parametrize("name", ["with space.db", "wohin?#%20.db", "память 记忆 ü.db", "a&b=c;d.db"])
+@pytest.mark.parametrize(
+    "name", ["with space.db", "wohin?#%20.db", "память 记忆 ü.db", "a&b=c;d.db"]
+)
 def test_any_file_name_is_read(make_store: Make, tmp_path: Path, name: str) -> None:
     path = make_store([{"content": "found"}], path=tmp_path / "dir ? # é" / name)
     before = sorted(p.name for p in path.parent.iterdir())
@@ -155,7 +157,12 @@ def test_values_come_untyped(make_store: Make) -> None:
     db.commit()
     db.close()
     rows = rows_of(path)
-    assert [row.fields["content"] for row in rows] == [b"\xff\x00blob", "a\0b", "text", b"\xff\xfeA"]
+    assert [row.fields["content"] for row in rows] == [
+        b"\xff\x00blob",
+        "a\0b",
+        "text",
+        b"\xff\xfeA",
+    ]
     assert rows[2].fields["importance"] == "high"
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -160,3 +161,14 @@ def test_an_extraction_survives_json() -> None:
 def test_a_foreign_or_damaged_extraction_is_refused(value: dict[str, object]) -> None:
     with pytest.raises(StoreError, match="extract again"):
         Extraction.from_json(value)
+
+
+@pytest.mark.parametrize(
+    "unit", ["a.", "a/", "/a", "a-b.", "a_", "a.b@", "# x   ", "# x #", "aA", "1.", "[", '"', "Ab "]
+)
+def test_reading_time_grows_with_the_text_and_not_with_its_square(unit: str) -> None:
+    # Quadratic patterns take several seconds here, linear ones milliseconds.
+    start = time.process_time()
+    extract(unit * 8_000)
+    extract("# x" + unit[-1] * 8_000 + "y")
+    assert time.process_time() - start < 1.0

@@ -3,7 +3,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -88,11 +87,7 @@ def counts(state: TierState) -> tuple[int, int, int]:
 
 
 def test_tiers_collapse_into_the_full_one_for_small_models() -> None:
-    assert tier_tables(384) == {
-        "memory_vectors_64": 64,
-        "memory_vectors_256": 256,
-        FULL_TIER: 384,
-    }
+    assert list(tier_tables(384)) == ["memory_vectors_64", "memory_vectors_256", FULL_TIER]
     assert tier_tables(100) == {"memory_vectors_64": 64, FULL_TIER: 100}
     assert tier_tables(64) == {FULL_TIER: 64}
     assert tier_tables(384, (64, 64, 0, 256)) == tier_tables(384)
@@ -211,32 +206,22 @@ def test_tiers_of_other_dimensions_are_removed(store: Store) -> None:
     assert [m.name for m in tiers_match(store.lance, store.ids)] == ["memory_vectors_64", FULL_TIER]
 
 
-def cut_manifest(table: Path) -> None:
-    newest = min((table / "_versions").glob("*.manifest"), key=lambda path: path.name)
-    newest.write_bytes(b"")
+def damage_table(table: Path, kind: str) -> None:
+    """Leave what a power cut can leave of a LanceDB table, which is never flushed."""
+    if kind == "newest manifest empty":
+        min((table / "_versions").glob("*.manifest")).write_bytes(b"")
+        return
+    for path in (table / ("_versions" if kind == "no versions" else "data")).iterdir():
+        if kind == "data cut":
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+        else:
+            path.unlink()
 
 
-def cut_data(table: Path) -> None:
-    for path in (table / "data").iterdir():
-        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-def remove_data(table: Path) -> None:
-    for path in (table / "data").iterdir():
-        path.unlink()
-
-
-def remove_versions(table: Path) -> None:
-    for path in (table / "_versions").iterdir():
-        path.unlink()
-
-
-@pytest.mark.parametrize("damage", [cut_manifest, cut_data, remove_data, remove_versions])
-def test_a_damaged_tier_is_rebuilt_and_reported(
-    store: Store, damage: Callable[[Path], None]
-) -> None:
+@pytest.mark.parametrize("kind", ["newest manifest empty", "data cut", "no data", "no versions"])
+def test_a_damaged_tier_is_rebuilt_and_reported(store: Store, kind: str) -> None:
     store.sync()
-    damage(store.lance / f"{FULL_TIER}.lance")
+    damage_table(store.lance / f"{FULL_TIER}.lance", kind)
     match = {m.name: m for m in tiers_match(store.lance, store.ids)}
     assert match[FULL_TIER].missing == ROWS
     assert match["memory_vectors_32"].ok
@@ -306,9 +291,8 @@ def test_a_large_tier_gets_an_index_that_covers_every_row(store: Store) -> None:
     store.hashes += [f"n{i}" for i in range(40)]
     store.vectors = np.vstack([store.vectors, clustered(40, seed=9)])
     report = store.sync(index_min_rows=ROWS)
-    assert {(t.index, t.unindexed_rows, t.rows) for t in report.tiers} == {
-        ("IVF_HNSW_SQ", 0, ROWS + 40)
-    }
+    assert {(t.index, t.unindexed_rows) for t in report.tiers} == {("IVF_HNSW_SQ", 0)}
+    assert {t.rows for t in report.tiers} == {ROWS + 40}
     hit = search_tier(store.lance, DIM, rotate(store.vectors[-1], store.rotation), 1)[0]
     assert hit.memory_id == "n39"
     # The index itself answers on another scale; the refined search must not.
@@ -374,10 +358,10 @@ def real_texts(rows: int) -> tuple[list[str], list[str]]:
     data = Path(os.environ.get("MNEMON_SHARED", here.parent / "shared")) / "data" / "realmem"
     if not data.exists():
         pytest.skip(f"{data} is absent")
-    with gzip.open(data / "corpus.jsonl.gz", "rt", encoding="utf-8") as handle:
-        corpus = [json.loads(line)["content"] for line in handle]
-    with (data / "queries.jsonl").open(encoding="utf-8") as handle:
-        queries = [json.loads(line)["text"] for line in handle]
+    lines = gzip.decompress((data / "corpus.jsonl.gz").read_bytes()).decode().splitlines()
+    corpus = [json.loads(line)["content"] for line in lines]
+    lines = (data / "queries.jsonl").read_text(encoding="utf-8").splitlines()
+    queries = [json.loads(line)["text"] for line in lines]
     return corpus[:: len(corpus) // rows][:rows], queries[:50]
 
 

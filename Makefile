@@ -1,0 +1,73 @@
+# mnemon: every target works from any directory (make -C path/to/mnemon TARGET) and sets up what it needs.
+SHELL := /bin/bash
+ROOT := $(abspath $(dir $(lastword $(MAKEFILE_LIST))))
+VENV := $(ROOT)/.venv
+PY := $(VENV)/bin/python
+BASE_PYTHON ?= python3
+READY := $(VENV)/.ready
+# STORE is resolved against the directory that make was called from.
+STORE ?=
+Q ?= who is my manager
+SOURCE := $(if $(STORE),$(abspath $(STORE)),)
+CODE := lib assets pipelines tests bench data/sample
+
+.DEFAULT_GOAL := help
+.PHONY: help setup nightly recall status doctor test test-all lint format types bench bench-tables ui clean
+
+help: ## Show this help
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(ROOT)/Makefile
+	@echo
+	@echo "  STORE=path     memory store to read: memory.db, corpus.jsonl(.gz) or a folder (default: the bundled sample)"
+	@echo "  Q=\"...\"        question for make recall"
+
+setup: $(READY) ## Create .venv and install everything (once; again when pyproject.toml changes)
+
+# torch goes first and pinned: an open range would pull several GB of CUDA packages.
+$(READY): $(ROOT)/pyproject.toml
+	@test -x $(PY) || $(BASE_PYTHON) -m venv $(VENV)
+	@echo "installing dependencies into $(VENV) (a few minutes the first time)"
+	@$(VENV)/bin/pip install --quiet torch==2.13.0
+	@$(VENV)/bin/pip install --quiet --editable "$(ROOT)[pipelines,dev]"
+	@touch $(READY)
+
+nightly: $(READY) ## Run the whole night on STORE and publish a snapshot
+	@$(PY) -m pipelines.nightly $(if $(SOURCE),"$(SOURCE)",)
+
+recall: $(READY) ## Ask the published snapshot: make recall Q="..." [STORE=...]
+	@$(VENV)/bin/mnemon recall "$(Q)" --explain $(if $(SOURCE),--store "$(SOURCE)",)
+
+status: $(READY) ## Show what serves
+	@$(VENV)/bin/mnemon status $(if $(SOURCE),--store "$(SOURCE)",)
+
+doctor: $(READY) ## Look for what is wrong
+	@$(VENV)/bin/mnemon doctor $(if $(SOURCE),--store "$(SOURCE)",)
+
+test: $(READY) ## Run the default test suite (under 10 minutes on 2 cores)
+	@cd $(ROOT) && $(PY) -m pytest -q
+
+test-all: $(READY) ## Run every test: kills, browser, real data sets
+	@cd $(ROOT) && $(PY) -m pytest -q -m "slow or not slow"
+
+lint: $(READY) ## Check style and formatting
+	@cd $(ROOT) && $(VENV)/bin/ruff check $(CODE) && $(VENV)/bin/ruff format --check $(CODE)
+
+format: $(READY) ## Apply formatting and safe fixes
+	@cd $(ROOT) && $(VENV)/bin/ruff check --fix $(CODE); $(VENV)/bin/ruff format $(CODE)
+
+types: $(READY) ## Check types strictly
+	@cd $(ROOT) && $(VENV)/bin/pyright
+
+bench: $(READY) ## Run the benchmarks on real data (long) and write docs/benchmarks
+	@cd $(ROOT) && $(PY) -m bench
+
+bench-tables: $(READY) ## Generate the tables of docs/benchmarks from the committed JSON
+	@cd $(ROOT) && $(PY) -m bench.tables
+
+ui: $(READY) ## Open the Dagster UI on STORE (http://127.0.0.1:3000): lineage, runs, schedule
+	@$(PY) -m pipelines.ui $(if $(SOURCE),"$(SOURCE)",)
+
+clean: ## Remove the virtual environment, caches and built stores (never your memory store, never data/sample)
+	@rm -rf $(VENV) $(ROOT)/.pytest_cache $(ROOT)/.ruff_cache $(ROOT)/.hypothesis $(ROOT)/artifacts
+	@find $(ROOT) -name __pycache__ -type d -prune -exec rm -rf {} +
+	@for store in $(ROOT)/data/*/; do if [ -d "$$store/work" ]; then rm -rf "$$store"; fi; done
+	@rm -f $(ROOT)/data/sample/memory.db*

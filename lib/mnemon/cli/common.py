@@ -1,0 +1,53 @@
+"""What the commands share: the two options, printing JSON, failing with a sentence."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import click
+
+from mnemon.errors import MnemonError
+from mnemon.locate import find_home, find_store
+from mnemon.snapshot.layout import StorePaths
+
+EXIT_FAILED = 1
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def store_options(command: F) -> F:
+    """Add --store and --json."""
+    command = click.option(
+        "--store",
+        metavar="STORE",
+        help="Store directory, its name, or the source it was built from [default: MNEMON_STORE, else the only one].",
+    )(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(command)
+
+
+def open_paths(store: str | None) -> StorePaths:
+    """Return the paths of the store that is meant.
+
+    Raises:
+        MnemonError: If there is none.
+    """
+    directory, _ = find_store(store, home=find_home())
+    return StorePaths(Path(directory))
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON object."""
+    click.echo(json.dumps(value, indent=1, ensure_ascii=False))
+
+
+def fail(error: MnemonError | OSError, as_json: bool) -> NoReturn:
+    """Print what is wrong and leave with exit code 1."""
+    if as_json:
+        print_json({"error": type(error).__name__, "message": str(error)})
+    else:
+        click.echo(f"mnemon: {error}", err=True)
+    sys.exit(EXIT_FAILED)

@@ -1,0 +1,35 @@
+"""`mnemon doctor`: what is wrong and what to do about it."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from mnemon.cli.common import EXIT_FAILED, fail, open_paths, print_json, store_options
+from mnemon.diagnosis.doctor import examine
+from mnemon.errors import MnemonError
+
+_MARKS = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}
+
+
+@click.command()
+@store_options
+def doctor(store: str | None, as_json: bool) -> None:
+    """Check settings, pointer, every checksum of the serving snapshot, encoder, source, last verdict and access log.
+
+    Exit code 1 if anything fails; warnings alone are 0.
+    """
+    try:
+        findings = examine(open_paths(store))
+    except (MnemonError, OSError) as error:
+        fail(error, as_json)
+    if as_json:
+        print_json({"findings": [f.to_json() for f in findings]})
+    else:
+        for finding in findings:
+            click.echo(f"{_MARKS[finding.level]}  {finding.name}: {finding.message}")
+            if finding.remedy:
+                click.echo(f"      -> {finding.remedy}")
+    if any(f.level == "fail" for f in findings):
+        sys.exit(EXIT_FAILED)

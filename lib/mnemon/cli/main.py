@@ -1,0 +1,34 @@
+"""The `mnemon` command and its sub-commands."""
+
+from __future__ import annotations
+
+import click
+
+from mnemon import __version__
+from mnemon.cli.doctor import doctor
+from mnemon.cli.recall import recall
+from mnemon.cli.snapshots import rollback, snapshots
+from mnemon.cli.status import status
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="mnemon")
+def main() -> None:
+    """Recall memories from the snapshot that the nightly pipeline published.
+
+    \b
+    make nightly                      build and publish a snapshot of the bundled sample store
+    make nightly STORE=memory.db      the same for your own memory store
+    mnemon recall "spare key"         ask the published snapshot
+    mnemon status                     what serves, how old it is, what it holds
+    mnemon doctor                     what is wrong and what to do about it
+
+    Every command takes --store (a store directory, its name, or the source it was built from) and --json.
+    """
+
+
+for command in (recall, status, doctor, snapshots, rollback):
+    main.add_command(command)
+
+if __name__ == "__main__":
+    main()

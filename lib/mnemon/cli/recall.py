@@ -1,0 +1,137 @@
+"""`mnemon recall`: ask the serving snapshot."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import click
+
+from mnemon.cli.common import EXIT_FAILED, print_json, store_options
+from mnemon.recall import api
+from mnemon.recall.profile import FUSIONS, Profile
+from mnemon.recall.result import RecalledMemory, RecallResult
+from mnemon.settings import Settings
+
+# Warnings after which there was nothing to answer from; everything else still answered.
+_FATAL = frozenset({"no_snapshot", "store_unreadable", "snapshot_damaged"})
+_SHOWN_CHARS = 400
+
+
+@click.command()
+@click.argument("query")
+@click.option(
+    "-k", default=10, show_default=True, type=click.IntRange(min=0), help="How many memories."
+)
+@click.option("--wing", help="Only this wing.")
+@click.option("--room", help="Only this room.")
+@click.option("--category", help="Only this category.")
+@click.option("--user", help="Whose memories; those of other named users are never shown.")
+@click.option(
+    "--sort-by",
+    type=click.Choice(["relevance", "importance", "recency"]),
+    default="relevance",
+    show_default=True,
+)
+@click.option("--as-of", metavar="ISO", help="Only what existed at this moment, e.g. 2026-03-01.")
+@click.option(
+    "--fusion", type=click.Choice(FUSIONS), help="How the legs are fused [default: configured]."
+)
+@click.option("--deadline-ms", type=float, help="Answer with what there is after this long.")
+@click.option(
+    "--explain", is_flag=True, help="Show what each leg said and how long each step took."
+)
+@click.option("--dry-run", is_flag=True, help="Do not write to the access log.")
+@store_options
+def recall(
+    query: str,
+    k: int,
+    wing: str | None,
+    room: str | None,
+    category: str | None,
+    user: str | None,
+    sort_by: str,
+    as_of: str | None,
+    fusion: str | None,
+    deadline_ms: float | None,
+    explain: bool,
+    dry_run: bool,
+    store: str | None,
+    as_json: bool,
+) -> None:
+    """Return the memories that answer QUERY, best first.
+
+    Exit code 0 when the store could answer (even with nothing), 1 when it could not.
+    """
+    profile = None
+    if fusion is not None:
+        profile = replace(Profile.from_settings(Settings().recall), fusion=fusion)
+    result = api.recall(
+        query,
+        k,
+        profile=profile,
+        wing=wing,
+        room=room,
+        category=category,
+        user=user,
+        sort_by=sort_by,
+        as_of=_moment(as_of),
+        deadline_ms=deadline_ms,
+        dry_run=dry_run,
+        store=store,
+    )
+    if as_json:
+        print_json(result.to_json())
+    else:
+        _print(result, explain)
+    if any(w.code in _FATAL for w in result.warnings):
+        sys.exit(EXIT_FAILED)
+
+
+def _moment(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is no ISO-8601 date or time, e.g. 2026-03-01 or 2026-03-01T08:00:00Z",
+            param_hint="--as-of",
+        ) from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _print(result: RecallResult, explain: bool) -> None:
+    for warning in result.warnings:
+        click.echo(f"! {warning.code}: {warning.message}", err=True)
+    for place, memory in enumerate(result.memories, start=1):
+        click.echo(_headline(place, memory))
+        text = " ".join(memory.content.split())
+        click.echo(f"    {text[:_SHOWN_CHARS]}{' ...' if len(text) > _SHOWN_CHARS else ''}")
+        if explain:
+            click.echo(f"    {_explain(memory)}")
+    if not result.memories and not result.warnings:
+        click.echo("nothing found")
+    if explain:
+        times = ", ".join(f"{name} {ms:.1f}" for name, ms in result.timings_ms.items())
+        click.echo(f"\nsnapshot {result.snapshot_id}; ms: {times}")
+
+
+def _headline(place: int, memory: RecalledMemory) -> str:
+    day = memory.created_at.date().isoformat() if memory.created_at else "undated"
+    where = "/".join(part for part in (memory.wing, memory.room) if part) or "-"
+    return f"{place:>2}. {memory.final_score:.3f}  [{memory.id}]  {day}  {where}  {memory.category}"
+
+
+def _explain(memory: RecalledMemory) -> str:
+    parts: list[str] = []
+    for name, hit in (("lexical", memory.lexical), ("dense", memory.dense)):
+        if hit is not None:
+            parts.append(f"{name} rank {hit.rank} ({hit.score:.3f})")
+    if memory.graph is not None:
+        g = memory.graph
+        over = f" over {g.concept!r}" if g.concept else ""
+        parts.append(f"graph +{g.score:.3f} from [{g.seed_id}] by {g.relation}{over}")
+    parts.append(f"relevance {memory.relevance:.3f}, importance {memory.importance:.2f}")
+    return "; ".join(parts)

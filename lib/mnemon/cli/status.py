@@ -1,0 +1,44 @@
+"""`mnemon status`: what serves, how old it is, what it holds."""
+
+from __future__ import annotations
+
+import click
+
+from mnemon.cli.common import fail, open_paths, print_json, store_options
+from mnemon.diagnosis.status import read_status
+from mnemon.errors import MnemonError
+
+
+@click.command()
+@store_options
+def status(store: str | None, as_json: bool) -> None:
+    """Show the serving snapshot: identity, age, source, encoder and counts."""
+    try:
+        found = read_status(open_paths(store))
+    except (MnemonError, OSError) as error:
+        fail(error, as_json)
+    if as_json:
+        print_json(found)
+        return
+    click.echo(f"store      {found['store']}")
+    click.echo(
+        f"snapshot   {found['snapshot_id']}  ({found['reason']}, {found['age_hours']:.1f} h ago)"
+    )
+    click.echo(f"source     {found['source']['location']}  ({found['source']['kind']})")
+    encoder = found["encoder"]
+    shown = (
+        f"{encoder['model']}, {encoder['dimension']} dimensions"
+        if encoder
+        else "none: lexical and graph only"
+    )
+    click.echo(f"encoder    {shown}")
+    click.echo(
+        f"on disk    {found['snapshot_bytes'] / 1e6:.1f} MB snapshot, {found['store_bytes'] / 1e6:.1f} MB store"
+    )
+    click.echo(
+        "holds      " + ", ".join(f"{count:,} {name}" for name, count in found["counts"].items())
+    )
+    for wing, count in found["wings"].items():
+        click.echo(f"  {count:>8,}  {wing}")
+    for code, message in found["warnings"]:
+        click.echo(f"! {code}: {message}", err=True)

@@ -1,0 +1,1 @@
+"""Looking at a store from outside: its status and its health. Reads only; no heavy imports."""

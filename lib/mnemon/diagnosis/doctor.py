@@ -1,0 +1,188 @@
+"""`examine`: every known way for a store to be unwell, each with what was found and what to do."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from mnemon.diagnosis.status import age_hours
+from mnemon.encode.fingerprint import EncoderFingerprint, require_same
+from mnemon.encode.lean import LeanEncoder
+from mnemon.errors import ConfigError, MnemonError
+from mnemon.locate import find_home
+from mnemon.settings import Settings
+from mnemon.snapshot.layout import StorePaths
+from mnemon.snapshot.manifest import Manifest, Pointer, full_check, read_manifest, read_pointer
+from mnemon.snapshot.verdict import PASS
+
+STALE_AFTER_HOURS = (
+    36.0  # a night missed and half a day more: late enough not to nag, early enough to notice
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        name: What was looked at.
+        level: "ok", "warn" or "fail".
+        message: What was found.
+        remedy: What to do, or "".
+    """
+
+    name: str
+    level: str
+    message: str
+    remedy: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        """Return plain values."""
+        return asdict(self)
+
+
+def examine(paths: StorePaths) -> list[Finding]:
+    """Look at everything; a check that breaks is itself a finding."""
+    findings: list[Finding] = []
+    for look in (_settings, _serving, _last_verdict, _access_log, _leftovers):
+        try:
+            findings.extend(look(paths))
+        except (MnemonError, OSError, ValueError, KeyError, TypeError, sqlite3.Error) as error:
+            findings.append(
+                Finding(look.__name__.strip("_"), "fail", f"{type(error).__name__}: {error}")
+            )
+    return findings
+
+
+def _settings(_: StorePaths) -> Iterator[Finding]:
+    try:
+        Settings.load(home=find_home())
+    except ConfigError as error:
+        yield Finding(
+            "settings",
+            "fail",
+            str(error),
+            "correct the file or the variable; until then defaults are in force",
+        )
+    else:
+        yield Finding("settings", "ok", "every key and value is known")
+
+
+def _serving(paths: StorePaths) -> Iterator[Finding]:
+    try:
+        pointer = read_pointer(paths)
+    except MnemonError as error:
+        yield Finding("pointer", "fail", str(error), "run `make nightly`, or `mnemon rollback`")
+        return
+    yield Finding("pointer", "ok", f"{pointer.snapshot_id} serves since {pointer.published_at}")
+    try:
+        manifest = _verified(paths, pointer)
+    except MnemonError as error:
+        yield Finding("snapshot", "fail", str(error), "run `mnemon rollback`, then `make nightly`")
+        return
+    total = sum(entry.bytes for entry in manifest.files.values())
+    yield Finding(
+        "snapshot", "ok", f"{len(manifest.files)} files, {total / 1e6:.1f} MB, every checksum holds"
+    )
+    yield _age(pointer)
+    yield _encoder(paths, manifest)
+    yield _source(manifest)
+    for code, message in manifest.warnings:
+        yield Finding(code, "warn", message)
+
+
+def _verified(paths: StorePaths, pointer: Pointer) -> Manifest:
+    directory = paths.snapshots / pointer.snapshot_id
+    manifest = read_manifest(directory)
+    full_check(directory, manifest)
+    return manifest
+
+
+def _age(pointer: Pointer) -> Finding:
+    hours = age_hours(pointer.published_at)
+    if hours > STALE_AFTER_HOURS:
+        return Finding(
+            "age",
+            "warn",
+            f"nothing has been published for {hours:.0f} h (a night without changes publishes nothing)",
+            "check that the schedule is on (`make ui`) or that cron runs `make nightly`",
+        )
+    return Finding("age", "ok", f"published {hours:.1f} h ago")
+
+
+def _encoder(paths: StorePaths, manifest: Manifest) -> Finding:
+    if manifest.encoder is None or manifest.encoder_digest is None:
+        return Finding(
+            "encoder", "warn", "the snapshot has no vectors: recall is lexical and graph only"
+        )
+    try:
+        encoder = LeanEncoder.open(paths.encoders / manifest.encoder_digest, verify=True)
+        require_same(EncoderFingerprint.from_json(manifest.encoder), encoder.fingerprint)
+    except MnemonError as error:
+        return Finding(
+            "encoder", "fail", str(error), "run `make nightly`: it exports the query encoder again"
+        )
+    return Finding(
+        "encoder", "ok", f"{encoder.fingerprint.model}, {encoder.fingerprint.dimension} dimensions"
+    )
+
+
+def _source(manifest: Manifest) -> Finding:
+    location = Path(str(manifest.source.get("location", "")))
+    if location.exists():
+        return Finding("source", "ok", f"{location} is there")
+    return Finding(
+        "source", "warn", f"{location} is gone", "the next night cannot run; recall still answers"
+    )
+
+
+def _last_verdict(paths: StorePaths) -> Iterator[Finding]:
+    verdicts = sorted(paths.verdicts.glob("*.json"), key=lambda p: p.stat().st_mtime_ns)
+    if not verdicts:
+        yield Finding("gate", "warn", "no candidate was ever judged", "run `make nightly`")
+        return
+    last: dict[str, Any] = json.loads(verdicts[-1].read_text(encoding="utf-8"))
+    failed = [c["name"] for c in last["checks"] if not c["passed"]]
+    if last["outcome"] == PASS:
+        yield Finding(
+            "gate",
+            "ok",
+            f"the last candidate passed {len(last['checks'])} checks at {last['judged_at']}",
+        )
+    else:
+        yield Finding(
+            "gate",
+            "fail",
+            f"the last night was refused at {last['judged_at']}: {', '.join(failed)}",
+            f"read {verdicts[-1]}; the snapshot before it keeps serving",
+        )
+
+
+def _access_log(paths: StorePaths) -> Iterator[Finding]:
+    if not paths.access_log.exists():
+        yield Finding("access_log", "ok", "nothing has been recalled yet")
+        return
+    with closing(
+        sqlite3.connect(f"{paths.access_log.absolute().as_uri()}?mode=ro", uri=True)
+    ) as log:
+        count = log.execute("SELECT COUNT(*) FROM retrievals").fetchone()[0]
+    yield Finding("access_log", "ok", f"{count:,} retrievals")
+
+
+def _leftovers(paths: StorePaths) -> Iterator[Finding]:
+    waiting = [p.name for p in paths.candidates.glob("*")] if paths.candidates.is_dir() else []
+    if waiting:
+        yield Finding(
+            "candidates",
+            "warn",
+            f"{len(waiting)} candidate(s) were built but not published",
+            "a night failed or was stopped; the next one builds on what is there",
+        )
+
+
+Look = Callable[[StorePaths], Iterator[Finding]]

