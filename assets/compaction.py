@@ -1,4 +1,7 @@
-"""Group compaction: clusters of old turns and their summaries with the gate's report. Raw turns are never touched."""
+"""Group compaction: clusters of old turns and their summaries with the gate's report.
+
+Raw turns are never touched.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,10 @@ def turn_clusters(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
     code_version=SUMMARY_TABLE.version,
 )
 def summaries(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
-    """Extractive summaries, each judged by the preservation gate; rejected ones are kept with their report."""
+    """Extractive summaries, each judged by the preservation gate.
+
+    Rejected ones are kept with their report.
+    """
     return report_stage(
         night,
         summarize_turn_clusters(night),

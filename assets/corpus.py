@@ -1,4 +1,7 @@
-"""Group corpus: what was exported, which of it are turns, what was set aside. Nothing sensitive gets past here."""
+"""Group corpus: what was exported, which of it are turns, what was set aside.
+
+Nothing sensitive gets past here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""How a stage's result becomes Dagster metadata. Numbers and ids only: the event log must hold no memory text."""
+"""How a stage's result becomes Dagster metadata.
+
+Numbers and ids only: the event log must hold no memory text.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Group serving: the candidate, its evaluation, the gate's verdict and the published snapshot.
 
-The checks shown here only display the verdict. What protects is publishing itself, which refuses without a PASS for
-exactly the candidate's digest (mnemon.snapshot.publish).
+The checks shown here only display the verdict. What protects is publishing itself, which refuses
+without a PASS for exactly the candidate's digest (mnemon.snapshot.publish).
 """
 
 from __future__ import annotations
@@ -48,7 +48,10 @@ CHECK_NAMES = ("files_match_the_manifest", *(check.__name__ for check in GATE_CH
     code_version=SNAPSHOT_CANDIDATE.version,
 )
 def snapshot_candidate(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
-    """The serving pack of tonight: memory-mapped arrays and one SQLite file, named by their digest."""
+    """The serving pack of tonight.
+
+    Memory-mapped arrays and one SQLite file, named by their digest.
+    """
     return report_stage(night, build_snapshot_candidate(night))
 
 
@@ -103,7 +106,10 @@ def gate_verdict(night: dg.ResourceParam[Night]) -> Iterator[Any]:
     code_version=SNAPSHOT.version,
 )
 def snapshot(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
-    """What recall reads: the candidate, once a PASS verdict names it; else yesterday's snapshot stays."""
+    """What recall reads: the candidate, once a PASS verdict names it.
+
+    Else yesterday's snapshot stays.
+    """
     try:
         publication = publish_snapshot(night)
     except PublishRefusedError as error:

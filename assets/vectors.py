@@ -63,7 +63,10 @@ def query_encoder(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
     code_version=VECTOR_TIERS.version,
 )
 def vector_tiers(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
-    """LanceDB tables of rotated prefixes (64, 256, full): a rebuildable projection of memory_vectors."""
+    """LanceDB tables of rotated prefixes (64, 256, full).
+
+    A rebuildable projection of memory_vectors.
+    """
     return report_stage(night, sync_vector_tiers(night))
 
 

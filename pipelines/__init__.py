@@ -1,1 +1,4 @@
-"""How it runs: definitions, jobs, schedules, resources, the command behind `make nightly`. No asset bodies, no computing."""
+"""How it runs: definitions, jobs, schedules, resources, the command behind `make nightly`.
+
+No asset bodies, no computing.
+"""

@@ -1,4 +1,7 @@
-"""The one code location: every asset, check, job and schedule. `build_definitions` lets tests swap resources."""
+"""The one code location: every asset, check, job and schedule.
+
+`build_definitions` lets tests swap resources.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,8 @@ def build_definitions(resources: Mapping[str, Any] | None = None) -> dg.Definiti
         jobs=[NIGHTLY_JOB],
         schedules=[nightly_schedule(resolve_site().settings.schedule)],
         resources={"night": make_night_resource(), **(resources or {})},
-        # One process: a step of its own would import everything again, and the work is in vectorised libraries anyway.
+        # One process: a step of its own would import everything again, and the work is in
+        # vectorised libraries anyway.
         executor=dg.in_process_executor,
     )
 

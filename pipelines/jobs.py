@@ -7,5 +7,5 @@ import dagster as dg
 NIGHTLY_JOB = dg.define_asset_job(
     "nightly",
     selection=dg.AssetSelection.all(),
-    description="The whole night: export, embed, index, connect, compact, evaluate, judge, publish.",
+    description="The whole night: export, embed, index, connect, compact, evaluate, publish.",
 )

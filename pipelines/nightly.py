@@ -53,11 +53,12 @@ class Outcome:
 def main(source: str | None, store: str | None, as_json: bool) -> None:
     """Run the whole night on SOURCE and publish a snapshot of it.
 
-    SOURCE is a claude-memory SQLite file, a .jsonl or .jsonl.gz corpus, or a folder that holds one. Without it the
-    configured source is read (source.path in mnemon.toml, or MNEMON_SOURCE_PATH), else the bundled sample.
+    SOURCE is a claude-memory SQLite file, a .jsonl or .jsonl.gz corpus, or a folder that holds one.
+    Without it the configured source is read (source.path in mnemon.toml, or MNEMON_SOURCE_PATH),
+    else the bundled sample.
 
-    Exit codes: 0 published, or nothing to do; 1 failed; 3 the gate refused, yesterday's snapshot keeps serving;
-    4 another night is running on this store.
+    Exit codes: 0 published, or nothing to do; 1 failed; 3 the gate refused, yesterday's snapshot
+    keeps serving; 4 another night is running on this store.
     """
     started = time.perf_counter()
     try:
@@ -101,7 +102,7 @@ def _success(site: Site, before: str | None, stages: list[StageResult]) -> Outco
     now = _serving_id(site)
     manifest = read_manifest(site.paths.snapshots / str(now))
     counts = manifest.counts
-    held = f"{counts['memories']:,} memories, {counts['edges']:,} edges, {counts['summaries']:,} summaries"
+    held = ", ".join(f"{counts[name]:,} {name}" for name in ("memories", "edges", "summaries"))
     if now == before:
         message = f"nothing changed: snapshot {now} keeps serving ({held}); nothing was published"
         return Outcome(EXIT_DONE, "unchanged", message, stages)

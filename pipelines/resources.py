@@ -18,7 +18,9 @@ Report = Callable[[StageResult], None]
 def make_night_resource(
     resolve: Callable[[], Site] = resolve_site, report: Report | None = None
 ) -> dg.ResourceDefinition:
-    """Return the resource `night`: tonight's run on one store, holding the store's lock while it lasts.
+    """Return the resource `night`.
+
+    Tonight's run on one store, holding the store's lock while it lasts.
 
     Args:
         resolve: Says where the run takes place; called when the run starts.

@@ -20,7 +20,7 @@ def nightly_schedule(settings: ScheduleSettings) -> dg.ScheduleDefinition:
         cron_schedule=settings.cron,
         execution_timezone=settings.timezone or local_timezone(),
         default_status=dg.DefaultScheduleStatus.STOPPED,
-        description="Every night at 03:00 local time unless configured otherwise; off until switched on.",
+        description="Every night at 03:00 local time, or as configured; off until switched on.",
     )
 
 

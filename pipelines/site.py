@@ -1,4 +1,7 @@
-"""Which source, which store, which settings: resolved once per run from arguments and environment, never at import."""
+"""Which source, which store, which settings.
+
+Resolved once per run from arguments and environment, never at import.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,9 @@ def resolve_site(
     store: str | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Site:
-    """Resolve source and store: argument, then environment, then configuration, then the bundled sample.
+    """Resolve source and store.
+
+    Argument, then environment, then configuration, then the bundled sample.
 
     Raises:
         ConfigError: If a setting is wrong.

@@ -25,7 +25,9 @@ from pipelines.site import export_environment, prepare_instance, resolve_site
     "--webserver-only", is_flag=True, help="Without the daemon: lighter, but schedules do not tick."
 )
 def main(source: str | None, store: str | None, port: int, webserver_only: bool) -> None:
-    """Serve the Dagster UI for SOURCE's store. A run started there works exactly like `make nightly`.
+    """Serve the Dagster UI for SOURCE's store.
+
+    A run started there works exactly like `make nightly`.
 
     The nightly schedule (03:00 local) is off until you switch it on under Automation.
     """
@@ -39,7 +41,8 @@ def main(source: str | None, store: str | None, port: int, webserver_only: bool)
     words = [str(Path(sys.executable).with_name(tool)), *([] if webserver_only else ["dev"])]
     words += ["-w", str(root / "workspace.yaml"), "-h", "127.0.0.1", "-p", str(port)]
     click.echo(
-        f"source  {site.source}\nstore   {site.paths.root}\nui      http://127.0.0.1:{port}/asset-groups"
+        f"source  {site.source}\nstore   {site.paths.root}\nui      "
+        f"http://127.0.0.1:{port}/asset-groups"
     )
     environment = {**os.environ, **export_environment(site)}
     sys.exit(subprocess.run(words, env=environment, cwd=root, check=False).returncode)

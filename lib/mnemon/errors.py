@@ -14,7 +14,8 @@ MnemonError
 │   └── SnapshotCorruptError
 └── PublishRefusedError    no PASS verdict for exactly this candidate
 
-A single bad row is never an exception: it is quarantined with its reason (mnemon.corpus.quarantine).
+A single bad row is never an exception: it is quarantined with its reason
+(mnemon.corpus.quarantine).
 """
 
 from __future__ import annotations

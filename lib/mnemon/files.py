@@ -1,4 +1,7 @@
-"""Durable file writes. A file written here is either the old one or the new one, never a torn one."""
+"""Durable file writes.
+
+A file written here is either the old one or the new one, never a torn one.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,10 @@ _CHUNK_BYTES = 1 << 20
 
 
 def hash_text(*parts: str) -> str:
-    """Return the SHA-256 hex digest of the parts, length-prefixed so that ("ab", "") != ("a", "b")."""
+    """Return the SHA-256 hex digest of the parts.
+
+    Length-prefixed so that ("ab", "") != ("a", "b").
+    """
     digest = hashlib.sha256()
     for part in parts:
         raw = part.encode("utf-8", "surrogatepass")

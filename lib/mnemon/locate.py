@@ -1,7 +1,9 @@
-"""Where things are: mnemon's home, the store that belongs to a source, the source that a path names.
+"""Where things are.
 
-What belongs here: paths and their precedence. No file contents. A *source* is the memory store that the user owns and
-mnemon only reads; a *store* is the directory that mnemon writes for it.
+Mnemon's home, the store that belongs to a source, the source that a path names.
+
+What belongs here: paths and their precedence. No file contents. A *source* is the memory store that
+the user owns and mnemon only reads; a *store* is the directory that mnemon writes for it.
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ def checkout_root() -> Path | None:
 
 
 def find_home(environ: Mapping[str, str] | None = None) -> Path:
-    """Return mnemon's home: `MNEMON_HOME`, else the checkout's `data`, else the user's data directory."""
+    """Return mnemon's home.
+
+    `MNEMON_HOME`, else the checkout's `data`, else the user's data directory.
+    """
     env = os.environ if environ is None else environ
     configured = env.get("MNEMON_HOME", "").strip()
     if configured:
@@ -57,8 +62,9 @@ def find_store(
     """Resolve which store a reader means.
 
     Args:
-        store: A store directory, the name of one below `home`, or the source it was built from; None means
-            `MNEMON_STORE`, else the only store of `home`, else the one that published last.
+        store: A store directory, the name of one below `home`, or the source it was built from;
+            None means `MNEMON_STORE`, else the only store of `home`, else the one that published
+            last.
         home: mnemon's home.
         environ: The environment; None means the process's own.
 
@@ -75,7 +81,8 @@ def find_store(
     stores = list_stores(home)
     if not stores:
         raise StoreError(
-            f"no published store under {home}: run `make nightly` (or `make nightly STORE=path/to/memory.db`) first"
+            f"no published store under {home}: run `make nightly` (or `make nightly "
+            "STORE=path/to/memory.db`) first"
         )
     newest = max(stores, key=lambda p: ((p / "CURRENT").stat().st_mtime_ns, p.name))
     return newest, len(stores) > 1

@@ -1,10 +1,11 @@
 """Every setting of mnemon: one frozen tree, read from one TOML file with environment overrides.
 
-What belongs here: names, types, defaults and ranges of settings, and where they come from. Nothing here is read at
-import; `Settings.load` is explicit. Standard library only, because a hook reads its settings too.
+What belongs here: names, types, defaults and ranges of settings, and where they come from. Nothing
+here is read at import; `Settings.load` is explicit. Standard library only, because a hook reads its
+settings too.
 
-Order, later wins: built-in default, TOML file (`MNEMON_CONFIG`, else `<home>/mnemon.toml`), environment
-(`MNEMON_<SECTION>_<KEY>`, for example `MNEMON_ENCODER_MODEL`).
+Order, later wins: built-in default, TOML file (`MNEMON_CONFIG`, else `<home>/mnemon.toml`),
+environment (`MNEMON_<SECTION>_<KEY>`, for example `MNEMON_ENCODER_MODEL`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from mnemon.errors import ConfigError
 
 ENV_PREFIX = "MNEMON_"
 CONFIG_FILE_NAME = "mnemon.toml"
-# Variables that steer where things are, as against what they do; the last one is for tests and benchmarks.
+# Variables that steer where things are, as against what they do; the last one is for tests and
+# benchmarks.
 _LOCATION_VARIABLES = frozenset({"MNEMON_HOME", "MNEMON_CONFIG", "MNEMON_STORE", "MNEMON_SHARED"})
 
 Fusion = Literal["cc", "rrf"]
@@ -43,7 +45,8 @@ class CorpusSettings:
     """What is exported and what is set aside.
 
     Attributes:
-        turn_categories: Categories whose rows, when they have a session, are turns of a conversation.
+        turn_categories: Categories whose rows, when they have a session, are turns of a
+            conversation.
         max_content_bytes: Longer contents are quarantined; protects memory and the encoder.
     """
 
@@ -56,7 +59,8 @@ class EncoderSettings:
     """The embedding model.
 
     Attributes:
-        model: `all-MiniLM-L6-v2` (bundled) or the name or path of a local sentence-transformers model.
+        model: `all-MiniLM-L6-v2` (bundled) or the name or path of a local sentence-transformers
+            model.
     """
 
     model: str = "all-MiniLM-L6-v2"
@@ -158,7 +162,8 @@ class Settings:
         """Return the settings in force.
 
         Args:
-            config_path: The TOML file; None means `MNEMON_CONFIG`, else `<home>/mnemon.toml` if it exists.
+            config_path: The TOML file; None means `MNEMON_CONFIG`, else `<home>/mnemon.toml` if it
+                exists.
             home: mnemon's home directory, where the default file is looked for.
             environ: The environment; None means the process's own.
 
@@ -260,7 +265,10 @@ def _section_keys(section: str) -> list[str]:
 
 
 def _coerce(value: Any, default: Any) -> Any:
-    """Return the value with the default's type; text is parsed, so that the environment can set anything."""
+    """Return the value with the default's type.
+
+    Text is parsed, so that the environment can set anything.
+    """
     if isinstance(default, bool):
         return _as_bool(value)
     if isinstance(default, int):
@@ -273,7 +281,7 @@ def _coerce(value: Any, default: Any) -> Any:
             raise ValueError(f"expected a list of texts, found {value!r}")
         return tuple(i for i in items if i)
     if not isinstance(value, str):
-        raise ValueError(f"expected text, found {value!r}")  # noqa: TRY004 - collected with the others
+        raise ValueError(f"expected text, found {value!r}")  # noqa: TRY004
     return value
 
 
@@ -290,7 +298,7 @@ def _as_bool(value: Any) -> bool:
 
 def _as_number(value: Any, kind: type[int] | type[float]) -> int | float:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        raise ValueError(f"expected a number, found {value!r}")
+        raise ValueError(f"expected a number, found {value!r}")  # noqa: TRY004
     try:
         number = kind(value)
     except ValueError:

@@ -30,7 +30,8 @@ class MemoryRecord:
         room: The topic inside the wing, or None.
         user: Whose memory it is, or None.
         is_turn: True for a turn of a conversation (as against a distilled memory).
-        content_hash: SHA-256 over every field that a derived artifact may depend on, position excluded.
+        content_hash: SHA-256 over every field that a derived artifact may depend on, position
+            excluded.
     """
 
     position: int

@@ -24,7 +24,7 @@ def store_options(command: F) -> F:
     command = click.option(
         "--store",
         metavar="STORE",
-        help="Store directory, its name, or the source it was built from [default: MNEMON_STORE, else the only one].",
+        help="Store directory, its name, or its source [default: MNEMON_STORE, else the only one].",
     )(command)
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(command)
 

@@ -16,7 +16,10 @@ _MARKS = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}
 @click.command()
 @store_options
 def doctor(store: str | None, as_json: bool) -> None:
-    """Check settings, pointer, every checksum of the serving snapshot, encoder, source, last verdict and access log.
+    """Look for what is wrong and say what to do about it.
+
+    Checks the settings, the pointer, every checksum of the serving snapshot, the encoder, the
+    source, the last verdict and the access log.
 
     Exit code 1 if anything fails; warnings alone are 0.
     """

@@ -14,7 +14,7 @@ from mnemon.cli.status import status
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="mnemon")
 def main() -> None:
-    """Recall memories from the snapshot that the nightly pipeline published.
+    r"""Recall memories from the snapshot that the nightly pipeline published.
 
     \b
     make nightly                      build and publish a snapshot of the bundled sample store
@@ -23,7 +23,8 @@ def main() -> None:
     mnemon status                     what serves, how old it is, what it holds
     mnemon doctor                     what is wrong and what to do about it
 
-    Every command takes --store (a store directory, its name, or the source it was built from) and --json.
+    Every command takes --store (a store directory, its name, or the source it was built from) and
+    --json.
     """
 
 

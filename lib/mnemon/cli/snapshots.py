@@ -41,7 +41,8 @@ def snapshots(store: str | None, as_json: bool) -> None:
 def rollback(snapshot_id: str | None, store: str | None, as_json: bool) -> None:
     """Serve an older snapshot: SNAPSHOT_ID, or the newest one older than the serving one.
 
-    Every byte of it is verified first. The next night publishes again if the source differs from it.
+    Every byte of it is verified first. The next night publishes again if the source differs from
+    it.
     """
     try:
         pointer = roll_back(open_paths(store), snapshot_id)

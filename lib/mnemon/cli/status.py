@@ -33,7 +33,8 @@ def status(store: str | None, as_json: bool) -> None:
     )
     click.echo(f"encoder    {shown}")
     click.echo(
-        f"on disk    {found['snapshot_bytes'] / 1e6:.1f} MB snapshot, {found['store_bytes'] / 1e6:.1f} MB store"
+        f"on disk    {found['snapshot_bytes'] / 1e6:.1f} MB snapshot, "
+        f"{found['store_bytes'] / 1e6:.1f} MB store"
     )
     click.echo(
         "holds      " + ", ".join(f"{count:,} {name}" for name, count in found["counts"].items())

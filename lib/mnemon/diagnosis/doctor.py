@@ -109,7 +109,8 @@ def _age(pointer: Pointer) -> Finding:
         return Finding(
             "age",
             "warn",
-            f"nothing has been published for {hours:.0f} h (a night without changes publishes nothing)",
+            f"nothing has been published for {hours:.0f} h (a night without changes publishes "
+            "nothing)",
             "check that the schedule is on (`make ui`) or that cron runs `make nightly`",
         )
     return Finding("age", "ok", f"published {hours:.1f} h ago")

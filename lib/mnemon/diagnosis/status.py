@@ -45,7 +45,10 @@ def read_status(paths: StorePaths) -> dict[str, Any]:
 
 
 def describe_snapshots(paths: StorePaths) -> list[dict[str, Any]]:
-    """Return every published snapshot, oldest first, with whether it serves and whether its files are all there."""
+    """Describe every published snapshot.
+
+    Oldest first, with whether it serves and whether its files are all there.
+    """
     try:
         serving = read_pointer(paths).snapshot_id
     except (SnapshotMissingError, SnapshotCorruptError):
@@ -84,7 +87,8 @@ def _wings(rows_file: Any) -> dict[str, int]:
     try:
         with closing(sqlite3.connect(uri, uri=True)) as rows:
             found = rows.execute(
-                "SELECT COALESCE(wing, '(none)'), COUNT(*) FROM memories GROUP BY 1 ORDER BY 2 DESC, 1"
+                "SELECT COALESCE(wing, '(none)'), COUNT(*) FROM memories GROUP BY 1 ORDER BY 2 "
+                "DESC, 1"
             ).fetchall()
     except sqlite3.Error as error:
         raise SnapshotCorruptError(

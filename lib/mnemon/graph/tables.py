@@ -1,4 +1,7 @@
-"""The graph as Parquet tables: concepts, mentions, edges. Build side; equal graphs give equal bytes."""
+"""The graph as Parquet tables: concepts, mentions, edges.
+
+Build side; equal graphs give equal bytes.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +39,16 @@ def read_graph(concepts: Path, mentions: Path, edges: Path) -> Graph:
     table = _read(concepts)
     notes = table.schema.metadata or {}
     return Graph(
-        concepts=tuple(Concept(**{**r, "aliases": tuple(r["aliases"])}) for r in table.to_pylist()),
+        concepts=tuple(Concept(**_with_tuple(r)) for r in table.to_pylist()),
         mentions=tuple(Mention(**row) for row in _read(mentions).to_pylist()),
         edges=tuple(Edge(**row) for row in _read(edges).to_pylist()),
         skipped_subjects=json.loads(notes.get(_SKIPPED, b"{}")),
         declined_runs=json.loads(notes.get(_DECLINED, b"{}")),
     )
+
+
+def _with_tuple(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "aliases": tuple(row["aliases"])}
 
 
 def _schema(noun: type) -> Any:

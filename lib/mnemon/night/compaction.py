@@ -65,7 +65,10 @@ def cluster_old_turns(night: Night) -> StageResult:
 
 
 def summarize_turn_clusters(night: Night) -> StageResult:
-    """Summarise every cluster and judge every summary; those of unchanged clusters are used again."""
+    """Summarise every cluster and judge every summary.
+
+    Those of unchanged clusters are used again.
+    """
     clusters_result = night.result_of(TURN_CLUSTERS)
     vectors_result = night.result_of(MEMORY_VECTORS)
     fingerprint = night.fingerprint()

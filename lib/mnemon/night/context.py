@@ -81,7 +81,8 @@ class Night:
         result = load_result(self.paths.work, stage)
         if result is None:
             raise StoreError(
-                f"{stage.name} is missing or damaged in {self.paths.work}: run it first, or the whole nightly job"
+                f"{stage.name} is missing or damaged in {self.paths.work}: run it first, or the "
+                "whole nightly job"
             )
         return result
 
@@ -98,7 +99,10 @@ class Night:
         return self._encoder
 
     def fingerprint(self) -> EncoderFingerprint:
-        """Return the configured encoder's fingerprint; the model is only loaded when its files are new."""
+        """Return the configured encoder's fingerprint.
+
+        The model is only loaded when its files are new.
+        """
         if self._fingerprint is None:
             from mnemon.encode.known import find_fingerprint
 

@@ -20,7 +20,10 @@ CORPUS = Stage("corpus_export", "1", (MEMORIES, TURNS, QUARANTINE))
 
 
 def export_memories(night: Night) -> StageResult:
-    """Export the source; it is read on every night, because only reading it tells whether it changed."""
+    """Export the source.
+
+    It is read on every night, because only reading it tells whether it changed.
+    """
     directory = night.work(MEMORIES).parent
     changes: dict[str, int] = {}
 

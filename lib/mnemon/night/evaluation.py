@@ -1,4 +1,7 @@
-"""Stage recall_evaluation: the candidate answers the labelled queries that lie beside its source."""
+"""Stage recall_evaluation.
+
+The candidate answers the labelled queries that lie beside its source.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Stage concept_graph: findings memoised per memory, concepts, mentions and edges built over the corpus."""
+"""Stage concept_graph.
+
+Findings memoised per memory, concepts, mentions and edges built over the corpus.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""After publishing: forget what the corpus no longer holds, everywhere outside the serving snapshot."""
+"""After publishing.
+
+Forget what the corpus no longer holds, everywhere outside the serving snapshot.
+"""
 
 from __future__ import annotations
 

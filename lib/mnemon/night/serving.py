@@ -44,7 +44,10 @@ _PACKED = (CORPUS, MEMORY_VECTORS, LEXICAL_INDEX, CONCEPT_GRAPH, TURN_CLUSTERS, 
 
 
 def build_snapshot_candidate(night: Night) -> StageResult:
-    """Pack what the stages made into a candidate; nothing is built when they all came out as before."""
+    """Pack what the stages made into a candidate.
+
+    Nothing is built when they all came out as before.
+    """
     inputs = {stage.name: night.result_of(stage).digest for stage in _PACKED}
     inputs["query_encoder"] = night.result_of(QUERY_ENCODER).digest
 
@@ -63,7 +66,10 @@ def build_snapshot_candidate(night: Night) -> StageResult:
 
 
 def judge_snapshot_candidate(night: Night) -> Verdict:
-    """Judge the candidate and store the verdict under its digest; a stored PASS for published bytes stands."""
+    """Judge the candidate and store the verdict under its digest.
+
+    A stored PASS for published bytes stands.
+    """
     digest = _digest_of(night)
     known = read_verdict(night.paths, digest)
     serving = serving_manifest(night.paths)

@@ -51,7 +51,10 @@ def embed_memories(night: Night) -> StageResult:
 
 
 def export_query_encoder(night: Night) -> StageResult:
-    """Export the encoder for the read side, where torch is not imported; declined for unknown architectures."""
+    """Export the encoder for the read side, where torch is not imported.
+
+    Declined for unknown architectures.
+    """
     fingerprint = night.fingerprint()
     directory = night.paths.encoders / fingerprint.digest
 
@@ -77,7 +80,10 @@ def export_query_encoder(night: Night) -> StageResult:
 
 
 def sync_vector_tiers(night: Night) -> StageResult:
-    """Make the LanceDB tables equal to the vectors; they are checked on disk even when nothing changed."""
+    """Make the LanceDB tables equal to the vectors.
+
+    They are checked on disk even when nothing changed.
+    """
     vectors_result = night.result_of(MEMORY_VECTORS)
     fingerprint = night.fingerprint()
     report: list[TierReport] = []
@@ -111,7 +117,8 @@ def sync_vector_tiers(night: Night) -> StageResult:
             "rotation_fitted_on": rotation.fitted_on,
         }
 
-    # LanceDB does not fsync and may have been damaged since: the tables are compared on every night.
+    # LanceDB does not fsync and may have been damaged since: the tables are compared on every
+    # night.
     result = night.run(VECTOR_TIERS, {"vectors": vectors_result.digest}, body, always=True)
     written = {t.name: t.inserted + t.updated + t.deleted for r in report for t in r.tiers}
     return night.finish(result.with_notes(rows_written=sum(written.values())))

@@ -1,8 +1,9 @@
 """The read side: open a published snapshot and answer from it. Never imports a builder.
 
-`recall` is both this package and the function that users import (`from mnemon import recall`). Python binds a
-subpackage over an attribute of the same name on its first import, so the package itself is made callable: whichever of
-the two a caller got hold of, calling it recalls (docs/decisions/0005).
+`recall` is both this package and the function that users import (`from mnemon import recall`).
+Python binds a subpackage over an attribute of the same name on its first import, so the package
+itself is made callable: whichever of the two a caller got hold of, calling it recalls
+(docs/decisions/0005).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""`recall`: the one function that hooks and agents call. It answers, with warnings, whatever state the store is in."""
+"""`recall`: the one function that hooks and agents call.
+
+It answers, with warnings, whatever state the store is in.
+"""
 
 from __future__ import annotations
 
@@ -54,16 +57,20 @@ def recall(
         query: Any text.
         k: How many memories at most, >= 0.
         profile: How to rank; None means the configured default.
-        wing: Only memories of this wing; likewise room and category.
+        wing: Only memories of this wing.
+        room: Only memories of this room.
+        category: Only memories of this category.
         user: Whose memories; those of other named users are never returned.
         sort_by: "relevance", "importance" or "recency".
         as_of: Only what existed at this moment; naive times are UTC.
         deadline_ms: Answer with what there is after this much wall time.
         dry_run: Do not write to the access log.
-        store: A store directory, its name, or the source it was built from; None means the configured or only one.
+        store: A store directory, its name, or the source it was built from; None means the
+            configured or only one.
 
     Returns:
-        Always a result: a missing or damaged snapshot, an unknown wing or a missing encoder is a warning in it.
+        Always a result: a missing or damaged snapshot, an unknown wing or a missing encoder is a
+        warning in it.
 
     Raises:
         ValueError: For arguments that no store could honour (negative k, unknown sort_by).
@@ -94,8 +101,9 @@ def recall(
     except ValueError:
         raise
     except Exception as error:
-        # A snapshot that is damaged below the reach of the quick check must not reach a prompt as a traceback.
-        message = f"{type(error).__name__} while reading {serving.recaller.snapshot_id}: run `mnemon doctor`"
+        # A snapshot that is damaged below the reach of the quick check must not reach a prompt as a
+        # traceback.
+        message = f"{type(error).__name__} in {serving.recaller.snapshot_id}: run `mnemon doctor`"
         return _empty(query, [*warnings, RecallWarning("snapshot_damaged", message)], started)
     if settings.log_retrievals and not dry_run and result.memories:
         warnings.extend(_log(serving.recaller, result))
@@ -115,7 +123,8 @@ def _find_serving(store: str | Path | None) -> tuple[_Serving, list[RecallWarnin
         [
             RecallWarning(
                 "store_guessed",
-                f"several stores exist; {directory.name} published last. Pass store= or set MNEMON_STORE",
+                f"several stores exist; {directory.name} published last. Pass store= or set "
+                "MNEMON_STORE",
             )
         ]
         if guessed

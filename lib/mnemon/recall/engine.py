@@ -1,4 +1,6 @@
-"""One recall over one pinned snapshot: scope, legs, fusion, graph, prior, order. Raises nothing for bad data.
+"""One recall over one pinned snapshot: scope, legs, fusion, graph, prior, order.
+
+Raises nothing for bad data.
 
 What belongs here: the order of the steps. Each step's arithmetic lives in its own module.
 """
@@ -6,7 +8,6 @@ What belongs here: the order of the steps. Each step's arithmetic lives in its o
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,7 +36,8 @@ from mnemon.snapshot.layout import StorePaths
 from mnemon.types import UNDATED_US, from_micros
 
 SORT_ORDERS = ("relevance", "importance", "recency")
-# The reference store's blend for sort_by="importance" (research/peers.md 2.4): importance leads, relevance still counts.
+# The reference store's blend for sort_by="importance" (research/peers.md 2.4): importance leads,
+# relevance still counts.
 _IMPORTANCE_SORT_RELEVANCE = 0.4
 _IMPORTANCE_SORT_IMPORTANCE = 0.6
 
@@ -50,7 +52,7 @@ class _Run:
     timings_ms: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
-    def step(self, name: str) -> Iterator[None]:
+    def step(self, name: str) -> Generator[None]:
         """Time one step."""
         begin = time.perf_counter()
         try:

@@ -1,6 +1,7 @@
 """Fusion of the lexical and dense legs into one score in [0, 1]. Pure functions over arrays.
 
-Neither function looks at anything but ranks and scores; priors, the graph and filters live elsewhere.
+Neither function looks at anything but ranks and scores; priors, the graph and filters live
+elsewhere.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ def fuse_rrf(
 ) -> FloatArray:
     """Fuse by weighted reciprocal rank, scaled so that the best possible score is 1.
 
-    score(d) = sum_leg w_leg / (k + rank_leg(d)), divided by sum_leg w_leg / (k + 1); a leg that does not hold d adds 0.
-    With one non-empty leg the order is exactly that leg's (Cormack, Clarke and Buettcher 2009).
+    score(d) = sum_leg w_leg / (k + rank_leg(d)), divided by sum_leg w_leg / (k + 1); a leg that
+    does not hold d adds 0. With one non-empty leg the order is exactly that leg's (Cormack, Clarke
+    and Buettcher 2009).
 
     Args:
         candidates: Positions to score, shape (m,), ascending.
@@ -49,10 +51,13 @@ def fuse_rrf(
 
 
 def fuse_convex(leg_scores: Sequence[FloatArray], weights: Sequence[float]) -> FloatArray:
-    """Fuse by a convex combination of the legs' scores, each divided by its maximum over the candidates.
+    """Fuse by a convex combination of the legs' scores.
 
-    Negative scores count as 0, a leg without a positive score adds 0, and the weights of the legs that have one are
-    scaled to sum to 1: a query that only one leg understands is scored by that leg alone (Bruch 2023, max scaling).
+    Each divided by its maximum over the candidates.
+
+    Negative scores count as 0, a leg without a positive score adds 0, and the weights of the legs
+    that have one are scaled to sum to 1: a query that only one leg understands is scored by that
+    leg alone (Bruch 2023, max scaling).
 
     Args:
         leg_scores: One array per leg, shape (m,), aligned with the candidates.
@@ -75,7 +80,9 @@ def fuse_convex(leg_scores: Sequence[FloatArray], weights: Sequence[float]) -> F
 
 
 def add_graph(base: FloatArray, arriving: FloatArray, weight: float) -> FloatArray:
-    """Add what arrived over the graph and scale back into [0, 1]; the order is that of base + weight * arriving.
+    """Add what arrived over the graph and scale back into [0, 1].
+
+    The order is that of base + weight * arriving.
 
     Args:
         base: Fused scores in [0, 1], shape (m,).

@@ -1,4 +1,7 @@
-"""The lexical and dense legs over one snapshot: full score arrays and their best positions. No fusion here."""
+"""The lexical and dense legs over one snapshot: full score arrays and their best positions.
+
+No fusion here.
+"""
 
 from __future__ import annotations
 

@@ -9,7 +9,8 @@ from mnemon.recall.reader import SnapshotReader
 from mnemon.snapshot.layout import StorePaths
 from mnemon.snapshot.manifest import read_pointer
 
-# A retention sweep may remove the snapshot between reading the pointer and opening it; the pointer has moved by then.
+# A retention sweep may remove the snapshot between reading the pointer and opening it; the pointer
+# has moved by then.
 _OPEN_ATTEMPTS = 3
 
 

@@ -1,4 +1,7 @@
-"""Turning a query into a vector without torch: the store's lean encoder, opened once per process."""
+"""Turning a query into a vector without torch.
+
+The store's lean encoder, opened once per process.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,18 @@ from mnemon.snapshot.layout import StorePaths
 from mnemon.snapshot.manifest import Manifest
 
 _OPEN_ENCODERS = 2  # one, and its successor while a new model is being rolled out
-_CACHED_QUERIES = 256  # a hook may ask the same prompt for several scopes; 1.5 KB each
+_CACHED_QUERIES = 1024  # prompts repeat across scopes and evaluation arms; 1.5 KB each
 _lock = threading.Lock()
 
 
 def encode_query(paths: StorePaths, manifest: Manifest, query: str) -> NDArray[np.float32]:
-    """Return the unit vector of a query, made by exactly the model that made the snapshot's vectors.
+    """Return the unit vector of a query.
+
+    Made by exactly the model that made the snapshot's vectors.
 
     Raises:
-        EncoderError: If the snapshot names no encoder, its files are missing or damaged, or the model differs.
+        EncoderError: If the snapshot names no encoder, its files are missing or damaged, or the
+            model differs.
     """
     if manifest.encoder is None or manifest.encoder_digest is None:
         raise EncoderError("the snapshot was built without vectors that this machine can query")

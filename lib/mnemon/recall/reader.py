@@ -1,4 +1,7 @@
-"""One opened snapshot: memory-mapped arrays and a read-only SQLite file. Opens, looks up, closes; does not rank."""
+"""One opened snapshot: memory-mapped arrays and a read-only SQLite file.
+
+Opens, looks up, closes; does not rank.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ from mnemon.recall.scope import Facet
 from mnemon.snapshot import layout
 from mnemon.snapshot.manifest import Manifest, quick_check, read_manifest
 
-ROW_COLUMNS = "position, memory_id, content, category, tags, importance, created_at_us, session_id, wing, room, user"
+ROW_COLUMNS = (
+    "position, memory_id, content, category, tags, importance, created_at_us, "
+    "session_id, wing, room, user"
+)
 _SQL_VARIABLES = 500  # below SQLite's oldest limit of 999
 
 
@@ -70,7 +76,7 @@ class SnapshotReader:
             ) from error
 
     def look_up_terms(self, terms: Sequence[str]) -> list[tuple[int, int]]:
-        """Return the [start, stop) slice of the posting arrays for every term that occurs, in the order asked."""
+        """Return the posting slice [start, stop) of every known term, in the order asked."""
         found: dict[str, tuple[int, int]] = {}
         for chunk in _chunks(list(dict.fromkeys(terms)), _SQL_VARIABLES):
             marks = ",".join("?" * len(chunk))

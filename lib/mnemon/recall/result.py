@@ -58,7 +58,8 @@ class RecalledMemory:
     Attributes:
         id: The source's own id, in the source's own type.
         final_score: The ranking key, in [0, 1].
-        relevance: The fused score before the importance prior and before any other sort order, in [0, 1].
+        relevance: The fused score before the importance prior and before any other sort order, in
+            [0, 1].
     """
 
     id: MemoryId

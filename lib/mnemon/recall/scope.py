@@ -1,4 +1,7 @@
-"""Which memories a recall may see at all. Filters are masks over positions, made before any leg ranks."""
+"""Which memories a recall may see at all.
+
+Filters are masks over positions, made before any leg ranks.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The filters of one recall; None means no restriction, except for `user` (see `build_mask`)."""
+    """The filters of one recall.
+
+    None means no restriction, except for `user` (see `build_mask`).
+    """
 
     wing: str | None = None
     room: str | None = None
@@ -40,8 +46,9 @@ def build_mask(
 ) -> tuple[Mask | None, tuple[RecallWarning, ...]]:
     """Return the memories that the scope allows, and a warning for every value nobody has.
 
-    Users are denied by default: memories that belong to a named user are only seen by a recall for that user;
-    memories that belong to nobody are seen by all. `as_of` keeps what existed then; undated memories are kept.
+    Users are denied by default: memories that belong to a named user are only seen by a recall for
+    that user; memories that belong to nobody are seen by all. `as_of` keeps what existed then;
+    undated memories are kept.
 
     Returns:
         A mask of shape (n,), or None when nothing is hidden, and warnings.

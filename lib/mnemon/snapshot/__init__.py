@@ -1,1 +1,4 @@
-"""Snapshots: their layout and manifest (read side), and how one is built, judged and published (build side)."""
+"""Snapshots.
+
+Their layout and manifest (read side), and how one is built, judged and published (build side).
+"""

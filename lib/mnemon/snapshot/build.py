@@ -1,6 +1,7 @@
 """Writing a snapshot candidate: the serving pack, its manifest and its digest. Build side.
 
-Everything is written in a fixed order with fixed encodings: equal inputs give equal bytes, hence an equal digest.
+Everything is written in a fixed order with fixed encodings: equal inputs give equal bytes, hence an
+equal digest.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -31,33 +32,35 @@ from mnemon.types import MemoryRecord
 
 _SCHEMA = """
 CREATE TABLE memories (
-    position INTEGER PRIMARY KEY, memory_id TEXT NOT NULL UNIQUE, content TEXT NOT NULL, category TEXT NOT NULL,
-    tags TEXT NOT NULL, expanded_keywords TEXT NOT NULL, importance REAL NOT NULL, created_at_us INTEGER NOT NULL,
-    updated_at_us INTEGER NOT NULL, session_id TEXT, wing TEXT, room TEXT, user TEXT, is_turn INTEGER NOT NULL,
-    content_hash TEXT NOT NULL);
-CREATE TABLE terms (term TEXT PRIMARY KEY, start INTEGER NOT NULL, stop INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE concepts (
-    ordinal INTEGER PRIMARY KEY, concept_id TEXT NOT NULL UNIQUE, canonical_name TEXT NOT NULL, kind TEXT NOT NULL,
-    aliases TEXT NOT NULL, df INTEGER NOT NULL);
+    position INTEGER PRIMARY KEY, memory_id TEXT NOT NULL UNIQUE, content TEXT NOT NULL, category
+    TEXT NOT NULL, tags TEXT NOT NULL, expanded_keywords TEXT NOT NULL, importance REAL NOT NULL,
+    created_at_us INTEGER NOT NULL, updated_at_us INTEGER NOT NULL, session_id TEXT, wing TEXT, room
+    TEXT, user TEXT, is_turn INTEGER NOT NULL, content_hash TEXT NOT NULL);
+CREATE TABLE terms (term TEXT PRIMARY KEY, start INTEGER NOT NULL, stop INTEGER NOT NULL) WITHOUT
+ROWID; CREATE TABLE concepts (
+    ordinal INTEGER PRIMARY KEY, concept_id TEXT NOT NULL UNIQUE, canonical_name TEXT NOT NULL, kind
+    TEXT NOT NULL, aliases TEXT NOT NULL, df INTEGER NOT NULL);
 CREATE TABLE mentions (
     position INTEGER NOT NULL, concept_id TEXT NOT NULL, role TEXT NOT NULL, start INTEGER NOT NULL,
     stop INTEGER NOT NULL, surface TEXT NOT NULL);
 CREATE INDEX mentions_by_concept ON mentions (concept_id, position);
 CREATE TABLE edges (
-    src_position INTEGER NOT NULL, dst_position INTEGER NOT NULL, relation TEXT NOT NULL, weight REAL NOT NULL,
-    concept_id TEXT NOT NULL, evidence_position INTEGER NOT NULL, evidence_start INTEGER NOT NULL,
-    evidence_stop INTEGER NOT NULL, valid_from_us INTEGER NOT NULL, valid_to_us INTEGER, recorded_at_us INTEGER NOT NULL);
+    src_position INTEGER NOT NULL, dst_position INTEGER NOT NULL, relation TEXT NOT NULL, weight
+    REAL NOT NULL, concept_id TEXT NOT NULL, evidence_position INTEGER NOT NULL, evidence_start
+    INTEGER NOT NULL, evidence_stop INTEGER NOT NULL, valid_from_us INTEGER NOT NULL, valid_to_us
+    INTEGER, recorded_at_us INTEGER NOT NULL);
 CREATE INDEX edges_by_source ON edges (src_position);
 CREATE TABLE clusters (
-    cluster_id TEXT PRIMARY KEY, session_id TEXT NOT NULL, ordinal INTEGER NOT NULL, first_us INTEGER NOT NULL,
-    last_us INTEGER NOT NULL, trivial INTEGER NOT NULL) WITHOUT ROWID;
+    cluster_id TEXT PRIMARY KEY, session_id TEXT NOT NULL, ordinal INTEGER NOT NULL, first_us
+    INTEGER NOT NULL, last_us INTEGER NOT NULL, trivial INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE summaries (
-    summary_id TEXT PRIMARY KEY, cluster_id TEXT NOT NULL, session_id TEXT NOT NULL, text TEXT NOT NULL,
-    method TEXT NOT NULL, first_us INTEGER NOT NULL, last_us INTEGER NOT NULL, source_tokens INTEGER NOT NULL,
-    summary_tokens INTEGER NOT NULL, align REAL, cover REAL, confidence REAL, decay_rate REAL) WITHOUT ROWID;
+    summary_id TEXT PRIMARY KEY, cluster_id TEXT NOT NULL, session_id TEXT NOT NULL, text TEXT NOT
+    NULL, method TEXT NOT NULL, first_us INTEGER NOT NULL, last_us INTEGER NOT NULL, source_tokens
+    INTEGER NOT NULL, summary_tokens INTEGER NOT NULL, align REAL, cover REAL, confidence REAL,
+    decay_rate REAL) WITHOUT ROWID;
 CREATE TABLE summary_sources (
-    summary_id TEXT NOT NULL, place INTEGER NOT NULL, position INTEGER NOT NULL, memory_id TEXT NOT NULL,
-    PRIMARY KEY (summary_id, place)) WITHOUT ROWID;
+    summary_id TEXT NOT NULL, place INTEGER NOT NULL, position INTEGER NOT NULL, memory_id TEXT NOT
+    NULL, PRIMARY KEY (summary_id, place)) WITHOUT ROWID;
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
 
@@ -95,7 +98,9 @@ class Provenance:
 
 
 def build_candidate(paths: StorePaths, inputs: PackInputs, provenance: Provenance) -> Path:
-    """Write a candidate and return its directory, named by its digest; an equal one is kept as it is.
+    """Write a candidate and return its directory, named by its digest.
+
+    An equal one is kept as it is.
 
     A killed build leaves only a `.building-` directory, which the next build removes.
     """
@@ -182,8 +187,8 @@ def _write_rows(path: Path, inputs: PackInputs) -> None:
             _insert_graph(db, inputs.graph)
             _insert_compaction(db, inputs)
             _insert(db, "meta", sorted(_meta(inputs.records).items()))
-    # Connections stamp a change counter only on write: a vacuum here would make equal content equal bytes as well,
-    # but the fixed insertion order already does.
+    # Connections stamp a change counter only on write: a vacuum here would make equal content equal
+    # bytes as well, # but the fixed insertion order already does.
 
 
 def _insert(db: sqlite3.Connection, table: str, rows: Sequence[Sequence[Any]]) -> None:
@@ -193,10 +198,7 @@ def _insert(db: sqlite3.Connection, table: str, rows: Sequence[Sequence[Any]]) -
 
 
 def _memory_row(r: MemoryRecord) -> tuple[Any, ...]:
-    return (
-        r.position, r.memory_id, r.content, r.category, r.tags, r.expanded_keywords, r.importance, r.created_at_us,
-        r.updated_at_us, r.session_id, r.wing, r.room, r.user, int(r.is_turn), r.content_hash,
-    )  # fmt: skip
+    return tuple(int(v) if isinstance(v, bool) else v for v in astuple(r))
 
 
 def _term_rows(postings: Postings) -> list[tuple[str, int, int]]:
@@ -223,19 +225,13 @@ def _insert_graph(db: sqlite3.Connection, graph: Graph) -> None:
     _insert(
         db,
         "mentions",
-        [(m.position, m.concept_id, m.role, m.start, m.end, m.surface) for m in graph.mentions],
+        [astuple(mention) for mention in graph.mentions],
     )
     _insert(
         db,
         "edges",
-        [
-            (
-                e.src_position, e.dst_position, e.relation, e.weight, e.concept_id, e.evidence_position,
-                e.evidence_start, e.evidence_end, e.valid_from_us, e.valid_to_us, e.recorded_at_us,
-            )
-            for e in graph.edges
-        ],
-    )  # fmt: skip
+        [astuple(edge) for edge in graph.edges],
+    )
 
 
 def _insert_compaction(db: sqlite3.Connection, inputs: PackInputs) -> None:
@@ -261,10 +257,8 @@ def _insert_compaction(db: sqlite3.Connection, inputs: PackInputs) -> None:
 def _summary_row(s: Summary) -> tuple[Any, ...]:
     gate = s.report
     judged = (gate.align, gate.cover, gate.confidence, gate.decay_rate) if gate else (None,) * 4
-    return (
-        s.summary_id, s.cluster_id, s.session_id, s.text, s.method, s.first_us, s.last_us, s.source_tokens,
-        s.summary_tokens, *judged,
-    )  # fmt: skip
+    when_and_size = (s.first_us, s.last_us, s.source_tokens, s.summary_tokens)
+    return (s.summary_id, s.cluster_id, s.session_id, s.text, s.method, *when_and_size, *judged)
 
 
 def _meta(records: Sequence[MemoryRecord]) -> Mapping[str, str]:

@@ -1,7 +1,9 @@
-"""The gate: sentences that must hold for a candidate. Pure reading; nothing is repaired and nothing is trusted twice.
+"""The gate: sentences that must hold for a candidate.
 
-The same functions feed the Dagster asset checks, which display, and the verdict, which protects. Results hold numbers and
-ids, never content.
+Pure reading; nothing is repaired and nothing is trusted twice.
+
+The same functions feed the Dagster asset checks, which display, and the verdict, which protects.
+Results hold numbers and ids, never content.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from mnemon.snapshot import layout
 from mnemon.snapshot.manifest import Manifest, full_check, read_manifest
 from mnemon.snapshot.verdict import CheckResult
 
-# float32 rows of a unit-normalising encoder; anything further off was damaged or made by something else.
+# float32 rows of a unit-normalising encoder; anything further off was damaged or made by something
+# else.
 UNIT_NORM_TOLERANCE = 1e-3
 _LISTED_FAULTS = (
     10  # ids shown in a result; enough to start looking, small enough for the event log
@@ -115,7 +118,10 @@ def counts_are_conserved_from_source_to_snapshot(c: Candidate, x: GateContext) -
 def no_sensitive_row_is_anywhere(c: Candidate, x: GateContext) -> CheckResult:
     """No text of the snapshot looks redacted or like a secret, in any table."""
     texts = {
-        "memories": "SELECT memory_id, content || char(10) || tags || char(10) || expanded_keywords FROM memories",
+        "memories": (
+            "SELECT memory_id, content || char(10) || tags || char(10) || expanded_keywords"
+            " FROM memories"
+        ),
         "summaries": "SELECT summary_id, text FROM summaries",
         "concepts": "SELECT concept_id, canonical_name || char(10) || aliases FROM concepts",
         "mentions": "SELECT DISTINCT concept_id, surface FROM mentions",
@@ -179,7 +185,10 @@ def no_tier_row_is_unindexed(c: Candidate, x: GateContext) -> CheckResult:
 
 
 def every_posting_has_its_memory(c: Candidate, x: GateContext) -> CheckResult:
-    """Postings point at memories, term slices cover them exactly, scores are finite and positive."""
+    """Postings point at memories.
+
+    Term slices cover them exactly, scores are finite and positive.
+    """
     positions, scores = c.array(layout.POSTING_POSITIONS_FILE), c.array(layout.POSTING_SCORES_FILE)
     count = c.manifest.counts["memories"]
     outside = int(((positions < 0) | (positions >= count)).sum())
@@ -199,15 +208,21 @@ def every_posting_has_its_memory(c: Candidate, x: GateContext) -> CheckResult:
 
 
 def every_edge_has_evidence(c: Candidate, x: GateContext) -> CheckResult:
-    """Each edge names an existing concept and memory, and its span lies inside that memory's text."""
+    """Each edge names an existing concept and memory.
+
+    And its span lies inside that memory's text.
+    """
     orphans = c.value(
-        "SELECT COUNT(*) FROM edges e WHERE NOT EXISTS (SELECT 1 FROM concepts k WHERE k.concept_id = e.concept_id)"
+        "SELECT COUNT(*) FROM edges e WHERE NOT EXISTS (SELECT 1 FROM concepts k WHERE "
+        "k.concept_id = e.concept_id)"
         " OR NOT EXISTS (SELECT 1 FROM memories m WHERE m.position = e.evidence_position"
-        " AND (e.evidence_start = -1 OR (e.evidence_start >= 0 AND e.evidence_stop > e.evidence_start"
+        " AND (e.evidence_start = -1 OR (e.evidence_start >= 0 AND e.evidence_stop > "
+        "e.evidence_start"
         " AND e.evidence_stop <= length(m.content))))"
     )
     dangling = c.value(
-        "SELECT COUNT(*) FROM edges e WHERE NOT EXISTS (SELECT 1 FROM memories m WHERE m.position = e.src_position)"
+        "SELECT COUNT(*) FROM edges e WHERE NOT EXISTS (SELECT 1 FROM memories m WHERE "
+        "m.position = e.src_position)"
         " OR NOT EXISTS (SELECT 1 FROM memories m WHERE m.position = e.dst_position)"
     )
     total = c.value("SELECT COUNT(*) FROM edges")
@@ -240,7 +255,10 @@ def every_summary_names_its_sources(c: Candidate, x: GateContext) -> CheckResult
 
 
 def every_summary_preserves_its_sources(c: Candidate, x: GateContext) -> CheckResult:
-    """Each summary's text, embedded again here, has Q_align >= the threshold with its sources (libravdb 5.3)."""
+    """Each summary's text.
+
+    Embedded again here, has Q_align >= the threshold with its sources (libravdb 5.3).
+    """
     name = "every_summary_preserves_its_sources"
     summaries = c.rows.execute(
         "SELECT summary_id, text FROM summaries ORDER BY summary_id"

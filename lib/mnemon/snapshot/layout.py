@@ -1,4 +1,7 @@
-"""Names of everything on disk: one store's directories and one snapshot's files. Paths only, no I/O."""
+"""Names of everything on disk: one store's directories and one snapshot's files.
+
+Paths only, no I/O.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The manifest of a snapshot and the pointer to the serving one. Read side: standard library only."""
+"""The manifest of a snapshot and the pointer to the serving one.
+
+Read side: standard library only.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,8 @@ class Manifest:
 
     Attributes:
         format_version: See PACK_FORMAT_VERSION.
-        digest: SHA-256 over format, counts, encoder, id kind and every file's checksum: equal digests answer equally.
+        digest: SHA-256 over format, counts, encoder, id kind and every file's checksum: equal
+            digests answer equally.
         files: By name, manifest excluded.
         counts: Rows by kind (memories, turns, concepts, edges, summaries ...).
         id_kind: "int" or "str": the type of the source's ids.

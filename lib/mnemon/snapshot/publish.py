@@ -1,7 +1,8 @@
 """Publishing, rollback and retention: the only code that moves the serving pointer.
 
-A candidate is published only if a PASS verdict names exactly its digest and its bytes still have that digest. The move
-is rename, then pointer swap (write, fsync, rename): killed anywhere, the old pointer or the new one stands.
+A candidate is published only if a PASS verdict names exactly its digest and its bytes still have
+that digest. The move is rename, then pointer swap (write, fsync, rename): killed anywhere, the old
+pointer or the new one stands.
 """
 
 from __future__ import annotations
@@ -75,12 +76,14 @@ def publish_candidate(paths: StorePaths, digest: str, keep: int) -> Publication:
     verdict = read_verdict(paths, digest)
     if verdict is None:
         raise PublishRefusedError(
-            f"candidate {digest[:_ID_DIGEST_CHARS]} has no verdict: run the gate (the whole nightly job) first"
+            f"candidate {digest[:_ID_DIGEST_CHARS]} has no verdict: run the gate (the whole "
+            "nightly job) first"
         )
     if verdict.outcome != PASS:
         failed = ", ".join(c.name for c in verdict.checks if not c.passed)
         raise PublishRefusedError(
-            f"the gate failed candidate {digest[:_ID_DIGEST_CHARS]} ({failed}): yesterday's snapshot keeps serving"
+            f"the gate failed candidate {digest[:_ID_DIGEST_CHARS]} ({failed}): yesterday's "
+            "snapshot keeps serving"
         )
     serving = serving_manifest(paths)
     if serving is not None and serving.digest == digest:
@@ -112,7 +115,8 @@ def rollback(paths: StorePaths, snapshot_id: str | None = None) -> Pointer:
         snapshot_id = older[-1]
     if snapshot_id not in published:
         raise SnapshotMissingError(
-            f"there is no snapshot {snapshot_id!r}: `mnemon snapshots` lists what exists ({len(published)} found)"
+            f"there is no snapshot {snapshot_id!r}: `mnemon snapshots` lists what exists "
+            f"({len(published)} found)"
         )
     manifest = read_manifest(paths.snapshots / snapshot_id)
     full_check(paths.snapshots / snapshot_id, manifest)
@@ -136,7 +140,10 @@ def apply_retention(paths: StorePaths, keep: int) -> tuple[str, ...]:
 
 
 def drop_older_snapshots(paths: StorePaths) -> tuple[str, ...]:
-    """Remove every snapshot but the serving one: used when a published row has become sensitive since."""
+    """Remove every snapshot but the serving one.
+
+    Used when a published row has become sensitive since.
+    """
     pointer = read_pointer(paths)
     return _remove(paths, [n for n in list_snapshots(paths) if n != pointer.snapshot_id])
 
@@ -153,7 +160,10 @@ def _remove(paths: StorePaths, names: list[str]) -> tuple[str, ...]:
 
 
 def _install(paths: StorePaths, digest: str) -> str:
-    """Move the verified candidate below `snapshots`; a copy that a killed night installed is used again."""
+    """Move the verified candidate below `snapshots`.
+
+    A copy that a killed night installed is used again.
+    """
     paths.snapshots.mkdir(parents=True, exist_ok=True)
     suffix = digest[:_ID_DIGEST_CHARS]
     for name in list_snapshots(paths):
@@ -214,7 +224,8 @@ def _is_intact(directory: Path, digest: str) -> bool:
 def _next_stamp(paths: StorePaths) -> str:
     """Return a UTC time stamp later than every published one, so that names sort by publication.
 
-    The clock may have been set back since the last night; order matters more here than the exact second.
+    The clock may have been set back since the last night; order matters more here than the exact
+    second.
     """
     now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
     names = list_snapshots(paths)

@@ -40,7 +40,10 @@ class Verdict:
 
 
 def store_verdict(paths: StorePaths, digest: str, checks: Sequence[CheckResult]) -> Verdict:
-    """Store the verdict on a candidate: PASS only if every check holds and there is at least one."""
+    """Store the verdict on a candidate.
+
+    PASS only if every check holds and there is at least one.
+    """
     passed = bool(checks) and all(c.passed for c in checks)
     verdict = Verdict(
         digest=digest,

@@ -1,1 +1,4 @@
-"""What was recalled: the access log that recall appends to, and the statistics that the night folds from it."""
+"""What was recalled.
+
+The access log that recall appends to, and the statistics that the night folds from it.
+"""

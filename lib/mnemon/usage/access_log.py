@@ -1,4 +1,7 @@
-"""The access log: one row per returned memory. Appending never raises and never waits long; no query text is kept."""
+"""The access log: one row per returned memory.
+
+Appending never raises and never waits long; no query text is kept.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-# How long a recall may wait for another process's append; longer stalls a prompt, shorter loses more rows under load.
+# How long a recall may wait for another process's append; longer stalls a prompt, shorter loses
+# more rows under load.
 _BUSY_TIMEOUT_S = 0.05
 
 _SCHEMA = """
@@ -26,7 +30,8 @@ def append_retrievals(path: Path, *, snapshot_id: str, memory_ids: Sequence[str]
     """Append one row per returned memory, in rank order, in one transaction.
 
     Returns:
-        None on success, else what went wrong (locked, full disk, read-only): the caller reports it as a warning.
+        None on success, else what went wrong (locked, full disk, read-only): the caller reports it
+        as a warning.
     """
     now_us = time.time_ns() // 1000
     rows = [(m, rank, snapshot_id, now_us) for rank, m in enumerate(memory_ids, start=1)]
@@ -38,7 +43,8 @@ def append_retrievals(path: Path, *, snapshot_id: str, memory_ids: Sequence[str]
                 log.execute("PRAGMA user_version=1")
             log.execute("PRAGMA synchronous=NORMAL")
             log.executemany(
-                "INSERT INTO retrievals (memory_id, rank, snapshot_id, retrieved_at_us) VALUES (?, ?, ?, ?)",
+                "INSERT INTO retrievals (memory_id, rank, snapshot_id, retrieved_at_us) VALUES "
+                "(?, ?, ?, ?)",
                 rows,
             )
     except (sqlite3.Error, OSError) as error:

@@ -14,7 +14,8 @@ class AccessStatistics:
     """How often and when memories were returned.
 
     Attributes:
-        by_memory: memory_id -> (retrievals, last retrieval in microseconds), existing memories only.
+        by_memory: memory_id -> (retrievals, last retrieval in microseconds), existing memories
+            only.
         orphaned: Retrievals of memories that the store no longer has.
         log_position: The last row folded.
         fault: Why the log could not be read, or None.
@@ -27,13 +28,17 @@ class AccessStatistics:
 
 
 def fold_access_log(path: Path, known_ids: Collection[str]) -> AccessStatistics:
-    """Fold the whole log; a missing log is an empty one, a damaged log is reported and counts nothing."""
+    """Fold the whole log.
+
+    A missing log is an empty one, a damaged log is reported and counts nothing.
+    """
     if not path.exists():
         return AccessStatistics({}, 0, 0)
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as log:
             rows = log.execute(
-                "SELECT memory_id, COUNT(*), MAX(retrieved_at_us) FROM retrievals GROUP BY memory_id ORDER BY memory_id"
+                "SELECT memory_id, COUNT(*), MAX(retrieved_at_us) FROM retrievals GROUP BY "
+                "memory_id ORDER BY memory_id"
             ).fetchall()
             last = log.execute("SELECT COALESCE(MAX(position), 0) FROM retrievals").fetchone()[0]
     except sqlite3.Error as error:

@@ -1,1 +1,4 @@
-"""Document vectors: memoised embedding, the rotation that makes prefixes useful, the LanceDB tiers."""
+"""Document vectors.
+
+Memoised embedding, the rotation that makes prefixes useful, the LanceDB tiers.
+"""

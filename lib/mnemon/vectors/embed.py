@@ -1,4 +1,7 @@
-"""Embedding texts once: memoised by content hash and encoder fingerprint, durable batch by batch."""
+"""Embedding texts once.
+
+Memoised by content hash and encoder fingerprint, durable batch by batch.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ from mnemon.hashing import hash_text
 from mnemon.progress import SILENT, Progress
 from mnemon.work.memo import Memo
 
-# Batches per durable write: more loses more work to a kill (8 batches of 8 texts are about a second), fewer fsyncs more.
+# Batches per durable write: more loses more work to a kill (8 batches of 8 texts are about a
+# second), fewer fsyncs more.
 _BATCHES_PER_WRITE = 8
 
 
@@ -70,7 +74,8 @@ def embed_texts(
         progress: Told after every durable write.
 
     Raises:
-        EncoderError: If the encoder fails or returns something that is not finite; what was written before is kept.
+        EncoderError: If the encoder fails or returns something that is not finite; what was written
+            before is kept.
     """
     keys = [text_key(t) for t in texts]
     unique = dict(zip(keys, texts, strict=True))
@@ -106,7 +111,10 @@ def _flush(memo: Memo, fingerprint: EncoderFingerprint, pending: dict[str, bytes
 def _read_known(
     memo: Memo, fingerprint: EncoderFingerprint, keys: Sequence[str]
 ) -> dict[str, NDArray[np.float32]]:
-    """Return the usable vectors of the memo; one of another size, or not finite, is computed again."""
+    """Return the usable vectors of the memo.
+
+    One of another size, or not finite, is computed again.
+    """
     known: dict[str, NDArray[np.float32]] = {}
     for key, value in memo.get_many(memo_kind(fingerprint), keys).items():
         if len(value) != 4 * fingerprint.dimension:

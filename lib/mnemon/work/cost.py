@@ -1,11 +1,14 @@
-"""What a piece of work cost: wall time, CPU time of all threads, peak resident memory of the process meanwhile."""
+"""What a piece of work cost.
+
+Wall time, CPU time of all threads, peak resident memory of the process meanwhile.
+"""
 
 from __future__ import annotations
 
 import resource
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +21,8 @@ class Cost:
     """Filled when the measured block ends.
 
     Attributes:
-        peak_rss_bytes: Highest resident size inside the block on Linux; elsewhere since the process started.
+        peak_rss_bytes: Highest resident size inside the block on Linux; elsewhere since the process
+            started.
     """
 
     wall_ms: float = 0.0
@@ -35,7 +39,7 @@ class Cost:
 
 
 @contextmanager
-def measure() -> Iterator[Cost]:
+def measure() -> Generator[Cost]:
     """Measure the block."""
     cost = Cost()
     _reset_peak()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from mnemon.errors import StoreLockedError
 
 
 @contextmanager
-def hold_lock(path: Path) -> Iterator[None]:
+def hold_lock(path: Path) -> Generator[None]:
     """Hold the store's lock for the block.
 
     Raises:
@@ -26,7 +25,8 @@ def hold_lock(path: Path) -> Iterator[None]:
         except BlockingIOError:
             holder = os.read(fd, 64).decode("ascii", "replace").strip() or "unknown"
             raise StoreLockedError(
-                f"another night (process {holder}) is running on {path.parent}: wait for it, or stop it"
+                f"another night (process {holder}) is running on {path.parent}: wait for it, or "
+                "stop it"
             ) from None
         os.ftruncate(fd, 0)
         os.write(fd, str(os.getpid()).encode("ascii"))

@@ -1,13 +1,16 @@
-"""Results memoised by content hash and by what computed them: the reason that a second night costs seconds.
+"""Results memoised by content hash and by what computed them.
 
-One SQLite file, committed batch by batch, so that a killed night resumes where it stopped. Keys that the corpus no
-longer has are deleted and overwritten (`prune`), so that a removed or newly sensitive text leaves nothing here.
+The reason that a second night costs seconds.
+
+One SQLite file, committed batch by batch, so that a killed night resumes where it stopped. Keys
+that the corpus no longer has are deleted and overwritten (`prune`), so that a removed or newly
+sensitive text leaves nothing here.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,18 +19,25 @@ from mnemon.files import remove_tree
 
 _READ_CHUNK = 500  # below SQLite's oldest limit of 999 variables
 
-_SCHEMA = "CREATE TABLE IF NOT EXISTS memo (kind TEXT, key TEXT, value BLOB NOT NULL, PRIMARY KEY (kind, key)) WITHOUT ROWID"
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS memo (
+    kind TEXT, key TEXT, value BLOB NOT NULL, PRIMARY KEY (kind, key)
+) WITHOUT ROWID
+"""
 
 
 class Memo:
-    """A durable map from (kind, key) to bytes; a kind names the algorithm and its version or fingerprint."""
+    """A durable map from (kind, key) to bytes.
+
+    A kind names the algorithm and its version or fingerprint.
+    """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._db = connection
 
     @staticmethod
     @contextmanager
-    def open(path: Path) -> Iterator[Memo]:
+    def open(path: Path) -> Generator[Memo]:
         """Open the memo; a damaged file is dropped, because everything in it can be computed again.
 
         Raises:
@@ -62,14 +72,17 @@ class Memo:
             )
 
     def prune(self, live: Mapping[str, Sequence[str]]) -> int:
-        """Delete every kind that is not in `live` and every key that its kind does not list; return how many.
+        """Delete every kind that is not in `live` and every key that its kind does not list.
+
+        Return how many.
 
         Args:
             live: By kind, the keys that are still needed.
         """
         with self._db:
             self._db.execute(
-                "CREATE TEMP TABLE IF NOT EXISTS live (kind TEXT, key TEXT, PRIMARY KEY (kind, key))"
+                "CREATE TEMP TABLE IF NOT EXISTS live (kind TEXT, key TEXT, PRIMARY KEY (kind, "
+                "key))"
             )
             self._db.execute("DELETE FROM live")
             for kind, keys in live.items():
@@ -81,7 +94,8 @@ class Memo:
                 "(SELECT 1 FROM live WHERE live.kind = memo.kind AND live.key = memo.key)"
             ).rowcount
         if removed:
-            # secure_delete has overwritten the pages; the write-ahead log still holds the old ones until this.
+            # secure_delete has overwritten the pages; the write-ahead log still holds the old ones
+            # until this.
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return removed
 

@@ -1,7 +1,8 @@
 """Stages: run a body only when its inputs, its code or its outputs differ from what its stamp says.
 
-Dagster records versions but runs everything it is asked to; skipping is done here, by content. A stamp is written
-after its outputs, so a night killed anywhere leaves either a valid stamp or a stage that runs again.
+Dagster records versions but runs everything it is asked to; skipping is done here, by content. A
+stamp is written after its outputs, so a night killed anywhere leaves either a valid stamp or a
+stage that runs again.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class StageResult:
     """What a stage did tonight.
 
     Attributes:
-        digest: Digest of its outputs (and of its facts, where it has no output file): the input of what follows.
+        digest: Digest of its outputs (and of its facts, where it has no output file): the input of
+            what follows.
         reused: True when nothing had to be done.
         facts: Counts and notes for the asset's metadata, JSON values only.
         rows: Rows in the artifact.
@@ -55,26 +57,32 @@ class StageResult:
     notes: dict[str, Any] = field(default_factory=dict)
 
     def with_notes(self, **notes: Any) -> StageResult:
-        """Return the result with what only tonight's run knows (how much was computed, how much re-used)."""
+        """Return the result with what only tonight's run knows (how much was computed.
+
+        How much re-used).
+        """
         return replace(self, notes={**self.notes, **notes})
 
 
 Body = Callable[[], tuple[int, dict[str, Any]]]
-"""Does the work and returns the row count and facts; everything in the facts must be stable for equal inputs."""
+"""Does the work and returns the row count and facts.
+
+Everything in the facts must be stable for equal inputs.
+"""
 
 
 def run_stage(
     work: Path, stage: Stage, inputs: Mapping[str, Any], body: Body, *, always: bool = False
 ) -> StageResult:
-    """Run `body` unless the stage's stamp shows that its outputs were made from exactly these inputs.
+    """Run `body` unless the stage's stamp shows that its outputs come from exactly these inputs.
 
     Args:
         work: The work directory.
         stage: The stage.
         inputs: Digests and settings that the outputs depend on, JSON values.
         body: The work.
-        always: Run even if the stamp holds, for work that is its own comparison with the outside world; `reused`
-            then says whether the outputs and facts came out as they were.
+        always: Run even if the stamp holds, for work that is its own comparison with the outside
+            world; `reused` then says whether the outputs and facts came out as they were.
 
     Returns:
         The result, with `reused` set when the stamp held.
@@ -98,7 +106,10 @@ def run_stage(
 
 
 def load_result(work: Path, stage: Stage) -> StageResult | None:
-    """Return what a stage left on disk, or None if it has not run or its outputs were changed since."""
+    """Return what a stage left on disk.
+
+    Or None if it has not run or its outputs were changed since.
+    """
     stamp = _read_stamp(work / "stamps" / f"{stage.name}.json")
     if stamp is None or stamp["outputs"] != _hash_outputs(work, stage):
         return None
@@ -106,7 +117,10 @@ def load_result(work: Path, stage: Stage) -> StageResult | None:
 
 
 def forget_result(work: Path, stage: Stage) -> None:
-    """Make the stage run again, for example because something outside the work directory was lost."""
+    """Make the stage run again.
+
+    For example because something outside the work directory was lost.
+    """
     (work / "stamps" / f"{stage.name}.json").unlink(missing_ok=True)
 
 
