@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -60,7 +60,7 @@ def _facts(report: ExportReport) -> dict[str, Any]:
 
 
 @contextmanager
-def _previous_export(memories: Path) -> Iterator[Path | None]:
+def _previous_export(memories: Path) -> Generator[Path | None]:
     """Keep last night's table under another name for the comparison; nothing is copied."""
     kept = memories.with_name(".previous.parquet")
     kept.unlink(missing_ok=True)

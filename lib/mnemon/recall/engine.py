@@ -8,6 +8,7 @@ What belongs here: the order of the steps. Each step's arithmetic lives in its o
 from __future__ import annotations
 
 import time
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path

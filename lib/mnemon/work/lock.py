@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
