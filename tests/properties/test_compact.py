@@ -28,6 +28,8 @@ from mnemon.compact.tokens import estimate_tokens
 UNIT = st.floats(0.0, 1.0)
 ANY = st.floats(allow_nan=True, allow_infinity=True)
 FINITE = st.floats(-1e300, 1e300)
+COARSE = st.integers(-1000, 1000).map(lambda n: n / 100)
+# Far from underflow, where the naive cosine would be the wrong one.
 DIM = 5
 
 
@@ -79,16 +81,14 @@ def test_scores_do_not_depend_on_the_scale(
     )
 
 
-@given(arrays(np.float64, DIM, elements=st.floats(-10, 10)), matrices(st.floats(-10, 10)))
+@given(arrays(np.float64, DIM, elements=COARSE), matrices(COARSE))
 def test_cover_equals_the_naive_mean_of_positive_cosines(
     summary: np.ndarray, sources: np.ndarray
 ) -> None:
     def cosine(a: np.ndarray, b: np.ndarray) -> float:
         norms = float(np.linalg.norm(a)) * float(np.linalg.norm(b))
-        return float(a @ b) / norms if norms > 1e-140 else 0.0
+        return float(a @ b) / norms if norms else 0.0
 
-    if any(0 < np.linalg.norm(v) < 1e-60 for v in [summary, *sources]):
-        return
     naive = [max(0.0, cosine(summary, v)) for v in sources]
     expected = sum(naive) / len(naive) if naive else 0.0
     assert math.isclose(coverage(summary, sources), expected, abs_tol=1e-9)

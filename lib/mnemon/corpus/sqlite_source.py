@@ -177,7 +177,7 @@ class SqliteSource:
                 f"for this user). Run again, or give this user write access to the folder."
             )
 
-    def _one(self, sql: str) -> Any:  # noqa: ANN401 - a single untyped SQL value
+    def _one(self, sql: str) -> Any:
         try:
             return self._db.execute(sql).fetchone()[0]
         except sqlite3.Error as error:

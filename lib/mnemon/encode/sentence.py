@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from mnemon.encode.base import EncoderUnsupportedError, require_unit_rows
 from mnemon.encode.batching import fill_batch, plan_batches
 from mnemon.encode.fingerprint import EncoderFingerprint
+from mnemon.encode.heads import readable_head
 from mnemon.encode.locate import (
     DEFAULT_MODEL,
     locate_model,
@@ -116,9 +117,9 @@ class SentenceEncoder:
     def encode_query(self, text: str) -> NDArray[np.float32]:
         """See `Encoder`."""
         prefix = self.fingerprint.query_prefix
-        counts = self.token_counts([text], prefix)
-        length = min(counts[0], self.fingerprint.max_tokens)
-        return self._encode_batch([text], [0], length, prefix)[0]
+        head = self._head(text)
+        length = min(self.token_counts([head], prefix)[0], self.fingerprint.max_tokens)
+        return self._encode_batch([head], [0], length, prefix)[0]
 
     def iter_document_batches(self, texts: Sequence[str]) -> DocumentBatches:
         """Encode batch by batch, longest texts first, so that the caller can keep each batch.
@@ -130,10 +131,11 @@ class SentenceEncoder:
             length.
         """
         limit = self.fingerprint.max_tokens
-        counts = self.token_counts(texts, self.fingerprint.document_prefix)
+        heads = [self._head(text) for text in texts]
+        counts = self.token_counts(heads, self.fingerprint.document_prefix)
         lengths = [min(count, limit) for count in counts]
         truncated_count = sum(count > limit for count in counts)
-        return DocumentBatches(self._encoded(texts, lengths), len(texts), truncated_count)
+        return DocumentBatches(self._encoded(heads, lengths), len(texts), truncated_count)
 
     def token_counts(self, texts: Sequence[str], prefix: str = "") -> list[int]:
         """Return the tokens of each text behind a prefix, control tokens included, untruncated."""
@@ -150,6 +152,10 @@ class SentenceEncoder:
                 )["input_ids"]
                 counts += [len(row) for row in ids]
         return counts
+
+    def _head(self, text: str) -> str:
+        limit = self.fingerprint.max_tokens
+        return readable_head(text, limit, lambda head: self.token_counts([head])[0])
 
     def _encoded(
         self, texts: Sequence[str], lengths: Sequence[int]

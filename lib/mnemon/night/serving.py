@@ -26,8 +26,8 @@ from mnemon.snapshot.checks import GateContext, judge_candidate
 from mnemon.snapshot.manifest import read_manifest
 from mnemon.snapshot.publish import (
     Publication,
-    candidate_directory,
     find_by_digest,
+    is_intact,
     publish_candidate,
     serving_manifest,
 )
@@ -46,7 +46,8 @@ _PACKED = (CORPUS, MEMORY_VECTORS, LEXICAL_INDEX, CONCEPT_GRAPH, TURN_CLUSTERS, 
 def build_snapshot_candidate(night: Night) -> StageResult:
     """Pack what the stages made into a candidate.
 
-    Nothing is built when they all came out as before.
+    Nothing is built when they all came out as before and the bytes are still there, as a candidate
+    or published.
     """
     inputs = {stage.name: night.result_of(stage).digest for stage in _PACKED}
     inputs["query_encoder"] = night.result_of(QUERY_ENCODER).digest
@@ -60,7 +61,7 @@ def build_snapshot_candidate(night: Night) -> StageResult:
         }
 
     known = night.paths.work / "stamps" / f"{SNAPSHOT_CANDIDATE.name}.json"
-    if known.exists() and find_by_digest(night.paths, _digest_of(night)) is None:
+    if known.exists() and not _is_still_there(night):
         forget_result(night.paths.work, SNAPSHOT_CANDIDATE)
     return night.finish(night.run(SNAPSHOT_CANDIDATE, inputs, body))
 
@@ -75,8 +76,8 @@ def judge_snapshot_candidate(night: Night) -> Verdict:
     serving = serving_manifest(night.paths)
     if known is not None and serving is not None and serving.digest == digest:
         return known
-    directory = candidate_directory(night.paths, digest)
-    checks = judge_candidate(directory, gate_context(night))
+    # Published already after a rollback, or after a kill between the two moves of publishing.
+    checks = judge_candidate(candidate_path(night), gate_context(night))
     return store_verdict(night.paths, digest, checks)
 
 
@@ -126,6 +127,12 @@ def candidate_path(night: Night) -> Path:
     if directory is None:
         raise StoreError("tonight's candidate is gone: run the nightly job again")
     return directory
+
+
+def _is_still_there(night: Night) -> bool:
+    digest = _digest_of(night)
+    directory = find_by_digest(night.paths, digest)
+    return directory is not None and is_intact(directory, digest)
 
 
 def _digest_of(night: Night) -> str:

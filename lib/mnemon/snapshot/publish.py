@@ -23,7 +23,6 @@ from mnemon.snapshot.manifest import (
     Manifest,
     Pointer,
     full_check,
-    quick_check,
     read_manifest,
     read_pointer,
     write_pointer,
@@ -55,7 +54,8 @@ def serving_manifest(paths: StorePaths) -> Manifest | None:
         pointer = read_pointer(paths)
         directory = paths.snapshots / pointer.snapshot_id
         manifest = read_manifest(directory)
-        quick_check(directory, manifest)
+        # Every byte: a damaged snapshot must not count as serving, or no night would replace it.
+        full_check(directory, manifest)
     except (SnapshotMissingError, SnapshotCorruptError):
         return None
     return manifest if manifest.digest == pointer.digest else None
@@ -167,7 +167,7 @@ def _install(paths: StorePaths, digest: str) -> str:
     paths.snapshots.mkdir(parents=True, exist_ok=True)
     suffix = digest[:_ID_DIGEST_CHARS]
     for name in list_snapshots(paths):
-        if name.endswith(f"-{suffix}") and _is_intact(paths.snapshots / name, digest):
+        if name.endswith(f"-{suffix}") and is_intact(paths.snapshots / name, digest):
             return name
     candidate = candidate_directory(paths, digest)
     manifest = read_manifest(candidate)
@@ -212,7 +212,8 @@ def candidate_directory(paths: StorePaths, digest: str) -> Path:
     return directory
 
 
-def _is_intact(directory: Path, digest: str) -> bool:
+def is_intact(directory: Path, digest: str) -> bool:
+    """Say whether a directory holds exactly the bytes of a digest."""
     try:
         manifest = read_manifest(directory)
         full_check(directory, manifest)

@@ -109,6 +109,24 @@ def test_nothing_is_written(make_store: Make) -> None:
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
+def test_what_a_crashed_writer_left_in_the_wal_is_read_but_not_checkpointed(
+    make_store: Make, tmp_path: Path
+) -> None:
+    path = make_store([{"content": "a"}])
+    writer = sqlite3.connect(path)
+    writer.execute("UPDATE memories SET content = 'from the wal'")
+    writer.commit()
+    crashed = tmp_path / "crashed"
+    crashed.mkdir()
+    before: dict[str, bytes] = {}
+    for name in ("memory.db", "memory.db-wal"):
+        before[name] = (tmp_path / name).read_bytes()
+        (crashed / name).write_bytes(before[name])
+    writer.close()
+    assert [row.fields["content"] for row in rows_of(crashed)] == ["from the wal"]
+    assert {name: (crashed / name).read_bytes() for name in before} == before
+
+
 def test_one_snapshot_from_open_to_close(make_store: Make) -> None:
     path = make_store([{"content": f"{i}"} for i in range(5)])
     with open_source(path) as source:

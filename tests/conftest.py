@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mnemon.encode.lean import LeanEncoder
+from mnemon.snapshot.layout import StorePaths
+from tests.support.lean import write_encoder
+from tests.support.store import Store, household, new_store
+
+_KEPT_VARIABLES = frozenset({"MNEMON_SHARED"})
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty mnemon home that is the configured one, and no other variable of ours."""
+    for name in list(os.environ):
+        if name.startswith("MNEMON_") and name not in _KEPT_VARIABLES:
+            monkeypatch.delenv(name)
+    directory = tmp_path / "home"
+    directory.mkdir()
+    monkeypatch.setenv("MNEMON_HOME", str(directory))
+    return directory
+
+
+@pytest.fixture
+def empty_store(home: Path) -> Store:
+    """A store that has not published, without an encoder."""
+    return new_store(home / "house")
+
+
+@pytest.fixture(scope="session")
+def _plain_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    store = new_store(tmp_path_factory.mktemp("plain") / "house")
+    store.publish(household())
+    return store.root
+
+
+@pytest.fixture(scope="session")
+def _dense_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("dense") / "house"
+    store = new_store(root, encoder=write_encoder(root / "encoders"))
+    store.publish(household())
+    return store.root
+
+
+@pytest.fixture
+def plain_store(home: Path, _plain_template: Path) -> Store:
+    """The household, published without an encoder: lexical and graph legs only."""
+    root = home / "house"
+    shutil.copytree(_plain_template, root)
+    return Store(StorePaths(root))
+
+
+@pytest.fixture
+def dense_store(home: Path, _dense_template: Path) -> Store:
+    """The household, published with the word-axes encoder: every leg, and one summary."""
+    root = home / "house"
+    shutil.copytree(_dense_template, root)
+    (directory,) = (root / "encoders").iterdir()
+    return Store(StorePaths(root), LeanEncoder.open(directory))

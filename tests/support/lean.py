@@ -1,0 +1,97 @@
+"""A query encoder small enough to read: every known word lies on one axis, a text is the mean of its words.
+
+It is written in the real format and opened by the real `LeanEncoder`: one layer of zero weights leaves the word table
+as all that decides a vector. Words that share an axis are synonyms.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from pathlib import Path
+
+import numpy as np
+
+from mnemon.encode.fingerprint import EncoderFingerprint
+from mnemon.encode.lean import LeanEncoder
+from mnemon.encode.lean_format import (
+    HEADER_FILE,
+    VOCAB_FILE,
+    WEIGHTS_FILE,
+    Architecture,
+    FileIdentity,
+    Header,
+    header_text,
+    tensor_table,
+)
+from mnemon.hashing import hash_file
+
+DIMENSION = 8
+# Axis 0 belongs to everything that is no known word; it is faint, so that one known word decides a text's direction.
+SYNONYMS = (
+    ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
+    ("cat", "feline", "kitten"),
+    ("key", "unlock"),
+    ("heating", "boiler", "radiator"),
+    ("money", "invoice", "payment"),
+    ("trip", "journey", "flight"),
+    ("doctor", "physician"),
+    ("deploy", "release"),
+)
+_FAINT = 0.05
+
+
+def write_encoder(parent: Path, *, model: str = "word-axes", scale: float = 1.0) -> LeanEncoder:
+    """Write the encoder below `parent` under its fingerprint's digest, as the night does, and open it.
+
+    Another `scale` gives other weights, hence another fingerprint.
+    """
+    tokens = [word for words in SYNONYMS for word in words]
+    arch = Architecture(
+        layers=1, heads=1, hidden=DIMENSION, intermediate=1, vocab_size=len(tokens), max_tokens=64,
+        norm_epsilon=1e-12,
+    )  # fmt: skip
+    table, size = tensor_table(arch)
+    weights = bytearray(size)
+    for name, place in table.items():
+        values = _tensor(name, prod(place.shape), tokens, scale)
+        weights[place.offset_bytes : place.offset_bytes + values.nbytes] = values.tobytes()
+    staging = parent / f".{model}"
+    staging.mkdir(parents=True)
+    (staging / WEIGHTS_FILE).write_bytes(weights)
+    (staging / VOCAB_FILE).write_text("\n".join(tokens) + "\n", encoding="utf-8")
+    weights_id, vocab_id = (_identify(staging / name) for name in (WEIGHTS_FILE, VOCAB_FILE))
+    fingerprint = EncoderFingerprint(
+        model, weights_id.sha256, DIMENSION, "mean", True, "", "", arch.max_tokens
+    )
+    header = Header(fingerprint, arch, weights_id, vocab_id)
+    (staging / HEADER_FILE).write_text(header_text(header), encoding="utf-8")
+    return LeanEncoder.open(staging.rename(parent / fingerprint.digest))
+
+
+def _tensor(
+    name: str, size: int, tokens: list[str], scale: float
+) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+    values = np.zeros(size, dtype="<f4")
+    if name == "word":
+        return _word_table(tokens).ravel()
+    if name.endswith("_gain"):
+        values[:] = scale if name == "embedding_gain" else 1.0
+    if name == "0.output_gain":
+        values[0] = _FAINT
+    if name == "0.output_shift":
+        # A normalised axis has this much below 0 everywhere else: lifted, the axes are orthogonal.
+        values[:] = 1.0 / np.sqrt(DIMENSION - 1)
+        values[0] *= _FAINT
+    return values
+
+
+def _word_table(tokens: list[str]) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+    rows = np.zeros((len(tokens), DIMENSION), dtype="<f4")
+    for axis, words in enumerate(SYNONYMS):
+        for word in words:
+            rows[tokens.index(word), axis] = 1.0
+    return rows
+
+
+def _identify(path: Path) -> FileIdentity:
+    return FileIdentity(path.stat().st_size, hash_file(path))
