@@ -155,7 +155,7 @@ def mnemon_arm(recaller: Recaller, name: str, profile: Profile, scope: SearchSco
 
 def forget_query_vectors() -> None:
     """Empty recall's cache of encoded queries; a prompt that was never asked has to be encoded."""
-    query_encoder._encode.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    query_encoder.forget_queries()
 
 
 def snapshot_ids(recaller: Recaller) -> set[str]:

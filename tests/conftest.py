@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,18 @@ from tests.support.lean import write_encoder
 from tests.support.store import Store, household, new_store
 
 _KEPT_VARIABLES = frozenset({"MNEMON_SHARED"})
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_fsync() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
+    """Leave files to the page cache inside this process: power cuts are not tested here, and fsync is most of the time.
+
+    Real nights run in processes of their own and are not affected.
+    """
+    patch = pytest.MonkeyPatch()
+    patch.setattr(os, "fsync", lambda fd: None)  # pyright: ignore[reportUnknownLambdaType]
+    yield
+    patch.undo()
 
 
 @pytest.fixture

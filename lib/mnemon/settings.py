@@ -16,7 +16,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from mnemon.errors import ConfigError
 
@@ -26,7 +26,7 @@ CONFIG_FILE_NAME = "mnemon.toml"
 # benchmarks.
 _LOCATION_VARIABLES = frozenset({"MNEMON_HOME", "MNEMON_CONFIG", "MNEMON_STORE", "MNEMON_SHARED"})
 
-Fusion = Literal["cc", "rrf"]
+FUSIONS = ("cc", "rrf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +299,8 @@ def _as_bool(value: Any) -> bool:
 def _as_number(value: Any, kind: type[int] | type[float]) -> int | float:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise ValueError(f"expected a number, found {value!r}")  # noqa: TRY004
+    if kind is int and isinstance(value, float) and not value.is_integer():
+        raise ValueError(f"expected a whole number, found {value!r}")
     try:
         number = kind(value)
     except ValueError:
@@ -323,7 +325,7 @@ def _range_faults(s: Settings) -> list[str]:
         ),
         (s.snapshot.keep >= 2, "snapshot.keep must be at least 2, or rollback has nowhere to go"),
         (
-            s.recall.fusion in ("cc", "rrf"),
+            s.recall.fusion in FUSIONS,
             f'recall.fusion must be "cc" or "rrf", found {s.recall.fusion!r}',
         ),
         (s.recall.lexical_weight >= 0, "recall.lexical_weight must be >= 0"),

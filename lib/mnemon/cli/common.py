@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -37,6 +38,16 @@ def open_paths(store: str | None) -> StorePaths:
     """
     directory, _ = find_store(store, home=find_home())
     return StorePaths(Path(directory))
+
+
+def limit_threads() -> None:
+    """Keep numpy's BLAS to one thread, unless the user decided; call before numpy is imported.
+
+    One query is too little work to share: on a busy machine a second thread waits for the first
+    and a recall takes up to five times as long (docs/decisions/0007).
+    """
+    for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(variable, "1")
 
 
 def print_json(value: Any) -> None:

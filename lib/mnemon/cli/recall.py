@@ -5,14 +5,16 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import click
 
-from mnemon.cli.common import EXIT_FAILED, print_json, store_options
-from mnemon.recall import api
-from mnemon.recall.profile import FUSIONS, Profile
-from mnemon.recall.result import RecalledMemory, RecallResult
-from mnemon.settings import Settings
+from mnemon.cli.common import EXIT_FAILED, limit_threads, print_json, store_options
+from mnemon.settings import FUSIONS
+
+if TYPE_CHECKING:
+    from mnemon.recall.profile import Profile
+    from mnemon.recall.result import RecalledMemory, RecallResult
 
 # Warnings after which there was nothing to answer from; everything else still answered.
 _FATAL = frozenset({"no_snapshot", "store_unreadable", "snapshot_damaged"})
@@ -64,13 +66,13 @@ def recall(
 
     Exit code 0 when the store could answer (even with nothing), 1 when it could not.
     """
-    profile = None
-    if fusion is not None:
-        profile = replace(Profile.from_settings(Settings().recall), fusion=fusion)
-    result = api.recall(
+    limit_threads()
+    from mnemon.recall.api import recall as recall_memories
+
+    result = recall_memories(
         query,
         k,
-        profile=profile,
+        profile=_profile(fusion),
         wing=wing,
         room=room,
         category=category,
@@ -87,6 +89,15 @@ def recall(
         _print(result, explain)
     if any(w.code in _FATAL for w in result.warnings):
         sys.exit(EXIT_FAILED)
+
+
+def _profile(fusion: str | None) -> Profile | None:
+    """Return the configured profile with another fusion, or None for the configured one."""
+    if fusion is None:
+        return None
+    from mnemon.recall.api import configured_profile
+
+    return replace(configured_profile(), fusion=fusion)
 
 
 def _moment(text: str | None) -> datetime | None:

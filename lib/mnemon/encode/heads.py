@@ -1,7 +1,7 @@
 """How much of a long text has to be tokenized. A pure function of a token counter; no model code.
 
-A model reads the first few hundred tokens. Tokenizing all of a 10 MB paste to throw the rest away takes
-a minute, so only a head that certainly holds those tokens is tokenized.
+A model reads the first few hundred tokens. Tokenizing all of a 10 MB paste to throw the rest away
+takes a minute, so only a head that certainly holds those tokens is tokenized.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ CHARS_PER_TOKEN = 16
 average in English, 1-2 in Chinese). Smaller would count ordinary texts twice."""
 
 MARGIN_TOKENS = 128
-"""A cut word may fall into other tokens, at most 100 of them (longer words are one unknown token): the
-head must hold this many tokens more than are read."""
+"""A cut word may fall into other tokens, at most 100 of them (longer words are one unknown token):
+the head must hold this many tokens more than are read."""
 
 _GROWTH = 4
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from mnemon.compact.tables import (
     write_summaries,
 )
 from mnemon.corpus.export import read_records
+from mnemon.corpus.sensitive import find_text_sensitivity
 from mnemon.files import read_array
 from mnemon.night.context import CLUSTERS, MEMORIES, SUMMARIES, VECTORS, Night
 from mnemon.night.corpus import CORPUS
@@ -96,6 +98,7 @@ def summarize_turn_clusters(night: Night) -> StageResult:
                 night.progress,
                 settings=settings,
             )
+        summaries = [_withhold_secret(s) for s in summaries]
         write_summaries(night.work(SUMMARIES), summaries, recipe=recipe)
         return len(summaries), _facts(summaries)
 
@@ -106,6 +109,18 @@ def summarize_turn_clusters(night: Night) -> StageResult:
     }
     result = night.run(SUMMARY_TABLE, inputs, body)
     return night.finish(result.with_notes(summaries_made=counts["made"]))
+
+
+def _withhold_secret(summary: Summary) -> Summary:
+    """Decline a summary that reads like a secret although none of its turns does.
+
+    Turns are joined: "the password?" and the answer to it may meet. The gate would refuse the whole
+    night for it.
+    """
+    reason = find_text_sensitivity(summary.text) if summary.status == "accepted" else None
+    if reason is None:
+        return summary
+    return replace(summary, status="declined", reason=f"its text reads like {reason}")
 
 
 def accepted_summaries(night: Night) -> list[Summary]:

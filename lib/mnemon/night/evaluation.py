@@ -10,11 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from mnemon.corpus.export import read_records
 from mnemon.evaluate.queries import Query, read_queries
 from mnemon.evaluate.run import EvaluationPlan, evaluate
 from mnemon.files import write_text
 from mnemon.hashing import hash_file
-from mnemon.night.context import EVALUATION, Night
+from mnemon.night.context import EVALUATION, MEMORIES, Night
 from mnemon.night.serving import SNAPSHOT_CANDIDATE, candidate_path
 from mnemon.recall.engine import Recaller
 from mnemon.recall.profile import Profile
@@ -50,8 +51,12 @@ def evaluate_candidate(night: Night) -> StageResult:
         if path is None:
             write_text(night.work(EVALUATION), "{}\n")
             return 0, {"note": f"no {QUERIES_FILE} beside the source: nothing to evaluate"}
+        known_ids = {r.memory_id for r in read_records(night.work(MEMORIES))}
+        queries = read_queries(path, known_ids).ranked
+        if not queries:
+            write_text(night.work(EVALUATION), "{}\n")
+            return 0, {"note": f"{path.name} holds no query with a relevant memory"}
         reader = SnapshotReader.open(candidate_path(night))
-        queries = read_queries(path).ranked
         try:
             return len(queries), _evaluate_arms(night, reader, queries)
         finally:

@@ -115,10 +115,16 @@ def sync_vector_tiers(night: Night) -> StageResult:
             "faults": {m.name: m.orphans + m.missing + m.duplicates for m in matches},
             "rotation": rotation.digest,
             "rotation_fitted_on": rotation.fitted_on,
+            "rotation_note": rotation.reason or "fitted and frozen",
         }
 
     # LanceDB does not fsync and may have been damaged since: the tables are compared on every
     # night.
     result = night.run(VECTOR_TIERS, {"vectors": vectors_result.digest}, body, always=True)
-    written = {t.name: t.inserted + t.updated + t.deleted for r in report for t in r.tiers}
-    return night.finish(result.with_notes(rows_written=sum(written.values())))
+    tiers = [tier for synced in report for tier in synced.tiers]
+    rebuilt = {t.name: t.reason for t in tiers if t.action == "rebuilt"}
+    written = sum(t.inserted + t.updated + t.deleted for t in tiers)
+    dropped = [name for synced in report for name in synced.dropped]
+    return night.finish(
+        result.with_notes(rows_written=written, rebuilt=rebuilt, dropped_tables=", ".join(dropped))
+    )

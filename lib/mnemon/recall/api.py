@@ -110,6 +110,12 @@ def recall(
     return replace(result, warnings=(*warnings, *result.warnings))
 
 
+def configured_profile() -> Profile:
+    """Return the profile that the settings in force describe; the built-in one if they are bad."""
+    settings, _ = _load_settings()
+    return Profile.from_settings(settings)
+
+
 def _load_settings() -> tuple[RecallSettings, list[RecallWarning]]:
     try:
         return Settings.load(home=find_home()).recall, []

@@ -6,9 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from mnemon.settings import RecallSettings
-
-FUSIONS = ("cc", "rrf")
+from mnemon.settings import FUSIONS, RecallSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,11 @@ def encode_query(paths: StorePaths, manifest: Manifest, query: str) -> NDArray[n
         return _encode(directory, EncoderFingerprint.from_json(manifest.encoder), query)
 
 
+def forget_queries() -> None:
+    """Drop every cached query vector, so that a benchmark times prompts as if never asked."""
+    _encode.cache_clear()
+
+
 @lru_cache(maxsize=_CACHED_QUERIES)
 def _encode(directory: Path, expected: EncoderFingerprint, query: str) -> NDArray[np.float32]:
     vector = _open(directory, expected).encode_query(query)

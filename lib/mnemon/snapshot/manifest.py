@@ -6,6 +6,7 @@ Read side: standard library only.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,28 @@ class Pointer:
     reason: str
 
 
+# What JSON holds in each field; a damaged file that is still JSON must not get past the reader.
+_TEXT, _TEXT_OR_NONE = (str,), (str, type(None))
+_POINTER_TYPES: Mapping[str, tuple[type, ...]] = {
+    "snapshot_id": _TEXT,
+    "digest": _TEXT,
+    "published_at": _TEXT,
+    "previous_id": _TEXT_OR_NONE,
+    "reason": _TEXT,
+}
+_MANIFEST_TYPES: Mapping[str, tuple[type, ...]] = {
+    "digest": _TEXT,
+    "counts": (dict,),
+    "id_kind": _TEXT,
+    "encoder": (dict, type(None)),
+    "encoder_digest": _TEXT_OR_NONE,
+    "source": (dict,),
+    "corpus_digest": _TEXT,
+    "settings": (dict,),
+    "built_at": _TEXT,
+}
+
+
 def compute_digest(
     files: dict[str, FileEntry], counts: dict[str, int], id_kind: str, encoder_digest: str | None
 ) -> str:
@@ -127,7 +150,10 @@ def read_manifest(directory: Path) -> Manifest:
                 f"{PACK_FORMAT_VERSION}: run the nightly job to rebuild it"
             )
         files = {name: FileEntry(**entry) for name, entry in raw.pop("files").items()}
-        return Manifest(files=files, **raw)
+        warnings = [(str(code), str(message)) for code, message in raw.pop("warnings")]
+        _require_types(raw, _MANIFEST_TYPES)
+        _require_types(raw["counts"], {"memories": (int,)})
+        return Manifest(files=files, warnings=warnings, **raw)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise SnapshotCorruptError(
             f"snapshot {directory.name} has no readable manifest ({type(error).__name__}): "
@@ -180,12 +206,14 @@ def read_pointer(paths: StorePaths) -> Pointer:
         SnapshotCorruptError: If the pointer cannot be read.
     """
     try:
-        return Pointer(**json.loads(paths.current.read_text(encoding="utf-8")))
+        raw = json.loads(paths.current.read_text(encoding="utf-8"))
+        _require_types(raw, _POINTER_TYPES)
+        return Pointer(**raw)
     except FileNotFoundError:
         raise SnapshotMissingError(
             f"nothing has been published in {paths.root}: run `make nightly` first"
         ) from None
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise SnapshotCorruptError(
             f"the pointer {paths.current} cannot be read ({type(error).__name__}): "
             "run `mnemon rollback` to point it at a published snapshot"
@@ -195,6 +223,12 @@ def read_pointer(paths: StorePaths) -> Pointer:
 def write_pointer(paths: StorePaths, pointer: Pointer) -> None:
     """Swap the serving snapshot: write, fsync, rename."""
     write_text(paths.current, json.dumps(asdict(pointer), indent=1) + "\n")
+
+
+def _require_types(raw: Mapping[str, Any], types: Mapping[str, tuple[type, ...]]) -> None:
+    for name, expected in types.items():
+        if not isinstance(raw[name], expected):
+            raise TypeError(f"{name} is {type(raw[name]).__name__}")
 
 
 def _raise_if(faults: list[str], directory: Path) -> None:

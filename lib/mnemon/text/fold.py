@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import cache
 
 from mnemon.text.scripts import ranges_class
 
@@ -51,8 +52,6 @@ vowel is no word.
 """
 
 _PIECE = re.compile(rf"\S{{1,{_PIECE_CHARS}}}|\s+")
-_MARK_RUN = re.compile(rf"([{_DROPPED_MARKS}]{{{_MAX_MARKS}}})[{_DROPPED_MARKS}]+")
-_DROPPED = re.compile(f"[{_DROPPED_MARKS}]+")
 _CYRILLIC_BREVE = re.compile("([\u0438\u0418])\u0306")
 
 
@@ -60,7 +59,7 @@ def normalize(text: str) -> str:
     """Return the text in NFKC without invisible characters; lone surrogates pass through."""
     if text.isascii():
         return text
-    text = _MARK_RUN.sub(r"\1", text.translate(_INVISIBLE))
+    text = _mark_run().sub(r"\1", text.translate(_INVISIBLE))
     if len(text) <= _PIECE_CHARS:
         return unicodedata.normalize("NFKC", text)
     return "".join(unicodedata.normalize("NFKC", piece) for piece in _PIECE.findall(text))
@@ -74,5 +73,16 @@ def fold(word: str) -> str:
     if word.isascii():
         return word.lower()
     word = unicodedata.normalize("NFD", word.casefold())
-    word = _DROPPED.sub("", _CYRILLIC_BREVE.sub("\u0439", word))
+    word = _dropped().sub("", _CYRILLIC_BREVE.sub("\u0439", word))
     return unicodedata.normalize("NFC", word).translate(_LATIN_LETTERS)
+
+
+# Compiled at the first text that is not ASCII: most processes never need them.
+@cache
+def _mark_run() -> re.Pattern[str]:
+    return re.compile(rf"([{_DROPPED_MARKS}]{{{_MAX_MARKS}}})[{_DROPPED_MARKS}]+")
+
+
+@cache
+def _dropped() -> re.Pattern[str]:
+    return re.compile(f"[{_DROPPED_MARKS}]+")

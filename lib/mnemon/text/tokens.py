@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from mnemon.text.fold import MARKS, fold, normalize
 from mnemon.text.scripts import UNSPACED, regex_class
@@ -37,12 +37,9 @@ _CACHED_CHUNKS = 1 << 17
 
 _CONTRACTIONS = ("'s", "'re", "'ve", "'ll", "'d", "'m")
 
-_UNSPACED_RUN = re.compile(f"([{regex_class(UNSPACED)}]+)")
-_WORD = rf"[\w{MARKS}]+"
 _ASCII_WORD = r"[A-Za-z0-9_]+"
 _JOINER = r"(?:[-_./:@\\'’&]{1,3}|(?<=\d),(?=\d{3}(?!\d)))"
 _SUFFIX = r"(?:(?:\+\+|#)(?!\w))?"
-_CHUNK = re.compile(f"{_WORD}(?:{_JOINER}{_WORD})*{_SUFFIX}")
 _ASCII_CHUNK = re.compile(f"{_ASCII_WORD}(?:{_JOINER}{_ASCII_WORD})*{_SUFFIX}", re.ASCII)
 _STRONG_JOINER = re.compile(r"[/\\:@&]+")
 _WEAK_JOINER = re.compile(r"[-_.']+")
@@ -84,14 +81,25 @@ def decode_tokens(data: bytes) -> list[str]:
 
 
 def _chunks(text: str) -> Iterator[str]:
-    for index, segment in enumerate(_UNSPACED_RUN.split(text)):
+    unspaced_run, chunk = _unicode_patterns()
+    for index, segment in enumerate(unspaced_run.split(text)):
         if index % 2 == 0:
-            yield from _CHUNK.findall(segment)
+            yield from chunk.findall(segment)
         elif len(segment) < NGRAM_CHARS:
             yield segment
         else:
             for start in range(len(segment) - NGRAM_CHARS + 1):
                 yield segment[start : start + NGRAM_CHARS]
+
+
+@cache
+def _unicode_patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return the patterns of an unspaced run and of a chunk; 2 ms that an ASCII query saves."""
+    word = rf"[\w{MARKS}]+"
+    return (
+        re.compile(f"([{regex_class(UNSPACED)}]+)"),
+        re.compile(f"{word}(?:{_JOINER}{word})*{_SUFFIX}"),
+    )
 
 
 def _terms_of(chunk: str) -> tuple[str, ...]:

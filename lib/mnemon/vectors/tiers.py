@@ -47,7 +47,8 @@ TABLE_PREFIX = "memory_vectors_"
 FULL_TIER = "memory_vectors_full"
 EXACT = "exact"
 ANN_INDEX = "IVF_HNSW_SQ"
-_KEYS = ["memory_id", "content_hash", "position"]
+_KEYS = ["memory_id", "content_hash"]
+# No position: a deleted memory moves every later one, and each move would rewrite a row.
 _STAMP = b"mnemon.stamp"
 
 Action = Literal["created", "rebuilt", "synced", "unchanged"]
@@ -65,7 +66,7 @@ class TierState:
         rows: Rows after the sync.
         action: "created", "rebuilt" (dropped and written again), "synced" or "unchanged".
         inserted: Rows added; all of them where it was created or rebuilt.
-        updated: Rows rewritten because content or position changed.
+        updated: Rows rewritten because their content changed.
         deleted: Rows removed because their memory is gone.
         version: LanceDB version after the sync; an unchanged tier keeps its own.
         index: "exact" (no index: every row is scanned) or "IVF_HNSW_SQ".
@@ -99,7 +100,6 @@ class TierHit:
     """One memory found in a tier; `cosine` is in [-1, 1] up to float32 rounding."""
 
     memory_id: str
-    position: int
     cosine: float
 
 
@@ -169,7 +169,7 @@ def sync_tiers(
 ) -> TierReport:
     """Make every tier hold exactly the given memories; only changed rows are written.
 
-    A row changes with its content hash or its position. A tier is written from scratch where it is
+    A row changes with its content hash. A tier is written from scratch where it is
     absent, cannot be read, holds an id twice, or was made with another schema, encoder or rotation.
 
     Args:
@@ -201,7 +201,7 @@ def sync_tiers(
 
 
 def search_tier(lance_dir: Path, dim: int, query: Floats, k: int) -> list[TierHit]:
-    """Return the k nearest rows of one tier by cosine, best first, ties by position.
+    """Return the k nearest rows of one tier by cosine, best first, ties by id.
 
     For verification. A zero vector has no cosine: it finds nothing and is never found.
 
@@ -215,9 +215,9 @@ def search_tier(lance_dir: Path, dim: int, query: Floats, k: int) -> list[TierHi
     vector = prefix(query, min(dim, len(query)))
     search = _connect(lance_dir).open_table(name).search(vector, vector_column_name="vector")
     search = search.distance_type("cosine").refine_factor(REFINE_FACTOR).limit(k)
-    found = search.select(["memory_id", "position", "_distance"]).to_arrow().to_pylist()
-    hits = [TierHit(row["memory_id"], row["position"], 1.0 - row["_distance"]) for row in found]
-    return sorted(hits, key=lambda hit: (-hit.cosine, hit.position))
+    found = search.select(["memory_id", "_distance"]).to_arrow().to_pylist()
+    hits = [TierHit(row["memory_id"], 1.0 - row["_distance"]) for row in found]
+    return sorted(hits, key=lambda hit: (-hit.cosine, hit.memory_id))
 
 
 def tiers_match(
@@ -257,7 +257,7 @@ def _sync_tier(
     database: Database, lance_dir: Path, tier: _Tier, index_min_rows: int, keep: timedelta
 ) -> TierState:
     table, rows, fault = _open(database, tier)
-    changes = _changes(tier.keys, tier.keys.clear() if fault else rows)
+    changes = _changes(tier.keys, tier.keys.select(_KEYS).clear() if fault else rows)
     action: Action = "unchanged"
     if fault:
         path = lance_dir / f"{tier.name}.lance"
@@ -311,7 +311,7 @@ def _open(database: Database, tier: _Tier) -> tuple[LanceTable, ArrowTable, str]
 def _schema(tier: _Tier) -> ArrowSchema:
     import pyarrow as pa
 
-    types = [pa.string(), pa.string(), pa.int64(), pa.list_(pa.float32(), tier.dim), pa.string()]
+    types = [pa.string(), pa.string(), pa.list_(pa.float32(), tier.dim), pa.string()]
     fields = zip([*_KEYS, "vector", "fingerprint"], types, strict=True)
     return pa.schema(list(fields), metadata={_STAMP: tier.stamp.encode()})
 
@@ -343,11 +343,10 @@ def _changes(wanted: Frame, rows: ArrowTable) -> _Changes:
 
     held = rows if isinstance(rows, pl.DataFrame) else pl.DataFrame(rows)
     joined = wanted.join(held, on="memory_id", how="left", suffix="_held", maintain_order="left")
-    is_new = pl.col("position_held").is_null()
-    differs = [pl.col(name) != pl.col(f"{name}_held") for name in ("position", "content_hash")]
-    changed = joined.filter(pl.any_horizontal(is_new, *differs))
+    is_new = pl.col("content_hash_held").is_null()
+    changed = joined.filter(is_new | (pl.col("content_hash") != pl.col("content_hash_held")))
     inserted = changed.filter(is_new).height
-    gone = held.join(wanted, on="memory_id", how="anti").sort("position")
+    gone = held.join(wanted, on="memory_id", how="anti").sort("memory_id")
     positions = changed["position"].to_numpy()
     return _Changes(inserted, changed.height - inserted, gone["memory_id"].to_list(), positions)
 

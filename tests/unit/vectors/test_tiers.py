@@ -71,7 +71,6 @@ class Store:
             expected = rotated_prefix(self.vectors, self.rotation, dim)
             for position, memory_id in enumerate(self.ids):
                 row = rows[memory_id]
-                assert row["position"] == position
                 assert row["content_hash"] == self.hashes[position]
                 assert row["fingerprint"] == self.rotation.fingerprint_digest
                 np.testing.assert_allclose(row["vector"], expected[position], atol=1e-6)
@@ -296,7 +295,7 @@ def test_a_large_tier_gets_an_index_that_covers_every_row(store: Store) -> None:
     hits = search_tier(store.lance, DIM, rotate(query, store.rotation), 5)
     assert hits[0].memory_id == "n39"
     # The index itself answers on another scale; the refined search must not.
-    cosines = [float(store.vectors[h.position] @ query) for h in hits]
+    cosines = [float(store.vectors[store.ids.index(h.memory_id)] @ query) for h in hits]
     np.testing.assert_allclose([h.cosine for h in hits], cosines, atol=1e-5)
     again = store.sync(index_min_rows=ROWS)
     assert [t.version for t in again.tiers] == [t.version for t in report.tiers]
@@ -316,13 +315,13 @@ def test_search_equals_brute_force_in_every_tier(store: Store) -> None:
             assert [h.memory_id for h in hits] == [f"m{i}" for i in best]
 
 
-def test_equal_vectors_come_in_order_of_position_and_zero_is_never_found(tmp_path: Path) -> None:
+def test_equal_vectors_come_in_order_of_their_ids_and_zero_is_never_found(tmp_path: Path) -> None:
     vectors = np.zeros((4, DIM), dtype=np.float32)
     vectors[:3, 0] = 1.0
     rotation = identity(DIM, "e", "small")
     sync_tiers(tmp_path, list("dcba"), list("1234"), vectors, rotation)
     hits = search_tier(tmp_path, DIM, vectors[0], 10)
-    assert [h.memory_id for h in hits] == ["d", "c", "b"]
+    assert [h.memory_id for h in hits] == ["b", "c", "d"]
     assert search_tier(tmp_path, DIM, vectors[3], 10) == []
 
 
@@ -334,7 +333,7 @@ def funnel_recall(
     for query in queries:
         truth = np.argsort(-(vectors @ query), kind="stable")[:10]
         hits = search_tier(lance, 64, rotate(query, rotation), pool)
-        kept = np.array(sorted(hit.position for hit in hits))
+        kept = np.array(sorted(int(hit.memory_id) for hit in hits))
         best = kept[np.argsort(-(vectors[kept] @ query), kind="stable")[:10]]
         found += len(set(best.tolist()) & set(truth.tolist()))
     return found / (10 * len(queries))
@@ -397,3 +396,10 @@ def test_the_log_level_of_the_caller_is_left_alone(
     monkeypatch.delenv("LANCEDB_LOG", raising=False)
     store.sync()
     assert "LANCEDB_LOG" not in os.environ
+
+
+def test_a_deleted_first_memory_rewrites_no_other_row(store: Store) -> None:
+    store.sync()
+    store.drop(0)
+    assert [counts(t) for t in store.sync().tiers] == [(0, 0, 1)] * 3
+    store.assert_equal_to_corpus()

@@ -1,0 +1,127 @@
+"""Runs the real commands as processes, in an environment that knows nothing of the developer's own stores."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+
+NIGHT_TIMEOUT_S = 900
+"""A night of the sample takes 20 s on a quiet machine; only a hang takes this long on a busy one."""
+
+DONE, FAILED, REFUSED, LOCKED = 0, 1, 3, 4
+"""Exit codes of `python -m pipelines.nightly`."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A process that ended: exit code and what it wrote."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """What `--json` printed."""
+        return json.loads(self.out)
+
+    def stage(self, name: str) -> dict[str, Any]:
+        """What one stage of the night reported."""
+        (found,) = [s for s in self.report["stages"] if s["name"] == name]
+        return found
+
+    def note(self, stage: str, name: str) -> Any:
+        """A number that is only true of this night."""
+        return self.stage(stage)["notes"][name]
+
+    @property
+    def says(self) -> str:
+        """Everything that a person sees."""
+        return self.out + self.err
+
+
+def environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return this process's environment without anything that points at a store."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("MNEMON_", "DAGSTER_"))}
+    return {**kept, "MNEMON_HOME": str(home), **(extra or {})}
+
+
+def night_words(source: Path | None, store: Path, *options: str) -> list[str]:
+    """Return the command line of a night."""
+    named = [] if source is None else [str(source)]
+    return [sys.executable, "-m", "pipelines.nightly", *named, "--store", str(store), *options]
+
+
+def run(
+    words: Sequence[str],
+    home: Path,
+    *,
+    extra: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    before_exec: Callable[[], None] | None = None,
+) -> Ran:
+    """Run a command to its end."""
+    done = subprocess.run(
+        words,
+        env=environment(home, extra),
+        cwd=cwd or home,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=NIGHT_TIMEOUT_S,
+        check=False,
+        preexec_fn=before_exec,
+    )
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+def run_night(
+    source: Path | None,
+    store: Path,
+    *options: str,
+    extra: Mapping[str, str] | None = None,
+    before_exec: Callable[[], None] | None = None,
+) -> Ran:
+    """Run a whole night in a process of its own; with `--json` unless options are given."""
+    words = night_words(source, store, *(options or ("--json",)))
+    return run(words, _home_of(store), extra=extra, before_exec=before_exec)
+
+
+def start_night(source: Path, store: Path) -> subprocess.Popen[str]:
+    """Start a night without waiting for it; end it with `kill`."""
+    return start(night_words(source, store, "--json"), _home_of(store))
+
+
+def start(words: Sequence[str], home: Path) -> subprocess.Popen[str]:
+    """Start a command in a session of its own, so that `kill` reaches what it starts."""
+    return subprocess.Popen(
+        words,
+        env=environment(home),
+        cwd=home,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        start_new_session=True,
+    )
+
+
+def kill(process: subprocess.Popen[str], how: signal.Signals = signal.SIGKILL) -> None:
+    """End a process that `start` started, and everything of its session."""
+    try:
+        os.killpg(process.pid, how)
+    except ProcessLookupError:
+        pass
+    process.communicate()
+
+
+def _home_of(store: Path) -> Path:
+    store.parent.mkdir(parents=True, exist_ok=True)
+    return store.parent

@@ -1,0 +1,179 @@
+"""Sources and stores of the end-to-end tests: built from the sample's own texts, copied, compared."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import sqlite3
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mnemon.recall.api import recall
+from mnemon.recall.result import RecallResult
+from mnemon.snapshot.layout import StorePaths
+from mnemon.snapshot.manifest import Manifest, read_manifest, read_pointer
+from tests.e2e.driver import ROOT
+
+SAMPLE = ROOT / "data" / "sample"
+
+CANARIES = ("CANARY-7f3a9c-DO-NOT-EXPORT", "CANARY-SCAN-51d2")
+"""Planted in rows that are flagged sensitive, and in rows that only the secret scan can catch."""
+
+_SMALL_MEMORIES = 44
+_SMALL_TURNS = 44  # two clusters of 20 beside the protected tail of 4
+_SMALL_SENSITIVE = (53, 161, 181, 212, 284)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A source and the store that is built from it; both private to one test."""
+
+    source: Path
+    store: Path
+
+    @property
+    def paths(self) -> StorePaths:
+        """The files of the store."""
+        return StorePaths(self.store)
+
+    @property
+    def serving(self) -> str:
+        """The id of the serving snapshot."""
+        return read_pointer(self.paths).snapshot_id
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest of the serving snapshot."""
+        return read_manifest(self.snapshot)
+
+    @property
+    def snapshot(self) -> Path:
+        """The directory of the serving snapshot."""
+        return self.paths.snapshots / self.serving
+
+    def ask(self, query: str, k: int = 10, **options: Any) -> RecallResult:
+        """Recall without leaving a trace in the access log."""
+        return recall(query, k, store=self.store, dry_run=True, **options)
+
+    def twin(self, directory: Path) -> Bench:
+        """Return a copy of both in another directory."""
+        source = directory / self.source.name
+        directory.mkdir(parents=True, exist_ok=True)
+        with closing(sqlite3.connect(self.source)) as old, closing(sqlite3.connect(source)) as new:
+            old.backup(new)
+            new.execute("PRAGMA journal_mode = WAL")
+        return Bench(source, copy_store(self.store, directory / "store"))
+
+
+def sample_rows() -> list[Any]:
+    """Return every row of the sample, as data/sample/build.py reads them."""
+    return _builder().load_rows()
+
+
+def build_full_source(directory: Path) -> Path:
+    """Build the whole sample with its labelled queries beside it."""
+    source = directory / "memory.db"
+    _builder().build(source)
+    shutil.copy(SAMPLE / "queries.jsonl", directory / "queries.jsonl")
+    return source
+
+
+def build_small_source(directory: Path) -> Path:
+    """Build a tenth of the sample: memories, one session long enough to summarise, sensitive rows."""
+    source = directory / "memory.db"
+    _builder().build(source)
+    rows = [row for row in sample_rows() if row.id not in _SMALL_SENSITIVE]
+    turns = [row.id for row in rows if row.tag_values("session") == ["inc-481"]][:_SMALL_TURNS]
+    memories = [row.id for row in rows if row.category != "turn"][:_SMALL_MEMORIES]
+    kept = ",".join(str(i) for i in (*turns, *memories, *_SMALL_SENSITIVE))
+    with editing(source) as db:
+        db.execute(f"DELETE FROM memories WHERE id NOT IN ({kept})")
+    with closing(sqlite3.connect(source)) as db:
+        db.execute("VACUUM")
+    return source
+
+
+@contextmanager
+def editing(source: Path) -> Iterator[sqlite3.Connection]:
+    """Open a source for one transaction of ordinary SQL."""
+    with closing(sqlite3.connect(source)) as db, db:
+        yield db
+
+
+def add_memory(source: Path, content: str, **columns: Any) -> int:
+    """Insert a memory and return its id."""
+    values = {"content": content, "created_at": "2026-11-16T08:00:00+00:00", **columns}
+    values.setdefault("updated_at", values["created_at"])
+    with editing(source) as db:
+        names, marks = ", ".join(values), ", ".join("?" * len(values))
+        cursor = db.execute(
+            f"INSERT INTO memories ({names}) VALUES ({marks})", tuple(values.values())
+        )
+    return int(cursor.lastrowid or 0)
+
+
+def copy_store(store: Path, to: Path) -> Path:
+    """Copy a store; the encoder's 90 MB never change and are linked."""
+
+    def copy(old: str, new: str) -> str:
+        if f"{os.sep}encoders{os.sep}" in old:
+            os.link(old, new)
+            return new
+        return shutil.copy2(old, new)
+
+    return shutil.copytree(store, to, copy_function=copy)
+
+
+def fingerprint_tree(directory: Path) -> dict[str, tuple[str, int, int]]:
+    """Return checksum, modification time and inode of every file: equal ones were not touched."""
+    return {
+        str(p.relative_to(directory)): (_sha256(p), p.stat().st_mtime_ns, p.stat().st_ino)
+        for p in sorted(directory.rglob("*"))
+        if p.is_file()
+    }
+
+
+def checksums(directory: Path) -> dict[str, str]:
+    """Return the checksum of every file below a directory."""
+    return {name: found[0] for name, found in fingerprint_tree(directory).items()}
+
+
+def answers(bench: Bench, queries: Sequence[str]) -> list[list[tuple[int | str, float]]]:
+    """Return ids and scores of the answers to some queries, in order."""
+    return [[(m.id, m.final_score) for m in bench.ask(q).memories] for q in queries]
+
+
+def labelled_queries() -> list[dict[str, Any]]:
+    """Return the sample's queries as they are written."""
+    lines = (SAMPLE / "queries.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines if line]
+
+
+def leftovers(store: Path) -> list[str]:
+    """Return what a finished night must not leave: staging, temporary and half-removed files."""
+    patterns = ("*.tmp", ".building-*", ".removing-*", ".previous*", ".*.old", ".export*")
+    found = {p for pattern in patterns for p in store.rglob(pattern)}
+    waiting = set((store / "candidates").glob("*"))
+    return sorted(str(p.relative_to(store)) for p in found | waiting)
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _builder() -> Any:
+    name = "mnemon_sample_build_for_e2e"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, SAMPLE / "build.py")
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
