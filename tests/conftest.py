@@ -17,9 +17,9 @@ _KEPT_VARIABLES = frozenset({"MNEMON_SHARED"})
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_fsync() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
-    """Leave files to the page cache inside this process: power cuts are not tested here, and fsync is most of the time.
+    """Leave files to the page cache in this process: fsync is most of the time of a tiny build.
 
-    Real nights run in processes of their own and are not affected.
+    Nothing here tests a power cut. Real nights run in processes of their own and are not affected.
     """
     patch = pytest.MonkeyPatch()
     patch.setattr(os, "fsync", lambda fd: None)  # pyright: ignore[reportUnknownLambdaType]

@@ -75,7 +75,7 @@ def test_tokens_are_storable_for_any_text(text: str) -> None:
     for token in tokens:
         assert 0 < len(token) <= MAX_TOKEN_CHARS
         assert token == unicodedata.normalize("NFC", token)
-        # "Cn" may appear: a letter of a script's range that this Python's Unicode does not know yet.
+        # "Cn" may appear: a letter in a known range that is younger than this Python.
         categories = {unicodedata.category(char) for char in token}
         assert not categories & {"Cc", "Cf", "Cs", "Zs", "Zl", "Zp"}
 

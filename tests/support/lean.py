@@ -1,7 +1,7 @@
-"""A query encoder small enough to read: every known word lies on one axis, a text is the mean of its words.
+"""A query encoder small enough to read: a known word lies on one axis, a text is its words' mean.
 
-It is written in the real format and opened by the real `LeanEncoder`: one layer of zero weights leaves the word table
-as all that decides a vector. Words that share an axis are synonyms.
+It is written in the real format and opened by the real `LeanEncoder`: one layer of zero weights
+leaves the word table as all that decides a vector. Words that share an axis are synonyms.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from mnemon.encode.lean_format import (
 from mnemon.hashing import hash_file
 
 DIMENSION = 8
-# Axis 0 belongs to everything that is no known word; it is faint, so that one known word decides a text's direction.
+# Axis 0 belongs to everything that is no known word; it is faint, so that one known word decides a
+# text's direction.
 SYNONYMS = (
     ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
     ("cat", "feline", "kitten"),
@@ -41,7 +42,7 @@ _FAINT = 0.05
 
 
 def write_encoder(parent: Path, *, model: str = "word-axes", scale: float = 1.0) -> LeanEncoder:
-    """Write the encoder below `parent` under its fingerprint's digest, as the night does, and open it.
+    """Write the encoder below `parent` under its fingerprint's digest, as a night does; open it.
 
     Another `scale` gives other weights, hence another fingerprint.
     """

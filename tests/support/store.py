@@ -181,7 +181,9 @@ def provenance(encoder: LeanEncoder | None = None, **changes: Any) -> Provenance
     return replace(known, **changes)
 
 
-def gate_context(directory: Path, encoder: LeanEncoder | None = None, **changes: Any) -> GateContext:
+def gate_context(
+    directory: Path, encoder: LeanEncoder | None = None, **changes: Any
+) -> GateContext:
     """Return what an honest night would tell the gate about this candidate."""
     count = read_manifest(directory).counts["memories"]
     tiers = {} if encoder is None else {"full": count}

@@ -10,7 +10,7 @@ from typing import Any
 from mnemon.errors import SnapshotCorruptError, SnapshotMissingError
 from mnemon.files import tree_bytes
 from mnemon.snapshot import layout
-from mnemon.snapshot.layout import StorePaths
+from mnemon.snapshot.layout import StorePaths, is_snapshot_id
 from mnemon.snapshot.manifest import quick_check, read_manifest, read_pointer
 
 _HOUR_S = 3600.0
@@ -55,7 +55,7 @@ def describe_snapshots(paths: StorePaths) -> list[dict[str, Any]]:
         serving = None
     if not paths.snapshots.is_dir():
         return []
-    names = sorted(p.name for p in paths.snapshots.iterdir() if p.is_dir())
+    names = sorted(p.name for p in paths.snapshots.iterdir() if is_snapshot_id(p.name))
     return [_describe(paths, name, name == serving) for name in names]
 
 

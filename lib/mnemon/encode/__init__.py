@@ -1,1 +1,1 @@
-"""Encoders: text to unit vectors, on the build side with torch and on the read side with numpy alone."""
+"""Encoders: text to unit vectors; torch on the build side, numpy alone on the read side."""

@@ -16,11 +16,15 @@ MARGIN_TOKENS = 128
 """A cut word may fall into other tokens, at most 100 of them (longer words are one unknown token):
 the head must hold this many tokens more than are read."""
 
+MAX_HEAD_CHARS = 1 << 18
+"""Give up looking for more tokens here: what still holds too few is one blob (or blank), and a
+tokenizer takes a minute for 10 MB of that. The rest of such a text is ignored, and counted so."""
+
 _GROWTH = 4
 
 
 def readable_head(text: str, max_tokens: int, count: Callable[[str], int]) -> str:
-    """Return the text, or a beginning of it whose first max_tokens tokens are those of the text.
+    """Return the text, or a beginning of it that gives the same first max_tokens tokens.
 
     Args:
         text: Any text.
@@ -28,12 +32,12 @@ def readable_head(text: str, max_tokens: int, count: Callable[[str], int]) -> st
         count: Tokens of a text.
 
     Returns:
-        A prefix of the text. If it is not the whole text, it has more than max_tokens tokens.
+        A prefix of the text, at most MAX_HEAD_CHARS long.
     """
     size = CHARS_PER_TOKEN * max_tokens
-    while size < len(text):
+    while size < min(len(text), MAX_HEAD_CHARS):
         head = text[:size]
         if count(head) > max_tokens + MARGIN_TOKENS:
             return head
         size *= _GROWTH
-    return text
+    return text[:MAX_HEAD_CHARS]

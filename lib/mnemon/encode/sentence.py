@@ -134,7 +134,10 @@ class SentenceEncoder:
         heads = [self._head(text) for text in texts]
         counts = self.token_counts(heads, self.fingerprint.document_prefix)
         lengths = [min(count, limit) for count in counts]
-        truncated_count = sum(count > limit for count in counts)
+        truncated_count = sum(
+            count > limit or len(head) < len(text)
+            for count, head, text in zip(counts, heads, texts, strict=True)
+        )
         return DocumentBatches(self._encoded(heads, lengths), len(texts), truncated_count)
 
     def token_counts(self, texts: Sequence[str], prefix: str = "") -> list[int]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from mnemon.errors import SnapshotCorruptError, SnapshotMissingError, StoreError
 from mnemon.recall.reader import SnapshotReader
-from mnemon.snapshot.layout import StorePaths
+from mnemon.snapshot.layout import StorePaths, is_snapshot_id
 from mnemon.snapshot.manifest import read_pointer
 
 # A retention sweep may remove the snapshot between reading the pointer and opening it; the pointer
@@ -52,7 +52,9 @@ def open_serving(paths: StorePaths) -> Opened:
 
 
 def _open_fallback(paths: StorePaths, failure: StoreError | None) -> Opened:
-    names = sorted((p.name for p in paths.snapshots.glob("*") if p.is_dir()), reverse=True)
+    names = sorted(
+        (p.name for p in paths.snapshots.glob("*") if is_snapshot_id(p.name)), reverse=True
+    )
     for name in names:
         try:
             return Opened(SnapshotReader.open(paths.snapshots / name), name, str(failure))

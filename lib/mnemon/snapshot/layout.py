@@ -5,6 +5,7 @@ Paths only, no I/O.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +33,13 @@ GRAPH_FIELDS = (
     "valid_from_us",
     "valid_to_us",
 )
+
+_SNAPSHOT_ID = re.compile(r"\d{8}T\d{12}-[0-9a-f]{12}")
+
+
+def is_snapshot_id(name: str) -> bool:
+    """Tell a published snapshot's directory name from whatever else lies beside it."""
+    return _SNAPSHOT_ID.fullmatch(name) is not None
 
 
 def facet_file(facet: str) -> str:

@@ -18,7 +18,7 @@ from mnemon.errors import (
     StoreError,
 )
 from mnemon.files import fsync_dir, remove_tree
-from mnemon.snapshot.layout import DIGEST_NAME_CHARS, StorePaths
+from mnemon.snapshot.layout import DIGEST_NAME_CHARS, StorePaths, is_snapshot_id
 from mnemon.snapshot.manifest import (
     Manifest,
     Pointer,
@@ -127,7 +127,7 @@ def list_snapshots(paths: StorePaths) -> list[str]:
     """Return the ids of all published snapshots, oldest first."""
     if not paths.snapshots.is_dir():
         return []
-    return sorted(p.name for p in paths.snapshots.iterdir() if p.is_dir())
+    return sorted(p.name for p in paths.snapshots.iterdir() if is_snapshot_id(p.name))
 
 
 def apply_retention(paths: StorePaths, keep: int) -> tuple[str, ...]:

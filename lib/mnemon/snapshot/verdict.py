@@ -61,6 +61,6 @@ def read_verdict(paths: StorePaths, digest: str) -> Verdict | None:
         raw = json.loads((paths.verdicts / f"{digest}.json").read_text(encoding="utf-8"))
         checks = tuple(CheckResult(**c) for c in raw.pop("checks"))
         verdict = Verdict(checks=checks, **raw)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return verdict if verdict.digest == digest else None

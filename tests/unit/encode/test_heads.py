@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mnemon.encode.heads import CHARS_PER_TOKEN, MARGIN_TOKENS, readable_head
+from mnemon.encode.heads import CHARS_PER_TOKEN, MARGIN_TOKENS, MAX_HEAD_CHARS, readable_head
 
 
 def _words(text: str) -> int:
@@ -33,3 +33,7 @@ def test_the_head_grows_until_it_holds_enough_tokens(gap: int) -> None:
 def test_a_text_of_few_tokens_stays_whole() -> None:
     text = "x" * 100_000
     assert readable_head(text, 256, _words) is text
+
+
+def test_a_huge_blob_is_cut_at_the_bound() -> None:
+    assert len(readable_head("x" * 10_000_000, 256, _words)) == MAX_HEAD_CHARS

@@ -92,7 +92,9 @@ def changed(inputs: PackInputs, **fields: object) -> PackInputs:
     ],
     ids=lambda fields: next(iter(fields)),
 )
-def test_every_field_of_a_record_is_in_the_digest(tmp_path: Path, fields: dict[str, object]) -> None:
+def test_every_field_of_a_record_is_in_the_digest(
+    tmp_path: Path, fields: dict[str, object]
+) -> None:
     inputs = pack_inputs(household())
     plain = built(tmp_path / "a", inputs)
     assert built(tmp_path / "b", changed(inputs, **fields)).name != plain.name

@@ -89,15 +89,22 @@ def test_a_damaged_pointer_is_typed(tmp_path: Path, content: bytes) -> None:
         read_pointer(paths)
 
 
-def _rewrite(directory: Path, change: Callable[[dict[str, object]], object]) -> None:
+Change = Callable[[dict[str, object]], object]
+
+
+def _rewrite(directory: Path, change: Change) -> None:
     path = directory / layout.MANIFEST_FILE
     value = json.loads(path.read_text())
     change(value)
     path.write_text(json.dumps(value))
 
 
-def _set(**values: object) -> Callable[[dict[str, object]], object]:
+def _set(**values: object) -> Change:
     return lambda manifest: manifest.update(values)
+
+
+def _drop(name: str) -> Change:
+    return lambda manifest: manifest.pop(name)
 
 
 @pytest.mark.parametrize(
@@ -113,14 +120,12 @@ def _set(**values: object) -> Callable[[dict[str, object]], object]:
         _set(counts={"turns": 6}),
         _set(digest=7),
         _set(encoder="minilm"),
-        lambda manifest: manifest.pop("digest"),
-        lambda manifest: manifest.pop("files"),
-        lambda manifest: manifest.pop("format_version"),
+        _drop("digest"),
+        _drop("files"),
+        _drop("format_version"),
     ],
 )
-def test_a_damaged_manifest_is_typed(
-    candidate: Path, change: Callable[[dict[str, object]], object]
-) -> None:
+def test_a_damaged_manifest_is_typed(candidate: Path, change: Change) -> None:
     _rewrite(candidate, change)
     with pytest.raises(SnapshotCorruptError):
         read_manifest(candidate)
