@@ -1,8 +1,8 @@
-"""A small store made by the project's own code: records by hand, everything else as the night makes it."""
+"""A small store made by the project's own code: records by hand, the rest as a night makes it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -96,24 +96,36 @@ def turns(session: str, *texts: str, wing: str = "home", user: str | None = None
 
 
 def household() -> list[MemoryRecord]:
-    """Return one believable store: two wings, two users, a linked pair, a conversation, an undated row."""
+    """Return one believable store.
+
+    Two wings, two users, a linked pair, a conversation, an undated row. 14 memories, ids from 101.
+    """
     return renumber(
         [
             memory(
                 "The spare key hangs behind the blue door.",
-                wing="home", room="hall", importance=0.9, created_at_us=day_us(2), tags="key, wing:home",
+                wing="home", room="hall", importance=0.9, created_at_us=day_us(2),
+                tags="key, wing:home",
             ),
-            memory("The feline eats twice a day.", wing="home", room="kitchen", created_at_us=day_us(3)),
+            memory(
+                "The feline eats twice a day.",
+                wing="home", room="kitchen", created_at_us=day_us(3),
+            ),
             memory(
                 "Atlas migration: take a backup before the schema change.",
-                wing="work", room="atlas", category="decision", importance=0.8, created_at_us=day_us(4),
+                wing="work", room="atlas", category="decision", importance=0.8,
+                created_at_us=day_us(4),
             ),
             memory(
                 "Nina leads the Atlas migration and starts in May.",
                 wing="work", room="team", created_at_us=day_us(5),
             ),
-            memory("The boiler needs a new valve before winter.", wing="home", created_at_us=day_us(6)),
-            memory("Ana keeps her door code in the red notebook.", user="ana", created_at_us=day_us(7)),
+            memory(
+                "The boiler needs a new valve before winter.", wing="home", created_at_us=day_us(6)
+            ),
+            memory(
+                "Ana keeps her door code in the red notebook.", user="ana", created_at_us=day_us(7)
+            ),
             memory("Ben keeps his door code in the car.", user="ben", created_at_us=day_us(8)),
             memory("A door without a date.", created_at_us=-(2**63), importance=0.1),
             *turns(
@@ -132,7 +144,7 @@ def household() -> list[MemoryRecord]:
 def pack_inputs(
     records: Sequence[MemoryRecord], encoder: LeanEncoder | None = None, **changes: Any
 ) -> PackInputs:
-    """Return what a night would pack from these records; without an encoder no vectors and no summaries."""
+    """Return what a night would pack; without an encoder there are no vectors and no summaries."""
     extractions = [
         extract(r.content, r.category, r.tags, r.expanded_keywords, is_turn=r.is_turn)
         for r in records
@@ -243,9 +255,6 @@ class Store:
     def snapshot(self, snapshot_id: str) -> Path:
         """The directory of a published snapshot."""
         return self.paths.snapshots / snapshot_id
-
-
-MakeStore = Callable[..., Store]
 
 
 def new_store(root: Path, *, keep: int = 7, encoder: LeanEncoder | None = None) -> Store:

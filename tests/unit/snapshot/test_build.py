@@ -145,8 +145,8 @@ def _cluster_dropped(inputs: PackInputs) -> PackInputs:
 @pytest.mark.parametrize(
     "change",
     [
-        _one_vector_moved, _one_posting_changed, _one_edge_dropped, _one_edge_closed, _one_alias_more,
-        _one_mention_dropped, _summary_reworded, _cluster_dropped,
+        _one_vector_moved, _one_posting_changed, _one_edge_dropped, _one_edge_closed,
+        _one_alias_more, _one_mention_dropped, _summary_reworded, _cluster_dropped,
     ],
 )  # fmt: skip
 def test_every_artifact_is_in_the_digest(

@@ -1,0 +1,88 @@
+"""What must not leave the source, or not reach the orchestrator's records, is in no byte that a night writes."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tests.e2e.byte_scan import find_texts, pieces
+from tests.e2e.conftest import FirstNight
+from tests.e2e.driver import run, run_night
+from tests.e2e.stores import CANARIES, Bench, editing, sample_rows
+from tests.e2e.test_sample_night import FLAGGED, REDACTED, SCANNED
+
+PIECE_CHARS = 24
+"""Short enough that half a sentence is noticed, long enough that no two texts share one by chance."""
+
+
+@pytest.fixture(scope="module")
+def asked(full_night: FirstNight) -> Bench:
+    """The full bench after people have asked for what it must not hold, with the access log on."""
+    bench = full_night.bench
+    for query in (*CANARIES, "alarm code of the house", "passphrase"):
+        words = ["recall", query, "--store", str(bench.store), "--json", "--explain"]
+        ran = run([sys.executable, "-m", "mnemon.cli.main", *words], bench.store.parent)
+        assert ran.code == 0, ran.says
+        # The question itself is echoed; nothing that answers it is.
+        assert all(c not in str(m) for c in CANARIES for m in ran.report["memories"])
+    return bench
+
+
+def test_no_canary_is_in_any_byte_of_the_store(asked: Bench) -> None:
+    assert find_texts(asked.store, CANARIES) == []
+
+
+def test_the_scan_would_have_seen_one(asked: Bench) -> None:
+    """A public row is found where it belongs: in compressed Parquet, in the snapshot's SQLite file."""
+    public = next(row.content for row in sample_rows() if row.id == 173)
+    read_as = {(name.split("/")[0], how) for name, how, _ in find_texts(asked.store, [public])}
+    assert {("work", "parquet"), ("snapshots", "sqlite")} <= read_as
+
+
+def test_no_part_of_a_withheld_row_is_in_the_store(asked: Bench) -> None:
+    rows = sample_rows()
+    withheld_ids = FLAGGED | REDACTED | SCANNED
+    public = "\n".join(row.content for row in rows if row.id not in withheld_ids)
+    withheld = [row.content for row in rows if row.id in withheld_ids]
+    parts = {p for text in withheld for p in pieces(text, PIECE_CHARS) if p not in public}
+    assert len(parts) > len(withheld)
+    assert find_texts(asked.store, parts, skip=[asked.paths.encoders]) == []
+
+
+def test_no_memory_text_is_in_the_dagster_home(asked: Bench) -> None:
+    parts = {
+        piece
+        for row in sample_rows()
+        for piece in pieces(row.content, PIECE_CHARS)
+        if len(piece) >= PIECE_CHARS // 2
+    }
+    assert len(parts) > 1_000
+    assert find_texts(asked.paths.dagster_home, parts) == []
+    # It does hold what the night reported, so the scan read the right place.
+    assert find_texts(asked.paths.dagster_home, ["texts_embedded"])
+
+
+def test_nothing_of_a_withheld_row_is_said(full_night: FirstNight) -> None:
+    for canary in CANARIES:
+        assert canary not in full_night.ran.says
+
+
+def test_a_row_that_becomes_sensitive_is_gone_from_all_but_older_snapshots(small: Bench) -> None:
+    """Retention removes the older snapshots; everything else forgets at once."""
+    marker = "The blue envelope is taped under the third drawer of the workbench."
+    with editing(small.source) as db:
+        changed = db.execute(
+            "UPDATE memories SET content = ? WHERE id = (SELECT MIN(id) FROM memories "
+            "WHERE is_sensitive = 0 AND category != 'turn')",
+            [marker],
+        )
+        assert changed.rowcount == 1
+    assert run_night(small.source, small.store).report["status"] == "published"
+    assert find_texts(small.store, [marker])
+    older = small.snapshot
+    with editing(small.source) as db:
+        db.execute("UPDATE memories SET is_sensitive = 1 WHERE content = ?", [marker])
+    again = run_night(small.source, small.store)
+    assert again.report["status"] == "published"
+    assert find_texts(small.store, pieces(marker, PIECE_CHARS), skip=[older]) == []

@@ -1,0 +1,46 @@
+"""A second night without changes does nothing, says so, and touches nothing that serves."""
+
+from __future__ import annotations
+
+from mnemon.recall.api import recall
+from tests.e2e.conftest import FirstNight
+from tests.e2e.driver import DONE, run_night
+from tests.e2e.stores import CANARIES, Bench, copy_store, fingerprint_tree, leftovers
+
+
+def test_nothing_is_computed_and_nothing_is_published(small: Bench) -> None:
+    # Yesterday's recalls change the statistics, not the snapshot.
+    assert recall("heating", store=small.store).memories
+    before, pointer = fingerprint_tree(small.paths.snapshots), small.paths.current.stat()
+    ran = run_night(small.source, small.store)
+    assert ran.code == DONE, ran.says
+    assert ran.report["status"] == "unchanged"
+    assert "nothing was published" in ran.report["message"]
+    assert ran.note("memory_vectors", "texts_embedded") == 0
+    assert ran.note("lexical_index", "texts_tokenized") == 0
+    assert ran.note("concept_graph", "memories_extracted") == 0
+    assert ran.note("summaries", "summaries_made") == 0
+    assert ran.note("vector_tiers", "rows_written") == 0
+    assert ran.stage("access_statistics")["facts"]["retrievals"] == 10
+    recomputed = {s["name"] for s in ran.report["stages"] if not s["reused"]}
+    assert recomputed == {"access_statistics"}
+    assert fingerprint_tree(small.paths.snapshots) == before
+    after = small.paths.current.stat()
+    assert (after.st_mtime_ns, after.st_ino) == (pointer.st_mtime_ns, pointer.st_ino)
+    assert leftovers(small.store) == []
+
+
+def test_a_person_reads_that_nothing_was_published(small: Bench) -> None:
+    ran = run_night(small.source, small.store, "--")
+    assert ran.code == DONE, ran.says
+    assert f"nothing changed: snapshot {small.serving} keeps serving" in ran.out
+    assert "nothing was published" in ran.out
+    assert ran.err == ""
+    assert all(canary not in ran.says for canary in CANARIES)
+
+
+def test_a_store_that_was_moved_goes_on_where_it_was(full_night: FirstNight, small: Bench) -> None:
+    """Nothing in a store depends on where it lies."""
+    moved = copy_store(small.store, small.store.parent / "moved")
+    ran = run_night(small.source, moved)
+    assert ran.report["status"] == "unchanged", ran.says
