@@ -8,8 +8,8 @@ import pytest
 
 from tests.e2e.byte_scan import find_texts, pieces
 from tests.e2e.conftest import FirstNight
-from tests.e2e.driver import run, run_night
-from tests.e2e.stores import CANARIES, Bench, editing, sample_rows
+from tests.e2e.driver import run
+from tests.e2e.stores import CANARIES, Bench, sample_rows
 from tests.e2e.test_sample_night import FLAGGED, REDACTED, SCANNED
 
 PIECE_CHARS = 24
@@ -67,22 +67,3 @@ def test_nothing_of_a_withheld_row_is_said(full_night: FirstNight) -> None:
     for canary in CANARIES:
         assert canary not in full_night.ran.says
 
-
-def test_a_row_that_becomes_sensitive_is_gone_from_all_but_older_snapshots(small: Bench) -> None:
-    """Retention removes the older snapshots; everything else forgets at once."""
-    marker = "The blue envelope is taped under the third drawer of the workbench."
-    with editing(small.source) as db:
-        changed = db.execute(
-            "UPDATE memories SET content = ? WHERE id = (SELECT MIN(id) FROM memories "
-            "WHERE is_sensitive = 0 AND category != 'turn')",
-            [marker],
-        )
-        assert changed.rowcount == 1
-    assert run_night(small.source, small.store).report["status"] == "published"
-    assert find_texts(small.store, [marker])
-    older = small.snapshot
-    with editing(small.source) as db:
-        db.execute("UPDATE memories SET is_sensitive = 1 WHERE content = ?", [marker])
-    again = run_night(small.source, small.store)
-    assert again.report["status"] == "published"
-    assert find_texts(small.store, pieces(marker, PIECE_CHARS), skip=[older]) == []

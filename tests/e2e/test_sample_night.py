@@ -17,14 +17,14 @@ from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import run
 from tests.e2e.stores import Bench, labelled_queries, leftovers, sample_rows
 
-# Five points under what the served profile reaches (.872 overall): a floor that says "it works", tuned on nothing.
+# Five points under what the served profile reaches (.872 over all): floors that say "it works", tuned on nothing.
 RECALL_AT_10_FLOOR = 0.82
 STRATUM_FLOORS = {
     "exact": 0.95,
-    "paraphrase": 0.80,
-    "multihop": 0.70,
+    "paraphrase": 0.63,
+    "multihop": 0.71,
     "small-wing": 0.95,
-    "non-english": 0.60,
+    "non-english": 0.95,
 }
 
 # What data/sample/README.md says is withheld.
@@ -101,7 +101,7 @@ def test_other_languages_find_their_rows(
     asked = [(q, r) for q, r in answered if _script(q) == script]
     assert len(asked) == 3
     found = [bool(set(q["relevant_ids"]) & {m.id for m in r.memories}) for q, r in asked]
-    assert sum(found) >= 2, [q["query_id"] for q, _ in asked]
+    assert all(found), [q["query_id"] for q, _ in asked]
 
 
 def test_what_nobody_knows_gets_a_typed_answer(

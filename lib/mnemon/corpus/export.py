@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,6 +49,7 @@ class _Run:
     now_us: int
     batch_rows: int
     progress: Progress
+    previous_ids: Collection[str]
 
 
 def export_corpus(
@@ -59,6 +60,7 @@ def export_corpus(
     now_us: int | None = None,
     batch_rows: int = DEFAULT_BATCH_ROWS,
     progress: Progress = SILENT,
+    previous_ids: Collection[str] = frozenset(),
 ) -> ExportReport:
     """Export every memory that may leave its store and account for every row that did not.
 
@@ -72,13 +74,14 @@ def export_corpus(
         now_us: The moment after which a date is in the future; None means now.
         batch_rows: Rows read at once.
         progress: Told after each batch.
+        previous_ids: Ids of the export before; those that are sensitive now are counted.
 
     Raises:
         SourceError: The source cannot be read to its end, or gave another number of rows than it
             counted. The previous export stays in place.
     """
     now_us = time.time_ns() // 1000 if now_us is None else now_us
-    run = _Run(source, settings or CorpusSettings(), now_us, batch_rows, progress)
+    run = _Run(source, settings or CorpusSettings(), now_us, batch_rows, progress, previous_ids)
     staging = out_dir / _STAGING
     # What a killed export left behind.
     remove_tree(staging)
@@ -113,6 +116,7 @@ def _write_tables(run: _Run, staging: Path) -> tuple[Tally, str]:
             settings=run.settings,
             tally=tally,
             quarantine=set_aside,
+            previous_ids=run.previous_ids,
         )
         for record in rows:
             memories.add(record_row(record))
@@ -153,6 +157,7 @@ def _account(run: _Run, tally: Tally, digest: str, turns: int, staging: Path) ->
         sensitive=dict(sorted(tally.sensitive.items())),
         warnings=dict(sorted(warnings.items())),
         turns=turns,
+        retracted=tally.retracted,
         corpus_digest=digest,
         files={name: hash_file(staging / name) for name in _FILES},
     )

@@ -36,6 +36,7 @@ class ExportReport:
         sensitive: Reason to rows; nothing else is known of them.
         warnings: Name to occurrences: what was bent, and oddities of the source as a whole.
         turns: Rows of turns.parquet.
+        retracted: Sensitive rows that the export before still held.
         corpus_digest: SHA-256 over the content hashes in position order; equal for equal corpora.
         files: Name of each table to its SHA-256.
     """
@@ -47,6 +48,7 @@ class ExportReport:
     sensitive: Mapping[str, int]
     warnings: Mapping[str, int]
     turns: int
+    retracted: int
     corpus_digest: str
     files: Mapping[str, str]
 

@@ -9,7 +9,7 @@ same row.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from mnemon.corpus.normalize import Rejected, normalize
@@ -24,12 +24,13 @@ Sink = Callable[[QuarantineRow], None]
 
 @dataclass(slots=True)
 class Tally:
-    """The running counts of one pass."""
+    """The running counts of one pass; `retracted` rows were exported before they were sensitive."""
 
     exported: int = 0
     quarantined: Counter[str] = field(default_factory=Counter[str])
     sensitive: Counter[str] = field(default_factory=Counter[str])
     warnings: Counter[str] = field(default_factory=Counter[str])
+    retracted: int = 0
 
     @property
     def total(self) -> int:
@@ -45,6 +46,7 @@ class _SameId:
     first: RawRow | None = None
     duplicates: list[str] = field(default_factory=list[str])
     is_sensitive: bool = False
+    was_exported: bool = False
 
 
 def sift(
@@ -54,6 +56,7 @@ def sift(
     settings: CorpusSettings,
     tally: Tally,
     quarantine: Sink,
+    previous_ids: Collection[str] = frozenset(),
 ) -> Iterator[MemoryRecord]:
     """Yield the memories among the rows, positions 0, 1, 2, ... in the order of the rows.
 
@@ -63,12 +66,11 @@ def sift(
         settings: Content limit and turn categories.
         tally: Counts every row; complete once the iterator is exhausted.
         quarantine: Receives every row that is set aside.
+        previous_ids: Ids of an earlier export, so that rows which turned sensitive are noticed.
     """
 
     def settle(group: _SameId | None) -> MemoryRecord | None:
-        if group is None or group.first is None:
-            return None
-        return _settle(group, group.first, now_us, settings, tally, quarantine)
+        return _settle(group, now_us, settings, tally, quarantine)
 
     group: _SameId | None = None
     for row in rows:
@@ -82,7 +84,7 @@ def sift(
         if group is None or group.key != row.key:
             if record := settle(group):
                 yield record
-            group = _SameId(row.key)
+            group = _SameId(row.key, was_exported=str(row.key) in previous_ids)
         _join(group, row, reason is not None)
     if record := settle(group):
         yield record
@@ -98,13 +100,18 @@ def _join(group: _SameId, row: RawRow, is_sensitive: bool) -> None:
 
 
 def _settle(
-    group: _SameId,
-    first: RawRow,
+    group: _SameId | None,
     now_us: int,
     settings: CorpusSettings,
     tally: Tally,
     quarantine: Sink,
 ) -> MemoryRecord | None:
+    if group is None:
+        return None
+    tally.retracted += group.is_sensitive and group.was_exported
+    first = group.first
+    if first is None:
+        return None
     if group.is_sensitive:
         tally.sensitive[SHARES_ID] += 1 + len(group.duplicates)
         return None

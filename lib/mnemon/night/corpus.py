@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from mnemon.corpus.diff import diff_corpora
-from mnemon.corpus.export import export_corpus
+from mnemon.corpus.export import export_corpus, iter_records
 from mnemon.corpus.report import ExportReport, read_report
 from mnemon.corpus.source import open_source
+from mnemon.errors import StoreError
+from mnemon.files import write_text
 from mnemon.night.context import MEMORIES, QUARANTINE, TURNS, Night
 from mnemon.work.stage import Stage, StageResult
 
@@ -25,14 +27,21 @@ def export_memories(night: Night) -> StageResult:
     It is read on every night, because only reading it tells whether it changed.
     """
     directory = night.work(MEMORIES).parent
-    changes: dict[str, int] = {}
+    changes: dict[str, int] = {"turned_sensitive": 0}
 
     def body() -> tuple[int, dict[str, Any]]:
         with _previous_export(night.work(MEMORIES)) as previous:
             with open_source(night.source) as source:
                 report = export_corpus(
-                    source, directory, night.settings.corpus, progress=night.progress
+                    source,
+                    directory,
+                    night.settings.corpus,
+                    progress=night.progress,
+                    previous_ids=_ids_of(previous),
                 )
+            if report.retracted:
+                write_text(night.paths.purge_pending, f"{report.retracted}\n")
+            changes["turned_sensitive"] = report.retracted
             changes.update(asdict(diff_corpora(previous, night.work(MEMORIES))))
         return report.exported, _facts(report)
 
@@ -57,6 +66,16 @@ def _facts(report: ExportReport) -> dict[str, Any]:
         "warnings": dict(report.warnings),
         "corpus_digest": report.corpus_digest,
     }
+
+
+def _ids_of(memories: Path | None) -> set[str]:
+    """Return the ids of an earlier export; one that cannot be read had none that we know of."""
+    if memories is None:
+        return set()
+    try:
+        return {record.memory_id for batch in iter_records(memories) for record in batch}
+    except StoreError:
+        return set()
 
 
 @contextmanager

@@ -5,15 +5,13 @@ Forget what the corpus no longer holds, everywhere outside the serving snapshot.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from mnemon.compact.tables import read_summaries
 from mnemon.corpus.export import read_records
 from mnemon.files import remove_tree
 from mnemon.night.context import MEMORIES, SUMMARIES, Night
 from mnemon.night.graph import EXTRACTION_KIND, extraction_key
 from mnemon.night.lexical import TOKENS_KIND, tokens_key
-from mnemon.snapshot.publish import Publication
+from mnemon.snapshot.publish import drop_older_snapshots
 from mnemon.vectors.embed import memo_kind, text_key
 from mnemon.work.memo import Memo
 
@@ -21,8 +19,14 @@ from mnemon.work.memo import Memo
 _KEPT_VERDICTS = 30
 
 
-def tidy(night: Night, publication: Publication) -> Publication:
-    """Prune the memo to what is live, drop judged candidates and old verdicts; idempotent."""
+def tidy(night: Night) -> tuple[str, ...]:
+    """Prune the memo to what is live, drop judged candidates and old verdicts; idempotent.
+
+    When a row that was published has turned sensitive, older snapshots still hold it: they go too.
+
+    Returns:
+        The snapshots that were removed for that reason.
+    """
     _prune_memo(night)
     if night.paths.candidates.is_dir():
         for directory in night.paths.candidates.iterdir():
@@ -30,7 +34,11 @@ def tidy(night: Night, publication: Publication) -> Publication:
     verdicts = sorted(night.paths.verdicts.glob("*.json"), key=lambda p: p.stat().st_mtime_ns)
     for path in verdicts[:-_KEPT_VERDICTS]:
         path.unlink()
-    return replace(publication)
+    if not night.paths.purge_pending.exists():
+        return ()
+    removed = drop_older_snapshots(night.paths)
+    night.paths.purge_pending.unlink()
+    return removed
 
 
 def _prune_memo(night: Night) -> int:

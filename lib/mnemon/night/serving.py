@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ def publish_snapshot(night: Night) -> Publication:
     except StoreError as error:
         raise PublishRefusedError(f"there is no candidate to publish: {error}") from error
     publication = publish_candidate(night.paths, digest, night.settings.snapshot.keep)
-    return tidy(night, publication)
+    return replace(publication, removed=(*publication.removed, *tidy(night)))
 
 
 def gate_context(night: Night) -> GateContext:

@@ -114,6 +114,11 @@ class StorePaths:
         return self.root / "dagster"
 
     @property
+    def purge_pending(self) -> Path:
+        """Present while older snapshots hold a row that has turned sensitive."""
+        return self.root / "purge.pending"
+
+    @property
     def lock(self) -> Path:
         """Held by the running night."""
         return self.root / "nightly.lock"

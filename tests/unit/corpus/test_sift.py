@@ -84,3 +84,18 @@ def test_warnings_of_exported_rows_are_counted() -> None:
 
 def test_no_rows() -> None:
     assert run()[0] == []
+
+
+def test_a_row_that_turned_sensitive_is_counted_once_if_it_was_exported() -> None:
+    tally = Tally()
+    rows = [row(1, 5, sensitive=1), row(2, 5, sensitive=1), row(3, 6, sensitive=1), row(4, 7)]
+    kept = sift(
+        rows,
+        now_us=2_000_000_000_000_000,
+        settings=CorpusSettings(),
+        tally=tally,
+        quarantine=lambda _: None,
+        previous_ids={"5", "7"},
+    )
+    assert [record.memory_id for record in kept] == ["7"]
+    assert tally.retracted == 1

@@ -1,0 +1,292 @@
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from mnemon.files import read_array, write_array
+from mnemon.snapshot import layout
+from mnemon.snapshot.checks import GATE_CHECKS, judge_candidate
+from mnemon.snapshot.manifest import (
+    compute_digest,
+    describe_files,
+    read_manifest,
+    write_manifest,
+)
+from mnemon.snapshot.verdict import CheckResult
+from tests.support.lean import write_encoder
+from tests.support.store import Store, gate_context, household, new_store
+
+CANARY = "[REDACTED: vault]"
+Edit = Callable[[Path], None]
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Path]:
+    root = tmp_path_factory.mktemp("checks") / "house"
+    store = new_store(root, encoder=write_encoder(root / "encoders"))
+    return store, store.candidate(household())
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A private copy of a good candidate, to be damaged and judged."""
+
+    directory: Path
+    store: Store
+
+    def judge(self, **context: Any) -> list[CheckResult]:
+        told = gate_context(self.directory, self.store.encoder)
+        return judge_candidate(self.directory, replace(told, **context))
+
+    def failed(self, **context: Any) -> set[str]:
+        return {result.name for result in self.judge(**context) if not result.passed}
+
+
+@pytest.fixture
+def bench(template: tuple[Store, Path], tmp_path: Path) -> Bench:
+    directory = tmp_path / "candidate"
+    shutil.copytree(template[1], directory)
+    return Bench(directory, template[0])
+
+
+def sign(directory: Path) -> None:
+    """Make the manifest agree with the damaged files, so that only the checks can notice."""
+    manifest = read_manifest(directory)
+    files = describe_files(directory)
+    digest = compute_digest(files, manifest.counts, manifest.id_kind, manifest.encoder_digest)
+    write_manifest(directory, replace(manifest, files=files, digest=digest))
+
+
+def sql(*statements: str) -> Edit:
+    def edit(directory: Path) -> None:
+        with closing(sqlite3.connect(directory / layout.ROWS_FILE)) as rows, rows:
+            for statement in statements:
+                assert rows.execute(statement).rowcount != 0, "the edit touched nothing"
+        sign(directory)
+
+    return edit
+
+
+def array(name: str, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Edit:
+    def edit(directory: Path) -> None:
+        before = np.array(read_array(directory / name))
+        after = change(before.copy())
+        assert not np.array_equal(before, after) or before.dtype != after.dtype
+        write_array(directory / name, after)
+        sign(directory)
+
+    return edit
+
+
+def put(index: Any, value: float) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    def change(values: NDArray[Any]) -> NDArray[Any]:
+        values[index] = value
+        return values
+
+    return change
+
+
+COUNTS = "counts_are_conserved_from_source_to_snapshot"
+SENSITIVE = "no_sensitive_row_is_anywhere"
+UNIT = "every_vector_is_finite_and_unit"
+ENCODER = "one_encoder_made_every_vector"
+TIERS = "every_tier_row_has_its_memory"
+INDEXED = "no_tier_row_is_unindexed"
+POSTINGS = "every_posting_has_its_memory"
+EDGES = "every_edge_has_evidence"
+SOURCES = "every_summary_names_its_sources"
+PRESERVED = "every_summary_preserves_its_sources"
+
+_NAMED_EDGE = "WHERE relation = 'mentions_subject'"
+
+BAD_CANDIDATES: dict[str, tuple[str, Edit]] = {
+    "a memory is missing": (COUNTS, sql("DELETE FROM memories WHERE position = 7")),
+    "a memory is sensitive": (
+        SENSITIVE,
+        sql(f"UPDATE memories SET content = content || ' {CANARY}' WHERE position = 7"),
+    ),
+    "a tag is sensitive": (
+        SENSITIVE, sql(f"UPDATE memories SET tags = '{CANARY}' WHERE position = 7"),
+    ),
+    "a keyword is sensitive": (
+        SENSITIVE, sql(f"UPDATE memories SET expanded_keywords = '{CANARY}' WHERE position = 7"),
+    ),
+    "a summary is sensitive": (
+        SENSITIVE, sql(f"UPDATE summaries SET text = text || ' {CANARY}'"),
+    ),
+    "a concept's name is sensitive": (
+        SENSITIVE, sql(f"UPDATE concepts SET canonical_name = '{CANARY}' WHERE ordinal = 0"),
+    ),
+    "a concept's alias is sensitive": (
+        SENSITIVE, sql(f"UPDATE concepts SET aliases = '[\"{CANARY}\"]' WHERE ordinal = 0"),
+    ),
+    "a mention is sensitive": (
+        SENSITIVE, sql(f"UPDATE mentions SET surface = '{CANARY}' WHERE rowid = 1"),
+    ),
+    "a vector is too long": (UNIT, array(layout.VECTORS_FILE, put((7, 0), 1.01))),
+    "a vector is zero": (UNIT, array(layout.VECTORS_FILE, put(7, 0.0))),
+    "a vector is not a number": (UNIT, array(layout.VECTORS_FILE, put((7, 0), np.nan))),
+    "a vector is infinite": (UNIT, array(layout.VECTORS_FILE, put((7, 0), np.inf))),
+    "a vector is missing": (UNIT, array(layout.VECTORS_FILE, lambda v: v[:-1])),
+    "a dimension is missing": (UNIT, array(layout.VECTORS_FILE, lambda v: v[:, 1:])),
+    "vectors have another type": (
+        UNIT, array(layout.VECTORS_FILE, lambda v: v.astype(np.float64)),
+    ),
+    "a posting points behind the end": (
+        POSTINGS, array(layout.POSTING_POSITIONS_FILE, put(0, 14)),
+    ),
+    "a posting points before the start": (
+        POSTINGS, array(layout.POSTING_POSITIONS_FILE, put(0, -1)),
+    ),
+    "a posting scores nothing": (POSTINGS, array(layout.POSTING_SCORES_FILE, put(0, 0.0))),
+    "a posting's score is not a number": (
+        POSTINGS, array(layout.POSTING_SCORES_FILE, put(0, np.nan)),
+    ),
+    "a posting has no score": (POSTINGS, array(layout.POSTING_SCORES_FILE, lambda v: v[:-1])),
+    "a posting belongs to no term": (POSTINGS, sql("DELETE FROM terms WHERE start = 0")),
+    "every term has its neighbour's postings": (
+        POSTINGS, sql("UPDATE terms SET start = start + 1, stop = stop + 1"),
+    ),
+    "two terms share a posting and one is left": (
+        POSTINGS,
+        sql(
+            "UPDATE terms SET start = start + 1 WHERE start = 0",
+            "UPDATE terms SET stop = stop + 1 WHERE start = (SELECT MIN(stop) FROM terms)",
+        ),
+    ),
+    "an edge rests on no concept": (
+        EDGES, sql(f"UPDATE edges SET concept_id = 'none' {_NAMED_EDGE}"),
+    ),
+    "an edge's evidence is no memory": (
+        EDGES, sql(f"UPDATE edges SET evidence_position = 99 {_NAMED_EDGE}"),
+    ),
+    "an edge's evidence ends behind the text": (
+        EDGES, sql(f"UPDATE edges SET evidence_stop = 9999 {_NAMED_EDGE}"),
+    ),
+    "an edge's evidence is empty": (
+        EDGES, sql(f"UPDATE edges SET evidence_stop = evidence_start {_NAMED_EDGE}"),
+    ),
+    "an edge's evidence starts before the text": (
+        EDGES, sql(f"UPDATE edges SET evidence_start = -2 {_NAMED_EDGE}"),
+    ),
+    "an edge comes from nowhere": (EDGES, sql(f"UPDATE edges SET src_position = 99 {_NAMED_EDGE}")),
+    "an edge leads nowhere": (EDGES, sql(f"UPDATE edges SET dst_position = 99 {_NAMED_EDGE}")),
+    "a walkable edge has no row": (EDGES, sql(f"DELETE FROM edges {_NAMED_EDGE}")),
+    "a summary has one source": (SOURCES, sql("DELETE FROM summary_sources WHERE place > 0")),
+    "a summary's source has another id": (
+        SOURCES, sql("UPDATE summary_sources SET memory_id = '999' WHERE place = 0"),
+    ),
+    "a summary's source is another memory": (
+        SOURCES, sql("UPDATE summary_sources SET position = 0 WHERE place = 0"),
+    ),
+    "a summary says something else": (
+        PRESERVED, sql("UPDATE summaries SET text = 'deploy the release, deploy'"),
+    ),
+}  # fmt: skip
+
+BAD_NIGHTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "a row got lost in the export": (
+        COUNTS,
+        {"source_counts": {"source_rows": 18, "exported": 14, "quarantined": 2, "sensitive": 1}},
+    ),
+    "the export counted another number": (
+        COUNTS,
+        {"source_counts": {"source_rows": 18, "exported": 15, "quarantined": 2, "sensitive": 1}},
+    ),
+    "the configured model is another": (ENCODER, {"encoder_digest": "0" * 16}),
+    "there is no configured model": (ENCODER, {"encoder_digest": None}),
+    "a tier row is missing": (TIERS, {"tier_rows": {"64": 14, "full": 13}}),
+    "a tier row has no memory": (TIERS, {"tier_faults": {"full": 1}}),
+    "a tier row is unindexed": (INDEXED, {"unindexed_rows": {"64": 0, "full": 1}}),
+    "summaries must preserve more": (PRESERVED, {"preserve_threshold": 1.01}),
+}
+
+
+def test_the_good_candidate_passes_every_check(bench: Bench) -> None:
+    results = bench.judge()
+    assert [r.name for r in results] == [
+        "files_match_the_manifest",
+        *(check.__name__ for check in GATE_CHECKS),
+    ]
+    assert all(r.passed for r in results)
+
+
+@pytest.mark.parametrize("case", BAD_CANDIDATES)
+def test_a_bad_candidate_fails(bench: Bench, case: str) -> None:
+    name, edit = BAD_CANDIDATES[case]
+    edit(bench.directory)
+    failed = bench.failed()
+    assert name in failed
+    assert "files_match_the_manifest" not in failed
+
+
+@pytest.mark.parametrize("case", BAD_NIGHTS)
+def test_a_bad_night_fails_exactly_its_check(bench: Bench, case: str) -> None:
+    name, context = BAD_NIGHTS[case]
+    assert bench.failed(**context) == {name}
+
+
+def test_every_check_has_a_candidate_or_a_night_that_fails_it() -> None:
+    shown = {name for name, _ in (*BAD_CANDIDATES.values(), *BAD_NIGHTS.values())}
+    assert shown == {check.__name__ for check in GATE_CHECKS}
+
+
+def test_results_hold_ids_and_never_content(bench: Bench) -> None:
+    for case in ("a memory is sensitive", "a summary is sensitive", "a mention is sensitive"):
+        BAD_CANDIDATES[case][1](bench.directory)
+    (result,) = (r for r in bench.judge() if r.name == SENSITIVE)
+    assert (result.found["memories"], result.found["summaries"]) == (1, 1)
+    assert "memories:108" in str(result.found["ids"])
+    assert CANARY not in repr(result.found)
+
+
+def test_two_harmless_fields_do_not_read_as_one_secret(bench: Bench) -> None:
+    sql(
+        "UPDATE memories SET content = content || ' Ask for the password:', tags = 'home2024',"
+        " expanded_keywords = 'xK9fQ2mZ7p' WHERE position = 7"
+    )(bench.directory)
+    assert SENSITIVE not in bench.failed()
+
+
+def test_damaged_files_are_not_looked_into(bench: Bench) -> None:
+    path = bench.directory / layout.IMPORTANCE_FILE
+    path.write_bytes(path.read_bytes()[:-1])
+    (result,) = bench.judge()
+    assert (result.name, result.passed) == ("files_match_the_manifest", False)
+
+
+def test_a_candidate_without_a_manifest_fails(tmp_path: Path, bench: Bench) -> None:
+    told = gate_context(bench.directory, bench.store.encoder)
+    (result,) = judge_candidate(tmp_path, told)
+    assert not result.passed
+
+
+def test_a_check_that_cannot_run_has_failed_and_the_others_still_run(bench: Bench) -> None:
+    with closing(sqlite3.connect(bench.directory / layout.ROWS_FILE)) as rows, rows:
+        rows.execute("DROP TABLE terms")
+    sign(bench.directory)
+    results = bench.judge()
+    assert len(results) == len(GATE_CHECKS) + 1
+    assert {r.name for r in results if not r.passed} == {POSTINGS}
+
+
+def test_without_an_encoder_vectors_and_tiers_have_nothing_to_hold(empty_store: Store) -> None:
+    candidate = empty_store.candidate(household())
+    results = judge_candidate(candidate, gate_context(candidate))
+    assert all(r.passed for r in results)
+    told = gate_context(candidate, tier_rows={"full": 14})
+    assert {r.name for r in judge_candidate(candidate, told) if not r.passed} == {TIERS}
+
+
+def test_an_empty_candidate_passes(empty_store: Store) -> None:
+    candidate = empty_store.candidate([])
+    assert all(r.passed for r in judge_candidate(candidate, gate_context(candidate)))
