@@ -62,7 +62,7 @@ def corpus_export(night: dg.ResourceParam[Night]) -> Iterator[Any]:
         asset_key="turns",
         rows=facts["turns"],
         table=TURNS,
-        columns=("position", "session_id", "ordinal", "speaker"),
+        columns=("position", "session_id", "ordinal"),
     )
     yield report_stage(
         night,

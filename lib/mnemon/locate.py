@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from mnemon.errors import StoreError
+from mnemon.errors import SnapshotMissingError, StoreError
 from mnemon.hashing import hash_text
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
@@ -29,21 +29,38 @@ def find_home(environ: Mapping[str, str] | None = None) -> Path:
     """Return mnemon's home.
 
     `MNEMON_HOME`, else the checkout's `data`, else the user's data directory.
+
+    Raises:
+        StoreError: If it is named by a `~` that leads nowhere.
     """
     env = os.environ if environ is None else environ
     configured = env.get("MNEMON_HOME", "").strip()
     if configured:
-        return Path(configured).expanduser().absolute()
+        return expand_user(configured).absolute()
     root = checkout_root()
     if root is not None:
         return root / "data"
     base = env.get("XDG_DATA_HOME", "").strip()
-    return (Path(base) if base else Path.home() / ".local" / "share") / "mnemon"
+    return (Path(base) if base else expand_user("~/.local/share")) / "mnemon"
+
+
+def expand_user(path: str | Path) -> Path:
+    """Return a path with a leading `~` replaced by a home directory.
+
+    Raises:
+        StoreError: If there is no such user, or this one has no home directory.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise StoreError(
+            f"{path} names no home directory that this machine knows: write the path in full"
+        ) from None
 
 
 def store_for_source(home: Path, source: Path) -> Path:
     """Return the store directory of a source: readable name plus a hash of its full path."""
-    full = source.expanduser().resolve()
+    full = expand_user(source).resolve()
     stem = full.name if full.is_dir() else f"{full.parent.name}-{full.name.split('.')[0]}"
     slug = re.sub(r"[^\w.-]+", "-", stem).strip("-.") or "store"
     return home / f"{slug}-{hash_text(str(full))[:_SLUG_HASH_CHARS]}"
@@ -72,7 +89,7 @@ def find_store(
         The store directory and whether it was a guess among several.
 
     Raises:
-        StoreError: If nothing was named and `home` holds no published store.
+        SnapshotMissingError: If nothing was named and `home` holds no published store.
     """
     env = os.environ if environ is None else environ
     named = store if store is not None else (env.get("MNEMON_STORE", "").strip() or None)
@@ -80,7 +97,7 @@ def find_store(
         return _named_store(named, home), False
     stores = list_stores(home)
     if not stores:
-        raise StoreError(
+        raise SnapshotMissingError(
             f"no published store under {home}: run `make nightly` (or `make nightly "
             "STORE=path/to/memory.db`) first"
         )
@@ -89,7 +106,7 @@ def find_store(
 
 
 def _named_store(named: str | Path, home: Path) -> Path:
-    path = Path(named).expanduser()
+    path = expand_user(named)
     for candidate in (path, home / path):
         if (candidate / "CURRENT").is_file() or (candidate / "work").is_dir():
             return candidate.absolute()

@@ -8,8 +8,8 @@ import pytest
 
 from tests.e2e.byte_scan import find_texts, pieces
 from tests.e2e.conftest import FirstNight
-from tests.e2e.driver import run
-from tests.e2e.stores import CANARIES, Bench, sample_rows
+from tests.e2e.driver import run, run_night
+from tests.e2e.stores import CANARIES, Bench, editing, sample_rows
 from tests.e2e.test_sample_night import FLAGGED, REDACTED, SCANNED
 
 PIECE_CHARS = 24
@@ -67,3 +67,19 @@ def test_nothing_of_a_withheld_row_is_said(full_night: FirstNight) -> None:
     for canary in CANARIES:
         assert canary not in full_night.ran.says
 
+
+
+def test_a_row_that_turns_sensitive_is_gone_from_every_byte(small: Bench) -> None:
+    """Older snapshots included: they would serve it after a rollback."""
+    before = small.paths.snapshots / small.serving
+    with editing(small.source) as db:
+        row_id, text = db.execute(
+            "SELECT id, content FROM memories WHERE is_sensitive = 0 ORDER BY length(content) DESC"
+        ).fetchone()
+        db.execute("UPDATE memories SET is_sensitive = 1 WHERE id = ?", [row_id])
+    parts = pieces(text, PIECE_CHARS)
+    assert find_texts(before, parts)
+    ran = run_night(small.source, small.store)
+    assert ran.report["status"] == "published", ran.says
+    assert find_texts(small.store, parts, skip=[small.paths.encoders]) == []
+    assert row_id not in {m.id for m in small.ask(text).memories}

@@ -87,7 +87,8 @@ def walk(
         eta: Scale of the arrivals.
 
     Raises:
-        ValueError: A relation is unknown, or a weight or eta is negative or not finite.
+        ValueError: A relation is unknown, a weight or eta is negative or not finite, or the arrays
+            are damaged.
     """
     by_code = _weights_by_code(relation_weights, eta)
     seeds, pushes = _choose_seeds(seed_positions, seed_scores, mask, seed_count)
@@ -140,6 +141,9 @@ def _out_edges(
     """Return the edge indexes of all seeds and, beside each, the index of its seed."""
     starts = arrays.indptr[seeds]
     counts = arrays.indptr[seeds + 1] - starts
+    if bool(((starts < 0) | (counts < 0) | (counts > arrays.targets.size)).any()):
+        # A damaged row would otherwise ask for any amount of memory.
+        raise ValueError("found a row outside the graph's edges: the arrays are damaged")
     owners = np.repeat(np.arange(seeds.size, dtype=np.int64), counts)
     before = np.cumsum(counts) - counts
     edges = np.arange(owners.size, dtype=np.int64) - before[owners] + starts[owners]

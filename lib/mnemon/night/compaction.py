@@ -32,7 +32,7 @@ from mnemon.night.corpus import CORPUS
 from mnemon.night.vectors import MEMORY_VECTORS
 from mnemon.vectors.embed import embed_texts
 from mnemon.work.memo import Memo
-from mnemon.work.stage import Stage, StageResult
+from mnemon.work.stage import Stage, StageResult, load_result
 
 TURN_CLUSTERS = Stage("turn_clusters", "1", (CLUSTERS,))
 SUMMARY_TABLE = Stage("summaries", "1", (SUMMARIES,))
@@ -77,12 +77,14 @@ def summarize_turn_clusters(night: Night) -> StageResult:
     settings = SummarySettings(threshold=night.settings.compaction.preserve_threshold)
     recipe = recipe_digest(fingerprint.digest, settings)
     counts = {"made": 0}
+    # Only what its stamp vouches for: a table that was changed since must not be offered again.
+    vouched = load_result(night.paths.work, SUMMARY_TABLE) is not None
 
     def body() -> tuple[int, dict[str, Any]]:
         clusters = read_clusters(night.work(CLUSTERS))
         contents = [r.content for r in read_records(night.work(MEMORIES))]
         vectors = read_array(night.work(VECTORS))
-        known = read_known(night.work(SUMMARIES), recipe)
+        known = read_known(night.work(SUMMARIES), recipe) if vouched else {}
         counts["made"] = sum(c.cluster_id not in known for c in clusters)
         with Memo.open(night.paths.memo) as memo:
 

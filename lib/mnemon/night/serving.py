@@ -32,7 +32,7 @@ from mnemon.snapshot.publish import (
     publish_candidate,
     serving_manifest,
 )
-from mnemon.snapshot.verdict import Verdict, read_verdict, store_verdict
+from mnemon.snapshot.verdict import PASS, Verdict, read_verdict, store_verdict
 from mnemon.vectors.embed import embed_texts
 from mnemon.work.memo import Memo
 from mnemon.work.stage import Stage, StageResult, forget_result
@@ -70,7 +70,8 @@ def build_snapshot_candidate(night: Night) -> StageResult:
 def judge_snapshot_candidate(night: Night) -> Verdict:
     """Judge the candidate and store the verdict under its digest.
 
-    A stored PASS for published bytes stands.
+    A stored PASS for published bytes stands. After a FAIL everything that was packed is made again
+    by the next night, which would otherwise take over what was condemned and be refused as well.
     """
     digest = _digest_of(night)
     known = read_verdict(night.paths, digest)
@@ -79,7 +80,11 @@ def judge_snapshot_candidate(night: Night) -> Verdict:
         return known
     # Published already after a rollback, or after a kill between the two moves of publishing.
     checks = judge_candidate(candidate_path(night), gate_context(night))
-    return store_verdict(night.paths, digest, checks)
+    verdict = store_verdict(night.paths, digest, checks)
+    if verdict.outcome != PASS:
+        for stage in _PACKED:
+            forget_result(night.paths.work, stage)
+    return verdict
 
 
 def publish_snapshot(night: Night) -> Publication:

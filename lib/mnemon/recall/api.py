@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mnemon.errors import ConfigError, SnapshotMissingError, StoreError
 from mnemon.locate import find_home, find_store
-from mnemon.recall.engine import Recaller
+from mnemon.recall.engine import Recaller, check_arguments
 from mnemon.recall.opening import open_serving
 from mnemon.recall.profile import Profile
 from mnemon.recall.result import RecallResult, RecallWarning
@@ -76,6 +76,7 @@ def recall(
         ValueError: For arguments that no store could honour (negative k, unknown sort_by).
     """
     started = time.perf_counter()
+    check_arguments(k, sort_by)
     warnings: list[RecallWarning] = []
     settings, settings_warning = _load_settings()
     warnings.extend(settings_warning)
@@ -84,8 +85,6 @@ def recall(
         warnings.extend(guess)
     except (StoreError, OSError) as error:
         code = "no_snapshot" if isinstance(error, SnapshotMissingError) else "store_unreadable"
-        if isinstance(error, StoreError) and "no published store" in str(error):
-            code = "no_snapshot"
         return _empty(query, [*warnings, RecallWarning(code, str(error))], started)
     if serving.warning is not None:
         warnings.append(serving.warning)
@@ -98,8 +97,6 @@ def recall(
             sort_by=sort_by,
             deadline_ms=deadline_ms,
         )
-    except ValueError:
-        raise
     except Exception as error:
         # A snapshot that is damaged below the reach of the quick check must not reach a prompt as a
         # traceback.
@@ -119,7 +116,7 @@ def configured_profile() -> Profile:
 def _load_settings() -> tuple[RecallSettings, list[RecallWarning]]:
     try:
         return Settings.load(home=find_home()).recall, []
-    except (ConfigError, OSError) as error:
+    except (ConfigError, StoreError, OSError) as error:
         return RecallSettings(), [RecallWarning("bad_settings", f"defaults are in force: {error}")]
 
 

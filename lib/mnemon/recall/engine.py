@@ -83,6 +83,18 @@ class _Ranked:
     arrived: Walk | None
 
 
+def check_arguments(k: int, sort_by: str) -> None:
+    """Refuse what no store could honour.
+
+    Raises:
+        ValueError: If k is negative or sort_by is unknown.
+    """
+    if k < 0:
+        raise ValueError(f"k must be >= 0, found {k}")
+    if sort_by not in SORT_ORDERS:
+        raise ValueError(f"sort_by must be one of {SORT_ORDERS}, found {sort_by!r}")
+
+
 class Recaller:
     """Answers queries from one pinned snapshot of one store; safe to share between threads."""
 
@@ -126,10 +138,7 @@ class Recaller:
         Raises:
             ValueError: If k is negative or sort_by is unknown.
         """
-        if k < 0:
-            raise ValueError(f"k must be >= 0, found {k}")
-        if sort_by not in SORT_ORDERS:
-            raise ValueError(f"sort_by must be one of {SORT_ORDERS}, found {sort_by!r}")
+        check_arguments(k, sort_by)
         chosen = profile or Profile()
         run = _Run(time.perf_counter(), deadline_ms)
         memories: tuple[RecalledMemory, ...] = ()
@@ -158,7 +167,7 @@ class Recaller:
             return ()
         ranked = self._rank(run, query, max(k, profile.depth), profile, mask)
         final = apply_importance(
-            ranked.relevance, self.reader.importance[ranked.positions], profile.importance_prior
+            ranked.relevance, self._importance(ranked.positions), profile.importance_prior
         )
         key = self._sort_key(sort_by, ranked, final)
         order = np.lexsort((ranked.positions, -ranked.relevance, -key))[:k]
@@ -217,14 +226,18 @@ class Recaller:
         extra[np.searchsorted(pool, arrived.positions)] = arrived.scores
         return _Ranked(pool, add_graph(base, extra, profile.graph_weight), lexical, dense, arrived)
 
+    def _importance(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return importance in [0, 1] even where the file holds something else."""
+        stored = self.reader.importance[positions].astype(np.float64)
+        return np.clip(np.nan_to_num(stored), 0.0, 1.0)
+
     def _sort_key(
         self, sort_by: str, ranked: _Ranked, final: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         if sort_by == "importance":
-            importance = self.reader.importance[ranked.positions].astype(np.float64)
             return (
                 _IMPORTANCE_SORT_RELEVANCE * ranked.relevance
-                + _IMPORTANCE_SORT_IMPORTANCE * importance
+                + _IMPORTANCE_SORT_IMPORTANCE * self._importance(ranked.positions)
             )
         if sort_by == "recency":
             return _scale_dates(self.reader.created_at_us, ranked.positions)
@@ -307,10 +320,12 @@ def _leg_hit(leg: Leg, ranks: dict[int, int], position: int) -> LegHit | None:
 def _scale_dates(
     created_at_us: NDArray[np.int64], positions: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Return dates scaled to [0, 1] over the store; undated memories are oldest."""
+    """Return dates scaled to (0, 1] over the store, the newest at 1; undated memories are 0."""
     dated = created_at_us[created_at_us != UNDATED_US]
     if not dated.size:
         return np.zeros(positions.size, dtype=np.float64)
     low, high = int(dated.min()), int(dated.max())
-    chosen = np.maximum(created_at_us[positions], low)
-    return (chosen - low).astype(np.float64) / max(high - low, 1)
+    chosen = created_at_us[positions]
+    # One more microsecond than since the oldest, so that undated memories come after it.
+    ages = np.maximum(chosen, low).astype(np.float64) - low + 1.0
+    return np.where(chosen == UNDATED_US, 0.0, ages / (float(high) - low + 1.0))

@@ -28,19 +28,15 @@ def open_serving(paths: StorePaths) -> Opened:
 
     Raises:
         SnapshotMissingError: If nothing was ever published.
-        SnapshotCorruptError: If no published snapshot opens.
+        SnapshotCorruptError: If neither the serving snapshot nor an older one opens.
     """
     failure: StoreError | None = None
+    named: str | None = None
     for _ in range(_OPEN_ATTEMPTS):
         try:
             pointer = read_pointer(paths)
-            reader = SnapshotReader.open(paths.snapshots / pointer.snapshot_id)
-            if reader.manifest.digest != pointer.digest:
-                reader.close()
-                raise SnapshotCorruptError(  # noqa: TRY301 - one handler for every kind of damage
-                    f"snapshot {pointer.snapshot_id} is not the one that was published"
-                )
-            return Opened(reader, pointer.snapshot_id, None)
+            named = pointer.snapshot_id
+            return Opened(_open(paths, named, pointer.digest), named, None)
         except SnapshotMissingError as error:
             if not paths.snapshots.is_dir():
                 raise
@@ -48,16 +44,29 @@ def open_serving(paths: StorePaths) -> Opened:
             break
         except SnapshotCorruptError as error:
             failure = error
-    return _open_fallback(paths, failure)
+    return _open_fallback(paths, named, failure)
 
 
-def _open_fallback(paths: StorePaths, failure: StoreError | None) -> Opened:
-    names = sorted(
-        (p.name for p in paths.snapshots.glob("*") if is_snapshot_id(p.name)), reverse=True
-    )
-    for name in names:
+def _open_fallback(paths: StorePaths, named: str | None, failure: StoreError | None) -> Opened:
+    """Open the newest published snapshot older than the one that the pointer names.
+
+    Newer ones are left alone: they were rolled back from, or a killed night never pointed at them.
+    """
+    names = [p.name for p in paths.snapshots.glob("*") if is_snapshot_id(p.name)]
+    for name in sorted(names, reverse=True):
+        if named is not None and name >= named:
+            continue
         try:
-            return Opened(SnapshotReader.open(paths.snapshots / name), name, str(failure))
+            return Opened(_open(paths, name, name.rpartition("-")[2]), name, str(failure))
         except SnapshotCorruptError:
             continue
     raise failure or SnapshotMissingError(f"nothing has been published in {paths.root}")
+
+
+def _open(paths: StorePaths, name: str, digest: str) -> SnapshotReader:
+    """Open a published snapshot that must have this digest, or start with it."""
+    reader = SnapshotReader.open(paths.snapshots / name)
+    if not reader.manifest.digest.startswith(digest):
+        reader.close()
+        raise SnapshotCorruptError(f"snapshot {name} is not the one that was published")
+    return reader

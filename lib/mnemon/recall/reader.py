@@ -57,6 +57,7 @@ class SnapshotReader:
             )
             for name in layout.FACETS
         }
+        self._require_shapes()
 
     @staticmethod
     def open(directory: Path) -> SnapshotReader:
@@ -69,7 +70,8 @@ class SnapshotReader:
         quick_check(directory, manifest)
         try:
             return SnapshotReader(directory, manifest)
-        except (OSError, ValueError, KeyError, TypeError, sqlite3.Error) as error:
+        except Exception as error:
+            # numpy parses a damaged header as Python and lets every parser error through.
             raise SnapshotCorruptError(
                 f"snapshot {directory.name} cannot be opened ({type(error).__name__}): "
                 "run `mnemon doctor`, then `mnemon rollback` or the nightly job"
@@ -116,6 +118,25 @@ class SnapshotReader:
         """Release the SQLite handle; arrays go with the last reference."""
         with self._lock:
             self._rows.close()
+
+    def _require_shapes(self) -> None:
+        """Refuse arrays that do not line up: a shorter facet would shift memories between scopes.
+
+        Raises:
+            ValueError: Naming no array; the caller says which snapshot it is.
+        """
+        per_memory = [self.created_at_us, self.importance, *(f.codes for f in self.facets.values())]
+        edges = {name: array for name, array in self.graph_arrays.items() if name != "indptr"}
+        indptr = self.graph_arrays["indptr"]
+        aligned = (
+            all(array.shape == (self.count,) for array in per_memory)
+            and self.posting_positions.shape == self.posting_scores.shape
+            and indptr.shape == (self.count + 1,)
+            and all(array.shape == (int(indptr[-1]),) for array in edges.values())
+            and (self.vectors is None or self.vectors.shape[0] == self.count)
+        )
+        if not aligned:
+            raise ValueError("arrays of different lengths")
 
     def _array(self, name: str) -> NDArray[Any]:
         return read_array(self.directory / name)

@@ -1,0 +1,106 @@
+"""Kills a running night from outside, the moment something appears in its store."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from tests.e2e.driver import NIGHT_TIMEOUT_S, kill, start_night
+from tests.e2e.stores import Bench
+
+POLL_S = 0.002
+"""How soon after its appearance a boundary is noticed."""
+
+Watch = Callable[[Path], object]
+"""What to look at in a store; the night dies when it has changed and is not empty."""
+
+STAGES = (
+    "corpus_export",
+    "access_statistics",
+    "concept_graph",
+    "lexical_index",
+    "memory_vectors",
+    "turn_clusters",
+    "query_encoder",
+    "vector_tiers",
+    "summaries",
+    "snapshot_candidate",
+    "recall_evaluation",
+)
+
+
+def stamp_of(stage: str) -> Watch:
+    """Watch the stamp that a stage writes when its outputs are complete."""
+    return lambda store: _identities(store / "work" / "stamps", f"{stage}.json")
+
+
+def entries_of(directory: str, pattern: str = "[!.]*") -> Watch:
+    """Watch what is in a directory of the store, staging directories left out."""
+    return lambda store: _identities(store / directory, pattern)
+
+
+def pointer(store: Path) -> object:
+    """Watch the pointer to the serving snapshot."""
+    return _identities(store, "CURRENT")
+
+
+BOUNDARIES: dict[str, Watch] = {
+    **{stage: stamp_of(stage) for stage in STAGES},
+    "candidate": entries_of("candidates"),
+    "verdict": entries_of("verdicts", "*.json"),
+    "installed": entries_of("snapshots"),
+    "pointer": pointer,
+}
+
+
+def vectors_in_memo(store: Path) -> int:
+    """Count the vectors that a night has stored so far; 0 while there is no memo."""
+    memo = store / "work" / "memo.sqlite"
+    try:
+        with closing(sqlite3.connect(f"{memo.as_uri()}?mode=ro", uri=True, timeout=5)) as db:
+            return db.execute("SELECT COUNT(*) FROM memo WHERE kind LIKE 'vector:%'").fetchone()[0]
+    except sqlite3.OperationalError:
+        return 0
+
+
+def kill_when(bench: Bench, has_come: Callable[[], bool], *, poll_s: float = POLL_S) -> bool:
+    """Run a night and kill it as soon as something holds; False if it ended before."""
+    process = start_night(bench.source, bench.store)
+    deadline = time.monotonic() + NIGHT_TIMEOUT_S
+    try:
+        while not has_come():
+            if process.poll() is not None:
+                return False
+            assert time.monotonic() < deadline, "the night hangs"
+            if poll_s:
+                time.sleep(poll_s)
+        return process.poll() is None
+    finally:
+        kill(process)
+
+
+def kill_at(bench: Bench, boundary: str) -> bool:
+    """Run a night and kill it at a boundary; False if it ended before."""
+    watch = BOUNDARIES[boundary]
+    before = watch(bench.store)
+    return kill_when(bench, lambda: bool(now := watch(bench.store)) and now != before)
+
+
+def is_running(process: subprocess.Popen[str]) -> bool:
+    """Say whether a process has not ended yet."""
+    return process.poll() is None
+
+
+def _identities(directory: Path, pattern: str) -> frozenset[tuple[str, int, int]]:
+    found: set[tuple[str, int, int]] = set()
+    for path in directory.glob(pattern):
+        try:
+            stat = path.stat()
+        except FileNotFoundError:
+            continue
+        found.add((path.name, stat.st_mtime_ns, stat.st_ino))
+    return frozenset(found)

@@ -1,0 +1,72 @@
+"""Runs a part of the nightly job through Dagster in this process, as the UI's "materialize selected" does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from unittest import mock
+
+import dagster as dg
+
+from pipelines.definitions import build_definitions
+from pipelines.resources import make_night_resource
+from pipelines.site import prepare_instance, resolve_site
+from tests.e2e.stores import Bench
+
+BEFORE_THE_CANDIDATE = (
+    "memories",
+    "turns",
+    "quarantine",
+    "memory_vectors",
+    "query_encoder",
+    "vector_tiers",
+    "lexical_index",
+    "concepts",
+    "mentions",
+    "edges",
+    "turn_clusters",
+    "summaries",
+    "access_statistics",
+)
+FROM_THE_CANDIDATE = ("snapshot_candidate", "recall_evaluation", "gate_verdict", "snapshot")
+
+
+@dataclass(frozen=True)
+class PartialRun:
+    """What came of it: the errors with their causes, and the checks that did not hold."""
+
+    success: bool
+    errors: list[str]
+    failed_checks: set[str]
+
+
+def materialize(bench: Bench, selection: Sequence[str]) -> PartialRun:
+    """Materialize some assets on a bench, recorded in the store's own Dagster instance."""
+    site = resolve_site(str(bench.source), str(bench.store))
+    home = prepare_instance(site.paths)
+    definitions = build_definitions({"night": make_night_resource(lambda: site, lambda _: None)})
+    with (
+        mock.patch.dict(os.environ, {"DAGSTER_HOME": str(home)}),
+        dg.DagsterInstance.from_config(str(home)) as instance,
+    ):
+        run = definitions.resolve_job_def("nightly").execute_in_process(
+            instance=instance,
+            raise_on_error=False,
+            asset_selection=[dg.AssetKey(name) for name in selection],
+            run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+        )
+    evaluations = run.get_asset_check_evaluations()
+    return PartialRun(
+        success=run.success,
+        errors=[text for e in run.all_events if e.is_step_failure for text in _chain(e)],
+        failed_checks={e.check_name for e in evaluations if not e.passed},
+    )
+
+
+def _chain(event: dg.DagsterEvent) -> list[str]:
+    error, texts = event.step_failure_data.error, list[str]()
+    while error is not None:
+        texts.append(error.message)
+        error = error.cause
+    return texts

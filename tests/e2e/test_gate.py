@@ -1,0 +1,176 @@
+"""A bad summary, a strict threshold, a publish without a verdict: what serves keeps serving, and the next night heals."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from mnemon.compact.tables import read_known, read_summaries, write_summaries
+from mnemon.errors import PublishRefusedError
+from mnemon.night.context import SUMMARIES
+from mnemon.snapshot.verdict import FAIL, PASS, read_verdict
+from tests.e2e.conftest import FirstNight
+from tests.e2e.driver import DONE, REFUSED, run_night
+from tests.e2e.partial_run import BEFORE_THE_CANDIDATE, FROM_THE_CANDIDATE, materialize
+from tests.e2e.stores import Bench, add_memory, answers, fingerprint_tree, leftovers
+
+UNRELATED = "Penguins huddle on the antarctic ice while the blizzard lasts."
+CHECK = "every_summary_preserves_its_sources"
+QUERIES = ["boiler error", "duplicate captures of invoices", "who is my manager"]
+
+
+def _replace_a_summary(bench: Bench) -> None:
+    """Put an unrelated text where an accepted summary was, its status and its gate report untouched."""
+    path = bench.paths.work / SUMMARIES
+    found = read_summaries(path)
+    place = next(i for i, s in enumerate(found) if s.status == "accepted")
+    found[place] = replace(found[place], text=UNRELATED)
+    write_summaries(path, found, recipe=_recipe(bench))
+
+
+def _recipe(bench: Bench) -> str:
+    import pyarrow.parquet as pq
+
+    metadata = pq.read_schema(bench.paths.work / SUMMARIES).metadata
+    return metadata[b"mnemon.recipe"].decode()
+
+
+def _stamp_as_if_made_so(bench: Bench) -> None:
+    """Let the stamp vouch for the file as it is: a summariser that lies, not a file that was damaged."""
+    stamp = bench.paths.work / "stamps" / "summaries.json"
+    content = json.loads(stamp.read_text())
+    digest = hashlib.sha256((bench.paths.work / SUMMARIES).read_bytes()).hexdigest()
+    assert content["outputs"][SUMMARIES] != digest
+    content["outputs"][SUMMARIES] = digest
+    stamp.write_text(json.dumps(content))
+
+
+def _candidate_digest(bench: Bench) -> str:
+    stamp = bench.paths.work / "stamps" / "snapshot_candidate.json"
+    return json.loads(stamp.read_text())["facts"]["digest"]
+
+
+def test_a_lying_summary_fails_the_gate_and_the_next_night_heals(small: Bench) -> None:
+    add_memory(small.source, "The bakery on Alder Street closes at two on Mondays.")
+    yesterday, answered = small.serving, answers(small, QUERIES)
+    untouched = fingerprint_tree(small.snapshot)
+    assert materialize(small, BEFORE_THE_CANDIDATE).success
+    _replace_a_summary(small)
+    _stamp_as_if_made_so(small)
+
+    ran = materialize(small, FROM_THE_CANDIDATE)
+
+    assert not ran.success
+    assert ran.failed_checks == {CHECK}
+    assert any(CHECK in error and "yesterday's snapshot keeps serving" in error for error in ran.errors)
+    verdict = read_verdict(small.paths, _candidate_digest(small))
+    assert verdict is not None
+    assert verdict.outcome == FAIL
+    assert [c.name for c in verdict.checks if not c.passed] == [CHECK]
+    assert small.serving == yesterday
+    assert fingerprint_tree(small.snapshot) == untouched
+    assert answers(small, QUERIES) == answered
+
+    healed = run_night(small.source, small.store)
+    assert healed.code == DONE, healed.says
+    assert healed.report["status"] == "published"
+    assert UNRELATED not in [s.text for s in read_summaries(small.paths.work / SUMMARIES)]
+    assert small.ask("bakery on Mondays", 1).memories[0].content.startswith("The bakery")
+    assert leftovers(small.store) == []
+
+
+def test_the_command_says_that_the_gate_refused(small: Bench) -> None:
+    yesterday = small.serving
+    _replace_a_summary(small)
+    _stamp_as_if_made_so(small)
+    ran = run_night(small.source, small.store)
+    assert ran.code == REFUSED, ran.says
+    assert ran.report["status"] == "refused"
+    assert CHECK in ran.report["message"]
+    assert ran.report["snapshot_id"] == small.serving == yesterday
+    assert "Traceback" not in ran.says
+
+
+def test_a_damaged_summary_table_is_made_again(small: Bench) -> None:
+    """Readable, but not what its stamp says: nothing of it may be taken over."""
+    add_memory(small.source, "The bakery on Alder Street closes at two on Mondays.")
+    _replace_a_summary(small)
+    ran = run_night(small.source, small.store)
+    assert ran.code == DONE, ran.says
+    assert ran.report["status"] == "published"
+    assert UNRELATED not in [s.text for s in read_summaries(small.paths.work / SUMMARIES)]
+
+
+def test_a_damaged_summary_table_stops_a_partial_run(small: Bench) -> None:
+    yesterday = small.serving
+    _replace_a_summary(small)
+    ran = materialize(small, FROM_THE_CANDIDATE)
+    assert not ran.success
+    assert any("summaries is missing or damaged" in error for error in ran.errors), ran.errors
+    assert small.serving == yesterday
+
+
+def test_a_strict_threshold_declines_summaries_and_the_night_still_publishes(small: Bench) -> None:
+    assert small.manifest.counts["summaries"] > 0
+    ran = run_night(
+        small.source, small.store, extra={"MNEMON_COMPACTION_PRESERVE_THRESHOLD": "0.99"}
+    )
+    assert ran.code == DONE, ran.says
+    assert ran.report["status"] == "published"
+    facts = ran.stage("summaries")["facts"]
+    assert facts["by_status"].get("accepted", 0) == 0
+    assert small.manifest.counts["summaries"] == 0
+    declined = read_summaries(small.paths.work / SUMMARIES)
+    assert all(s.report is None or not s.report.passed for s in declined)
+    assert small.ask(QUERIES[0]).memories
+
+
+def test_publishing_alone_refuses_on_a_store_that_has_nothing(
+    small_night: FirstNight, small: Bench
+) -> None:
+    empty = replace(small, store=small.store.parent / "empty")
+    ran = materialize(empty, ["snapshot"])
+    assert not ran.success
+    assert any("there is no candidate to publish" in error for error in ran.errors), ran.errors
+    assert not empty.paths.current.exists()
+    assert small_night.bench.ask(QUERIES[0]).memories
+
+
+@pytest.mark.parametrize("verdict", ["absent", "of another candidate", "damaged", "fail"])
+def test_publishing_alone_refuses_without_a_pass_for_exactly_this_candidate(
+    verdict: str, small: Bench
+) -> None:
+    yesterday = small.serving
+    passed = (small.paths.verdicts / f"{small.manifest.digest}.json").read_text()
+    add_memory(small.source, "The bakery on Alder Street closes at two on Mondays.")
+    assert materialize(small, (*BEFORE_THE_CANDIDATE, "snapshot_candidate")).success
+    digest = _candidate_digest(small)
+    assert digest != small.manifest.digest
+    place = small.paths.verdicts / f"{digest}.json"
+    if verdict == "of another candidate":
+        place.write_text(passed)
+    elif verdict == "damaged":
+        place.write_text(passed[: len(passed) // 2])
+    elif verdict == "fail":
+        place.write_text(passed.replace(small.manifest.digest, digest).replace(PASS, FAIL))
+
+    ran = materialize(small, ["snapshot"])
+
+    assert not ran.success
+    expected = "the gate failed" if verdict == "fail" else "has no verdict"
+    assert any(expected in error and digest[:12] in error for error in ran.errors), ran.errors
+    assert any(PublishRefusedError.__name__ in error for error in ran.errors)
+    assert small.serving == yesterday
+
+
+def test_a_summary_recipe_that_changed_takes_nothing_over(small: Bench) -> None:
+    """The other way by which a bad summary could survive: offered again under a new threshold."""
+    assert read_known(small.paths.work / SUMMARIES, _recipe(small))
+    assert read_known(small.paths.work / SUMMARIES, "another recipe") == {}
+    shutil.rmtree(small.paths.work / "stamps")
+    ran = run_night(small.source, small.store)
+    assert ran.report["status"] == "unchanged", ran.says

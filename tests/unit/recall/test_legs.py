@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from mnemon.recall.legs import Leg, rank_dense, rank_lexical
+from mnemon.recall.reader import SnapshotReader
+from mnemon.snapshot.build import build_candidate
+from tests.support.store import Store, household, memory, pack_inputs, provenance, renumber
+
+VECTORS = np.array([[1, 0, 0], [0.6, 0.8, 0], [0, 1, 0], [-1, 0, 0]], dtype=np.float32)
+FINGERPRINT = {"model": "by hand", "dimension": 3}
+
+
+@pytest.fixture
+def reader(empty_store: Store) -> SnapshotReader:
+    """Four memories whose vectors were written by hand; no encoder is needed to rank them."""
+    records = renumber([memory(t) for t in ("boat", "boat boat house", "house", "tree")])
+    inputs = replace(pack_inputs(records), vectors=VECTORS)
+    known = replace(provenance(), encoder=FINGERPRINT, encoder_digest="by-hand")
+    return SnapshotReader.open(build_candidate(empty_store.paths, inputs, known))
+
+
+def query(*values: float) -> NDArray[np.float32]:
+    return np.array(values, dtype=np.float32)
+
+
+def test_dense_scores_are_cosines_and_only_positive_ones_rank(reader: SnapshotReader) -> None:
+    leg = rank_dense(reader, query(1, 0, 0), None, 10)
+    assert leg.scores.tolist() == pytest.approx([1.0, 0.6, 0.0, -1.0])
+    assert leg.ranking.tolist() == [0, 1]
+    assert leg.rank_of() == {0: 1, 1: 2}
+
+
+def test_dense_depth_and_mask_come_before_the_ranks(reader: SnapshotReader) -> None:
+    assert rank_dense(reader, query(0, 1, 0), None, 1).ranking.tolist() == [2]
+    mask = np.array([True, True, False, True])
+    assert rank_dense(reader, query(0, 1, 0), mask, 1).ranking.tolist() == [1]
+
+
+def test_a_query_of_another_dimension_is_an_error(reader: SnapshotReader) -> None:
+    with pytest.raises(ValueError, match="mismatch"):
+        rank_dense(reader, query(1, 0), None, 10)
+
+
+def test_a_snapshot_without_vectors_has_an_empty_dense_leg(empty_store: Store) -> None:
+    bare = SnapshotReader.open(empty_store.candidate(household()))
+    leg = rank_dense(bare, query(1, 0, 0), None, 10)
+    assert leg.ranking.tolist() == []
+    assert leg.scores.tolist() == [0.0] * 14
+
+
+def test_lexical_ranks_by_bm25_and_ties_by_position(reader: SnapshotReader) -> None:
+    leg = rank_lexical(reader, "boat house", None, 10)
+    assert leg.ranking.tolist()[0] == 1
+    assert leg.scores[3] == 0.0
+    assert sorted(leg.ranking.tolist()) == [0, 1, 2]
+    assert leg.scores.shape == (4,)
+
+
+def test_lexical_depth_and_mask_come_before_the_ranks(reader: SnapshotReader) -> None:
+    assert rank_lexical(reader, "boat house", None, 1).ranking.tolist() == [1]
+    mask = np.array([True, False, True, True])
+    assert rank_lexical(reader, "house", mask, 1).ranking.tolist() == [2]
+
+
+def test_a_query_without_known_words_has_an_empty_lexical_leg(reader: SnapshotReader) -> None:
+    leg = rank_lexical(reader, "unheard of", None, 10)
+    assert leg.ranking.tolist() == []
+    assert not leg.scores.any()
+
+
+def test_an_empty_leg_scores_everything_zero() -> None:
+    leg = Leg.empty(3)
+    assert leg.scores.tolist() == [0.0, 0.0, 0.0]
+    assert leg.rank_of() == {}

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mnemon.encode.lean_format import HEADER_FILE, WEIGHTS_FILE
+from mnemon.errors import EncoderError, FingerprintMismatchError
+from mnemon.files import remove_tree
+from mnemon.recall.engine import Recaller
+from mnemon.recall.query_encoder import encode_query
+from mnemon.snapshot.manifest import Manifest, read_manifest, read_pointer
+from tests.support.lean import write_encoder
+from tests.support.store import Store
+
+
+def manifest_of(store: Store) -> Manifest:
+    return read_manifest(store.snapshot(read_pointer(store.paths).snapshot_id))
+
+
+def codes(store: Store) -> list[str]:
+    return [w.code for w in Recaller.open(store.root).recall("spare key").warnings]
+
+
+def test_a_query_gets_the_vector_of_the_snapshot_s_own_encoder(dense_store: Store) -> None:
+    assert dense_store.encoder is not None
+    vector = encode_query(dense_store.paths, manifest_of(dense_store), "cat")
+    assert np.array_equal(vector, dense_store.encoder.encode_query("cat"))
+    assert not vector.flags.writeable
+
+
+def test_a_snapshot_without_vectors_has_no_query_vector(plain_store: Store) -> None:
+    with pytest.raises(EncoderError, match="without vectors"):
+        encode_query(plain_store.paths, manifest_of(plain_store), "cat")
+
+
+@pytest.mark.parametrize("damage", ["gone", "header", "weights"])
+def test_without_a_usable_encoder_recall_answers_and_says_so(
+    dense_store: Store, damage: str
+) -> None:
+    (directory,) = dense_store.paths.encoders.iterdir()
+    if damage == "gone":
+        remove_tree(directory)
+    elif damage == "header":
+        (directory / HEADER_FILE).write_text("{}")
+    else:
+        (directory / WEIGHTS_FILE).write_bytes(b"short")
+    with pytest.raises(EncoderError):
+        encode_query(dense_store.paths, manifest_of(dense_store), "cat")
+    result = Recaller.open(dense_store.root).recall("spare key")
+    assert result.memories[0].id == 101
+    assert "dense_unavailable" in [w.code for w in result.warnings]
+
+
+def test_another_model_in_the_encoder_s_place_is_refused(dense_store: Store) -> None:
+    (directory,) = dense_store.paths.encoders.iterdir()
+    remove_tree(directory)
+    other = write_encoder(dense_store.paths.encoders, scale=2.0)
+    (dense_store.paths.encoders / other.fingerprint.digest).rename(directory)
+    with pytest.raises(FingerprintMismatchError, match="weights_sha256"):
+        encode_query(dense_store.paths, manifest_of(dense_store), "cat")
+    assert "dense_unavailable" in codes(dense_store)
+
+
+def test_a_repeated_query_is_not_encoded_again(dense_store: Store) -> None:
+    manifest = manifest_of(dense_store)
+    first = encode_query(dense_store.paths, manifest, "a question asked twice")
+    assert encode_query(dense_store.paths, manifest, "a question asked twice") is first

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mnemon.errors import SnapshotCorruptError
+from mnemon.files import remove_tree, write_array
+from mnemon.graph.arrays import RELATIONS
+from mnemon.recall.reader import ROW_COLUMNS, SnapshotReader
+from mnemon.snapshot import layout
+from mnemon.snapshot.manifest import FileEntry, describe_files, read_manifest, write_manifest
+from tests.support.store import Store, household
+
+
+@pytest.fixture
+def directory(empty_store: Store) -> Path:
+    return empty_store.candidate(household())
+
+
+@pytest.fixture
+def reader(directory: Path) -> SnapshotReader:
+    return SnapshotReader.open(directory)
+
+
+def test_everything_that_was_packed_is_there(reader: SnapshotReader) -> None:
+    assert (reader.count, reader.id_kind) == (14, "int")
+    assert reader.relations == RELATIONS
+    assert reader.vectors is None
+    assert reader.facets["wing"].values == ("home", "work")
+    assert reader.facets["user"].codes.tolist() == [-1] * 5 + [0, 1] + [-1] * 7
+    assert reader.importance[0] == np.float32(0.9)
+    assert set(reader.graph_arrays) == set(layout.GRAPH_FIELDS)
+
+
+def test_arrays_are_mapped_and_cannot_be_written(reader: SnapshotReader) -> None:
+    assert isinstance(reader.created_at_us, np.memmap)
+    with pytest.raises(ValueError, match="read-only"):
+        reader.created_at_us[0] = 1
+
+
+def test_terms_come_in_the_order_asked_each_once_and_unknown_ones_are_left_out(
+    reader: SnapshotReader,
+) -> None:
+    (door,) = reader.look_up_terms(["door"])
+    (key,) = reader.look_up_terms(["key"])
+    assert door[1] - door[0] == 4
+    assert reader.look_up_terms(["key", "zzz", "door", "key"]) == [key, door]
+    assert reader.look_up_terms([]) == []
+
+
+def test_rows_are_fetched_by_position(reader: SnapshotReader) -> None:
+    rows = reader.fetch_rows([13, 0, 99])
+    assert list(rows) == [0, 13]
+    assert rows[0][:3] == (0, "101", "The spare key hangs behind the blue door.")
+    assert len(rows[0]) == len(ROW_COLUMNS.split(","))
+    assert reader.fetch_ids(np.array([3, 0], dtype=np.int64)) == {0: 101, 3: 104}
+    assert reader.fetch_rows([]) == {}
+
+
+def test_a_structural_edge_has_no_concept_name(reader: SnapshotReader) -> None:
+    assert reader.concept_name(-1) is None
+    assert reader.concept_name(10_000) is None
+    assert reader.concept_name(0) is not None
+
+
+def test_opening_finds_a_missing_or_shortened_file(directory: Path) -> None:
+    (directory / layout.graph_file("targets")).unlink()
+    with pytest.raises(SnapshotCorruptError, match=r"graph_targets\.npy is missing"):
+        SnapshotReader.open(directory)
+
+
+def test_opening_what_is_no_snapshot_is_typed(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "nothing"):
+        with pytest.raises(SnapshotCorruptError):
+            SnapshotReader.open(path)
+
+
+def _accept_files(directory: Path) -> None:
+    """Let the quick check pass, as it does when damage leaves sizes as they were."""
+    manifest = read_manifest(directory)
+    found: dict[str, FileEntry] = describe_files(directory)
+    manifest.files.clear()
+    manifest.files.update(found)
+    write_manifest(directory, manifest)
+
+
+def _overwrite(name: str) -> Callable[[Path], None]:
+    def edit(directory: Path) -> None:
+        (directory / name).write_bytes(b"\x00" * 4096)
+
+    return edit
+
+
+def _run(sql: str) -> Callable[[Path], None]:
+    def edit(directory: Path) -> None:
+        rows = sqlite3.connect(directory / layout.ROWS_FILE)
+        rows.execute(sql)
+        rows.commit()
+        rows.close()
+
+    return edit
+
+
+def _shorten(name: str) -> Callable[[Path], None]:
+    return lambda directory: write_array(directory / name, np.zeros(3, dtype=np.int32))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        _overwrite(layout.ROWS_FILE),
+        _overwrite(layout.IMPORTANCE_FILE),
+        _overwrite(layout.graph_file("indptr")),
+        _run("DROP TABLE meta"),
+        _run("DELETE FROM meta WHERE key = 'relations'"),
+        _run("UPDATE meta SET value = 'no json' WHERE key = 'facet_user'"),
+        _run("UPDATE meta SET value = '5' WHERE key = 'facet_user'"),
+    ],
+)
+def test_opening_what_cannot_be_read_is_typed(
+    directory: Path, damage: Callable[[Path], None]
+) -> None:
+    damage(directory)
+    _accept_files(directory)
+    with pytest.raises(SnapshotCorruptError, match="cannot be opened"):
+        SnapshotReader.open(directory)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        layout.IMPORTANCE_FILE,
+        layout.CREATED_AT_FILE,
+        layout.facet_file("user"),
+        layout.POSTING_SCORES_FILE,
+        layout.graph_file("indptr"),
+        layout.graph_file("targets"),
+    ],
+)
+def test_arrays_of_another_length_are_not_opened(directory: Path, name: str) -> None:
+    """A facet shorter than the store would put memories into somebody else's scope."""
+    _shorten(name)(directory)
+    _accept_files(directory)
+    with pytest.raises(SnapshotCorruptError):
+        SnapshotReader.open(directory)
+
+
+def test_an_open_reader_survives_the_removal_of_its_files(
+    directory: Path, reader: SnapshotReader
+) -> None:
+    remove_tree(directory)
+    assert reader.fetch_rows([0])[0][1] == "101"
+    assert reader.importance[0] == np.float32(0.9)
+    assert len(reader.look_up_terms(["door"])) == 1
+
+
+def test_a_closed_reader_says_so(reader: SnapshotReader) -> None:
+    reader.close()
+    with pytest.raises(sqlite3.ProgrammingError):
+        reader.fetch_rows([0])

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+from mnemon.recall.result import (
+    GraphHit,
+    LegHit,
+    RecalledMemory,
+    RecallResult,
+    RecallWarning,
+)
+
+FOUND = RecalledMemory(
+    id=7,
+    content="钥匙",
+    category="fact",
+    tags=("a", "b"),
+    importance=0.5,
+    created_at=datetime(2026, 5, 1, tzinfo=UTC),
+    wing=None,
+    room=None,
+    session_id=None,
+    user=None,
+    final_score=0.4,
+    relevance=0.8,
+    lexical=LegHit(1, 2.5),
+    graph=GraphHit(0.1, "s-9", "mentions_subject", None),
+)
+
+
+def test_a_result_survives_json() -> None:
+    result = RecallResult(
+        query="key",
+        memories=(FOUND,),
+        warnings=(RecallWarning("code", "text"),),
+        timings_ms={"total": 1.5},
+        snapshot_id="s",
+        store="/x",
+        profile={"fusion": "cc"},
+    )
+    value = json.loads(json.dumps(result.to_json()))
+    assert value["warnings"] == [{"code": "code", "message": "text"}]
+    assert value["timings_ms"] == {"total": 1.5}
+    (memory,) = value["memories"]
+    assert memory["created_at"] == "2026-05-01T00:00:00+00:00"
+    assert memory["content"] == "钥匙"
+    assert memory["tags"] == ["a", "b"]
+    assert memory["legs"] == {
+        "lexical": {"rank": 1, "score": 2.5},
+        "graph": {
+            "score": 0.1,
+            "seed_id": "s-9",
+            "relation": "mentions_subject",
+            "concept": None,
+        },
+    }
+
+
+def test_an_empty_result_is_complete() -> None:
+    value = RecallResult(query="x").to_json()
+    assert value == {
+        "query": "x",
+        "memories": [],
+        "warnings": [],
+        "timings_ms": {},
+        "snapshot_id": None,
+        "store": None,
+        "profile": {},
+    }
