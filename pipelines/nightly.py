@@ -22,6 +22,9 @@ EXIT_FAILED = 1
 EXIT_GATE_FAILED = 3
 EXIT_LOCKED = 4
 
+_DISK_ERRORS = frozenset({"OSError", "PermissionError", "OperationalError", "DatabaseError"})
+_CHECK_DISK = "check the disk and its permissions, then run again; what serves is untouched"
+
 # Dagster's own console log repeats what the stages report; everything is still in its event log.
 _QUIET_CONSOLE = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
@@ -69,7 +72,21 @@ def main(source: str | None, store: str | None, as_json: bool) -> None:
     os.environ.update(export_environment(site))
     if not as_json:
         click.echo(f"source  {site.source}\nstore   {site.paths.root}\n")
-    _finish(run_night(site, echo=not as_json), site, started, as_json)
+    _finish(_run_or_explain(site, echo=not as_json), site, started, as_json)
+
+
+def _run_or_explain(site: Site, *, echo: bool) -> Outcome:
+    """Run the night; say in one sentence when Dagster itself cannot keep its records (a full disk)."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        return run_night(site, echo=echo)
+    except (SQLAlchemyError, OSError) as error:
+        cause = str(getattr(error, "orig", None) or error).splitlines()[0]
+        message = (
+            f"the run cannot be recorded in {site.paths.dagster_home} ({cause}): {_CHECK_DISK}"
+        )
+        return Outcome(EXIT_FAILED, "failed", message)
 
 
 def run_night(site: Site, *, echo: bool = False) -> Outcome:
@@ -117,8 +134,12 @@ def _failure(errors: list[tuple[str, str]], stages: list[StageResult]) -> Outcom
         if name == PublishRefusedError.__name__:
             return Outcome(EXIT_GATE_FAILED, "refused", message, stages)
     name, message = next((e for e in errors if e[0]), ("", "the run failed without a reason"))
-    known = name in _known_errors()
-    return Outcome(EXIT_FAILED, "failed", message if known else f"{name}: {message}", stages)
+    if name in _known_errors():
+        return Outcome(EXIT_FAILED, "failed", message, stages)
+    said = f"{name}: {message}"
+    if name in _DISK_ERRORS:
+        said = f"a file could not be read or written ({said}): {_CHECK_DISK}"
+    return Outcome(EXIT_FAILED, "failed", said, stages)
 
 
 def _known_errors() -> set[str]:

@@ -202,7 +202,13 @@ def known_settings() -> list[str]:
 
 def _configured_path(env: Mapping[str, str]) -> Path | None:
     value = env.get("MNEMON_CONFIG", "").strip()
-    return Path(value).expanduser() if value else None
+    try:
+        return Path(value).expanduser() if value else None
+    except RuntimeError:
+        raise ConfigError(
+            f"MNEMON_CONFIG is {value}, which names no home directory that this machine knows: "
+            "write the path in full"
+        ) from None
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -212,7 +218,9 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(
             f"no configuration file at {path}: create it or unset MNEMON_CONFIG"
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise ConfigError(f"cannot read the configuration file {path}: {error}") from error
+    except ValueError as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
 
 
@@ -303,7 +311,7 @@ def _as_number(value: Any, kind: type[int] | type[float]) -> int | float:
         raise ValueError(f"expected a whole number, found {value!r}")
     try:
         number = kind(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise ValueError(f"expected {kind.__name__}, found {value!r}") from None
     if number != number or number in (float("inf"), float("-inf")):
         raise ValueError(f"expected a finite number, found {value!r}")

@@ -123,5 +123,5 @@ def kill(process: subprocess.Popen[str], how: signal.Signals = signal.SIGKILL) -
 
 
 def _home_of(store: Path) -> Path:
-    store.parent.mkdir(parents=True, exist_ok=True)
-    return store.parent
+    """Return the nearest directory above a store that is there."""
+    return next(p for p in store.parents if p.is_dir())

@@ -12,10 +12,11 @@ from typing import Any
 from mnemon.corpus.diff import diff_corpora
 from mnemon.corpus.export import export_corpus, iter_records
 from mnemon.corpus.report import ExportReport, read_report
-from mnemon.corpus.source import open_source
-from mnemon.errors import StoreError
+from mnemon.corpus.source import Source, open_source
+from mnemon.errors import SourceEmptyError, StoreError
 from mnemon.files import write_text
 from mnemon.night.context import MEMORIES, QUARANTINE, TURNS, Night
+from mnemon.snapshot.manifest import read_manifest, read_pointer
 from mnemon.work.stage import Stage, StageResult
 
 CORPUS = Stage("corpus_export", "1", (MEMORIES, TURNS, QUARANTINE))
@@ -32,6 +33,7 @@ def export_memories(night: Night) -> StageResult:
     def body() -> tuple[int, dict[str, Any]]:
         with _previous_export(night.work(MEMORIES)) as previous:
             with open_source(night.source) as source:
+                _refuse_emptied(night, source)
                 report = export_corpus(
                     source,
                     directory,
@@ -68,6 +70,26 @@ def _facts(report: ExportReport) -> dict[str, Any]:
     }
 
 
+def _refuse_emptied(night: Night, source: Source) -> None:
+    """Refuse a source without a row where a snapshot with rows serves: an accident far more often than a wish.
+
+    Raises:
+        SourceEmptyError: Naming both.
+    """
+    if source.count():
+        return
+    try:
+        serving = read_pointer(night.paths).snapshot_id
+        held = read_manifest(night.paths.snapshots / serving).counts["memories"]
+    except StoreError:
+        return
+    if held:
+        raise SourceEmptyError(
+            f"{source.identity().location} holds no row any more, but snapshot {serving} holds {held:,} memories: "
+            f"it keeps serving and nothing was published. If the store was emptied on purpose, remove {night.paths.root}"
+        )
+
+
 def _ids_of(memories: Path | None) -> set[str]:
     """Return the ids of an earlier export; one that cannot be read had none that we know of."""
     if memories is None:
@@ -82,11 +104,13 @@ def _ids_of(memories: Path | None) -> set[str]:
 def _previous_export(memories: Path) -> Generator[Path | None]:
     """Keep last night's table under another name for the comparison; nothing is copied."""
     kept = memories.with_name(".previous.parquet")
-    kept.unlink(missing_ok=True)
-    if not memories.is_file():
-        yield None
-        return
-    os.link(memories, kept)
+    # One that is still there was left by a night that was killed: what it was compared with still counts, or a row
+    # that had turned sensitive in that night would never be noticed.
+    if not kept.is_file():
+        if not memories.is_file():
+            yield None
+            return
+        os.link(memories, kept)
     try:
         yield kept
     finally:

@@ -5,7 +5,7 @@ The candidate answers the labelled queries that lie beside its source.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -52,17 +52,32 @@ def evaluate_candidate(night: Night) -> StageResult:
             write_text(night.work(EVALUATION), "{}\n")
             return 0, {"note": f"no {QUERIES_FILE} beside the source: nothing to evaluate"}
         known_ids = {r.memory_id for r in read_records(night.work(MEMORIES))}
-        queries = read_queries(path, known_ids).ranked
+        queries, gone = _answerable(read_queries(path).ranked, known_ids)
         if not queries:
             write_text(night.work(EVALUATION), "{}\n")
             return 0, {"note": f"{path.name} holds no query with a relevant memory"}
         reader = SnapshotReader.open(candidate_path(night))
         try:
-            return len(queries), _evaluate_arms(night, reader, queries)
+            return len(queries), {
+                "labels_not_in_corpus": gone,
+                **_evaluate_arms(night, reader, queries),
+            }
         finally:
             reader.close()
 
     return night.finish(night.run(RECALL_EVALUATION, inputs, body))
+
+
+def _answerable(queries: Sequence[Query], known_ids: Collection[str]) -> tuple[list[Query], int]:
+    """Return the queries with the labels that the corpus holds, and how many labels it does not.
+
+    A labelled memory may be deleted or turn sensitive; that must not keep a night from publishing.
+    """
+    kept = [
+        replace(q, relevant_ids=tuple(i for i in q.relevant_ids if i in known_ids)) for q in queries
+    ]
+    before, after = (sum(len(q.relevant_ids) for q in group) for group in (queries, kept))
+    return [q for q in kept if q.relevant_ids], before - after
 
 
 def labelled_queries(source: Path) -> Path | None:

@@ -19,6 +19,18 @@ from mnemon.files import remove_tree
 
 _READ_CHUNK = 500  # below SQLite's oldest limit of 999 variables
 
+_PRIMARY_CODE = 0xFF
+_NOT_DAMAGE = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_FULL,
+    }
+)
+
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS memo (
     kind TEXT, key TEXT, value BLOB NOT NULL, PRIMARY KEY (kind, key)
@@ -93,34 +105,42 @@ class Memo:
                 "DELETE FROM memo WHERE NOT EXISTS "
                 "(SELECT 1 FROM live WHERE live.kind = memo.kind AND live.key = memo.key)"
             ).rowcount
-        if removed:
-            # secure_delete has overwritten the pages; the write-ahead log still holds the old ones
-            # until this.
-            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        # secure_delete has overwritten the pages; the write-ahead log still holds the old ones,
+        # those of replaced values too, until this.
+        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return removed
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    for attempt in (1, 2):
-        connection = sqlite3.connect(path)
-        try:
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA synchronous=FULL")
-            connection.execute("PRAGMA secure_delete=ON")
-            connection.execute(_SCHEMA)
-            connection.execute("SELECT COUNT(*) FROM memo LIMIT 1").fetchone()
-        except sqlite3.DatabaseError as error:
-            connection.close()
-            if attempt == 2:
-                raise StoreError(
-                    f"cannot create {path}: {error}; check the disk and its permissions"
-                ) from error
-            for damaged in (
-                path,
-                path.with_name(path.name + "-wal"),
-                path.with_name(path.name + "-shm"),
-            ):
-                remove_tree(damaged)
-        else:
-            return connection
-    raise AssertionError("unreachable")
+    try:
+        return _open(path)
+    except sqlite3.DatabaseError as error:
+        # Only damage is dropped: a file that is locked or cannot be written is as good as it was.
+        if error.sqlite_errorcode & _PRIMARY_CODE in _NOT_DAMAGE:
+            raise _unusable(path, error) from error
+    for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
+        remove_tree(path.with_name(name))
+    try:
+        return _open(path)
+    except sqlite3.DatabaseError as error:
+        raise _unusable(path, error) from error
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path)
+    try:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA secure_delete=ON")
+        connection.execute(_SCHEMA)
+        # The first reads every page of keys, the second fails for a table of another shape.
+        connection.execute("SELECT COUNT(*) FROM memo").fetchone()
+        connection.execute("SELECT kind, key, value FROM memo LIMIT 1").fetchone()
+    except sqlite3.DatabaseError:
+        connection.close()
+        raise
+    return connection
+
+
+def _unusable(path: Path, error: sqlite3.DatabaseError) -> StoreError:
+    return StoreError(f"cannot use {path}: {error}; check the disk and its permissions")

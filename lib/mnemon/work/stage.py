@@ -18,6 +18,8 @@ from mnemon.files import tree_bytes, write_text
 from mnemon.hashing import hash_file, hash_json
 from mnemon.work.cost import measure
 
+_STAMP_TYPES = {"key": str, "outputs": dict, "rows": int, "facts": dict}
+
 
 @dataclass(frozen=True, slots=True)
 class Stage:
@@ -144,11 +146,10 @@ def _read_stamp(path: Path) -> dict[str, Any] | None:
         stamp = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return (
-        stamp
-        if isinstance(stamp, dict) and {"key", "outputs", "rows", "facts"} <= stamp.keys()
-        else None
-    )
+    if not isinstance(stamp, dict):
+        return None
+    well_formed = all(isinstance(stamp.get(name), kind) for name, kind in _STAMP_TYPES.items())
+    return stamp if well_formed else None
 
 
 def _hash_outputs(work: Path, stage: Stage) -> dict[str, str]:

@@ -1,0 +1,341 @@
+"""The documentation names what is there: every command, setting, check, file and table.
+
+A test here fails when something is added without a word about it. Whether the word is true is for
+reviewers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from itertools import chain
+from pathlib import Path
+
+import click
+import pytest
+
+from assets.serving import CHECK_NAMES
+from mnemon.cli.main import main as mnemon_command
+from mnemon.corpus.quarantine import QuarantineReason
+from mnemon.settings import Settings, known_settings
+from mnemon.snapshot import build, layout
+from mnemon.snapshot.layout import StorePaths
+from pipelines.nightly import main as nightly_command
+from pipelines.ui import main as ui_command
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+DECISIONS = DOCS / "decisions"
+DECISION_HEADINGS = ["Context", "Decision", "Consequences", "Alternatives"]
+
+_MACHINE_PATH = re.compile(r"(?<![\w.$~/>})])/(?:work|root|home)/(?!me/)")
+_REGISTRY_HOST = re.compile(
+    r"\b(?:pypi|pytorch|anaconda|huggingface|hf)\.(?:org|co|com)\b|pythonhosted|artifactory"
+    r"|\bindex-url\b|\bfind-links\b",
+    re.IGNORECASE,
+)
+_LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
+
+
+@cache
+def documentation() -> str:
+    """README and everything below docs, as one text; benchmark results are numbers, not prose."""
+    pages = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+    return "\n".join(p.read_text(encoding="utf-8") for p in pages if "benchmarks" not in p.parts)
+
+
+def missing(words: list[str]) -> list[str]:
+    """The words that stand nowhere in the documentation as a whole word."""
+    text = documentation()
+    return [w for w in words if not re.search(rf"(?<![\w-]){re.escape(w)}(?![\w-])", text)]
+
+
+@cache
+def tracked_files() -> tuple[Path, ...]:
+    """What is in git, or would be with the next `git add`; all files where this is no checkout."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+    )
+    if listing.returncode != 0:
+        pytest.skip("not a git checkout: what belongs to the project cannot be told")
+    paths = [ROOT / name for name in listing.stdout.decode("utf-8").split("\0") if name]
+    return tuple(p for p in paths if p.is_file())
+
+
+def markdown_files() -> list[Path]:
+    return [p for p in tracked_files() if p.suffix == ".md"]
+
+
+def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+    """Yield a command and all below it, with the words that call them."""
+    yield path, command
+    if isinstance(command, click.Group):
+        for name, child in sorted(command.commands.items()):
+            yield from commands(child, f"{path} {name}")
+
+
+def options(command: click.Command) -> list[str]:
+    """Every spelling of every option, the help option included."""
+    parameters = command.get_params(click.Context(command))
+    found = [[*p.opts, *p.secondary_opts] for p in parameters if isinstance(p, click.Option)]
+    return list(chain.from_iterable(found))
+
+
+COMMANDS = dict(
+    [
+        *commands(mnemon_command, "mnemon"),
+        ("python -m pipelines.nightly", nightly_command),
+        ("python -m pipelines.ui", ui_command),
+    ]
+)
+
+
+@pytest.mark.parametrize("path", sorted(COMMANDS))
+def test_every_command_and_option_is_documented(path: str) -> None:
+    assert path in documentation()
+    assert missing(options(COMMANDS[path])) == []
+
+
+def test_the_walk_over_the_commands_finds_them() -> None:
+    assert {"mnemon recall", "mnemon rollback", "mnemon doctor"} <= COMMANDS.keys()
+    assert {"-k", "--as-of", "--json", "--help"} <= set(options(COMMANDS["mnemon recall"]))
+    assert "--webserver-only" in options(ui_command)
+
+
+def test_every_make_target_is_documented() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    phony = re.search(r"^\.PHONY:(.*)$", makefile, re.MULTILINE)
+    assert phony is not None
+    targets = phony.group(1).split()
+    assert "nightly" in targets
+    assert [t for t in targets if f"make {t}" not in documentation()] == []
+
+
+def test_every_make_target_has_a_line_of_help() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    phony = re.search(r"^\.PHONY:(.*)$", makefile, re.MULTILINE)
+    assert phony is not None
+    assert set(re.findall(r"^([a-z-]+):.*## ", makefile, re.MULTILINE)) == set(
+        phony.group(1).split()
+    )
+
+
+def test_every_setting_and_its_variable_are_in_the_configuration_page() -> None:
+    page = (DOCS / "configuration.md").read_text(encoding="utf-8")
+    names = known_settings()
+    variables = [f"MNEMON_{name.replace('.', '_').upper()}" for name in names]
+    assert names
+    assert [n for n in (*names, *variables) if f"`{n}`" not in page] == []
+
+
+def test_the_configuration_page_names_no_setting_that_is_gone() -> None:
+    page = (DOCS / "configuration.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([a-z]+\.[a-z_]+)` \|", page, re.MULTILINE)
+    assert sorted(rows) == sorted(known_settings())
+
+
+def test_the_configuration_page_has_the_real_defaults() -> None:
+    page = (DOCS / "configuration.md").read_text(encoding="utf-8")
+    for section, keys in Settings().to_json().items():
+        for key, default in keys.items():
+            row = re.search(rf"^\| `{section}\.{key}` \|.*$", page, re.MULTILINE)
+            assert row is not None
+            shown = row.group().split("|")[4]
+            words = default if isinstance(default, list) else [default]
+            assert all(str(w) in shown or json.dumps(w) in shown for w in words), f"{section}.{key}"
+
+
+def test_the_example_configuration_loads(tmp_path: Path) -> None:
+    page = (DOCS / "configuration.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    file = tmp_path / "mnemon.toml"
+    file.write_text(example, encoding="utf-8")
+    assert Settings.load(file, environ={}) != Settings()
+
+
+def test_every_location_variable_is_documented() -> None:
+    wanted = ["MNEMON_HOME", "MNEMON_CONFIG", "MNEMON_STORE", "MNEMON_SHARED"]
+    page = (DOCS / "configuration.md").read_text(encoding="utf-8")
+    assert [v for v in wanted if f"`{v}`" not in page] == []
+
+
+def test_every_check_of_the_gate_has_its_section() -> None:
+    page = (DOCS / "gates.md").read_text(encoding="utf-8")
+    sections = re.findall(r"^### (\w+)$", page, re.MULTILINE)
+    assert sections == list(CHECK_NAMES)
+
+
+def test_every_other_asset_check_is_documented() -> None:
+    sources = (p.read_text(encoding="utf-8") for p in sorted((ROOT / "assets").glob("*.py")))
+    code = "\n".join(sources)
+    names = re.findall(r"@dg\.asset_check[^\n]*\ndef (\w+)\(", code)
+    names += re.findall(r"AssetCheckSpec\(\s*\"(\w+)\"", code)
+    assert "every_edge_names_its_evidence" in names
+    page = (DOCS / "gates.md").read_text(encoding="utf-8")
+    assert [n for n in names if f"`{n}`" not in page] == []
+
+
+def test_every_file_of_a_snapshot_is_documented() -> None:
+    constants = [v for k, v in sorted(vars(layout).items()) if k.endswith("_FILE")]
+    facets = [layout.facet_file(facet) for facet in layout.FACETS]
+    arrays = [layout.graph_file(field) for field in layout.GRAPH_FIELDS]
+    page = (DOCS / "formats.md").read_text(encoding="utf-8")
+    assert layout.ROWS_FILE in constants
+    assert [f for f in (*constants, *facets, *arrays) if f not in page] == []
+
+
+def test_every_table_of_the_pack_and_its_columns_are_documented() -> None:
+    schema = vars(build)["_SCHEMA"]
+    page = (DOCS / "formats.md").read_text(encoding="utf-8")
+    tables = re.findall(r"CREATE TABLE (\w+)", schema)
+    assert "memories" in tables
+    assert [t for t in tables if f"| `{t}` |" not in page] == []
+    words = r"(\w+)\s+(?:INTEGER|TEXT|REAL|BLOB)\b"
+    columns = sorted(set(re.findall(words, schema)))
+    assert [c for c in columns if f"`{c}`" not in page] == []
+
+
+def test_every_path_of_a_store_is_in_the_architecture_page() -> None:
+    paths = StorePaths(Path())
+    names = [
+        getattr(paths, name).as_posix()
+        for name, value in vars(StorePaths).items()
+        if isinstance(value, property)
+    ]
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    assert "CURRENT" in names
+    assert [n for n in names if n not in page] == []
+
+
+def test_every_quarantine_reason_is_documented() -> None:
+    page = (DOCS / "formats.md").read_text(encoding="utf-8")
+    assert [r for r in QuarantineReason if f"`{r}`" not in page] == []
+
+
+def test_every_recall_warning_is_documented() -> None:
+    folder = ROOT / "lib" / "mnemon" / "recall"
+    code = "\n".join(p.read_text(encoding="utf-8") for p in sorted(folder.glob("*.py")))
+    codes = set(re.findall(r"(?:RecallWarning|\.warn)\(\s*\"(\w+)\"", code))
+    assert {"dense_unavailable", "user_required"} <= codes
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    assert sorted(c for c in codes if f"`{c}`" not in page) == []
+
+
+def decisions() -> list[Path]:
+    return sorted(DECISIONS.glob("*.md"))
+
+
+def test_decisions_are_numbered_without_gaps() -> None:
+    names = [p.name for p in decisions()]
+    assert names
+    assert all(re.fullmatch(r"\d{4}-[a-z0-9-]+\.md", name) for name in names)
+    assert [int(name[:4]) for name in names] == list(range(1, len(names) + 1))
+
+
+@pytest.mark.parametrize("path", decisions(), ids=lambda p: str(p.stem))
+def test_a_decision_has_its_number_and_the_four_headings(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith(f"# {path.name[:4]}. ")
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == DECISION_HEADINGS
+    bodies = re.split(r"^## .+$", text, flags=re.MULTILINE)[1:]
+    assert all(body.strip() for body in bodies)
+
+
+def test_decisions_that_code_refers_to_exist() -> None:
+    numbers = {p.name[:4] for p in decisions()}
+    code = [p for p in tracked_files() if p.suffix in {".py", ".toml"}]
+    named = {
+        number
+        for p in code
+        for number in re.findall(r"docs/decisions/(\d{4})", p.read_text(encoding="utf-8"))
+    }
+    assert named
+    assert named <= numbers
+
+
+def slug(heading: str) -> str:
+    """The anchor that Markdown renderers make of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def broken_links(page: Path) -> list[str]:
+    broken: list[str] = []
+    for target in _LINK.findall(page.read_text(encoding="utf-8")):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        file = (page.parent / name) if name else page
+        if not file.exists() or (anchor and slug(anchor) not in map(slug, headings(file))):
+            broken.append(target)
+    return broken
+
+
+def headings(page: Path) -> list[str]:
+    return _HEADING.findall(page.read_text(encoding="utf-8"))
+
+
+def test_every_relative_link_leads_somewhere() -> None:
+    pages = markdown_files()
+    assert ROOT / "README.md" in pages
+    assert {str(p.relative_to(ROOT)): bad for p in pages if (bad := broken_links(p))} == {}
+
+
+def test_a_broken_link_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# One heading\n[a](gone.md) [b](#one-heading) [c](#two) [d](https://x.y/z)\n")
+    assert broken_links(page) == ["gone.md", "#two"]
+
+
+def offences(pattern: re.Pattern[str]) -> list[str]:
+    """File and line of every match in the project's text files; this one holds the patterns."""
+    found: list[str] = []
+    for path in tracked_files():
+        if path == Path(__file__).resolve():
+            continue
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        for match in pattern.finditer(text):
+            found.append(f"{path.relative_to(ROOT)}:{text.count(chr(10), 0, match.start()) + 1}")
+    return found
+
+
+def test_no_file_holds_a_path_of_the_machine_it_was_written_on() -> None:
+    assert offences(_MACHINE_PATH) == []
+
+
+def test_no_file_names_a_package_registry() -> None:
+    assert offences(_REGISTRY_HOST) == []
+
+
+def test_the_patterns_match_what_they_are_for() -> None:
+    assert _MACHINE_PATH.search("see /work/main/x")
+    assert _MACHINE_PATH.search('"/home/ann/x"')
+    assert not _MACHINE_PATH.search("data/work/memo.sqlite <store>/work/x ~/work/y")
+    assert _REGISTRY_HOST.search("https://files.pythonhosted.org/x")
+    assert not _REGISTRY_HOST.search("the package registry")
+
+
+def test_the_changelog_has_the_version_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    versions = re.findall(r"^## \[(\d+\.\d+\.\d+)\] - (.+)$", changelog, re.MULTILINE)
+    assert versions
+    assert versions[0][0] == project["version"]
+    assert all(re.fullmatch(r"unreleased|\d{4}-\d{2}-\d{2}", date) for _, date in versions)
+
+
+def test_the_package_has_the_version_of_the_project() -> None:
+    import mnemon
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert mnemon.__version__ == project["version"]

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mnemon.files import (
+    fsync_dir,
+    fsync_file,
+    read_array,
+    remove_tree,
+    replace_with,
+    tree_bytes,
+    write_array,
+    write_text,
+)
+
+
+def test_a_file_is_made_with_its_folders(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b" / "text.txt"
+    write_text(path, "ключ 🔑")
+    assert path.read_text(encoding="utf-8") == "ключ 🔑"
+    assert [p.name for p in path.parent.iterdir()] == ["text.txt"]
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    write_text(path, "old")
+
+    def fail(tmp: Path) -> None:
+        tmp.write_text("half of the n")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        replace_with(path, fail)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_old_file_is_there_until_the_new_one_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    write_text(path, "old")
+    seen: list[str] = []
+
+    def write(tmp: Path) -> None:
+        tmp.write_text("new")
+        seen.append(path.read_text())
+
+    replace_with(path, write)
+    assert seen == ["old"]
+    assert path.read_text() == "new"
+
+
+def test_an_open_reader_keeps_the_file_it_opened(tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    write_text(path, "old")
+    with path.open(encoding="utf-8") as reader:
+        write_text(path, "new")
+        assert reader.read() == "old"
+
+
+def test_content_then_name_are_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Content is on disk before the rename, the rename before the call returns."""
+    events: list[tuple[str, str]] = []
+    replace = Path.replace
+
+    def record_fsync(fd: int) -> None:
+        events.append(("fsync", Path(f"/proc/self/fd/{fd}").readlink().name))
+
+    def record_replace(self: Path, target: Path) -> Path:
+        events.append(("rename", target.name))
+        return replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", record_fsync)
+    monkeypatch.setattr(Path, "replace", record_replace)
+    write_text(tmp_path / "text.txt", "new")
+    (first, temporary), *others = events
+    assert first == "fsync"
+    assert temporary.startswith(".text.txt.")
+    assert others == [("rename", "text.txt"), ("fsync", tmp_path.name)]
+    events.clear()
+    fsync_file(tmp_path / "text.txt")
+    fsync_dir(tmp_path)
+    assert events == [("fsync", "text.txt"), ("fsync", tmp_path.name)]
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(6, dtype=np.float32).reshape(2, 3),
+        np.arange(6, dtype=np.float32).reshape(2, 3).T,
+        np.zeros((0, 4), dtype=np.float32),
+        np.array([-(2**63), 2**63 - 1], dtype=np.int64),
+    ],
+)
+def test_arrays_round_trip_and_equal_ones_are_equal_bytes(
+    tmp_path: Path, array: np.ndarray[tuple[int, ...], np.dtype[np.float32]]
+) -> None:
+    write_array(tmp_path / "a.npy", array)
+    write_array(tmp_path / "b.npy", np.array(array, order="C"))
+    found = read_array(tmp_path / "a.npy", mmap=False)
+    assert found.dtype == array.dtype
+    assert np.array_equal(found, array)
+    assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
+
+
+def test_a_mapped_array_cannot_be_changed(tmp_path: Path) -> None:
+    write_array(tmp_path / "a.npy", np.ones(3, dtype=np.float32))
+    mapped = read_array(tmp_path / "a.npy")
+    assert isinstance(mapped, np.memmap)
+    with pytest.raises(ValueError, match="read-only"):
+        mapped[0] = 2
+
+
+def test_objects_are_neither_written_nor_read(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="allow_pickle"):
+        write_array(tmp_path / "a.npy", np.array([{}], dtype=object))
+    assert list(tmp_path.iterdir()) == []
+    np.save(tmp_path / "b.npy", np.array([{}], dtype=object), allow_pickle=True)
+    with pytest.raises(ValueError, match=r"allow_pickle|Object arrays"):
+        read_array(tmp_path / "b.npy", mmap=False)
+
+
+def test_trees_files_and_nothing_are_removed(tmp_path: Path) -> None:
+    (tmp_path / "tree" / "deep").mkdir(parents=True)
+    (tmp_path / "tree" / "deep" / "file").touch()
+    (tmp_path / "file").touch()
+    for name in ("tree", "file", "nothing"):
+        remove_tree(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_is_removed_and_not_what_it_points_at(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "kept").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    remove_tree(tmp_path / "link")
+    assert (tmp_path / "real" / "kept").exists()
+    assert not (tmp_path / "link").is_symlink()
+
+
+def test_sizes_add_up(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"12345")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "b").write_bytes(b"123")
+    assert tree_bytes(tmp_path) == 8
+    assert tree_bytes(tmp_path / "a") == 5
+    assert tree_bytes(tmp_path / "nothing") == 0

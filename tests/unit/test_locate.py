@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mnemon import locate
+from mnemon.errors import SnapshotMissingError, StoreError
+from mnemon.locate import (
+    checkout_root,
+    expand_user,
+    find_home,
+    find_store,
+    list_stores,
+    store_for_source,
+)
+
+
+def published(home: Path, name: str, mtime_ns: int = 0) -> Path:
+    store = home / name
+    store.mkdir(parents=True)
+    (store / "CURRENT").write_text("{}")
+    os.utime(store / "CURRENT", ns=(mtime_ns, mtime_ns))
+    return store
+
+
+def test_home_by_variable_then_checkout_then_the_user_s_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = {"MNEMON_HOME": str(tmp_path / "h"), "XDG_DATA_HOME": str(tmp_path / "xdg")}
+    assert find_home(named) == tmp_path / "h"
+    root = checkout_root()
+    assert root is not None
+    assert (root / "workspace.yaml").is_file()
+    assert find_home({}) == root / "data"
+    monkeypatch.setattr(locate, "checkout_root", lambda: None)
+    assert find_home({"XDG_DATA_HOME": str(tmp_path / "xdg")}) == tmp_path / "xdg" / "mnemon"
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))
+    assert find_home({}) == tmp_path / "me" / ".local" / "share" / "mnemon"
+
+
+def test_a_home_is_expanded_and_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert find_home({"MNEMON_HOME": " ~/stores "}) == tmp_path / "stores"
+    assert find_home({"MNEMON_HOME": "here"}) == tmp_path / "here"
+
+
+def test_a_tilde_that_leads_nowhere_is_typed(tmp_path: Path) -> None:
+    for call in (
+        lambda: find_home({"MNEMON_HOME": "~nobody-of-that-name"}),
+        lambda: find_store("~nobody-of-that-name/x", home=tmp_path, environ={}),
+        lambda: store_for_source(tmp_path, Path("~nobody-of-that-name/memory.db")),
+        lambda: expand_user("~nobody-of-that-name"),
+    ):
+        with pytest.raises(StoreError, match="in full"):
+            call()
+
+
+def test_a_source_always_gets_the_same_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "claude" / "memory.db"
+    source.parent.mkdir()
+    source.touch()
+    store = store_for_source(tmp_path / "home", source)
+    assert store.parent == tmp_path / "home"
+    assert store.name.startswith("claude-memory-")
+    monkeypatch.chdir(source.parent)
+    assert store_for_source(tmp_path / "home", Path("memory.db")) == store
+    (tmp_path / "link.db").symlink_to(source)
+    assert store_for_source(tmp_path / "home", tmp_path / "link.db") == store
+
+
+def test_two_sources_of_one_name_get_two_stores(tmp_path: Path) -> None:
+    first, second = tmp_path / "a" / "x" / "memory.db", tmp_path / "b" / "x" / "memory.db"
+    one, two = store_for_source(tmp_path, first), store_for_source(tmp_path, second)
+    assert one != two
+    assert one.name.rpartition("-")[0] == two.name.rpartition("-")[0] == "x-memory"
+
+
+def test_a_folder_gives_its_own_name_and_odd_names_become_plain(tmp_path: Path) -> None:
+    folder = tmp_path / "lo co mo!"
+    folder.mkdir()
+    assert store_for_source(tmp_path, folder).name.startswith("lo-co-mo-")
+    assert store_for_source(tmp_path, Path("/")).name.startswith("store-")
+
+
+def test_stores_are_those_that_published(tmp_path: Path) -> None:
+    assert list_stores(tmp_path / "nothing") == []
+    published(tmp_path, "b")
+    published(tmp_path, "a")
+    (tmp_path / "half" / "work").mkdir(parents=True)
+    (tmp_path / "CURRENT").touch()
+    assert list_stores(tmp_path) == [tmp_path / "a", tmp_path / "b"]
+
+
+def test_the_only_store_needs_no_name(tmp_path: Path) -> None:
+    store = published(tmp_path, "a")
+    assert find_store(None, home=tmp_path, environ={}) == (store, False)
+
+
+def test_the_last_published_of_several_is_a_guess(tmp_path: Path) -> None:
+    published(tmp_path, "a", 10)
+    newest = published(tmp_path, "b", 30)
+    published(tmp_path, "c", 20)
+    assert find_store(None, home=tmp_path, environ={}) == (newest, True)
+
+
+def test_equal_times_are_decided_by_name(tmp_path: Path) -> None:
+    published(tmp_path, "a", 10)
+    assert find_store(None, home=tmp_path, environ={}) == (tmp_path / "a", False)
+    later = published(tmp_path, "b", 10)
+    assert find_store(None, home=tmp_path, environ={}) == (later, True)
+
+
+def test_the_argument_wins_over_the_variable_over_the_guess(tmp_path: Path) -> None:
+    for name, stamp in (("a", 1), ("b", 2), ("c", 3)):
+        published(tmp_path, name, stamp)
+    variable = {"MNEMON_STORE": "b"}
+    assert find_store(None, home=tmp_path, environ=variable) == (tmp_path / "b", False)
+    assert find_store("a", home=tmp_path, environ=variable) == (tmp_path / "a", False)
+    assert find_store(None, home=tmp_path, environ={"MNEMON_STORE": " "}) == (tmp_path / "c", True)
+
+
+def test_a_store_is_named_by_path_name_or_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    store = published(home, "a")
+    source = tmp_path / "memory.db"
+    source.touch()
+    for named in (store, str(store), "a"):
+        assert find_store(named, home=home, environ={}) == (store, False)
+    assert find_store(source, home=home, environ={})[0] == store_for_source(home, source)
+    monkeypatch.chdir(home)
+    assert find_store("a", home=tmp_path / "elsewhere", environ={})[0] == store
+
+
+def test_a_store_that_has_only_begun_counts_as_one(tmp_path: Path) -> None:
+    (tmp_path / "a" / "work").mkdir(parents=True)
+    assert find_store("a", home=tmp_path, environ={}) == (tmp_path / "a", False)
+
+
+def test_what_is_not_there_is_looked_for_where_it_would_be(tmp_path: Path) -> None:
+    assert find_store("a", home=tmp_path, environ={}) == (tmp_path / "a", False)
+    path = tmp_path / "some" / "where"
+    assert find_store(path, home=tmp_path, environ={}) == (path, False)
+
+
+def test_nothing_published_is_an_error_that_says_what_to_run(tmp_path: Path) -> None:
+    with pytest.raises(SnapshotMissingError, match="make nightly"):
+        find_store(None, home=tmp_path, environ={})

@@ -1,0 +1,256 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mnemon.errors import ConfigError
+from mnemon.settings import (
+    CONFIG_FILE_NAME,
+    RecallSettings,
+    Settings,
+    SnapshotSettings,
+    known_settings,
+)
+
+
+def from_toml(tmp_path: Path, text: str, **environ: str) -> Settings:
+    path = tmp_path / "mnemon.toml"
+    path.write_text(text, encoding="utf-8")
+    return Settings.load(path, environ=environ)
+
+
+def from_env(**environ: str) -> Settings:
+    return Settings.load(environ=environ)
+
+
+def faults_of(error: ConfigError) -> list[str]:
+    return str(error).split("\n  - ")[1:]
+
+
+def test_without_file_or_environment_the_defaults_are_in_force() -> None:
+    assert from_env() == Settings()
+    assert from_env(PATH="/bin", MNEMON_HOME="/x", MNEMON_STORE="y") == Settings()
+    assert from_env(MNEMON_CONFIG="") == Settings()
+
+
+def test_the_defaults_are_valid_and_frozen() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Settings().recall.fusion = "rrf"  # pyright: ignore[reportAttributeAccessIssue]
+    assert SnapshotSettings().keep >= 2
+
+
+def test_a_file_sets_what_it_names_and_nothing_else(tmp_path: Path) -> None:
+    settings = from_toml(
+        tmp_path,
+        """
+        [recall]
+        fusion = "rrf"
+        graph_weight = 2
+        log_retrievals = false
+        [corpus]
+        turn_categories = ["chat"]
+        [snapshot]
+        keep = 3
+        """,
+    )
+    assert settings.recall == RecallSettings(fusion="rrf", graph_weight=2.0, log_retrievals=False)
+    assert isinstance(settings.recall.graph_weight, float)
+    assert settings.corpus.turn_categories == ("chat",)
+    assert settings.snapshot.keep == 3
+    assert settings.encoder == Settings().encoder
+
+
+def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
+    settings = from_toml(
+        tmp_path,
+        "[recall]\nfusion = 'rrf'\nimportance_prior = 0.1",
+        MNEMON_RECALL_FUSION="cc",
+        MNEMON_SNAPSHOT_KEEP="4",
+    )
+    assert (settings.recall.fusion, settings.recall.importance_prior) == ("cc", 0.1)
+    assert settings.snapshot.keep == 4
+
+
+SAMPLES: dict[type, tuple[str, Any]] = {
+    bool: ("off", False),
+    int: ("77", 77),
+    float: ("0.25", 0.25),
+    str: ("rrf", "rrf"),
+    tuple: ("a, b,,c ", ("a", "b", "c")),
+}
+
+
+@pytest.mark.parametrize("name", known_settings())
+def test_every_setting_can_be_set_from_the_environment(name: str) -> None:
+    section, key = name.split(".")
+    text, value = SAMPLES[type(getattr(getattr(Settings(), section), key))]
+    if name == "schedule.cron":
+        text = value = "5 4 * * 1"
+    environ = {f"MNEMON_{section}_{key}".upper(): text}
+    if name == "tiers.small_dims":
+        environ["MNEMON_TIERS_MEDIUM_DIMS"] = "128"
+    assert getattr(getattr(Settings.load(environ=environ), section), key) == value
+
+
+def test_the_file_is_found_by_variable_then_in_the_home(tmp_path: Path) -> None:
+    home, other = tmp_path / "home", tmp_path / "other.toml"
+    home.mkdir()
+    (home / CONFIG_FILE_NAME).write_text("[snapshot]\nkeep = 3")
+    other.write_text("[snapshot]\nkeep = 4")
+    explicit = tmp_path / "explicit.toml"
+    explicit.write_text("[snapshot]\nkeep = 5")
+    variable = {"MNEMON_CONFIG": str(other)}
+    assert Settings.load(home=home, environ={}).snapshot.keep == 3
+    assert Settings.load(home=home, environ=variable).snapshot.keep == 4
+    assert Settings.load(explicit, home=home, environ=variable).snapshot.keep == 5
+    assert Settings.load(home=tmp_path / "nowhere", environ={}) == Settings()
+
+
+def test_the_process_s_own_environment_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [n for n in os.environ if n.startswith("MNEMON_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("MNEMON_SNAPSHOT_KEEP", "6")
+    assert Settings.load().snapshot.keep == 6
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("[recal]\nfusion = 'cc'", "unknown section [recal] in "),
+        ("[recall]\nfusoin = 'cc'", "unknown key recall.fusoin in "),
+        ("fusion = 'cc'", "unknown section [fusion] in "),
+        ("recall = 'cc'", "[recall] in "),
+    ],
+)
+def test_unknown_names_are_errors(tmp_path: Path, text: str, fault: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        from_toml(tmp_path, text)
+    (found,) = faults_of(caught.value)
+    assert found.startswith(fault)
+    assert str(tmp_path / "mnemon.toml") in found
+
+
+@pytest.mark.parametrize(
+    ("text", "nearest"),
+    [
+        ("[recal]\nfusion = 'cc'", "recall"),
+        ("[recall]\nlexical_wieght = 1", "lexical_weight"),
+        ("[tiers]\nsmall = 1", "small_dims"),
+    ],
+)
+def test_unknown_names_come_with_the_nearest_known_one(
+    tmp_path: Path, text: str, nearest: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"the nearest known one is {nearest}$"):
+        from_toml(tmp_path, text)
+
+
+def test_an_unknown_variable_comes_with_the_nearest_known_one() -> None:
+    with pytest.raises(ConfigError, match=r"nearest known one is MNEMON_ENCODER_MODEL$"):
+        from_env(MNEMON_ENCODR_MODEL="x")
+
+
+def test_every_fault_of_file_and_environment_is_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        from_toml(
+            tmp_path,
+            "[snapshot]\nkeep = 1\n[nonsense]\na = 1\n[recall]\nfusion = 3",
+            MNEMON_TIERS_SMALL_DIMS="many",
+            MNEMON_UNHEARD_OF="1",
+        )
+    text = str(caught.value)
+    assert len(faults_of(caught.value)) == 5
+    for part in ("snapshot.keep", "[nonsense]", "recall.fusion", "small_dims", "MNEMON_UNHEARD_OF"):
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("[snapshot]\nkeep = 'three'", "expected int, found 'three'"),
+        ("[snapshot]\nkeep = 2.5", "expected a whole number, found 2.5"),
+        ("[snapshot]\nkeep = inf", "expected a whole number, found inf"),
+        ("[snapshot]\nkeep = nan", "expected a whole number, found nan"),
+        ("[snapshot]\nkeep = true", "expected a number, found True"),
+        ("[snapshot]\nkeep = [3]", "expected a number, found [3]"),
+        ("[recall]\ndense_weight = inf", "expected a finite number, found inf"),
+        ("[recall]\ndense_weight = nan", "expected a finite number, found nan"),
+        (f"[recall]\ndense_weight = 1{'0' * 400}", "expected float"),
+        ("[recall]\nlog_retrievals = 2", "expected true or false, found 2"),
+        ("[recall]\nlog_retrievals = 'maybe'", "expected true or false, found 'maybe'"),
+        ("[encoder]\nmodel = 3", "expected text, found 3"),
+        ("[encoder]\nmodel = 2026-01-01", "expected text"),
+        ("[corpus]\nturn_categories = [1]", "expected a list of texts, found [1]"),
+        ("[corpus]\nturn_categories = 3", "expected a list of texts, found 3"),
+    ],
+)
+def test_values_of_another_type_are_errors(tmp_path: Path, text: str, found: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        from_toml(tmp_path, text)
+    assert found in str(caught.value)
+
+
+def test_a_whole_number_may_be_written_with_a_point(tmp_path: Path) -> None:
+    assert from_toml(tmp_path, "[snapshot]\nkeep = 3.0").snapshot.keep == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("[corpus]\nmax_content_bytes = 0", "corpus.max_content_bytes"),
+        ("[tiers]\nsmall_dims = 0", "tiers.small_dims"),
+        ("[tiers]\nsmall_dims = 300", "tiers.medium_dims"),
+        ("[compaction]\nprotected_tail_turns = -1", "compaction.protected_tail_turns"),
+        ("[compaction]\npreserve_threshold = 1.1", "compaction.preserve_threshold"),
+        ("[snapshot]\nkeep = 1", "snapshot.keep"),
+        ("[recall]\nfusion = 'sum'", "recall.fusion"),
+        ("[recall]\nlexical_weight = -0.1", "recall.lexical_weight"),
+        ("[recall]\ndense_weight = -1", "recall.dense_weight"),
+        ("[recall]\ngraph_weight = -1", "recall.graph_weight"),
+        ("[recall]\nimportance_prior = 1.5", "recall.importance_prior"),
+        ("[schedule]\ncron = '0 3 * *'", "schedule.cron"),
+    ],
+)
+def test_values_out_of_range_are_errors(tmp_path: Path, text: str, named: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        from_toml(tmp_path, text)
+    (fault,) = faults_of(caught.value)
+    assert named in fault
+
+
+@pytest.mark.parametrize("content", [b"[recall", b"a = ", b"\xff\xfe", b"[a]\n[a]", b"\x00"])
+def test_broken_toml_names_the_file(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "broken.toml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"broken\.toml is not valid TOML"):
+        Settings.load(path, environ={})
+
+
+def test_a_named_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no configuration file"):
+        Settings.load(tmp_path / "nothing.toml", environ={})
+    with pytest.raises(ConfigError, match="cannot read"):
+        Settings.load(environ={"MNEMON_CONFIG": str(tmp_path)})
+    with pytest.raises(ConfigError, match="no home directory"):
+        Settings.load(environ={"MNEMON_CONFIG": "~nobody-of-that-name/mnemon.toml"})
+
+
+def test_an_empty_file_is_fine(tmp_path: Path) -> None:
+    assert from_toml(tmp_path, "") == Settings()
+    assert from_toml(tmp_path, "\n# only a comment\n[recall]\n") == Settings()
+
+
+def test_settings_are_plain_values_for_a_manifest() -> None:
+    value = Settings().to_json()
+    assert json.loads(json.dumps(value)) == value
+    assert value["corpus"]["turn_categories"] == ["turn", "dialog_turn"]
+    assert [f"{s}.{k}" for s, keys in value.items() for k in keys] == known_settings()
+
+
+def test_a_config_error_is_a_value_error() -> None:
+    assert issubclass(ConfigError, ValueError)

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from mnemon.work.cost import Cost, measure
+
+
+def test_wall_time_counts_waiting_and_cpu_time_does_not() -> None:
+    with measure() as cost:
+        time.sleep(0.05)
+    assert cost.wall_ms >= 50
+    assert cost.cpu_ms < cost.wall_ms
+
+
+def test_cpu_time_counts_every_thread() -> None:
+    def spin() -> None:
+        end = time.thread_time() + 0.05
+        while time.thread_time() < end:
+            pass
+
+    with measure() as cost:
+        threads = [threading.Thread(target=spin) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert cost.cpu_ms >= 100
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux forgets the high-water mark")
+def test_peak_memory_is_that_of_the_block() -> None:
+    size = 64 << 20
+    with measure() as small:
+        pass
+    with measure() as large:
+        np.ones(size, dtype=np.uint8).sum()
+    with measure() as after:
+        pass
+    assert large.peak_rss_bytes - small.peak_rss_bytes > size // 2
+    assert after.peak_rss_bytes < large.peak_rss_bytes
+
+
+def test_a_cost_is_filled_when_the_block_fails() -> None:
+    seen: list[Cost] = []
+
+    def fail() -> None:
+        with measure() as cost:
+            seen.append(cost)
+            time.sleep(0.01)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert seen[0].wall_ms >= 10
+    assert seen[0].peak_rss_bytes > 0
+
+
+def test_a_cost_is_plain_values() -> None:
+    assert Cost(1.26, 0.04, 7).to_json() == {"wall_ms": 1.3, "cpu_ms": 0.0, "peak_rss_bytes": 7}
