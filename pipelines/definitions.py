@@ -11,10 +11,11 @@ from typing import Any
 import dagster as dg
 
 from assets import compaction, corpus, graph, lexical, serving, usage, vectors
+from mnemon.locate import find_home
+from mnemon.settings import Settings
 from pipelines.jobs import NIGHTLY_JOB
 from pipelines.resources import make_night_resource
 from pipelines.schedules import nightly_schedule
-from pipelines.site import resolve_site
 
 ASSET_MODULES = (corpus, vectors, lexical, graph, compaction, usage, serving)
 
@@ -25,7 +26,7 @@ def build_definitions(resources: Mapping[str, Any] | None = None) -> dg.Definiti
         assets=dg.load_assets_from_modules(list(ASSET_MODULES)),
         asset_checks=dg.load_asset_checks_from_modules(list(ASSET_MODULES)),
         jobs=[NIGHTLY_JOB],
-        schedules=[nightly_schedule(resolve_site().settings.schedule)],
+        schedules=[nightly_schedule(Settings.load(home=find_home()).schedule)],
         resources={"night": make_night_resource(), **(resources or {})},
         # One process: a step of its own would import everything again, and the work is in
         # vectorised libraries anyway.

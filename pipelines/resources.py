@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import dagster as dg
 
 from mnemon.night.context import Night
+from mnemon.night.housekeeping import sweep
 from mnemon.work.lock import hold_lock
 from mnemon.work.stage import StageResult
 from pipelines.progress import choose_progress
@@ -32,6 +33,7 @@ def make_night_resource(
         site = resolve()
         log = context.log
         with hold_lock(site.paths.lock):
+            sweep(site.paths)
             yield Night(
                 paths=site.paths,
                 source=site.source,

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mnemon.errors import SourceMissingError
+from mnemon.errors import ConfigError, SourceMissingError
 from mnemon.files import write_text
 from mnemon.locate import checkout_root, find_home, store_for_source
 from mnemon.settings import Settings
 from mnemon.snapshot.layout import StorePaths
+from mnemon.snapshot.publish import serving_manifest
 
 _DAGSTER_YAML = """\
 # Written by mnemon; edits are kept. The instance belongs to this store and is as durable as it.
@@ -74,10 +75,27 @@ def resolve_site(
     named = source or settings.source.path
     path = Path(named).expanduser().absolute() if named else ensure_sample()
     chosen = store or env.get("MNEMON_STORE", "").strip()
+    if source and not store and chosen:
+        _refuse_foreign_store(Path(chosen), path)
     directory = Path(chosen).expanduser() if chosen else store_for_source(home, path)
     if chosen and len(directory.parts) == 1:
         directory = home / directory
     return Site(home, path, StorePaths(directory.absolute()), settings)
+
+
+def _refuse_foreign_store(store: Path, source: Path) -> None:
+    """Keep a forgotten MNEMON_STORE from being overwritten with another source.
+
+    Raises:
+        ConfigError: If the store that the environment names was built from another source.
+    """
+    manifest = serving_manifest(StorePaths(store.expanduser().absolute()))
+    built_from = manifest.source.get("location") if manifest else None
+    if built_from and source not in (Path(built_from), Path(built_from).parent):
+        raise ConfigError(
+            f"MNEMON_STORE names {store}, which was built from {built_from}, not from {source}: "
+            "unset it, or pass --store to say which store to write"
+        )
 
 
 def ensure_sample() -> Path:

@@ -48,6 +48,16 @@ def replace_with(path: Path, write: Callable[[Path], None]) -> None:
         tmp.unlink(missing_ok=True)
 
 
+def remove_temporary_files(root: Path) -> None:
+    """Remove what `replace_with` left below a directory when its process was killed.
+
+    Only while nobody else writes there: the files of a living writer look the same.
+    """
+    for path in root.rglob(f".*{_TMP_SUFFIX}"):
+        if path.is_file():
+            path.unlink(missing_ok=True)
+
+
 def write_text(path: Path, text: str) -> None:
     """Replace a text file atomically (UTF-8)."""
     replace_with(path, lambda tmp: _write_bytes(tmp, text.encode("utf-8")))

@@ -116,6 +116,7 @@ class RecallSettings:
         graph_weight: Factor of the score that the concept graph adds; 0 switches it off.
         importance_prior: Share of the score that importance may take away, in [0, 1].
         log_retrievals: Append what was recalled to the access log.
+        stale_after_hours: Recall warns when no night went through for longer; 0 never warns.
     """
 
     fusion: str = "cc"
@@ -124,6 +125,7 @@ class RecallSettings:
     graph_weight: float = 1.0
     importance_prior: float = 0.3
     log_retrievals: bool = True
+    stale_after_hours: float = 36.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,6 +341,7 @@ def _range_faults(s: Settings) -> list[str]:
         (s.recall.lexical_weight >= 0, "recall.lexical_weight must be >= 0"),
         (s.recall.dense_weight >= 0, "recall.dense_weight must be >= 0"),
         (s.recall.graph_weight >= 0, "recall.graph_weight must be >= 0"),
+        (s.recall.stale_after_hours >= 0, "recall.stale_after_hours must be >= 0"),
         (0.0 <= s.recall.importance_prior <= 1.0, "recall.importance_prior must lie in [0, 1]"),
         (
             len(s.schedule.cron.split()) == 5,

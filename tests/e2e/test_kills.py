@@ -187,8 +187,8 @@ def test_killed_from_outside_inside_publish(
         ("before", "mnemon.snapshot.publish.write_pointer"),
         ("after", "mnemon.snapshot.publish.write_pointer"),
         ("before", "mnemon.snapshot.publish.apply_retention"),
-        ("before", "mnemon.night.housekeeping.remove_tree"),
-        ("after", "mnemon.night.housekeeping.remove_tree"),
+        ("before", "mnemon.night.housekeeping._prune_memo"),
+        ("after", "mnemon.night.housekeeping._prune_memo"),
     ],
 )
 def test_killed_at_an_exact_place(
@@ -196,7 +196,7 @@ def test_killed_at_an_exact_place(
 ) -> None:
     _die(changed.bench, when, function)
     served = changed.bench.manifest.digest
-    swapped = function.endswith(("apply_retention", "remove_tree")) or when == "after"
+    swapped = function.endswith(("apply_retention", "_prune_memo")) or when == "after"
     assert (served == undisturbed) is swapped
     assert changed.bench.ask(QUERIES[0]).memories
     _require_healed(changed.bench, undisturbed)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import click
@@ -16,6 +16,7 @@ from mnemon.locate import find_home, find_store
 from mnemon.snapshot.layout import StorePaths
 
 EXIT_FAILED = 1
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -36,8 +37,14 @@ def open_paths(store: str | None) -> StorePaths:
     Raises:
         MnemonError: If there is none.
     """
-    directory, _ = find_store(store, home=find_home())
-    return StorePaths(Path(directory))
+    directory, guessed = find_store(store, home=find_home())
+    if guessed:
+        click.echo(
+            f"! store_guessed: several stores exist; {directory.name} published last. "
+            "Pass --store or set MNEMON_STORE",
+            err=True,
+        )
+    return StorePaths(directory)
 
 
 def limit_threads() -> None:
@@ -51,8 +58,9 @@ def limit_threads() -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON object."""
-    click.echo(json.dumps(value, indent=1, ensure_ascii=False))
+    """Print one JSON object; bytes of the command line that were no UTF-8 come out escaped."""
+    text = json.dumps(value, indent=1, ensure_ascii=False)
+    click.echo(_LONE_SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def fail(error: MnemonError | OSError, as_json: bool) -> NoReturn:

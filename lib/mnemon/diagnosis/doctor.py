@@ -10,19 +10,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mnemon.diagnosis.status import age_hours
 from mnemon.encode.fingerprint import EncoderFingerprint, require_same
 from mnemon.encode.lean import LeanEncoder
 from mnemon.errors import ConfigError, MnemonError
 from mnemon.locate import find_home
-from mnemon.settings import Settings
+from mnemon.settings import RecallSettings, Settings
 from mnemon.snapshot.layout import StorePaths
 from mnemon.snapshot.manifest import Manifest, Pointer, full_check, read_manifest, read_pointer
+from mnemon.snapshot.nights import last_night_hours
 from mnemon.snapshot.verdict import PASS
-
-STALE_AFTER_HOURS = (
-    36.0  # a night missed and half a day more: late enough not to nag, early enough to notice
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +85,7 @@ def _serving(paths: StorePaths) -> Iterator[Finding]:
     yield Finding(
         "snapshot", "ok", f"{len(manifest.files)} files, {total / 1e6:.1f} MB, every checksum holds"
     )
-    yield _age(pointer)
+    yield _age(paths, pointer)
     yield _encoder(paths, manifest)
     yield _source(manifest)
     for code, message in manifest.warnings:
@@ -103,17 +99,18 @@ def _verified(paths: StorePaths, pointer: Pointer) -> Manifest:
     return manifest
 
 
-def _age(pointer: Pointer) -> Finding:
-    hours = age_hours(pointer.published_at)
-    if hours > STALE_AFTER_HOURS:
+def _age(paths: StorePaths, pointer: Pointer) -> Finding:
+    limit = RecallSettings().stale_after_hours
+    hours = last_night_hours(paths)
+    if hours is None or hours > limit:
+        since = "ever" if hours is None else f"for {hours:.0f} h"
         return Finding(
             "age",
             "warn",
-            f"nothing has been published for {hours:.0f} h (a night without changes publishes "
-            "nothing)",
+            f"no night went through {since}; the snapshot was published at {pointer.published_at}",
             "check that the schedule is on (`make ui`) or that cron runs `make nightly`",
         )
-    return Finding("age", "ok", f"published {hours:.1f} h ago")
+    return Finding("age", "ok", f"the last night went through {hours:.1f} h ago")
 
 
 def _encoder(paths: StorePaths, manifest: Manifest) -> Finding:

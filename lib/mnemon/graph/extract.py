@@ -12,11 +12,9 @@ from mnemon.graph import names, subjects
 from mnemon.graph.extraction import EXTRACTOR_VERSION, KINDS, Extraction, Found
 from mnemon.graph.fold import Word, fold_name, words
 from mnemon.graph.model import NO_SPAN, Role
+from mnemon.text.tags import content_tags
 
 __all__ = ["EXTRACTOR_VERSION", "KINDS", "Extraction", "Found", "extract"]
-
-SCOPE_TAG_PREFIXES = ("wing:", "room:", "session:", "user:")
-"""Tags that say where a memory belongs and not what it is about."""
 
 
 def extract(
@@ -73,11 +71,9 @@ def _located(content: str, role: Role, kind: str, start: int, end: int) -> Itera
 
 
 def _author_fields(tags: str, expanded_keywords: str) -> Iterator[Found]:
-    fields = [("tag", tag.strip()) for tag in tags.split(",")]
+    fields = [("tag", tag) for tag in content_tags(tags)]
     fields += [("keyword", keyword) for keyword in expanded_keywords.split()]
     for kind, surface in fields:
-        if surface.lower().startswith(SCOPE_TAG_PREFIXES):
-            continue
         name = fold_name(surface)
         if name:
             yield Found("author", kind, name, NO_SPAN, NO_SPAN, surface)

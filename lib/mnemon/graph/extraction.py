@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast, get_args
 from mnemon.errors import StoreError
 from mnemon.graph.model import Role
 
-EXTRACTOR_VERSION = 1
+EXTRACTOR_VERSION = 2
 """Raised whenever the same memory may give another extraction; part of every cache key."""
 
 KINDS = (

@@ -7,17 +7,8 @@ Whoever changes the choice raises TOKENIZER_VERSION too: token memos carry no ot
 
 from __future__ import annotations
 
+from mnemon.text.tags import content_tags
 from mnemon.text.tokens import tokenize
-
-SCOPE_TAG_PREFIXES = ("wing:", "room:", "session:", "user:")
-"""Tags that say where a memory lives. They are filters; indexed, they would make every memory of a
-wing match a query that names the wing, and a user's name would be findable by other users."""
-
-
-def content_tags(tags: str) -> list[str]:
-    """Return the comma-separated tags that describe the content: stripped, no scope tags."""
-    stripped = (tag.strip() for tag in tags.split(","))
-    return [tag for tag in stripped if tag and not tag.casefold().startswith(SCOPE_TAG_PREFIXES)]
 
 
 def document_tokens(content: str, tags: str, expanded_keywords: str, category: str) -> list[str]:

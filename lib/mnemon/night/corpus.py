@@ -71,7 +71,9 @@ def _facts(report: ExportReport) -> dict[str, Any]:
 
 
 def _refuse_emptied(night: Night, source: Source) -> None:
-    """Refuse a source without a row where a snapshot with rows serves: an accident far more often than a wish.
+    """Refuse a source without a row where a snapshot with rows serves.
+
+    That is an accident far more often than a wish.
 
     Raises:
         SourceEmptyError: Naming both.
@@ -85,8 +87,9 @@ def _refuse_emptied(night: Night, source: Source) -> None:
         return
     if held:
         raise SourceEmptyError(
-            f"{source.identity().location} holds no row any more, but snapshot {serving} holds {held:,} memories: "
-            f"it keeps serving and nothing was published. If the store was emptied on purpose, remove {night.paths.root}"
+            f"{source.identity().location} holds no row any more, but snapshot {serving} holds "
+            f"{held:,} memories: it keeps serving and nothing was published. If the store was "
+            f"emptied on purpose, remove {night.paths.root}"
         )
 
 
@@ -104,14 +107,12 @@ def _ids_of(memories: Path | None) -> set[str]:
 def _previous_export(memories: Path) -> Generator[Path | None]:
     """Keep last night's table under another name for the comparison; nothing is copied."""
     kept = memories.with_name(".previous.parquet")
-    # One that is still there was left by a night that was killed: what it was compared with still counts, or a row
-    # that had turned sensitive in that night would never be noticed.
+    # One that is still there was left by a night that died or failed: what it was compared with
+    # still counts, or a row that turned sensitive in that night would never be noticed.
     if not kept.is_file():
         if not memories.is_file():
             yield None
             return
         os.link(memories, kept)
-    try:
-        yield kept
-    finally:
-        kept.unlink(missing_ok=True)
+    yield kept
+    kept.unlink()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mnemon.corpus.export import read_records
-from mnemon.evaluate.queries import Query, read_queries
+from mnemon.evaluate.queries import Query, QueryFileError, read_queries
 from mnemon.evaluate.run import EvaluationPlan, evaluate
 from mnemon.files import write_text
 from mnemon.hashing import hash_file
@@ -52,7 +52,13 @@ def evaluate_candidate(night: Night) -> StageResult:
             write_text(night.work(EVALUATION), "{}\n")
             return 0, {"note": f"no {QUERIES_FILE} beside the source: nothing to evaluate"}
         known_ids = {r.memory_id for r in read_records(night.work(MEMORIES))}
-        queries, gone = _answerable(read_queries(path).ranked, known_ids)
+        try:
+            labelled = read_queries(path).ranked
+        except QueryFileError as error:
+            # Labels are a convenience beside the store; a typo in them must not stop the night.
+            write_text(night.work(EVALUATION), "{}\n")
+            return 0, {"note": f"not evaluated: {error}"}
+        queries, gone = _answerable(labelled, known_ids)
         if not queries:
             write_text(night.work(EVALUATION), "{}\n")
             return 0, {"note": f"{path.name} holds no query with a relevant memory"}

@@ -1,22 +1,32 @@
-"""After publishing.
+"""Before a night: remove what a killed one left. After publishing: forget what the corpus lost.
 
-Forget what the corpus no longer holds, everywhere outside the serving snapshot.
+What belongs here is only removing, everywhere outside the serving snapshot.
 """
 
 from __future__ import annotations
 
 from mnemon.compact.tables import read_summaries
 from mnemon.corpus.export import read_records
-from mnemon.files import remove_tree
+from mnemon.files import remove_temporary_files, remove_tree
 from mnemon.night.context import MEMORIES, SUMMARIES, Night
 from mnemon.night.graph import EXTRACTION_KIND, extraction_key
 from mnemon.night.lexical import TOKENS_KIND, tokens_key
+from mnemon.snapshot.layout import StorePaths
 from mnemon.snapshot.publish import drop_older_snapshots
 from mnemon.vectors.embed import memo_kind, text_key
 from mnemon.work.memo import Memo
 
 # Verdicts kept beside those of published snapshots, so that a failed night can still be read about.
 _KEPT_VERDICTS = 30
+
+
+def sweep(paths: StorePaths) -> None:
+    """Remove half-written files, which may hold texts that the source has lost since.
+
+    The store's lock must be held.
+    """
+    for directory in (paths.work, paths.encoders, paths.rotations, paths.verdicts):
+        remove_temporary_files(directory)
 
 
 def tidy(night: Night) -> tuple[str, ...]:

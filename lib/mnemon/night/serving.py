@@ -25,6 +25,7 @@ from mnemon.night.vectors import MEMORY_VECTORS, QUERY_ENCODER, VECTOR_TIERS
 from mnemon.snapshot.build import PackInputs, Provenance, build_candidate
 from mnemon.snapshot.checks import GateContext, judge_candidate
 from mnemon.snapshot.manifest import read_manifest
+from mnemon.snapshot.nights import record_night
 from mnemon.snapshot.publish import (
     Publication,
     find_by_digest,
@@ -98,6 +99,7 @@ def publish_snapshot(night: Night) -> Publication:
     except StoreError as error:
         raise PublishRefusedError(f"there is no candidate to publish: {error}") from error
     publication = publish_candidate(night.paths, digest, night.settings.snapshot.keep)
+    record_night(night.paths)
     return replace(publication, removed=(*publication.removed, *tidy(night)))
 
 

@@ -20,6 +20,7 @@ from mnemon.recall.result import RecallResult, RecallWarning
 from mnemon.recall.scope import Scope
 from mnemon.settings import RecallSettings, Settings
 from mnemon.snapshot.layout import StorePaths
+from mnemon.snapshot.nights import last_night_hours
 from mnemon.usage.access_log import append_retrievals
 
 
@@ -88,6 +89,7 @@ def recall(
         return _empty(query, [*warnings, RecallWarning(code, str(error))], started)
     if serving.warning is not None:
         warnings.append(serving.warning)
+    warnings.extend(_staleness(serving.recaller.paths, settings.stale_after_hours))
     try:
         result = serving.recaller.recall(
             query,
@@ -152,6 +154,15 @@ def _pin(directory: Path, stamp: tuple[int, int]) -> _Serving:
             f"serving older snapshot {opened.snapshot_id}: {opened.fallback_reason}",
         )
     return _Serving(Recaller(paths, opened.reader, opened.snapshot_id), stamp, warning)
+
+
+def _staleness(paths: StorePaths, limit_hours: float) -> list[RecallWarning]:
+    """Warn when the last night that went through is too long ago; a clock set back is not stale."""
+    hours = last_night_hours(paths)
+    if hours is None or limit_hours <= 0 or hours <= limit_hours:
+        return []
+    message = f"no night went through for {hours:.0f} h: `mnemon doctor` says what to look at"
+    return [RecallWarning("stale_snapshot", message)]
 
 
 def _pointer_stamp(directory: Path) -> tuple[int, int]:

@@ -114,6 +114,11 @@ class StorePaths:
         return self.root / "dagster"
 
     @property
+    def last_night(self) -> Path:
+        """Touched by every night that went through, published or not: how recall tells staleness."""
+        return self.root / "LAST_NIGHT"
+
+    @property
     def purge_pending(self) -> Path:
         """Present while older snapshots hold a row that has turned sensitive."""
         return self.root / "purge.pending"

@@ -105,6 +105,10 @@ def rollback(paths: StorePaths, snapshot_id: str | None = None) -> Pointer:
         SnapshotCorruptError: If it is damaged.
     """
     published = list_snapshots(paths)
+    if not published:
+        raise SnapshotMissingError(
+            f"nothing has been published in {paths.root}: run `make nightly` first"
+        )
     current = _current_id(paths)
     if snapshot_id is None:
         older = [name for name in published if current is None or name < current]

@@ -22,7 +22,7 @@ from mnemon.text.scripts import UNSPACED, regex_class
 from mnemon.text.stems import stem
 from mnemon.text.stopwords import NEGATED_SUFFIX, is_stop_word
 
-TOKENIZER_VERSION = "1"
+TOKENIZER_VERSION = "2"
 """Changes whenever any text could get other tokens; memos and snapshots carry it."""
 
 MAX_TOKEN_CHARS = 128

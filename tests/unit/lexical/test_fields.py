@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from mnemon.lexical.fields import content_tags, document_tokens
+from mnemon.lexical.fields import document_tokens
+from mnemon.text.tags import content_tags
 
 
 def test_scope_tags_are_not_content() -> None:

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from mnemon.snapshot import layout
+from mnemon.snapshot.manifest import read_pointer
+from tests.support.store import Store, memory, new_store, renumber
+
+Run = Callable[..., Result]
+RunJson = Callable[..., Any]
+
+
+@pytest.fixture
+def two(dense_store: Store) -> tuple[Store, list[str]]:
+    """A store that published twice; ids oldest first."""
+    first = read_pointer(dense_store.paths).snapshot_id
+    second = dense_store.publish(renumber([memory("Another spare key.")], 900))
+    return dense_store, [first, second]
+
+
+def damage(store: Store, snapshot_id: str) -> None:
+    (store.snapshot(snapshot_id) / layout.IMPORTANCE_FILE).unlink()
+
+
+def test_status_shows_what_serves(run: Run, dense_store: Store) -> None:
+    result = run("status")
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0] == f"store      {dense_store.root}"
+    assert read_pointer(dense_store.paths).snapshot_id in lines[1]
+    assert "encoder    word-axes, 8 dimensions" in lines
+    assert "14 memories" in result.stdout
+    assert any(line.split() == ["2", "work"] for line in lines)
+
+
+def test_status_without_an_encoder_says_so(run: Run, plain_store: Store) -> None:
+    assert "none: lexical and graph only" in run("status").stdout
+
+
+def test_status_as_json(run_json: RunJson, dense_store: Store) -> None:
+    value = run_json("status")
+    assert value["counts"]["memories"] == 14
+    assert value["wings"] == {"home": 9, "(none)": 3, "work": 2}
+    assert value["snapshot_bytes"] > 0
+
+
+def test_warnings_of_the_build_are_shown(run: Run, empty_store: Store) -> None:
+    empty_store.publish(
+        renumber([memory("boat")]), warnings=[("query_encoder_unsupported", "no lean form")]
+    )
+    assert "! query_encoder_unsupported: no lean form" in run("status").stderr
+
+
+@pytest.mark.parametrize("command", ["status", "rollback"])
+def test_a_damaged_snapshot_is_a_sentence(
+    run: Run, run_json: RunJson, dense_store: Store, command: str
+) -> None:
+    damage(dense_store, read_pointer(dense_store.paths).snapshot_id)
+    result = run(command)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("mnemon: ")
+    value = run_json(command, code=1)
+    assert set(value) == {"error", "message"}
+
+
+def test_snapshots_are_listed_oldest_first_with_the_serving_one_marked(
+    run: Run, run_json: RunJson, two: tuple[Store, list[str]]
+) -> None:
+    _, names = two
+    lines = run("snapshots").stdout.splitlines()
+    assert [line[0] for line in lines] == [" ", "*"]
+    assert [line[2 : 2 + len(names[0])] for line in lines] == names
+    listed = run_json("snapshots")["snapshots"]
+    assert [row["snapshot_id"] for row in listed] == names
+    assert [row["serving"] for row in listed] == [False, True]
+    assert [row["memories"] for row in listed] == [14, 1]
+
+
+def test_a_damaged_snapshot_is_marked(run: Run, two: tuple[Store, list[str]]) -> None:
+    store, names = two
+    damage(store, names[0])
+    first, second = run("snapshots").stdout.splitlines()
+    assert "DAMAGED" in first
+    assert "DAMAGED" not in second
+
+
+def test_a_store_without_snapshots_says_so(run: Run, empty_store: Store) -> None:
+    result = run("snapshots", "--store", str(empty_store.root))
+    assert result.exit_code == 0
+    assert "nothing has been published yet" in result.stdout
+
+
+def test_rollback_serves_the_older_one(
+    run: Run, run_json: RunJson, two: tuple[Store, list[str]]
+) -> None:
+    store, names = two
+    result = run("rollback")
+    assert result.exit_code == 0
+    assert f"serving {names[0]} (before: {names[1]})" in result.stdout
+    assert read_pointer(store.paths).snapshot_id == names[0]
+    value = run_json("rollback", names[1])
+    assert (value["snapshot_id"], value["reason"]) == (names[1], "rollback")
+
+
+def test_rollback_with_nowhere_to_go_is_a_sentence(run: Run, dense_store: Store) -> None:
+    result = run("rollback")
+    assert result.exit_code == 1
+    assert "no snapshot older" in result.stderr
+    assert "no snapshot 'x'" in run("rollback", "x").stderr
+
+
+def test_rollback_to_a_damaged_one_is_refused(run: Run, two: tuple[Store, list[str]]) -> None:
+    store, names = two
+    damage(store, names[0])
+    assert run("rollback").exit_code == 1
+    assert read_pointer(store.paths).snapshot_id == names[1]
+
+
+def test_doctor_is_content_with_a_good_store(
+    run: Run, run_json: RunJson, dense_store: Store
+) -> None:
+    result = run("doctor")
+    assert result.exit_code == 0
+    assert "FAIL" not in result.stdout
+    assert "every checksum holds" in result.stdout
+    findings = run_json("doctor")["findings"]
+    assert {f["level"] for f in findings} == {"ok"}
+
+
+def test_doctor_fails_with_exit_code_1_and_a_remedy(
+    run: Run, run_json: RunJson, dense_store: Store
+) -> None:
+    damage(dense_store, read_pointer(dense_store.paths).snapshot_id)
+    result = run("doctor")
+    assert result.exit_code == 1
+    assert "FAIL  snapshot: " in result.stdout
+    assert "      -> run `mnemon rollback`" in result.stdout
+    findings = run_json("doctor", code=1)["findings"]
+    assert [f["name"] for f in findings if f["level"] == "fail"] == ["snapshot"]
+
+
+def test_doctor_warnings_alone_are_exit_code_0(run: Run, plain_store: Store) -> None:
+    result = run("doctor")
+    assert result.exit_code == 0
+    assert "WARN  encoder: " in result.stdout
+
+
+@pytest.mark.parametrize("command", ["status", "doctor", "snapshots", "rollback"])
+def test_a_guessed_store_is_said(
+    run: Run, home: Path, two: tuple[Store, list[str]], command: str
+) -> None:
+    """Rolling back the wrong store in silence would be worse than not rolling back."""
+    other = new_store(home / "other")
+    other.publish(renumber([memory("first")]))
+    other.publish(renumber([memory("second")]))
+    result = run(command)
+    assert "store_guessed" in result.stderr
+    assert "other" in result.stderr
+    assert "store_guessed" not in run(command, "--store", "house").stderr
