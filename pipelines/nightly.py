@@ -76,7 +76,7 @@ def main(source: str | None, store: str | None, as_json: bool) -> None:
 
 
 def _run_or_explain(site: Site, *, echo: bool) -> Outcome:
-    """Run the night; where Dagster cannot keep its records (a full disk), say so in one sentence."""
+    """Run the night; where Dagster cannot keep its records (full disk), say so in one sentence."""
     from sqlalchemy.exc import SQLAlchemyError
 
     try:

@@ -29,6 +29,11 @@ nux:
 run_coordinator:
   module: dagster._core.run_coordinator
   class: DefaultRunCoordinator
+# Captured output would be a second place that memory text could reach; it also leaves a `tail`
+# process behind when a run is killed. What a stage did is in its metadata.
+compute_logs:
+  module: dagster._core.storage.noop_compute_log_manager
+  class: NoOpComputeLogManager
 python_logs:
   python_log_level: WARNING
 retention:

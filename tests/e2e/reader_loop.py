@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
@@ -21,6 +22,8 @@ from mnemon.recall.result import RecallResult
 
 QUERY = "which beacon code is valid now"
 MARKERS = 2
+PAUSE_S = 0.03
+"""Between two recalls of a reader: leaves the night some of the two cores."""
 
 
 class Tally:
@@ -85,11 +88,7 @@ def _read(
             tally.add(how, ask(store))
         except Exception:
             tally.fail(how)
-        # Leave the night some of the two cores.
-        stop_soon.wait(0.005)
-
-
-stop_soon = threading.Event()
+        time.sleep(PAUSE_S)
 
 
 def _shared(store: Path) -> RecallResult:

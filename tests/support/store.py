@@ -23,6 +23,7 @@ from mnemon.snapshot.build import PackInputs, Provenance, build_candidate
 from mnemon.snapshot.checks import GateContext, judge_candidate
 from mnemon.snapshot.layout import StorePaths
 from mnemon.snapshot.manifest import read_manifest
+from mnemon.snapshot.nights import record_night
 from mnemon.snapshot.publish import publish_candidate
 from mnemon.snapshot.verdict import store_verdict
 from mnemon.types import MemoryRecord
@@ -248,9 +249,11 @@ class Store:
         return digest
 
     def publish(self, records: Sequence[MemoryRecord], **changes: Any) -> str:
-        """Build, judge and publish; the snapshot's id."""
+        """Build, judge and publish, as a night that goes through; the snapshot's id."""
         digest = self.judge(self.candidate(records, **changes))
-        return publish_candidate(self.paths, digest, self.keep).snapshot_id
+        published = publish_candidate(self.paths, digest, self.keep)
+        record_night(self.paths)
+        return published.snapshot_id
 
     def snapshot(self, snapshot_id: str) -> Path:
         """The directory of a published snapshot."""

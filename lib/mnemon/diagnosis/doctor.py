@@ -12,7 +12,7 @@ from typing import Any
 
 from mnemon.encode.fingerprint import EncoderFingerprint, require_same
 from mnemon.encode.lean import LeanEncoder
-from mnemon.errors import ConfigError, MnemonError
+from mnemon.errors import ConfigError, MnemonError, SnapshotCorruptError
 from mnemon.locate import find_home
 from mnemon.settings import RecallSettings, Settings
 from mnemon.snapshot.layout import StorePaths
@@ -96,13 +96,17 @@ def _verified(paths: StorePaths, pointer: Pointer) -> Manifest:
     directory = paths.snapshots / pointer.snapshot_id
     manifest = read_manifest(directory)
     full_check(directory, manifest)
+    if manifest.digest != pointer.digest:
+        raise SnapshotCorruptError(
+            f"snapshot {pointer.snapshot_id} is whole, but not the one that was published"
+        )
     return manifest
 
 
 def _age(paths: StorePaths, pointer: Pointer) -> Finding:
-    limit = RecallSettings().stale_after_hours
+    limit = _stale_after_hours()
     hours = last_night_hours(paths)
-    if hours is None or hours > limit:
+    if hours is None or 0 < limit < hours:
         since = "ever" if hours is None else f"for {hours:.0f} h"
         return Finding(
             "age",
@@ -111,6 +115,13 @@ def _age(paths: StorePaths, pointer: Pointer) -> Finding:
             "check that the schedule is on (`make ui`) or that cron runs `make nightly`",
         )
     return Finding("age", "ok", f"the last night went through {hours:.1f} h ago")
+
+
+def _stale_after_hours() -> float:
+    try:
+        return Settings.load(home=find_home()).recall.stale_after_hours
+    except MnemonError:
+        return RecallSettings().stale_after_hours
 
 
 def _encoder(paths: StorePaths, manifest: Manifest) -> Finding:
