@@ -1,4 +1,4 @@
-"""Headless Chromium on pages that need a while to draw: their text as the DOM holds it, and a picture of them."""
+"""Headless Chromium on pages that need a while to draw: their DOM, and a picture of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 WINDOW = "1600,1000"
 VIRTUAL_TIME_MS = 25_000
-"""Time that a page's own clocks may pass before it is read; the Dagster UI polls and lays out its graph meanwhile."""
+"""Time on the page's own clocks before it is read: the Dagster UI polls and lays out its graph."""
 
 _FLAGS = (
     "--headless",

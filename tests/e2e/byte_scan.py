@@ -1,4 +1,4 @@
-"""Looks for texts in every byte below a directory: as they lie there, and as their formats decode them."""
+"""Looks for texts in every byte below a directory: raw, and as the file formats decode them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def read_everything(root: Path, skip: Sequence[Path] = ()) -> Iterator[tuple[Pat
 
 
 def pieces(text: str, size: int) -> list[str]:
-    """Cut a text into pieces: whoever holds twice `size` characters of it in a row holds a piece."""
+    """Cut a text into pieces: whoever holds 2 * `size` characters of it in a row holds a piece."""
     cut = [text[start : start + size] for start in range(0, len(text) - size + 1, size)]
     return cut or [text]
 
@@ -74,10 +74,14 @@ def _parquet_rows(path: Path) -> bytes:
 def _sqlite_rows(path: Path) -> bytes:
     rows: list[Any] = []
     with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as db:
-        db.text_factory = lambda raw: raw.decode("utf-8", "replace")
+        db.text_factory = _decode_text
         for (table,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'"):
             rows += db.execute(f'SELECT * FROM "{table}"').fetchall()
     return _as_text(rows)
+
+
+def _decode_text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
 
 
 def _lance_rows(path: Path) -> bytes:

@@ -1,4 +1,4 @@
-"""Stores that many tests start from: built once per session by the real command, copied by whoever changes them."""
+"""Stores that many tests start from: built once by the real command, copied by who changes them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class FirstNight:
 
 
 @pytest.fixture(autouse=True)
-def _no_store_of_the_developer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _no_store_of_the_developer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:  # pyright: ignore[reportUnusedFunction]
     """Let recall in this process see only what the test made."""
     for name in [n for n in os.environ if n.startswith(("MNEMON_", "DAGSTER_"))]:
         monkeypatch.delenv(name)

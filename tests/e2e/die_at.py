@@ -1,7 +1,8 @@
-"""Runs a night that dies of SIGKILL at an exact place: `python die_at.py WHEN FUNCTION CALL NIGHT-ARGUMENTS...`.
+"""Runs a night that dies of SIGKILL at an exact place.
 
-WHEN is "before" or "after", FUNCTION the dotted name of a module-level function, CALL the 1-based number of its call.
-Nothing but the moment of death is changed.
+Usage: `python die_at.py WHEN FUNCTION CALL NIGHT-ARGUMENTS...`. WHEN is "before" or "after",
+FUNCTION the dotted name of a module-level function, CALL the 1-based number of its call. Nothing
+but the moment of death is changed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Runs the real commands as processes, in an environment that knows nothing of the developer's own stores."""
+"""Runs the real commands as processes that know nothing of the developer's own stores."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -15,7 +16,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 
 NIGHT_TIMEOUT_S = 900
-"""A night of the sample takes 20 s on a quiet machine; only a hang takes this long on a busy one."""
+"""A night of the sample takes 20 s on a quiet machine; only a hang takes this long anywhere."""
 
 DONE, FAILED, REFUSED, LOCKED = 0, 1, 3, 4
 """Exit codes of `python -m pipelines.nightly`."""
@@ -115,10 +116,8 @@ def start(words: Sequence[str], home: Path) -> subprocess.Popen[str]:
 
 def kill(process: subprocess.Popen[str], how: signal.Signals = signal.SIGKILL) -> None:
     """End a process that `start` started, and everything of its session."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, how)
-    except ProcessLookupError:
-        pass
     process.communicate()
 
 

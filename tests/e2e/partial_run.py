@@ -1,4 +1,4 @@
-"""Runs a part of the nightly job through Dagster in this process, as the UI's "materialize selected" does."""
+"""Runs a part of the nightly job through Dagster, as the UI's "materialize selected" does."""
 
 from __future__ import annotations
 

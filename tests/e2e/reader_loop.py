@@ -1,6 +1,7 @@
-"""One process full of readers: `python reader_loop.py STORE THREADS STOP-FILE` recalls until the file exists.
+"""One process full of readers.
 
-It prints one JSON object: how often it recalled, which generations each snapshot showed, every error and warning.
+`python reader_loop.py STORE THREADS STOP-FILE` recalls until the file exists. It prints one JSON
+object: how often it recalled, which generations each snapshot showed, every error and warning.
 Threads alternate between the shared `recall` and a snapshot that they open afresh each time.
 """
 
@@ -38,7 +39,11 @@ class Tally:
 
     def add(self, how: str, result: RecallResult) -> None:
         """Note one answer: the generations of its markers under the snapshot that it names."""
-        markers = [m.content.split("generation-")[1][:4] for m in result.memories if "generation-" in m.content]
+        markers = [
+            m.content.split("generation-")[1][:4]
+            for m in result.memories
+            if "generation-" in m.content
+        ]
         with self.lock:
             self.calls[how] += 1
             self.warnings.update(w.code for w in result.warnings)

@@ -1,4 +1,4 @@
-"""Sources and stores of the end-to-end tests: built from the sample's own texts, copied, compared."""
+"""Sources and stores of the end-to-end tests: built from the sample, copied, compared."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import shutil
 import sqlite3
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,7 +86,7 @@ def build_full_source(directory: Path) -> Path:
 
 
 def build_small_source(directory: Path) -> Path:
-    """Build a tenth of the sample: memories, one session long enough to summarise, sensitive rows."""
+    """Build a tenth of the sample: memories, one session worth summarising, sensitive rows."""
     source = directory / "memory.db"
     _builder().build(source)
     rows = [row for row in sample_rows() if row.id not in _SMALL_SENSITIVE]
@@ -101,7 +101,7 @@ def build_small_source(directory: Path) -> Path:
 
 
 @contextmanager
-def editing(source: Path) -> Iterator[sqlite3.Connection]:
+def editing(source: Path) -> Generator[sqlite3.Connection]:
     """Open a source for one transaction of ordinary SQL."""
     with closing(sqlite3.connect(source)) as db, db:
         yield db

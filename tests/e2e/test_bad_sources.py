@@ -1,4 +1,4 @@
-"""What the real command says to bad input and a bad machine: an exit code, one clear sentence, never a traceback.
+"""What the real command says to bad input and a bad machine: one clear sentence, no traceback.
 
 Whatever it was, the snapshot of yesterday is untouched and answers.
 """
@@ -102,7 +102,10 @@ def test_a_bad_source_gets_one_sentence(name: str, standing: Bench, tmp_path: Pa
     file_name, make, expected = BAD[name]
     source = tmp_path / file_name
     make(source)
-    before, pointer = fingerprint_tree(standing.paths.snapshots), standing.paths.current.read_bytes()
+    before, pointer = (
+        fingerprint_tree(standing.paths.snapshots),
+        standing.paths.current.read_bytes(),
+    )
     ran = run_night(source, standing.store, "--")
     _require_one_sentence(ran, FAILED, expected)
     assert str(source) in ran.err
@@ -177,7 +180,7 @@ def test_a_read_only_store_gets_one_sentence(small: Bench) -> None:
 def test_a_full_disk_gets_one_sentence_and_the_next_night_goes_on(
     limit_kb: int, small: Bench
 ) -> None:
-    """No file of the child may grow beyond the limit, which is what the end of a disk looks like."""
+    """No file of the child may grow beyond the limit: what the end of a disk looks like."""
     yesterday = small.serving
     # Text that does not compress: the memo, the corpus and the snapshot outgrow every limit here.
     bulk = random.Random(1).choices("abcdefghijklmnopqrstuvwxyz     ", k=900_000)

@@ -75,6 +75,6 @@ def test_skips_what_it_is_told_to(tmp_path: Path) -> None:
 
 def test_whoever_holds_two_piece_lengths_holds_a_piece() -> None:
     text = "".join(chr(200 + i) for i in range(100))
-    for start in range(0, 100 - 16):
+    for start in range(100 - 16):
         assert any(piece in text[start : start + 16] for piece in pieces(text, 8))
     assert pieces("short", 8) == ["short"]

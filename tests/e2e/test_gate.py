@@ -1,4 +1,4 @@
-"""A bad summary, a strict threshold, a publish without a verdict: what serves keeps serving, and the next night heals."""
+"""A bad summary, a strict threshold, a publish without a verdict: what serves keeps serving."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QUERIES = ["boiler error", "duplicate captures of invoices", "who is my manager"
 
 
 def _replace_a_summary(bench: Bench) -> None:
-    """Put an unrelated text where an accepted summary was, its status and its gate report untouched."""
+    """Put an unrelated text where an accepted summary was; its status and report stay."""
     path = bench.paths.work / SUMMARIES
     found = read_summaries(path)
     place = next(i for i, s in enumerate(found) if s.status == "accepted")
@@ -40,7 +40,7 @@ def _recipe(bench: Bench) -> str:
 
 
 def _stamp_as_if_made_so(bench: Bench) -> None:
-    """Let the stamp vouch for the file as it is: a summariser that lies, not a file that was damaged."""
+    """Let the stamp vouch for the file: a summariser that lies, not a file that was damaged."""
     stamp = bench.paths.work / "stamps" / "summaries.json"
     content = json.loads(stamp.read_text())
     digest = hashlib.sha256((bench.paths.work / SUMMARIES).read_bytes()).hexdigest()
@@ -66,7 +66,9 @@ def test_a_lying_summary_fails_the_gate_and_the_next_night_heals(small: Bench) -
 
     assert not ran.success
     assert ran.failed_checks == {CHECK}
-    assert any(CHECK in error and "yesterday's snapshot keeps serving" in error for error in ran.errors)
+    assert any(
+        CHECK in error and "yesterday's snapshot keeps serving" in error for error in ran.errors
+    )
     verdict = read_verdict(small.paths, _candidate_digest(small))
     assert verdict is not None
     assert verdict.outcome == FAIL

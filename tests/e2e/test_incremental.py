@@ -1,9 +1,9 @@
-"""One per cent added, one per cent edited, one per cent deleted: only those are computed, and the snapshot is that of
-a full rebuild.
+"""One per cent added, edited, deleted: only that is computed, and the result is a full rebuild's.
 
-Every file of the snapshot and every work artifact must be byte-identical. Only the LanceDB tiers may differ: their
-rotation is fitted once per store and then frozen, so the two stores hold the same vectors in two bases. For them the
-tolerance is float32 rounding, and it is applied to what each store derives from the common vectors.
+Every file of the snapshot and every work artifact must be byte-identical. Only the LanceDB tiers
+may differ: their rotation is fitted once per store and then frozen, so the two stores hold the same
+vectors in two bases. For them the tolerance is float32 rounding, and it is applied to what each
+store derives from the common vectors.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ CHANGED = 7
 """One per cent of 665, for each kind of change."""
 
 ROUNDING = 2e-6
-"""Largest difference between a stored tier value and the one recomputed here: float32 products of 384 terms of unit
-vectors, summed in whatever order the matrix library chooses."""
+"""Largest difference between a stored tier value and the one recomputed here: float32 sums of 384
+products, in whatever order the matrix library chooses."""
 
 COSINE_ROUNDING = 5e-6
 """The same for a cosine between two rows of the full tier, where a rotation must change nothing."""
 
 TIERS = {"memory_vectors_64": 64, "memory_vectors_256": 256, "memory_vectors_full": 384}
 
-# What is only true of one night or one store: costs, what it was asked, the memo's own pages, and stamps (they repeat
-# the rotation's digest).
+# What is only true of one night or one store: costs, what it was asked, the memo's own pages, and
+# stamps (they repeat the rotation's digest).
 _OF_ONE_STORE = ("costs.json", "usage/", "memo.sqlite", "stamps/")
 
 
@@ -83,11 +83,11 @@ def nights(full_night: FirstNight, tmp_path_factory: pytest.TempPathFactory) -> 
     edit = _edit(grown)
     uncommitted = "A sentence whose transaction never ends while the night reads the store."
     with closing(sqlite3.connect(grown.source)) as writer:
-        # The agent is at work meanwhile: its last commit counts, what it has not committed does not.
+        # The agent is at work meanwhile; what it has not committed does not count.
         writer.execute("BEGIN IMMEDIATE")
         writer.execute(
-            "INSERT INTO memories (content, created_at, updated_at) VALUES (?, '2026-11-16', '2026-11-16')",
-            [uncommitted],
+            "INSERT INTO memories (content, created_at, updated_at) VALUES (?, ?, ?)",
+            [uncommitted, "2026-11-16", "2026-11-16"],
         )
         ran = run_night(grown.source, grown.store)
         writer.rollback()
@@ -105,14 +105,22 @@ def _edit(bench: Bench) -> Edit:
     chosen = [records[step * (i + 1)] for i in range(2 * CHANGED)]
     edited, deleted = chosen[::2], chosen[1::2]
     assert {r.is_turn for r in edited} == {r.is_turn for r in deleted} == {True, False}
-    added = [f"Note {i} of this week: the spare fuse box key hangs on hook {i + 40}." for i in range(CHANGED)]
+    added = [
+        f"Note {i} of this week: the spare fuse box key hangs on hook {i + 40}."
+        for i in range(CHANGED)
+    ]
     with editing(bench.source) as db:
         db.executemany(
-            "INSERT INTO memories (content, tags, created_at, updated_at) VALUES (?, 'wing:household', ?, ?)",
-            [(text, f"2026-11-16T0{i}:00:00+00:00", f"2026-11-16T0{i}:00:00+00:00") for i, text in enumerate(added)],
+            "INSERT INTO memories (content, tags, created_at, updated_at) "
+            "VALUES (?, 'wing:household', ?, ?)",
+            [
+                (text, f"2026-11-16T0{i}:00:00+00:00", f"2026-11-16T0{i}:00:00+00:00")
+                for i, text in enumerate(added)
+            ],
         )
         db.executemany(
-            "UPDATE memories SET content = 'Corrected: ' || substr(content, 1, 20) || ' ' || ? WHERE id = ?",
+            "UPDATE memories SET content = 'Corrected: ' || substr(content, 1, 20) || ' ' || ? "
+            "WHERE id = ?",
             [(f"entry {r.position} was wrong.", int(r.memory_id)) for r in edited],
         )
         db.executemany("DELETE FROM memories WHERE id = ?", [(int(r.memory_id),) for r in deleted])
@@ -187,7 +195,9 @@ def test_the_memo_holds_the_same_keys_as_that_of_a_full_rebuild(nights: Nights) 
     vectors = {k for kind, k in keys if kind.startswith("vector:")}
     assert wanted <= vectors
     assert {k for kind, k in keys if kind == TOKENS_KIND} == {tokens_key(r) for r in records}
-    assert {k for kind, k in keys if kind == EXTRACTION_KIND} == {extraction_key(r) for r in records}
+    assert {k for kind, k in keys if kind == EXTRACTION_KIND} == {
+        extraction_key(r) for r in records
+    }
     assert not vectors & {text_key(text) for text in nights.edit.gone}
 
 
@@ -206,15 +216,15 @@ def test_each_tier_row_is_its_memory_in_its_own_frozen_basis(tier: str, nights: 
 
 
 def test_the_full_tiers_agree_on_every_cosine(nights: Nights) -> None:
-    grown, rebuilt = (_matrix(_tier(b, "memory_vectors_full")) for b in (nights.grown, nights.rebuilt))
+    grown, rebuilt = (
+        _matrix(_tier(b, "memory_vectors_full")) for b in (nights.grown, nights.rebuilt)
+    )
     assert np.abs(grown - rebuilt).max() > 0.1, "two bases"
     assert np.abs(grown @ grown.T - rebuilt @ rebuilt.T).max() <= COSINE_ROUNDING
 
 
-def test_with_the_same_rotation_the_tiers_are_the_same_rows(
-    nights: Nights, tmp_path: Path
-) -> None:
-    """The basis is the only difference: given the frozen one, a rebuild writes the grown store's rows."""
+def test_with_the_same_rotation_the_tiers_are_the_same_rows(nights: Nights, tmp_path: Path) -> None:
+    """The basis is the only difference: given the frozen one, a rebuild writes the same rows."""
     twin = nights.rebuilt.twin(tmp_path / "twin")
     shutil.rmtree(twin.paths.rotations)
     shutil.copytree(nights.grown.paths.rotations, twin.paths.rotations)
@@ -239,7 +249,10 @@ def test_what_is_gone_is_in_no_byte_outside_older_snapshots(nights: Nights) -> N
 
 
 def test_what_was_not_committed_was_not_read(nights: Nights) -> None:
-    assert find_texts(nights.grown.store, [nights.uncommitted], skip=[nights.grown.paths.encoders]) == []
+    assert (
+        find_texts(nights.grown.store, [nights.uncommitted], skip=[nights.grown.paths.encoders])
+        == []
+    )
 
 
 def test_what_is_gone_is_not_recalled(nights: Nights) -> None:

@@ -1,6 +1,7 @@
-"""kill -9 at every boundary, inside embedding and inside publish: recall answers, the next night completes.
+"""kill -9 at every boundary, while embedding, while publishing: recall answers, a night heals.
 
-"Completes" is strict: its snapshot has the digest of a night that nobody disturbed, and nothing is left lying about.
+Healing is strict: the next night's snapshot has the digest of a night that nobody disturbed, and
+nothing is left lying about.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ ADDED = "The bakery on Alder Street closes at two on Mondays."
 # What no change to the source makes a second night do again.
 _ONLY_ON_FIRST_NIGHTS = {"query_encoder"}
 PUBLISH_TRIES = 6
-"""Attempts to hit the few milliseconds between the installed snapshot and the pointer from outside."""
+"""Attempts to hit the few milliseconds between installed snapshot and pointer from outside."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,12 @@ def _change(source: Path) -> None:
     add_memory(source, ADDED)
     with editing(source) as db:
         for category in ("!= 'turn'", "= 'turn'"):
-            ids = [i for (i,) in db.execute(f"SELECT id FROM memories WHERE is_sensitive = 0 AND category {category}")]
+            ids = [
+                i
+                for (i,) in db.execute(
+                    f"SELECT id FROM memories WHERE is_sensitive = 0 AND category {category}"
+                )
+            ]
             db.execute("UPDATE memories SET content = content || ' Indeed.' WHERE id = ?", [ids[3]])
             db.execute("DELETE FROM memories WHERE id = ?", [ids[5]])
 

@@ -1,4 +1,4 @@
-"""What must not leave the source, or not reach the orchestrator's records, is in no byte that a night writes."""
+"""What must not leave the source, or not reach Dagster's records, is in no byte of a store."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from mnemon.snapshot.publish import list_snapshots
 from tests.e2e.byte_scan import find_texts, pieces
 from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import run, run_night
@@ -13,7 +14,7 @@ from tests.e2e.stores import CANARIES, Bench, editing, sample_rows
 from tests.e2e.test_sample_night import FLAGGED, REDACTED, SCANNED
 
 PIECE_CHARS = 24
-"""Short enough that half a sentence is noticed, long enough that no two texts share one by chance."""
+"""Short enough to notice half a sentence, long enough that no two texts share one by chance."""
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def test_no_canary_is_in_any_byte_of_the_store(asked: Bench) -> None:
 
 
 def test_the_scan_would_have_seen_one(asked: Bench) -> None:
-    """A public row is found where it belongs: in compressed Parquet, in the snapshot's SQLite file."""
+    """A public row is found where it belongs: in compressed Parquet, in the snapshot's SQLite."""
     public = next(row.content for row in sample_rows() if row.id == 173)
     read_as = {(name.split("/")[0], how) for name, how, _ in find_texts(asked.store, [public])}
     assert {("work", "parquet"), ("snapshots", "sqlite")} <= read_as
@@ -68,7 +69,6 @@ def test_nothing_of_a_withheld_row_is_said(full_night: FirstNight) -> None:
         assert canary not in full_night.ran.says
 
 
-
 def test_a_row_that_turns_sensitive_is_gone_from_every_byte(small: Bench) -> None:
     """Older snapshots included: they would serve it after a rollback."""
     before = small.paths.snapshots / small.serving
@@ -81,5 +81,7 @@ def test_a_row_that_turns_sensitive_is_gone_from_every_byte(small: Bench) -> Non
     assert find_texts(before, parts)
     ran = run_night(small.source, small.store)
     assert ran.report["status"] == "published", ran.says
+    assert list_snapshots(small.paths) == [small.serving]
+    assert not small.paths.purge_pending.exists()
     assert find_texts(small.store, parts, skip=[small.paths.encoders]) == []
     assert row_id not in {m.id for m in small.ask(text).memories}

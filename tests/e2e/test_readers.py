@@ -1,7 +1,8 @@
 """Readers recall in a loop while nights publish: no error, and never a mix of two snapshots.
 
-Every generation of the source rewrites two marker memories in one transaction. An answer that holds both markers of
-one generation, under a snapshot id that shows no other generation to anybody, comes from one snapshot.
+Every generation of the source rewrites two marker memories in one transaction. An answer that holds
+both markers of one generation, under a snapshot id that shows no other generation to anybody, comes
+from one snapshot.
 """
 
 from __future__ import annotations
@@ -79,7 +80,9 @@ def _watch(bench: Bench, *, processes: int, threads: int, nights: int, keep: int
     _publish(bench, watched, 0, keep)
     stop = bench.store.parent / "stop"
     words = [sys.executable, str(ROOT / "tests" / "e2e" / "reader_loop.py"), str(bench.store)]
-    readers = [start([*words, str(threads), str(stop)], bench.store.parent) for _ in range(processes)]
+    readers = [
+        start([*words, str(threads), str(stop)], bench.store.parent) for _ in range(processes)
+    ]
     try:
         for generation in range(1, nights + 1):
             _write_generation(bench, generation)
@@ -135,7 +138,14 @@ def test_fresh_processes_see_whole_snapshots_while_a_night_publishes(small: Benc
     _publish(small, watched, 0, 2)
     for generation in (1, 2):
         _write_generation(small, generation)
-        words = ["-m", "pipelines.nightly", str(small.source), "--store", str(small.store), "--json"]
+        words = [
+            "-m",
+            "pipelines.nightly",
+            str(small.source),
+            "--store",
+            str(small.store),
+            "--json",
+        ]
         night = start([sys.executable, *words], small.store.parent)
         try:
             while night.poll() is None:
@@ -155,7 +165,9 @@ def _ask_in_a_process(bench: Bench, watched: Watched) -> None:
     assert ran.code == 0, ran.says
     answer = ran.report
     found = sorted(
-        m["content"].split("generation-")[1][:4] for m in answer["memories"] if "generation-" in m["content"]
+        m["content"].split("generation-")[1][:4]
+        for m in answer["memories"]
+        if "generation-" in m["content"]
     )
     assert len(found) == len(NAMES), answer
     watched.tallies.append(

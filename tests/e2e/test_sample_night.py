@@ -17,7 +17,8 @@ from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import run
 from tests.e2e.stores import Bench, labelled_queries, leftovers, sample_rows
 
-# Five points under what the served profile reaches (.872 over all): floors that say "it works", tuned on nothing.
+# Five points under what the served profile reaches (.872 over all): floors that say "it works",
+# tuned on nothing.
 RECALL_AT_10_FLOOR = 0.82
 STRATUM_FLOORS = {
     "exact": 0.95,
@@ -63,7 +64,9 @@ def test_every_row_is_accounted_for(full_night: FirstNight) -> None:
 
 def test_the_snapshot_holds_exactly_the_rows_that_may_leave(bench: Bench) -> None:
     allowed = {row.id for row in sample_rows()} - FLAGGED - REDACTED - SCANNED
-    with closing(sqlite3.connect(f"{(bench.snapshot / ROWS_FILE).as_uri()}?mode=ro", uri=True)) as rows:
+    with closing(
+        sqlite3.connect(f"{(bench.snapshot / ROWS_FILE).as_uri()}?mode=ro", uri=True)
+    ) as rows:
         held = [int(i) for (i,) in rows.execute("SELECT memory_id FROM memories")]
     assert len(held) == len(set(held))
     assert set(held) == allowed
@@ -116,7 +119,16 @@ def test_what_nobody_knows_gets_a_typed_answer(
 @pytest.mark.parametrize(
     "query",
     ["", "   ", "\x00", '"unbalanced AND (', "🦆🦆🦆", "the of and", "x" * 5_000, "key " * 2_000],
-    ids=["empty", "blank", "nul", "operators", "emoji", "stop-words", "one-word-5000", "8000-chars"],
+    ids=[
+        "empty",
+        "blank",
+        "nul",
+        "operators",
+        "emoji",
+        "stop-words",
+        "one-word-5000",
+        "8000-chars",
+    ],
 )
 def test_odd_questions_get_a_typed_answer(query: str, bench: Bench) -> None:
     _require_well_formed(bench.ask(query), bench)

@@ -1,4 +1,4 @@
-"""The Dagster UI on a store: the lineage, a green run, and a run started there that does what the shell's does."""
+"""The Dagster UI on a store: the lineage, and a run started there that does what the shell does."""
 
 from __future__ import annotations
 
@@ -50,11 +50,17 @@ _LAUNCH = """mutation($selector: JobOrPipelineSelector!) {
 }"""
 _RUN = """query($id: ID!) { runOrError(runId: $id) { __typename ... on Run {
   status
-  assetMaterializations { assetKey { path } metadataEntries { label ... on TextMetadataEntry { text } } }
+  assetMaterializations {
+    assetKey { path } metadataEntries { label ... on TextMetadataEntry { text } }
+  }
 } } }"""
-_SCHEDULES = """query($selector: RepositorySelector!) { schedulesOrError(repositorySelector: $selector) {
-  ... on Schedules { results { name cronSchedule pipelineName executionTimezone scheduleState { status } } }
-} }"""
+_SCHEDULES = """query($selector: RepositorySelector!) {
+  schedulesOrError(repositorySelector: $selector) { ... on Schedules {
+    results { name cronSchedule pipelineName executionTimezone scheduleState { status } }
+} } }"""
+_LOCATIONS = """{ workspaceOrError { ... on Workspace {
+  locationEntries { name loadStatus locationOrLoadError { __typename } }
+} } }"""
 
 
 @dataclass(frozen=True)
@@ -186,12 +192,11 @@ def test_an_asset_page_shows_what_the_night_reported(asset: str, ui: Ui) -> None
 
 
 def _wait_until_ready(ui: Ui, process: subprocess.Popen[str]) -> None:
-    query = "{ workspaceOrError { ... on Workspace { locationEntries { name loadStatus locationOrLoadError { __typename } } } } }"
     deadline = time.monotonic() + READY_S
     while time.monotonic() < deadline:
         assert process.poll() is None, "the UI ended"
         try:
-            (entry,) = ui.ask(query)["workspaceOrError"]["locationEntries"]
+            (entry,) = ui.ask(_LOCATIONS)["workspaceOrError"]["locationEntries"]
         except OSError:
             time.sleep(0.5)
             continue

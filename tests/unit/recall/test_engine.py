@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -201,10 +203,32 @@ def test_the_same_question_gets_the_same_answer(dense: Recaller, dense_store: St
     assert first.memories == other.memories == dense.recall("Atlas flight door", 14).memories
 
 
-def test_no_filter_leg_or_graph_crosses_the_wing(dense: Recaller) -> None:
-    result = dense.recall("Nina Atlas flight", 14, scope=Scope(wing="home"))
-    assert result.memories
-    assert {m.wing for m in result.memories} == {"home"}
+@pytest.mark.parametrize(
+    ("target", "scope"),
+    [
+        ({"user": "ben"}, Scope(user="ana")),
+        ({"user": "ben"}, Scope()),
+        ({"wing": "travel"}, Scope(wing="home")),
+        ({"room": "luggage"}, Scope(room="hall")),
+        ({"category": "plan"}, Scope(category="fact")),
+        ({"created_at_us": day_us(5)}, Scope(as_of=datetime(2026, 1, 3, tzinfo=UTC))),
+    ],
+)
+def test_the_graph_does_not_lead_out_of_the_scope(
+    empty_store: Store, target: dict[str, Any], scope: Scope
+) -> None:
+    """An edge leads from 102 to 101; it is walked unless the scope hides its end."""
+    source = {"wing": "home", "room": "hall", "created_at_us": day_us(2)}
+    records = [
+        memory("Lisbon trip\nPack the charger.", **{**source, **target}),
+        memory("Somebody talked about the Lisbon trip today.", **source),
+    ]
+    empty_store.publish(renumber(records))
+    recaller = Recaller.open(empty_store.root)
+    walked = replace(LEXICAL, graph_weight=1.0)
+    free = recaller.recall("somebody talked", profile=walked, scope=Scope(user="ben"))
+    assert ids(free) == [102, 101]
+    assert ids(recaller.recall("somebody talked", profile=walked, scope=scope)) == [102]
 
 
 def test_an_unknown_wing_is_an_empty_answer_with_a_warning(dense: Recaller) -> None:

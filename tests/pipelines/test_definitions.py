@@ -1,0 +1,145 @@
+"""The code location as Dagster sees it.
+
+That its metadata holds no memory text is tested in tests/e2e/test_nothing_leaks.py.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import dagster as dg
+import pytest
+
+from mnemon.settings import ScheduleSettings
+from pipelines.definitions import build_definitions
+from pipelines.schedules import local_timezone, nightly_schedule
+from tests.pipelines.lineage import describe_lineage
+
+ROOT = Path(__file__).resolve().parents[2]
+LINEAGE = Path(__file__).with_name("lineage.txt")
+
+
+@pytest.fixture
+def definitions(home: Path) -> dg.Definitions:
+    return build_definitions()
+
+
+def test_everything_loads_and_fits_together(definitions: dg.Definitions) -> None:
+    dg.Definitions.validate_loadable(definitions)
+
+
+def test_loading_needs_no_store_and_makes_none(definitions: dg.Definitions, home: Path) -> None:
+    assert list(home.iterdir()) == []
+
+
+def test_the_lineage_is_the_reviewed_one(definitions: dg.Definitions) -> None:
+    """After a deliberate change write it anew: see tests/pipelines/lineage.py."""
+    assert describe_lineage(definitions) == LINEAGE.read_text(encoding="utf-8")
+
+
+def test_everything_ends_in_the_snapshot_and_starts_in_the_export(
+    definitions: dg.Definitions,
+) -> None:
+    """No asset is a side track: each is made from the export and reaches what is published."""
+    graph = definitions.resolve_asset_graph()
+    everything = graph.get_all_asset_keys()
+    roots = {key for key in everything if not graph.get(key).parent_keys}
+    assert roots == {dg.AssetKey(n) for n in ("memories", "turns", "quarantine")}
+    snapshot = dg.AssetSelection.assets("snapshot")
+    assert snapshot.upstream().resolve(graph) == everything
+
+
+def test_every_asset_says_what_it_is(definitions: dg.Definitions) -> None:
+    graph = definitions.resolve_asset_graph()
+    assert len(graph.get_all_asset_keys()) == 17
+    for node in graph.asset_nodes:
+        name = node.key.to_user_string()
+        assert list(node.owners) == ["team:mnemon"], name
+        assert node.kinds, name
+        assert node.code_version, name
+        assert node.group_name != "default", name
+        assert node.description, name
+        assert node.description.strip().endswith("."), name
+
+
+def test_every_check_is_a_sentence(definitions: dg.Definitions) -> None:
+    graph = definitions.resolve_asset_graph()
+    names = [key.name for node in graph.asset_nodes for key in node.check_keys]
+    assert len(names) >= 16
+    assert all(len(name.split("_")) >= 4 for name in names)
+
+
+def test_the_job_runs_everything_in_one_process(definitions: dg.Definitions) -> None:
+    job = definitions.resolve_job_def("nightly")
+    assert job.executor_def is dg.in_process_executor
+    assert job.asset_layer.executable_asset_keys == (
+        definitions.resolve_asset_graph().get_all_asset_keys()
+    )
+    assert {key.name for key in job.asset_layer.asset_graph.asset_check_keys} == {
+        key.name
+        for node in definitions.resolve_asset_graph().asset_nodes
+        for key in node.check_keys
+    }
+
+
+def test_the_schedule_waits_to_be_switched_on(definitions: dg.Definitions) -> None:
+    schedule = definitions.resolve_schedule_def("nightly_schedule")
+    assert schedule.cron_schedule == "0 3 * * *"
+    assert schedule.job_name == "nightly"
+    assert schedule.default_status == dg.DefaultScheduleStatus.STOPPED
+    assert schedule.execution_timezone == local_timezone()
+
+
+def test_the_schedule_follows_the_settings() -> None:
+    schedule = nightly_schedule(ScheduleSettings(cron="30 2 * * 1", timezone="Asia/Tokyo"))
+    assert (schedule.cron_schedule, schedule.execution_timezone) == ("30 2 * * 1", "Asia/Tokyo")
+
+
+@pytest.mark.parametrize(
+    ("variable", "expected"), [("Europe/Madrid", "Europe/Madrid"), ("No/Where", None), ("", None)]
+)
+def test_local_time_is_the_machines(
+    variable: str, expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", variable)
+    found = local_timezone()
+    assert expected is None or found == expected
+    assert ZoneInfo(found)
+
+
+def test_a_bad_setting_is_said_when_the_location_loads(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MNEMON_SCHEDULE_CRON", "at night")
+    with pytest.raises(ValueError, match=r"schedule\.cron needs five fields"):
+        build_definitions()
+
+
+def test_the_workspace_loads_from_any_directory(home: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    words = ["definitions", "validate", "-w", str(ROOT / "workspace.yaml")]
+    done = subprocess.run(
+        [sys.executable, "-m", "dagster", *words],
+        cwd=elsewhere,
+        env={**os.environ, "DAGSTER_HOME": str(_empty_dagster_home(tmp_path))},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=240,
+        check=False,
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert "Validation successful for code location mnemon" in said
+    assert list(elsewhere.iterdir()) == []
+
+
+def _empty_dagster_home(directory: Path) -> Path:
+    home = directory / "dagster"
+    home.mkdir()
+    (home / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    return home

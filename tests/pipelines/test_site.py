@@ -1,0 +1,72 @@
+"""Which source and store a night means, and when it refuses to guess."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mnemon.errors import ConfigError, StoreError
+from pipelines.site import export_environment, prepare_instance, resolve_site
+from tests.support.store import Store
+
+
+@pytest.fixture
+def environ(home: Path) -> dict[str, str]:
+    return {"MNEMON_HOME": str(home)}
+
+
+def test_the_store_is_named_after_its_source(tmp_path: Path, environ: dict[str, str]) -> None:
+    first = resolve_site(str(tmp_path / "a" / "memory.db"), environ=environ)
+    second = resolve_site(str(tmp_path / "b" / "memory.db"), environ=environ)
+    assert first.paths.root.parent == first.home
+    assert first.paths.root.name.startswith("a-memory-")
+    assert first.paths.root != second.paths.root
+
+
+def test_an_argument_wins_over_the_environment(tmp_path: Path, environ: dict[str, str]) -> None:
+    environ["MNEMON_SOURCE_PATH"] = str(tmp_path / "configured.db")
+    environ["MNEMON_STORE"] = str(tmp_path / "store")
+    assert resolve_site(environ=environ).source == tmp_path / "configured.db"
+    named = resolve_site(str(tmp_path / "named.db"), str(tmp_path / "other"), environ)
+    assert named.source == tmp_path / "named.db"
+    assert named.paths.root == tmp_path / "other"
+    assert resolve_site(store="mine", environ=environ).paths.root == Path(
+        environ["MNEMON_HOME"], "mine"
+    )
+
+
+def test_another_process_resolves_the_same_site(tmp_path: Path, environ: dict[str, str]) -> None:
+    site = resolve_site(str(tmp_path / "memory.db"), str(tmp_path / "store"), environ)
+    again = resolve_site(environ=export_environment(site))
+    assert (again.source, again.paths, again.home) == (site.source, site.paths, site.home)
+
+
+def test_a_store_of_the_environment_is_not_overwritten_from_another_source(
+    plain_store: Store, tmp_path: Path, environ: dict[str, str]
+) -> None:
+    environ["MNEMON_STORE"] = str(plain_store.paths.root)
+    other = str(tmp_path / "other" / "memory.db")
+    with pytest.raises(ConfigError, match="was built from"):
+        resolve_site(other, environ=environ)
+    assert (
+        resolve_site(other, str(plain_store.paths.root), environ).paths.root
+        == plain_store.paths.root
+    )
+
+
+def test_the_dagster_home_lies_in_the_store_and_keeps_its_edits(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
+    paths = resolve_site(store=str(tmp_path / "store"), environ=environ).paths
+    home = prepare_instance(paths)
+    assert home == tmp_path / "store" / "dagster"
+    config = home / "dagster.yaml"
+    config.write_text(config.read_text("utf-8") + "# mine\n", encoding="utf-8")
+    prepare_instance(paths)
+    assert config.read_text("utf-8").endswith("# mine\n")
+
+
+def test_a_home_that_leads_nowhere_is_said_so() -> None:
+    with pytest.raises(StoreError, match="home directory"):
+        resolve_site(environ={"MNEMON_HOME": "~nobody-of-this-name/x"})
