@@ -6,11 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from mnemon.encode.lean import LeanEncoder
 from mnemon.snapshot.layout import StorePaths
 from tests.support.lean import write_encoder
 from tests.support.store import Store, household, new_store
+
+# An example that is slow on a busy machine is no failure; a hanging one meets pytest's timeout.
+settings.register_profile("mnemon", deadline=None)
+settings.load_profile("mnemon")
 
 _KEPT_VARIABLES = frozenset({"MNEMON_SHARED"})
 

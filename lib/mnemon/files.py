@@ -48,13 +48,17 @@ def replace_with(path: Path, write: Callable[[Path], None]) -> None:
         tmp.unlink(missing_ok=True)
 
 
-def remove_temporary_files(root: Path) -> None:
-    """Remove what `replace_with` left below a directory when its process was killed.
+def remove_temporary_files(directory: Path, *, below: bool = True) -> None:
+    """Remove what `replace_with` left when its process was killed; a living process keeps its own.
 
-    Only while nobody else writes there: the files of a living writer look the same.
+    Args:
+        directory: Where to look.
+        below: Look into its directories as well.
     """
-    for path in root.rglob(f".*{_TMP_SUFFIX}"):
-        if path.is_file():
+    pattern = f".*.*{_TMP_SUFFIX}"
+    for path in directory.rglob(pattern) if below else directory.glob(pattern):
+        pid = path.name.removesuffix(_TMP_SUFFIX).rpartition(".")[2]
+        if path.is_file() and pid.isdecimal() and not _is_alive(int(pid)):
             path.unlink(missing_ok=True)
 
 
@@ -91,6 +95,16 @@ def tree_bytes(path: Path) -> int:
     if path.is_file():
         return path.stat().st_size
     return sum(p.stat().st_size for p in path.rglob("*") if p.is_file())
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _write_bytes(path: Path, data: bytes) -> None:

@@ -93,7 +93,7 @@ def nights(full_night: FirstNight, tmp_path_factory: pytest.TempPathFactory) -> 
         writer.rollback()
     assert ran.code == DONE, ran.says
     rebuilt = Bench(grown.source, directory / "rebuilt" / "store")
-    again = run_night(rebuilt.source, rebuilt.store)
+    again = run_night(rebuilt.source, rebuilt.store, extra={"OMP_NUM_THREADS": "2"})
     assert again.code == DONE, again.says
     return Nights(grown, before, clusters_before, ran, rebuilt, edit, uncommitted)
 

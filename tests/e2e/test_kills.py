@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mnemon.errors import SnapshotMissingError
-from mnemon.snapshot.manifest import read_pointer
+from mnemon.snapshot.manifest import read_manifest, read_pointer
 from mnemon.snapshot.publish import list_snapshots
 from tests.e2e.byte_scan import find_texts
 from tests.e2e.conftest import FirstNight
@@ -114,13 +114,13 @@ def test_killed_while_embedding_it_resumes_where_it_stopped(
     assert ran.note("memory_vectors", "texts_reused") == kept
 
 
-def test_killed_between_install_and_pointer_yesterday_serves(
-    changed: Changed, undisturbed: str
-) -> None:
+def test_killed_between_install_and_pointer_yesterday_serves(changed: Changed) -> None:
     _die(changed.bench, "before", "mnemon.snapshot.publish.write_pointer")
-    assert len(list_snapshots(changed.bench.paths)) == 2
+    _, installed = list_snapshots(changed.bench.paths)
     _require_yesterday(changed)
-    ran = _require_healed(changed.bench, undisturbed)
+    digest = read_manifest(changed.bench.paths.snapshots / installed).digest
+    ran = _require_healed(changed.bench, digest)
+    assert changed.bench.serving == installed
     assert ran.report["status"] == "published"
     assert len(list_snapshots(changed.bench.paths)) == 2, "the installed copy is used, not doubled"
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 from mnemon.recall.api import recall
 from tests.e2e.driver import DONE, run_night
 from tests.e2e.stores import CANARIES, Bench, copy_store, fingerprint_tree, leftovers
@@ -30,11 +35,22 @@ def test_nothing_is_computed_and_nothing_is_published(small: Bench) -> None:
 
 
 def test_a_person_reads_it_even_where_the_store_was_moved(small: Bench) -> None:
-    """Nothing in a store depends on where it lies."""
+    """Nothing in a store depends on where it lies; what a killed night left is swept on the way."""
     moved = copy_store(small.store, small.store.parent / "moved")
+    scraps = [moved / ".CURRENT.{}.tmp", moved / "work" / "stamps" / ".summaries.json.{}.tmp"]
+    for scrap in scraps:
+        for pid in (_dead_process(), os.getpid()):
+            Path(str(scrap).format(pid)).write_text("half a fi")
     ran = run_night(small.source, moved, "--")
+    assert sorted(moved.rglob("*.tmp")) == sorted(Path(str(s).format(os.getpid())) for s in scraps)
     assert ran.code == DONE, ran.says
     assert f"nothing changed: snapshot {small.serving} keeps serving" in ran.out
     assert "nothing was published" in ran.out
     assert ran.err == ""
     assert all(canary not in ran.says for canary in CANARIES)
+
+
+def _dead_process() -> int:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid

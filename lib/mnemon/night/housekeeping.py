@@ -21,10 +21,8 @@ _KEPT_VERDICTS = 30
 
 
 def sweep(paths: StorePaths) -> None:
-    """Remove half-written files, which may hold texts that the source has lost since.
-
-    The store's lock must be held.
-    """
+    """Remove half-written files, which may hold texts that the source has lost since."""
+    remove_temporary_files(paths.root, below=False)
     for directory in (paths.work, paths.encoders, paths.rotations, paths.verdicts):
         remove_temporary_files(directory)
 

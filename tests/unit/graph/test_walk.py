@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,13 @@ def test_an_arrival_has_the_closed_form() -> None:
     assert found.seeds.tolist() == [0, 1]
     assert found.relations.tolist() == [SUBJECT, NEXT]
     assert found.concepts.tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("row", [[0, 2**40, 2**40], [0, -5, 1], [-1, 1, 1], [0, 1, 2**62]])
+def test_damaged_rows_are_refused_before_they_ask_for_memory(row: list[int]) -> None:
+    arrays = replace(_arrays(2, (0, 1, 1.0, SUBJECT)), indptr=np.array(row, dtype=np.int64))
+    with pytest.raises(ValueError, match="damaged"):
+        walk(*_seeds((0, 1.0), (1, 0.5)), arrays)
 
 
 def test_eta_scales_every_arrival() -> None:

@@ -35,7 +35,7 @@ def test_a_locked_log_is_a_warning_and_does_not_stall(plain_store: Store) -> Non
         other.execute("BEGIN IMMEDIATE")
         started = time.perf_counter()
         assert "locked" in fault(recall("spare key"))
-        assert time.perf_counter() - started < 2.0
+        assert time.perf_counter() - started < 3.0
         other.rollback()
     assert "access_log" not in [w.code for w in recall("spare key").warnings]
 

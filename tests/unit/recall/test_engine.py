@@ -152,11 +152,12 @@ def test_sort_by_recency_is_newest_first_and_undated_last(dense: Recaller) -> No
 
 def test_ties_are_broken_by_relevance_then_position(empty_store: Store) -> None:
     same = {"importance": 0.5, "created_at_us": day_us(1)}
-    records = renumber([memory("boat boat", **same), *(memory("boat", **same) for _ in range(4))])
-    empty_store.publish(records)
+    texts = ("boat", "boat", "boat boat", "boat", "boat")
+    empty_store.publish(renumber([memory(text, **same) for text in texts]))
     recaller = Recaller.open(empty_store.root)
-    assert ids(recaller.recall("boat", profile=LEXICAL))[1:] == [102, 103, 104, 105]
-    assert ids(recaller.recall("boat", sort_by="recency"))[0] == 101
+    for sort_by in ("relevance", "importance", "recency"):
+        result = recaller.recall("boat", profile=LEXICAL, sort_by=sort_by)
+        assert ids(result) == [103, 101, 102, 104, 105]
 
 
 def test_a_store_without_any_date_sorts_by_recency(empty_store: Store) -> None:

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -21,6 +24,7 @@ from mnemon.snapshot.manifest import MANIFEST_FILE, full_check, read_manifest
 from tests.support.lean import write_encoder
 from tests.support.store import household, memory, pack_inputs, provenance, renumber
 
+ROOT = Path(__file__).resolve().parents[3]
 SOME_US = 1_700_000_000_000_000
 
 
@@ -45,6 +49,31 @@ def test_equal_inputs_give_equal_bytes_and_one_digest(tmp_path: Path, encoder: L
     assert first.name == second.name
     left, right = read_manifest(first), read_manifest(second)
     assert replace(left, built_at="") == replace(right, built_at="")
+
+
+def test_another_process_with_another_hash_seed_gives_the_same_digest(tmp_path: Path) -> None:
+    code = """
+import sys
+from pathlib import Path
+from mnemon.snapshot.manifest import read_manifest
+from tests.support.lean import write_encoder
+from tests.support.store import household, new_store
+root = Path(sys.argv[1])
+store = new_store(root, encoder=write_encoder(root / "encoders"))
+print(read_manifest(store.candidate(household())).digest)
+"""
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path / seed)],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(digests) == 1
 
 
 def test_a_candidate_is_named_by_its_digest_and_whole(tmp_path: Path) -> None:

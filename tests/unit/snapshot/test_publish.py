@@ -10,7 +10,7 @@ from mnemon.errors import PublishRefusedError, SnapshotCorruptError, StoreError
 from mnemon.files import remove_tree
 from mnemon.recall.engine import Recaller
 from mnemon.snapshot import layout, publish
-from mnemon.snapshot.manifest import read_manifest, read_pointer
+from mnemon.snapshot.manifest import full_check, read_manifest, read_pointer
 from mnemon.snapshot.publish import find_by_digest, list_snapshots, publish_candidate
 from mnemon.snapshot.verdict import CheckResult, store_verdict
 from tests.support.store import Store, household, memory, renumber
@@ -170,20 +170,23 @@ def test_a_damaged_install_is_not_reused(empty_store: Store) -> None:
     assert Recaller.open(empty_store.root).snapshot_id == healed
 
 
-@pytest.mark.parametrize("damage", ["missing", "truncated"])
-def test_publishing_again_heals_a_serving_snapshot_with_lost_files(
+@pytest.mark.parametrize("damage", ["missing", "truncated", "flipped"])
+def test_publishing_again_heals_a_damaged_serving_snapshot(
     plain_store: Store, damage: str
 ) -> None:
     broken = read_pointer(plain_store.paths).snapshot_id
     path = plain_store.snapshot(broken) / layout.IMPORTANCE_FILE
-    if damage == "missing":
-        path.unlink()
-    else:
-        path.chmod(0o644)
-        path.write_bytes(b"short")
+    content = path.read_bytes()
+    path.unlink()
+    if damage == "truncated":
+        path.write_bytes(content[:-1])
+    elif damage == "flipped":
+        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     healed = plain_store.publish(household())
     assert healed > broken
-    assert read_pointer(plain_store.paths).snapshot_id == healed
+    pointer = read_pointer(plain_store.paths)
+    assert pointer.snapshot_id == healed
+    full_check(plain_store.snapshot(healed), read_manifest(plain_store.snapshot(healed)))
 
 
 def test_a_clock_set_back_still_gives_later_names(

@@ -85,7 +85,7 @@ def test_a_locked_log_gives_up_soon(path: Path) -> None:
         other.execute("BEGIN IMMEDIATE")
         started = time.perf_counter()
         fault = append_retrievals(path, snapshot_id="s1", memory_ids=["2"])
-        assert time.perf_counter() - started < 1.0
+        assert time.perf_counter() - started < 3.0
         assert fault is not None
         other.rollback()
     assert len(rows_of(path)) == 1
