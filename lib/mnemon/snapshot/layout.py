@@ -115,7 +115,7 @@ class StorePaths:
 
     @property
     def last_night(self) -> Path:
-        """Touched by every night that went through, published or not: how recall tells staleness."""
+        """Touched by every night that went through, published or not: tells staleness."""
         return self.root / "LAST_NIGHT"
 
     @property

@@ -96,7 +96,7 @@ def test_each_arm_switches_off_what_its_name_leaves_out() -> None:
 
 @pytest.mark.parametrize(("scope", "search"), [("all", "all wings"), ("wing", "own wing")])
 def test_the_plain_baseline_reproduces_the_figures_that_locomo_states(
-    scope: Any,  # noqa: ANN401 - a Literal does not survive parametrize
+    scope: Any,
     search: str,
 ) -> None:
     shared = find_shared()

@@ -13,7 +13,7 @@ from mnemon.errors import SourceFormatError, SourceMissingError
 from mnemon.snapshot.layout import StorePaths
 
 
-def record(asset: str, wall_ms: float, peak: int, **changes: Any) -> dict[str, Any]:  # noqa: ANN401
+def record(asset: str, wall_ms: float, peak: int, **changes: Any) -> dict[str, Any]:
     base = {"asset": asset, "wall_ms": wall_ms, "cpu_ms": 2 * wall_ms, "peak_rss_bytes": peak}
     return {**base, "bytes_on_disk": 10, "rows": 7, **changes}
 

@@ -171,9 +171,7 @@ def test_a_damaged_install_is_not_reused(empty_store: Store) -> None:
 
 
 @pytest.mark.parametrize("damage", ["missing", "truncated", "flipped"])
-def test_publishing_again_heals_a_damaged_serving_snapshot(
-    plain_store: Store, damage: str
-) -> None:
+def test_publishing_again_heals_a_damaged_serving_snapshot(plain_store: Store, damage: str) -> None:
     broken = read_pointer(plain_store.paths).snapshot_id
     path = plain_store.snapshot(broken) / layout.IMPORTANCE_FILE
     content = path.read_bytes()
