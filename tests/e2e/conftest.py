@@ -11,6 +11,9 @@ import pytest
 from tests.e2e.driver import DONE, Ran, run_night
 from tests.e2e.stores import Bench, build_full_source, build_small_source
 
+_TIMEOUT_S = 1200
+"""For one test with the nights that its fixtures run: two minutes on a quiet machine at most."""
+
 
 @dataclass(frozen=True)
 class FirstNight:
@@ -52,3 +55,11 @@ def _first_night(bench: Bench) -> FirstNight:
     ran = run_night(bench.source, bench.store)
     assert ran.code == DONE, ran.says
     return FirstNight(bench, ran)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give whole nights more time than the default: they run on whatever machine there is."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(_TIMEOUT_S))

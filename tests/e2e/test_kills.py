@@ -126,7 +126,6 @@ def test_killed_between_install_and_pointer_yesterday_serves(changed: Changed) -
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("boundary", [b for b in BOUNDARIES if b not in _ONLY_ON_FIRST_NIGHTS])
 def test_killed_at_a_boundary_of_a_night_with_changes(
     boundary: str, changed: Changed, undisturbed: str
@@ -143,7 +142,6 @@ def test_killed_at_a_boundary_of_a_night_with_changes(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("boundary", BOUNDARIES)
 def test_killed_at_a_boundary_of_a_first_night(
     boundary: str, small_night: FirstNight, tmp_path: Path
@@ -161,7 +159,6 @@ def test_killed_at_a_boundary_of_a_first_night(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 def test_killed_from_outside_inside_publish(
     small_night: FirstNight, undisturbed: str, tmp_path: Path
 ) -> None:
@@ -182,7 +179,6 @@ def test_killed_from_outside_inside_publish(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("when", "function"),
     [
@@ -209,7 +205,6 @@ def test_killed_at_an_exact_place(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("call", [1, 3, 6, 10, 15, 25, 35])
 def test_killed_while_a_file_is_written(call: int, changed: Changed, undisturbed: str) -> None:
     """Between a temporary file and its rename: the half-written file must not stay for ever."""
@@ -219,7 +214,6 @@ def test_killed_while_a_file_is_written(call: int, changed: Changed, undisturbed
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 def test_killed_while_a_row_turns_sensitive_the_next_night_forgets_it(small: Bench) -> None:
     """The older snapshots must go even if the night that noticed did not live to say so."""
     with editing(small.source) as db:
@@ -235,7 +229,6 @@ def test_killed_while_a_row_turns_sensitive_the_next_night_forgets_it(small: Ben
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 def test_killed_again_and_again_it_still_arrives(changed: Changed, undisturbed: str) -> None:
     """Each night gets one boundary further than the one before."""
     for boundary in BOUNDARIES:

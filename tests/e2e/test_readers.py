@@ -118,7 +118,6 @@ def test_readers_see_whole_snapshots_while_a_night_publishes(small: Bench) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 def test_twenty_readers_see_whole_snapshots_while_six_nights_publish(small: Bench) -> None:
     """With only two snapshots kept, those that readers still hold are deleted under them."""
     watched = _watch(small, processes=5, threads=4, nights=6, keep=2)
@@ -129,7 +128,6 @@ def test_twenty_readers_see_whole_snapshots_while_six_nights_publish(small: Benc
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 def test_fresh_processes_see_whole_snapshots_while_a_night_publishes(small: Bench) -> None:
     """A hook is a process of its own: each one opens whatever serves at that moment."""
     watched = Watched()

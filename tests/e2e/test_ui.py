@@ -23,7 +23,7 @@ from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import ROOT, kill, start
 from tests.e2e.stores import Bench, add_memory, checksums
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.slow
 
 PICTURES = ROOT / "artifacts" / "ui"
 LOCATION = "mnemon"
