@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mnemon.encode.fingerprint import EncoderFingerprint
 from mnemon.errors import StoreError
-from mnemon.files import write_text
+from mnemon.files import tree_bytes, write_text
 from mnemon.progress import SILENT, Progress
 from mnemon.settings import Settings
 from mnemon.snapshot.layout import StorePaths
@@ -59,10 +59,27 @@ class Night:
     _fingerprint: EncoderFingerprint | None = None
 
     def run(
-        self, stage: Stage, inputs: Mapping[str, Any], body: Body, *, always: bool = False
+        self,
+        stage: Stage,
+        inputs: Mapping[str, Any],
+        body: Body,
+        *,
+        always: bool = False,
+        places: Sequence[Path] = (),
     ) -> StageResult:
-        """Run a stage unless it is up to date (see `run_stage`), and record what it cost."""
+        """Run a stage unless it is up to date (see `run_stage`), and record what it cost.
+
+        Args:
+            stage: The stage.
+            inputs: What its outputs depend on.
+            body: Its work.
+            always: Run even if the stamp holds.
+            places: Where it writes outside the work directory, for its size on disk.
+        """
         result = run_stage(self.paths.work, stage, inputs, body, always=always)
+        outside = sum(tree_bytes(place) for place in places if place.exists())
+        size = result.cost["bytes_on_disk"] + outside
+        result = replace(result, cost={**result.cost, "bytes_on_disk": size})
         if not result.reused:
             self._record_cost(result)
         return result

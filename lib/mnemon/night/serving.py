@@ -65,7 +65,8 @@ def build_snapshot_candidate(night: Night) -> StageResult:
     known = night.paths.work / "stamps" / f"{SNAPSHOT_CANDIDATE.name}.json"
     if known.exists() and not _is_still_there(night):
         forget_result(night.paths.work, SNAPSHOT_CANDIDATE)
-    return night.finish(night.run(SNAPSHOT_CANDIDATE, inputs, body))
+    places = (night.paths.candidates,)
+    return night.finish(night.run(SNAPSHOT_CANDIDATE, inputs, body, places=places))
 
 
 def judge_snapshot_candidate(night: Night) -> Verdict:

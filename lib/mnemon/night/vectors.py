@@ -76,7 +76,7 @@ def export_query_encoder(night: Night) -> StageResult:
     if supported is not None and supported.facts["supported"] and not directory.is_dir():
         forget_result(night.paths.work, QUERY_ENCODER)
     inputs = {"fingerprint": fingerprint.digest}
-    return night.finish(night.run(QUERY_ENCODER, inputs, body))
+    return night.finish(night.run(QUERY_ENCODER, inputs, body, places=(directory,)))
 
 
 def sync_vector_tiers(night: Night) -> StageResult:
@@ -120,7 +120,9 @@ def sync_vector_tiers(night: Night) -> StageResult:
 
     # LanceDB does not fsync and may have been damaged since: the tables are compared on every
     # night.
-    result = night.run(VECTOR_TIERS, {"vectors": vectors_result.digest}, body, always=True)
+    inputs = {"vectors": vectors_result.digest}
+    places = (night.paths.lance, night.paths.rotations)
+    result = night.run(VECTOR_TIERS, inputs, body, always=True, places=places)
     tiers = [tier for synced in report for tier in synced.tiers]
     rebuilt = {t.name: t.reason for t in tiers if t.action == "rebuilt"}
     written = sum(t.inserted + t.updated + t.deleted for t in tiers)
