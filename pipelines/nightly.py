@@ -179,10 +179,18 @@ def _finish(outcome: Outcome, site: Site | None, started: float, as_json: bool) 
         click.echo(json.dumps(_to_json(outcome, site, seconds), indent=1))
     elif outcome.exit_code == EXIT_DONE:
         click.echo(f"\n{outcome.message}\nin {seconds:.1f} s")
-        click.echo(f'\nask it:  mnemon recall "..." --store {_shown(site)}')
+        click.echo(f'\nask it:  {_command()} recall "..." --store {_shown(site)}')
     else:
         click.echo(f"\n{outcome.status}: {outcome.message}", err=True)
     sys.exit(outcome.exit_code)
+
+
+def _command() -> str:
+    """Return how to call `mnemon` from here: the environment's own script, shortest form."""
+    script = Path(sys.executable).with_name("mnemon")
+    if script.is_relative_to(Path.cwd()):
+        return str(script.relative_to(Path.cwd()))
+    return str(script)
 
 
 def _shown(site: Site | None) -> str:
