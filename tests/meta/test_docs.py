@@ -84,7 +84,9 @@ def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Com
 
 def options(command: click.Command) -> list[str]:
     """Every spelling of every option, the help option included."""
-    parameters = command.get_params(click.Context(command))
+    # With the command's own settings: click caches the help option that the first context makes.
+    context = click.Context(command, **command.context_settings)
+    parameters = command.get_params(context)
     found = [[*p.opts, *p.secondary_opts] for p in parameters if isinstance(p, click.Option)]
     return list(chain.from_iterable(found))
 
