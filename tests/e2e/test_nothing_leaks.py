@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
+from mnemon.corpus.export import read_records
+from mnemon.files import read_array
+from mnemon.night.context import MEMORIES, VECTORS
 from mnemon.snapshot.publish import list_snapshots
+from mnemon.vectors.rotation import prefix
 from tests.e2e.byte_scan import find_texts, pieces
 from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import run, run_night
@@ -77,11 +82,30 @@ def test_a_row_that_turns_sensitive_is_gone_from_every_byte(small: Bench) -> Non
             "SELECT id, content FROM memories WHERE is_sensitive = 0 ORDER BY length(content) DESC"
         ).fetchone()
         db.execute("UPDATE memories SET is_sensitive = 1 WHERE id = ?", [row_id])
-    parts = pieces(text, PIECE_CHARS)
+    parts, vectors = pieces(text, PIECE_CHARS), _vector_bytes(small, row_id)
     assert find_texts(before, parts)
+    places = {path.relative_to(small.store).parts[0] for path in _files_with(small, vectors)}
+    assert places == {"work", "snapshots", "lance"}
     ran = run_night(small.source, small.store)
     assert ran.report["status"] == "published", ran.says
     assert list_snapshots(small.paths) == [small.serving]
     assert not small.paths.purge_pending.exists()
     assert find_texts(small.store, parts, skip=[small.paths.encoders]) == []
+    assert _files_with(small, vectors) == [], "a vector can be turned back into its text"
     assert row_id not in {m.id for m in small.ask(text).memories}
+
+
+def _vector_bytes(bench: Bench, row_id: int) -> list[bytes]:
+    """Return a stretch of a memory's vector as each artifact stores it; no rotation was fitted."""
+    records = read_records(bench.paths.work / MEMORIES)
+    position = next(r.position for r in records if r.memory_id == str(row_id))
+    vector = read_array(bench.paths.work / VECTORS)[position]
+    stored = (vector, *(prefix(vector, dim) for dim in (64, 256, len(vector))))
+    return [values[8:28].tobytes() for values in stored]
+
+
+def _files_with(bench: Bench, stretches: list[bytes]) -> list[Path]:
+    files = [
+        p for p in bench.store.rglob("*") if p.is_file() and bench.paths.encoders not in p.parents
+    ]
+    return [p for p in files if any(stretch in p.read_bytes() for stretch in stretches)]

@@ -7,7 +7,7 @@ from typing import Any
 from mnemon.corpus.export import read_records
 from mnemon.encode.base import EncoderUnsupportedError
 from mnemon.encode.export import export_lean
-from mnemon.files import read_array, write_array
+from mnemon.files import read_array, remove_tree, write_array
 from mnemon.night.context import MEMORIES, VECTORS, Night
 from mnemon.night.corpus import CORPUS
 from mnemon.vectors.embed import embed_texts
@@ -94,6 +94,9 @@ def sync_vector_tiers(night: Night) -> StageResult:
         rotation = fit_or_load(
             night.paths.rotations / fingerprint.digest, vectors, fingerprint.digest
         )
+        if night.paths.purge_pending.exists():
+            # LanceDB keeps the bytes of deleted rows until it compacts; a vector can tell its text.
+            remove_tree(night.paths.lance)
         dims = (night.settings.tiers.small_dims, night.settings.tiers.medium_dims)
         ids = [r.memory_id for r in records]
         synced = sync_tiers(
