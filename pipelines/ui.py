@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -45,7 +44,10 @@ def main(source: str | None, store: str | None, port: int, webserver_only: bool)
         f"http://127.0.0.1:{port}/asset-groups"
     )
     environment = {**os.environ, **export_environment(site)}
-    sys.exit(subprocess.run(words, env=environment, cwd=root, check=False).returncode)
+    os.chdir(root)
+    sys.stdout.flush()
+    # In this process's place: whoever ends the command ends the UI, and nothing holds the port.
+    os.execve(words[0], words, environment)
 
 
 if __name__ == "__main__":

@@ -109,11 +109,8 @@ class Ui:
 @pytest.fixture(scope="module")
 def ui(small_night: FirstNight, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ui]:
     bench = small_night.bench.twin(tmp_path_factory.mktemp("ui"))
-    port = _free_port()
-    words = ["-m", "pipelines.ui", str(bench.source), "--store", str(bench.store)]
-    process = start([sys.executable, *words, "--port", str(port)], bench.store.parent)
+    process, found = _start_ui(bench)
     try:
-        found = Ui(bench, f"http://127.0.0.1:{port}")
         _wait_until_ready(found, process)
         yield found
     finally:
@@ -126,6 +123,25 @@ def test_the_schedule_is_there_and_off(ui: Ui) -> None:
     assert schedule["cronSchedule"] == "0 3 * * *"
     assert schedule["executionTimezone"]
     assert schedule["scheduleState"]["status"] == "STOPPED"
+
+
+def test_ending_the_command_ends_everything_it_started(
+    small_night: FirstNight, tmp_path: Path
+) -> None:
+    """A service manager signals one process; a webserver that stays behind would hold the port."""
+    bench = small_night.bench.twin(tmp_path)
+    process, found = _start_ui(bench)
+    try:
+        _wait_until_ready(found, process)
+        assert len(_processes_of_session(process.pid)) >= 3
+        process.terminate()
+        process.wait(timeout=READY_S)
+        deadline = time.monotonic() + READY_S
+        while left := _processes_of_session(process.pid):
+            assert time.monotonic() < deadline, left
+            time.sleep(0.2)
+    finally:
+        kill(process)
 
 
 def test_a_run_from_the_ui_without_changes_publishes_nothing(ui: Ui) -> None:
@@ -189,6 +205,27 @@ def test_an_asset_page_shows_what_the_night_reported(asset: str, ui: Ui) -> None
     expected = {"memories": "corpus_digest", "gate_verdict": "outcome", "snapshot": "snapshot_id"}
     assert expected[asset] in page
     _require_picture(take_screenshot(url, PICTURES / f"asset-{asset}.png"))
+
+
+def _start_ui(bench: Bench) -> tuple[subprocess.Popen[str], Ui]:
+    port = _free_port()
+    words = ["-m", "pipelines.ui", str(bench.source), "--store", str(bench.store)]
+    process = start([sys.executable, *words, "--port", str(port)], bench.store.parent)
+    return process, Ui(bench, f"http://127.0.0.1:{port}")
+
+
+def _processes_of_session(session: int) -> list[str]:
+    """Return the command lines of the processes that live in a session."""
+    found: list[str] = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(") ")[2].split()
+            words = stat.with_name("cmdline").read_text()
+        except OSError:
+            continue
+        if fields[0] != "Z" and int(fields[3]) == session:
+            found.append(words.replace("\0", " ")[:100])
+    return found
 
 
 def _wait_until_ready(ui: Ui, process: subprocess.Popen[str]) -> None:
