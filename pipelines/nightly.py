@@ -21,7 +21,9 @@ EXIT_DONE = 0
 EXIT_FAILED = 1
 EXIT_GATE_FAILED = 3
 EXIT_LOCKED = 4
+EXIT_STOPPED = 130
 
+_INTERRUPTIONS = frozenset({"KeyboardInterrupt", "DagsterExecutionInterruptedError"})
 _DISK_ERRORS = frozenset({"OSError", "PermissionError", "OperationalError", "DatabaseError"})
 _CHECK_DISK = "check the disk and its permissions, then run again; what serves is untouched"
 
@@ -35,7 +37,7 @@ class Outcome:
 
     Attributes:
         exit_code: See `main`.
-        status: "published", "unchanged", "refused", "locked" or "failed".
+        status: "published", "unchanged", "refused", "locked", "stopped" or "failed".
         message: One sentence for a person.
         stages: What each stage did, in order.
     """
@@ -61,7 +63,7 @@ def main(source: str | None, store: str | None, as_json: bool) -> None:
     else the bundled sample.
 
     Exit codes: 0 published, or nothing to do; 1 failed; 3 the gate refused, yesterday's snapshot
-    keeps serving; 4 another night is running on this store.
+    keeps serving; 4 another night is running on this store; 130 stopped by Ctrl-C.
     """
     started = time.perf_counter()
     try:
@@ -133,6 +135,9 @@ def _failure(errors: list[tuple[str, str]], stages: list[StageResult]) -> Outcom
             return Outcome(EXIT_LOCKED, "locked", message, stages)
         if name == PublishRefusedError.__name__:
             return Outcome(EXIT_GATE_FAILED, "refused", message, stages)
+        if name in _INTERRUPTIONS:
+            message = "the night was stopped; the next one goes on where it was"
+            return Outcome(EXIT_STOPPED, "stopped", message, stages)
     name, message = next((e for e in errors if e[0]), ("", "the run failed without a reason"))
     if name in _known_errors():
         return Outcome(EXIT_FAILED, "failed", message, stages)
@@ -162,8 +167,8 @@ def _error_of(event: Any) -> tuple[str, str]:
         error = error.cause
     message = error.message.strip()
     name = str(error.cls_name or "")
-    prefix = message.split(":", 1)[0]
-    return name, message.split(":", 1)[1].strip() if prefix.endswith(name) and name else message
+    prefix, _, said = message.partition(":")
+    return name, said.strip() if prefix.endswith(name) and name else message
 
 
 def _serving_id(site: Site) -> str | None:

@@ -34,6 +34,7 @@ def make_night_resource(
         log = context.log
         with hold_lock(site.paths.lock):
             sweep(site.paths)
+            _close_dead_runs(context)
             yield Night(
                 paths=site.paths,
                 source=site.source,
@@ -43,6 +44,17 @@ def make_night_resource(
             )
 
     return night
+
+
+def _close_dead_runs(context: dg.InitResourceContext) -> None:
+    """Mark runs of this store that still count as running: their processes held the lock once."""
+    if context.instance is None or context.run is None:
+        return
+    running = dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED])
+    for run in context.instance.get_runs(running):
+        if run.run_id != context.run.run_id:
+            message = "its process ended without a word (killed, or the machine went down)"
+            context.instance.report_run_failed(run, message)
 
 
 def describe(result: StageResult) -> str:

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NIGHT_TIMEOUT_S = 900
 """A night of the sample takes 20 s on a quiet machine; only a hang takes this long anywhere."""
 
-DONE, FAILED, REFUSED, LOCKED = 0, 1, 3, 4
+DONE, FAILED, REFUSED, LOCKED, STOPPED = 0, 1, 3, 4, 130
 """Exit codes of `python -m pipelines.nightly`."""
 
 

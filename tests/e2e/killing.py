@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import subprocess
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -88,11 +87,6 @@ def kill_at(bench: Bench, boundary: str) -> bool:
     watch = BOUNDARIES[boundary]
     before = watch(bench.store)
     return kill_when(bench, lambda: bool(now := watch(bench.store)) and now != before)
-
-
-def is_running(process: subprocess.Popen[str]) -> bool:
-    """Say whether a process has not ended yet."""
-    return process.poll() is None
 
 
 def _identities(directory: Path, pattern: str) -> frozenset[tuple[str, int, int]]:

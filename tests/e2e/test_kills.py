@@ -6,7 +6,12 @@ nothing is left lying about.
 
 from __future__ import annotations
 
+import json
+import signal
+import sqlite3
 import sys
+import time
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +22,8 @@ from mnemon.snapshot.manifest import read_manifest, read_pointer
 from mnemon.snapshot.publish import list_snapshots
 from tests.e2e.byte_scan import find_texts
 from tests.e2e.conftest import FirstNight
-from tests.e2e.driver import DONE, ROOT, Ran, run, run_night
-from tests.e2e.killing import BOUNDARIES, kill_at, kill_when, vectors_in_memo
+from tests.e2e.driver import DONE, ROOT, STOPPED, Ran, kill, run, run_night, start_night
+from tests.e2e.killing import BOUNDARIES, POLL_S, kill_at, kill_when, vectors_in_memo
 from tests.e2e.stores import Bench, add_memory, answers, editing, leftovers
 
 QUERIES = ["boiler error", "duplicate captures of invoices", "bakery on Mondays"]
@@ -83,7 +88,15 @@ def _require_healed(bench: Bench, digest: str) -> Ran:
     assert bench.manifest.digest == digest
     assert bench.ask(QUERIES[0]).warnings == ()
     assert leftovers(bench.store) == []
+    assert _run_statuses(bench) <= {"SUCCESS", "FAILURE"}
     return ran
+
+
+def _run_statuses(bench: Bench) -> set[str]:
+    """Return what Dagster says of the store's runs: a killed one must not count as running."""
+    runs = bench.paths.dagster_home / "history" / "runs.db"
+    with closing(sqlite3.connect(f"{runs.as_uri()}?mode=ro", uri=True)) as db:
+        return {status for (status,) in db.execute("SELECT DISTINCT status FROM runs")}
 
 
 def _die(bench: Bench, when: str, function: str, call: int = 1) -> Ran:
@@ -123,6 +136,26 @@ def test_killed_between_install_and_pointer_yesterday_serves(changed: Changed) -
     assert changed.bench.serving == installed
     assert ran.report["status"] == "published"
     assert len(list_snapshots(changed.bench.paths)) == 2, "the installed copy is used, not doubled"
+
+
+@pytest.mark.slow
+def test_stopped_by_ctrl_c_it_says_so(changed: Changed, undisturbed: str) -> None:
+    watch = BOUNDARIES["corpus_export"]
+    before = watch(changed.bench.store)
+    night = start_night(changed.bench.source, changed.bench.store)
+    try:
+        while (now := watch(changed.bench.store)) == before or not now:
+            assert night.poll() is None
+            time.sleep(POLL_S)
+        night.send_signal(signal.SIGINT)
+        out, err = night.communicate(timeout=120)
+    finally:
+        kill(night)
+    assert night.returncode == STOPPED, err
+    assert "Traceback" not in out + err
+    assert json.loads(out)["status"] == "stopped"
+    _require_yesterday(changed)
+    _require_healed(changed.bench, undisturbed)
 
 
 @pytest.mark.slow
