@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from mnemon.evaluate.queries import Query
+from mnemon.evaluate.labels.queries import Query
 from mnemon.evaluate.run import Retrieve
 from mnemon.lexical.fts_seed import FtsSeed, SeedMode
 from mnemon.recall import query_encoder

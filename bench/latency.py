@@ -28,7 +28,7 @@ from bench.datasets import Dataset, open_dataset, read_corpus
 from bench.manifest import describe_run
 from bench.results import RESULTS_DIR, write_result
 from mnemon.errors import StoreError
-from mnemon.evaluate.queries import Query, read_queries
+from mnemon.evaluate.labels.queries import Query, read_queries
 from mnemon.recall.engine import Recaller
 
 K = 10

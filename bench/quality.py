@@ -21,7 +21,7 @@ from bench.datasets import Dataset, open_dataset, read_baseline, read_corpus
 from bench.manifest import describe_run
 from bench.results import RESULTS_DIR, write_result
 from mnemon.errors import ConfigError
-from mnemon.evaluate.queries import Query, QuerySet, read_queries
+from mnemon.evaluate.labels.queries import Query, QuerySet, read_queries
 from mnemon.evaluate.report import DIGITS, EvaluationReport, compare
 from mnemon.evaluate.run import EvaluationPlan, evaluate
 from mnemon.hashing import hash_file

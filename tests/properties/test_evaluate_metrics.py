@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.evaluate.bootstrap import mean_interval
-from mnemon.evaluate.mrr import reciprocal_rank
-from mnemon.evaluate.ndcg import ndcg_at_k
-from mnemon.evaluate.recall_at_k import recall_at_k
+from mnemon.evaluate.metrics.mrr import reciprocal_rank
+from mnemon.evaluate.metrics.ndcg import ndcg_at_k
+from mnemon.evaluate.metrics.recall_at_k import recall_at_k
+from mnemon.evaluate.statistics.bootstrap import mean_interval
 
 Metric = Callable[[Sequence[str], Collection[str], int], float]
 METRICS: list[Metric] = [recall_at_k, ndcg_at_k, reciprocal_rank]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon.evaluate.bootstrap import (
+from mnemon.evaluate.statistics.bootstrap import (
     DEFAULT_CONFIDENCE,
     DEFAULT_DRAWS,
     DEFAULT_SEED,

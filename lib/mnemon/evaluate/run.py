@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mnemon.evaluate.bootstrap import DEFAULT_CONFIDENCE, DEFAULT_DRAWS, DEFAULT_SEED
-from mnemon.evaluate.mrr import DEFAULT_DEPTH, reciprocal_rank
-from mnemon.evaluate.ndcg import ndcg_at_k
-from mnemon.evaluate.queries import Query
-from mnemon.evaluate.recall_at_k import recall_at_k
+from mnemon.evaluate.labels.queries import Query
+from mnemon.evaluate.metrics.mrr import DEFAULT_DEPTH, reciprocal_rank
+from mnemon.evaluate.metrics.ndcg import ndcg_at_k
+from mnemon.evaluate.metrics.recall_at_k import recall_at_k
 from mnemon.evaluate.report import EvaluationReport, Latency, QueryScores, summarize
+from mnemon.evaluate.statistics.bootstrap import DEFAULT_CONFIDENCE, DEFAULT_DRAWS, DEFAULT_SEED
 from mnemon.progress import SILENT, Progress
 
 Retrieve = Callable[[Query, int], list[str]]

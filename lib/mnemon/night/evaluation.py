@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mnemon.corpus.export import read_records
-from mnemon.evaluate.queries import Query, QueryFileError, read_queries
+from mnemon.evaluate.labels.queries import Query, QueryFileError, read_queries
 from mnemon.evaluate.run import EvaluationPlan, evaluate
 from mnemon.files import write_text
 from mnemon.hashing import hash_file

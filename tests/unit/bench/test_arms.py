@@ -7,7 +7,7 @@ import pytest
 
 from bench.arms import DESCRIPTIONS, PROFILES, distinct_words, fts_arms, mnemon_arm
 from bench.datasets import find_shared, open_dataset, read_baseline, read_corpus
-from mnemon.evaluate.queries import Query, read_queries
+from mnemon.evaluate.labels.queries import Query, read_queries
 from mnemon.evaluate.run import EvaluationPlan, evaluate
 from mnemon.recall.engine import Recaller
 from mnemon.recall.profile import Profile

@@ -6,7 +6,7 @@ import pytest
 
 from bench.arms import Arm, fts_arms
 from bench.quality import measure_arms
-from mnemon.evaluate.queries import Query
+from mnemon.evaluate.labels.queries import Query
 from mnemon.evaluate.run import EvaluationPlan
 
 ROWS: list[dict[str, Any]] = [

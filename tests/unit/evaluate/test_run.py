@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mnemon.evaluate.queries import Query
+from mnemon.evaluate.labels.queries import Query
 from mnemon.evaluate.run import EvaluationPlan, evaluate
 
 

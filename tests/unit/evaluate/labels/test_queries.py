@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mnemon.errors import SourceEmptyError, SourceFormatError, SourceMissingError
-from mnemon.evaluate.queries import QueryFileError, read_queries
+from mnemon.evaluate.labels.queries import QueryFileError, read_queries
 
 
 def row(query_id: object = "q1", **changes: object) -> dict[str, Any]:

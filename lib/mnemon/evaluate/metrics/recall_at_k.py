@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon.evaluate.hits import hit_vector
+from mnemon.evaluate.metrics.hits import hit_vector
 
 
 def _recall(hits: NDArray[np.bool_], n_relevant: int) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon.evaluate.hits import hit_vector
+from mnemon.evaluate.metrics.hits import hit_vector
 
 
 def _dcg(gains: NDArray[np.float64]) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon.evaluate.hits import hit_vector
+from mnemon.evaluate.metrics.hits import hit_vector
 
 DEFAULT_DEPTH = 100
 """Ranks looked at: a first hit below 100 would add less than 0.01 to its query's value."""
