@@ -38,6 +38,7 @@ profiles = st.builds(
     dense_weight=st.sampled_from([0.0, 0.5]),
     graph_weight=st.sampled_from([0.0, 1.0, 5.0]),
     importance_prior=st.sampled_from([0.0, 0.3]),
+    exact_match_bonus=st.sampled_from([0.0, 0.2]),
     depth=st.sampled_from([1, 3, 50]),
 )
 queries = st.lists(st.sampled_from(WORDS), min_size=1, max_size=3).map(" ".join)

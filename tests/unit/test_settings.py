@@ -76,6 +76,7 @@ def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
     assert settings.snapshot.keep == 4
 
 
+ENDPOINT_KEYS = ("GENERATOR_URL", "GENERATOR_MODEL", "JUDGE_URL", "JUDGE_MODEL")
 SAMPLES: dict[type, tuple[str, Any]] = {
     bool: ("off", False),
     int: ("77", 77),
@@ -94,6 +95,10 @@ def test_every_setting_can_be_set_from_the_environment(name: str) -> None:
     environ = {f"MNEMON_{section}_{key}".upper(): text}
     if name == "tiers.small_dims":
         environ["MNEMON_TIERS_MEDIUM_DIMS"] = "128"
+    if name == "evaluation.on_drop":
+        environ["MNEMON_EVALUATION_ON_DROP"] = value = "report"
+    if name.startswith(("evaluation.generator_", "evaluation.judge_")):
+        environ = {f"MNEMON_EVALUATION_{key}": key for key in ENDPOINT_KEYS} | environ
     assert getattr(getattr(Settings.load(environ=environ), section), key) == value
 
 

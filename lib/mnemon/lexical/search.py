@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 TermLookup = Callable[[list[str]], Sequence[tuple[int, int]]]
 """Posting ranges [start, stop) of terms; an unknown term is (0, 0) or left out."""
 
+MIN_EXACT_TOKENS = 2
+"""Fewest distinct tokens that an exact match is told by; one would lift every mention of a name."""
+
 
 def score(
     query_tokens: Sequence[str],
@@ -41,6 +44,34 @@ def score(
         # At least as fast as bincount, without a copy of the postings; equal types keep it fast.
         np.add.at(totals, positions[start:stop], scores[start:stop])
     return totals
+
+
+def hold_every_token(
+    query_tokens: Sequence[str],
+    lookup: TermLookup,
+    positions: NDArray[np.int32],
+    n_memories: int,
+) -> NDArray[np.bool_]:
+    """Tell which memories hold every token of a query.
+
+    Args:
+        query_tokens: As for `score`.
+        lookup: As for `score`.
+        positions: As for `score`.
+        n_memories: Length of the result.
+
+    Returns:
+        Shape (n_memories,). All False for a query of fewer than two distinct tokens: one word that
+        matches says nothing that its own score does not say already.
+    """
+    tokens = sorted(set(query_tokens))
+    slices = [(start, stop) for start, stop in lookup(tokens) if stop > start]
+    if len(tokens) < MIN_EXACT_TOKENS or len(slices) < len(tokens):
+        return np.zeros(n_memories, dtype=np.bool_)
+    held = np.zeros(n_memories, dtype=np.int32)
+    for start, stop in slices:
+        held[positions[start:stop]] += 1
+    return held == len(tokens)
 
 
 def top_positions(

@@ -94,7 +94,7 @@ def recall(
         result = serving.recaller.recall(
             query,
             k,
-            profile=profile or Profile.from_settings(settings),
+            profile=profile or Profile.from_settings(settings, serving.recaller.reader.adopted),
             scope=Scope(wing, room, category, user, as_of),
             sort_by=sort_by,
             deadline_ms=deadline_ms,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +19,15 @@ from numpy.typing import NDArray
 from mnemon.errors import EncoderError
 from mnemon.graph.arrays import GraphArrays
 from mnemon.graph.walk import Walk, walk
-from mnemon.recall.fusion import add_graph, apply_importance, fuse_convex, fuse_rrf, pool_candidates
-from mnemon.recall.legs import Leg, rank_dense, rank_lexical
+from mnemon.recall.fusion import (
+    add_exact_match,
+    add_graph,
+    apply_importance,
+    fuse_convex,
+    fuse_rrf,
+    pool_candidates,
+)
+from mnemon.recall.legs import Leg, find_exact_matches, rank_dense, rank_lexical
 from mnemon.recall.opening import open_serving
 from mnemon.recall.profile import Profile
 from mnemon.recall.query_encoder import encode_query
@@ -166,6 +173,9 @@ class Recaller:
         if mask is not None and not mask.any():
             return ()
         ranked = self._rank(run, query, max(k, profile.depth), profile, mask)
+        if profile.exact_match_bonus > 0:
+            with run.step("exact"):
+                ranked = self._with_exact_matches(ranked, query, profile.exact_match_bonus)
         final = apply_importance(
             ranked.relevance, self._importance(ranked.positions), profile.importance_prior
         )
@@ -225,6 +235,10 @@ class Recaller:
         extra = np.zeros(pool.size, dtype=np.float64)
         extra[np.searchsorted(pool, arrived.positions)] = arrived.scores
         return _Ranked(pool, add_graph(base, extra, profile.graph_weight), lexical, dense, arrived)
+
+    def _with_exact_matches(self, ranked: _Ranked, query: str, bonus: float) -> _Ranked:
+        exact = find_exact_matches(self.reader, query, ranked.positions)
+        return replace(ranked, relevance=add_exact_match(ranked.relevance, exact, bonus))
 
     def _importance(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return importance in [0, 1] even where the file holds something else."""

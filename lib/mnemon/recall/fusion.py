@@ -100,6 +100,21 @@ def add_graph(base: FloatArray, arriving: FloatArray, weight: float) -> FloatArr
     return (base + weight * arriving) / (1.0 + weight)
 
 
+def add_exact_match(base: FloatArray, exact: NDArray[np.bool_], bonus: float) -> FloatArray:
+    """Add a bonus to exact matches and scale back into [0, 1] (hybrid-recall ADR 0005).
+
+    The order is that of base + bonus * exact.
+
+    Args:
+        base: Scores in [0, 1], shape (m,).
+        exact: Which memories hold every word of the query, shape (m,).
+        bonus: Non-negative; 0, or no exact match, returns `base` unchanged.
+    """
+    if bonus <= 0 or not exact.any():
+        return base
+    return (base + bonus * exact.astype(np.float64)) / (1.0 + bonus)
+
+
 def apply_importance(
     scores: FloatArray, importance: NDArray[np.floating], prior: float
 ) -> FloatArray:

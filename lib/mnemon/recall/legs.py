@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon.lexical.search import score, top_positions
+from mnemon.lexical.search import hold_every_token, score, top_positions
 from mnemon.recall.reader import SnapshotReader
 from mnemon.recall.scope import Mask
 from mnemon.text.tokens import tokenize
@@ -48,6 +48,16 @@ def rank_lexical(reader: SnapshotReader, query: str, mask: Mask | None, depth: i
         reader.count,
     )
     return Leg(scores, top_positions(scores, depth, mask))
+
+
+def find_exact_matches(
+    reader: SnapshotReader, query: str, positions: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Tell which of the positions hold every token of the query, shape of `positions`."""
+    held = hold_every_token(
+        tokenize(query), reader.look_up_terms, reader.posting_positions, reader.count
+    )
+    return held[positions]
 
 
 def rank_dense(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from mnemon.settings import FUSIONS, RecallSettings
@@ -20,6 +21,8 @@ class Profile:
         dense_weight: Weight of the dense leg; 0 switches it off.
         graph_weight: Factor on the score that arrives over the concept graph; 0 switches it off.
         importance_prior: p in score * ((1 - p) + p * importance); 0 ignores importance.
+        exact_match_bonus: Added to the score of a memory that holds every word of the query; it
+            lifts literal hits that rank fusion mixes with near-ties, and 0 switches it off.
         rrf_k: Rank offset of RRF in ranks; larger flattens the head (Cormack 2009 uses 60).
         depth: Candidates taken from each leg before fusion; more costs time, less loses fused hits.
     """
@@ -29,6 +32,7 @@ class Profile:
     dense_weight: float = 0.5
     graph_weight: float = 1.0
     importance_prior: float = 0.3
+    exact_match_bonus: float = 0.0
     rrf_k: int = 60
     depth: int = 50
 
@@ -39,6 +43,7 @@ class Profile:
                 ("lexical_weight", self.lexical_weight),
                 ("dense_weight", self.dense_weight),
                 ("graph_weight", self.graph_weight),
+                ("exact_match_bonus", self.exact_match_bonus),
             )
             if not math.isfinite(value) or value < 0
         ]
@@ -52,15 +57,24 @@ class Profile:
             raise ValueError("; ".join(faults))
 
     @staticmethod
-    def from_settings(settings: RecallSettings) -> Profile:
-        """Return the profile that the settings describe."""
-        return Profile(
+    def from_settings(
+        settings: RecallSettings, adopted: Mapping[str, Any] | None = None
+    ) -> Profile:
+        """Return the profile of the settings, changed by what a snapshot's evaluation adopted.
+
+        Args:
+            settings: The settings in force.
+            adopted: Fields that replace theirs (`SnapshotReader.adopted`).
+        """
+        configured = Profile(
             fusion=settings.fusion,
             lexical_weight=settings.lexical_weight,
             dense_weight=settings.dense_weight,
             graph_weight=settings.graph_weight,
             importance_prior=settings.importance_prior,
+            exact_match_bonus=settings.exact_match_bonus,
         )
+        return replace(configured, **adopted) if adopted else configured
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""

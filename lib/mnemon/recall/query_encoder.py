@@ -19,7 +19,7 @@ from mnemon.snapshot.layout import StorePaths
 from mnemon.snapshot.manifest import Manifest
 
 _OPEN_ENCODERS = 2  # one, and its successor while a new model is being rolled out
-_CACHED_QUERIES = 1024  # prompts repeat across scopes and evaluation arms; 1.5 KB each
+_CACHED_QUERIES = 2048  # prompts repeat across scopes and evaluation arms; 1.5 KB each
 _lock = threading.Lock()
 
 

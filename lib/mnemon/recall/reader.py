@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from mnemon.errors import SnapshotCorruptError
 from mnemon.files import read_array
+from mnemon.recall.profile import Profile
 from mnemon.recall.scope import Facet
 from mnemon.snapshot import layout
 from mnemon.snapshot.manifest import Manifest, quick_check, read_manifest
@@ -57,6 +59,7 @@ class SnapshotReader:
             )
             for name in layout.FACETS
         }
+        self.adopted = self._read_adopted()
         self._require_shapes()
 
     @staticmethod
@@ -137,6 +140,19 @@ class SnapshotReader:
         )
         if not aligned:
             raise ValueError("arrays of different lengths")
+
+    def _read_adopted(self) -> Mapping[str, Any]:
+        """Return the ranking that the evaluation adopted for this snapshot; empty if none.
+
+        Raises:
+            ValueError: If the file holds anything else.
+        """
+        if layout.RANKING_FILE not in self.manifest.files:
+            return {}
+        ranking = json.loads((self.directory / layout.RANKING_FILE).read_text(encoding="utf-8"))
+        adopted: dict[str, Any] = dict(ranking["adopted"])
+        replace(Profile(), **adopted)
+        return adopted
 
     def _array(self, name: str) -> NDArray[Any]:
         return read_array(self.directory / name)

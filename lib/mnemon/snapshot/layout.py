@@ -22,6 +22,8 @@ POSTING_POSITIONS_FILE = "posting_positions.npy"
 POSTING_SCORES_FILE = "posting_scores.npy"
 CREATED_AT_FILE = "created_at_us.npy"
 IMPORTANCE_FILE = "importance.npy"
+RANKING_FILE = "ranking.json"
+"""Only there where the evaluation adopted another fusion or graph weight than the settings'."""
 FACETS = ("wing", "room", "category", "user", "session_id")
 GRAPH_FIELDS = (
     "indptr",
@@ -127,6 +129,11 @@ class StorePaths:
     def lock(self) -> Path:
         """Held by the running night."""
         return self.root / "nightly.lock"
+
+    @property
+    def reports(self) -> Path:
+        """One HTML page per evaluated night."""
+        return self.root / "reports"
 
     @property
     def costs(self) -> Path:

@@ -14,7 +14,12 @@ from typing import Any
 from mnemon.errors import SnapshotCorruptError, SnapshotMissingError
 from mnemon.files import write_text
 from mnemon.hashing import hash_file, hash_json
-from mnemon.snapshot.layout import MANIFEST_FILE, PACK_FORMAT_VERSION, StorePaths
+from mnemon.snapshot.layout import (
+    MANIFEST_FILE,
+    PACK_FORMAT_VERSION,
+    RANKING_FILE,
+    StorePaths,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +122,12 @@ def compute_digest(
             "encoder": encoder_digest,
         }
     )
+
+
+def pack_digest(manifest: Manifest) -> str:
+    """Return the digest without the adopted ranking: equal packs hold the same memories."""
+    files = {name: entry for name, entry in manifest.files.items() if name != RANKING_FILE}
+    return compute_digest(files, manifest.counts, manifest.id_kind, manifest.encoder_digest)
 
 
 def describe_files(directory: Path) -> dict[str, FileEntry]:

@@ -1,0 +1,38 @@
+"""Every setting of mnemon: one frozen tree, read from one TOML file with environment overrides.
+
+What belongs here: names, types, defaults and ranges of settings, and where they come from. Standard
+library only, because a hook reads its settings too.
+"""
+
+from mnemon.settings.sections import (
+    FUSIONS,
+    ON_DROP,
+    CompactionSettings,
+    CorpusSettings,
+    EncoderSettings,
+    EvaluationSettings,
+    RecallSettings,
+    ScheduleSettings,
+    SnapshotSettings,
+    SourceSettings,
+    TierSettings,
+)
+from mnemon.settings.tree import CONFIG_FILE_NAME, ENV_PREFIX, Settings, known_settings
+
+__all__ = [
+    "CONFIG_FILE_NAME",
+    "ENV_PREFIX",
+    "FUSIONS",
+    "ON_DROP",
+    "CompactionSettings",
+    "CorpusSettings",
+    "EncoderSettings",
+    "EvaluationSettings",
+    "RecallSettings",
+    "ScheduleSettings",
+    "Settings",
+    "SnapshotSettings",
+    "SourceSettings",
+    "TierSettings",
+    "known_settings",
+]

@@ -1,0 +1,66 @@
+"""Ranges of settings and which of them go together. What belongs here: sentences about values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mnemon.settings.sections import FUSIONS, ON_DROP, EvaluationSettings
+
+if TYPE_CHECKING:
+    from mnemon.settings.tree import Settings
+
+
+def range_faults(s: Settings) -> list[str]:
+    """Return one sentence per rule that the settings break."""
+    rules: list[tuple[bool, str]] = [
+        (s.corpus.max_content_bytes >= 1, "corpus.max_content_bytes must be at least 1"),
+        (s.tiers.small_dims >= 1, "tiers.small_dims must be at least 1"),
+        (
+            s.tiers.medium_dims >= s.tiers.small_dims,
+            "tiers.medium_dims must be >= tiers.small_dims",
+        ),
+        (s.compaction.protected_tail_turns >= 0, "compaction.protected_tail_turns must be >= 0"),
+        (
+            -1.0 <= s.compaction.preserve_threshold <= 1.0,
+            "compaction.preserve_threshold must lie in [-1, 1]",
+        ),
+        (s.snapshot.keep >= 2, "snapshot.keep must be at least 2, or rollback has nowhere to go"),
+        (
+            s.recall.fusion in FUSIONS,
+            f'recall.fusion must be "cc" or "rrf", found {s.recall.fusion!r}',
+        ),
+        (s.recall.lexical_weight >= 0, "recall.lexical_weight must be >= 0"),
+        (s.recall.dense_weight >= 0, "recall.dense_weight must be >= 0"),
+        (s.recall.graph_weight >= 0, "recall.graph_weight must be >= 0"),
+        (s.recall.stale_after_hours >= 0, "recall.stale_after_hours must be >= 0"),
+        (0.0 <= s.recall.importance_prior <= 1.0, "recall.importance_prior must lie in [0, 1]"),
+        (s.recall.exact_match_bonus >= 0, "recall.exact_match_bonus must be >= 0"),
+        (s.evaluation.exact_queries >= 0, "evaluation.exact_queries must be >= 0"),
+        (s.evaluation.generated_queries >= 0, "evaluation.generated_queries must be >= 0"),
+        (
+            s.evaluation.on_drop in ON_DROP,
+            f'evaluation.on_drop must be "refuse" or "report", found {s.evaluation.on_drop!r}',
+        ),
+        *_endpoint_rules(s.evaluation),
+        (
+            len(s.schedule.cron.split()) == 5,
+            f"schedule.cron needs five fields, found {s.schedule.cron!r}",
+        ),
+    ]
+    return [message for holds, message in rules if not holds]
+
+
+def _endpoint_rules(e: EvaluationSettings) -> list[tuple[bool, str]]:
+    """Written queries need both endpoints; who grades its own questions grades them too well."""
+    wanted = (e.generator_url, e.generator_model, e.judge_url, e.judge_model)
+    same = (e.generator_url, e.generator_model) == (e.judge_url, e.judge_model)
+    return [
+        (
+            all(wanted) or not any(wanted),
+            "evaluation.generator_* and judge_* (url and model) go together: set all four or none",
+        ),
+        (
+            not (all(wanted) and same),
+            "evaluation.judge_model must not be the generator's own model",
+        ),
+    ]

@@ -1,0 +1,159 @@
+"""The sections of the settings: names, types, defaults and what each one trades.
+
+What belongs here: declarations. What does not: ranges (rules.py), reading (tree.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FUSIONS = ("cc", "rrf")
+ON_DROP = ("refuse", "report")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSettings:
+    """The memory store to read.
+
+    Attributes:
+        path: SQLite file, JSONL(.gz) file or data set folder; empty means the bundled sample.
+    """
+
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusSettings:
+    """What is exported and what is set aside.
+
+    Attributes:
+        turn_categories: Categories whose rows, when they have a session, are turns of a
+            conversation.
+        max_content_bytes: Longer contents are quarantined; protects memory and the encoder.
+    """
+
+    turn_categories: tuple[str, ...] = ("turn", "dialog_turn")
+    max_content_bytes: int = 1_048_576
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderSettings:
+    """The embedding model.
+
+    Attributes:
+        model: `all-MiniLM-L6-v2` (bundled) or the name or path of a local sentence-transformers
+            model.
+    """
+
+    model: str = "all-MiniLM-L6-v2"
+
+
+@dataclass(frozen=True, slots=True)
+class TierSettings:
+    """The LanceDB tables of vector prefixes.
+
+    Attributes:
+        small_dims: Dimensions of the smallest tier.
+        medium_dims: Dimensions of the middle tier; the full tier has whatever the model gives.
+    """
+
+    small_dims: int = 64
+    medium_dims: int = 256
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionSettings:
+    """Clusters of old turns and their summaries.
+
+    Attributes:
+        cluster_size: Target turns per cluster; not positive means 20 (libravdb section 5).
+        protected_tail_turns: Newest turns of each session that are never summarised.
+        preserve_threshold: Q_align below which a summary is not accepted (libravdb section 5.3).
+    """
+
+    cluster_size: int = 20
+    protected_tail_turns: int = 4
+    preserve_threshold: float = 0.65
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotSettings:
+    """Publishing.
+
+    Attributes:
+        keep: Published snapshots kept for rollback, the serving one included; at least 2.
+    """
+
+    keep: int = 7
+
+
+@dataclass(frozen=True, slots=True)
+class RecallSettings:
+    """Defaults of the read path; see mnemon.recall.profile for what each one trades.
+
+    Attributes:
+        fusion: "cc" (convex combination of scores) or "rrf" (weighted reciprocal rank fusion).
+        lexical_weight: Weight of the lexical leg; 0 switches it off.
+        dense_weight: Weight of the dense leg; 0 switches it off.
+        graph_weight: Factor of the score that the concept graph adds; 0 switches it off.
+        importance_prior: Share of the score that importance may take away, in [0, 1].
+        exact_match_bonus: Added to a memory that holds every word of the query; 0 switches it off.
+        log_retrievals: Append what was recalled to the access log.
+        stale_after_hours: Recall warns when no night went through for longer; 0 never warns.
+    """
+
+    fusion: str = "cc"
+    lexical_weight: float = 0.5
+    dense_weight: float = 0.5
+    graph_weight: float = 1.0
+    importance_prior: float = 0.3
+    exact_match_bonus: float = 0.0
+    log_retrievals: bool = True
+    stale_after_hours: float = 36.0
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationSettings:
+    """What is measured every night, and what follows from it.
+
+    Attributes:
+        enabled: Measure at all; off, nothing is adopted and no drop is noticed.
+        queries: A file of labelled queries; empty means queries.jsonl beside the source, if any.
+        exact_queries: Phrases that are looked for as they stand; more find smaller drops.
+        adopt: Let a significant result choose fusion and graph weight of the snapshot.
+        on_drop: "refuse" a candidate that recalls significantly worse than what serves, or only
+            "report" it.
+        report_texts: Show the texts of queries in the night's report, not only their ids.
+        generator_url: Base URL of an OpenAI-compatible endpoint that writes queries; empty: none.
+        generator_model: Its model.
+        judge_url: Base URL of the endpoint that grades them.
+        judge_model: Its model; never the generator's own.
+        api_key_variable: Environment variable that holds the key of both endpoints; empty: no key.
+        generated_queries: Memories that a query is written for.
+    """
+
+    enabled: bool = True
+    queries: str = ""
+    exact_queries: int = 60
+    adopt: bool = True
+    on_drop: str = "refuse"
+    report_texts: bool = False
+    generator_url: str = ""
+    generator_model: str = ""
+    judge_url: str = ""
+    judge_model: str = ""
+    api_key_variable: str = ""
+    generated_queries: int = 40
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleSettings:
+    """When the nightly job runs once its schedule is switched on.
+
+    Attributes:
+        cron: Five cron fields.
+        timezone: IANA name; empty means the machine's local zone.
+    """
+
+    cron: str = "0 3 * * *"
+    timezone: str = ""

@@ -1,0 +1,227 @@
+"""Every setting of mnemon: one frozen tree, read from one TOML file with environment overrides.
+
+What belongs here: where settings come from and how text becomes a value. Nothing here is read at
+import; `Settings.load` is explicit.
+
+Order, later wins: built-in default, TOML file (`MNEMON_CONFIG`, else `<home>/mnemon.toml`),
+environment (`MNEMON_<SECTION>_<KEY>`, for example `MNEMON_ENCODER_MODEL`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, cast
+
+from mnemon.errors import ConfigError
+from mnemon.settings.rules import range_faults
+from mnemon.settings.sections import (
+    CompactionSettings,
+    CorpusSettings,
+    EncoderSettings,
+    EvaluationSettings,
+    RecallSettings,
+    ScheduleSettings,
+    SnapshotSettings,
+    SourceSettings,
+    TierSettings,
+)
+
+ENV_PREFIX = "MNEMON_"
+CONFIG_FILE_NAME = "mnemon.toml"
+# Variables that steer where things are, as against what they do; the last one is for tests and
+# benchmarks.
+_LOCATION_VARIABLES = frozenset({"MNEMON_HOME", "MNEMON_CONFIG", "MNEMON_STORE", "MNEMON_SHARED"})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The whole tree; immutable, validated on load."""
+
+    source: SourceSettings = field(default_factory=SourceSettings)
+    corpus: CorpusSettings = field(default_factory=CorpusSettings)
+    encoder: EncoderSettings = field(default_factory=EncoderSettings)
+    tiers: TierSettings = field(default_factory=TierSettings)
+    compaction: CompactionSettings = field(default_factory=CompactionSettings)
+    snapshot: SnapshotSettings = field(default_factory=SnapshotSettings)
+    recall: RecallSettings = field(default_factory=RecallSettings)
+    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
+    schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
+
+    @staticmethod
+    def load(
+        config_path: Path | None = None,
+        *,
+        home: Path | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> Settings:
+        """Return the settings in force.
+
+        Args:
+            config_path: The TOML file; None means `MNEMON_CONFIG`, else `<home>/mnemon.toml` if it
+                exists.
+            home: mnemon's home directory, where the default file is looked for.
+            environ: The environment; None means the process's own.
+
+        Raises:
+            ConfigError: Listing every fault of the file and the environment at once.
+        """
+        env = os.environ if environ is None else environ
+        chosen = config_path or _configured_path(env)
+        if chosen is None and home is not None and (home / CONFIG_FILE_NAME).is_file():
+            chosen = home / CONFIG_FILE_NAME
+        faults: list[str] = []
+        settings = Settings()
+        if chosen is not None:
+            settings = _apply(settings, _read_toml(chosen), f"in {chosen}", faults)
+        settings = _apply(settings, _from_environ(env, faults), "in the environment", faults)
+        faults.extend(range_faults(settings))
+        if faults:
+            raise ConfigError("mnemon's settings have faults:\n  - " + "\n  - ".join(faults))
+        return settings
+
+    def to_json(self) -> dict[str, dict[str, Any]]:
+        """Return plain nested dicts (tuples as lists), for manifests and digests."""
+        return {
+            section.name: {
+                key.name: _plain(getattr(getattr(self, section.name), key.name))
+                for key in fields(getattr(self, section.name))
+            }
+            for section in fields(self)
+        }
+
+
+def known_settings() -> list[str]:
+    """Return every setting as `section.key`, in declaration order."""
+    return [f"{s.name}.{k}" for s in fields(Settings) for k in _section_keys(s.name)]
+
+
+def _configured_path(env: Mapping[str, str]) -> Path | None:
+    value = env.get("MNEMON_CONFIG", "").strip()
+    try:
+        return Path(value).expanduser() if value else None
+    except RuntimeError:
+        raise ConfigError(
+            f"MNEMON_CONFIG is {value}, which names no home directory that this machine knows: "
+            "write the path in full"
+        ) from None
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(
+            f"no configuration file at {path}: create it or unset MNEMON_CONFIG"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"cannot read the configuration file {path}: {error}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+
+
+def _from_environ(env: Mapping[str, str], faults: list[str]) -> dict[str, dict[str, str]]:
+    """Map `MNEMON_<SECTION>_<KEY>` to {section: {key: text}}."""
+    names = {f"{ENV_PREFIX}{name.replace('.', '_').upper()}": name for name in known_settings()}
+    found: dict[str, dict[str, str]] = {}
+    for variable, value in env.items():
+        if not variable.startswith(ENV_PREFIX) or variable in _LOCATION_VARIABLES:
+            continue
+        if variable not in names:
+            faults.append(f"unknown variable {variable}{_nearest(variable, names)}")
+            continue
+        section, _, key = names[variable].partition(".")
+        found.setdefault(section, {})[key] = value
+    return found
+
+
+def _apply(settings: Settings, raw: Mapping[str, Any], where: str, faults: list[str]) -> Settings:
+    sections = {f.name for f in fields(Settings)}
+    for section, values in raw.items():
+        if section not in sections:
+            faults.append(f"unknown section [{section}] {where}{_nearest(section, sections)}")
+            continue
+        if not isinstance(values, Mapping):
+            faults.append(f"[{section}] {where} must be a table, found {type(values).__name__}")
+            continue
+        settings = _apply_section(settings, section, cast(Mapping[str, Any], values), where, faults)
+    return settings
+
+
+def _apply_section(
+    settings: Settings, section: str, values: Mapping[str, Any], where: str, faults: list[str]
+) -> Settings:
+    current = getattr(settings, section)
+    keys = _section_keys(section)
+    for key, value in values.items():
+        if key not in keys:
+            faults.append(f"unknown key {section}.{key} {where}{_nearest(key, keys)}")
+            continue
+        try:
+            current = replace(current, **{key: _coerce(value, getattr(current, key))})
+        except ValueError as error:
+            faults.append(f"{section}.{key} {where}: {error}")
+    return replace(settings, **{section: current})
+
+
+def _section_keys(section: str) -> list[str]:
+    return [f.name for f in fields(getattr(Settings(), section))]
+
+
+def _coerce(value: Any, default: Any) -> Any:
+    """Return the value with the default's type.
+
+    Text is parsed, so that the environment can set anything.
+    """
+    if isinstance(default, bool):
+        return _as_bool(value)
+    if isinstance(default, int):
+        return _as_number(value, int)
+    if isinstance(default, float):
+        return _as_number(value, float)
+    if isinstance(default, tuple):
+        items = [s.strip() for s in value.split(",")] if isinstance(value, str) else value
+        if not isinstance(items, list) or not all(isinstance(i, str) for i in items):
+            raise ValueError(f"expected a list of texts, found {value!r}")
+        return tuple(i for i in items if i)
+    if not isinstance(value, str):
+        raise ValueError(f"expected text, found {value!r}")  # noqa: TRY004
+    return value
+
+
+def _as_bool(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    text = str(value).strip().lower()
+    if text in {"1", "true", "yes", "on"}:
+        return True
+    if text in {"0", "false", "no", "off"}:
+        return False
+    raise ValueError(f"expected true or false, found {value!r}")
+
+
+def _as_number(value: Any, kind: type[int] | type[float]) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise ValueError(f"expected a number, found {value!r}")  # noqa: TRY004
+    if kind is int and isinstance(value, float) and not value.is_integer():
+        raise ValueError(f"expected a whole number, found {value!r}")
+    try:
+        number = kind(value)
+    except (ValueError, OverflowError):
+        raise ValueError(f"expected {kind.__name__}, found {value!r}") from None
+    if number != number or number in (float("inf"), float("-inf")):
+        raise ValueError(f"expected a finite number, found {value!r}")
+    return number
+
+
+def _nearest(name: str, known: Any) -> str:
+    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.0)
+    return f"; the nearest known one is {matches[0]}" if matches else ""
+
+
+def _plain(value: Any) -> Any:
+    return list(cast("tuple[str, ...]", value)) if isinstance(value, tuple) else value
