@@ -8,16 +8,18 @@ READY := $(VENV)/.ready
 # STORE is resolved against the directory that make was called from.
 STORE ?=
 Q ?= who is my manager
+SETS ?=
 SOURCE := $(if $(STORE),$(abspath $(STORE)),)
 CODE := lib assets pipelines tests bench data/sample
 
 .DEFAULT_GOAL := help
-.PHONY: help setup nightly recall status doctor test test-all lint format types bench bench-tables ui clean
+.PHONY: help setup nightly recall status doctor test test-all lint format types bench bench-quality bench-verify bench-tables ui clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(ROOT)/Makefile
 	@echo
 	@echo "  STORE=path     memory store to read: memory.db, corpus.jsonl(.gz) or a folder (default: the bundled sample)"
+	@echo "  SETS=\"...\"     labelled sets for make bench-quality and make bench-verify (default: all)"
 	@echo "  Q=\"...\"        question for make recall"
 
 setup: $(READY) ## Create .venv and install everything (once; again when pyproject.toml changes)
@@ -57,8 +59,14 @@ format: $(READY) ## Apply formatting and safe fixes
 types: $(READY) ## Check types strictly
 	@cd $(ROOT) && $(VENV)/bin/pyright
 
-bench: $(READY) ## Run the benchmarks on real data (long) and write docs/benchmarks
+bench: $(READY) ## Measure cost and latency on real data (long) and write docs/benchmarks
 	@cd $(ROOT) && $(PY) -m bench
+
+bench-quality: $(READY) ## Measure every arm on every labelled set (under an hour, resumable): [SETS="locomo ..."]
+	@cd $(ROOT) && $(PY) -m bench.suite $(if $(SETS),--sets $(SETS),)
+
+bench-verify: $(READY) ## Check index and scores against bench/regressions: OK, OKish or FAIL [SETS="locomo ..."]
+	@cd $(ROOT) && $(PY) -m bench.verify $(if $(SETS),--sets $(SETS),)
 
 bench-tables: $(READY) ## Generate the tables of docs/benchmarks from the committed JSON
 	@cd $(ROOT) && $(PY) -m bench.tables

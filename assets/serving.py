@@ -1,4 +1,4 @@
-"""Group serving: the candidate, its evaluation, the gate's verdict and the published snapshot.
+"""Group serving: the pack, the candidate, the gate's verdict and the published snapshot.
 
 The checks shown here only display the verdict. What protects is publishing itself, which refuses
 without a PASS for exactly the candidate's digest (mnemon.snapshot.publish).
@@ -13,15 +13,18 @@ import dagster as dg
 
 from assets.reporting import OWNERS, report_stage
 from mnemon.errors import PublishRefusedError
+from mnemon.night.comparison import read_drops
 from mnemon.night.context import Night
-from mnemon.night.evaluation import RECALL_EVALUATION, evaluate_candidate
+from mnemon.night.decision import FUSION_DECISION
 from mnemon.night.serving import (
     GATE_VERDICT,
+    SERVING_PACK,
     SNAPSHOT,
     SNAPSHOT_CANDIDATE,
-    build_snapshot_candidate,
+    build_serving_pack,
     judge_snapshot_candidate,
     publish_snapshot,
+    seal_snapshot_candidate,
 )
 from mnemon.snapshot.checks import GATE_CHECKS
 from mnemon.snapshot.verdict import PASS
@@ -45,30 +48,31 @@ CHECK_NAMES = ("files_match_the_manifest", *(check.__name__ for check in GATE_CH
     group_name=GROUP,
     kinds={"sqlite", "numpy"},
     owners=list(OWNERS),
-    code_version=SNAPSHOT_CANDIDATE.version,
+    code_version=SERVING_PACK.version,
 )
-def snapshot_candidate(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
-    """The serving pack of tonight.
+def serving_pack(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
+    """What recall will read tonight.
 
     Memory-mapped arrays and one SQLite file, named by their digest.
     """
-    return report_stage(night, build_snapshot_candidate(night))
+    return report_stage(night, build_serving_pack(night))
 
 
 @dg.asset(
-    deps=[snapshot_candidate],
+    deps=[serving_pack, "fusion_decision"],
     group_name=GROUP,
-    kinds={"json"},
+    kinds={"sqlite", "numpy"},
     owners=list(OWNERS),
-    code_version=RECALL_EVALUATION.version,
+    code_version=SNAPSHOT_CANDIDATE.version,
 )
-def recall_evaluation(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
-    """The candidate's recall on the source's own labelled queries, each leg alone and fused."""
-    return report_stage(night, evaluate_candidate(night))
+def snapshot_candidate(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
+    """The pack with the ranking that was adopted, if any was, under one digest."""
+    decision = night.result_of(FUSION_DECISION)
+    return report_stage(night, seal_snapshot_candidate(night, decision))
 
 
 @dg.asset(
-    deps=[snapshot_candidate, recall_evaluation, "quarantine"],
+    deps=[snapshot_candidate, "recall_comparison", "quarantine"],
     group_name=GROUP,
     kinds={"json"},
     owners=list(OWNERS),
@@ -77,7 +81,7 @@ def recall_evaluation(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[An
 )
 def gate_verdict(night: dg.ResourceParam[Night]) -> Iterator[Any]:
     """PASS or FAIL for exactly this candidate, stored under its digest."""
-    verdict = judge_snapshot_candidate(night)
+    verdict = judge_snapshot_candidate(night, read_drops(night))
     failed = [c.name for c in verdict.checks if not c.passed]
     yield dg.MaterializeResult(
         metadata={

@@ -1,6 +1,8 @@
-"""`make bench`: a fresh night on each set, then quality, cost and latency, then the tables.
+"""`make bench`: a fresh night on each set, then cost and latency, then the tables.
 
 `python -m bench [--sets locomo realmem 2wikimultihopqa] [--stores DIR]`
+
+How good the answers are is measured by `python -m bench.suite` (`make bench-quality`).
 
 Every step is its own process, so that no measurement inherits the memory or the caches of another.
 """
@@ -14,25 +16,21 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import tables
 from bench.datasets import CHECKOUT, find_shared, open_dataset
 from bench.results import RESULTS_DIR
+from bench.tables import pages
 
 SETS = ("locomo", "realmem", "2wikimultihopqa")
-WING_SETS = ("locomo", "realmem")
-"""Sets whose queries name a wing; these are also searched within it."""
+"""One of chat, one of extracted memories, one of passages: all of similar size."""
 
 
 def plan_steps(name: str, directory: Path, store: Path, out: Path) -> list[list[str]]:
     """Return the commands for one set, in order, without the interpreter."""
     place = ["--store", str(store)]
-    measured = [*place, "--dataset", str(directory), "--out", str(out)]
-    scopes = ("all", "wing") if name in WING_SETS else ("all",)
     return [
         ["-m", "pipelines.nightly", str(directory), *place],
-        *(["-m", "bench.quality", *measured, "--scope", scope] for scope in scopes),
         ["-m", "bench.cost", *place, "--name", name, "--out", str(out)],
-        ["-m", "bench.latency", *measured],
+        ["-m", "bench.latency", *place, "--dataset", str(directory), "--out", str(out)],
     ]
 
 
@@ -60,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         root = (options.stores or Path(temporary)).absolute()
         for name in options.sets:
             run_set(name, (shared / "data" / name).absolute(), root / name, RESULTS_DIR)
-    return tables.main([])
+    return pages.main([])
 
 
 if __name__ == "__main__":

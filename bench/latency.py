@@ -23,7 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.arms import PROFILES, distinct_words, fts_arms, mnemon_arm
+from bench.arms import SetContext, list_arms
+from bench.arms.keyword import distinct_words
 from bench.datasets import Dataset, open_dataset, read_corpus
 from bench.manifest import describe_run
 from bench.results import RESULTS_DIR, write_result
@@ -75,20 +76,18 @@ def measure_latency(
             "memories": recaller.reader.count,
             "k": K,
         },
-        "warm": measure_warm(recaller, rows, asked),
+        "warm": measure_warm(SetContext(dataset, rows, recaller), asked),
         "cold": measure_cold(store, rows, asked[0].text, rounds),
     }
 
 
-def measure_warm(
-    recaller: Recaller, rows: Sequence[dict[str, Any]], asked: Sequence[Query]
-) -> dict[str, Any]:
+def measure_warm(context: SetContext, asked: Sequence[Query]) -> dict[str, Any]:
     """Time recall and the plain FTS5 search on the same queries in one process, alternating."""
-    fts = fts_arms(rows, "all")[0]
-    ours = mnemon_arm(recaller, "mnemon", PROFILES["mnemon"], "all")
+    arms = {arm.name: arm for arm in list_arms(context, graph_seed=False)}
+    fts, ours = arms["fts_plain"].make(), arms["mnemon"].make()
     systems: dict[str, Callable[[Query], object]] = {
-        "fts_plain": lambda query: fts.retrieve(query, K),
-        "recall": lambda query: ours.retrieve(query, K),
+        "fts_plain": lambda query: fts.retrieve_hits(query, K),
+        "recall": lambda query: ours.retrieve_hits(query, K),
     }
     for query in asked[:5]:
         for ask in systems.values():

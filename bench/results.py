@@ -19,12 +19,14 @@ SCHEMA_VERSION = 1
 RESULTS_DIR = CHECKOUT / "docs" / "benchmarks" / "json"
 
 _FLAT_LIST = re.compile(r"\[\n[^\[\]{}]*?\n\s*\]")
+_FLAT_MEAN = re.compile(r'\{\n\s*"(?:mean|n)": [^\[\]{}]*?\n\s*\}')
+"""A mean or a difference: values that are read together."""
 
 
 def dump(document: dict[str, Any]) -> str:
-    """Serialize with one key a line but each flat list on one line, so that diffs can be read."""
+    """Serialize with one key a line but each flat list and each mean on one line, for diffs."""
     text = json.dumps(document, indent=1, ensure_ascii=False)
-    return _FLAT_LIST.sub(_flatten, text) + "\n"
+    return _FLAT_MEAN.sub(_flatten, _FLAT_LIST.sub(_flatten, text)) + "\n"
 
 
 def write_result(path: Path, document: dict[str, Any]) -> None:
@@ -40,15 +42,22 @@ def read_results(directory: Path, kind: str) -> list[dict[str, Any]]:
     """
     found: list[dict[str, Any]] = []
     for path in sorted(directory.glob("*.json")):
-        document = _read(path)
+        document = read_result(path)
         if document.get("kind") == kind:
             found.append(document)
     return found
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_result(path: Path) -> dict[str, Any]:
+    """Return one result document.
+
+    Raises:
+        SourceFormatError: If the file is missing, not JSON or of another schema version.
+    """
     try:
         document: object = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SourceFormatError(f"no result file at {path}: run its benchmark first") from None
     except ValueError as error:
         raise SourceFormatError(f"{path} is not JSON: {error}; run its benchmark again") from error
     version = (

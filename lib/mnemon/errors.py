@@ -5,6 +5,14 @@ MnemonError
 ├── SourceError            the memory store cannot be read as a whole
 │   ├── SourceMissingError
 │   ├── SourceFormatError  not a database, unknown schema, truncated archive
+│   │   └── FileFaultsError        lines of a labelled set's file are wrong; lists the first ten
+│   │       ├── CorpusFileError
+│   │       ├── QrelsFileError
+│   │       └── QueryFileError     faults of several kinds; of one kind:
+│   │           ├── UnlabelledQueryError   a query without relevant_ids
+│   │           ├── UnknownLabelError      a label that is no id of the corpus
+│   │           ├── DuplicateQueryError    a query_id that stands twice
+│   │           └── EmptyQuerySetError     no query at all; a SourceEmptyError as well
 │   └── SourceEmptyError
 ├── EncoderError           a model is missing, unsupported or not the one expected
 │   └── FingerprintMismatchError
@@ -19,6 +27,13 @@ A single bad row is never an exception: it is quarantined with its reason
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+FAULTS_SHOWN = 10
+"""Faults spelled out in a message: enough to see a pattern; the total is always given."""
 
 
 class MnemonError(Exception):
@@ -46,6 +61,74 @@ class SourceFormatError(SourceError):
 
 class SourceEmptyError(SourceError):
     """The source holds no row that could be exported."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineFault:
+    """What is wrong with one line of a file.
+
+    Attributes:
+        line: Its number, from 1; 0 where the file as a whole is meant.
+        kind: A short name for the kind of fault (mnemon.evaluate.labels.faults.FaultKind).
+        message: What was found and what was expected.
+    """
+
+    line: int
+    kind: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.message}" if self.line else self.message
+
+
+class FileFaultsError(SourceFormatError):
+    """Lines of a labelled set's file are wrong.
+
+    Attributes:
+        path: The file.
+        faults: Every fault, in the order of the lines; the message lists the first ten.
+    """
+
+    def __init__(self, path: Path, faults: Sequence[LineFault]) -> None:
+        shown = "\n".join(f"  {fault}" for fault in faults[:FAULTS_SHOWN])
+        rest = len(faults) - FAULTS_SHOWN
+        more = f"\n  ... and {rest} more" if rest > 0 else ""
+        noun = "fault" if len(faults) == 1 else "faults"
+        super().__init__(f"{path} has {len(faults)} {noun}:\n{shown}{more}")
+        self.path = path
+        self.faults = tuple(faults)
+
+    def __reduce__(self) -> tuple[type[FileFaultsError], tuple[Path, tuple[LineFault, ...]]]:
+        # Rebuilt from what __init__ takes: errors cross processes.
+        return type(self), (self.path, self.faults)
+
+
+class CorpusFileError(FileFaultsError):
+    """A corpus file has lines that are no memories, or ids that stand twice."""
+
+
+class QrelsFileError(FileFaultsError):
+    """A file of judgements has faults."""
+
+
+class QueryFileError(FileFaultsError):
+    """A query file has faults, of more than one kind unless a subclass says which."""
+
+
+class UnlabelledQueryError(QueryFileError):
+    """Queries lack their labels; an empty list would say that nothing answers them."""
+
+
+class UnknownLabelError(QueryFileError):
+    """Labels name ids that the corpus does not hold."""
+
+
+class DuplicateQueryError(QueryFileError):
+    """Query ids stand more than once."""
+
+
+class EmptyQuerySetError(QueryFileError, SourceEmptyError):
+    """A query file holds no query."""
 
 
 class EncoderError(MnemonError):

@@ -21,13 +21,13 @@ FOUNDATION = frozenset(
 FEATURES = frozenset(
     {
         "cli", "compact", "corpus", "diagnosis", "encode", "evaluate", "graph", "lexical", "night",
-        "recall", "snapshot", "usage", "vectors", "work",
+        "recall", "reports", "snapshot", "usage", "vectors", "work",
     }
 )  # fmt: skip
 # What only a night needs: whole packages, then single modules of packages that both sides share.
 BUILDERS = (
     "mnemon.corpus", "mnemon.night", "mnemon.work", "mnemon.compact", "mnemon.vectors",
-    "mnemon.evaluate", "mnemon.diagnosis", "mnemon.cli",
+    "mnemon.evaluate", "mnemon.diagnosis", "mnemon.cli", "mnemon.reports",
     "mnemon.snapshot.build", "mnemon.snapshot.checks", "mnemon.snapshot.publish",
     "mnemon.snapshot.verdict", "mnemon.usage.statistics",
     "mnemon.graph.build", "mnemon.graph.concepts", "mnemon.graph.dictionary",

@@ -3,19 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from itertools import permutations, product
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mnemon.evaluate.metrics.abstention import RiskCoverage, auroc, risk_coverage
+from mnemon.evaluate.metrics.all_relevant_at_k import all_relevant_at_k
+from mnemon.evaluate.metrics.average_precision import average_precision
+from mnemon.evaluate.metrics.graded_ndcg import Gain, graded_ndcg_at_k
 from mnemon.evaluate.metrics.mrr import reciprocal_rank
 from mnemon.evaluate.metrics.ndcg import ndcg_at_k
+from mnemon.evaluate.metrics.precision_at_k import precision_at_k
 from mnemon.evaluate.metrics.recall_at_k import recall_at_k
 from mnemon.evaluate.statistics.bootstrap import mean_interval
 
 Metric = Callable[[Sequence[str], Collection[str], int], float]
-METRICS: list[Metric] = [recall_at_k, ndcg_at_k, reciprocal_rank]
+
+
+def graded_ndcg_of_mixed_grades(
+    ranking: Sequence[str], relevant: Collection[str], k: int, gain: Gain = "linear"
+) -> float:
+    """Grades 1 to 3 by id, so that every property of the binary metrics is asked of it too."""
+    return graded_ndcg_at_k(ranking, {m: 1 + int(m[1:]) % 3 for m in relevant}, k, gain=gain)
+
+
+METRICS: list[Metric] = [
+    recall_at_k,
+    all_relevant_at_k,
+    precision_at_k,
+    average_precision,
+    ndcg_at_k,
+    graded_ndcg_of_mixed_grades,
+    reciprocal_rank,
+]
 
 ids = st.sampled_from([f"m{i}" for i in range(12)])
 rankings = st.lists(ids, max_size=20)
@@ -80,13 +103,111 @@ def test_swapping_a_hit_one_rank_up_never_lowers_a_metric(
 
 
 @given(relevant=labels, k=cutoffs)
-def test_all_relevant_first_is_a_perfect_ndcg_and_reciprocal_rank(
-    relevant: set[str], k: int
-) -> None:
+def test_all_relevant_first_is_as_good_as_each_metric_allows(relevant: set[str], k: int) -> None:
     ideal = sorted(relevant)
     assert ndcg_at_k(ideal, relevant, k) == 1.0
     assert reciprocal_rank(ideal, relevant, k) == 1.0
     assert recall_at_k(ideal, relevant, k) == min(k, len(relevant)) / len(relevant)
+    assert average_precision(ideal, relevant, k) == min(k, len(relevant)) / len(relevant)
+    assert precision_at_k(ideal, relevant, k) == min(k, len(relevant)) / k
+    assert all_relevant_at_k(ideal, relevant, k) == float(k >= len(relevant))
+
+
+DEEPER_IS_NO_WORSE: list[Metric] = [
+    recall_at_k,
+    all_relevant_at_k,
+    average_precision,
+    reciprocal_rank,
+]
+
+
+@pytest.mark.parametrize("metric", DEEPER_IS_NO_WORSE)
+@given(ranking=rankings, relevant=labels, k=cutoffs)
+def test_a_deeper_cutoff_never_lowers_a_metric_of_what_was_found(
+    metric: Metric, ranking: list[str], relevant: set[str], k: int
+) -> None:
+    assert metric(ranking, relevant, k + 1) >= metric(ranking, relevant, k)
+
+
+@given(ranking=rankings, relevant=labels, k=cutoffs)
+def test_recall_precision_and_completeness_count_the_same_hits(
+    ranking: list[str], relevant: set[str], k: int
+) -> None:
+    recall = recall_at_k(ranking, relevant, k)
+    assert precision_at_k(ranking, relevant, k) * k == pytest.approx(recall * len(relevant))
+    assert all_relevant_at_k(ranking, relevant, k) == float(recall == 1.0)
+
+
+grade_maps = st.dictionaries(ids, st.integers(0, 4), min_size=1, max_size=8).filter(
+    lambda grades: any(grades.values())
+)
+gains = st.sampled_from(["linear", "exponential"])
+
+
+@given(ranking=rankings, grades=grade_maps, k=cutoffs, gain=gains, at=st.integers(0, 18))
+def test_swapping_the_higher_grade_up_never_lowers_graded_ndcg(
+    ranking: list[str], grades: dict[str, int], k: int, gain: Gain, at: int
+) -> None:
+    unique = list(dict.fromkeys(ranking))
+    better = list(unique)
+    if at + 1 < len(unique) and grades.get(unique[at], 0) < grades.get(unique[at + 1], 0):
+        better[at], better[at + 1] = unique[at + 1], unique[at]
+    after = graded_ndcg_at_k(better, grades, k, gain=gain)
+    assert 0.0 <= graded_ndcg_at_k(unique, grades, k, gain=gain) <= after + 1e-12 <= 1.0 + 1e-12
+
+
+@given(grades=grade_maps, k=cutoffs, gain=gains)
+def test_grades_in_falling_order_are_a_perfect_graded_ndcg(
+    grades: dict[str, int], k: int, gain: Gain
+) -> None:
+    ideal = sorted(grades, key=lambda memory_id: -grades[memory_id])
+    assert graded_ndcg_at_k(ideal, grades, k, gain=gain) == 1.0
+
+
+scores = st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=12)
+
+
+@given(answerable=scores, unanswerable=scores)
+def test_auroc_counts_the_pairs_one_by_one(
+    answerable: list[float], unanswerable: list[float]
+) -> None:
+    pairs = list(product(answerable, unanswerable))
+    expected = sum((a > u) + 0.5 * (a == u) for a, u in pairs) / len(pairs)
+    found = auroc(np.array(answerable), np.array(unanswerable))
+    assert found == pytest.approx(expected, abs=1e-12)
+    assert auroc(np.array(unanswerable), np.array(answerable)) == pytest.approx(1.0 - found)
+
+
+verdicts = st.lists(st.tuples(st.integers(0, 3).map(float), st.booleans()), min_size=1, max_size=6)
+
+
+def curve_of(rows: Sequence[tuple[float, bool]]) -> RiskCoverage:
+    return risk_coverage(np.array([c for c, _ in rows]), np.array([right for _, right in rows]))
+
+
+@given(rows=verdicts, data=st.data())
+def test_the_risk_coverage_curve_is_well_formed_whatever_the_order(
+    rows: list[tuple[float, bool]], data: st.DataObject
+) -> None:
+    curve = curve_of(rows)
+    assert list(curve.thresholds) == sorted({c for c, _ in rows}, reverse=True)
+    assert list(curve.coverage) == sorted(curve.coverage)
+    assert curve.coverage[-1] == 1.0
+    assert all(0.0 <= risk <= 1.0 for risk in (*curve.risk, curve.area))
+    assert curve.risk[-1] == sum(not right for _, right in rows) / len(rows)
+    assert curve_of(data.draw(st.permutations(rows))) == curve
+
+
+@given(rows=verdicts)
+def test_the_area_is_the_average_over_all_ways_to_break_the_ties(
+    rows: list[tuple[float, bool]],
+) -> None:
+    areas: list[float] = []
+    for order in permutations(rows):
+        if [c for c, _ in order] == sorted((c for c, _ in rows), reverse=True):
+            errors = np.cumsum([not right for _, right in order])
+            areas.append(float(np.mean(errors / np.arange(1, len(rows) + 1))))
+    assert curve_of(rows).area == pytest.approx(np.mean(areas), abs=1e-12)
 
 
 @given(

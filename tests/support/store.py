@@ -21,6 +21,7 @@ from mnemon.lexical.fields import document_tokens
 from mnemon.lexical.postings import build_postings
 from mnemon.snapshot.build import PackInputs, Provenance, build_candidate
 from mnemon.snapshot.checks import GateContext, judge_candidate
+from mnemon.snapshot.drops import DropReport
 from mnemon.snapshot.layout import StorePaths
 from mnemon.snapshot.manifest import read_manifest
 from mnemon.snapshot.nights import record_night
@@ -218,6 +219,7 @@ def gate_context(
         encoder_digest=None if encoder is None else encoder.fingerprint.digest,
         preserve_threshold=0.65,
         encode=encode,
+        drops=DropReport(note="nothing serves yet"),
     )
     return replace(context, **changes)
 

@@ -6,6 +6,7 @@ import click
 
 from mnemon import __version__
 from mnemon.cli.doctor import doctor
+from mnemon.cli.evaluate.group import evaluate
 from mnemon.cli.recall import recall
 from mnemon.cli.snapshots import rollback, snapshots
 from mnemon.cli.status import status
@@ -14,7 +15,7 @@ from mnemon.cli.status import status
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="mnemon")
 def main() -> None:
-    r"""Recall memories from the snapshot that the nightly pipeline published.
+    """Recall memories from the snapshot that the nightly pipeline published.
 
     \b
     make nightly                      build and publish a snapshot of the bundled sample store
@@ -22,13 +23,14 @@ def main() -> None:
     mnemon recall "spare key"         ask the published snapshot
     mnemon status                     what serves, how old it is, what it holds
     mnemon doctor                     what is wrong and what to do about it
+    mnemon evaluate run SET           how well it recalls, measured on labelled queries
 
-    Every command takes --store (a store directory, its name, or the source it was built from) and
-    --json.
-    """
+    Every command that reads a store takes --store (a store directory, its name, or the source it
+    was built from); all take --json.
+    """  # noqa: D301 (click wants the control character)
 
 
-for command in (recall, status, doctor, snapshots, rollback):
+for command in (recall, status, doctor, snapshots, rollback, evaluate):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -1,225 +1,212 @@
-"""From per-query scores to a report: means per stratum and overall, with intervals.
+"""From scores to a report: means per stratum and overall, with intervals.
 
 What belongs here: grouping and the report's shape. What does not: metrics, resampling, retrieval,
-tables.
+differences between arms (comparison.py), tables.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon.evaluate.statistics.bootstrap import (
-    DEFAULT_CONFIDENCE,
-    DEFAULT_DRAWS,
-    DEFAULT_SEED,
-    MIN_VALUES,
-    Interval,
-    bootstrap_means,
-    interval_of,
+from mnemon.evaluate.resampling import (
+    DIGITS,
+    Resampling,
+    column_intervals,
+    interval_from_json,
+    interval_json,
 )
+from mnemon.evaluate.run import Run
+from mnemon.evaluate.scores import Scores, group_by_queries, rows_by_stratum
+from mnemon.evaluate.statistics.bootstrap import Interval
 from mnemon.hashing import JsonValue
 
-DIGITS = 6
-"""Decimals kept in JSON: finer than 10,000 queries can tell apart, free of platform noise."""
+MS_DIGITS = 3
+"""Decimals of a time in JSON: microseconds, far below what a machine repeats."""
 
 
 @dataclass(frozen=True, slots=True)
-class QueryScores:
-    """What one query scored.
-
-    Attributes:
-        query_id: The query.
-        stratum: Its kind.
-        values: One value in [0, 1] per metric, in the order of the report's `metrics`.
-        latency_ms: Wall time of its timed retrieval; None in a report that was not timed.
-    """
-
-    query_id: str
-    stratum: str
-    values: tuple[float, ...]
-    latency_ms: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class MetricSummary:
-    """A mean over queries; `interval` is None where there are too few queries to resample."""
+class Mean:
+    """A mean over n queries, in [0, 1]; `interval` is None where n is too small to resample."""
 
     mean: float
     interval: Interval | None
+    n: int
 
-    def to_dict(self) -> dict[str, JsonValue]:
-        """Return the mean and, where there is one, the interval, as plain numbers."""
-        found = self.interval
-        ends: dict[str, JsonValue] = {"low": None, "high": None}
-        if found is not None:
-            ends = {"low": round(found.low, DIGITS), "high": round(found.high, DIGITS)}
-        return {"mean": round(self.mean, DIGITS), **ends}
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return the mean, the ends of its interval and n as plain numbers."""
+        ends = interval_json(self.interval)
+        return {"mean": round(self.mean, DIGITS), **ends, "n": self.n}
 
-
-@dataclass(frozen=True, slots=True)
-class StratumReport:
-    """The means over the queries of one stratum (or over all of them)."""
-
-    n_queries: int
-    metrics: Mapping[str, MetricSummary]
-
-    def to_dict(self) -> dict[str, JsonValue]:
-        """Return the counts and summaries as plain values."""
-        return {
-            "n": self.n_queries,
-            **{name: summary.to_dict() for name, summary in self.metrics.items()},
-        }
+    @staticmethod
+    def from_json(raw: Mapping[str, Any]) -> Mean:
+        """Read back what `to_json` returned."""
+        mean, n = float(raw["mean"]), int(raw["n"])
+        return Mean(mean, interval_from_json(mean, n, raw["low"], raw["high"]), n)
 
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Wall time around the retrieval alone, warm-up excluded, at the depth of the report's k."""
+    """Wall time around the retrieval alone, warm-up excluded, at the run's k, over n queries."""
 
     p50_ms: float
     p95_ms: float
     n: int
 
-
-@dataclass(frozen=True, slots=True)
-class EvaluationReport:
-    """Everything that one run of an evaluation says.
-
-    Attributes:
-        k: Depth at which results were asked for and timed.
-        metrics: Names, in the order of every `QueryScores.values`.
-        overall: Means over all queries (each query counts once, whatever its stratum).
-        strata: Means per stratum, by name in sorted order.
-        per_query: Scores in query order.
-        latency: Percentiles, or None if the run was not timed.
-        unstable_prefixes: Queries whose deeper list does not begin with the list asked at k; None
-            if no deeper list was asked.
-    """
-
-    k: int
-    metrics: tuple[str, ...]
-    overall: StratumReport
-    strata: Mapping[str, StratumReport]
-    per_query: tuple[QueryScores, ...]
-    latency: Latency | None = None
-    unstable_prefixes: int | None = None
-
-    def to_dict(self) -> dict[str, JsonValue]:
-        """Return the report as plain values, numbers rounded to `DIGITS`."""
-        timing: JsonValue = None
-        if self.latency is not None:
-            timing = {
-                "p50_ms": round(self.latency.p50_ms, 3),
-                "p95_ms": round(self.latency.p95_ms, 3),
-                "n": self.latency.n,
-            }
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return the percentiles and n as plain numbers."""
         return {
-            "k": self.k,
-            "n": self.overall.n_queries,
-            "metrics": list(self.metrics),
-            "overall": self.overall.to_dict(),
-            "strata": {name: part.to_dict() for name, part in self.strata.items()},
-            "latency": timing,
-            "unstable_prefixes": self.unstable_prefixes,
-            "per_query": {
-                row.query_id: [round(value, DIGITS) for value in row.values]
-                for row in self.per_query
-            },
+            "p50_ms": round(self.p50_ms, MS_DIGITS),
+            "p95_ms": round(self.p95_ms, MS_DIGITS),
+            "n": self.n,
         }
 
-    def to_json(self) -> str:
-        """Return the report as one JSON text."""
-        return json.dumps(self.to_dict(), ensure_ascii=False)
+    @staticmethod
+    def from_json(raw: Mapping[str, Any]) -> Latency:
+        """Read back what `to_json` returned."""
+        return Latency(float(raw["p50_ms"]), float(raw["p95_ms"]), int(raw["n"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one arm scored.
+
+    Attributes:
+        name: The arm's.
+        n: Queries.
+        overall: Per metric, the mean over all queries, each counting once.
+        macro: Per metric, the unweighted mean of the strata's means: every stratum counts once,
+            however few its queries.
+        strata: The means within each stratum, by name, sorted.
+        latency: Percentiles, or None if the run was not timed.
+    """
+
+    name: str
+    n: int
+    overall: Mapping[str, Mean]
+    macro: Mapping[str, float]
+    strata: Mapping[str, Mapping[str, Mean]]
+    latency: Latency | None = None
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return the report as plain values, numbers rounded to `DIGITS`."""
+        return {
+            "name": self.name,
+            "n": self.n,
+            "overall": _means_json(self.overall),
+            "macro": {metric: round(mean, DIGITS) for metric, mean in self.macro.items()},
+            "strata": {name: _means_json(means) for name, means in self.strata.items()},
+            "latency": None if self.latency is None else self.latency.to_json(),
+        }
+
+    @staticmethod
+    def from_json(raw: Mapping[str, Any]) -> Report:
+        """Read back what `to_json` returned.
+
+        Raises:
+            KeyError: If a key is missing.
+        """
+        return Report(
+            name=str(raw["name"]),
+            n=int(raw["n"]),
+            overall=_means_from_json(raw["overall"]),
+            macro={metric: float(mean) for metric, mean in raw["macro"].items()},
+            strata={name: _means_from_json(means) for name, means in raw["strata"].items()},
+            latency=None if raw["latency"] is None else Latency.from_json(raw["latency"]),
+        )
 
 
 def summarize(
-    metrics: Sequence[str],
-    per_query: Sequence[QueryScores],
-    *,
-    draws: int = DEFAULT_DRAWS,
-    seed: int = DEFAULT_SEED,
-    confidence: float = DEFAULT_CONFIDENCE,
-) -> tuple[StratumReport, dict[str, StratumReport]]:
-    """Average per-query scores overall and per stratum, each mean with its bootstrap interval.
+    scores: Sequence[Scores],
+    resampling: Resampling = Resampling(),  # noqa: B008 (frozen)
+) -> list[Report]:
+    """Average scores overall and per stratum, each mean with its bootstrap interval.
+
+    Arms over the same queries share one resampling per stratum, so summarizing many arms together
+    is cheaper than one by one and gives the same numbers (up to rounding of the last bits).
 
     Args:
-        metrics: Names of the values, in order.
-        per_query: Scores; at least one.
-        draws: Resamples per group.
-        seed: Seed of the resampling.
-        confidence: Coverage of the intervals.
+        scores: One per arm; no two columns of an arm have the same name.
+        resampling: Draws, seed and confidence.
 
     Returns:
-        The overall part and the strata by name, sorted.
+        One report per arm, in the order given, without latency (see `latency_of`).
 
     Raises:
-        ValueError: If there is no query, or a row has not one value per metric.
+        ValueError: If an arm has no query.
     """
-    if not per_query:
-        raise ValueError("there is no labelled query to average over")
-    for row in per_query:
-        if len(row.values) != len(metrics):
-            raise ValueError(
-                f"query {row.query_id!r} has {len(row.values)} values for {len(metrics)} metrics"
-            )
-    values = np.array([row.values for row in per_query], dtype=np.float64)
-    names = np.array([row.stratum for row in per_query])
-
-    def part(rows: NDArray[np.float64]) -> StratumReport:
-        return _summarize_rows(metrics, rows, draws, seed, confidence)
-
-    strata = {str(name): part(values[names == name]) for name in np.unique(names)}
-    return part(values), strata
+    empty = [found.name for found in scores if not found.query_ids]
+    if empty:
+        raise ValueError(f"there is no labelled query to average over in {empty}")
+    reports: dict[int, Report] = {}
+    for places in group_by_queries(scores):
+        group = [scores[place] for place in places]
+        reports.update(zip(places, _summarize_group(group, resampling), strict=True))
+    return [reports[place] for place in range(len(scores))]
 
 
-def compare(
-    metrics: Sequence[str],
-    ours: Sequence[QueryScores],
-    baseline: Sequence[QueryScores],
-    *,
-    draws: int = DEFAULT_DRAWS,
-    seed: int = DEFAULT_SEED,
-    confidence: float = DEFAULT_CONFIDENCE,
-) -> tuple[StratumReport, dict[str, StratumReport]]:
-    """Summarize the paired differences ours - baseline, overall and per stratum.
+def latency_of(run: Run) -> Latency | None:
+    """Return the percentiles of a run's times, linearly interpolated; None if it was not timed."""
+    if not run.latency_ms:
+        return None
+    p50, p95 = np.percentile(run.latency_ms, [50.0, 95.0])
+    return Latency(p50_ms=float(p50), p95_ms=float(p95), n=len(run.latency_ms))
 
-    Raises:
-        ValueError: If the two runs are not over the same queries in the same order.
-    """
-    if [row.query_id for row in ours] != [row.query_id for row in baseline]:
-        raise ValueError("a paired difference needs the same queries in the same order")
-    differences = [
-        QueryScores(
-            query_id=mine.query_id,
-            stratum=mine.stratum,
-            values=tuple(a - b for a, b in zip(mine.values, other.values, strict=True)),
-        )
-        for mine, other in zip(ours, baseline, strict=True)
+
+def _summarize_group(group: Sequence[Scores], resampling: Resampling) -> list[Report]:
+    """Summarize arms that are all over the same queries."""
+    values = np.hstack([found.values for found in group])
+    widths = [len(found.metrics) for found in group]
+    overall = _split(_means(values, resampling), widths)
+    strata = {
+        name: _split(_means(values[rows], resampling), widths)
+        for name, rows in rows_by_stratum(group[0].strata).items()
+    }
+    return [
+        _report(found, overall[arm], {name: means[arm] for name, means in strata.items()})
+        for arm, found in enumerate(group)
     ]
-    return summarize(metrics, differences, draws=draws, seed=seed, confidence=confidence)
 
 
-def _summarize_rows(
-    metrics: Sequence[str],
-    values: NDArray[np.float64],
-    draws: int,
-    seed: int,
-    confidence: float,
-) -> StratumReport:
+def _means(values: NDArray[np.float64], resampling: Resampling) -> list[Mean]:
     n = values.shape[0]
-    # All metrics of a group share one resampling: one matrix product instead of one per metric.
-    means = bootstrap_means(values, draws, seed) if n >= MIN_VALUES else values
-    return StratumReport(
-        n_queries=n,
-        metrics={
-            name: MetricSummary(
-                mean=float(values[:, column].mean()),
-                interval=interval_of(values[:, column], means[:, column], confidence),
-            )
-            for column, name in enumerate(metrics)
-        },
+    intervals = column_intervals(values, resampling)
+    return [
+        Mean(float(mean), interval, n)
+        for mean, interval in zip(values.mean(axis=0), intervals, strict=True)
+    ]
+
+
+def _split(means: Sequence[Mean], widths: Sequence[int]) -> list[Sequence[Mean]]:
+    """Cut the columns of all arms into those of each."""
+    stops = np.cumsum(widths).tolist()
+    return [means[stop - width : stop] for stop, width in zip(stops, widths, strict=True)]
+
+
+def _report(
+    scores: Scores, overall: Sequence[Mean], strata: Mapping[str, Sequence[Mean]]
+) -> Report:
+    def named(means: Sequence[Mean]) -> dict[str, Mean]:
+        return dict(zip(scores.metrics, means, strict=True))
+
+    columns = np.array([[mean.mean for mean in means] for means in strata.values()])
+    macro = columns.mean(axis=0).tolist()
+    return Report(
+        name=scores.name,
+        n=len(scores.query_ids),
+        overall=named(overall),
+        macro=dict(zip(scores.metrics, macro, strict=True)),
+        strata={name: named(means) for name, means in strata.items()},
     )
+
+
+def _means_json(means: Mapping[str, Mean]) -> dict[str, JsonValue]:
+    return {metric: mean.to_json() for metric, mean in means.items()}
+
+
+def _means_from_json(raw: Mapping[str, Any]) -> dict[str, Mean]:
+    return {metric: Mean.from_json(mean) for metric, mean in raw.items()}

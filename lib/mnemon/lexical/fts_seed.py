@@ -13,15 +13,35 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Literal
 
 SeedRow = tuple[int, str, str, str, str, float]
 """position, content, category, tags, expanded_keywords, importance."""
 SeedMode = Literal["or", "and_then_or"]
 
-BM25_WEIGHT = 0.7
-IMPORTANCE_WEIGHT = 0.3
-"""The seed's blend; bm25 is unbounded, so importance breaks near-ties only."""
+
+@dataclass(frozen=True, slots=True)
+class Blend:
+    """How the seed weighs relevance against importance: -bm25 * bm25 + importance * importance.
+
+    bm25 is unbounded and importance lies in [0, 1], so the larger the scores of a query, the less
+    importance decides.
+
+    Attributes:
+        bm25: Factor on FTS5's bm25, sign turned so that higher is better.
+        importance: Factor on the memory's importance.
+    """
+
+    bm25: float
+    importance: float
+
+
+RELEVANCE_BLEND = Blend(bm25=0.7, importance=0.3)
+"""The seed's default order (sort_by="relevance")."""
+
+IMPORTANCE_BLEND = Blend(bm25=0.4, importance=0.6)
+"""The seed's order for sort_by="importance" (research notes, section 2.4)."""
 
 _WORD = re.compile(r"\w+")
 _SCHEMA = """
@@ -32,8 +52,8 @@ CREATE VIRTUAL TABLE seed USING fts5(content, category, tags, expanded_keywords,
 _PLAIN = (
     "SELECT rowid, -bm25(plain) FROM plain WHERE plain MATCH ? ORDER BY bm25(plain), rowid LIMIT ?"
 )
-_SEED = f"""
-SELECT position, -bm25(seed) * {BM25_WEIGHT} + importance * {IMPORTANCE_WEIGHT} AS blend
+_SEED = """
+SELECT position, -bm25(seed) * ? + importance * ? AS blend
 FROM seed JOIN memories ON position = seed.rowid
 WHERE seed MATCH ? ORDER BY blend DESC, position LIMIT ?
 """
@@ -41,6 +61,9 @@ _LIKE = """
 SELECT position, importance FROM memories WHERE content LIKE ? ESCAPE '\\'
 ORDER BY importance DESC, position LIMIT ?
 """
+# FTS5 keeps an index in shadow tables; these two hold what a search reads.
+_SHADOWS = {"or": ("plain_data", "plain_docsize"), "and_then_or": ("seed_data", "seed_docsize")}
+_BLOCK_COLUMN = {"data": "block", "docsize": "sz"}
 
 
 class FtsSeed:
@@ -70,12 +93,30 @@ class FtsSeed:
         connection.commit()
         return cls(connection)
 
-    def search(self, query: str, k: int, mode: SeedMode = "or") -> list[tuple[int, float]]:
-        """Return up to k (position, score), best first, ties by position; higher is better."""
+    def search(
+        self, query: str, k: int, mode: SeedMode = "or", blend: Blend = RELEVANCE_BLEND
+    ) -> list[tuple[int, float]]:
+        """Return up to k (position, score), best first, ties by position; higher is better.
+
+        Args:
+            query: Any text; blank text finds nothing.
+            k: How many, nothing below 1.
+            mode: Which of the two searches.
+            blend: Weights of "and_then_or"; "or" knows no importance.
+        """
         query = _storable(query)
         if k <= 0:
             return []
-        return self._plain(query, k) if mode == "or" else self._seed(query, k)
+        return self._plain(query, k) if mode == "or" else self._seed(query, k, blend)
+
+    def index_bytes(self, mode: SeedMode) -> int:
+        """Return the bytes of a mode's full-text index; stored texts are not part of it."""
+        total = 0
+        for table in _SHADOWS[mode]:
+            column = _BLOCK_COLUMN[table.split("_")[1]]
+            statement = f"SELECT coalesce(sum(length({column})), 0) FROM {table}"
+            total += int(self._connection.execute(statement).fetchone()[0])
+        return total
 
     def close(self) -> None:
         """Free the index."""
@@ -83,22 +124,23 @@ class FtsSeed:
 
     def _plain(self, query: str, k: int) -> list[tuple[int, float]]:
         words = dict.fromkeys(_WORD.findall(query.lower()))
-        return self._rows(_PLAIN, " OR ".join(map(_quoted, words)), k) if words else []
+        return self._rows(_PLAIN, (" OR ".join(map(_quoted, words)), k)) if words else []
 
-    def _seed(self, query: str, k: int) -> list[tuple[int, float]]:
+    def _seed(self, query: str, k: int, blend: Blend) -> list[tuple[int, float]]:
         words = [_quoted(word) for word in query.split()]
         if not words:
             return []
+        weights = (blend.bm25, blend.importance)
         try:
-            return self._rows(_SEED, " ".join(words), k) or self._rows(_SEED, " OR ".join(words), k)
+            every = self._rows(_SEED, (*weights, " ".join(words), k))
+            return every or self._rows(_SEED, (*weights, " OR ".join(words), k))
         except sqlite3.OperationalError:
             pattern = re.sub(r"([\\%_])", r"\\\1", query)
-            return self._rows(_LIKE, f"%{pattern}%", k)
+            return self._rows(_LIKE, (f"%{pattern}%", k))
 
-    def _rows(self, statement: str, match: str, k: int) -> list[tuple[int, float]]:
-        return [
-            (int(row[0]), float(row[1])) for row in self._connection.execute(statement, (match, k))
-        ]
+    def _rows(self, statement: str, values: tuple[str | float, ...]) -> list[tuple[int, float]]:
+        found = self._connection.execute(statement, values)
+        return [(int(position), float(score)) for position, score in found]
 
 
 def _quoted(word: str) -> str:

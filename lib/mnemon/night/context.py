@@ -32,6 +32,11 @@ CLUSTERS = "compaction/clusters.parquet"
 SUMMARIES = "compaction/summaries.parquet"
 ACCESS = "usage/access.json"
 EVALUATION = "evaluation/report.json"
+EVALUATION_QUERIES = "evaluation/queries.json"
+EVALUATION_RUNS = "evaluation/runs.json"
+GENERATED = "evaluation/generated.json"
+DECISION = "evaluation/decision.json"
+COMPARISON = "evaluation/comparison.json"
 
 
 def _ignore(_: StageResult) -> None:

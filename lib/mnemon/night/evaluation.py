@@ -1,116 +1,190 @@
-"""Stage recall_evaluation.
+"""Stage recall_evaluation: tonight's pack answers tonight's queries, with every arm.
 
-The candidate answers the labelled queries that lie beside its source.
+What belongs here: which arms, the runs that are kept, the report over them. What does not: what
+follows from it (decision.py, comparison.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import json
+from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from mnemon.corpus.export import read_records
-from mnemon.evaluate.labels.queries import Query, QueryFileError, read_queries
-from mnemon.evaluate.run import EvaluationPlan, evaluate
+from mnemon.evaluate.abstention import Abstention, judge_abstention
+from mnemon.evaluate.comparison import compare
+from mnemon.evaluate.decision import CHALLENGERS, Challenger
+from mnemon.evaluate.report import summarize
+from mnemon.evaluate.run import Run, RunPlan, run_retriever
+from mnemon.evaluate.scores import Scores, score_run
 from mnemon.files import write_text
 from mnemon.hashing import hash_file
-from mnemon.night.context import EVALUATION, MEMORIES, Night
-from mnemon.night.serving import SNAPSHOT_CANDIDATE, candidate_path
+from mnemon.night.context import (
+    EVALUATION,
+    EVALUATION_QUERIES,
+    EVALUATION_RUNS,
+    GENERATED,
+    Night,
+)
+from mnemon.night.questions import (
+    UNANSWERABLE,
+    Questions,
+    gather_questions,
+    labelled_path,
+    write_questions,
+)
+from mnemon.night.retriever import ProfileRetriever
+from mnemon.night.serving import SERVING_PACK, pack_path
 from mnemon.recall.engine import Recaller
 from mnemon.recall.profile import Profile
 from mnemon.recall.reader import SnapshotReader
-from mnemon.recall.scope import Scope
 from mnemon.work.stage import Stage, StageResult
 
-RECALL_EVALUATION = Stage("recall_evaluation", "1", (EVALUATION,))
-QUERIES_FILE = "queries.jsonl"
+RECALL_EVALUATION = Stage(
+    "recall_evaluation", "2", (EVALUATION, EVALUATION_QUERIES, EVALUATION_RUNS)
+)
+SERVED = "served"
+PLAN = RunPlan(k=10, depth=50, timed=False)
+"""The same for every arm, or their first ten would come from lists of different depth. Up to the
+profile's own depth (50) a longer list does not change its head."""
+HEADLINE_METRIC = "recall@10"
+
+Runs = Mapping[str, Mapping[str, Run]]
+"""Runs by group and arm."""
 
 
 def evaluation_profiles(night: Night) -> dict[str, Profile]:
-    """Return the arms of the nightly evaluation: each leg alone, fused, and with the graph."""
+    """Return the arms by name: as configured, each leg alone, and the challengers."""
     served = Profile.from_settings(night.settings.recall)
-    return {
+    legs = {
         "lexical": replace(served, lexical_weight=1.0, dense_weight=0.0, graph_weight=0.0),
         "dense": replace(served, lexical_weight=0.0, dense_weight=1.0, graph_weight=0.0),
-        "fused": replace(served, graph_weight=0.0),
-        "served": served,
     }
+    challengers = {c.name: challenger_profile(served, c) for c in CHALLENGERS}
+    arms = {SERVED: served, **legs, **challengers}
+    return {name: profile for name, profile in arms.items() if name == SERVED or profile != served}
 
 
-def evaluate_candidate(night: Night) -> StageResult:
-    """Measure the candidate on the source's own labelled queries; without any, say so."""
-    path = labelled_queries(night.source)
+def challenger_profile(served: Profile, challenger: Challenger) -> Profile:
+    """Return the configured profile with what a challenger changes."""
+    return replace(served, **challenger_fields(served, challenger))
+
+
+def challenger_fields(served: Profile, challenger: Challenger) -> dict[str, Any]:
+    """Return the fields of a profile that a challenger replaces."""
+    fields: dict[str, Any] = {}
+    if challenger.fusion is not None:
+        fields["fusion"] = challenger.fusion
+    if challenger.dense_share is not None:
+        total = (served.lexical_weight + served.dense_weight) or 1.0
+        fields["dense_weight"] = round(total * challenger.dense_share, 6)
+        fields["lexical_weight"] = round(total * (1.0 - challenger.dense_share), 6)
+    if challenger.graph_weight is not None:
+        fields["graph_weight"] = challenger.graph_weight
+    return fields
+
+
+def evaluate_pack(night: Night) -> StageResult:
+    """Measure tonight's pack; without a query to ask, say so."""
+    settings = night.settings.to_json()
+    labels = labelled_path(night) if night.settings.evaluation.enabled else None
+    generated = night.work(GENERATED)
     inputs = {
-        "candidate": night.result_of(SNAPSHOT_CANDIDATE).facts["digest"],
-        "queries": hash_file(path) if path else None,
-        "recall": night.settings.to_json()["recall"],
+        "pack": night.result_of(SERVING_PACK).facts["digest"],
+        "queries": hash_file(labels) if labels is not None and labels.is_file() else None,
+        "generated": hash_file(generated) if generated.is_file() else None,
+        "recall": settings["recall"],
+        "enabled": night.settings.evaluation.enabled,
+        "exact_queries": night.settings.evaluation.exact_queries,
     }
 
     def body() -> tuple[int, dict[str, Any]]:
-        if path is None:
-            write_text(night.work(EVALUATION), "{}\n")
-            return 0, {"note": f"no {QUERIES_FILE} beside the source: nothing to evaluate"}
-        known_ids = {r.memory_id for r in read_records(night.work(MEMORIES))}
-        try:
-            labelled = read_queries(path).ranked
-        except QueryFileError as error:
-            # Labels are a convenience beside the store; a typo in them must not stop the night.
-            write_text(night.work(EVALUATION), "{}\n")
-            return 0, {"note": f"not evaluated: {error}"}
-        queries, gone = _answerable(labelled, known_ids)
-        if not queries:
-            write_text(night.work(EVALUATION), "{}\n")
-            return 0, {"note": f"{path.name} holds no query with a relevant memory"}
-        reader = SnapshotReader.open(candidate_path(night))
-        try:
-            return len(queries), {
-                "labels_not_in_corpus": gone,
-                **_evaluate_arms(night, reader, queries),
-            }
-        finally:
-            reader.close()
+        if not night.settings.evaluation.enabled:
+            return _write(night, Questions(notes=("the evaluation is switched off",)), {})
+        questions = gather_questions(night)
+        reader = SnapshotReader.open(pack_path(night))
+        with closing(reader):
+            recaller = Recaller(night.paths, reader, "candidate")
+            return _write(night, questions, _ask(night, recaller, questions))
 
     return night.finish(night.run(RECALL_EVALUATION, inputs, body))
 
 
-def _answerable(queries: Sequence[Query], known_ids: Collection[str]) -> tuple[list[Query], int]:
-    """Return the queries with the labels that the corpus holds, and how many labels it does not.
-
-    A labelled memory may be deleted or turn sensitive; that must not keep a night from publishing.
-    """
-    kept = [
-        replace(q, relevant_ids=tuple(i for i in q.relevant_ids if i in known_ids)) for q in queries
-    ]
-    before, after = (sum(len(q.relevant_ids) for q in group) for group in (queries, kept))
-    return [q for q in kept if q.relevant_ids], before - after
-
-
-def labelled_queries(source: Path) -> Path | None:
-    """Return the query file beside a source, or None."""
-    folder = source if source.is_dir() else source.parent
-    path = folder / QUERIES_FILE
-    return path if path.is_file() else None
-
-
-def _evaluate_arms(
-    night: Night, reader: SnapshotReader, queries: Sequence[Query]
-) -> dict[str, Any]:
-    recaller = Recaller(night.paths, reader, "candidate")
-    plan = EvaluationPlan(mrr_depth=10)
-    reports: dict[str, Any] = {}
-    for name, profile in evaluation_profiles(night).items():
-
-        def retrieve(query: Query, k: int, profile: Profile = profile) -> list[str]:
-            found = recaller.recall(query.text, k, profile=profile, scope=Scope(as_of=query.as_of))
-            return [str(m.id) for m in found.memories]
-
-        reports[name] = evaluate(retrieve, queries, plan=plan, progress=night.progress)
-    write_text(
-        night.work(EVALUATION),
-        "{" + ",\n".join(f'"{name}": {r.to_json()}' for name, r in reports.items()) + "}\n",
-    )
+def read_runs(night: Night) -> dict[str, dict[str, Run]]:
+    """Return the runs that the last evaluation kept."""
+    raw = json.loads(night.work(EVALUATION_RUNS).read_text(encoding="utf-8"))
     return {
-        name: {metric: round(s.mean, 4) for metric, s in report.overall.metrics.items()}
-        for name, report in reports.items()
+        group: {name: Run.from_json(run) for name, run in arms.items()}
+        for group, arms in raw.items()
+    }
+
+
+def score_group(questions: Questions, runs: Runs, group: str) -> dict[str, Scores]:
+    """Return the scores of every arm on one group of queries."""
+    return {name: score_run(run, questions.groups[group]) for name, run in runs[group].items()}
+
+
+def measure_abstention(questions: Questions, runs: Runs) -> Abstention | None:
+    """Say how well the top score tells answerable from unanswerable queries, if there are both."""
+    group = next(iter(questions.groups), None)
+    if group is None or UNANSWERABLE not in runs:
+        return None
+    answerable = runs[group][SERVED]
+    scores = score_run(answerable, questions.groups[group])
+    return judge_abstention(answerable, runs[UNANSWERABLE][SERVED], scores)
+
+
+def _ask(night: Night, recaller: Recaller, questions: Questions) -> dict[str, dict[str, Run]]:
+    profiles = evaluation_profiles(night)
+    runs: dict[str, dict[str, Run]] = {}
+    for group, queries in questions.groups.items():
+        runs[group] = {}
+        for name, profile in profiles.items():
+            retriever = ProfileRetriever(name, recaller, profile)
+            runs[group][name] = run_retriever(retriever, queries, PLAN, progress=night.progress)
+    if questions.unanswerable:
+        retriever = ProfileRetriever(SERVED, recaller, profiles[SERVED])
+        runs[UNANSWERABLE] = {SERVED: run_retriever(retriever, questions.unanswerable, PLAN)}
+    return runs
+
+
+def _write(night: Night, questions: Questions, runs: Runs) -> tuple[int, dict[str, Any]]:
+    """Keep queries, runs and report; return the row count and facts of the stage."""
+    write_questions(night, questions)
+    kept = {
+        group: {name: run.to_json() for name, run in arms.items()} for group, arms in runs.items()
+    }
+    write_text(night.work(EVALUATION_RUNS), json.dumps(kept, ensure_ascii=False) + "\n")
+    report = _report(questions, runs)
+    write_text(night.work(EVALUATION), json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+    n = sum(len(queries) for queries in questions.groups.values())
+    served = {
+        f"{HEADLINE_METRIC} {group}": _served_mean(found["reports"])
+        for group, found in report["groups"].items()
+    }
+    notes = {"note": "; ".join(questions.notes)} if questions.notes else {}
+    return n, {"queries": questions.counts(), **served, **notes}
+
+
+def _served_mean(reports: list[dict[str, Any]]) -> float:
+    (found,) = (report for report in reports if report["name"] == SERVED)
+    return round(float(found["overall"][HEADLINE_METRIC]["mean"]), 4)
+
+
+def _report(questions: Questions, runs: Runs) -> dict[str, Any]:
+    groups: dict[str, Any] = {}
+    for group in questions.groups:
+        scores = score_group(questions, runs, group)
+        others = [(arm, scores[SERVED]) for name, arm in scores.items() if name != SERVED]
+        groups[group] = {
+            "reports": [report.to_json() for report in summarize(list(scores.values()))],
+            "comparisons": [found.to_json() for found in compare(others)],
+        }
+    abstention = measure_abstention(questions, runs)
+    return {
+        "queries": questions.counts(),
+        "notes": list(questions.notes),
+        "groups": groups,
+        "abstention": abstention.to_json() if abstention else None,
     }

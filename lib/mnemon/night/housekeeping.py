@@ -45,6 +45,8 @@ def tidy(night: Night) -> tuple[str, ...]:
     if not night.paths.purge_pending.exists():
         return ()
     removed = drop_older_snapshots(night.paths)
+    # A page may show a query's text, and a query of the exact group is a phrase of a memory.
+    remove_tree(night.paths.reports)
     night.paths.purge_pending.unlink()
     return removed
 

@@ -1,4 +1,4 @@
-"""Stages snapshot_candidate, gate_verdict and snapshot: build, judge, publish."""
+"""Stages serving_pack, snapshot_candidate, gate_verdict, snapshot: pack, seal, judge, publish."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from mnemon.night.housekeeping import tidy
 from mnemon.night.lexical import LEXICAL_INDEX, load_postings
 from mnemon.night.vectors import MEMORY_VECTORS, QUERY_ENCODER, VECTOR_TIERS
 from mnemon.snapshot.build import PackInputs, Provenance, build_candidate
-from mnemon.snapshot.checks import GateContext, judge_candidate
+from mnemon.snapshot.checks import DROP_CHECK, GateContext, judge_candidate
+from mnemon.snapshot.drops import DropReport
 from mnemon.snapshot.manifest import read_manifest
 from mnemon.snapshot.nights import record_night
 from mnemon.snapshot.publish import (
@@ -33,20 +34,22 @@ from mnemon.snapshot.publish import (
     publish_candidate,
     serving_manifest,
 )
-from mnemon.snapshot.verdict import PASS, Verdict, read_verdict, store_verdict
+from mnemon.snapshot.seal import find_pack, seal_candidate
+from mnemon.snapshot.verdict import Verdict, read_verdict, store_verdict
 from mnemon.vectors.embed import embed_texts
 from mnemon.work.memo import Memo
 from mnemon.work.stage import Stage, StageResult, forget_result
 
-SNAPSHOT_CANDIDATE = Stage("snapshot_candidate", "1")
+SERVING_PACK = Stage("serving_pack", "1")
+SNAPSHOT_CANDIDATE = Stage("snapshot_candidate", "2")
 GATE_VERDICT = Stage("gate_verdict", "1")
 SNAPSHOT = Stage("snapshot", "1")
 
 _PACKED = (CORPUS, MEMORY_VECTORS, LEXICAL_INDEX, CONCEPT_GRAPH, TURN_CLUSTERS, SUMMARY_TABLE)
 
 
-def build_snapshot_candidate(night: Night) -> StageResult:
-    """Pack what the stages made into a candidate.
+def build_serving_pack(night: Night) -> StageResult:
+    """Pack what the stages made into the files that recall reads.
 
     Nothing is built when they all came out as before and the bytes are still there, as a candidate
     or published.
@@ -62,28 +65,53 @@ def build_snapshot_candidate(night: Night) -> StageResult:
             "counts": read_manifest(directory).counts,
         }
 
+    known = night.paths.work / "stamps" / f"{SERVING_PACK.name}.json"
+    if known.exists() and find_pack(night.paths, _digest_of(night, SERVING_PACK)) is None:
+        forget_result(night.paths.work, SERVING_PACK)
+    places = (night.paths.candidates,)
+    return night.finish(night.run(SERVING_PACK, inputs, body, places=places))
+
+
+def pack_path(night: Night) -> Path:
+    """Return where tonight's pack lies: a candidate, or inside a published snapshot."""
+    directory = find_pack(night.paths, _digest_of(night, SERVING_PACK))
+    if directory is None:
+        raise StoreError("tonight's serving pack is gone: run the nightly job again")
+    return directory
+
+
+def seal_snapshot_candidate(night: Night, decision: StageResult) -> StageResult:
+    """Make the candidate of tonight's pack and of the ranking that was adopted, if any was."""
+    pack = _digest_of(night, SERVING_PACK)
+    ranking = decision.facts["ranking"]
+
+    def body() -> tuple[int, dict[str, Any]]:
+        manifest = read_manifest(seal_candidate(night.paths, pack, ranking))
+        facts = {"digest": manifest.digest, "adopted": ranking["adopted"] if ranking else None}
+        return manifest.counts["memories"], facts
+
     known = night.paths.work / "stamps" / f"{SNAPSHOT_CANDIDATE.name}.json"
     if known.exists() and not _is_still_there(night):
         forget_result(night.paths.work, SNAPSHOT_CANDIDATE)
-    places = (night.paths.candidates,)
-    return night.finish(night.run(SNAPSHOT_CANDIDATE, inputs, body, places=places))
+    inputs = {"pack": pack, "ranking": ranking}
+    return night.finish(night.run(SNAPSHOT_CANDIDATE, inputs, body))
 
 
-def judge_snapshot_candidate(night: Night) -> Verdict:
+def judge_snapshot_candidate(night: Night, drops: DropReport) -> Verdict:
     """Judge the candidate and store the verdict under its digest.
 
     A stored PASS for published bytes stands. After a FAIL everything that was packed is made again
     by the next night, which would otherwise take over what was condemned and be refused as well.
     """
-    digest = _digest_of(night)
+    digest = candidate_digest(night)
     known = read_verdict(night.paths, digest)
     serving = serving_manifest(night.paths)
     if known is not None and serving is not None and serving.digest == digest:
         return known
     # Published already after a rollback, or after a kill between the two moves of publishing.
-    checks = judge_candidate(candidate_path(night), gate_context(night))
+    checks = judge_candidate(candidate_path(night), gate_context(night, drops))
     verdict = store_verdict(night.paths, digest, checks)
-    if verdict.outcome != PASS:
+    if any(not c.passed for c in checks if c.name != DROP_CHECK):
         for stage in _PACKED:
             forget_result(night.paths.work, stage)
     return verdict
@@ -96,7 +124,7 @@ def publish_snapshot(night: Night) -> Publication:
         PublishRefusedError: Without a PASS for exactly this candidate.
     """
     try:
-        digest = _digest_of(night)
+        digest = candidate_digest(night)
     except StoreError as error:
         raise PublishRefusedError(f"there is no candidate to publish: {error}") from error
     publication = publish_candidate(night.paths, digest, night.settings.snapshot.keep)
@@ -104,7 +132,7 @@ def publish_snapshot(night: Night) -> Publication:
     return replace(publication, removed=(*publication.removed, *tidy(night)))
 
 
-def gate_context(night: Night) -> GateContext:
+def gate_context(night: Night, drops: DropReport) -> GateContext:
     """Return what the gate is told beside the candidate."""
     report = load_report(night)
     tiers = night.result_of(VECTOR_TIERS).facts
@@ -127,25 +155,31 @@ def gate_context(night: Night) -> GateContext:
         encoder_digest=fingerprint.digest,
         preserve_threshold=night.settings.compaction.preserve_threshold,
         encode=encode,
+        drops=drops,
     )
 
 
 def candidate_path(night: Night) -> Path:
     """Return where tonight's candidate lies, published already or not."""
-    directory = find_by_digest(night.paths, _digest_of(night))
+    directory = find_by_digest(night.paths, candidate_digest(night))
     if directory is None:
         raise StoreError("tonight's candidate is gone: run the nightly job again")
     return directory
 
 
 def _is_still_there(night: Night) -> bool:
-    digest = _digest_of(night)
+    digest = _digest_of(night, SNAPSHOT_CANDIDATE)
     directory = find_by_digest(night.paths, digest)
     return directory is not None and is_intact(directory, digest)
 
 
-def _digest_of(night: Night) -> str:
-    return str(night.result_of(SNAPSHOT_CANDIDATE).facts["digest"])
+def candidate_digest(night: Night) -> str:
+    """Return the digest of tonight's candidate."""
+    return _digest_of(night, SNAPSHOT_CANDIDATE)
+
+
+def _digest_of(night: Night, stage: Stage) -> str:
+    return str(night.result_of(stage).facts["digest"])
 
 
 def _pack_inputs(night: Night) -> PackInputs:

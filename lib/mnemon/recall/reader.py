@@ -106,6 +106,15 @@ class SnapshotReader:
         """Return the public id of each position."""
         return {p: self.public_id(row[1]) for p, row in self.fetch_rows(positions).items()}
 
+    def content_hashes(self, memory_ids: Iterable[str]) -> dict[str, str]:
+        """Return the content hash of every known id (as text)."""
+        found: dict[str, str] = {}
+        for chunk in _chunks(list(memory_ids), _SQL_VARIABLES):
+            marks = ",".join("?" * len(chunk))
+            sql = f"SELECT memory_id, content_hash FROM memories WHERE memory_id IN ({marks})"
+            found.update(self._query(sql, chunk))
+        return found
+
     def concept_name(self, ordinal: int) -> str | None:
         """Return the canonical name of a concept, or None for a structural edge (ordinal < 0)."""
         if ordinal < 0:

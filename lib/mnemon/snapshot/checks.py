@@ -23,6 +23,7 @@ from mnemon.corpus.sensitive import find_text_sensitivity
 from mnemon.errors import SnapshotCorruptError
 from mnemon.files import read_array
 from mnemon.snapshot import layout
+from mnemon.snapshot.drops import REFUSE, DropReport
 from mnemon.snapshot.manifest import Manifest, full_check, read_manifest
 from mnemon.snapshot.verdict import CheckResult
 
@@ -32,6 +33,8 @@ UNIT_NORM_TOLERANCE = 1e-3
 _LISTED_FAULTS = (
     10  # ids shown in a result; enough to start looking, small enough for the event log
 )
+
+DROP_CHECK = "recall_has_not_dropped_significantly"
 
 EncodeDocuments = Callable[[Sequence[str]], NDArray[np.float32]]
 
@@ -48,6 +51,7 @@ class GateContext:
         encoder_digest: Fingerprint digest of the encoder that is configured now, or None.
         preserve_threshold: Q_align that a shipped summary must reach.
         encode: Embeds texts as documents: the gate measures summaries itself.
+        drops: Where recall got significantly worse than in what serves.
     """
 
     source_counts: Mapping[str, int]
@@ -57,6 +61,7 @@ class GateContext:
     encoder_digest: str | None
     preserve_threshold: float
     encode: EncodeDocuments
+    drops: DropReport
 
 
 @dataclass(frozen=True)
@@ -301,6 +306,29 @@ def every_summary_preserves_its_sources(c: Candidate, x: GateContext) -> CheckRe
     return CheckResult(name, not failed, found)
 
 
+def recall_has_not_dropped_significantly(c: Candidate, x: GateContext) -> CheckResult:
+    """No group or stratum of queries recalls significantly worse than in what serves.
+
+    Significant: the paired 95 % interval lies below zero and the permutation p, corrected over
+    everything that was tested (Holm), is below .05.
+    """
+    found: dict[str, int | float | str] = {
+        "tested": x.drops.tested,
+        "queries": x.drops.queries,
+        "dropped": len(x.drops.drops),
+        "on_drop": x.drops.on_drop,
+    }
+    if x.drops.note:
+        found["note"] = x.drops.note
+    for drop in x.drops.drops[:_LISTED_FAULTS]:
+        found[f"{drop.group} {drop.metric}"] = (
+            f"{drop.mean:+.3f} [{drop.low:+.3f}, {drop.high:+.3f}], n {drop.n}, "
+            f"Holm p {drop.p_holm:.4f}"
+        )
+    passed = not x.drops.drops or x.drops.on_drop != REFUSE
+    return CheckResult(DROP_CHECK, passed, found)
+
+
 GATE_CHECKS: tuple[Check, ...] = (
     counts_are_conserved_from_source_to_snapshot,
     no_sensitive_row_is_anywhere,
@@ -312,5 +340,6 @@ GATE_CHECKS: tuple[Check, ...] = (
     every_edge_has_evidence,
     every_summary_names_its_sources,
     every_summary_preserves_its_sources,
+    recall_has_not_dropped_significantly,
 )
 """Order of display; all of them run, whatever fails."""

@@ -16,7 +16,7 @@ COMMANDS = ("recall", "status", "doctor", "snapshots", "rollback")
 
 
 def test_the_commands_are_these() -> None:
-    assert set(main.commands) == set(COMMANDS)
+    assert set(main.commands) == {*COMMANDS, "evaluate"}
 
 
 def test_help_lists_every_command_and_shows_how_to_begin(run: Run) -> None:

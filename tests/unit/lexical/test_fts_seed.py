@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.lexical.fts_seed import FtsSeed, SeedMode
+from mnemon.lexical.fts_seed import IMPORTANCE_BLEND, FtsSeed, SeedMode
 
 ROWS = [
     (0, "the cat sat", "facts", "pets", "feline", 0.5),
@@ -50,6 +50,27 @@ def test_seed_blends_importance() -> None:
     found = seed.search("same", 10, "and_then_or")
     assert positions(found) == [1, 2, 0]
     assert found[0][1] - found[2][1] == pytest.approx(0.3 * 0.7)
+
+
+def test_the_blend_decides_how_much_importance_counts() -> None:
+    # Row 0 matches better, row 1 is more important: their order turns with the blend.
+    others = [(i, "nothing of it", "", "", "", 0.5) for i in range(2, 8)]
+    rows = [(0, "word word word", "", "", "", 0.0), (1, "word and more text", "", "", "", 1.0)]
+    seed = FtsSeed.build([*rows, *others])
+    by_relevance = seed.search("word", 2, "and_then_or")
+    by_importance = seed.search("word", 2, "and_then_or", IMPORTANCE_BLEND)
+    assert positions(by_relevance) == [0, 1]
+    assert positions(by_importance) == [1, 0]
+    bm25 = by_relevance[0][1] / 0.7
+    assert dict(by_importance)[0] == pytest.approx(0.4 * bm25)
+
+
+def test_the_size_of_an_index_grows_with_what_it_holds() -> None:
+    small, large = (FtsSeed.build([(i, f"w{i} text", "", "tag", "", 0.5) for i in range(n)])
+                    for n in (1, 500))  # fmt: skip
+    for mode in ("or", "and_then_or"):
+        assert 0 < small.index_bytes(mode) < large.index_bytes(mode)
+    assert large.index_bytes("or") < large.index_bytes("and_then_or")
 
 
 def test_seed_falls_back_to_like_when_fts_refuses(seed: FtsSeed) -> None:

@@ -5,28 +5,39 @@ What belongs here: the format and its faults. No metric, no retrieval.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from mnemon.errors import SourceEmptyError, SourceFormatError, SourceMissingError
+from mnemon.errors import FAULTS_SHOWN as FAULTS_SHOWN
+from mnemon.errors import EmptyQuerySetError, LineFault, QueryFileError
+from mnemon.evaluate.labels.faults import FaultKind, LineError, query_file_error
+from mnemon.evaluate.labels.lines import (
+    parse_object,
+    read_grades,
+    read_ids,
+    read_lines,
+    read_moment,
+    read_optional_int,
+    read_optional_text,
+    read_text,
+    shorten,
+)
 
-FAULTS_SHOWN = 10
-"""Faults spelled out in a message: enough to see a pattern; the total is always given."""
+QueryFault = LineFault
+"""A fault of a query file; `QueryFileError.faults` holds every one."""
 
-_OWN_KEYS = frozenset({"query_id", "text", "stratum", "relevant_ids", "wing", "as_of", "as_of_seq"})
 DEFAULT_STRATUM = "all"
+UNGRADED = 1
+"""Grade of a relevant id that has none of its own."""
 
-
-class QueryFileError(SourceFormatError):
-    """A query file has faults; `faults` holds every one of them, the message the first ten."""
-
-    def __init__(self, message: str, faults: tuple[str, ...]) -> None:
-        super().__init__(message)
-        self.faults = faults
+_OWN_KEYS = frozenset(
+    {
+        "query_id", "text", "stratum", "relevant_ids", "grades", "wing", "as_of", "as_of_seq",
+    }
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +54,7 @@ class Query:
         as_of: The moment at which it is asked (aware, UTC), or None.
         as_of_seq: The same as a position in the source's order, or None.
         extras: Every other key of the line, untouched.
+        grades: Grade (1 or more) of every relevant id; empty means that all have grade 1.
     """
 
     query_id: str
@@ -53,6 +65,7 @@ class Query:
     as_of: datetime | None = None
     as_of_seq: int | None = None
     extras: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
+    grades: Mapping[str, int] = field(default_factory=dict[str, int], hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,139 +94,99 @@ def read_queries(path: Path, corpus_ids: Collection[str] | None = None) -> Query
 
     Raises:
         SourceMissingError: If there is no such file.
-        SourceEmptyError: If it holds no query.
-        QueryFileError: If a line is half-written or not an object, a field is missing or of the
-            wrong type, a query has no labels, a query id stands twice, or a label is not in the
-            corpus. The message lists the first ten faults.
+        EmptyQuerySetError: If it holds no query.
+        UnlabelledQueryError: If queries lack their labels and nothing else is wrong.
+        UnknownLabelError: If labels are not in the corpus and nothing else is wrong.
+        DuplicateQueryError: If query ids stand twice and nothing else is wrong.
+        QueryFileError: The base of those four: for every other fault (a line that is half-written
+            or not an object, a field that is missing or of the wrong type) and for mixtures. The
+            message lists the first ten faults with their lines.
     """
-    queries: list[Query] = []
-    faults: list[str] = []
+    return group_queries([query for _, query in read_numbered_queries(path, corpus_ids)])
+
+
+def read_numbered_queries(
+    path: Path, corpus_ids: Collection[str] | None = None
+) -> list[tuple[int, Query]]:
+    """Return the queries of a file in order, each with its line; see `read_queries`."""
     known = None if corpus_ids is None else frozenset(corpus_ids)
+    found: list[tuple[int, Query]] = []
+    faults: list[LineFault] = []
     first_line: dict[str, int] = {}
-    for number, line in enumerate(_lines(path), start=1):
-        if not line.strip():
-            continue
+    for number, line in read_lines(path, "query file", QueryFileError):
         try:
             query = _parse(line)
-        except ValueError as error:
-            faults.append(f"line {number}: {error}")
+        except LineError as error:
+            faults.append(error.at(number))
             continue
-        faults.extend(f"line {number}: {fault}" for fault in _clashes(query, first_line, known))
+        faults.extend(error.at(number) for error in _clashes(query, first_line, known))
         first_line.setdefault(query.query_id, number)
-        queries.append(query)
+        found.append((number, query))
     if faults:
-        raise _error(path, faults)
-    if not queries:
-        raise SourceEmptyError(f"{path} holds no query; expected one JSON object a line")
+        raise query_file_error(path, faults)
+    if not found:
+        message = "it holds no query; expected one JSON object a line"
+        raise EmptyQuerySetError(path, [LineFault(0, FaultKind.EMPTY_FILE, message)])
+    return found
+
+
+def group_queries(queries: Sequence[Query]) -> QuerySet:
+    """Part queries with labels from those without an answer, each in their order."""
     return QuerySet(
         ranked=tuple(q for q in queries if q.relevant_ids),
         unanswerable=tuple(q for q in queries if not q.relevant_ids),
     )
 
 
-def _lines(path: Path) -> list[str]:
-    try:
-        # Split on \n only: str.splitlines would also cut at U+2028 inside a JSON string.
-        return path.read_bytes().decode("utf-8").split("\n")
-    except (FileNotFoundError, IsADirectoryError) as error:
-        raise SourceMissingError(f"no query file at {path}; expected a queries.jsonl") from error
-    except UnicodeDecodeError as error:
-        raise SourceFormatError(f"{path} is not UTF-8 text: {error}") from error
-
-
-def _error(path: Path, faults: list[str]) -> QueryFileError:
-    shown = "\n".join(f"  {fault}" for fault in faults[:FAULTS_SHOWN])
-    rest = len(faults) - FAULTS_SHOWN
-    more = f"\n  ... and {rest} more" if rest > 0 else ""
-    noun = "fault" if len(faults) == 1 else "faults"
-    return QueryFileError(f"{path} has {len(faults)} {noun}:\n{shown}{more}", tuple(faults))
-
-
 def _clashes(
     query: Query, first_line: Mapping[str, int], known: frozenset[str] | None
-) -> list[str]:
+) -> list[LineError]:
     """Return the faults that only show against the other lines and the corpus."""
-    found: list[str] = []
+    found: list[LineError] = []
     if query.query_id in first_line:
-        found.append(
+        message = (
             f"duplicate query_id {query.query_id!r} (first on line {first_line[query.query_id]})"
         )
-    if known is not None:
-        unknown = [label for label in query.relevant_ids if label not in known]
-        if unknown:
-            found.append(f"query {query.query_id!r} names ids that the corpus lacks: {unknown}")
+        found.append(LineError(FaultKind.DUPLICATE_QUERY_ID, message))
+    unknown = [] if known is None else [i for i in query.relevant_ids if i not in known]
+    if unknown:
+        message = f"query {query.query_id!r} names ids that the corpus lacks: {shorten(unknown)}"
+        found.append(LineError(FaultKind.UNKNOWN_LABEL, message))
     return found
 
 
-def _parse(line: str) -> Query:
-    """Turn one line into a query; ValueError says what is wrong with it."""
-    try:
-        parsed: object = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"half-written or not JSON ({error.msg} at column {error.colno})"
-        ) from error
-    if not isinstance(parsed, dict):
-        raise ValueError(f"expected a JSON object, found {type(parsed).__name__}")  # noqa: TRY004
-    row = cast("dict[str, Any]", parsed)
-    query_id = _text(row, "query_id")
+def _parse(line: bytes) -> Query:
+    row = parse_object(line)
+    query_id = read_text(row, "query_id")
+    relevant_ids, grades = _labels(row, f"query {query_id!r}")
     return Query(
         query_id=query_id,
-        text=_text(row, "text"),
-        stratum=_optional_text(row, "stratum") or DEFAULT_STRATUM,
-        relevant_ids=_labels(row, query_id),
-        wing=_optional_text(row, "wing"),
-        as_of=_moment(row),
-        as_of_seq=_sequence_number(row),
+        text=read_text(row, "text"),
+        stratum=read_optional_text(row, "stratum") or DEFAULT_STRATUM,
+        relevant_ids=relevant_ids,
+        wing=read_optional_text(row, "wing"),
+        as_of=read_moment(row, "as_of"),
+        as_of_seq=read_optional_int(row, "as_of_seq"),
         extras={key: value for key, value in row.items() if key not in _OWN_KEYS},
+        grades=grades,
     )
 
 
-def _text(row: Mapping[str, Any], key: str) -> str:
-    value = row.get(key)
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{key} must be a non-blank string, found {value!r}")
-    return value
-
-
-def _optional_text(row: Mapping[str, Any], key: str) -> str | None:
-    return None if row.get(key) is None else _text(row, key)
-
-
-def _labels(row: Mapping[str, Any], query_id: str) -> tuple[str, ...]:
-    value = row.get("relevant_ids")
-    if value is None:
-        raise ValueError(
-            f"query {query_id!r} has no labels: relevant_ids is missing "
-            "(an empty list says that nothing answers it)"
-        )
-    if not isinstance(value, list):
-        raise ValueError(f"query {query_id!r}: relevant_ids must be a list, found {value!r}")  # noqa: TRY004
-    labels = cast("list[object]", value)
-    bad = [
-        label for label in labels if isinstance(label, bool) or not isinstance(label, (int, str))
-    ]
-    if bad:
-        raise ValueError(f"query {query_id!r}: ids must be integers or strings, found {bad}")
-    return tuple(dict.fromkeys(str(label) for label in labels))
-
-
-def _moment(row: Mapping[str, Any]) -> datetime | None:
-    text = _optional_text(row, "as_of")
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise ValueError(f"as_of must be an ISO 8601 moment, found {text!r}") from error
-    # A moment without an offset is read as UTC, as everywhere in the exchange format.
-    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def _sequence_number(row: Mapping[str, Any]) -> int | None:
-    value = row.get("as_of_seq")
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"as_of_seq must be an integer, found {value!r}")  # noqa: TRY004
-    return value
+def _labels(row: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], dict[str, int]]:
+    """Return the relevant ids and, where the line has grades, the grade of each."""
+    given = row.get("grades")
+    grades = {} if given is None else read_grades(given, UNGRADED, where)
+    if row.get("relevant_ids") is None:
+        if given is None:
+            raise LineError(
+                FaultKind.UNLABELLED_QUERY,
+                f"{where} has no labels: relevant_ids is missing "
+                "(an empty list says that nothing answers it)",
+            )
+        return tuple(grades), grades
+    relevant_ids = read_ids(row["relevant_ids"], f"{where}: relevant_ids")
+    astray = [memory_id for memory_id in grades if memory_id not in set(relevant_ids)]
+    if astray:
+        message = f"{where}: grades of ids that are not in relevant_ids: {shorten(astray)}"
+        raise LineError(FaultKind.BAD_GRADE, message)
+    return relevant_ids, {i: grades.get(i, UNGRADED) for i in relevant_ids} if grades else {}

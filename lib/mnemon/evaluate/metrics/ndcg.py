@@ -1,26 +1,14 @@
 """Normalised discounted cumulative gain with binary relevance.
 
-What belongs here: this one metric.
+What belongs here: this one metric. Grades are in graded_ndcg.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
+from mnemon.evaluate.metrics.dcg import normalised_dcg
 from mnemon.evaluate.metrics.hits import hit_vector
-
-
-def _dcg(gains: NDArray[np.float64]) -> float:
-    return float(gains @ (1.0 / np.log2(np.arange(2, gains.size + 2))))
-
-
-def _ndcg(hits: NDArray[np.bool_], n_relevant: int, k: int) -> float:
-    ideal = np.ones(min(n_relevant, k), dtype=np.float64)
-    # Both sums run over the same discounts; the minimum takes off what rounding may leave above 1.
-    return min(1.0, _dcg(hits.astype(np.float64)) / _dcg(ideal))
 
 
 def ndcg_at_k(ranking: Sequence[str], relevant: Collection[str], k: int) -> float:
@@ -40,4 +28,5 @@ def ndcg_at_k(ranking: Sequence[str], relevant: Collection[str], k: int) -> floa
     Raises:
         ValueError: If `relevant` is empty or `k` is below 1.
     """
-    return _ndcg(hit_vector(ranking, relevant, k), len(set(relevant)), k)
+    gains = [float(hit) for hit in hit_vector(ranking, relevant, k)]
+    return normalised_dcg(gains, [1.0] * min(len(set(relevant)), k))

@@ -1,0 +1,97 @@
+"""Group evaluation: what the night asks itself, what follows from it, and the page about it.
+
+Metadata holds numbers, query ids and plots; never the text of a query or a memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+
+from assets.reporting import OWNERS, report_stage
+from mnemon.night.comparison import RECALL_COMPARISON, compare_with_serving
+from mnemon.night.context import Night
+from mnemon.night.decision import FUSION_DECISION, decide_fusion
+from mnemon.night.evaluation import RECALL_EVALUATION, evaluate_pack
+from mnemon.night.night_report import EVALUATION_REPORT, draw_plots, report_night
+from mnemon.night.written import GENERATED_QUERIES, write_queries
+from mnemon.reports.markdown import as_markdown_image
+
+GROUP = "evaluation"
+
+
+@dg.asset(
+    deps=["memories", "edges"],
+    group_name=GROUP,
+    kinds={"json"},
+    owners=list(OWNERS),
+    code_version=GENERATED_QUERIES.version,
+)
+def generated_queries(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
+    """Queries that a language model wrote and another one graded; empty unless configured."""
+    return report_stage(night, write_queries(night))
+
+
+@dg.asset(
+    deps=["serving_pack", generated_queries],
+    group_name=GROUP,
+    kinds={"json"},
+    owners=list(OWNERS),
+    code_version=RECALL_EVALUATION.version,
+)
+def recall_evaluation(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
+    """The pack's recall on phrases of its own and on labelled queries: served, legs, challengers.
+
+    The exact group is built from the corpus's own words and favours lexical search.
+    """
+    result = evaluate_pack(night)
+    described = report_stage(night, result)
+    # Drawing takes a second or two; a night that measured nothing new shows its numbers only.
+    plots = {} if result.reused else draw_plots(night)
+    images = {
+        f"plot_{name}": dg.MetadataValue.md(as_markdown_image(png, name))
+        for name, png in plots.items()
+    }
+    return dg.MaterializeResult(
+        metadata={**(described.metadata or {}), **images}, data_version=described.data_version
+    )
+
+
+@dg.asset(
+    deps=[recall_evaluation],
+    group_name=GROUP,
+    kinds={"json"},
+    owners=list(OWNERS),
+    code_version=FUSION_DECISION.version,
+)
+def fusion_decision(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
+    """Fusion and graph weight of tonight's snapshot: the settings', unless another one is proven.
+
+    Proven means that its interval excludes zero on queries it was not chosen on.
+    """
+    return report_stage(night, decide_fusion(night))
+
+
+@dg.asset(
+    deps=["snapshot_candidate", recall_evaluation],
+    group_name=GROUP,
+    kinds={"json"},
+    owners=list(OWNERS),
+    code_version=RECALL_COMPARISON.version,
+)
+def recall_comparison(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
+    """The candidate against what serves, on the same queries; a significant loss fails the gate."""
+    return report_stage(night, compare_with_serving(night))
+
+
+@dg.asset(
+    deps=["gate_verdict", recall_evaluation, fusion_decision, recall_comparison],
+    group_name=GROUP,
+    kinds={"html"},
+    owners=list(OWNERS),
+    code_version=EVALUATION_REPORT.version,
+)
+def evaluation_report(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
+    """One HTML page about tonight's evaluation and the verdict; nothing in it needs a network."""
+    return report_stage(night, report_night(night))

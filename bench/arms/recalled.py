@@ -1,0 +1,77 @@
+"""mnemon's recall as an arm: one profile over one pinned snapshot, and the graph asked alone.
+
+What belongs here: how recall is asked and its answer read. Which profiles: ablations.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bench.arms.base import ArmRetriever, Hits
+from bench.arms.corpus_views import CorpusViews
+from bench.arms.freshness import Freshness
+from mnemon.evaluate.labels.queries import Query
+from mnemon.graph.arrays import GraphArrays
+from mnemon.graph.walk import walk
+from mnemon.recall.fusion import fuse_convex, fuse_rrf, pool_candidates
+from mnemon.recall.legs import rank_dense, rank_lexical
+from mnemon.recall.profile import Profile
+
+
+class RecallRetriever(ArmRetriever):
+    """Asks recall with a profile."""
+
+    def __init__(self, name: str, views: CorpusViews, profile: Profile, *, timed: bool) -> None:
+        super().__init__(name)
+        self._views = views
+        self._profile = profile
+        self._freshness = Freshness() if timed else None
+
+    @property
+    def index_size_bytes(self) -> int:
+        """Bytes of the snapshot's files, the memories' texts included."""
+        directory = self._views.recaller.reader.directory
+        return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
+
+    def retrieve_hits(self, query: Query, k: int) -> Hits:
+        """Return what recall finds, within the query's wing if so scoped."""
+        if self._freshness is not None:
+            self._freshness.turn_to(query)
+        result = self._views.recaller.recall(
+            query.text, k, profile=self._profile, scope=self._views.scope_of(query)
+        )
+        self.warnings.update(warning.code for warning in result.warnings)
+        return [(str(memory.id), memory.final_score) for memory in result.memories]
+
+
+class GraphOnlyRetriever(ArmRetriever):
+    """Ranks by what arrives over the concept graph and by nothing else.
+
+    The walk starts from the same fused list as in recall; a memory that no edge reaches is not
+    found, however well it matches.
+    """
+
+    def __init__(self, name: str, views: CorpusViews, profile: Profile) -> None:
+        super().__init__(name)
+        self._views = views
+        self._profile = profile
+        self._graph = GraphArrays(**views.recaller.reader.graph_arrays)
+
+    def retrieve_hits(self, query: Query, k: int) -> Hits:
+        """Return the k memories with the strongest arrivals, ties by position."""
+        reader, profile = self._views.recaller.reader, self._profile
+        mask, depth = self._views.recall_mask(query), max(k, profile.depth)
+        lexical = rank_lexical(reader, query.text, mask, depth)
+        dense = rank_dense(reader, self._views.encode(query), mask, depth)
+        pool = pool_candidates([lexical.ranking, dense.ranking])
+        weights = (profile.lexical_weight, profile.dense_weight)
+        if profile.fusion == "rrf":
+            rankings = (lexical.ranking, dense.ranking)
+            base = fuse_rrf(pool, rankings, weights, profile.rrf_k)
+        else:
+            legs = [leg.scores[pool].astype(np.float64) for leg in (lexical, dense)]
+            base = fuse_convex(legs, weights)
+        arrived = walk(pool, base, self._graph, mask=mask)
+        order = np.lexsort((arrived.positions, -arrived.scores))[: max(k, 0)]
+        ids = self._views.snapshot_ids
+        return [(ids[arrived.positions[i]], float(arrived.scores[i])) for i in order]

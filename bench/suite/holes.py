@@ -1,0 +1,65 @@
+"""Holes: how much of an arm's list lies outside a judging pool made of the baselines' lists.
+
+The sets publish relevant ids only; whatever else an arm returns counts as wrong, judged or not. A
+pool is what a person would have to judge to be fair to its members: the labelled ids and the first
+ten of every baseline. An arm with many holes was never given a fair chance by such a pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bench.suite.plan import DEPTH
+from mnemon.evaluate.labels.pooling import build_pool, unjudged_at_k
+from mnemon.evaluate.labels.queries import Query
+from mnemon.evaluate.report import Mean
+from mnemon.evaluate.resampling import Resampling
+from mnemon.evaluate.run import Run
+from mnemon.evaluate.statistics.bootstrap import mean_interval
+
+POOL_GROUP = "baseline"
+"""Arms of this group feed the pool; mnemon's own arms must not choose what is judged."""
+
+
+def measure_holes(
+    runs: Mapping[str, Run],
+    queries: Sequence[Query],
+    arms: Mapping[str, Mapping[str, Any]],
+    resampling: Resampling,
+) -> dict[str, Any] | None:
+    """Return holes@DEPTH of every arm against the baselines' pool, with intervals.
+
+    Args:
+        runs: All arms of the set.
+        queries: The same queries, with labels.
+        arms: Group of each arm.
+        resampling: Draws, seed and confidence.
+
+    Returns:
+        None if no baseline has a run.
+    """
+    feeding = [run for name, run in runs.items() if arms.get(name, {}).get("group") == POOL_GROUP]
+    if not feeding:
+        return None
+    pool = build_pool(feeding, DEPTH).ids
+    judged = {query.query_id: {*query.relevant_ids, *pool[query.query_id]} for query in queries}
+    return {
+        "pool_arms": [run.name for run in feeding],
+        "depth": DEPTH,
+        "pool_size": round(float(np.mean([len(found) for found in judged.values()])), 2),
+        "arms": {
+            name: _mean_holes(run, judged, resampling).to_json() for name, run in runs.items()
+        },
+    }
+
+
+def _mean_holes(run: Run, judged: Mapping[str, set[str]], resampling: Resampling) -> Mean:
+    found = unjudged_at_k(run, judged, DEPTH)
+    values = np.array(list(found.per_query.values()))
+    interval = mean_interval(
+        values, draws=resampling.draws, seed=resampling.seed, confidence=resampling.confidence
+    )
+    return Mean(float(values.mean()), interval, values.size)

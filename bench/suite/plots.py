@@ -1,0 +1,41 @@
+"""One compact plot per set: every arm's paired difference, with its interval."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mnemon.evaluate.comparison import Comparison
+from mnemon.files import replace_with
+
+METRIC = "recall@10"
+BASELINE = "mnemon"
+"""What baselines, ablations and the decided arm were all compared with."""
+
+
+def write_plot(path: Path, document: Mapping[str, Any]) -> None:
+    """Draw a set's plot from its result document.
+
+    Args:
+        path: The PNG.
+        document: As the suite writes it.
+    """
+    from mnemon.reports.plots import plot_differences
+
+    scope = document["scopes"]["all"]
+    chosen = [
+        Comparison.from_json(found[BASELINE])
+        for found in scope["comparisons"].values()
+        if BASELINE in found
+    ]
+    if not chosen:
+        return
+    title = f"{document['dataset']} ({document['manifest']['n_queries']} queries)"
+    image = plot_differences(chosen, METRIC, title)
+    replace_with(path, lambda tmp: _write_bytes(tmp, image))
+
+
+def _write_bytes(path: Path, data: bytes) -> None:
+    with path.open("wb") as handle:
+        handle.write(data)

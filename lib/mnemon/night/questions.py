@@ -1,0 +1,198 @@
+"""What the night asks itself: phrases of the corpus, the owner's labelled queries, written ones.
+
+What belongs here: gathering queries from their three origins, and keeping them beside the results.
+What does not: asking them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from mnemon.corpus.export import read_records
+from mnemon.errors import SourceError
+from mnemon.evaluate.exact_stratum import build_exact_queries
+from mnemon.evaluate.labels.queries import Query, read_queries
+from mnemon.files import write_text
+from mnemon.night.context import EVALUATION_QUERIES, GENERATED, MEMORIES, Night
+from mnemon.types import MemoryRecord
+
+QUERIES_FILE = "queries.jsonl"
+LABELLED = "labelled"
+GENERATED_GROUP = "generated"
+EXACT = "exact"
+UNANSWERABLE = "unanswerable"
+USER_KEY = "user"
+"""Extra key of a query: on whose behalf it is asked."""
+GROUPS = (LABELLED, GENERATED_GROUP, EXACT)
+"""Groups that are ranked, in the order of reports; the unanswerable ones are kept apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """Queries by group, and what has to be said about them.
+
+    Attributes:
+        groups: Ranked queries by group, in the order of GROUPS; only groups that hold one.
+        unanswerable: The owner's queries that nothing answers.
+        notes: One sentence per thing that was left out.
+    """
+
+    groups: Mapping[str, tuple[Query, ...]] = field(default_factory=dict[str, tuple[Query, ...]])
+    unanswerable: tuple[Query, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def counts(self) -> dict[str, int]:
+        """Return how many queries each group holds."""
+        found = {name: len(queries) for name, queries in self.groups.items()}
+        return {**found, UNANSWERABLE: len(self.unanswerable)}
+
+
+def labelled_path(night: Night) -> Path | None:
+    """Return the file of labelled queries: the configured one, else the one beside the source."""
+    configured = night.settings.evaluation.queries
+    if configured:
+        return Path(configured).expanduser()
+    folder = night.source if night.source.is_dir() else night.source.parent
+    path = folder / QUERIES_FILE
+    return path if path.is_file() else None
+
+
+def gather_questions(night: Night) -> Questions:
+    """Gather tonight's queries; a fault in the owner's file is a note, it must not stop a night."""
+    records = read_records(night.work(MEMORIES))
+    known = {record.memory_id for record in records}
+    labelled, unanswerable, notes = _labelled(labelled_path(night), known)
+    exact, said = _exact(records, night.settings.evaluation.exact_queries)
+    owners = {record.memory_id: record.user for record in records if record.user}
+    groups = {
+        LABELLED: _ask_as_owner(labelled, owners),
+        GENERATED_GROUP: _ask_as_owner(_answerable(read_generated(night), known)[0], owners),
+        EXACT: exact,
+    }
+    return Questions(
+        {name: queries for name, queries in groups.items() if queries},
+        unanswerable,
+        (*notes, *said),
+    )
+
+
+def write_questions(night: Night, questions: Questions) -> None:
+    """Keep the queries beside the results that rest on them."""
+    document = {
+        "groups": {name: [_to_json(q) for q in group] for name, group in questions.groups.items()},
+        "unanswerable": [_to_json(query) for query in questions.unanswerable],
+        "notes": list(questions.notes),
+    }
+    text = json.dumps(document, ensure_ascii=False, sort_keys=True)
+    write_text(night.work(EVALUATION_QUERIES), text + "\n")
+
+
+def read_questions(night: Night) -> Questions:
+    """Return the queries that the last evaluation asked."""
+    raw: dict[str, Any] = json.loads(night.work(EVALUATION_QUERIES).read_text(encoding="utf-8"))
+    return Questions(
+        {name: tuple(map(_from_json, rows)) for name, rows in _in_order(raw["groups"]).items()},
+        tuple(map(_from_json, raw["unanswerable"])),
+        tuple(raw["notes"]),
+    )
+
+
+def write_generated(night: Night, queries: Sequence[Query]) -> None:
+    """Keep the written queries that were graded good enough."""
+    text = json.dumps([_to_json(query) for query in queries], ensure_ascii=False)
+    write_text(night.work(GENERATED), text + "\n")
+
+
+def read_generated(night: Night) -> tuple[Query, ...]:
+    """Return the written queries; none where the plug-in is off or has not run."""
+    try:
+        rows = json.loads(night.work(GENERATED).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return ()
+    return tuple(map(_from_json, rows))
+
+
+def _labelled(
+    path: Path | None, known: Collection[str]
+) -> tuple[tuple[Query, ...], tuple[Query, ...], tuple[str, ...]]:
+    if path is None:
+        note = f"no {QUERIES_FILE} beside the source: only the corpus's own phrases are asked"
+        return (), (), (note,)
+    try:
+        found = read_queries(path)
+    except (SourceError, OSError) as error:
+        return (), (), (f"labelled queries not used: {error}",)
+    kept, gone = _answerable(found.ranked, known)
+    dropped = len(found.ranked) - len(kept)
+    notes = [f"{gone} labels name memories that the corpus does not hold"] if gone else []
+    notes += [f"{dropped} queries lost all their labels and are not asked"] if dropped else []
+    return kept, found.unanswerable, tuple(notes)
+
+
+def _answerable(queries: Sequence[Query], known: Collection[str]) -> tuple[tuple[Query, ...], int]:
+    """Return the queries with the labels that the corpus holds, and how many labels it does not.
+
+    A labelled memory may be deleted or turn sensitive; that must not keep a night from publishing.
+    """
+    kept = [
+        replace(
+            query,
+            relevant_ids=tuple(i for i in query.relevant_ids if i in known),
+            grades={i: grade for i, grade in query.grades.items() if i in known},
+        )
+        for query in queries
+    ]
+    before, after = (sum(len(q.relevant_ids) for q in group) for group in (queries, kept))
+    return tuple(query for query in kept if query.relevant_ids), before - after
+
+
+def _ask_as_owner(queries: Sequence[Query], owners: Mapping[str, str]) -> tuple[Query, ...]:
+    """Say on whose behalf each query is asked: nobody else may see a named user's memories.
+
+    That is the user whom the query names, or else the owner of its first labelled memory that has
+    one.
+    """
+    asked: list[Query] = []
+    for query in queries:
+        named = query.extras.get(USER_KEY) or query.extras.get("user_id")
+        found = named or next((owners[i] for i in query.relevant_ids if i in owners), None)
+        asked.append(replace(query, extras={USER_KEY: str(found)} if found else {}))
+    return tuple(asked)
+
+
+def _exact(
+    records: Sequence[MemoryRecord], wanted: int
+) -> tuple[tuple[Query, ...], tuple[str, ...]]:
+    if not wanted:
+        return (), ("the exact group is switched off (evaluation.exact_queries = 0)",)
+    queries = build_exact_queries(records, wanted).queries
+    short = wanted - len(queries)
+    if not short:
+        return queries, ()
+    note = f"only {len(queries)} of {wanted} memories hold a phrase that no other memory holds"
+    return queries, (note,)
+
+
+def _to_json(query: Query) -> dict[str, Any]:
+    kept = {USER_KEY: query.extras[USER_KEY]} if USER_KEY in query.extras else {}
+    row = asdict(replace(query, extras=kept))
+    return {**row, "as_of": query.as_of.isoformat() if query.as_of else None}
+
+
+def _from_json(row: Mapping[str, Any]) -> Query:
+    moment = row["as_of"]
+    fields: dict[str, Any] = {
+        **row,
+        "relevant_ids": tuple(row["relevant_ids"]),
+        "as_of": datetime.fromisoformat(moment) if moment else None,
+    }
+    return Query(**fields)
+
+
+def _in_order(groups: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: groups[name] for name in GROUPS if name in groups}

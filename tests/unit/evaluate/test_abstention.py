@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mnemon.evaluate import abstention
+from mnemon.evaluate.abstention import Abstention, judge_abstention
+from mnemon.evaluate.resampling import Resampling
+from mnemon.evaluate.run import Run
+from mnemon.evaluate.scores import Scores
+
+FAST = Resampling(draws=300)
+
+
+def run_of(prefix: str, *top_scores: float | None) -> Run:
+    """A run whose queries found one thing with this score, or nothing where it is None."""
+    ids = tuple(f"{prefix}{number}" for number in range(len(top_scores)))
+    rankings = tuple(() if score is None else ("m1",) for score in top_scores)
+    return Run("arm", 10, 10, ids, rankings, top_scores, None, None, None, 0)
+
+
+def scores_of(run: Run, *recall: float) -> Scores:
+    ids = run.query_ids
+    return Scores("arm", ("recall@10",), ids, ("a",) * len(ids), np.array(recall)[:, None])
+
+
+def judge(answerable: Run, unanswerable: Run | None, *recall: float) -> Abstention:
+    found = judge_abstention(
+        answerable, unanswerable, scores_of(answerable, *recall), resampling=FAST
+    )
+    assert found is not None
+    return found
+
+
+def test_auroc_and_curve_of_four_queries_checked_by_hand() -> None:
+    """Scores 0.9 (right), 0.5 (wrong), 0.7 and 0.1 (unanswerable)."""
+    found = judge(run_of("a", 0.9, 0.5), run_of("u", 0.7, 0.1), 0.5, 0.0)
+    assert (found.name, found.metric) == ("arm", "recall@10")
+    assert found.auroc == 3 / 4
+    assert (found.n_answerable, found.n_unanswerable) == (2, 2)
+    assert found.curve.thresholds == (0.9, 0.7, 0.5, 0.1)
+    assert found.curve.coverage == (0.25, 0.5, 0.75, 1.0)
+    assert found.curve.risk == pytest.approx((0.0, 1 / 2, 2 / 3, 3 / 4))
+    assert found.curve.area == pytest.approx((0 + 1 / 2 + 2 / 3 + 3 / 4) / 4)
+
+
+def test_finding_nothing_is_the_lowest_confidence_of_all() -> None:
+    found = judge(run_of("a", -7.0), run_of("u", None, None), 1.0)
+    assert found.auroc == 1.0
+    assert found.curve.thresholds == (-7.0, -math.inf)
+    assert found.curve.risk == pytest.approx((0.0, 2 / 3))
+
+
+def test_unknown_scores_cannot_be_judged() -> None:
+    known, other = run_of("a", 0.5), run_of("u", 0.5)
+    silent = replace(known, top_scores=(None,))
+    assert judge_abstention(silent, other, scores_of(silent, 1.0)) is None
+    unsure = replace(other, top_scores=(None,))
+    assert judge_abstention(known, unsure, scores_of(known, 1.0)) is None
+
+
+@pytest.mark.parametrize("nothing", [None, run_of("u")])
+def test_without_unanswerable_queries_there_is_a_curve_and_no_auroc(nothing: Run | None) -> None:
+    found = judge(run_of("a", 0.9, 0.5), nothing, 1.0, 0.0)
+    assert (found.auroc, found.interval, found.n_unanswerable) == (None, None, 0)
+    assert found.curve.risk == (0.0, 0.5)
+
+
+def test_only_the_scored_queries_count_and_in_their_order() -> None:
+    run = run_of("a", 0.9, 0.5, 0.2)
+    some = scores_of(run, 1.0, 0.0, 1.0).select(np.array([False, True, True]))
+    turned = replace(some, query_ids=some.query_ids[::-1], values=some.values[::-1])
+    for scores in (some, turned):
+        found = judge_abstention(run, None, scores, resampling=FAST)
+        assert found is not None
+        assert found.curve.thresholds == (0.5, 0.2)
+        assert found.curve.risk == (1.0, 0.5)
+
+
+def test_scores_of_another_run_or_without_the_metric_are_refused() -> None:
+    run = run_of("a", 0.9)
+    with pytest.raises(ValueError, match=r"lacks 1 of the scored queries, the first: \['b0'\]"):
+        judge_abstention(run, None, scores_of(run_of("b", 0.9), 1.0))
+    with pytest.raises(ValueError, match="lack 'mrr@10'"):
+        judge_abstention(run, None, scores_of(run, 1.0), "mrr@10")
+
+
+def test_the_interval_holds_the_auroc_and_narrows_with_more_queries() -> None:
+    rng = np.random.default_rng(1)
+    widths: list[float] = []
+    for n in (20, 200):
+        answerable = run_of("a", *rng.normal(1.0, 1.0, n).tolist())
+        unanswerable = run_of("u", *rng.normal(0.0, 1.0, n // 2).tolist())
+        found = judge(answerable, unanswerable, *[1.0] * n)
+        assert found.auroc is not None
+        assert found.interval is not None
+        assert found.interval.low < found.auroc < found.interval.high
+        assert (found.interval.mean, found.interval.n) == (found.auroc, n + n // 2)
+        widths.append(found.interval.high - found.interval.low)
+    assert widths[1] < widths[0] / 2
+
+
+def test_the_interval_matches_a_plain_resampling_of_every_pair() -> None:
+    """The running counts are a shortcut; here each resample is compared pair by pair."""
+    rng = np.random.default_rng(2)
+    high, low = np.round(rng.normal(0.5, 1, 25), 1), np.round(rng.normal(0, 1, 15), 1)
+    found = judge(run_of("a", *high.tolist()), run_of("u", *low.tolist()), *[1.0] * 25)
+    drawn: list[float] = []
+    for _ in range(4000):
+        a, u = rng.choice(high, high.size)[:, None], rng.choice(low, low.size)
+        drawn.append(float(((a > u) + 0.5 * (a == u)).mean()))
+    assert found.interval is not None
+    expected = np.quantile(drawn, [0.025, 0.975]).tolist()
+    assert [found.interval.low, found.interval.high] == pytest.approx(expected, abs=0.03)
+
+
+def test_scores_that_are_all_equal_say_nothing_in_every_resample() -> None:
+    found = judge(run_of("a", 1.0, 1.0, 1.0), run_of("u", 1.0, 1.0), 1.0, 1.0, 1.0)
+    assert found.interval is not None
+    assert (found.auroc, found.interval.low, found.interval.high) == (0.5, 0.5, 0.5)
+
+
+def test_blocks_of_resamples_stay_within_memory_and_cover_all_draws(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(abstention, "_CHUNK_CELLS", 70)
+    args = (np.array([3.0, 1.0, 2.0, 2.0]), np.array([1.0, 0.0, 2.0]))
+    blocks = list(abstention._resampled_aurocs(*args, FAST))  # pyright: ignore[reportPrivateUsage]
+    assert [block.size for block in blocks] == [10] * 30
+
+
+def test_too_few_of_a_kind_have_no_interval_and_full_separation_has_no_width() -> None:
+    assert judge(run_of("a", 0.9, 0.8), run_of("u", 0.1), 1.0, 1.0).interval is None
+    apart = judge(run_of("a", 0.9, 0.8), run_of("u", 0.1, 0.2), 1.0, 1.0).interval
+    assert apart is not None
+    assert (apart.low, apart.high) == (1.0, 1.0)
+
+
+top = st.none() | st.floats(-10, 10).map(lambda score: round(score, 3))
+
+
+@given(
+    answerable=st.lists(top, min_size=1, max_size=5),
+    unanswerable=st.lists(top, max_size=5),
+    recall=st.floats(0, 1),
+)
+def test_a_judgement_keeps_its_bounds_and_survives_json(
+    answerable: list[float | None], unanswerable: list[float | None], recall: float
+) -> None:
+    run = run_of("a", *answerable)
+    scores = scores_of(run, *[recall] * len(answerable))
+    small = Resampling(draws=30)
+    found = judge_abstention(run, run_of("u", *unanswerable), scores, resampling=small)
+    assert found is not None
+    assert (found.auroc is None) == (not unanswerable)
+    assert 0.0 <= (found.auroc or 0.0) <= 1.0
+    if found.interval is not None:
+        assert 0.0 <= found.interval.low <= found.interval.high <= 1.0
+    written = found.to_json()
+    read = Abstention.from_json(json.loads(json.dumps(written, allow_nan=False)))
+    assert read.to_json() == written
+    assert read.curve.thresholds == pytest.approx(found.curve.thresholds)

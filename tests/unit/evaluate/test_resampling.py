@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mnemon.evaluate import resampling
+from mnemon.evaluate.resampling import (
+    Resampling,
+    column_intervals,
+    interval_from_json,
+    interval_json,
+)
+from mnemon.evaluate.statistics.bootstrap import Interval, mean_interval
+
+FAST = Resampling(draws=400, seed=3)
+
+
+def test_a_column_has_the_interval_it_would_have_alone() -> None:
+    values = np.random.default_rng(1).random((40, 5))
+    together = column_intervals(values, FAST)
+    for column, found in enumerate(together):
+        alone = mean_interval(values[:, column], draws=400, seed=3)
+        assert found is not None
+        assert alone is not None
+        assert (found.mean, found.n) == (alone.mean, 40)
+        assert (found.low, found.high) == pytest.approx((alone.low, alone.high), abs=1e-12)
+
+
+def test_blocks_of_columns_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.random.default_rng(2).random((30, 7))
+    whole = column_intervals(values, FAST)
+    monkeypatch.setattr(resampling, "COLUMNS_AT_ONCE", 3)
+    for found, expected in zip(column_intervals(values, FAST), whole, strict=True):
+        assert found is not None
+        assert expected is not None
+        assert found.low == pytest.approx(expected.low, abs=1e-12)
+        assert found.high == pytest.approx(expected.high, abs=1e-12)
+
+
+def test_a_single_row_has_no_interval() -> None:
+    assert column_intervals(np.ones((1, 3)), FAST) == [None, None, None]
+
+
+def test_confidence_widens_the_interval() -> None:
+    values = np.random.default_rng(4).random((30, 1))
+    narrow = column_intervals(values, Resampling(draws=400, confidence=0.5))[0]
+    wide = column_intervals(values, Resampling(draws=400, confidence=0.99))[0]
+    assert narrow is not None
+    assert wide is not None
+    assert wide.low < narrow.low < narrow.high < wide.high
+
+
+def test_interval_ends_survive_json() -> None:
+    found = Interval(0.5, 0.25, 0.75, 8)
+    assert interval_json(found) == {"low": 0.25, "high": 0.75}
+    assert interval_from_json(0.5, 8, 0.25, 0.75) == found
+    assert interval_json(None) == {"low": None, "high": None}
+    assert interval_from_json(0.5, 8, None, None) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"draws": 0}, "draws starts at 1, got 0"),
+        ({"confidence": 1.0}, "confidence must lie in"),
+        ({"power": 0.0}, "power must lie in"),
+        ({"power": 0.3}, "power must lie in"),
+        ({"alpha": -0.1}, "alpha must lie in"),
+        ({"alpha": float("nan")}, "alpha must lie in"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Resampling(**settings)  # pyright: ignore[reportArgumentType]

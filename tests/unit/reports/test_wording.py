@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mnemon.evaluate.comparison import Difference
+from mnemon.evaluate.resampling import Resampling
+from mnemon.reports.glossary import EXACT_BIAS, explain
+from mnemon.reports.model import (
+    GateOutcome,
+    NightReport,
+    QueryGroup,
+    RankingDecision,
+)
+from mnemon.reports.wording import (
+    BAD,
+    GOOD,
+    OPEN,
+    count_note,
+    difference_sentence,
+    group_notes,
+    word_verdict,
+)
+from tests.unit.reports.builders import arms, comparison, difference
+
+EMPTY = NightReport("store", "tonight")
+WORSE = difference(-0.041, -0.07, -0.012, p=0.0031)
+
+
+def against(found: Difference) -> NightReport:
+    group = QueryGroup("labelled", against_serving=comparison("candidate", found, "serving"))
+    return replace(EMPTY, groups=(group,))
+
+
+def test_a_night_without_queries_says_that_nothing_was_measured() -> None:
+    verdict = word_verdict(EMPTY)
+    assert verdict.kind == OPEN
+    assert verdict.sentence == "Nothing was measured tonight: there was no query to ask."
+    assert not verdict.details
+
+
+def test_a_first_night_says_that_nothing_serves() -> None:
+    reports, _ = arms(1)
+    verdict = word_verdict(replace(EMPTY, groups=(QueryGroup("labelled", reports),)))
+    assert (verdict.kind, verdict.word) == (OPEN, "Measured")
+    assert "no serving snapshot" in verdict.sentence
+
+
+def test_the_gates_sentence_is_the_verdict() -> None:
+    for passed, kind in ((True, GOOD), (False, BAD), (None, OPEN)):
+        verdict = word_verdict(replace(EMPTY, gate=GateOutcome(passed, "said by the gate")))
+        assert (verdict.kind, verdict.sentence) == (kind, "said by the gate")
+
+
+def test_without_a_gate_a_significant_loss_is_named() -> None:
+    verdict = word_verdict(against(WORSE))
+    assert verdict.kind == BAD
+    assert verdict.sentence == "The candidate is significantly worse in recall@10."
+
+
+def test_only_a_gate_passes_a_candidate() -> None:
+    for found in (difference(0.1, 0.05, 0.15, p=0.001), difference(-1.0, n=13)):
+        verdict = word_verdict(against(found))
+        assert (verdict.kind, verdict.word) == (OPEN, "No loss shown")
+
+
+def test_a_loss_is_told_with_its_numbers() -> None:
+    assert difference_sentence(WORSE, Resampling()) == (
+        "significantly worse than what serves, by 0.041 "
+        "(95% interval \u22120.070 to \u22120.012, n = 40, Holm p 0.0031)."
+    )
+
+
+def test_no_difference_is_told_with_what_could_not_be_seen() -> None:
+    found = difference(0.003, -0.01, 0.016)
+    sentence = difference_sentence(found, Resampling(confidence=0.9))
+    assert sentence.startswith("no significant difference to what serves (+0.003, 90% interval")
+    assert sentence.endswith("; a true difference below 0.062 is easily missed.")
+
+
+def test_one_query_is_too_few() -> None:
+    assert difference_sentence(difference(0.5, n=13), Resampling()) == (
+        "too few queries to say anything (+0.500, n = 13)."
+    )
+
+
+def test_the_decisions_reason_is_among_the_details() -> None:
+    kept = word_verdict(replace(EMPTY, decision=RankingDecision(None, "the settings stay")))
+    assert kept.details == ["Ranking: the settings stay"]
+    taken = word_verdict(replace(EMPTY, decision=RankingDecision("rrf", "it is better")))
+    assert taken.details == ["Ranking: rrf is adopted: it is better"]
+
+
+def test_the_bias_of_exact_queries_is_stated_whatever_the_notes() -> None:
+    assert "built from the corpus's own words: it favours lexical search" in EXACT_BIAS.lower()
+    report = replace(EMPTY, groups=(QueryGroup("exact", note="short"), QueryGroup("labelled")))
+    assert group_notes(report, "exact") == [EXACT_BIAS, "short"]
+    assert group_notes(report, "labelled") == []
+    assert count_note("labelled", "exact", "") == EXACT_BIAS
+    assert count_note("labelled", "all", "mine") == "mine"
+
+
+def test_explanations_carry_the_settings_that_were_used() -> None:
+    terms = explain(Resampling(draws=1234, confidence=0.9, power=0.75, alpha=0.01))
+    assert "90% bootstrap interval" in terms["interval"]
+    assert "1\u202f234 draws" in terms["interval"]
+    assert "below 0.01." in terms["verdict"]
+    assert "75% of the time" in terms["detectable"]
