@@ -63,10 +63,10 @@ bench: $(READY) ## Measure cost and latency on real data (long) and write docs/b
 	@cd $(ROOT) && $(PY) -m bench
 
 bench-quality: $(READY) ## Measure every arm on every labelled set (under an hour, resumable): [SETS="locomo ..."]
-	@cd $(ROOT) && $(PY) -m bench.suite $(if $(SETS),--sets $(SETS),)
+	@cd $(ROOT) && OPENBLAS_NUM_THREADS=1 $(PY) -m bench.suite $(if $(SETS),--sets $(SETS),)
 
 bench-verify: $(READY) ## Check index and scores against bench/regressions: OK, OKish or FAIL [SETS="locomo ..."]
-	@cd $(ROOT) && $(PY) -m bench.verify $(if $(SETS),--sets $(SETS),)
+	@cd $(ROOT) && OPENBLAS_NUM_THREADS=1 $(PY) -m bench.verify $(if $(SETS),--sets $(SETS),)
 
 bench-tables: $(READY) ## Generate the tables of docs/benchmarks from the committed JSON
 	@cd $(ROOT) && $(PY) -m bench.tables

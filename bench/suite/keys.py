@@ -17,6 +17,7 @@ RANKING_CODE = (
     "lib/mnemon/encode",
     "lib/mnemon/vectors",
     "lib/mnemon/rerank",
+    "lib/mnemon/evaluate/retriever.py",
     "lib/mnemon/evaluate/run.py",
     "lib/mnemon/evaluate/labels/queries.py",
     "bench/arms",

@@ -49,13 +49,14 @@ def test_everything_ends_in_the_snapshot_and_starts_in_the_export(
     everything = graph.get_all_asset_keys()
     roots = {key for key in everything if not graph.get(key).parent_keys}
     assert roots == {dg.AssetKey(n) for n in ("memories", "turns", "quarantine")}
-    snapshot = dg.AssetSelection.assets("snapshot")
-    assert snapshot.upstream().resolve(graph) == everything
+    # Both ends of a night: what serves, and the page about it, which a refused night has as well.
+    ends = dg.AssetSelection.assets("snapshot", "evaluation_report")
+    assert ends.upstream().resolve(graph) == everything
 
 
 def test_every_asset_says_what_it_is(definitions: dg.Definitions) -> None:
     graph = definitions.resolve_asset_graph()
-    assert len(graph.get_all_asset_keys()) == 17
+    assert len(graph.get_all_asset_keys()) == 22
     for node in graph.asset_nodes:
         name = node.key.to_user_string()
         assert list(node.owners) == ["team:mnemon"], name

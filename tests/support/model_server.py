@@ -127,22 +127,25 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: _Server
+    @property
+    def rules(self) -> ModelServer:
+        assert isinstance(self.server, _Server)
+        return self.server.rules
 
     def do_POST(self) -> None:
-        rules = self.server.rules
+        rules = self.rules
         body = self.rfile.read(int(self.headers["Content-Length"]))
         asked = Asked(self.path, dict(self.headers.items()), json.loads(body))
         rules.asked.append(asked)
         self._send(rules.faults.pop(0) if rules.faults else Fault(body=rules.answer(asked)))
 
     def do_GET(self) -> None:
-        self.server.rules.asked.append(Asked(self.path, dict(self.headers.items()), {}))
+        self.rules.asked.append(Asked(self.path, dict(self.headers.items()), {}))
         self._send(Fault(404))
 
     def _send(self, fault: Fault) -> None:
         if fault.hang:
-            self.server.rules.closing.wait()
+            self.rules.closing.wait()
             return
         self.send_response(fault.status)
         length = len(fault.body) if fault.announced is None else fault.announced
@@ -156,7 +159,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _drip(self, fault: Fault) -> None:
         for byte in fault.body:
-            if self.server.rules.closing.wait(fault.drip_s):
+            if self.rules.closing.wait(fault.drip_s):
                 return
             self.wfile.write(bytes([byte]))
 

@@ -11,6 +11,7 @@ from mnemon.files import remove_temporary_files, remove_tree
 from mnemon.night.context import MEMORIES, SUMMARIES, Night
 from mnemon.night.graph import EXTRACTION_KIND, extraction_key
 from mnemon.night.lexical import TOKENS_KIND, tokens_key
+from mnemon.night.written import ANSWERS_KIND, live_answers
 from mnemon.snapshot.layout import StorePaths
 from mnemon.snapshot.publish import drop_older_snapshots
 from mnemon.vectors.embed import memo_kind, text_key
@@ -60,5 +61,6 @@ def _prune_memo(night: Night) -> int:
                 memo_kind(night.fingerprint()): [text_key(t) for t in texts],
                 TOKENS_KIND: [tokens_key(r) for r in records],
                 EXTRACTION_KIND: [extraction_key(r) for r in records],
+                ANSWERS_KIND: live_answers(night),
             }
         )

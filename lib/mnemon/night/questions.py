@@ -84,8 +84,10 @@ def gather_questions(night: Night) -> Questions:
 def write_questions(night: Night, questions: Questions) -> None:
     """Keep the queries beside the results that rest on them."""
     document = {
-        "groups": {name: [_to_json(q) for q in group] for name, group in questions.groups.items()},
-        "unanswerable": [_to_json(query) for query in questions.unanswerable],
+        "groups": {
+            name: [query_to_json(q) for q in group] for name, group in questions.groups.items()
+        },
+        "unanswerable": [query_to_json(query) for query in questions.unanswerable],
         "notes": list(questions.notes),
     }
     text = json.dumps(document, ensure_ascii=False, sort_keys=True)
@@ -102,19 +104,13 @@ def read_questions(night: Night) -> Questions:
     )
 
 
-def write_generated(night: Night, queries: Sequence[Query]) -> None:
-    """Keep the written queries that were graded good enough."""
-    text = json.dumps([_to_json(query) for query in queries], ensure_ascii=False)
-    write_text(night.work(GENERATED), text + "\n")
-
-
 def read_generated(night: Night) -> tuple[Query, ...]:
     """Return the written queries; none where the plug-in is off or has not run."""
     try:
-        rows = json.loads(night.work(GENERATED).read_text(encoding="utf-8"))
+        document = json.loads(night.work(GENERATED).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return ()
-    return tuple(map(_from_json, rows))
+    return tuple(map(_from_json, document["queries"]))
 
 
 def _labelled(
@@ -178,7 +174,8 @@ def _exact(
     return queries, (note,)
 
 
-def _to_json(query: Query) -> dict[str, Any]:
+def query_to_json(query: Query) -> dict[str, Any]:
+    """Return a query as plain values, without the extra keys that the night does not read."""
     kept = {USER_KEY: query.extras[USER_KEY]} if USER_KEY in query.extras else {}
     row = asdict(replace(query, extras=kept))
     return {**row, "as_of": query.as_of.isoformat() if query.as_of else None}

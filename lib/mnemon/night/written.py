@@ -1,26 +1,156 @@
 """Stage generated_queries: queries that a language model wrote about tonight's corpus.
 
-What belongs here: whether it is switched on, which memories are asked about. What does not: the
-models, prompts and grades (mnemon.evaluate.generated).
+What belongs here: whether it is switched on, which memories are asked about, what is kept. What
+does not: the models, prompts and grades (mnemon.evaluate.generated).
 """
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from mnemon.night.context import GENERATED, Night
-from mnemon.night.questions import write_generated
+from mnemon.corpus.export import read_records
+from mnemon.errors import ConfigError
+from mnemon.evaluate.generated.endpoint import Endpoint
+from mnemon.evaluate.generated.generate import Generated, Pair, generate_queries
+from mnemon.files import write_text
+from mnemon.hashing import hash_text
+from mnemon.night.context import GENERATED, MEMORIES, Night
+from mnemon.night.corpus import CORPUS
+from mnemon.night.graph import load_graph
+from mnemon.night.questions import query_to_json
+from mnemon.settings import EvaluationSettings
+from mnemon.types import MemoryRecord
+from mnemon.work.memo import Memo
 from mnemon.work.stage import Stage, StageResult
 
 GENERATED_QUERIES = Stage("generated_queries", "1", (GENERATED,))
+ANSWERS_KIND = "generated_queries:1"
+"""Kind of the memo: answers of both models."""
+
+PAIRS_PER_MEMORY = 0.5
+"""Multi-hop questions per paraphrase: they cost two grades each and need linked memories."""
+
+
+@dataclass(frozen=True, slots=True)
+class _MemoCache:
+    """The night's memo as the generator's cache."""
+
+    memo: Memo
+
+    def get(self, key: str) -> bytes | None:
+        """Return a remembered answer, or None."""
+        return self.memo.get_many(ANSWERS_KIND, [key]).get(key)
+
+    def put(self, key: str, value: bytes) -> None:
+        """Remember an answer durably."""
+        self.memo.put_many(ANSWERS_KIND, {key: value})
 
 
 def write_queries(night: Night) -> StageResult:
-    """Let the configured models write and grade queries; without any, keep none."""
+    """Let the configured models write and grade queries; without any, keep none.
+
+    Runs on every night while it is switched on, because an endpoint may have been down; what is
+    known already is not asked again.
+    """
     chosen = night.settings.evaluation
+    on = bool(chosen.enabled and chosen.generator_url)
 
     def body() -> tuple[int, dict[str, Any]]:
-        write_generated(night, ())
-        return 0, {"note": "off: no evaluation.generator_url is set"}
+        if not on:
+            _write(night, Generated())
+            return 0, {"note": "off: no evaluation.generator_url is set"}
+        found = _generate(night, chosen)
+        _write(night, found)
+        return len(found.queries), _facts(found)
 
-    return night.finish(night.run(GENERATED_QUERIES, {"on": bool(chosen.generator_url)}, body))
+    inputs = {"on": on, "corpus": night.result_of(CORPUS).digest if on else None}
+    return night.finish(night.run(GENERATED_QUERIES, inputs, body, always=on))
+
+
+def live_answers(night: Night) -> list[str]:
+    """Return the keys of the answers that are still in use."""
+    try:
+        document = json.loads(night.work(GENERATED).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return []
+    return list(document["keys"])
+
+
+def _generate(night: Night, chosen: EvaluationSettings) -> Generated:
+    key = _api_key(chosen.api_key_variable)
+    records = read_records(night.work(MEMORIES))
+    asked = choose_memories(records, chosen.generated_queries)
+    pairs = choose_pairs(
+        records,
+        ((edge.src_position, edge.dst_position) for edge in load_graph(night).edges),
+        int(chosen.generated_queries * PAIRS_PER_MEMORY),
+    )
+    try:
+        generator = Endpoint(chosen.generator_url, chosen.generator_model, key)
+        judge = Endpoint(chosen.judge_url, chosen.judge_model, key)
+    except ValueError as error:
+        raise ConfigError(f"evaluation.generator_* or judge_*: {error}") from error
+    with Memo.open(night.paths.memo) as memo:
+        return generate_queries(
+            asked, pairs, generator, judge, _MemoCache(memo), progress=night.progress
+        )
+
+
+def choose_memories(records: Sequence[MemoryRecord], wanted: int) -> list[MemoryRecord]:
+    """Return memories to paraphrase, by hash of their content: new ones change few choices.
+
+    Those of named users are left out: their texts must not leave for an endpoint unasked.
+    """
+    free = [record for record in records if record.user is None]
+    return sorted(free, key=lambda record: hash_text(record.content))[: max(wanted, 0)]
+
+
+def choose_pairs(
+    records: Sequence[MemoryRecord], links: Iterable[tuple[int, int]], wanted: int
+) -> list[Pair]:
+    """Return linked pairs of memories of nobody in particular, by hash of both contents."""
+    found: dict[str, Pair] = {}
+    for left, right in links:
+        pair = records[min(left, right)], records[max(left, right)]
+        if left != right and all(record.user is None for record in pair):
+            found[hash_text(pair[0].content, pair[1].content)] = pair
+    return [found[key] for key in sorted(found)[: max(wanted, 0)]]
+
+
+def _api_key(variable: str) -> str | None:
+    """Return the key, which is never kept, logged or shown.
+
+    Raises:
+        ConfigError: If the variable that the settings name is not set.
+    """
+    if not variable:
+        return None
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        raise ConfigError(
+            f"evaluation.api_key_variable names {variable}, which is not set in the environment"
+        )
+    return key
+
+
+def _write(night: Night, found: Generated) -> None:
+    document = {
+        "queries": [query_to_json(query) for query in found.queries],
+        "rejected": [asdict(rejected) for rejected in found.rejected],
+        "keys": sorted(found.keys),
+    }
+    write_text(night.work(GENERATED), json.dumps(document, ensure_ascii=False) + "\n")
+
+
+def _facts(found: Generated) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "asked": found.n_asked,
+        "pending": found.n_pending,
+        "rejected": len(found.rejected),
+        "faults": dict(found.faults),
+    }
+    return {**facts, "note": "; ".join(found.warnings)} if found.warnings else facts

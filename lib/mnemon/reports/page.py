@@ -191,7 +191,7 @@ def _gate_section(report: NightReport) -> list[Section]:
         return []
     caption = "Significant losses against what serves, corrected over everything tested"
     table = tables.drops_table(report.gate.drops, caption)
-    return [Section("gate", "What the gate refuses", (), (Block("", (table,)),))]
+    return [Section("gate", "Losses that the gate counted", (), (Block("", (table,)),))]
 
 
 def _group_section(

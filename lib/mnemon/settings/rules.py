@@ -53,14 +53,13 @@ def range_faults(s: Settings) -> list[str]:
 def _endpoint_rules(e: EvaluationSettings) -> list[tuple[bool, str]]:
     """Written queries need both endpoints; who grades its own questions grades them too well."""
     wanted = (e.generator_url, e.generator_model, e.judge_url, e.judge_model)
-    same = (e.generator_url, e.generator_model) == (e.judge_url, e.judge_model)
     return [
         (
             all(wanted) or not any(wanted),
             "evaluation.generator_* and judge_* (url and model) go together: set all four or none",
         ),
         (
-            not (all(wanted) and same),
-            "evaluation.judge_model must not be the generator's own model",
+            not all(wanted) or e.generator_model != e.judge_model,
+            "evaluation.judge_model must not be evaluation.generator_model",
         ),
     ]

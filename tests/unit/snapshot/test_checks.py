@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from mnemon.files import read_array, write_array
 from mnemon.snapshot import layout
-from mnemon.snapshot.checks import GATE_CHECKS, judge_candidate
+from mnemon.snapshot.checks import DROP_CHECK, GATE_CHECKS, judge_candidate
+from mnemon.snapshot.drops import Drop, DropReport
 from mnemon.snapshot.manifest import (
     compute_digest,
     describe_files,
@@ -193,6 +194,7 @@ BAD_CANDIDATES: dict[str, tuple[str, Edit]] = {
     ),
 }  # fmt: skip
 
+LOSS = Drop("labelled", "recall@10", -0.2, -0.3, -0.1, 60, 0.001)
 BAD_NIGHTS: dict[str, tuple[str, dict[str, Any]]] = {
     "a row got lost in the export": (
         COUNTS,
@@ -208,6 +210,7 @@ BAD_NIGHTS: dict[str, tuple[str, dict[str, Any]]] = {
     "a tier row has no memory": (TIERS, {"tier_faults": {"full": 1}}),
     "a tier row is unindexed": (INDEXED, {"unindexed_rows": {"64": 0, "full": 1}}),
     "summaries must preserve more": (PRESERVED, {"preserve_threshold": 1.01}),
+    "recall got worse": (DROP_CHECK, {"drops": DropReport((LOSS,), tested=4, queries=60)}),
 }
 
 
@@ -247,6 +250,14 @@ def test_results_hold_ids_and_never_content(bench: Bench) -> None:
     assert (result.found["memories"], result.found["summaries"]) == (1, 1)
     assert "memories:108" in str(result.found["ids"])
     assert CANARY not in repr(result.found)
+
+
+def test_a_drop_that_is_only_reported_passes_and_says_so(bench: Bench) -> None:
+    drops = DropReport((LOSS,), tested=4, queries=60, on_drop="report")
+    (result,) = (r for r in bench.judge(drops=drops) if r.name == DROP_CHECK)
+    assert result.passed
+    assert result.found["dropped"] == 1
+    assert result.found["labelled recall@10"] == "-0.200 [-0.300, -0.100], n 60, Holm p 0.0010"
 
 
 def test_two_harmless_fields_do_not_read_as_one_secret(bench: Bench) -> None:

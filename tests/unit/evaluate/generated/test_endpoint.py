@@ -28,10 +28,10 @@ def test_a_key_that_is_no_header_is_refused_without_being_quoted(key: str) -> No
 
 @pytest.mark.parametrize(
     "url",
-    (
+    [
         *("", "h/v1", "file:///etc/passwd", "ftp://h", "http://", "http://h:99999/v1"),
         *("http://h:x/v1", "http://us:pw-secret@h/v1", "http://h/a b", "http://h/ü", "http://h/\n"),
-    ),
+    ],
 )
 def test_what_is_no_address_is_refused_without_being_quoted(url: str) -> None:
     with pytest.raises(ValueError, match="endpoint's URL") as caught:
