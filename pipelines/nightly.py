@@ -184,10 +184,19 @@ def _finish(outcome: Outcome, site: Site | None, started: float, as_json: bool) 
         click.echo(json.dumps(_to_json(outcome, site, seconds), indent=1))
     elif outcome.exit_code == EXIT_DONE:
         click.echo(f"\n{outcome.message}\nin {seconds:.1f} s")
+        _echo_report(outcome)
         click.echo(f'\nask it:  {_command()} recall "..." --store {_shown(site)}')
     else:
         click.echo(f"\n{outcome.status}: {outcome.message}", err=True)
+        _echo_report(outcome)
     sys.exit(outcome.exit_code)
+
+
+def _echo_report(outcome: Outcome) -> None:
+    """Say where the page about this night's evaluation is, if it made one."""
+    pages = [s.facts["page"] for s in outcome.stages if not s.reused and "page" in s.facts]
+    for page in pages:
+        click.echo(f"report  {page}")
 
 
 def _command() -> str:

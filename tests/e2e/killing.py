@@ -27,8 +27,13 @@ STAGES = (
     "query_encoder",
     "vector_tiers",
     "summaries",
-    "snapshot_candidate",
+    "generated_queries",
+    "serving_pack",
     "recall_evaluation",
+    "fusion_decision",
+    "snapshot_candidate",
+    "recall_comparison",
+    "evaluation_report",
 )
 
 

@@ -28,8 +28,21 @@ BEFORE_THE_CANDIDATE = (
     "turn_clusters",
     "summaries",
     "access_statistics",
+    "generated_queries",
 )
-FROM_THE_CANDIDATE = ("snapshot_candidate", "recall_evaluation", "gate_verdict", "snapshot")
+TO_THE_CANDIDATE = (
+    "serving_pack",
+    "recall_evaluation",
+    "fusion_decision",
+    "snapshot_candidate",
+)
+FROM_THE_CANDIDATE = (
+    *TO_THE_CANDIDATE,
+    "recall_comparison",
+    "gate_verdict",
+    "evaluation_report",
+    "snapshot",
+)
 
 
 @dataclass(frozen=True)

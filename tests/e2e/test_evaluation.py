@@ -129,10 +129,16 @@ def test_a_real_loss_of_recall_keeps_yesterdays_snapshot(tmp_path: Path) -> None
     assert fourth.stage("recall_evaluation")["reused"]
 
 
-def test_without_labels_the_exact_group_is_asked_and_nothing_is_adopted(tmp_path: Path) -> None:
+def test_without_usable_labels_the_exact_group_is_asked_and_nothing_is_adopted(tmp_path: Path) -> None:
     bench = write_bench(tmp_path / "town", town())
+    broken = {"query_id": "q1", "text": ["a value of the owner"], "relevant_ids": [1]}
+    (bench.source / "queries.jsonl").write_text(json.dumps(broken) + "\n", encoding="utf-8")
     ran = run_night(bench.source, bench.store)
     assert ran.code == DONE, ran.says
+    note = facts(ran, "recall_evaluation")["note"]
+    assert "queries.jsonl is not used: 1 faults, the first on line 1" in note
+    assert "mnemon evaluate check" in note
+    assert "a value of the owner" not in note, "notes go into Dagster's event log"
     queries = facts(ran, "recall_evaluation")["queries"]
     assert queries["exact"] >= 40
     assert "labelled" not in queries

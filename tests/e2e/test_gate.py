@@ -14,7 +14,12 @@ from mnemon.night.context import SUMMARIES
 from mnemon.snapshot.verdict import FAIL, PASS, read_verdict
 from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import DONE, REFUSED, run_night
-from tests.e2e.partial_run import BEFORE_THE_CANDIDATE, FROM_THE_CANDIDATE, materialize
+from tests.e2e.partial_run import (
+    BEFORE_THE_CANDIDATE,
+    FROM_THE_CANDIDATE,
+    TO_THE_CANDIDATE,
+    materialize,
+)
 from tests.e2e.stores import Bench, add_memory, answers, fingerprint_tree, leftovers
 
 UNRELATED = "Penguins huddle on the antarctic ice while the blizzard lasts."
@@ -147,7 +152,7 @@ def test_publishing_alone_refuses_without_a_pass_for_exactly_this_candidate(
     yesterday = small.serving
     passed = (small.paths.verdicts / f"{small.manifest.digest}.json").read_text()
     add_memory(small.source, "The bakery on Alder Street closes at two on Mondays.")
-    assert materialize(small, (*BEFORE_THE_CANDIDATE, "snapshot_candidate")).success
+    assert materialize(small, (*BEFORE_THE_CANDIDATE, *TO_THE_CANDIDATE)).success
     digest = _candidate_digest(small)
     assert digest != small.manifest.digest
     place = small.paths.verdicts / f"{digest}.json"

@@ -34,7 +34,14 @@ GROUPS = {
     "graph": ["concepts", "mentions", "edges"],
     "compaction": ["turn_clusters", "summaries"],
     "usage": ["access_statistics"],
-    "serving": ["snapshot_candidate", "recall_evaluation", "gate_verdict", "snapshot"],
+    "evaluation": [
+        "generated_queries",
+        "recall_evaluation",
+        "fusion_decision",
+        "recall_comparison",
+        "evaluation_report",
+    ],
+    "serving": ["serving_pack", "snapshot_candidate", "gate_verdict", "snapshot"],
 }
 READY_S = 120
 RUN_S = 600

@@ -42,7 +42,7 @@ HEAVY = frozenset(
     {
         "dagster", "dagster_webserver", "lancedb", "lance", "torch", "transformers",
         "sentence_transformers", "safetensors", "tokenizers", "pandas", "pydantic", "polars",
-        "pyarrow", "duckdb", "rich", "click",
+        "pyarrow", "duckdb", "rich", "click", "matplotlib", "jinja2", "PIL",
     }
 )  # fmt: skip
 READ_SIDE_LIBRARIES = frozenset({"numpy", "snowballstemmer"})

@@ -13,7 +13,8 @@ import pytest
 from tests.support.store import Store
 
 HEAVY = (
-    "dagster", "lancedb", "lance", "torch", "transformers", "sentence_transformers", "tokenizers",
+    "dagster", "matplotlib", "jinja2", "lancedb", "lance", "torch", "transformers",
+    "sentence_transformers", "tokenizers",
     "safetensors", "pandas", "pydantic", "polars", "pyarrow", "duckdb", "scipy", "sklearn", "rich",
     "click", "assets", "pipelines",
 )  # fmt: skip

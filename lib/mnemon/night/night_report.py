@@ -11,6 +11,7 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
+from mnemon.errors import SnapshotCorruptError, SnapshotMissingError
 from mnemon.evaluate.comparison import Comparison
 from mnemon.evaluate.report import Report
 from mnemon.files import write_text
@@ -40,8 +41,7 @@ from mnemon.reports.model import (
 )
 from mnemon.reports.page import render_page
 from mnemon.reports.plots import metadata_plots
-from mnemon.snapshot.manifest import read_manifest
-from mnemon.snapshot.publish import serving_manifest
+from mnemon.snapshot.manifest import read_manifest, read_pointer
 from mnemon.snapshot.verdict import Verdict, read_verdict
 from mnemon.work.stage import Stage, StageResult
 
@@ -108,13 +108,12 @@ def _measured(
     decision: dict[str, Any] | None = None,
 ) -> NightReport:
     runs = read_runs(night)
-    serving = serving_manifest(night.paths)
     manifest = read_manifest(candidate_path(night)) if verdict else None
     return NightReport(
         title=night.paths.root.name,
         night=moment,
         candidate_digest=manifest.digest if manifest else None,
-        serving_snapshot=serving.digest[:_ID_CHARS] if serving else None,
+        serving_snapshot=_serving_id(night),
         encoder_model=str(manifest.encoder["model"]) if manifest and manifest.encoder else None,
         counts=manifest.counts if manifest else {},
         query_counts=_counts(questions),
@@ -125,6 +124,13 @@ def _measured(
         query_texts=_texts(questions) if night.settings.evaluation.report_texts else None,
         notes=questions.notes,
     )
+
+
+def _serving_id(night: Night) -> str | None:
+    try:
+        return read_pointer(night.paths).snapshot_id
+    except (SnapshotMissingError, SnapshotCorruptError):
+        return None
 
 
 def _groups(night: Night, questions: Questions, *, with_serving: bool) -> list[QueryGroup]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mnemon.corpus.export import read_records
-from mnemon.errors import SourceError
+from mnemon.errors import FileFaultsError, SourceError
 from mnemon.evaluate.exact_stratum import build_exact_queries
 from mnemon.evaluate.labels.queries import Query, read_queries
 from mnemon.files import write_text
@@ -121,6 +121,12 @@ def _labelled(
         return (), (), (note,)
     try:
         found = read_queries(path)
+    except FileFaultsError as error:
+        # Not the message: it quotes values, and this sentence goes into Dagster's event log.
+        first = error.faults[0]
+        said = f"{len(error.faults)} faults, the first on line {first.line} ({first.kind})"
+        hint = f"`mnemon evaluate check {path.parent}` lists them"
+        return (), (), (f"{path.name} is not used: {said}; {hint}",)
     except (SourceError, OSError) as error:
         return (), (), (f"labelled queries not used: {error}",)
     kept, gone = _answerable(found.ranked, known)
