@@ -48,6 +48,8 @@ SERVED = "served"
 PLAN = RunPlan(k=10, depth=50, timed=False)
 """The same for every arm, or their first ten would come from lists of different depth. Up to the
 profile's own depth (50) a longer list does not change its head."""
+SCORE_DIGITS = 5
+"""Kept of a top score: equal nights leave equal files, whatever the machine was doing."""
 HEADLINE_METRIC = "recall@10"
 
 Runs = Mapping[str, Mapping[str, Run]]
@@ -153,7 +155,8 @@ def _write(night: Night, questions: Questions, runs: Runs) -> tuple[int, dict[st
     """Keep queries, runs and report; return the row count and facts of the stage."""
     write_questions(night, questions)
     kept = {
-        group: {name: run.to_json() for name, run in arms.items()} for group, arms in runs.items()
+        group: {name: _rounded(run).to_json() for name, run in arms.items()}
+        for group, arms in runs.items()
     }
     write_text(night.work(EVALUATION_RUNS), json.dumps(kept, ensure_ascii=False) + "\n")
     report = _report(questions, runs)
@@ -170,6 +173,12 @@ def _write(night: Night, questions: Questions, runs: Runs) -> tuple[int, dict[st
 def _served_mean(reports: list[dict[str, Any]]) -> float:
     (found,) = (report for report in reports if report["name"] == SERVED)
     return round(float(found["overall"][HEADLINE_METRIC]["mean"]), 4)
+
+
+def _rounded(run: Run) -> Run:
+    """Cut scores to what does not depend on how many threads multiplied the matrices."""
+    scores = (None if score is None else round(score, SCORE_DIGITS) for score in run.top_scores)
+    return replace(run, top_scores=tuple(scores))
 
 
 def _report(questions: Questions, runs: Runs) -> dict[str, Any]:
