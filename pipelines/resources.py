@@ -57,6 +57,10 @@ def _close_dead_runs(context: dg.InitResourceContext) -> None:
             context.instance.report_run_failed(run, message)
 
 
+_SENTENCES = ("note", "reason")
+"""Facts that are sentences for a person; all other facts in the line are numbers."""
+
+
 def describe(result: StageResult) -> str:
     """Return one line about a finished stage."""
     seconds = result.cost.get("wall_ms", 0.0) / 1000
@@ -67,4 +71,6 @@ def describe(result: StageResult) -> str:
         for name, value in notes.items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     )
-    return f"{result.name:<20} {result.rows:>9,} rows  {state:>9}  {shown}"
+    said = "; ".join(str(notes[name]) for name in _SENTENCES if notes.get(name))
+    told = " | ".join(part for part in (shown, said) if part)
+    return f"{result.name:<20} {result.rows:>9,} rows  {state:>9}  {told}".rstrip()
