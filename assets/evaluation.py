@@ -14,7 +14,7 @@ from mnemon.night.comparison import RECALL_COMPARISON, compare_with_serving
 from mnemon.night.context import Night
 from mnemon.night.decision import FUSION_DECISION, decide_fusion
 from mnemon.night.evaluation import RECALL_EVALUATION, evaluate_pack
-from mnemon.night.night_report import EVALUATION_REPORT, draw_plots, report_night
+from mnemon.night.night_report import EVALUATION_REPORT, evaluation_plots, report_night
 from mnemon.night.written import GENERATED_QUERIES, write_queries
 from mnemon.reports.markdown import as_markdown_image
 
@@ -47,8 +47,7 @@ def recall_evaluation(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[An
     """
     result = evaluate_pack(night)
     described = report_stage(night, result)
-    # Drawing takes a second or two; a night that measured nothing new shows its numbers only.
-    plots = {} if result.reused else draw_plots(night)
+    plots = evaluation_plots(night, fresh=not result.reused)
     images = {
         f"plot_{name}": dg.MetadataValue.md(as_markdown_image(png, name))
         for name, png in plots.items()

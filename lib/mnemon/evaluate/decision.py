@@ -68,7 +68,7 @@ CHALLENGERS = (
     Challenger("graph_1", graph_weight=1.0),
     Challenger("graph_2", graph_weight=2.0),
 )
-"""One step in each direction from the configured ranking, whichever of these that is, and a long one
+"""One step each way from the configured ranking, whichever of these that is, and one long one
 towards the dense leg, for stores whose questions share no words with their answers (prefeval and
 locomo_plus gain most there). The one that equals the configured ranking is not to be passed to
 `decide`. More challengers cost power (Holm) and time."""

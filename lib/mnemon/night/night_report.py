@@ -14,9 +14,9 @@ from typing import Any
 from mnemon.errors import SnapshotCorruptError, SnapshotMissingError
 from mnemon.evaluate.comparison import Comparison
 from mnemon.evaluate.report import Report
-from mnemon.files import write_text
+from mnemon.files import remove_tree, write_text
 from mnemon.night.comparison import RECALL_COMPARISON, read_comparisons, read_drops
-from mnemon.night.context import DECISION, EVALUATION, Night
+from mnemon.night.context import DECISION, EVALUATION, EVALUATION_PLOTS, Night
 from mnemon.night.decision import FUSION_DECISION
 from mnemon.night.evaluation import (
     RECALL_EVALUATION,
@@ -80,9 +80,20 @@ def report_night(night: Night) -> StageResult:
     return night.finish(night.run(EVALUATION_REPORT, inputs, body))
 
 
-def draw_plots(night: Night) -> dict[str, bytes]:
-    """Return the plots of tonight's evaluation as PNG, each small enough for Dagster's metadata."""
-    return metadata_plots(gather_report(night, "", None))
+def evaluation_plots(night: Night, *, fresh: bool) -> dict[str, bytes]:
+    """Return the plots of the evaluation as PNG, each small enough for Dagster's metadata.
+
+    Args:
+        night: The night.
+        fresh: Draw them, because something was measured; else those of the night that did are read.
+    """
+    directory = night.work(EVALUATION_PLOTS)
+    if fresh or not directory.is_dir():
+        remove_tree(directory)
+        directory.mkdir()
+        for name, png in metadata_plots(gather_report(night, "", None)).items():
+            (directory / f"{name}.png").write_bytes(png)
+    return {path.stem: path.read_bytes() for path in sorted(directory.glob("*.png"))}
 
 
 def gather_report(night: Night, moment: str, verdict: Verdict | None) -> NightReport:
