@@ -160,7 +160,7 @@ def test_any_corpus_gives_unique_phrases_and_never_an_error(texts: list[str], n:
         assert query.text.encode()
 
 
-def test_eleven_thousand_memories_take_less_than_three_seconds() -> None:
+def test_eleven_thousand_memories_take_seconds_and_not_minutes() -> None:
     memories = corpus(11_000, words=60)
     started = time.process_time()  # of this process: the machine may be busy with others
     found = build_exact_queries(memories, 60)
