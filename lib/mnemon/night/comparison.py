@@ -45,7 +45,7 @@ def compare_with_serving(night: Night) -> StageResult:
     digest = candidate_digest(night)
     serving = _serving(night)
     known = load_result(night.paths.work, RECALL_COMPARISON)
-    if serving and serving[1] == digest and known and known.facts["candidate"] == digest:
+    if serving and serving[1] == digest and known and known.facts.get("candidate") == digest:
         # It serves by now; what was found before it did is the answer that is worth keeping.
         return night.finish(known)
     inputs = {
