@@ -12,6 +12,10 @@ from typing import Any
 
 from bench.datasets import CHECKOUT
 
+# The results that a run writes are no local change to what it measures.
+_RESULTS = ":(exclude)docs/benchmarks"
+_LOCAL_CHANGES = ("status", "--porcelain", "--untracked-files=no", "--", ".", _RESULTS)
+
 _LIBRARIES = (
     "numpy",
     "snowballstemmer",
@@ -28,7 +32,7 @@ def describe_run() -> dict[str, Any]:
     """Return commit, machine and library versions of this process; no path, no user name."""
     return {
         "commit": _git("rev-parse", "HEAD"),
-        "dirty": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "dirty": bool(_git(*_LOCAL_CHANGES)),
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         # A busy machine stretches every time below; ratios and minima suffer less.
