@@ -167,8 +167,8 @@ def test_a_foreign_or_damaged_extraction_is_refused(value: dict[str, object]) ->
     "unit", ["a.", "a/", "/a", "a-b.", "a_", "a.b@", "# x   ", "# x #", "aA", "1.", "[", '"', "Ab "]
 )
 def test_reading_time_grows_with_the_text_and_not_with_its_square(unit: str) -> None:
-    # Eight times the text: a linear pattern takes 8 times as long, a quadratic one 64 times. Both are
-    # measured here and now, best of three, so that a busy machine slows both.
+    # Eight times the text: a linear pattern takes 8 times as long, a quadratic one 64 times. Both
+    # are measured here and now, best of three, so that a busy machine slows both.
     def seconds(repeats: int) -> float:
         best = float("inf")
         for _ in range(3):
