@@ -9,10 +9,12 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
+# numpy is imported where an array is read or written: commands load this module before they have
+# said how many threads numpy's libraries may start.
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _TMP_SUFFIX = ".tmp"
 
@@ -69,6 +71,7 @@ def write_text(path: Path, text: str) -> None:
 
 def write_array(path: Path, array: NDArray[Any]) -> None:
     """Replace a `.npy` file atomically; the array is stored C-contiguous and without pickling."""
+    import numpy as np
 
     def write(tmp: Path) -> None:
         with tmp.open("wb") as handle:
@@ -79,6 +82,8 @@ def write_array(path: Path, array: NDArray[Any]) -> None:
 
 def read_array(path: Path, *, mmap: bool = True) -> NDArray[Any]:
     """Open a `.npy` file; memory-mapped read-only by default."""
+    import numpy as np
+
     return np.load(path, mmap_mode="r" if mmap else None, allow_pickle=False)
 
 

@@ -21,7 +21,7 @@ FOUNDATION = frozenset(
 FEATURES = frozenset(
     {
         "cli", "compact", "corpus", "diagnosis", "encode", "evaluate", "graph", "lexical", "night",
-        "recall", "reports", "snapshot", "usage", "vectors", "work",
+        "recall", "reports", "serve", "snapshot", "usage", "vectors", "work",
     }
 )  # fmt: skip
 # What only a night needs: whole packages, then single modules of packages that both sides share.
@@ -180,7 +180,7 @@ def test_only_the_edges_of_the_system_import_recall() -> None:
         for name in imports_of(m)
         if name.startswith("mnemon.recall")
     }
-    assert importers <= {"cli", "night"}
+    assert importers <= {"cli", "night", "serve"}
 
 
 def test_every_package_says_what_it_is() -> None:

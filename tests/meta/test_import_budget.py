@@ -85,6 +85,11 @@ def test_commands_and_settings_load_no_heavy_module(module: str) -> None:
     assert not {name for name in added if name.split(".")[0] in set(HEAVY) - {"click"}}
 
 
+def test_a_command_says_how_many_threads_before_numpy_is_there() -> None:
+    """OpenBLAS reads the limit when it is loaded: one query on every core is six times slower."""
+    assert "numpy" not in loaded_after("import mnemon.cli.main")
+
+
 def test_importing_reads_no_variable_starts_no_thread_and_touches_no_logging() -> None:
     code = """
 import logging, os, threading

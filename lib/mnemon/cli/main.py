@@ -8,6 +8,7 @@ from mnemon import __version__
 from mnemon.cli.doctor import doctor
 from mnemon.cli.evaluate.group import evaluate
 from mnemon.cli.recall import recall
+from mnemon.cli.serve import serve
 from mnemon.cli.snapshots import rollback, snapshots
 from mnemon.cli.status import status
 
@@ -21,6 +22,7 @@ def main() -> None:
     make nightly                      build and publish a snapshot of the bundled sample store
     make nightly STORE=memory.db      the same for your own memory store
     mnemon recall "spare key"         ask the published snapshot
+    mnemon serve                      keep a warm server for `mnemon recall`
     mnemon status                     what serves, how old it is, what it holds
     mnemon doctor                     what is wrong and what to do about it
     mnemon evaluate run SET           how well it recalls, measured on labelled queries
@@ -30,7 +32,7 @@ def main() -> None:
     """  # noqa: D301 (click wants the control character)
 
 
-for command in (recall, status, doctor, snapshots, rollback, evaluate):
+for command in (recall, serve, status, doctor, snapshots, rollback, evaluate):
     main.add_command(command)
 
 if __name__ == "__main__":

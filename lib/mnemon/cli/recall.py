@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,11 +14,11 @@ from mnemon.settings import FUSIONS
 
 if TYPE_CHECKING:
     from mnemon.recall.profile import Profile
-    from mnemon.recall.result import RecalledMemory, RecallResult
 
 # Warnings after which there was nothing to answer from; everything else still answered.
 _FATAL = frozenset({"no_snapshot", "store_unreadable", "snapshot_damaged"})
 _SHOWN_CHARS = 400
+_DAY_CHARS = len("2026-03-01")
 
 
 @click.command()
@@ -45,6 +45,7 @@ _SHOWN_CHARS = 400
     "--explain", is_flag=True, help="Show what each leg said and how long each step took."
 )
 @click.option("--dry-run", is_flag=True, help="Do not write to the access log.")
+@click.option("--no-server", is_flag=True, help="Recall in this process even if a server runs.")
 @store_options
 def recall(
     query: str,
@@ -59,6 +60,7 @@ def recall(
     deadline_ms: float | None,
     explain: bool,
     dry_run: bool,
+    no_server: bool,
     store: str | None,
     as_json: bool,
 ) -> None:
@@ -66,29 +68,43 @@ def recall(
 
     Exit code 0 when the store could answer (even with nothing), 1 when it could not.
     """
+    asked: dict[str, Any] = {
+        "query": query,
+        "k": k,
+        "wing": wing,
+        "room": room,
+        "category": category,
+        "user": user,
+        "sort_by": sort_by,
+        "as_of": _moment(as_of),
+        "deadline_ms": deadline_ms,
+        "dry_run": dry_run,
+        "store": store,
+    }
+    result = None if no_server else _ask_server(asked, fusion)
+    served_by = "process" if result is None else "server"
+    if result is None:
+        result = _recall_here(asked, fusion)
+    if as_json:
+        print_json({**result, "served_by": served_by})
+    else:
+        _print(result, explain)
+    if any(w["code"] in _FATAL for w in result["warnings"]):
+        sys.exit(EXIT_FAILED)
+
+
+def _ask_server(asked: dict[str, Any], fusion: str | None) -> dict[str, Any] | None:
+    """Return what the store's warm server answers, or None where none does."""
+    from mnemon.serve.client import ask
+
+    return ask(**asked, profile=None if fusion is None else {"fusion": fusion})
+
+
+def _recall_here(asked: dict[str, Any], fusion: str | None) -> dict[str, Any]:
     limit_threads()
     from mnemon.recall.api import recall as recall_memories
 
-    result = recall_memories(
-        query,
-        k,
-        profile=_profile(fusion),
-        wing=wing,
-        room=room,
-        category=category,
-        user=user,
-        sort_by=sort_by,
-        as_of=_moment(as_of),
-        deadline_ms=deadline_ms,
-        dry_run=dry_run,
-        store=store,
-    )
-    if as_json:
-        print_json(result.to_json())
-    else:
-        _print(result, explain)
-    if any(w.code in _FATAL for w in result.warnings):
-        sys.exit(EXIT_FAILED)
+    return recall_memories(**asked, profile=_profile(fusion)).to_json()
 
 
 def _profile(fusion: str | None) -> Profile | None:
@@ -113,36 +129,40 @@ def _moment(text: str | None) -> datetime | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _print(result: RecallResult, explain: bool) -> None:
-    for warning in result.warnings:
-        click.echo(f"! {warning.code}: {warning.message}", err=True)
-    for place, memory in enumerate(result.memories, start=1):
+def _print(result: dict[str, Any], explain: bool) -> None:
+    for warning in result["warnings"]:
+        click.echo(f"! {warning['code']}: {warning['message']}", err=True)
+    for place, memory in enumerate(result["memories"], start=1):
         click.echo(_headline(place, memory))
-        text = " ".join(memory.content.split())
+        text = " ".join(memory["content"].split())
         click.echo(f"    {text[:_SHOWN_CHARS]}{' ...' if len(text) > _SHOWN_CHARS else ''}")
         if explain:
             click.echo(f"    {_explain(memory)}")
-    if not result.memories and not result.warnings:
+    if not result["memories"] and not result["warnings"]:
         click.echo("nothing found")
     if explain:
-        times = ", ".join(f"{name} {ms:.1f}" for name, ms in result.timings_ms.items())
-        click.echo(f"\nsnapshot {result.snapshot_id}; ms: {times}")
+        times = ", ".join(f"{name} {ms:.1f}" for name, ms in result["timings_ms"].items())
+        click.echo(f"\nsnapshot {result['snapshot_id']}; ms: {times}")
 
 
-def _headline(place: int, memory: RecalledMemory) -> str:
-    day = memory.created_at.date().isoformat() if memory.created_at else "undated"
-    where = "/".join(part for part in (memory.wing, memory.room) if part) or "-"
-    return f"{place:>2}. {memory.final_score:.3f}  [{memory.id}]  {day}  {where}  {memory.category}"
+def _headline(place: int, memory: dict[str, Any]) -> str:
+    day = memory["created_at"][:_DAY_CHARS] if memory["created_at"] else "undated"
+    where = "/".join(part for part in (memory["wing"], memory["room"]) if part) or "-"
+    score = f"{memory['final_score']:.3f}"
+    return f"{place:>2}. {score}  [{memory['id']}]  {day}  {where}  {memory['category']}"
 
 
-def _explain(memory: RecalledMemory) -> str:
+def _explain(memory: dict[str, Any]) -> str:
     parts: list[str] = []
-    for name, hit in (("lexical", memory.lexical), ("dense", memory.dense)):
-        if hit is not None:
-            parts.append(f"{name} rank {hit.rank} ({hit.score:.3f})")
-    if memory.graph is not None:
-        g = memory.graph
-        over = f" over {g.concept!r}" if g.concept else ""
-        parts.append(f"graph +{g.score:.3f} from [{g.seed_id}] by {g.relation}{over}")
-    parts.append(f"relevance {memory.relevance:.3f}, importance {memory.importance:.2f}")
+    legs = memory["legs"]
+    for name in ("lexical", "dense"):
+        if name in legs:
+            parts.append(f"{name} rank {legs[name]['rank']} ({legs[name]['score']:.3f})")
+    if "graph" in legs:
+        hit = legs["graph"]
+        over = f" over {hit['concept']!r}" if hit["concept"] else ""
+        parts.append(
+            f"graph +{hit['score']:.3f} from [{hit['seed_id']}] by {hit['relation']}{over}"
+        )
+    parts.append(f"relevance {memory['relevance']:.3f}, importance {memory['importance']:.2f}")
     return "; ".join(parts)

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from mnemon.diagnosis.server import look_at_server
 from mnemon.encode.fingerprint import EncoderFingerprint, require_same
-from mnemon.encode.lean import LeanEncoder
 from mnemon.errors import ConfigError, MnemonError, SnapshotCorruptError
 from mnemon.locate import find_home
 from mnemon.settings import RecallSettings, Settings
@@ -45,7 +45,7 @@ class Finding:
 def examine(paths: StorePaths) -> list[Finding]:
     """Look at everything; a check that breaks is itself a finding."""
     findings: list[Finding] = []
-    for look in (_settings, _serving, _last_verdict, _access_log, _leftovers):
+    for look in (_settings, _serving, _last_verdict, _access_log, _leftovers, _server):
         try:
             findings.extend(look(paths))
         except (MnemonError, OSError, ValueError, KeyError, TypeError, sqlite3.Error) as error:
@@ -129,6 +129,9 @@ def _encoder(paths: StorePaths, manifest: Manifest) -> Finding:
         return Finding(
             "encoder", "warn", "the snapshot has no vectors: recall is lexical and graph only"
         )
+    # Here and not above: numpy must not be loaded before `mnemon recall` has limited its threads.
+    from mnemon.encode.lean import LeanEncoder
+
     try:
         encoder = LeanEncoder.open(paths.encoders / manifest.encoder_digest, verify=True)
         require_same(EncoderFingerprint.from_json(manifest.encoder), encoder.fingerprint)
@@ -192,6 +195,10 @@ def _leftovers(paths: StorePaths) -> Iterator[Finding]:
             f"{len(waiting)} candidate(s) were built but not published",
             "a night failed or was stopped; the next one builds on what is there",
         )
+
+
+def _server(paths: StorePaths) -> Iterator[Finding]:
+    yield Finding("server", *look_at_server(paths.root))
 
 
 Look = Callable[[StorePaths], Iterator[Finding]]

@@ -12,7 +12,7 @@ from mnemon import __version__
 from mnemon.cli.main import main
 
 Run = Callable[..., Result]
-COMMANDS = ("recall", "status", "doctor", "snapshots", "rollback")
+COMMANDS = ("recall", "serve", "status", "doctor", "snapshots", "rollback")
 
 
 def test_the_commands_are_these() -> None:
@@ -32,6 +32,7 @@ def test_help_lists_every_command_and_shows_how_to_begin(run: Run) -> None:
     ("command", "says"),
     [
         ("recall", "answer QUERY, best first"),
+        ("serve", "from a warm process, for this user only"),
         ("status", "identity, age, source, encoder and counts"),
         ("doctor", "Exit code 1 if anything fails"),
         ("snapshots", "oldest first"),

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mnemon.serve.answer import answer_recall
+from mnemon.serve.protocol import Refusal
+from mnemon.serve.server import Server
+
+Answer = Callable[[Path, Mapping[str, Any]], dict[str, Any] | Refusal]
+StartServer = Callable[..., Server]
+
+
+@pytest.fixture(autouse=True)
+def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A runtime directory of the test's own; pytest's is too deep for a socket."""
+    directory = Path(tempfile.mkdtemp(prefix="mn-"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(directory))
+    yield directory
+    shutil.rmtree(directory)
+
+
+@pytest.fixture
+def start() -> Iterator[StartServer]:
+    """Start real servers in threads of this process; all are stopped and joined at the end."""
+    started: list[tuple[Server, threading.Thread]] = []
+
+    def begin(store: Path, answer: Answer = answer_recall, **options: Any) -> Server:
+        server = Server(store, answer, **options)
+        ready = threading.Event()
+        thread = threading.Thread(target=server.run, args=(ready.set,))
+        thread.start()
+        started.append((server, thread))
+        assert ready.wait(10)
+        return server
+
+    yield begin
+    for server, thread in started:
+        server.stop()
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
+    """Wait for something that another thread or process brings about."""
+    until = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.01)
+    return True

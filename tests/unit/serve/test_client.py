@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mnemon import __version__
+from mnemon.recall.api import configured_profile, recall
+from mnemon.serve.answer import answer_recall
+from mnemon.serve.client import ask
+from mnemon.serve.fallback import note_fallback, read_fallback
+from mnemon.serve.place import find_place
+from mnemon.serve.protocol import Refusal, settings_in_force
+from mnemon.serve.server import Server
+from tests.support.store import Store, household, new_store
+
+StartServer = Callable[..., Server]
+
+
+def without_times(result: dict[str, Any] | None) -> dict[str, Any]:
+    """A result as plain values, without what no two recalls have in common."""
+    assert result is not None
+    return {**result, "timings_ms": sorted(result["timings_ms"])}
+
+
+CALLS: list[dict[str, Any]] = [
+    {},
+    {"k": 0},
+    {"k": 3, "wing": "home"},
+    {"wing": "attic"},
+    {"room": "hall", "category": "fact"},
+    {"user": "ana", "sort_by": "recency"},
+    {"sort_by": "importance", "dry_run": True},
+    {"as_of": datetime(2026, 1, 5, tzinfo=UTC)},
+    {"as_of": datetime(2026, 1, 5)},  # noqa: DTZ001 (naive on purpose)
+]
+
+
+@pytest.mark.parametrize("arguments", CALLS)
+@pytest.mark.parametrize("query", ["spare key", "Atlas migration", "", "🔑\udcff\x00 AND *"])
+def test_an_answer_is_the_one_of_this_process(
+    dense_store: Store, start: StartServer, query: str, arguments: dict[str, Any]
+) -> None:
+    start(dense_store.root)
+    for store in (dense_store.root, "house", None):
+        mine = recall(query, store=store, **arguments).to_json()
+        assert without_times(ask(query, store=store, **arguments)) == without_times(mine)
+
+
+def test_a_profile_replaces_fields_of_the_configured_one(
+    dense_store: Store, start: StartServer
+) -> None:
+    start(dense_store.root)
+    profile = replace(configured_profile(), fusion="rrf")
+    mine = recall("key", profile=profile).to_json()
+    assert without_times(ask("key", profile={"fusion": "rrf"})) == without_times(mine)
+
+
+def test_a_guessed_store_is_said_here_too(
+    home: Path, dense_store: Store, start: StartServer
+) -> None:
+    other = new_store(home / "other")
+    other.publish(household())
+    start(other.root)
+    mine = recall("key").to_json()
+    assert "store_guessed" in {w["code"] for w in mine["warnings"]}
+    assert without_times(ask("key")) == without_times(mine)
+
+
+def test_a_store_under_another_name_is_answered_under_that_name(
+    home: Path, plain_store: Store, start: StartServer
+) -> None:
+    (home / "alias").symlink_to(plain_store.root)
+    start(plain_store.root)
+    found = ask("key", store=home / "alias")
+    assert found is not None
+    assert found["store"] == str(home / "alias")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"k": -1},
+        {"k": True},
+        {"k": "3"},
+        {"sort_by": "size"},
+        {"wing": 7},
+        {"profile": {"fusion": "sum"}},
+        {"profile": {"flavour": "x"}},
+        {"dry_run": "no"},
+    ],
+)
+def test_what_recall_refuses_is_left_to_recall(
+    plain_store: Store, start: StartServer, arguments: dict[str, Any]
+) -> None:
+    server = start(plain_store.root)
+    assert ask("key", store=plain_store.root, **arguments) is None
+    assert read_fallback(server.place) is None, "no fault of the server"
+
+
+def test_without_a_server_nobody_answers_and_nothing_is_noted(plain_store: Store) -> None:
+    assert ask("key", store=plain_store.root) is None
+    assert not find_place(plain_store.root).directory.exists()
+
+
+@pytest.mark.parametrize("store", ["nowhere", "~nobody-of-this-name/x", "a\0b", "x" * 5000, ""])
+def test_a_store_that_is_none_is_left_to_recall(home: Path, store: str) -> None:
+    assert ask("key", store=store) is None
+
+
+def test_a_circle_of_links_is_left_to_recall(home: Path) -> None:
+    (home / "a").symlink_to(home / "a")
+    assert ask("key", store=home / "a") is None
+
+
+def test_other_settings_are_not_answered_and_the_note_says_which(
+    plain_store: Store, start: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = start(plain_store.root)
+    assert ask("key", store=plain_store.root) is not None
+    code = (
+        "import sys; from mnemon.serve.client import ask; "
+        "sys.exit(ask('key', store=sys.argv[1]) is not None)"
+    )
+    environ = {**os.environ, "MNEMON_RECALL_FUSION": "rrf"}
+    subprocess.run([sys.executable, "-c", code, str(plain_store.root)], env=environ, check=True)
+    note = read_fallback(server.place)
+    assert note is not None
+    assert note.code == "settings"
+    assert "MNEMON_RECALL_FUSION" in note.message
+
+
+def request_for(root: Path, **changes: Any) -> dict[str, Any]:
+    return {
+        "query": "key", "version": __version__, "store": str(root.resolve()),
+        "settings": settings_in_force(), **changes,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"version": "0.0.0"}, "version"),
+        ({"store": "/elsewhere"}, "store"),
+        ({"settings": None}, "settings"),
+        ({"settings": {}}, "settings"),
+        ({"give_up_at": 0.0}, "expired"),
+        ({"as_of": "yesterday"}, "invalid"),
+        ({"query": None}, "invalid"),
+        ({"profile": []}, "invalid"),
+    ],
+)
+def test_a_request_that_would_be_answered_otherwise_elsewhere_is_refused(
+    plain_store: Store, changes: dict[str, Any], code: str
+) -> None:
+    refusal = answer_recall(plain_store.root, request_for(plain_store.root, **changes))
+    assert isinstance(refusal, Refusal)
+    assert refusal.code == code
+    assert not plain_store.paths.access_log.exists(), "what is not answered is not logged"
+
+
+def test_a_server_that_hangs_is_given_up_in_time(plain_store: Store) -> None:
+    place = find_place(plain_store.root)
+    place.directory.mkdir(mode=0o700)
+    with socket.socket(socket.AF_UNIX) as stuck:
+        stuck.bind(str(place.socket))
+        stuck.listen()
+        begin = time.monotonic()
+        assert ask("key", store=plain_store.root, deadline_ms=100) is None
+        assert time.monotonic() - begin < 3
+    note = read_fallback(place)
+    assert note is not None
+    assert note.code == "timeout"
+
+
+@pytest.mark.parametrize("reply", [b"", b"junk\n", b'{"mnemon": 1}\n', b'{"mnemon": 9}\n', b"half"])
+def test_a_server_that_talks_nonsense_is_no_server(plain_store: Store, reply: bytes) -> None:
+    place = find_place(plain_store.root)
+    place.directory.mkdir(mode=0o700)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(place.socket))
+        listener.listen()
+
+        def talk() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(reply)
+
+        thread = threading.Thread(target=talk)
+        thread.start()
+        assert ask("key", store=plain_store.root) is None
+        thread.join()
+
+
+def test_the_client_imports_neither_numpy_nor_recall_nor_anything_slow(plain_store: Store) -> None:
+    code = (
+        "import sys, json; from mnemon.serve.client import ask; "
+        "ask('key', store=sys.argv[1]); print(json.dumps(sorted(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(plain_store.root)],
+        capture_output=True, check=True, text=True,
+    )  # fmt: skip
+    loaded = set(json.loads(done.stdout))
+    assert "mnemon.serve.client" in loaded
+    slow = {
+        "numpy", "click", "sqlite3", "dataclasses", "inspect", "tempfile", "logging", "subprocess",
+        "mnemon.recall", "mnemon.locate", "mnemon.settings", "mnemon.errors", "datetime",
+    }  # fmt: skip
+    assert not loaded & slow
+    ours = {name for name in loaded if name.startswith("mnemon.")}
+    assert all(name.startswith("mnemon.serve") for name in ours), ours
+
+
+@given(code=st.text(max_size=20), message=st.text(max_size=50))
+def test_a_note_comes_back_and_is_the_owner_s(
+    tmp_path_factory: pytest.TempPathFactory, code: str, message: str
+) -> None:
+    directory = tmp_path_factory.mktemp("n", numbered=True)
+    directory.chmod(0o700)
+    place = find_place(directory)._replace(directory=directory)
+    note_fallback(place, Refusal(code, message))
+    if code in {"absent", "invalid"}:
+        assert read_fallback(place) is None
+        return
+    note = read_fallback(place)
+    assert note is not None
+    assert (note.code, note.message) == (code, message)
+    assert place.fallback.stat().st_mode & 0o077 == 0
+    assert [p.name for p in directory.iterdir()] == [place.fallback.name]
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"code": 1, "message": 2}', "\0"])
+def test_a_damaged_note_is_none(tmp_path: Path, content: str) -> None:
+    place = find_place(tmp_path)._replace(directory=tmp_path)
+    place.fallback.write_text(content)
+    assert read_fallback(place) is None
