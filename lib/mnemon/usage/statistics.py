@@ -1,12 +1,17 @@
-"""Access statistics: the access log folded to one row per memory. Build side."""
+"""Access statistics: what was folded from the access log, for the memories that exist. Build side.
+
+What belongs here: the numbers of one night. What does not: reading the log (`folding`) and deleting
+from it (`retention`).
+"""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+
+from mnemon.usage.folding import Folded, fold_on
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +20,7 @@ class AccessStatistics:
 
     Attributes:
         by_memory: memory_id -> (retrievals, last retrieval in microseconds), existing memories
-            only.
+            only, in order of their ids.
         orphaned: Retrievals of memories that the store no longer has.
         log_position: The last row folded.
         fault: Why the log could not be read, or None.
@@ -27,23 +32,48 @@ class AccessStatistics:
     fault: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """What one night made of the log.
+
+    Attributes:
+        folded: The sums for the next night to go on from.
+        statistics: The numbers for the memories that exist now.
+        rows: How many rows were read.
+    """
+
+    folded: Folded
+    statistics: AccessStatistics
+    rows: int
+
+
 def fold_access_log(path: Path, known_ids: Collection[str]) -> AccessStatistics:
     """Fold the whole log.
 
     A missing log is an empty one, a damaged log is reported and counts nothing.
     """
-    if not path.exists():
-        return AccessStatistics({}, 0, 0)
+    return fold_access_log_on(Folded(), path, known_ids).statistics
+
+
+def fold_access_log_on(before: Folded, path: Path, known_ids: Collection[str]) -> Fold:
+    """Fold what was appended since `before`.
+
+    A missing log adds nothing, a damaged log is reported and adds nothing.
+
+    Args:
+        before: What the nights before have folded.
+        path: The log.
+        known_ids: The memories that exist now.
+    """
+    fault = None
     try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as log:
-            rows = log.execute(
-                "SELECT memory_id, COUNT(*), MAX(retrieved_at_us) FROM retrievals GROUP BY "
-                "memory_id ORDER BY memory_id"
-            ).fetchall()
-            last = log.execute("SELECT COALESCE(MAX(position), 0) FROM retrievals").fetchone()[0]
+        after, rows = fold_on(before, path)
     except sqlite3.Error as error:
-        return AccessStatistics({}, 0, 0, f"the access log at {path.name} cannot be read: {error}")
+        after, rows = before, 0
+        fault = f"the access log at {path.name} cannot be read: {error}"
     known = set(known_ids)
-    by_memory = {m: (count, last_us) for m, count, last_us in rows if m in known}
-    orphaned = sum(count for m, count, _ in rows if m not in known)
-    return AccessStatistics(by_memory, orphaned, last)
+    sums = sorted(after.by_memory.items())
+    by_memory = {m: counted for m, counted in sums if m in known}
+    orphaned = sum(count for m, (count, _) in sums if m not in known)
+    statistics = AccessStatistics(by_memory, orphaned, after.mark.position, fault)
+    return Fold(after, statistics, rows)
