@@ -24,7 +24,7 @@ from tests.e2e.stores import Bench, add_memory, editing
 MARKER = "Beacon {name}: the beacon code that is valid now is generation-{generation:04d}."
 NAMES = ("north", "south")
 
-# The access log waits 250 ms for another process and then lets the recall go on: said, but no error.
+# The access log waits 250 ms for another process, then lets the recall go on: said, but no error.
 _DEGRADATIONS = {"access_log"}
 
 
