@@ -26,12 +26,12 @@ GROUP = "vectors"
 @dg.asset(
     deps=["memories"],
     group_name=GROUP,
-    kinds={"numpy", "pytorch"},
+    kinds={"numpy", "onnx"},
     owners=list(OWNERS),
     code_version=MEMORY_VECTORS.version,
 )
 def memory_vectors(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
-    """One unit vector per memory, memoised by content hash and encoder fingerprint."""
+    """One unit vector per memory, memoised by content, encoder and implementation."""
     return report_stage(night, embed_memories(night))
 
 

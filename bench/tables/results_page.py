@@ -1,4 +1,4 @@
-"""results.md: what a night costs and how long a recall takes, from the files of those kinds."""
+"""results.md: what a night costs, how long a recall takes and how fast texts are embedded."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ shared machine, so read the ratios before the milliseconds."""
 
 
 def render(directory: Path) -> str:
-    """Return the page for every cost and latency file of a directory."""
+    """Return the page for every cost, latency and encoding file of a directory."""
     parts = [_HEADER]
     parts += section("Cost of a full night", map(_cost, read_results(directory, "cost")))
     parts += section("Latency", map(_latency, read_results(directory, "latency")))
+    parts += section("Embedding", map(_encoding, read_results(directory, "encoding")))
     return "\n\n".join(parts) + "\n"
 
 
@@ -79,6 +80,29 @@ def _latency(document: Mapping[str, Any]) -> str:
     if warnings:
         caption += f" The cold recall warned: {', '.join(warnings)}."
     return f"### {document['dataset']}: latency\n\n{caption}\n\n{table(header, rows)}"
+
+
+def _encoding(document: Mapping[str, Any]) -> str:
+    manifest, best = document["manifest"], document["best_library_setting"]
+    speeds = document["documents_per_s"]
+    rows = [
+        [name, f"{speed:.1f}", f"{speed / speeds[best]:.2f}"]
+        for name, speed in sorted(speeds.items(), key=lambda item: -item[1])
+    ]
+    header = ["system", "documents per second", f"as a multiple of {best}"]
+    ratios = document["ratio_per_slice"]
+    threads = ", ".join(f"{name}={value}" for name, value in manifest["environment"].items())
+    caption = (
+        f"{manifest['documents']} documents of {manifest['mean_tokens']:.0f} tokens on average, "
+        f"{manifest['model']}, {manifest['threads']} threads of one call each for onnx, "
+        f"{manifest['torch_threads']} torch threads, {threads or 'no thread variables set'}, "
+        f"{commit(manifest)}, {manifest['machine']}, "
+        f"load average {manifest['load_average_1m']:.1f} at the start. "
+        f"{len(ratios)} slices in turns: {document['median_ratio']:.2f} x in the median, "
+        f"{min(ratios):.2f} to {max(ratios):.2f}; "
+        f"least cosine between the two {document['min_cosine']:.7f}."
+    )
+    return f"### {document['dataset']}: embedding\n\n{caption}\n\n{table(header, rows)}"
 
 
 def _cold(entry: Mapping[str, Any]) -> str:

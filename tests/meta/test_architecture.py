@@ -38,12 +38,14 @@ BUILDERS = (
     "mnemon.lexical.fields", "mnemon.lexical.fts_seed", "mnemon.lexical.postings",
     "mnemon.encode.batching", "mnemon.encode.bert_weights", "mnemon.encode.export",
     "mnemon.encode.known", "mnemon.encode.locate", "mnemon.encode.sentence",
+    "mnemon.encode.onnx_encoder", "mnemon.encode.onnx_export", "mnemon.encode.onnx_format",
 )  # fmt: skip
 HEAVY = frozenset(
     {
         "dagster", "dagster_webserver", "lancedb", "lance", "torch", "transformers",
         "sentence_transformers", "safetensors", "tokenizers", "pandas", "pydantic", "polars",
         "pyarrow", "duckdb", "rich", "click", "matplotlib", "jinja2", "PIL",
+        "onnx", "onnxruntime",
     }
 )  # fmt: skip
 READ_SIDE_LIBRARIES = frozenset({"numpy", "snowballstemmer"})

@@ -203,11 +203,21 @@ def open_sentence_encoder(model: str = DEFAULT_MODEL) -> SentenceEncoder:
     sha256 = weights_sha256(directory)
     if model == DEFAULT_MODEL:
         require_default_weights(directory, sha256)
-    loaded = _load(directory)
+    loaded = load_model(directory)
     return SentenceEncoder(loaded, directory, _fingerprint(loaded, model_name(model), sha256))
 
 
-def _load(directory: Path) -> SentenceModel:
+def load_model(directory: Path, attention: str | None = None) -> SentenceModel:
+    """Load the model itself, without checks of its weights.
+
+    Args:
+        directory: A model in the sentence-transformers layout.
+        attention: Implementation of attention by transformers' name; None for its choice.
+
+    Raises:
+        EncoderError: The library or the model cannot be loaded.
+    """
+    options = {"attn_implementation": attention} if attention else {}
     try:
         library: Any = importlib.import_module("sentence_transformers")
     except ImportError as error:
@@ -216,7 +226,9 @@ def _load(directory: Path) -> SentenceModel:
         ) from error
     with _quiet():
         try:
-            return library.SentenceTransformer(str(directory), device="cpu", local_files_only=True)
+            return library.SentenceTransformer(
+                str(directory), device="cpu", local_files_only=True, model_kwargs=options
+            )
         # The loader raises whatever its many parts raise; the cause is kept.
         except Exception as error:
             raise EncoderError(

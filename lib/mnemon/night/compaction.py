@@ -29,8 +29,9 @@ from mnemon.corpus.sensitive import find_text_sensitivity
 from mnemon.files import read_array
 from mnemon.night.context import CLUSTERS, MEMORIES, SUMMARIES, VECTORS, Night
 from mnemon.night.corpus import CORPUS
-from mnemon.night.vectors import MEMORY_VECTORS
-from mnemon.vectors.embed import embed_texts
+from mnemon.night.embedding import embed
+from mnemon.night.vectors import MEMORY_VECTORS, chosen_face
+from mnemon.vectors.embed import memo_kind
 from mnemon.work.memo import Memo
 from mnemon.work.stage import Stage, StageResult, load_result
 
@@ -75,7 +76,8 @@ def summarize_turn_clusters(night: Night) -> StageResult:
     vectors_result = night.result_of(MEMORY_VECTORS)
     fingerprint = night.fingerprint()
     settings = SummarySettings(threshold=night.settings.compaction.preserve_threshold)
-    recipe = recipe_digest(fingerprint.digest, settings)
+    face = chosen_face(night)
+    recipe = recipe_digest(memo_kind(fingerprint, face.tag), settings)
     counts = {"made": 0}
     # Only what its stamp vouches for: a table that was changed since must not be offered again.
     vouched = load_result(night.paths.work, SUMMARY_TABLE) is not None
@@ -89,7 +91,7 @@ def summarize_turn_clusters(night: Night) -> StageResult:
         with Memo.open(night.paths.memo) as memo:
 
             def encode(texts: list[str]) -> NDArray[np.float32]:
-                return embed_texts(texts, memo, fingerprint, night.encoder).vectors
+                return embed(night, face, texts, memo).vectors
 
             summaries = summarize_clusters(
                 clusters,

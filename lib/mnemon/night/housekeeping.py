@@ -11,6 +11,7 @@ from mnemon.files import remove_temporary_files, remove_tree
 from mnemon.night.context import MEMORIES, SUMMARIES, Night
 from mnemon.night.graph import EXTRACTION_KIND, extraction_key
 from mnemon.night.lexical import TOKENS_KIND, tokens_key
+from mnemon.night.vectors import chosen_face
 from mnemon.night.written import ANSWERS_KIND, live_answers
 from mnemon.snapshot.layout import StorePaths
 from mnemon.snapshot.publish import drop_older_snapshots
@@ -55,10 +56,11 @@ def tidy(night: Night) -> tuple[str, ...]:
 def _prune_memo(night: Night) -> int:
     records = read_records(night.work(MEMORIES))
     texts = [r.content for r in records] + [s.text for s in read_summaries(night.work(SUMMARIES))]
+    vectors = memo_kind(night.fingerprint(), chosen_face(night).tag)
     with Memo.open(night.paths.memo) as memo:
         return memo.prune(
             {
-                memo_kind(night.fingerprint()): [text_key(t) for t in texts],
+                vectors: [text_key(t) for t in texts],
                 TOKENS_KIND: [tokens_key(r) for r in records],
                 EXTRACTION_KIND: [extraction_key(r) for r in records],
                 ANSWERS_KIND: live_answers(night),

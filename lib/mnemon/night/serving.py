@@ -18,10 +18,11 @@ from mnemon.graph.pack import to_arrays
 from mnemon.night.compaction import SUMMARY_TABLE, TURN_CLUSTERS, accepted_summaries
 from mnemon.night.context import CLUSTERS, MEMORIES, VECTORS, Night
 from mnemon.night.corpus import CORPUS, load_report
+from mnemon.night.embedding import embed
 from mnemon.night.graph import CONCEPT_GRAPH, load_graph
 from mnemon.night.housekeeping import tidy
 from mnemon.night.lexical import LEXICAL_INDEX, load_postings
-from mnemon.night.vectors import MEMORY_VECTORS, QUERY_ENCODER, VECTOR_TIERS
+from mnemon.night.vectors import MEMORY_VECTORS, QUERY_ENCODER, VECTOR_TIERS, chosen_face
 from mnemon.snapshot.build import PackInputs, Provenance, build_candidate
 from mnemon.snapshot.checks import DROP_CHECK, GateContext, judge_candidate
 from mnemon.snapshot.drops import DropReport
@@ -36,7 +37,6 @@ from mnemon.snapshot.publish import (
 )
 from mnemon.snapshot.seal import find_pack, seal_candidate
 from mnemon.snapshot.verdict import Verdict, read_verdict, store_verdict
-from mnemon.vectors.embed import embed_texts
 from mnemon.work.memo import Memo
 from mnemon.work.stage import Stage, StageResult, forget_result
 
@@ -137,10 +137,11 @@ def gate_context(night: Night, drops: DropReport) -> GateContext:
     report = load_report(night)
     tiers = night.result_of(VECTOR_TIERS).facts
     fingerprint = night.fingerprint()
+    face = chosen_face(night)
 
     def encode(texts: Sequence[str]) -> NDArray[np.float32]:
         with Memo.open(night.paths.memo) as memo:
-            return embed_texts(texts, memo, fingerprint, night.encoder).vectors
+            return embed(night, face, texts, memo).vectors
 
     return GateContext(
         source_counts={

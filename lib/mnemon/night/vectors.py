@@ -7,16 +7,17 @@ from typing import Any
 from mnemon.corpus.export import read_records
 from mnemon.encode.base import EncoderUnsupportedError
 from mnemon.encode.export import export_lean
+from mnemon.encode.onnx_format import toolchain
 from mnemon.files import read_array, remove_tree, write_array
 from mnemon.night.context import MEMORIES, VECTORS, Night
 from mnemon.night.corpus import CORPUS
-from mnemon.vectors.embed import embed_texts
+from mnemon.night.embedding import Face, choose_face, embed, face_of
 from mnemon.vectors.rotation import fit_or_load
 from mnemon.vectors.tiers import TierReport, sync_tiers, tiers_match
 from mnemon.work.memo import Memo
 from mnemon.work.stage import Stage, StageResult, forget_result, load_result
 
-MEMORY_VECTORS = Stage("memory_vectors", "1", (VECTORS,))
+MEMORY_VECTORS = Stage("memory_vectors", "2", (VECTORS,))
 QUERY_ENCODER = Stage("query_encoder", "1")
 VECTOR_TIERS = Stage("vector_tiers", "1")
 
@@ -28,26 +29,42 @@ def embed_memories(night: Night) -> StageResult:
     """Embed the content of every memory; unchanged texts come from the memo."""
     corpus = night.result_of(CORPUS)
     fingerprint = night.fingerprint()
-    counts = {"computed": 0, "reused": 0}
+    notes: dict[str, Any] = {"texts_embedded": 0, "texts_reused": 0}
 
     def body() -> tuple[int, dict[str, Any]]:
-        records = read_records(night.work(MEMORIES))
+        texts = [r.content for r in read_records(night.work(MEMORIES))]
+        face = choose_face(night, texts)
         with Memo.open(night.paths.memo) as memo:
-            embedded = embed_texts(
-                [r.content for r in records], memo, fingerprint, night.encoder, night.progress
-            )
+            embedded = embed(night, face, texts, memo)
         write_array(night.work(VECTORS), embedded.vectors)
-        counts.update(computed=embedded.computed, reused=embedded.reused)
-        return len(records), {"dimension": fingerprint.dimension, "fingerprint": fingerprint.digest}
+        notes.update(texts_embedded=embedded.computed, texts_reused=embedded.reused)
+        if face.tag:
+            notes.update(onnx_min_cosine=face.min_cosine)
+        return len(texts), {
+            "dimension": fingerprint.dimension,
+            "fingerprint": fingerprint.digest,
+            **face.to_facts(),
+        }
 
-    result = night.run(
-        MEMORY_VECTORS, {"corpus": corpus.digest, "fingerprint": fingerprint.digest}, body
-    )
+    inputs = {
+        "corpus": corpus.digest,
+        "fingerprint": fingerprint.digest,
+        # Another runtime rounds differently, and may accept a model that this one declined.
+        "toolchain": toolchain(),
+    }
+    result = night.run(MEMORY_VECTORS, inputs, body)
     if result.reused:
-        counts["reused"] = result.rows
-    return night.finish(
-        result.with_notes(texts_embedded=counts["computed"], texts_reused=counts["reused"])
-    )
+        notes["texts_reused"] = result.rows
+    return night.finish(result.with_notes(**notes))
+
+
+def chosen_face(night: Night) -> Face:
+    """Return which implementation made the memory vectors, so that later stages use it too.
+
+    Raises:
+        StoreError: If they were not made yet.
+    """
+    return face_of(night.result_of(MEMORY_VECTORS).facts)
 
 
 def export_query_encoder(night: Night) -> StageResult:

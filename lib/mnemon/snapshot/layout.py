@@ -77,7 +77,7 @@ class StorePaths:
 
     @property
     def encoders(self) -> Path:
-        """Lean encoders for the read side, one directory per fingerprint."""
+        """Lean encoders for the read side and ONNX exports for embedding, by fingerprint."""
         return self.root / "encoders"
 
     @property

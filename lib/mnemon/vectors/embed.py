@@ -47,9 +47,16 @@ class Embedded:
     reused: int
 
 
-def memo_kind(fingerprint: EncoderFingerprint) -> str:
-    """Return the memo kind of an encoder's document vectors."""
-    return f"vector:{fingerprint.digest}"
+def memo_kind(fingerprint: EncoderFingerprint, face: str = "") -> str:
+    """Return the memo kind of an encoder's document vectors.
+
+    Two implementations of one model round differently, so each has its own kind.
+
+    Args:
+        fingerprint: Of the model.
+        face: The implementation's tag; empty for sentence-transformers.
+    """
+    return f"vector:{fingerprint.digest}:{face}" if face else f"vector:{fingerprint.digest}"
 
 
 def text_key(text: str) -> str:
@@ -63,6 +70,8 @@ def embed_texts(
     fingerprint: EncoderFingerprint,
     open_encoder: Callable[[], DocumentEncoder],
     progress: Progress = SILENT,
+    *,
+    face: str = "",
 ) -> Embedded:
     """Return a vector for every text; only texts that the memo does not know reach the encoder.
 
@@ -72,6 +81,8 @@ def embed_texts(
         fingerprint: Of the encoder that `open_encoder` returns.
         open_encoder: Called only if something must be embedded.
         progress: Told after every durable write.
+        face: Tag of the implementation that `open_encoder` returns; empty for
+            sentence-transformers.
 
     Raises:
         EncoderError: If the encoder fails or returns something that is not finite; what was written
@@ -79,7 +90,8 @@ def embed_texts(
     """
     keys = [text_key(t) for t in texts]
     unique = dict(zip(keys, texts, strict=True))
-    known = _read_known(memo, fingerprint, list(unique))
+    kind = memo_kind(fingerprint, face)
+    known = _read_known(memo, kind, fingerprint.dimension, list(unique))
     missing = [key for key in unique if key not in known]
     if missing:
         encoder = open_encoder()
@@ -91,9 +103,9 @@ def embed_texts(
                 known[missing[place]] = vector
                 pending[missing[place]] = vector.astype("<f4").tobytes()
             if number % _BATCHES_PER_WRITE == 0:
-                done += _flush(memo, fingerprint, pending)
+                done += _flush(memo, kind, pending)
                 progress.update("memory_vectors", done, len(missing))
-        done += _flush(memo, fingerprint, pending)
+        done += _flush(memo, kind, pending)
         progress.update("memory_vectors", done, len(missing))
     matrix = np.empty((len(keys), fingerprint.dimension), dtype=np.float32)
     for row, key in enumerate(keys):
@@ -101,23 +113,23 @@ def embed_texts(
     return Embedded(matrix, computed=len(missing), reused=len(unique) - len(missing))
 
 
-def _flush(memo: Memo, fingerprint: EncoderFingerprint, pending: dict[str, bytes]) -> int:
+def _flush(memo: Memo, kind: str, pending: dict[str, bytes]) -> int:
     count = len(pending)
-    memo.put_many(memo_kind(fingerprint), pending)
+    memo.put_many(kind, pending)
     pending.clear()
     return count
 
 
 def _read_known(
-    memo: Memo, fingerprint: EncoderFingerprint, keys: Sequence[str]
+    memo: Memo, kind: str, dimension: int, keys: Sequence[str]
 ) -> dict[str, NDArray[np.float32]]:
     """Return the usable vectors of the memo.
 
     One of another size, or not finite, is computed again.
     """
     known: dict[str, NDArray[np.float32]] = {}
-    for key, value in memo.get_many(memo_kind(fingerprint), keys).items():
-        if len(value) != 4 * fingerprint.dimension:
+    for key, value in memo.get_many(kind, keys).items():
+        if len(value) != 4 * dimension:
             continue
         vector = np.frombuffer(value, dtype="<f4").astype(np.float32)
         if np.isfinite(vector).all():

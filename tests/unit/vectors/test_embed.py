@@ -155,3 +155,15 @@ def test_progress_is_told_what_is_durable(path: Path) -> None:
 def test_any_text_has_a_key_and_different_texts_have_different_ones() -> None:
     texts = ["", "a", "A", "a ", "á", "a\u0301", "\ud800", "🔑", "\x00"]
     assert len({text_key(t) for t in texts}) == len(texts)
+
+
+def test_two_faces_of_one_model_share_nothing(path: Path) -> None:
+    embed(path, ["a"], CountingEncoder())
+    encoder = CountingEncoder()
+    with Memo.open(path) as memo:
+        embed_texts(["a"], memo, FINGERPRINT, encoder.open, face="onnx-1")
+        again = CountingEncoder()
+        embed_texts(["a"], memo, FINGERPRINT, again.open, face="onnx-1")
+        newer = CountingEncoder()
+        embed_texts(["a"], memo, FINGERPRINT, newer.open, face="onnx-2")
+    assert (encoder.seen, again.seen, newer.seen) == (["a"], [], ["a"])

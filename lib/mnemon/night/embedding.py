@@ -1,0 +1,112 @@
+"""Which implementation of the encoder embeds tonight, for every stage that embeds.
+
+What belongs here: the choice between ONNX Runtime and sentence-transformers, made once by the stage
+memory_vectors and followed by the later ones, so that no night mixes their last bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mnemon.encode.onnx_encoder import OnnxEncoder
+from mnemon.encode.onnx_export import export_onnx, known_header
+from mnemon.encode.onnx_format import OnnxHeader, hash_files, onnx_directory, toolchain
+from mnemon.errors import EncoderError
+from mnemon.night.context import Night
+from mnemon.vectors.embed import DocumentEncoder, Embedded, embed_texts
+from mnemon.work.memo import Memo
+
+LIBRARY = "sentence-transformers"
+
+NOT_INSTALLED = "onnx or onnxruntime is not installed"
+
+_AGREEMENT_SAMPLE = 16
+"""Texts of the corpus on which the two must agree, spread over it; each costs both some 20 ms."""
+
+
+@dataclass
+class Face:
+    """The implementation that embeds.
+
+    Attributes:
+        tag: Of its vectors in the memo; empty for sentence-transformers.
+        min_cosine: Worst agreement with sentence-transformers; 0 where there was nothing to
+            compare.
+        declined: Why it is not ONNX Runtime; empty if it is.
+    """
+
+    tag: str
+    min_cosine: float = 0.0
+    declined: str = ""
+    _encoder: DocumentEncoder | None = None
+
+    def opened(self, night: Night, texts: Sequence[str]) -> DocumentEncoder:
+        """Return the encoder; opened once, because a stage may embed in many small batches."""
+        if self._encoder is None:
+            self._encoder = _open(night, self, texts)
+        return self._encoder
+
+    def to_facts(self) -> dict[str, str]:
+        """Return what the stage's facts say; `face_of` reads it back."""
+        named = {"face": self.tag or LIBRARY}
+        return {**named, "onnx_declined": self.declined} if self.declined else named
+
+
+def face_of(facts: Mapping[str, Any]) -> Face:
+    """Return the choice that the facts of memory_vectors tell."""
+    return Face("" if facts["face"] == LIBRARY else str(facts["face"]))
+
+
+def choose_face(night: Night, texts: Sequence[str]) -> Face:
+    """Return what embeds tonight; exports and checks a model that is new or was lost.
+
+    Args:
+        night: The night.
+        texts: The corpus; a sample of it is compared.
+    """
+    if toolchain() is None:
+        return Face("", declined=NOT_INSTALLED)
+    directory = onnx_directory(night.paths.encoders, night.fingerprint())
+    header = known_header(directory, night.fingerprint())
+    if header is None or not _is_whole(night, header):
+        step = max(len(texts) // _AGREEMENT_SAMPLE, 1)
+        header = export_onnx(night.encoder(), directory, texts[::step][:_AGREEMENT_SAMPLE])
+    return Face(header.tag, header.min_cosine, header.declined)
+
+
+def embed(night: Night, face: Face, texts: Sequence[str], memo: Memo) -> Embedded:
+    """Embed texts with the night's choice; see `embed_texts`."""
+    return embed_texts(
+        texts,
+        memo,
+        night.fingerprint(),
+        lambda: face.opened(night, texts),
+        night.progress,
+        face=face.tag,
+    )
+
+
+def _open(night: Night, face: Face, texts: Sequence[str]) -> DocumentEncoder:
+    if not face.tag:
+        return night.encoder()
+    # Again, because a later stage may find the export gone that an earlier night's vectors are of.
+    found = choose_face(night, texts)
+    if found.tag != face.tag:
+        raise EncoderError(
+            f"the memory vectors were made by {face.tag}, but this machine now has "
+            f"{found.tag or LIBRARY} {found.declined}. Delete {night.paths.work / 'stamps'} and "
+            "run the whole nightly job: it embeds again."
+        )
+    return OnnxEncoder.open(onnx_directory(night.paths.encoders, night.fingerprint()))
+
+
+def _is_whole(night: Night, header: OnnxHeader) -> bool:
+    if header.declined:
+        return True
+    try:
+        directory = onnx_directory(night.paths.encoders, night.fingerprint())
+        return hash_files(directory) == header.files
+    except EncoderError:
+        return False

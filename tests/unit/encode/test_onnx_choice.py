@@ -1,0 +1,99 @@
+"""Which implementation a night embeds with: chosen once, remembered, never mixed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from mnemon.encode.onnx_format import HEADER_FILE, MODEL_FILE, onnx_directory
+from mnemon.errors import EncoderError
+from mnemon.night.context import Night
+from mnemon.night.embedding import LIBRARY, Face, choose_face, embed, face_of
+from mnemon.settings import Settings
+from mnemon.settings.sections import EncoderSettings
+from mnemon.snapshot.layout import StorePaths
+from mnemon.vectors.embed import memo_kind, text_key
+from mnemon.work.memo import Memo
+
+TinyModel = Callable[..., Path]
+TEXTS = ["a river", "stone and paper", "window lamp stone river"]
+
+
+def _night(root: Path, model: Path) -> Night:
+    settings = Settings(encoder=EncoderSettings(model=str(model)))
+    return Night(StorePaths(root), root / "memory.db", settings)
+
+
+def _export(night: Night) -> Path:
+    return onnx_directory(night.paths.encoders, night.fingerprint())
+
+
+def _kept(night: Night, tag: str) -> int:
+    with Memo.open(night.paths.memo) as memo:
+        kind = memo_kind(night.fingerprint(), tag)
+        return len(memo.get_many(kind, [text_key(text) for text in TEXTS]))
+
+
+def _embed(night: Night, face: Face) -> tuple[int, NDArray[np.float32]]:
+    with Memo.open(night.paths.memo) as memo:
+        found = embed(night, face, TEXTS, memo)
+    return found.computed, found.vectors
+
+
+def test_a_supported_model_embeds_with_onnx_and_a_second_night_opens_nothing(
+    tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    night = _night(tmp_path / "store", tiny_model("model"))
+    face = choose_face(night, TEXTS)
+    assert face.tag.startswith("onnx-")
+    assert _embed(night, face)[0] == 3
+    assert (_kept(night, face.tag), _kept(night, "")) == (3, 0)
+    later = _night(tmp_path / "store", tmp_path / "model")
+    again = choose_face(later, TEXTS)
+    assert (again.tag, again.min_cosine) == (face.tag, face.min_cosine)
+    assert face_of(face.to_facts()).tag == face.tag
+    assert _embed(later, again)[0] == 0
+
+
+def test_a_lost_or_damaged_export_is_made_again_with_the_same_bits(
+    tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    night = _night(tmp_path / "store", tiny_model("model"))
+    face = choose_face(night, TEXTS)
+    _, vectors = _embed(night, face)
+    (_export(night) / MODEL_FILE).write_bytes(b"damaged")
+    assert choose_face(night, TEXTS).tag == face.tag
+    shutil.rmtree(_export(night))
+    night.paths.memo.unlink()
+    # A later stage of a night whose vectors are up to date: it knows the tag from the facts only.
+    computed, found = _embed(night, face_of(face.to_facts()))
+    assert computed == 3
+    np.testing.assert_array_equal(found, vectors)
+
+
+def test_a_declined_model_is_embedded_by_sentence_transformers_and_the_facts_say_why(
+    tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    night = _night(tmp_path / "store", tiny_model("model"))
+    choose_face(night, TEXTS)
+    header = json.loads((_export(night) / HEADER_FILE).read_text())
+    (_export(night) / HEADER_FILE).write_text(
+        json.dumps(header | {"declined": "it is a test", "files": {}})
+    )
+    face = choose_face(night, TEXTS)
+    assert face.to_facts() == {"face": LIBRARY, "onnx_declined": "it is a test"}
+    assert _embed(night, face)[0] == 3
+    assert _kept(night, "") == 3
+    assert face_of(face.to_facts()).tag == ""
+
+
+def test_a_later_stage_refuses_to_mix_faces(tiny_model: TinyModel, tmp_path: Path) -> None:
+    night = _night(tmp_path / "store", tiny_model("model"))
+    with pytest.raises(EncoderError, match="embeds again"):
+        _embed(night, Face("onnx-of-another-runtime"))
