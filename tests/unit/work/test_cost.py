@@ -12,7 +12,7 @@ from mnemon.work.cost import Cost, measure
 
 
 def test_wall_time_counts_waiting_and_cpu_time_does_not() -> None:
-    # In a process of its own: CPU time counts every thread, and libraries of other tests leave some.
+    # In a process of its own: CPU time counts every thread, and other tests may leave some behind.
     code = (
         "import time; from mnemon.work.cost import measure\n"
         "with measure() as cost: time.sleep(0.3)\n"
