@@ -29,8 +29,8 @@ from tests.e2e.stores import Bench, add_memory, answers, editing, leftovers
 QUERIES = ["boiler error", "duplicate captures of invoices", "bakery on Mondays"]
 ADDED = "The bakery on Alder Street closes at two on Mondays."
 
-# What no change to the source makes a second night do again.
-_ONLY_ON_FIRST_NIGHTS = {"query_encoder"}
+# What no change to the source makes a second night do again (written queries are off).
+_ONLY_ON_FIRST_NIGHTS = {"query_encoder", "generated_queries"}
 PUBLISH_TRIES = 6
 """Attempts to hit the few milliseconds between installed snapshot and pointer from outside."""
 
