@@ -1,4 +1,4 @@
-"""Which texts are encoded together. Pure functions of token counts; no model code.
+"""Which texts are encoded together, and their vectors put back in order; no model code.
 
 A text's vector must not depend on its neighbours, or a memoised vector differs from a recomputed
 one. Padding and the shape of the matrix product both change the last bits, so a batch holds texts
@@ -8,7 +8,12 @@ ordinary path.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemon.progress import Progress
 
 BATCH_SIZE = 8
 """Texts of a batch. On a CPU 8-16 is the fastest: larger ones fall out of the cache."""
@@ -57,3 +62,27 @@ def fill_batch(texts: Sequence[str], token_count: int) -> list[str]:
     wanted = -(-MIN_BATCH_TOKENS // max(1, token_count))
     rows = max(len(texts), MIN_BATCH_ROWS, wanted)
     return [texts[row % len(texts)] for row in range(rows)]
+
+
+def gather_batches(
+    batches: Iterable[tuple[Sequence[int], NDArray[np.float32]]],
+    shape: tuple[int, int],
+    progress: Progress,
+) -> NDArray[np.float32]:
+    """Put the vectors of batches where their texts stand.
+
+    Args:
+        batches: Positions and their vectors; together each position once.
+        shape: Texts and dimension.
+        progress: Told of every batch.
+
+    Returns:
+        Shape `shape`.
+    """
+    vectors = np.empty(shape, dtype=np.float32)
+    done = 0
+    for positions, batch in batches:
+        vectors[positions] = batch
+        done += len(positions)
+        progress.update("encode", done, len(vectors))
+    return vectors

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemon.encode.base import require_unit_rows
-from mnemon.encode.batching import BATCH_SIZE
+from mnemon.encode.batching import BATCH_SIZE, gather_batches
 from mnemon.encode.fingerprint import EncoderFingerprint
 from mnemon.encode.heads import readable_head
 from mnemon.encode.onnx_format import (
@@ -88,13 +88,8 @@ class OnnxEncoder:
         self, texts: Sequence[str], progress: Progress = SILENT
     ) -> NDArray[np.float32]:
         """See `Encoder`; a text's vector is bit-identical whatever the other texts are."""
-        vectors = np.empty((len(texts), self.fingerprint.dimension), dtype=np.float32)
-        done = 0
-        for positions, batch in self.iter_document_batches(texts):
-            vectors[positions] = batch
-            done += len(positions)
-            progress.update("encode", done, len(texts))
-        return vectors
+        shape = (len(texts), self.fingerprint.dimension)
+        return gather_batches(self.iter_document_batches(texts), shape, progress)
 
     def encode_query(self, text: str) -> NDArray[np.float32]:
         """See `Encoder`."""

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemon.encode.base import EncoderUnsupportedError, require_unit_rows
-from mnemon.encode.batching import fill_batch, plan_batches
+from mnemon.encode.batching import fill_batch, gather_batches, plan_batches
 from mnemon.encode.fingerprint import EncoderFingerprint
 from mnemon.encode.heads import readable_head
 from mnemon.encode.locate import (
@@ -106,13 +106,8 @@ class SentenceEncoder:
         self, texts: Sequence[str], progress: Progress = SILENT
     ) -> NDArray[np.float32]:
         """See `Encoder`; a text's vector is bit-identical whatever the other texts are."""
-        vectors = np.empty((len(texts), self.fingerprint.dimension), dtype=np.float32)
-        done = 0
-        for positions, batch in self.iter_document_batches(texts):
-            vectors[positions] = batch
-            done += len(positions)
-            progress.update("encode", done, len(texts))
-        return vectors
+        shape = (len(texts), self.fingerprint.dimension)
+        return gather_batches(self.iter_document_batches(texts), shape, progress)
 
     def encode_query(self, text: str) -> NDArray[np.float32]:
         """See `Encoder`."""
