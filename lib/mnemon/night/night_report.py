@@ -15,7 +15,7 @@ from mnemon.errors import SnapshotCorruptError, SnapshotMissingError
 from mnemon.evaluate.comparison import Comparison
 from mnemon.evaluate.report import Report
 from mnemon.files import remove_tree, write_text
-from mnemon.night.comparison import RECALL_COMPARISON, read_comparisons, read_drops
+from mnemon.night.comparison import read_comparisons, read_drops
 from mnemon.night.context import DECISION, EVALUATION, EVALUATION_PLOTS, Night
 from mnemon.night.decision import FUSION_DECISION
 from mnemon.night.evaluation import (
@@ -205,7 +205,6 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
 def _gate(night: Night, verdict: Verdict | None) -> GateOutcome | None:
     if verdict is None:
         return None
-    night.result_of(RECALL_COMPARISON)
     drops = read_drops(night)
     failed = [check.name for check in verdict.checks if not check.passed]
     if failed:
