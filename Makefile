@@ -59,7 +59,7 @@ format: $(READY) ## Apply formatting and safe fixes
 types: $(READY) ## Check types strictly
 	@cd $(ROOT) && $(VENV)/bin/pyright
 
-bench: $(READY) ## Measure cost and latency on real data (long) and write docs/benchmarks
+bench: $(READY) ## Measure cost, latency and speed up to a million memories (long) and write docs/benchmarks
 	@cd $(ROOT) && $(PY) -m bench
 
 bench-quality: $(READY) ## Measure every arm on every labelled set (under an hour, resumable): [SETS="locomo ..."]

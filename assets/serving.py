@@ -43,7 +43,7 @@ CHECK_NAMES = ("files_match_the_manifest", *(check.__name__ for check in GATE_CH
         "mentions",
         "edges",
         "summaries",
-        "access_statistics",
+        "ltp_scores",
     ],
     group_name=GROUP,
     kinds={"sqlite", "numpy"},

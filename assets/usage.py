@@ -1,4 +1,4 @@
-"""Group usage: what was recalled since the store exists."""
+"""Group usage: what was recalled since the store exists, and what every memory is worth by it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import dagster as dg
 
 from assets.reporting import OWNERS, report_stage
 from mnemon.night.context import Night
+from mnemon.night.ltp import LTP_SCORES, score_memories
 from mnemon.night.usage import ACCESS_STATISTICS, fold_accesses
 
 
@@ -19,5 +20,20 @@ from mnemon.night.usage import ACCESS_STATISTICS, fold_accesses
     code_version=ACCESS_STATISTICS.version,
 )
 def access_statistics(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
-    """Retrievals and last access per memory, folded from the access log."""
+    """Retrievals and last access per memory, folded from the access log.
+
+    With them recall's usage.sqlite: recent retrievals, days, and what was recalled together.
+    """
     return report_stage(night, fold_accesses(night))
+
+
+@dg.asset(
+    deps=["memories", access_statistics],
+    group_name="usage",
+    kinds={"sqlite"},
+    owners=list(OWNERS),
+    code_version=LTP_SCORES.version,
+)
+def ltp_scores(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
+    """LTP multiplier, score in [0, 1] and last access of every memory, scanned in batches."""
+    return report_stage(night, score_memories(night))

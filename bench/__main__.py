@@ -1,4 +1,4 @@
-"""`make bench`: a fresh night on each set, then cost and latency, then the tables.
+"""`make bench`: a fresh night on each set, then cost, latency and speed, then the tables.
 
 `python -m bench [--sets locomo realmem 2wikimultihopqa] [--stores DIR]`
 
@@ -23,6 +23,9 @@ from bench.tables import pages
 SETS = ("locomo", "realmem", "2wikimultihopqa")
 """One of chat, one of extracted memories, one of passages: all of similar size."""
 
+SPEED_SET = "locomo"
+"""The real set of `bench.speed`, which needs its store."""
+
 
 def plan_steps(name: str, directory: Path, store: Path, out: Path) -> list[list[str]]:
     """Return the commands for one set, in order, without the interpreter."""
@@ -38,10 +41,23 @@ def run_set(name: str, directory: Path, store: Path, out: Path) -> None:
     """Build and measure one set; a step that fails ends the run with its exit code."""
     open_dataset(directory)
     for step in plan_steps(name, directory, store, out):
-        print(f"$ python {' '.join(step)}", flush=True)
-        done = subprocess.run([sys.executable, *step], cwd=CHECKOUT, check=False)
-        if done.returncode != 0:
-            sys.exit(done.returncode)
+        run_step(step)
+
+
+def plan_speed(directory: Path, root: Path) -> list[str]:
+    """Return the command that holds the read path against its promises."""
+    return [
+        *("-m", "bench.speed", "--locomo", str(root / SPEED_SET), "--dataset", str(directory)),
+        *("--stores", str(root)),
+    ]
+
+
+def run_step(step: Sequence[str]) -> None:
+    """Run one command in a process of its own; a failure ends the run with its exit code."""
+    print(f"$ python {' '.join(step)}", flush=True)
+    done = subprocess.run([sys.executable, *step], cwd=CHECKOUT, check=False)
+    if done.returncode != 0:
+        sys.exit(done.returncode)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,6 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         root = (options.stores or Path(temporary)).absolute()
         for name in options.sets:
             run_set(name, (shared / "data" / name).absolute(), root / name, RESULTS_DIR)
+        if SPEED_SET in options.sets:
+            run_step(plan_speed((shared / "data" / SPEED_SET).absolute(), root))
     return pages.main([])
 
 

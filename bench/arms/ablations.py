@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mnemon.recall.profile import Profile
+from mnemon.recall.profile import RetrievalProfile
 from mnemon.settings import FUSIONS
 
 RRF_DENSE_SHARES = (0.3, 0.7)
@@ -32,16 +32,16 @@ class Ablation:
 
     name: str
     description: str
-    profile: Profile
+    profile: RetrievalProfile
 
 
-def list_ablations(shipped: Profile | None = None) -> list[Ablation]:
+def list_ablations(shipped: RetrievalProfile | None = None) -> list[Ablation]:
     """Return the grid around a profile; what equals it or an earlier entry is left out.
 
     With the shipped fusion, for example, the entry that only names that fusion would be the shipped
     profile under another name.
     """
-    centre = shipped or Profile()
+    centre = shipped or RetrievalProfile()
     seen = [centre]
     kept: list[Ablation] = []
     for name, description, changes in _grid():

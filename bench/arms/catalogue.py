@@ -36,7 +36,7 @@ from bench.arms.tiers import (
     TierViews,
 )
 from mnemon.lexical.fts_seed import IMPORTANCE_BLEND, RELEVANCE_BLEND, Blend
-from mnemon.recall.profile import Profile
+from mnemon.recall.profile import RetrievalProfile
 
 GRAPH_SEED_SETS = frozenset({"locomo", "2wikimultihopqa", "hotpotqa", "musique_train"})
 """Sets with questions that need several memories: what a concept graph is for."""
@@ -124,7 +124,7 @@ def _seed_arm(views: CorpusViews, name: str, blend: Blend, order: str) -> Arm:
 
 
 def _mnemon(views: CorpusViews) -> Arm:
-    shipped = Profile()
+    shipped = RetrievalProfile()
     return Arm(
         name="mnemon",
         group="mnemon",
@@ -137,7 +137,7 @@ def _mnemon(views: CorpusViews) -> Arm:
 
 
 def _ablations(views: CorpusViews) -> list[Arm]:
-    def recalled(name: str, profile: Profile) -> Callable[[], ArmRetriever]:
+    def recalled(name: str, profile: RetrievalProfile) -> Callable[[], ArmRetriever]:
         return lambda: RecallRetriever(name, views, profile, timed=False)
 
     arms = [
@@ -147,8 +147,8 @@ def _ablations(views: CorpusViews) -> list[Arm]:
     graph_only = _ablation(
         "graph_only",
         "only what arrives over the concept graph, walked from the fused list",
-        {**Profile().to_json(), "ranked_by": "arrivals"},
-        lambda: GraphOnlyRetriever("graph_only", views, Profile()),
+        {**RetrievalProfile().to_json(), "ranked_by": "arrivals"},
+        lambda: GraphOnlyRetriever("graph_only", views, RetrievalProfile()),
     )
     return [*arms[:2], graph_only, *arms[2:]]
 
@@ -192,8 +192,8 @@ def _reranker(views: CorpusViews, model_path: str) -> Arm:
     return _ablation(
         "reranker",
         f"first {RERANKED} of mnemon ordered by a cross-encoder",
-        {**Profile().to_json(), "reranked": RERANKED},
-        lambda: RerankRetriever("reranker", views, Profile(), model_path),
+        {**RetrievalProfile().to_json(), "reranked": RERANKED},
+        lambda: RerankRetriever("reranker", views, RetrievalProfile(), model_path),
     )
 
 

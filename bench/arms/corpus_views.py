@@ -53,7 +53,7 @@ class CorpusViews:
     def snapshot_ids(self) -> list[str]:
         """Id of every snapshot position, as text."""
         reader = self.recaller.reader
-        found = reader.fetch_ids(range(reader.count))
+        found = reader.public_ids(range(reader.count))
         return [str(found[position]) for position in range(reader.count)]
 
     @cached_property

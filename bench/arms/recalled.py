@@ -13,15 +13,18 @@ from bench.arms.freshness import Freshness
 from mnemon.evaluate.labels.queries import Query
 from mnemon.graph.arrays import GraphArrays
 from mnemon.graph.walk import walk
+from mnemon.recall.dense import rank_dense
 from mnemon.recall.fusion import fuse_convex, fuse_rrf, pool_candidates
-from mnemon.recall.legs import rank_dense, rank_lexical
-from mnemon.recall.profile import Profile
+from mnemon.recall.legs import rank_lexical
+from mnemon.recall.profile import RetrievalProfile
 
 
 class RecallRetriever(ArmRetriever):
     """Asks recall with a profile."""
 
-    def __init__(self, name: str, views: CorpusViews, profile: Profile, *, timed: bool) -> None:
+    def __init__(
+        self, name: str, views: CorpusViews, profile: RetrievalProfile, *, timed: bool
+    ) -> None:
         super().__init__(name)
         self._views = views
         self._profile = profile
@@ -51,7 +54,7 @@ class GraphOnlyRetriever(ArmRetriever):
     found, however well it matches.
     """
 
-    def __init__(self, name: str, views: CorpusViews, profile: Profile) -> None:
+    def __init__(self, name: str, views: CorpusViews, profile: RetrievalProfile) -> None:
         super().__init__(name)
         self._views = views
         self._profile = profile
@@ -69,7 +72,7 @@ class GraphOnlyRetriever(ArmRetriever):
             rankings = (lexical.ranking, dense.ranking)
             base = fuse_rrf(pool, rankings, weights, profile.rrf_k)
         else:
-            legs = [leg.scores[pool].astype(np.float64) for leg in (lexical, dense)]
+            legs = [leg.scores_at(pool) for leg in (lexical, dense)]
             base = fuse_convex(legs, weights)
         arrived = walk(pool, base, self._graph, mask=mask)
         order = np.lexsort((arrived.positions, -arrived.scores))[: max(k, 0)]

@@ -1,31 +1,40 @@
 """A cross-encoder over the head of recall's list: the optional second stage of the reference.
 
-What belongs here: asking it and splicing its order in. torch is imported when an arm is made.
+What belongs here: asking it and splicing its order in. The model is the one that recall would load
+(`mnemon.recall.reranking`), without recall's time limit: what is measured here is what it knows.
 
 Source: hybrid-recall-design A.6 (over the fused top 20 to 30).
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from bench.arms.base import ArmRetriever, Hits
 from bench.arms.corpus_views import CorpusViews
+from mnemon.errors import EncoderError
 from mnemon.evaluate.labels.queries import Query
-from mnemon.recall.profile import Profile
+from mnemon.recall.profile import RetrievalProfile
+from mnemon.recall.reranking import open_reranker
+from mnemon.recall.result import RecallWarning
 
 RERANKED = 30
 """Memories that are read together with the query; each costs a forward pass."""
+
+PATIENCE_MS = 600_000.0
+"""Loading included; only so that a hanging model ends the run instead of stopping it."""
 
 
 class RerankRetriever(ArmRetriever):
     """Orders the first `RERANKED` memories of a profile by a cross-encoder, keeps the rest."""
 
-    def __init__(self, name: str, views: CorpusViews, profile: Profile, model_path: str) -> None:
+    def __init__(
+        self, name: str, views: CorpusViews, profile: RetrievalProfile, model_path: str
+    ) -> None:
         super().__init__(name)
         self._views = views
         self._profile = profile
-        self._model = _load(model_path)
+        self._model = open_reranker(model_path)
+        # Loaded now, so that no query's time holds it and a wrong path ends the run at once.
+        self._ask("", [""])
 
     def retrieve_hits(self, query: Query, k: int) -> Hits:
         """Return the reranked head, then what recall had behind it.
@@ -44,16 +53,16 @@ class RerankRetriever(ArmRetriever):
         head, tail = found.memories[:RERANKED], found.memories[RERANKED:]
         if not head:
             return []
-        pairs = [(query.text, memory.content) for memory in head]
-        scores = [float(s) for s in self._model.predict(pairs, show_progress_bar=False)]
+        scores = self._ask(query.text, [memory.content for memory in head])
         order = sorted(range(len(head)), key=lambda place: (-scores[place], place))
         ranked = [(str(head[place].id), scores[place]) for place in order]
         last = ranked[-1][1]
         ranked += [(str(memory.id), last - place) for place, memory in enumerate(tail, start=1)]
         return ranked[:k]
 
-
-def _load(model_path: str) -> Any:
-    from sentence_transformers import CrossEncoder
-
-    return CrossEncoder(model_path, local_files_only=True)
+    def _ask(self, query: str, texts: list[str]) -> list[float]:
+        answer = self._model.score(query, texts, PATIENCE_MS)
+        if isinstance(answer, RecallWarning):
+            # An arm that quietly measured the fused order would be worse than none.
+            raise EncoderError(answer.message)
+        return answer.tolist()

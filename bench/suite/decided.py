@@ -19,7 +19,7 @@ from mnemon.evaluate.decision import CHALLENGERS, DECISION_METRIC, Decision, dec
 from mnemon.evaluate.labels.queries import Query
 from mnemon.evaluate.run import Run
 from mnemon.evaluate.scores import Scores, score_run
-from mnemon.recall.profile import Profile
+from mnemon.recall.profile import RetrievalProfile
 
 DECIDED = "mnemon_decided"
 SERVED = "mnemon"
@@ -66,7 +66,7 @@ def find_challengers(arms: Mapping[str, Mapping[str, Any]]) -> dict[str, str | N
     """
     from mnemon.night.evaluation import challenger_profile
 
-    shipped = Profile()
+    shipped = RetrievalProfile()
     found: dict[str, str | None] = {}
     for challenger in CHALLENGERS:
         profile = challenger_profile(shipped, challenger)

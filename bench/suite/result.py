@@ -103,7 +103,7 @@ def _describe_snapshot(recaller: Recaller) -> dict[str, Any]:
 
 def _describe_set(loaded: LoadedSet, recaller: Recaller) -> dict[str, Any]:
     labels = {label for query in loaded.queries for label in query.relevant_ids}
-    ids = recaller.reader.fetch_ids(range(recaller.reader.count)).values()
+    ids = recaller.reader.public_ids(range(recaller.reader.count)).values()
     return {
         "corpus_file_sha256": hash_file(loaded.dataset.corpus),
         "queries_digest": loaded.queries_digest(),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from bench.datasets import CHECKOUT
-from bench.tables import quality_page, results_page
+from bench.tables import phases_table, quality_page, results_page
 from mnemon.files import write_text
 
 DOCS = CHECKOUT / "docs" / "benchmarks"
@@ -16,6 +16,7 @@ DOCS = CHECKOUT / "docs" / "benchmarks"
 PAGES: Mapping[str, Callable[[Path], str]] = {
     "results.md": results_page.render,
     "quality.md": quality_page.render,
+    "phases.md": phases_table.render,
 }
 """By file name, what makes it from a directory of result files."""
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from bench.results import read_results
 from bench.tables.markdown import Row, commit, section, table
+from bench.tables.speed_table import render_speed
 
 _HEADER = """# Cost and latency
 
@@ -23,6 +24,7 @@ def render(directory: Path) -> str:
     parts = [_HEADER]
     parts += section("Cost of a full night", map(_cost, read_results(directory, "cost")))
     parts += section("Latency", map(_latency, read_results(directory, "latency")))
+    parts += section("Speed of the read path", map(render_speed, read_results(directory, "speed")))
     parts += section("Embedding", map(_encoding, read_results(directory, "encoding")))
     return "\n\n".join(parts) + "\n"
 

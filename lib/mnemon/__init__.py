@@ -12,16 +12,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mnemon.hooks import register_hook
     from mnemon.recall.api import recall
-    from mnemon.recall.profile import Profile
+    from mnemon.recall.profile import RetrievalProfile
     from mnemon.recall.result import RecalledMemory, RecallResult, RecallWarning
 
 __version__ = "0.1.0"
-__all__ = ["Profile", "RecallResult", "RecallWarning", "RecalledMemory", "__version__", "recall"]
+__all__ = [
+    "RecallResult",
+    "RecallWarning",
+    "RecalledMemory",
+    "RetrievalProfile",
+    "__version__",
+    "recall",
+    "register_hook",
+]
 
 _HOMES = {
     "recall": "mnemon.recall.api",
-    "Profile": "mnemon.recall.profile",
+    "register_hook": "mnemon.hooks",
+    "RetrievalProfile": "mnemon.recall.profile",
     "RecallResult": "mnemon.recall.result",
     "RecalledMemory": "mnemon.recall.result",
     "RecallWarning": "mnemon.recall.result",

@@ -29,8 +29,9 @@ A single bad row is never an exception: it is quarantined with its reason
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from mnemon.values import dataclass
 
 FAULTS_SHOWN = 10
 """Faults spelled out in a message: enough to see a pattern; the total is always given."""

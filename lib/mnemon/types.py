@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+
+from mnemon.values import dataclass
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -20,6 +20,7 @@ Watch = Callable[[Path], object]
 STAGES = (
     "corpus_export",
     "access_statistics",
+    "ltp_scores",
     "concept_graph",
     "lexical_index",
     "memory_vectors",

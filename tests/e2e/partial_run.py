@@ -28,6 +28,7 @@ BEFORE_THE_CANDIDATE = (
     "turn_clusters",
     "summaries",
     "access_statistics",
+    "ltp_scores",
     "generated_queries",
 )
 TO_THE_CANDIDATE = (

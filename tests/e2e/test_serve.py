@@ -76,7 +76,7 @@ def recall_json(store: Store, query: str, *options: str) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     result = json.loads(done.stdout)
-    result["timings_ms"] = sorted(result["timings_ms"])
+    result["phase_timing_ms"] = sorted(result["phase_timing_ms"])
     return result
 
 

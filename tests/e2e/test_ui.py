@@ -33,7 +33,7 @@ GROUPS = {
     "lexical": ["lexical_index"],
     "graph": ["concepts", "mentions", "edges"],
     "compaction": ["turn_clusters", "summaries"],
-    "usage": ["access_statistics"],
+    "usage": ["access_statistics", "ltp_scores"],
     "evaluation": [
         "generated_queries",
         "recall_evaluation",

@@ -27,7 +27,8 @@ def test_nothing_is_computed_and_nothing_is_published(small: Bench) -> None:
     assert ran.note("vector_tiers", "rows_written") == 0
     assert ran.stage("access_statistics")["facts"]["retrievals"] == 10
     recomputed = {s["name"] for s in ran.report["stages"] if not s["reused"]}
-    assert recomputed == {"access_statistics"}
+    assert recomputed == {"access_statistics", "ltp_scores"}
+    assert ran.note("ltp_scores", "ltp_updated") == 10
     assert fingerprint_tree(small.paths.snapshots) == before
     after = small.paths.current.stat()
     assert (after.st_mtime_ns, after.st_ino) == (pointer.st_mtime_ns, pointer.st_ino)

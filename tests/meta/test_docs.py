@@ -222,13 +222,13 @@ def test_every_quarantine_reason_is_documented() -> None:
     assert [r for r in QuarantineReason if f"`{r}`" not in page] == []
 
 
-def test_every_recall_warning_is_documented() -> None:
-    folder = ROOT / "lib" / "mnemon" / "recall"
+def test_every_trouble_that_doctor_finds_is_documented() -> None:
+    folder = ROOT / "lib" / "mnemon" / "diagnosis"
     code = "\n".join(p.read_text(encoding="utf-8") for p in sorted(folder.glob("*.py")))
-    codes = set(re.findall(r"(?:RecallWarning|\.warn)\(\s*\"(\w+)\"", code))
-    assert {"dense_unavailable", "user_required"} <= codes
-    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
-    assert sorted(c for c in codes if f"`{c}`" not in page) == []
+    found = set(re.findall(r"Finding\(\s*\"(\w+)\",\s*\"(warn|fail)\"", code))
+    assert {("usage", "warn"), ("settings", "fail")} <= found
+    page = (DOCS / "operations.md").read_text(encoding="utf-8")
+    assert sorted(f for f in found if f"| `{f[0]}` | {f[1]} |" not in page) == []
 
 
 def decisions() -> list[Path]:

@@ -18,7 +18,10 @@ HEAVY = (
     "safetensors", "pandas", "pydantic", "polars", "pyarrow", "duckdb", "scipy", "sklearn", "rich",
     "click", "assets", "pipelines",
 )  # fmt: skip
-BUILDERS = ("mnemon.corpus", "mnemon.night", "mnemon.work", "mnemon.compact", "mnemon.vectors",
+BUILDERS = ("mnemon.corpus", "mnemon.night", "mnemon.work", "mnemon.compact",
+            "mnemon.vectors.cells", "mnemon.vectors.dirty", "mnemon.vectors.embed",
+            "mnemon.vectors.lance", "mnemon.vectors.rotation", "mnemon.vectors.thresholds",
+            "mnemon.vectors.tiers",
             "mnemon.snapshot.build", "mnemon.snapshot.checks", "mnemon.snapshot.publish",
             "mnemon.graph.build", "mnemon.lexical.postings", "mnemon.encode.sentence")  # fmt: skip
 

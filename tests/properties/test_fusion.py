@@ -159,3 +159,12 @@ def test_importance_off_means_off(legs: list[NDArray[np.float64]]) -> None:
     assert (
         apply_importance(scores, importance.astype(np.float32), 0.0).tobytes() == scores.tobytes()
     )
+
+
+@given(st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=1, max_size=12))
+def test_what_is_no_number_counts_as_in_the_plain_form(values: list[float]) -> None:
+    scores = np.array(values, dtype=np.float64)
+    plain = np.maximum(np.nan_to_num(scores), 0.0)
+    peak = float(plain.max())
+    expected = np.minimum(plain / peak, 1.0) if peak > 0 else np.zeros_like(plain)
+    assert np.array_equal(fuse_convex([scores], (1.0,)), expected)

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mnemon.lexical import search
 from mnemon.lexical.postings import build_postings
-from mnemon.lexical.search import score, top_positions
+from mnemon.lexical.search import rank, score, top_positions
 from mnemon.text.fold import normalize
 from mnemon.text.tokens import MAX_TOKEN_CHARS, decode_tokens, encode_tokens, tokenize
 
@@ -66,6 +67,50 @@ def test_top_positions_equal_a_full_sort(rows: list[tuple[float, bool]], depth: 
     eligible = [i for i, (value, allowed) in enumerate(rows) if value > 0 and allowed]
     expected = sorted(eligible, key=lambda i: (-rows[i][0], i))[: max(depth, 0)]
     assert top_positions(values, depth, mask).tolist() == expected
+
+
+@given(
+    st.lists(st.lists(words, max_size=6), min_size=1, max_size=60),
+    st.lists(words, max_size=8),
+    st.integers(-1, 12),
+    st.integers(0, 2**60 - 1),
+    st.integers(1, 40),
+)
+def test_the_bounded_ranking_is_the_exhaustive_one_to_the_last_bit(
+    corpus: list[list[str]], query: list[str], depth: int, mask_bits: int, sampled: int
+) -> None:
+    postings = build_postings(corpus)
+    mask = np.array([bool(mask_bits >> i & 1) for i in range(len(corpus))])
+    arguments = (query, postings.ranges, postings.positions, postings.scores, len(corpus))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "FLOOR_FROM", 1)
+        patch.setattr(search, "SAMPLED_POSTINGS", sampled)
+        for allowed in (None, mask):
+            scores, ranking = rank(*arguments, depth, allowed)
+            assert np.array_equal(scores, score(*arguments))
+            assert np.array_equal(ranking, top_positions(scores, depth, allowed))
+
+
+def test_the_ranking_of_a_large_store_is_the_exhaustive_one() -> None:
+    rng = np.random.default_rng(5)
+    count = search.FLOOR_FROM + 1
+    sizes = {"rare": 30, "some": 900, "often": 9_000, "most": 40_000}
+    chosen = {t: np.sort(rng.choice(count, n, replace=False)) for t, n in sizes.items()}
+    starts = dict(zip(sizes, np.cumsum([0, *sizes.values()]).tolist(), strict=False))
+    positions = np.concatenate(list(chosen.values())).astype(np.int32)
+    weights = [rng.integers(1, 9, n) / (8 * np.log(n)) for n in sizes.values()]
+    scores = np.concatenate(weights).astype(np.float32)
+
+    def lookup(terms: list[str]) -> list[tuple[int, int]]:
+        return [(starts[t], starts[t] + sizes[t]) for t in terms]
+
+    mask = rng.random(count) < 0.3
+    for terms in (["rare"], ["most"], ["some", "often"], list(sizes)):
+        for depth, allowed in ((10, None), (50, mask), (2_000, None), (count, mask)):
+            arguments = (terms, lookup, positions, scores, count)
+            totals, ranking = rank(*arguments, depth, allowed)
+            assert np.array_equal(totals, score(*arguments))
+            assert np.array_equal(ranking, top_positions(totals, depth, allowed))
 
 
 @given(st.one_of(anything, marked))

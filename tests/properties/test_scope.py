@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mnemon.graph.arrays import OPEN_END_US
 from mnemon.recall.engine import Recaller
-from mnemon.recall.profile import Profile
+from mnemon.recall.profile import RetrievalProfile
 from mnemon.recall.scope import Facet, Scope, build_mask
 from mnemon.types import UNDATED_US, MemoryRecord, to_micros
 from tests.support.lean import write_encoder
@@ -32,7 +32,7 @@ scopes = st.builds(
     as_of=st.sampled_from([None, *(datetime(2026, 1, d, tzinfo=UTC) for d in (1, 5, 9, 28))]),
 )
 profiles = st.builds(
-    Profile,
+    RetrievalProfile,
     fusion=st.sampled_from(["cc", "rrf"]),
     lexical_weight=st.sampled_from([0.0, 0.5]),
     dense_weight=st.sampled_from([0.0, 0.5]),
@@ -82,7 +82,7 @@ def recaller(store: Store) -> Recaller:
 
 @given(query=queries, scope=scopes, profile=profiles, k=st.sampled_from([1, 5, 200]))
 def test_no_leg_lets_anything_out_of_scope_through(
-    recaller: Recaller, query: str, scope: Scope, profile: Profile, k: int
+    recaller: Recaller, query: str, scope: Scope, profile: RetrievalProfile, k: int
 ) -> None:
     result = recaller.recall(query, k, profile=profile, scope=scope)
     for found in result.memories:
@@ -100,7 +100,7 @@ def test_the_graph_walks_across_users_nowhere(
     recaller: Recaller, user: str | None, fusion: str
 ) -> None:
     """Every turn names a memory of every user, so each of these walks would cross if it could."""
-    walked = Profile(fusion=fusion, dense_weight=0.0, graph_weight=5.0)
+    walked = RetrievalProfile(fusion=fusion, dense_weight=0.0, graph_weight=5.0)
     for word in WORDS:
         question = f"what about the Atlas {word}"
         found = recaller.recall(question, 200, profile=walked, scope=Scope(user=user)).memories
@@ -109,7 +109,7 @@ def test_the_graph_walks_across_users_nowhere(
 
 @given(query=queries, scope=scopes, profile=profiles)
 def test_an_explanation_never_names_a_seed_out_of_scope(
-    recaller: Recaller, query: str, scope: Scope, profile: Profile
+    recaller: Recaller, query: str, scope: Scope, profile: RetrievalProfile
 ) -> None:
     owners = {str(r.memory_id): r.user for r in crowded()}
     for found in recaller.recall(query, 200, profile=profile, scope=scope).memories:
@@ -122,7 +122,7 @@ def test_what_others_own_takes_nobody_s_place(
     recaller: Recaller, query: str, leg: str, user: str | None, k: int
 ) -> None:
     """Filtering comes before the cut: the k best are the first k of all, whatever others own."""
-    alone = Profile(
+    alone = RetrievalProfile(
         lexical_weight=float(leg == "lexical"),
         dense_weight=float(leg == "dense"),
         graph_weight=0.0,

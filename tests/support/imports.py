@@ -34,7 +34,9 @@ def tree_of(path: Path) -> ast.Module:
 
 
 @cache
-def imports_of(module: str, *, typing_only: bool = False) -> frozenset[str]:
+def imports_of(
+    module: str, *, typing_only: bool = False, eager_only: bool = False
+) -> frozenset[str]:
     """Return what a module imports, at its top and inside its functions.
 
     Names of the project are resolved to modules, with the packages that Python runs on the way;
@@ -43,39 +45,70 @@ def imports_of(module: str, *, typing_only: bool = False) -> frozenset[str]:
     Args:
         module: A module of the project.
         typing_only: Also what only a type checker imports (`if TYPE_CHECKING`).
+        eager_only: Only what importing the module imports, not what its functions do when called.
     """
     found: set[str] = set()
     package = module if modules()[module].name == "__init__.py" else module.rpartition(".")[0]
-    for name in _imported_names(tree_of(modules()[module]), package, typing_only):
+    nodes = _live_nodes(tree_of(modules()[module]), typing_only, eager_only)
+    for name in _imported_names(nodes, package):
         found |= _resolve(name)
     return frozenset(found - {module})
 
 
-def reachable_from(module: str) -> frozenset[str]:
-    """Return everything that a module imports directly or through others, itself left out."""
+def lazy_imports_of(module: str) -> frozenset[str]:
+    """Return what only the functions of a module import, when they are called."""
+    return imports_of(module) - imports_of(module, eager_only=True)
+
+
+def reachable_from(
+    module: str, *, eager_only: bool = False, without: frozenset[tuple[str, str]] = frozenset()
+) -> frozenset[str]:
+    """Return everything that a module imports directly or through others, itself left out.
+
+    Args:
+        module: A module of the project.
+        eager_only: As in `imports_of`.
+        without: Imports (from, to) that are not followed; `to` may be the package of what is
+            imported.
+    """
     seen: set[str] = set()
     waiting = [module]
     while waiting:
-        for name in imports_of(waiting.pop()):
-            if name not in seen:
-                seen.add(name)
-                if name in modules():
-                    waiting.append(name)
+        current = waiting.pop()
+        for name in imports_of(current, eager_only=eager_only):
+            if name in seen or _is_shut(current, name, without):
+                continue
+            seen.add(name)
+            if name in modules():
+                waiting.append(name)
     return frozenset(seen - {module})
 
 
-def why(start: str, goal: str) -> list[str]:
+def why(
+    start: str,
+    goal: str,
+    *,
+    eager_only: bool = False,
+    without: frozenset[tuple[str, str]] = frozenset(),
+) -> list[str]:
     """Return a shortest chain of imports between two modules, for a failing test's message."""
     chains = [[start]]
     seen = {start}
     for chain in chains:
         if chain[-1] == goal:
             return chain
-        for name in sorted(imports_of(chain[-1])) if chain[-1] in modules() else ():
-            if name not in seen:
+        nexts = imports_of(chain[-1], eager_only=eager_only) if chain[-1] in modules() else ()
+        for name in sorted(nexts):
+            if name not in seen and not _is_shut(chain[-1], name, without):
                 seen.add(name)
                 chains.append([*chain, name])
     return []
+
+
+def _is_shut(module: str, name: str, without: frozenset[tuple[str, str]]) -> bool:
+    return any(
+        module == start and (name == goal or name.startswith(f"{goal}.")) for start, goal in without
+    )
 
 
 def package_of(module: str) -> str:
@@ -83,8 +116,8 @@ def package_of(module: str) -> str:
     return module.removeprefix("mnemon.").split(".")[0]
 
 
-def _imported_names(tree: ast.Module, package: str, typing_only: bool) -> Iterator[str]:
-    for node in _live_nodes(tree, typing_only):
+def _imported_names(nodes: Iterator[ast.AST], package: str) -> Iterator[str]:
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -105,15 +138,17 @@ def _is_import_call(function: ast.expr) -> bool:
     return name in {"import_module", "__import__"}
 
 
-def _live_nodes(tree: ast.AST, typing_only: bool) -> Iterator[ast.AST]:
+def _live_nodes(tree: ast.AST, typing_only: bool, eager_only: bool) -> Iterator[ast.AST]:
     for node in ast.iter_child_nodes(tree):
+        if eager_only and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
         if isinstance(node, ast.If) and not typing_only and _is_type_checking(node.test):
             for branch in node.orelse:
                 yield branch
-                yield from _live_nodes(branch, typing_only)
+                yield from _live_nodes(branch, typing_only, eager_only)
             continue
         yield node
-        yield from _live_nodes(node, typing_only)
+        yield from _live_nodes(node, typing_only, eager_only)
 
 
 def _is_type_checking(test: ast.expr) -> bool:

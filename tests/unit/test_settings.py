@@ -259,3 +259,48 @@ def test_settings_are_plain_values_for_a_manifest() -> None:
 
 def test_a_config_error_is_a_value_error() -> None:
     assert issubclass(ConfigError, ValueError)
+
+
+def test_tables_of_profiles_are_kept_as_they_stand(tmp_path: Path) -> None:
+    settings = from_toml(tmp_path, "[profiles.default]\ndepth = 3\n[profiles.mine]\nx = 'y'\n")
+    assert settings.profiles == {"default": {"depth": 3}, "mine": {"x": "y"}}
+    assert settings != Settings()
+    assert settings.to_json() == Settings().to_json()  # they shape no artifact of a night
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("profiles = 3", "[profiles] in "),
+        ("[profiles]\nmine = 3", "[profiles.mine] in "),
+        ("[profile.mine]\ndepth = 3", "unknown section [profile] in "),
+    ],
+)
+def test_profiles_are_tables_of_tables(tmp_path: Path, text: str, fault: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        from_toml(tmp_path, text)
+    (found,) = faults_of(caught.value)
+    assert found.startswith(fault)
+
+
+def test_where_a_value_was_set_is_known(tmp_path: Path) -> None:
+    settings = from_toml(
+        tmp_path,
+        "[recall]\nfusion = 'rrf'\ngraph_weight = 1.0\n[snapshot]\nkeep = 7",
+        MNEMON_RECALL_FUSION="rrf",
+    )
+    file = f"in {tmp_path / 'mnemon.toml'}"
+    assert settings.origins == {
+        "recall.fusion": "environment MNEMON_RECALL_FUSION",
+        "recall.graph_weight": file,
+        "snapshot.keep": file,
+    }
+    assert settings == Settings(recall=RecallSettings(fusion="rrf"))  # origins do not compare
+    assert hash(settings) == hash(Settings(recall=RecallSettings(fusion="rrf")))
+    assert "origins" not in settings.to_json()
+
+
+def test_the_configured_profile_must_have_a_name(tmp_path: Path) -> None:
+    assert from_toml(tmp_path, "[recall]\nprofile = 'mine'").recall.profile == "mine"
+    with pytest.raises(ConfigError, match=r"recall\.profile must name a profile"):
+        from_toml(tmp_path, "[recall]\nprofile = ''")

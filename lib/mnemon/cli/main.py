@@ -7,10 +7,13 @@ import click
 from mnemon import __version__
 from mnemon.cli.doctor import doctor
 from mnemon.cli.evaluate.group import evaluate
+from mnemon.cli.profile import profile
 from mnemon.cli.recall import recall
+from mnemon.cli.replay import replay
 from mnemon.cli.serve import serve
 from mnemon.cli.snapshots import rollback, snapshots
 from mnemon.cli.status import status
+from mnemon.cli.why import why
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -22,9 +25,12 @@ def main() -> None:
     make nightly                      build and publish a snapshot of the bundled sample store
     make nightly STORE=memory.db      the same for your own memory store
     mnemon recall "spare key"         ask the published snapshot
+    mnemon why "spare key" ID         why a memory did not come back
+    mnemon replay                     kept recalls, run again against their snapshot
     mnemon serve                      keep a warm server for `mnemon recall`
     mnemon status                     what serves, how old it is, what it holds
     mnemon doctor                     what is wrong and what to do about it
+    mnemon profile show               how it ranks, and which layer says so
     mnemon evaluate run SET           how well it recalls, measured on labelled queries
 
     Every command that reads a store takes --store (a store directory, its name, or the source it
@@ -32,7 +38,9 @@ def main() -> None:
     """  # noqa: D301 (click wants the control character)
 
 
-for command in (recall, serve, status, doctor, snapshots, rollback, evaluate):
+for command in (
+    recall, why, replay, serve, status, doctor, snapshots, rollback, profile, evaluate,
+):  # fmt: skip
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
-from datetime import UTC, datetime
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mnemon.cli.common import EXIT_FAILED, limit_threads, print_json, store_options
-from mnemon.settings import FUSIONS
+from mnemon.cli.explaining import (
+    candidate_lines,
+    explain_lines,
+    printable,
+    run_lines,
+    trace_lines,
+)
+from mnemon.cli.recall_options import arguments_of, profile_of, recall_options
+from mnemon.errors import MnemonError
 
 if TYPE_CHECKING:
-    from mnemon.recall.profile import Profile
+    from mnemon.recall.profile import ResolvedProfile
 
 # Warnings after which there was nothing to answer from; everything else still answered.
 _FATAL = frozenset({"no_snapshot", "store_unreadable", "snapshot_damaged"})
@@ -23,46 +30,35 @@ _DAY_CHARS = len("2026-03-01")
 
 @click.command()
 @click.argument("query")
-@click.option(
-    "-k", default=10, show_default=True, type=click.IntRange(min=0), help="How many memories."
-)
-@click.option("--wing", help="Only this wing.")
-@click.option("--room", help="Only this room.")
-@click.option("--category", help="Only this category.")
-@click.option("--user", help="Whose memories; those of other named users are never shown.")
-@click.option(
-    "--sort-by",
-    type=click.Choice(["relevance", "importance", "recency"]),
-    default="relevance",
-    show_default=True,
-)
-@click.option("--as-of", metavar="ISO", help="Only what existed at this moment, e.g. 2026-03-01.")
-@click.option(
-    "--fusion", type=click.Choice(FUSIONS), help="How the legs are fused [default: configured]."
-)
+@recall_options
 @click.option("--deadline-ms", type=float, help="Answer with what there is after this long.")
 @click.option(
-    "--explain", is_flag=True, help="Show what each leg said and how long each step took."
+    "--explain",
+    is_flag=True,
+    help="Show what each step made of every score, the phases and the times.",
 )
-@click.option("--dry-run", is_flag=True, help="Do not write to the access log.")
+@click.option("--candidate-trace", is_flag=True, help="Show what was dropped, where and why.")
+@click.option(
+    "--all-candidates",
+    is_flag=True,
+    help="Show the parts of every candidate's score; means --explain and --dry-run.",
+)
+@click.option(
+    "--dry-run", is_flag=True, help="Write nothing: no access log, query log or replay log."
+)
 @click.option("--no-server", is_flag=True, help="Recall in this process even if a server runs.")
 @store_options
 def recall(
     query: str,
-    k: int,
-    wing: str | None,
-    room: str | None,
-    category: str | None,
-    user: str | None,
-    sort_by: str,
-    as_of: str | None,
-    fusion: str | None,
     deadline_ms: float | None,
     explain: bool,
+    candidate_trace: bool,
+    all_candidates: bool,
     dry_run: bool,
     no_server: bool,
     store: str | None,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Return the memories that answer QUERY, best first.
 
@@ -70,66 +66,72 @@ def recall(
     """
     asked: dict[str, Any] = {
         "query": query,
-        "k": k,
-        "wing": wing,
-        "room": room,
-        "category": category,
-        "user": user,
-        "sort_by": sort_by,
-        "as_of": _moment(as_of),
+        **arguments_of(options),
         "deadline_ms": deadline_ms,
-        "dry_run": dry_run,
+        "explain": explain or all_candidates,
+        "candidate_trace": candidate_trace,
+        "dry_run": dry_run or all_candidates,
         "store": store,
     }
-    result = None if no_server else _ask_server(asked, fusion)
+    name, flags = profile_of(options)
+    result = None if no_server else _ask_server(asked, name, flags)
     served_by = "process" if result is None else "server"
     if result is None:
-        result = _recall_here(asked, fusion)
+        result = _recall_here(asked, name, flags)
     if as_json:
         print_json({**result, "served_by": served_by})
     else:
-        _print(result, explain)
+        _print(result, explain=explain, all_candidates=all_candidates)
     if any(w["code"] in _FATAL for w in result["warnings"]):
         sys.exit(EXIT_FAILED)
 
 
-def _ask_server(asked: dict[str, Any], fusion: str | None) -> dict[str, Any] | None:
+def _ask_server(
+    asked: dict[str, Any], name: str | None, flags: dict[str, Any]
+) -> dict[str, Any] | None:
     """Return what the store's warm server answers, or None where none does."""
+    if name is not None and flags:
+        return None  # `recall` takes a name or flags; both together are merged in this process
     from mnemon.serve.client import ask
 
-    return ask(**asked, profile=None if fusion is None else {"fusion": fusion})
+    return ask(**asked, profile=flags or name)
 
 
-def _recall_here(asked: dict[str, Any], fusion: str | None) -> dict[str, Any]:
+def _recall_here(asked: dict[str, Any], name: str | None, flags: dict[str, Any]) -> dict[str, Any]:
     limit_threads()
     from mnemon.recall.api import recall as recall_memories
 
-    return recall_memories(**asked, profile=_profile(fusion)).to_json()
-
-
-def _profile(fusion: str | None) -> Profile | None:
-    """Return the configured profile with another fusion, or None for the configured one."""
-    if fusion is None:
-        return None
-    from mnemon.recall.api import configured_profile
-
-    return replace(configured_profile(), fusion=fusion)
-
-
-def _moment(text: str | None) -> datetime | None:
-    if text is None:
-        return None
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise click.BadParameter(
-            f"{text!r} is no ISO-8601 date or time, e.g. 2026-03-01 or 2026-03-01T08:00:00Z",
-            param_hint="--as-of",
-        ) from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        if name is not None and flags:
+            merged = _merge(asked["store"], name, flags)
+            if merged is not None:
+                result = recall_memories(**asked, profile=merged.profile).to_json()
+                warnings = [w.to_json() for w in merged.warnings]
+                result["warnings"] = [*warnings, *result["warnings"]]
+                return {**result, "profile_used": merged.used}
+        return recall_memories(**asked, profile=flags or name).to_json()
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
 
 
-def _print(result: dict[str, Any], explain: bool) -> None:
+def _merge(store: str | None, name: str, flags: dict[str, Any]) -> ResolvedProfile | None:
+    """Return a named profile with flags of this call on top; None without a store to ask."""
+    from mnemon.recall.current_settings import current_settings
+    from mnemon.recall.profile import read_store_profiles, resolve_for_recall
+    from mnemon.recall.serving import find_serving
+
+    try:
+        serving, _ = find_serving(store)
+    except (MnemonError, OSError):
+        return None  # the recall says what is wrong
+    recaller = serving.recaller
+    stored = read_store_profiles(recaller.paths.profiles)
+    return resolve_for_recall(
+        current_settings()[0], recaller.reader.adopted, stored.tables, name, flags
+    )
+
+
+def _print(result: dict[str, Any], *, explain: bool, all_candidates: bool) -> None:
     for warning in result["warnings"]:
         click.echo(f"! {warning['code']}: {warning['message']}", err=True)
     for place, memory in enumerate(result["memories"], start=1):
@@ -137,12 +139,22 @@ def _print(result: dict[str, Any], explain: bool) -> None:
         text = " ".join(memory["content"].split())
         click.echo(f"    {text[:_SHOWN_CHARS]}{' ...' if len(text) > _SHOWN_CHARS else ''}")
         if explain:
-            click.echo(f"    {_explain(memory)}")
+            for line in explain_lines(memory):
+                click.echo(line)
     if not result["memories"] and not result["warnings"]:
         click.echo("nothing found")
-    if explain:
-        times = ", ".join(f"{name} {ms:.1f}" for name, ms in result["timings_ms"].items())
-        click.echo(f"\nsnapshot {result['snapshot_id']}; ms: {times}")
+    if all_candidates:
+        _print_block(candidate_lines(result.get("candidates", ())))
+    if "candidate_trace" in result:
+        _print_block(trace_lines(result["candidate_trace"]))
+    if explain or all_candidates:
+        _print_block(run_lines(result))
+
+
+def _print_block(lines: Iterable[str]) -> None:
+    click.echo()
+    for line in lines:
+        click.echo(printable(line))
 
 
 def _headline(place: int, memory: dict[str, Any]) -> str:
@@ -150,19 +162,3 @@ def _headline(place: int, memory: dict[str, Any]) -> str:
     where = "/".join(part for part in (memory["wing"], memory["room"]) if part) or "-"
     score = f"{memory['final_score']:.3f}"
     return f"{place:>2}. {score}  [{memory['id']}]  {day}  {where}  {memory['category']}"
-
-
-def _explain(memory: dict[str, Any]) -> str:
-    parts: list[str] = []
-    legs = memory["legs"]
-    for name in ("lexical", "dense"):
-        if name in legs:
-            parts.append(f"{name} rank {legs[name]['rank']} ({legs[name]['score']:.3f})")
-    if "graph" in legs:
-        hit = legs["graph"]
-        over = f" over {hit['concept']!r}" if hit["concept"] else ""
-        parts.append(
-            f"graph +{hit['score']:.3f} from [{hit['seed_id']}] by {hit['relation']}{over}"
-        )
-    parts.append(f"relevance {memory['relevance']:.3f}, importance {memory['importance']:.2f}")
-    return "; ".join(parts)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon.compact.tokens import estimate_tokens
+from mnemon.text.token_estimate import estimate_tokens
 
 PRIMARY_DENSITY = 0.4
 AGGRESSIVE_DENSITY = 0.25

@@ -114,18 +114,6 @@ def decay_rate(confidence: float) -> float:
     return 1.0 - _clamp(confidence)
 
 
-def quality_multiplier(confidence: float, delta: float = QUALITY_DELTA) -> float:
-    """Return Q = 1 - delta * decay_rate, in [1 - delta, 1]; non-decreasing in confidence.
-
-    Args:
-        confidence: In [0, 1]; clamped.
-        delta: In [0, 1]; clamped.
-
-    Source: libravdb mathematics section 5.5.
-    """
-    return 1.0 - _clamp(delta) * decay_rate(confidence)
-
-
 def judge(
     summary: Vector,
     sources: Vector,

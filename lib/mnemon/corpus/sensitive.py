@@ -9,22 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from mnemon.corpus.secret_rules import find_secret
 from mnemon.corpus.source import RawRow
+from mnemon.text.sensitivity import find_text_sensitivity
 
 FLAGGED = "flagged"
-PLACEHOLDER = "placeholder"
 VAULTED = "vaulted"
 SHARES_ID = "shares_id_with_sensitive"
 """The row itself is clean, but another row of the same id is sensitive: it may be an older text."""
-
-_SECRET_PREFIX = "secret:"
 
 _FLAG_FIELDS = ("is_sensitive", "sensitive")
 # Where the server keeps the text of a row that it redacted (claude-memory, migration 002).
 _VAULT_FIELDS = ("vault_path", "encrypted_content")
 _FALSE_WORDS = frozenset({"", "0", "0.0", "false", "no", "f", "n", "none", "null"})
-_PLACEHOLDERS = re.compile(r"\[(?:REDACTED|SENSITIVE)", re.IGNORECASE)
 # The look-ahead holds the spaces too: outside it they would be given back until it succeeds.
 _FLAG_IN_TEXT = re.compile(
     r'"(?:is_)?sensitive"\s{0,20}:(?!\s{0,20}(?:0[\s,}.]|false|null|""|"0"|"false"))', re.IGNORECASE
@@ -61,14 +57,6 @@ def _judge_unread(text: str) -> str | None:
     if _FLAG_IN_TEXT.search(text):
         return FLAGGED
     return find_text_sensitivity(text)
-
-
-def find_text_sensitivity(text: str) -> str | None:
-    """Return why a text must not leave its store (a placeholder, a kind of secret), or None."""
-    if _PLACEHOLDERS.search(text):
-        return PLACEHOLDER
-    secret = find_secret(text)
-    return None if secret is None else _SECRET_PREFIX + secret
 
 
 def _texts(value: object, depth: int = 0) -> Iterator[str]:

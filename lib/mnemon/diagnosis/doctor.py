@@ -14,6 +14,9 @@ from mnemon.diagnosis.server import look_at_server
 from mnemon.encode.fingerprint import EncoderFingerprint, require_same
 from mnemon.errors import ConfigError, MnemonError, SnapshotCorruptError
 from mnemon.locate import find_home
+from mnemon.recall.current_settings import current_settings
+from mnemon.recall.profile import layers_of, read_store_profiles
+from mnemon.recall.profile.catalogue import list_profiles
 from mnemon.settings import RecallSettings, Settings
 from mnemon.snapshot.layout import StorePaths
 from mnemon.snapshot.manifest import Manifest, Pointer, full_check, read_manifest, read_pointer
@@ -45,7 +48,10 @@ class Finding:
 def examine(paths: StorePaths) -> list[Finding]:
     """Look at everything; a check that breaks is itself a finding."""
     findings: list[Finding] = []
-    for look in (_settings, _serving, _last_verdict, _access_log, _leftovers, _server):
+    looks = (
+        _settings, _profiles, _serving, _last_verdict, _access_log, _usage, _leftovers, _server,
+    )  # fmt: skip
+    for look in looks:
         try:
             findings.extend(look(paths))
         except (MnemonError, OSError, ValueError, KeyError, TypeError, sqlite3.Error) as error:
@@ -67,6 +73,20 @@ def _settings(_: StorePaths) -> Iterator[Finding]:
         )
     else:
         yield Finding("settings", "ok", "every key and value is known")
+
+
+def _profiles(paths: StorePaths) -> Iterator[Finding]:
+    settings, _ = current_settings()
+    stored = read_store_profiles(paths.profiles)
+    known = list_profiles(layers_of(settings, {}, stored.tables))
+    faults = [w.message for w in stored.warnings] + [
+        f"{profile.name}: {fault}" for profile in known for fault in profile.faults
+    ]
+    if faults:
+        remedy = "correct them; a recall leaves the layer out and warns"
+        yield Finding("profiles", "warn", "; ".join(faults), remedy)
+    else:
+        yield Finding("profiles", "ok", f"{len(known)} profiles, all values in range")
 
 
 def _serving(paths: StorePaths) -> Iterator[Finding]:
@@ -184,6 +204,27 @@ def _access_log(paths: StorePaths) -> Iterator[Finding]:
     ) as log:
         count = log.execute("SELECT COUNT(*) FROM retrievals").fetchone()[0]
     yield Finding("access_log", "ok", f"{count:,} retrievals")
+
+
+def _usage(paths: StorePaths) -> Iterator[Finding]:
+    # Here and not above, as for the encoder: numpy.
+    from mnemon.usage.reading import UsageReader
+
+    usage = UsageReader.open(paths.usage)
+    if usage.is_missing:
+        yield Finding("usage", "ok", "no night has counted retrievals yet")
+    elif usage.warning is not None:
+        yield Finding("usage", "warn", usage.warning, "run `make nightly`: it writes the file anew")
+    elif usage.not_scanned:
+        yield Finding(
+            "usage",
+            "warn",
+            f"the last scan left out {usage.not_scanned:,} memories: max_scan_depth",
+            "set max_scan_depth to 0, or leave it: each night goes on where the last one stopped",
+        )
+    else:
+        yield Finding("usage", "ok", f"retrievals of {usage.window_days} days are counted")
+    usage.close()
 
 
 def _leftovers(paths: StorePaths) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from mnemon.errors import SnapshotCorruptError, SnapshotMissingError
@@ -37,7 +38,7 @@ def read_status(paths: StorePaths) -> dict[str, Any]:
         "source": manifest.source,
         "encoder": manifest.encoder,
         "counts": manifest.counts,
-        "wings": _wings(directory / layout.ROWS_FILE),
+        "wings": wing_counts(directory / layout.ROWS_FILE),
         "snapshot_bytes": sum(entry.bytes for entry in manifest.files.values()),
         "store_bytes": tree_bytes(paths.root),
         "warnings": [list(w) for w in manifest.warnings],
@@ -82,7 +83,15 @@ def _describe(paths: StorePaths, name: str, serving: bool) -> dict[str, Any]:
     }
 
 
-def _wings(rows_file: Any) -> dict[str, int]:
+def wing_counts(rows_file: Path) -> dict[str, int]:
+    """Return the exact number of memories of every wing of a snapshot, largest first.
+
+    Args:
+        rows_file: The snapshot's rows.sqlite. Memories without a wing count as "(none)".
+
+    Raises:
+        SnapshotCorruptError: If it cannot be read.
+    """
     uri = f"{rows_file.absolute().as_uri()}?mode=ro&immutable=1"
     try:
         with closing(sqlite3.connect(uri, uri=True)) as rows:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from mnemon.encode.base import EncoderUnsupportedError
+from mnemon.encode.base import Encoder, EncoderUnsupportedError
 from mnemon.encode.bert_weights import read_architecture, read_tensors
 from mnemon.encode.lean import LeanEncoder
 from mnemon.encode.lean_format import (
@@ -111,6 +112,35 @@ def export_lean(
     )
 
 
+def measure_agreement(source: Encoder, face: Encoder, texts: Sequence[str]) -> NDArray[np.float64]:
+    """Return the cosines between two implementations of one encoder, the same text in both.
+
+    Both ways of encoding count, because a model may have one prefix for queries and another for
+    documents, and each implementation puts them there by itself.
+
+    Args:
+        source: The model that the other must agree with.
+        face: The other.
+        texts: Documents to compare.
+
+    Returns:
+        Cosines of the documents, then those of PROBE_TEXTS as queries; shape (len(texts) +
+        len(PROBE_TEXTS),).
+    """
+    pairs = [(source.encode_documents(texts), face.encode_documents(texts))]
+    pairs += [
+        (source.encode_query(text)[np.newaxis], face.encode_query(text)[np.newaxis])
+        for text in PROBE_TEXTS
+    ]
+    cosines = [np.einsum("ij,ij->i", one, other, dtype=np.float64) for one, other in pairs]
+    return np.concatenate(cosines)
+
+
+def describe_place(place: int, texts: Sequence[str]) -> str:
+    """Return what stands at a place of `measure_agreement`'s result, for an error's text."""
+    return f"text {place}" if place < len(texts) else f"query {place - len(texts)}"
+
+
 def _existing(out_dir: Path, encoder: SentenceEncoder) -> LeanEncoder | None:
     try:
         found = LeanEncoder.open(out_dir, verify=True)
@@ -191,15 +221,14 @@ def _compare(
     *,
     kept: bool,
 ) -> LeanExport:
-    expected = encoder.encode_documents(texts)
-    found = lean.encode_documents(texts)
-    cosines = np.einsum("ij,ij->i", expected, found, dtype=np.float64)
+    cosines = measure_agreement(encoder, lean, texts)
     worst = int(np.argmin(cosines))
     if not cosines[worst] >= MIN_COSINE:
         raise EncoderError(
-            f"the numpy encoder disagrees with {encoder.fingerprint.model} on text {worst}: cosine "
-            f"{cosines[worst]:.6f}, expected at least {MIN_COSINE}. The model differs from a plain "
-            "BERT: queries need the full library, or choose another model."
+            f"the numpy encoder disagrees with {encoder.fingerprint.model} on "
+            f"{describe_place(worst, texts)}: cosine {cosines[worst]:.6f}, expected at least "
+            f"{MIN_COSINE}. The model differs from a plain BERT: queries need the full library, or "
+            "choose another model."
         )
     size_bytes = sum(item.stat().st_size for item in directory.iterdir())
     mean = float(cosines.mean())

@@ -7,11 +7,12 @@ here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import Any
 
 from mnemon.errors import EncoderError, FingerprintMismatchError
 from mnemon.hashing import hash_json
+from mnemon.values import dataclass
 
 DIGEST_CHARS = 16
 """Hex digits of a digest: 64 bits tell the handful of models of one store apart and stay

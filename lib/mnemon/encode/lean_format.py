@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from mnemon.encode.fingerprint import EncoderFingerprint
 from mnemon.errors import EncoderError
+from mnemon.values import dataclass
 
 FORMAT_VERSION = 1
 HEADER_FILE = "encoder.json"

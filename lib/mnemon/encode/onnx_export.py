@@ -16,7 +16,12 @@ from typing import Any
 import numpy as np
 
 from mnemon.encode.base import EncoderUnsupportedError
-from mnemon.encode.export import MIN_COSINE, PROBE_TEXTS
+from mnemon.encode.export import (
+    MIN_COSINE,
+    PROBE_TEXTS,
+    describe_place,
+    measure_agreement,
+)
 from mnemon.encode.fingerprint import EncoderFingerprint
 from mnemon.encode.onnx_encoder import INPUT_NAME, OUTPUT_NAME, OnnxEncoder
 from mnemon.encode.onnx_format import (
@@ -187,14 +192,12 @@ def _write_tokenizer(encoder: SentenceEncoder, path: Path) -> None:
 
 
 def _least_cosine(encoder: SentenceEncoder, directory: Path, texts: Sequence[str]) -> float:
-    expected = encoder.encode_documents(texts)
-    found = OnnxEncoder.open(directory).encode_documents(texts)
-    cosines = np.einsum("ij,ij->i", expected, found, dtype=np.float64)
+    cosines = measure_agreement(encoder, OnnxEncoder.open(directory), texts)
     worst = int(np.argmin(cosines))
     if not cosines[worst] >= MIN_COSINE:
         raise EncoderError(
-            f"the ONNX export disagrees with {encoder.fingerprint.model} on text {worst}: cosine "
-            f"{cosines[worst]:.6f}, expected at least {MIN_COSINE}. sentence-transformers embeds "
-            "instead."
+            f"the ONNX export disagrees with {encoder.fingerprint.model} on "
+            f"{describe_place(worst, texts)}: cosine {cosines[worst]:.6f}, expected at least "
+            f"{MIN_COSINE}. sentence-transformers embeds instead."
         )
     return float(cosines[worst])

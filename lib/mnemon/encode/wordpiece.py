@@ -11,11 +11,11 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from mnemon.encode.bert_ranges import DROPPED, IDEOGRAPH, MARK, PUNCTUATION, SPACE, in_class
 from mnemon.errors import EncoderError
+from mnemon.values import dataclass
 
 UNKNOWN, CLASSIFY, SEPARATE = "[UNK]", "[CLS]", "[SEP]"
 CONTROL_TOKENS = ("[PAD]", UNKNOWN, CLASSIFY, SEPARATE, "[MASK]")
@@ -26,7 +26,11 @@ MAX_WORD_CHARS = 100
 
 _CONTINUATION = "##"
 _CONTROL = re.compile("(" + "|".join(re.escape(token) for token in CONTROL_TOKENS) + ")")
-_SPACES = "".join(chr(code_point) for code_point in range(SPACE[-1]) if in_class(code_point, SPACE))
+_SPACES = "".join(
+    chr(code_point)
+    for start, stop in zip(SPACE[::2], SPACE[1::2], strict=True)
+    for code_point in range(start, stop)
+)
 _RAW_WORD = re.compile(f"[^{_SPACES}]+")
 
 

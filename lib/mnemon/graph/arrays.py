@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
+
+from mnemon.values import dataclass
 
 RELATIONS = ("mentions_subject", "mentions_tag", "next_turn", "previous_turn")
 """Relation names by code. Append only: published snapshots store the codes."""

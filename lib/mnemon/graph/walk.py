@@ -8,8 +8,8 @@ Source: research/probes.md section 1 (directed mention -> about edges, added to 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +35,7 @@ DEFAULT_RELATION_WEIGHTS: Mapping[str, float] = MappingProxyType(
 Higher turn weights favour questions answered by one turn over those that need several."""
 
 
-@dataclass(frozen=True, slots=True)
-class Walk:
+class Walk(NamedTuple):
     """What arrived, one row per target, ordered by position. All arrays have length m.
 
     Attributes:

@@ -1,6 +1,7 @@
 """SQLite FTS5 baselines: what people run today, kept to be measured against.
 
-What belongs here: two faithful keyword searches. What does not: anything that recall uses.
+What belongs here: two faithful keyword searches. What does not: the leg that recall makes of one
+(`recall.fts5_leg`), and the night's own index (`postings`).
 
 "or" is the plain baseline of the evaluation sets: OR of the query's distinct lower-cased words over
 the content, bm25, no stems, no stop words. "and_then_or" is the claude-memory local store (research
@@ -12,13 +13,16 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 SeedRow = tuple[int, str, str, str, str, float]
 """position, content, category, tags, expanded_keywords, importance."""
 SeedMode = Literal["or", "and_then_or"]
+Allowed = Callable[[int], bool]
+"""Tells whether a position may be found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,7 @@ RELEVANCE_BLEND = Blend(bm25=0.7, importance=0.3)
 IMPORTANCE_BLEND = Blend(bm25=0.4, importance=0.6)
 """The seed's order for sort_by="importance" (research notes, section 2.4)."""
 
+_UNLIMITED = -1  # what SQLite takes for no LIMIT
 _WORD = re.compile(r"\w+")
 _SCHEMA = """
 CREATE TABLE memories(position INTEGER PRIMARY KEY, content TEXT, importance REAL);
@@ -94,7 +99,12 @@ class FtsSeed:
         return cls(connection)
 
     def search(
-        self, query: str, k: int, mode: SeedMode = "or", blend: Blend = RELEVANCE_BLEND
+        self,
+        query: str,
+        k: int,
+        mode: SeedMode = "or",
+        blend: Blend = RELEVANCE_BLEND,
+        allowed: Allowed | None = None,
     ) -> list[tuple[int, float]]:
         """Return up to k (position, score), best first, ties by position; higher is better.
 
@@ -103,11 +113,15 @@ class FtsSeed:
             k: How many, nothing below 1.
             mode: Which of the two searches.
             blend: Weights of "and_then_or"; "or" knows no importance.
+            allowed: A filter that acts before the limit, and before "every word" gives way to
+                "any word", as a condition of the query would; None allows all.
         """
         query = _storable(query)
         if k <= 0:
             return []
-        return self._plain(query, k) if mode == "or" else self._seed(query, k, blend)
+        if mode == "or":
+            return self._plain(query, k, allowed)
+        return self._seed(query, k, blend, allowed)
 
     def index_bytes(self, mode: SeedMode) -> int:
         """Return the bytes of a mode's full-text index; stored texts are not part of it."""
@@ -122,25 +136,33 @@ class FtsSeed:
         """Free the index."""
         self._connection.close()
 
-    def _plain(self, query: str, k: int) -> list[tuple[int, float]]:
+    def _plain(self, query: str, k: int, allowed: Allowed | None) -> list[tuple[int, float]]:
         words = dict.fromkeys(_WORD.findall(query.lower()))
-        return self._rows(_PLAIN, (" OR ".join(map(_quoted, words)), k)) if words else []
+        if not words:
+            return []
+        return self._rows(_PLAIN, (" OR ".join(map(_quoted, words)),), k, allowed)
 
-    def _seed(self, query: str, k: int, blend: Blend) -> list[tuple[int, float]]:
+    def _seed(
+        self, query: str, k: int, blend: Blend, allowed: Allowed | None
+    ) -> list[tuple[int, float]]:
         words = [_quoted(word) for word in query.split()]
         if not words:
             return []
         weights = (blend.bm25, blend.importance)
         try:
-            every = self._rows(_SEED, (*weights, " ".join(words), k))
-            return every or self._rows(_SEED, (*weights, " OR ".join(words), k))
+            every = self._rows(_SEED, (*weights, " ".join(words)), k, allowed)
+            return every or self._rows(_SEED, (*weights, " OR ".join(words)), k, allowed)
         except sqlite3.OperationalError:
             pattern = re.sub(r"([\\%_])", r"\\\1", query)
-            return self._rows(_LIKE, (f"%{pattern}%", k))
+            return self._rows(_LIKE, (f"%{pattern}%",), k, allowed)
 
-    def _rows(self, statement: str, values: tuple[str | float, ...]) -> list[tuple[int, float]]:
-        found = self._connection.execute(statement, values)
-        return [(int(position), float(score)) for position, score in found]
+    def _rows(
+        self, statement: str, values: tuple[str | float, ...], k: int, allowed: Allowed | None
+    ) -> list[tuple[int, float]]:
+        limit = k if allowed is None else _UNLIMITED
+        found = self._connection.execute(statement, (*values, limit))
+        hits = ((int(position), float(score)) for position, score in found)
+        return list(islice((hit for hit in hits if allowed is None or allowed(hit[0])), k))
 
 
 def _quoted(word: str) -> str:

@@ -25,16 +25,18 @@ from mnemon.compact.tables import (
     write_summaries,
 )
 from mnemon.corpus.export import read_records
-from mnemon.corpus.sensitive import find_text_sensitivity
 from mnemon.files import read_array
+from mnemon.hooks import fire, has_hooks
 from mnemon.night.context import CLUSTERS, MEMORIES, SUMMARIES, VECTORS, Night
 from mnemon.night.corpus import CORPUS
 from mnemon.night.embedding import embed
 from mnemon.night.vectors import MEMORY_VECTORS, chosen_face
+from mnemon.text.sensitivity import find_text_sensitivity
 from mnemon.vectors.embed import memo_kind
 from mnemon.work.memo import Memo
 from mnemon.work.stage import Stage, StageResult, load_result
 
+PLAN_HOOK = "post_compaction_plan"
 TURN_CLUSTERS = Stage("turn_clusters", "1", (CLUSTERS,))
 SUMMARY_TABLE = Stage("summaries", "1", (SUMMARIES,))
 
@@ -64,7 +66,39 @@ def cluster_old_turns(night: Night) -> StageResult:
         "cluster_size": settings.cluster_size,
         "protected_tail_turns": settings.protected_tail_turns,
     }
-    return night.finish(night.run(TURN_CLUSTERS, inputs, body))
+    result = night.run(TURN_CLUSTERS, inputs, body)
+    return night.finish(result.with_notes(hook_faults=_tell_plan(night)))
+
+
+def _tell_plan(night: Night) -> str | None:
+    """Tell the hooks what compaction is about to summarise; return what went wrong there.
+
+    Nothing is archived yet: raw turns stay, and a summary stands beside them.
+    """
+    if not has_hooks(PLAN_HOOK):
+        return None
+    clusters = read_clusters(night.work(CLUSTERS))
+    groups = [
+        {
+            "cluster_id": c.cluster_id,
+            "session_id": c.session_id,
+            "trivial": c.trivial,
+            "memory_ids": list(c.member_ids),
+        }
+        for c in clusters
+    ]
+    candidates = [
+        {"memory_id": memory_id, "cluster_id": c.cluster_id}
+        for c in clusters
+        for memory_id in c.member_ids
+    ]
+    context = {
+        "candidates": candidates,
+        "groups": groups,
+        "would_archive": 0,
+        "would_create_summaries": sum(not c.trivial for c in clusters),
+    }
+    return "; ".join(fire(PLAN_HOOK, context)) or None
 
 
 def summarize_turn_clusters(night: Night) -> StageResult:

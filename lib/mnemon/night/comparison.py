@@ -22,12 +22,11 @@ from mnemon.evaluate.scores import score_run
 from mnemon.evaluate.statistics.holm import holm
 from mnemon.files import write_text
 from mnemon.night.context import COMPARISON, Night
-from mnemon.night.evaluation import PLAN, RECALL_EVALUATION
+from mnemon.night.evaluation import PLAN, RECALL_EVALUATION, served_profile
 from mnemon.night.questions import read_questions
 from mnemon.night.retriever import ProfileRetriever
 from mnemon.night.serving import candidate_digest, candidate_path
 from mnemon.recall.engine import Recaller
-from mnemon.recall.profile import Profile
 from mnemon.recall.reader import SnapshotReader
 from mnemon.snapshot.drops import Drop, DropReport
 from mnemon.snapshot.manifest import read_pointer
@@ -52,7 +51,7 @@ def compare_with_serving(night: Night) -> StageResult:
         "candidate": digest,
         "serving": serving[1] if serving else None,
         "evaluation": night.result_of(RECALL_EVALUATION).digest,
-        "recall": night.settings.to_json()["recall"],
+        "profile": served_profile(night).to_json(),
         "on_drop": night.settings.evaluation.on_drop,
     }
 
@@ -184,9 +183,8 @@ def _ask_both(
         return None
     runs: list[Run] = []
     for name, reader in (("candidate", candidate), ("serving", serving)):
-        profile = Profile.from_settings(night.settings.recall, reader.adopted)
         recaller = Recaller(night.paths, reader, name)
-        retriever = ProfileRetriever(name, recaller, profile)
+        retriever = ProfileRetriever(name, recaller, served_profile(night, reader.adopted))
         runs.append(run_retriever(retriever, kept, PLAN, progress=night.progress))
     return runs[0], runs[1], kept
 

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from mnemon.corpus.diff import diff_corpora
-from mnemon.corpus.export import export_corpus, iter_records
+from mnemon.corpus.export import TASK, export_corpus, iter_records
 from mnemon.corpus.report import ExportReport, read_report
 from mnemon.corpus.source import Source, open_source
 from mnemon.errors import SourceEmptyError, StoreError
 from mnemon.files import write_text
 from mnemon.night.context import MEMORIES, QUARANTINE, TURNS, Night
 from mnemon.snapshot.manifest import read_manifest, read_pointer
+from mnemon.work.batches import TimedProgress
 from mnemon.work.stage import Stage, StageResult
 
 CORPUS = Stage("corpus_export", "1", (MEMORIES, TURNS, QUARANTINE))
@@ -29,6 +30,7 @@ def export_memories(night: Night) -> StageResult:
     """
     directory = night.work(MEMORIES).parent
     changes: dict[str, int] = {"turned_sensitive": 0}
+    progress = TimedProgress(TASK, night.progress)
 
     def body() -> tuple[int, dict[str, Any]]:
         with _previous_export(night.work(MEMORIES)) as previous:
@@ -38,7 +40,7 @@ def export_memories(night: Night) -> StageResult:
                     source,
                     directory,
                     night.settings.corpus,
-                    progress=night.progress,
+                    progress=progress,
                     previous_ids=_ids_of(previous),
                 )
             if report.retracted:
@@ -48,7 +50,8 @@ def export_memories(night: Night) -> StageResult:
         return report.exported, _facts(report)
 
     result = night.run(CORPUS, {}, body, always=True)
-    return night.finish(result.with_notes(**changes))
+    batches = progress.timings.summary()
+    return night.finish(result.with_notes(**changes, source_batches=batches))
 
 
 def load_report(night: Night) -> ExportReport:

@@ -22,9 +22,9 @@ from mnemon.night.evaluation import (
     challenger_fields,
     read_runs,
     score_group,
+    served_profile,
 )
 from mnemon.night.questions import EXACT, GENERATED_GROUP, LABELLED, read_questions
-from mnemon.recall.profile import Profile
 from mnemon.work.stage import Stage, StageResult
 
 FUSION_DECISION = Stage("fusion_decision", "1", (DECISION,))
@@ -84,9 +84,8 @@ def _joined(groups: list[dict[str, Scores]]) -> dict[str, Scores]:
 def _ranking(night: Night, decision: Decision) -> dict[str, Any]:
     """Return what the snapshot carries: the adopted fields and the evidence, numbers only."""
     (challenger,) = (c for c in CHALLENGERS if c.name == decision.adopted)
-    served = Profile.from_settings(night.settings.recall)
     return {
-        "adopted": challenger_fields(served, challenger),
+        "adopted": challenger_fields(served_profile(night), challenger),
         "challenger": challenger.name,
         "reason": decision.reason,
         "evidence": hash_json(decision.to_json()),

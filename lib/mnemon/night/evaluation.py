@@ -37,7 +37,7 @@ from mnemon.night.questions import (
 from mnemon.night.retriever import ProfileRetriever
 from mnemon.night.serving import SERVING_PACK, pack_path
 from mnemon.recall.engine import Recaller
-from mnemon.recall.profile import Profile
+from mnemon.recall.profile import RetrievalProfile, configured_profile, read_store_profiles
 from mnemon.recall.reader import SnapshotReader
 from mnemon.work.stage import Stage, StageResult
 
@@ -56,9 +56,9 @@ Runs = Mapping[str, Mapping[str, Run]]
 """Runs by group and arm."""
 
 
-def evaluation_profiles(night: Night) -> dict[str, Profile]:
+def evaluation_profiles(night: Night) -> dict[str, RetrievalProfile]:
     """Return the arms by name: as configured, each leg alone, and the challengers."""
-    served = Profile.from_settings(night.settings.recall)
+    served = served_profile(night)
     legs = {
         "lexical": replace(served, lexical_weight=1.0, dense_weight=0.0, graph_weight=0.0),
         "dense": replace(served, lexical_weight=0.0, dense_weight=1.0, graph_weight=0.0),
@@ -68,12 +68,27 @@ def evaluation_profiles(night: Night) -> dict[str, Profile]:
     return {name: profile for name, profile in arms.items() if name == SERVED or profile != served}
 
 
-def challenger_profile(served: Profile, challenger: Challenger) -> Profile:
+def served_profile(night: Night, adopted: Mapping[str, Any] | None = None) -> RetrievalProfile:
+    """Return what answers a call that asks for nothing special, as a snapshot adopted it.
+
+    Without the flags that only watch: they change no result, and a night has no business in the
+    replay log.
+
+    Args:
+        night: Its settings and its store's own profiles count.
+        adopted: What that snapshot's evaluation adopted; None for the settings alone.
+    """
+    stored = read_store_profiles(night.paths.profiles).tables
+    served = configured_profile(night.settings, adopted, stored)
+    return replace(served, explain=False, candidate_trace=False, replay_log=False)
+
+
+def challenger_profile(served: RetrievalProfile, challenger: Challenger) -> RetrievalProfile:
     """Return the configured profile with what a challenger changes."""
     return replace(served, **challenger_fields(served, challenger))
 
 
-def challenger_fields(served: Profile, challenger: Challenger) -> dict[str, Any]:
+def challenger_fields(served: RetrievalProfile, challenger: Challenger) -> dict[str, Any]:
     """Return the fields of a profile that a challenger replaces."""
     fields: dict[str, Any] = {}
     if challenger.fusion is not None:
@@ -89,14 +104,13 @@ def challenger_fields(served: Profile, challenger: Challenger) -> dict[str, Any]
 
 def evaluate_pack(night: Night) -> StageResult:
     """Measure tonight's pack; without a query to ask, say so."""
-    settings = night.settings.to_json()
     labels = labelled_path(night) if night.settings.evaluation.enabled else None
     generated = night.work(GENERATED)
     inputs = {
         "pack": night.result_of(SERVING_PACK).facts["digest"],
         "queries": hash_file(labels) if labels is not None and labels.is_file() else None,
         "generated": hash_file(generated) if generated.is_file() else None,
-        "recall": settings["recall"],
+        "profile": served_profile(night).to_json(),
         "enabled": night.settings.evaluation.enabled,
         "exact_queries": night.settings.evaluation.exact_queries,
     }

@@ -49,8 +49,16 @@ def tidy(night: Night) -> tuple[str, ...]:
     removed = drop_older_snapshots(night.paths)
     # A page may show a query's text, and a query of the exact group is a phrase of a memory.
     remove_tree(night.paths.reports)
+    _forget_questions(night.paths)
     night.paths.purge_pending.unlink()
     return removed
+
+
+def _forget_questions(paths: StorePaths) -> None:
+    """Remove what was asked: people ask in the words of what they want to find."""
+    for log in (paths.queries, paths.replays):
+        for ending in ("", "-wal", "-shm"):
+            log.with_name(log.name + ending).unlink(missing_ok=True)
 
 
 def _prune_memo(night: Night) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from mnemon.evaluate.labels.queries import Query
 from mnemon.night.questions import USER_KEY
 from mnemon.recall.engine import Recaller
-from mnemon.recall.profile import Profile
+from mnemon.recall.profile import RetrievalProfile
 from mnemon.recall.scope import Scope
 
 
@@ -29,7 +29,7 @@ class ProfileRetriever:
 
     name: str
     recaller: Recaller
-    profile: Profile
+    profile: RetrievalProfile
 
     def retrieve_hits(self, query: Query, k: int) -> list[tuple[str, float]]:
         """Return ids with their final scores, best first."""

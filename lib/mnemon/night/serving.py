@@ -37,10 +37,13 @@ from mnemon.snapshot.publish import (
 )
 from mnemon.snapshot.seal import find_pack, seal_candidate
 from mnemon.snapshot.verdict import Verdict, read_verdict, store_verdict
+from mnemon.vectors.cascade import FUNNEL_MIN_ROWS
+from mnemon.vectors.cells import build_prefix_tier
+from mnemon.vectors.rotation import fit_or_load
 from mnemon.work.memo import Memo
 from mnemon.work.stage import Stage, StageResult, forget_result
 
-SERVING_PACK = Stage("serving_pack", "1")
+SERVING_PACK = Stage("serving_pack", "2")
 SNAPSHOT_CANDIDATE = Stage("snapshot_candidate", "2")
 GATE_VERDICT = Stage("gate_verdict", "1")
 SNAPSHOT = Stage("snapshot", "1")
@@ -54,8 +57,9 @@ def build_serving_pack(night: Night) -> StageResult:
     Nothing is built when they all came out as before and the bytes are still there, as a candidate
     or published.
     """
-    inputs = {stage.name: night.result_of(stage).digest for stage in _PACKED}
+    inputs: dict[str, Any] = {stage.name: night.result_of(stage).digest for stage in _PACKED}
     inputs["query_encoder"] = night.result_of(QUERY_ENCODER).digest
+    inputs["tier"] = _tier_inputs(night)
 
     def body() -> tuple[int, dict[str, Any]]:
         records = read_records(night.work(MEMORIES))
@@ -183,12 +187,35 @@ def _digest_of(night: Night, stage: Stage) -> str:
     return str(night.result_of(stage).facts["digest"])
 
 
+def _tier_inputs(night: Night) -> dict[str, Any] | None:
+    """Return what the pack's short tier depends on beside the vectors; None where it has none.
+
+    Only then: the frozen rotation tells of earlier nights, which a small pack does not.
+    """
+    dim = night.settings.tiers.small_dims
+    full = night.fingerprint().dimension
+    if night.result_of(MEMORY_VECTORS).rows < FUNNEL_MIN_ROWS or not 0 < dim < full:
+        return None
+    facts = night.result_of(VECTOR_TIERS).facts
+    exits = {name: found["exit_at"] for name, found in facts["exits"].items()}
+    return {"dim": dim, "rotation": facts["rotation"], "exits": exits}
+
+
 def _pack_inputs(night: Night) -> PackInputs:
     records = read_records(night.work(MEMORIES))
     graph = load_graph(night)
+    vectors = read_array(night.work(VECTORS))
+    wanted = _tier_inputs(night)
+    tier = None
+    if wanted is not None:
+        digest = night.fingerprint().digest
+        rotation = fit_or_load(night.paths.rotations / digest, vectors, digest)
+        tier = build_prefix_tier(vectors, rotation, wanted["dim"])
     return PackInputs(
         records=records,
-        vectors=read_array(night.work(VECTORS)),
+        vectors=vectors,
+        tier=tier,
+        exits={int(name): at for name, at in wanted["exits"].items()} if wanted else {},
         postings=load_postings(night),
         graph=graph,
         graph_arrays=to_arrays(graph, len(records)),

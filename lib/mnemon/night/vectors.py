@@ -13,13 +13,14 @@ from mnemon.night.context import MEMORIES, VECTORS, Night
 from mnemon.night.corpus import CORPUS
 from mnemon.night.embedding import Face, choose_face, embed, face_of
 from mnemon.vectors.rotation import fit_or_load
+from mnemon.vectors.thresholds import derive_thresholds
 from mnemon.vectors.tiers import TierReport, sync_tiers, tiers_match
 from mnemon.work.memo import Memo
 from mnemon.work.stage import Stage, StageResult, forget_result, load_result
 
 MEMORY_VECTORS = Stage("memory_vectors", "2", (VECTORS,))
 QUERY_ENCODER = Stage("query_encoder", "1")
-VECTOR_TIERS = Stage("vector_tiers", "1")
+VECTOR_TIERS = Stage("vector_tiers", "2")
 
 # Texts on which the exported query encoder must agree with the original; spread over the corpus.
 _PARITY_SAMPLE = 16
@@ -127,12 +128,14 @@ def sync_vector_tiers(night: Night) -> StageResult:
         )
         report.append(synced)
         matches = tiers_match(night.paths.lance, ids)
+        exits = derive_thresholds(vectors, rotation, dims)
         return len(records), {
             "rows": {t.name: t.rows for t in synced.tiers},
             "dims": {t.name: t.dim for t in synced.tiers},
             "index": {t.name: t.index for t in synced.tiers},
             "unindexed_rows": {t.name: t.unindexed_rows for t in synced.tiers},
             "faults": {m.name: m.orphans + m.missing + m.duplicates for m in matches},
+            "exits": {str(dim): found.to_json() for dim, found in exits.items()},
             "rotation": rotation.digest,
             "rotation_fitted_on": rotation.fitted_on,
             "rotation_note": rotation.reason or "fitted and frozen",
@@ -145,8 +148,15 @@ def sync_vector_tiers(night: Night) -> StageResult:
     result = night.run(VECTOR_TIERS, inputs, body, always=True, places=places)
     tiers = [tier for synced in report for tier in synced.tiers]
     rebuilt = {t.name: t.reason for t in tiers if t.action == "rebuilt"}
+    # A table that was lost is written anew like one of a first night.
+    created = {t.name: t.reason for t in tiers if t.action == "created"}
     written = sum(t.inserted + t.updated + t.deleted for t in tiers)
     dropped = [name for synced in report for name in synced.dropped]
     return night.finish(
-        result.with_notes(rows_written=written, rebuilt=rebuilt, dropped_tables=", ".join(dropped))
+        result.with_notes(
+            rows_written=written,
+            rebuilt=rebuilt,
+            created=created,
+            dropped_tables=", ".join(dropped),
+        )
     )

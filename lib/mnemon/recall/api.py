@@ -5,51 +5,44 @@ It answers, with warnings, whatever state the store is in.
 
 from __future__ import annotations
 
-import threading
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
-from mnemon.errors import ConfigError, SnapshotMissingError, StoreError
-from mnemon.locate import find_home, find_store
-from mnemon.recall.engine import Recaller, check_arguments
-from mnemon.recall.opening import open_serving
-from mnemon.recall.profile import Profile
+from mnemon.errors import EncoderError, SnapshotMissingError, StoreError
+from mnemon.recall.asking import check_arguments
+from mnemon.recall.current_settings import current_settings
+from mnemon.recall.engine import Recaller
+from mnemon.recall.profile import RetrievalProfile
+from mnemon.recall.profile.configured import resolve_for_recall
+from mnemon.recall.profile.layers import ResolvedProfile
+from mnemon.recall.profile.stored import read_store_profiles
 from mnemon.recall.result import RecallResult, RecallWarning
 from mnemon.recall.scope import Scope
-from mnemon.settings import RecallSettings, Settings
-from mnemon.snapshot.layout import StorePaths
-from mnemon.snapshot.nights import last_night_hours
+from mnemon.recall.serving import find_serving, staleness
+from mnemon.settings import Settings
 from mnemon.usage.access_log import append_retrievals
-
-
-@dataclass(frozen=True, slots=True)
-class _Serving:
-    """A pinned snapshot and the pointer's state when it was pinned."""
-
-    recaller: Recaller
-    pointer_stamp: tuple[int, int]
-    warning: RecallWarning | None
-
-
-_serving: dict[Path, _Serving] = {}
-_serving_lock = threading.Lock()
 
 
 def recall(
     query: str,
     k: int = 10,
     *,
-    profile: Profile | None = None,
+    profile: RetrievalProfile | str | Mapping[str, Any] | None = None,
     wing: str | None = None,
     room: str | None = None,
     category: str | None = None,
     user: str | None = None,
     sort_by: str = "relevance",
     as_of: datetime | None = None,
-    deadline_ms: float | None = None,
+    explain: bool = False,
+    candidate_trace: bool = False,
     dry_run: bool = False,
+    deadline_ms: float | None = None,
+    session_id: str | None = None,
     store: str | Path | None = None,
 ) -> RecallResult:
     """Return the memories that answer a query, from the serving snapshot.
@@ -57,131 +50,154 @@ def recall(
     Args:
         query: Any text.
         k: How many memories at most, >= 0.
-        profile: How to rank; None means the configured default.
+        profile: How to rank: the name of a profile, flags on top of the configured one, or a whole
+            RetrievalProfile; None means the configured one.
         wing: Only memories of this wing.
         room: Only memories of this room.
         category: Only memories of this category.
         user: Whose memories; those of other named users are never returned.
         sort_by: "relevance", "importance" or "recency".
         as_of: Only what existed at this moment; naive times are UTC.
+        explain: Say what every step added to each memory's score.
+        candidate_trace: Say which candidates were dropped, where and why.
+        dry_run: Write nothing: no access log, no query log, no replay log. With `explain`, every
+            candidate is described, not only the first k.
         deadline_ms: Answer with what there is after this much wall time.
-        dry_run: Do not write to the access log.
+        session_id: The conversation that asks; profiles of the scorer "hybrid" prefer its memories.
         store: A store directory, its name, or the source it was built from; None means the
             configured or only one.
 
     Returns:
-        Always a result: a missing or damaged snapshot, an unknown wing or a missing encoder is a
-        warning in it.
+        Always a result: a missing or damaged snapshot, an unknown wing, profile or missing encoder
+        is a warning in it.
 
     Raises:
-        ValueError: For arguments that no store could honour (negative k, unknown sort_by).
+        ValueError: For arguments that no store could honour (negative k, unknown sort_by, a flag
+            that no profile has), listing every fault.
     """
     started = time.perf_counter()
-    check_arguments(k, sort_by)
-    warnings: list[RecallWarning] = []
-    settings, settings_warning = _load_settings()
-    warnings.extend(settings_warning)
+    scope = Scope(wing, room, category, user, as_of)
+    check_arguments(query, k, sort_by, scope, deadline_ms, session_id)
+    settings, bad_settings = current_settings()
+    flags = {"explain": explain or None, "candidate_trace": candidate_trace or None}
+    warnings = list(bad_settings)
     try:
-        serving, guess = _find_serving(store)
-        warnings.extend(guess)
-    except (StoreError, OSError) as error:
+        serving, found = find_serving(store)
+    except (StoreError, OSError, ValueError) as error:
+        resolve_for_recall(settings, {}, {}, profile, flags)  # a bad flag is a ValueError anyway
         code = "no_snapshot" if isinstance(error, SnapshotMissingError) else "store_unreadable"
         return _empty(query, [*warnings, RecallWarning(code, str(error))], started)
-    if serving.warning is not None:
-        warnings.append(serving.warning)
-    warnings.extend(_staleness(serving.recaller.paths, settings.stale_after_hours))
+    recaller = serving.recaller
+    warnings += [*found, *staleness(recaller.paths, settings.recall.stale_after_hours)]
+    resolved = _resolve(settings, recaller, profile, flags)
+    warnings += resolved.warnings
     try:
-        result = serving.recaller.recall(
+        result = _answer(
+            recaller,
+            resolved.profile,
             query,
             k,
-            profile=profile or Profile.from_settings(settings, serving.recaller.reader.adopted),
-            scope=Scope(wing, room, category, user, as_of),
+            profile_used=resolved.used,
+            scope=scope,
             sort_by=sort_by,
             deadline_ms=deadline_ms,
+            session_id=session_id,
+            dry_run=dry_run,
         )
     except Exception as error:
         # A snapshot that is damaged below the reach of the quick check must not reach a prompt as a
         # traceback.
-        message = f"{type(error).__name__} in {serving.recaller.snapshot_id}: run `mnemon doctor`"
+        message = f"{type(error).__name__} in {recaller.snapshot_id}: run `mnemon doctor`"
         return _empty(query, [*warnings, RecallWarning("snapshot_damaged", message)], started)
-    if settings.log_retrievals and not dry_run and result.memories:
-        warnings.extend(_log(serving.recaller, result))
+    if result.memories and not dry_run:
+        if settings.recall.log_retrievals:
+            warnings.extend(_log(recaller, result))
+        if resolved.profile.query_expansion_enabled:
+            warnings.extend(_log_query(recaller, result, user))
+    if not dry_run:
+        warnings.extend(_withheld(resolved.profile, query))
     return replace(result, warnings=(*warnings, *result.warnings))
 
 
-def configured_profile() -> Profile:
-    """Return the profile that the settings in force describe; the built-in one if they are bad."""
-    settings, _ = _load_settings()
-    return Profile.from_settings(settings)
+def _answer(
+    recaller: Recaller, profile: RetrievalProfile, query: str, k: int, **how: Any
+) -> RecallResult:
+    """Recall, and keep what a replay needs where the profile says so."""
+    if not profile.replay_log:
+        return recaller.recall(query, k, profile=profile, **how)
+    from mnemon.recall.replaying.packet import recall_and_log
+
+    log_path = None if _reads_like_a_secret(query) else recaller.paths.replays
+    return recall_and_log(recaller, query, k, log_path=log_path, profile=profile, **how)
 
 
-def _load_settings() -> tuple[RecallSettings, list[RecallWarning]]:
-    try:
-        return Settings.load(home=find_home()).recall, []
-    except (ConfigError, StoreError, OSError) as error:
-        return RecallSettings(), [RecallWarning("bad_settings", f"defaults are in force: {error}")]
+def _resolve(
+    settings: Settings,
+    recaller: Recaller,
+    profile: RetrievalProfile | str | Mapping[str, Any] | None,
+    flags: Mapping[str, Any],
+) -> ResolvedProfile:
+    stored = read_store_profiles(recaller.paths.profiles)
+    resolved = resolve_for_recall(settings, recaller.reader.adopted, stored.tables, profile, flags)
+    return resolved._replace(warnings=(*stored.warnings, *resolved.warnings))
 
 
-def _find_serving(store: str | Path | None) -> tuple[_Serving, list[RecallWarning]]:
-    directory, guessed = find_store(store, home=find_home())
-    warnings = (
-        [
-            RecallWarning(
-                "store_guessed",
-                f"several stores exist; {directory.name} published last. Pass store= or set "
-                "MNEMON_STORE",
-            )
-        ]
-        if guessed
-        else []
-    )
-    stamp = _pointer_stamp(directory)
-    with _serving_lock:
-        known = _serving.get(directory)
-        if known is None or known.pointer_stamp != stamp:
-            known = _pin(directory, stamp)
-            _serving[directory] = known
-        return known, warnings
+def _own_finds(result: RecallResult) -> list[str]:
+    """Return what the query itself found: what a further question found must not feed itself."""
+    expanded = set(result.pipeline.get("expanded", ()))
+    return [str(m.id) for m in result.memories if m.kind == "memory" and m.id not in expanded]
 
 
-def _pin(directory: Path, stamp: tuple[int, int]) -> _Serving:
-    paths = StorePaths(directory)
-    opened = open_serving(paths)
-    warning = None
-    if opened.fallback_reason is not None:
-        warning = RecallWarning(
-            "snapshot_fallback",
-            f"serving older snapshot {opened.snapshot_id}: {opened.fallback_reason}",
-        )
-    return _Serving(Recaller(paths, opened.reader, opened.snapshot_id), stamp, warning)
+def _log_query(recaller: Recaller, result: RecallResult, user: str | None) -> list[RecallWarning]:
+    """Remember the question for later ones; without a vector it could not be found again."""
+    from mnemon.usage.query_log import append_query
 
-
-def _staleness(paths: StorePaths, limit_hours: float) -> list[RecallWarning]:
-    """Warn when the last night that went through is too long ago; a clock set back is not stale."""
-    hours = last_night_hours(paths)
-    if hours is None or limit_hours <= 0 or hours <= limit_hours:
+    world, digest = recaller.live_world(), recaller.reader.manifest.encoder_digest
+    if digest is None or result.pipeline.get("model_guard") == "MISMATCH":
         return []
-    message = f"no night went through for {hours:.0f} h: `mnemon doctor` says what to look at"
-    return [RecallWarning("stale_snapshot", message)]
-
-
-def _pointer_stamp(directory: Path) -> tuple[int, int]:
+    if _reads_like_a_secret(result.query):
+        return []
     try:
-        stat = (directory / "CURRENT").stat()
-    except FileNotFoundError:
-        return (0, 0)
-    return (stat.st_mtime_ns, stat.st_ino)
+        vector = world.query_vector(result.query)
+    except (EncoderError, OSError, ValueError):
+        return []  # the recall has warned already
+    fault = append_query(
+        recaller.paths.queries,
+        text=result.query,
+        vector=vector,
+        memory_ids=_own_finds(result),
+        encoder_digest=digest,
+        asked_us=world.now_us(),
+        user=user,
+    )
+    return [] if fault is None else [RecallWarning("query_log", fault)]
+
+
+def _reads_like_a_secret(query: str) -> bool:
+    """Say whether a question must not be kept: the scan that keeps rows out of the corpus."""
+    from mnemon.text.sensitivity import find_text_sensitivity
+
+    return find_text_sensitivity(query) is not None
+
+
+def _withheld(profile: RetrievalProfile, query: str) -> list[RecallWarning]:
+    """Say that a question was answered and not kept, where it would have been."""
+    kept = profile.replay_log or profile.query_expansion_enabled
+    if not kept or not _reads_like_a_secret(query):
+        return []
+    return [RecallWarning("query_withheld", "the question reads like a secret: it was not kept")]
 
 
 def _log(recaller: Recaller, result: RecallResult) -> list[RecallWarning]:
+    ids = _own_finds(result)
+    if not ids:
+        return []
     fault = append_retrievals(
-        recaller.paths.access_log,
-        snapshot_id=recaller.snapshot_id,
-        memory_ids=[str(m.id) for m in result.memories],
+        recaller.paths.access_log, snapshot_id=recaller.snapshot_id, memory_ids=ids
     )
     return [] if fault is None else [RecallWarning("access_log", fault)]
 
 
 def _empty(query: str, warnings: list[RecallWarning], started: float) -> RecallResult:
     elapsed = round((time.perf_counter() - started) * 1000, 3)
-    return RecallResult(query=query, warnings=tuple(warnings), timings_ms={"total": elapsed})
+    return RecallResult(query=query, warnings=tuple(warnings), phase_timing_ms={"total": elapsed})

@@ -1,19 +1,22 @@
-"""The lexical and dense legs over one snapshot: full score arrays and their best positions.
+"""What a leg is, and the lexical one: its best positions and the scores behind them.
 
-No fusion here.
+The dense leg has its own module (`dense`). No fusion here.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon.lexical.search import hold_every_token, score, top_positions
+from mnemon.lexical.search import hold_every_token, rank
 from mnemon.recall.reader import SnapshotReader
 from mnemon.recall.scope import Mask
 from mnemon.text.tokens import tokenize
+from mnemon.values import dataclass
+
+ScoresAt = Callable[[NDArray[np.int64]], NDArray[np.float64]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,17 +24,25 @@ class Leg:
     """One leg's view of a query.
 
     Attributes:
-        scores: The leg's score of every memory, shape (n,); only compared within the leg.
         ranking: Its best allowed positions, best first, scores above 0 only.
+        scores_at: The leg's own score of any positions, ranked or not, shape as asked; only
+            compared within the leg.
+        all_scores: The same for every memory, shape (n,), where the leg has scored them all.
     """
 
-    scores: NDArray[np.float32]
     ranking: NDArray[np.int64]
+    scores_at: ScoresAt
+    all_scores: NDArray[np.float32] | None = None
 
     @staticmethod
-    def empty(count: int) -> Leg:
+    def empty() -> Leg:
         """Return a leg that found nothing."""
-        return Leg(np.zeros(count, dtype=np.float32), np.empty(0, dtype=np.int64))
+        return Leg(np.empty(0, dtype=np.int64), lambda positions: np.zeros(positions.shape))
+
+    @staticmethod
+    def of_scores(scores: NDArray[np.float32], ranking: NDArray[np.int64]) -> Leg:
+        """Return a leg that scored every memory, shape (n,)."""
+        return Leg(ranking, lambda positions: scores[positions].astype(np.float64), scores)
 
     def rank_of(self) -> dict[int, int]:
         """Return the 1-based rank of every ranked position."""
@@ -40,14 +51,16 @@ class Leg:
 
 def rank_lexical(reader: SnapshotReader, query: str, mask: Mask | None, depth: int) -> Leg:
     """Score every memory by BM25 over the query's tokens and rank the best allowed ones."""
-    scores = score(
+    scores, ranking = rank(
         tokenize(query),
         reader.look_up_terms,
         reader.posting_positions,
         reader.posting_scores,
         reader.count,
+        depth,
+        mask,
     )
-    return Leg(scores, top_positions(scores, depth, mask))
+    return Leg.of_scores(scores, ranking)
 
 
 def find_exact_matches(
@@ -58,17 +71,3 @@ def find_exact_matches(
         tokenize(query), reader.look_up_terms, reader.posting_positions, reader.count
     )
     return held[positions]
-
-
-def rank_dense(
-    reader: SnapshotReader, query_vector: NDArray[np.float32], mask: Mask | None, depth: int
-) -> Leg:
-    """Score every memory by cosine to the query, exactly, and rank the best allowed ones.
-
-    Raises:
-        ValueError: If the query vector's dimension is not the snapshot's.
-    """
-    if reader.vectors is None:
-        return Leg.empty(reader.count)
-    scores: NDArray[np.float32] = np.asarray(reader.vectors @ query_vector, dtype=np.float32)
-    return Leg(scores, top_positions(scores, depth, mask))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from mnemon.errors import SnapshotCorruptError, SnapshotMissingError, StoreError
 from mnemon.recall.reader import SnapshotReader
@@ -14,8 +14,7 @@ from mnemon.snapshot.manifest import read_pointer
 _OPEN_ATTEMPTS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(NamedTuple):
     """A pinned snapshot, and why it is not the one that the pointer names (or None)."""
 
     reader: SnapshotReader

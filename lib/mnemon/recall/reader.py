@@ -10,23 +10,29 @@ import sqlite3
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mnemon.errors import SnapshotCorruptError
 from mnemon.files import read_array
-from mnemon.recall.profile import Profile
+from mnemon.recall.profile import RetrievalProfile
 from mnemon.recall.scope import Facet
 from mnemon.snapshot import layout
 from mnemon.snapshot.manifest import Manifest, quick_check, read_manifest
+from mnemon.vectors.cascade import PrefixTier
+
+if TYPE_CHECKING:
+    from mnemon.recall.summaries import Summaries
 
 ROW_COLUMNS = (
-    "position, memory_id, content, category, tags, importance, created_at_us, "
-    "session_id, wing, room, user"
-)
+    "position", "memory_id", "content", "category", "tags", "importance", "created_at_us",
+    "session_id", "wing", "room", "user", "is_turn",
+)  # fmt: skip
+_ROWS = f"SELECT {', '.join(ROW_COLUMNS)} FROM memories WHERE position IN "
 _SQL_VARIABLES = 500  # below SQLite's oldest limit of 999
 
 
@@ -47,7 +53,8 @@ class SnapshotReader:
         self.posting_scores: NDArray[np.float32] = self._array(layout.POSTING_SCORES_FILE)
         self.vectors: NDArray[np.float32] | None = None
         if manifest.encoder is not None:
-            self.vectors = self._array(layout.VECTORS_FILE)
+            self.vectors = self._map(layout.VECTORS_FILE)
+        self.tier, self.tier_exits = self._read_tier()
         self.graph_arrays: dict[str, NDArray[Any]] = {
             name: self._array(layout.graph_file(name)) for name in layout.GRAPH_FIELDS
         }
@@ -91,20 +98,65 @@ class SnapshotReader:
                 found[term] = (start, stop)
         return [found[t] for t in dict.fromkeys(terms) if t in found]
 
-    def fetch_rows(self, positions: Iterable[int]) -> dict[int, tuple[Any, ...]]:
-        """Return ROW_COLUMNS of each position."""
-        rows: dict[int, tuple[Any, ...]] = {}
-        for chunk in _chunks([int(p) for p in positions], _SQL_VARIABLES):
-            marks = ",".join("?" * len(chunk))
-            for row in self._query(
-                f"SELECT {ROW_COLUMNS} FROM memories WHERE position IN ({marks})", chunk
-            ):
-                rows[row[0]] = row
-        return rows
+    def describe(self, positions: Iterable[int]) -> dict[int, dict[str, Any]]:
+        """Return ROW_COLUMNS and "sources" of each position by name; tags as a tuple of texts.
 
-    def fetch_ids(self, positions: Iterable[int]) -> dict[int, int | str]:
+        A summary (from `count` on) has its own id and text, the category "summary", the scope of
+        its first turn, the date of its latest and the importance of its most important one.
+        """
+        wanted = [int(p) for p in positions]
+        needed = {p for p in wanted if p < self.count}
+        summaries = [p for p in wanted if p >= self.count]
+        needed.update(p for s in summaries for p in self.summaries.at(s).sources)
+        rows = self._rows_of(needed)
+        for position in summaries:
+            view = self.summaries.at(position)
+            turns = [rows[p] for p in view.sources]
+            rows[position] = {
+                **turns[0],
+                "position": position,
+                "memory_id": self.summaries.ids[position - self.count],
+                "content": self.summaries.texts[position - self.count],
+                "category": "summary",
+                "tags": (),
+                "importance": max(turn["importance"] for turn in turns),
+                "created_at_us": max(turn["created_at_us"] for turn in turns),
+                "is_turn": 0,
+                "sources": view.sources,
+            }
+        return {p: rows[p] for p in wanted}
+
+    def memory_ids(self, positions: Iterable[int]) -> dict[int, str]:
+        """Return the id, as text, of each position; a summary's own id."""
+        wanted = [int(p) for p in positions]
+        found = {p: self.summaries.ids[p - self.count] for p in wanted if p >= self.count}
+        for chunk in _chunks([p for p in wanted if p < self.count], _SQL_VARIABLES):
+            marks = ",".join("?" * len(chunk))
+            sql = f"SELECT position, memory_id FROM memories WHERE position IN ({marks})"
+            found.update(self._query(sql, chunk))
+        return found
+
+    def positions_of(self, memory_ids: Iterable[str]) -> dict[str, int]:
+        """Return the position of every known id, in the order asked."""
+        wanted = list(dict.fromkeys(memory_ids))
+        found: dict[str, int] = {}
+        for chunk in _chunks(wanted, _SQL_VARIABLES):
+            marks = ",".join("?" * len(chunk))
+            sql = f"SELECT memory_id, position FROM memories WHERE memory_id IN ({marks})"
+            found.update(self._query(sql, chunk))
+        return {m: found[m] for m in wanted if m in found}
+
+    @cached_property
+    def summaries(self) -> Summaries:
+        """The accepted summaries, read on first use."""
+        from mnemon.recall.summaries import SUMMARY_SQL, Summaries
+
+        return Summaries.of_rows(self.count, self._query(SUMMARY_SQL))
+
+    def public_ids(self, positions: Iterable[int]) -> dict[int, int | str]:
         """Return the public id of each position."""
-        return {p: self.public_id(row[1]) for p, row in self.fetch_rows(positions).items()}
+        found = self.memory_ids(positions)
+        return {p: i if p >= self.count else self.public_id(i) for p, i in found.items()}
 
     def content_hashes(self, memory_ids: Iterable[str]) -> dict[str, str]:
         """Return the content hash of every known id (as text)."""
@@ -146,9 +198,30 @@ class SnapshotReader:
             and indptr.shape == (self.count + 1,)
             and all(array.shape == (int(indptr[-1]),) for array in edges.values())
             and (self.vectors is None or self.vectors.shape[0] == self.count)
+            and (self.tier is None or self._fits_vectors(self.tier))
         )
         if not aligned:
             raise ValueError("arrays of different lengths")
+
+    def _rows_of(self, positions: Iterable[int]) -> dict[int, dict[str, Any]]:
+        rows: dict[int, dict[str, Any]] = {}
+        for chunk in _chunks(sorted(positions), _SQL_VARIABLES):
+            for values in self._query(f"{_ROWS} ({','.join('?' * len(chunk))})", chunk):
+                row = dict(zip(ROW_COLUMNS, values, strict=True))
+                row["tags"] = tuple(t.strip() for t in row["tags"].split(",") if t.strip())
+                rows[row["position"]] = {**row, "sources": ()}
+        return rows
+
+    def _fits_vectors(self, tier: PrefixTier) -> bool:
+        return self.vectors is not None and tier.is_aligned(self.count, self.vectors.shape[1])
+
+    def _read_tier(self) -> tuple[PrefixTier | None, dict[int, float | None]]:
+        """Return the short tier and the thresholds of an early exit; a small store has none."""
+        if layout.TIER_VECTORS_FILE not in self.manifest.files:
+            return None, {}
+        tier = PrefixTier(**{name: self._map(file) for name, file in layout.TIER_FILES.items()})
+        text = (self.directory / layout.TIER_EXITS_FILE).read_text(encoding="utf-8")
+        return tier, {int(dim): at for dim, at in json.loads(text).items()}
 
     def _read_adopted(self) -> Mapping[str, Any]:
         """Return the ranking that the evaluation adopted for this snapshot; empty if none.
@@ -160,10 +233,15 @@ class SnapshotReader:
             return {}
         ranking = json.loads((self.directory / layout.RANKING_FILE).read_text(encoding="utf-8"))
         adopted: dict[str, Any] = dict(ranking["adopted"])
-        replace(Profile(), **adopted)
+        replace(RetrievalProfile(), **adopted)
         return adopted
 
     def _array(self, name: str) -> NDArray[Any]:
+        # A plain view of the map: every slice of a memmap object costs some microseconds more.
+        return self._map(name).view(np.ndarray)
+
+    def _map(self, name: str) -> NDArray[Any]:
+        """Return the map itself, where its pages are given back after a search."""
         return read_array(self.directory / name)
 
     def _query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

@@ -1,10 +1,13 @@
-"""What recall returns: memories, the legs that found them, warnings, timings. Data only."""
+"""What recall returns: memories, why they are here, warnings, timings. Data only."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import field
 from datetime import datetime
 from typing import Any
+
+from mnemon.values import dataclass
 
 MemoryId = int | str
 
@@ -56,10 +59,15 @@ class RecalledMemory:
     """One memory with why it is here.
 
     Attributes:
-        id: The source's own id, in the source's own type.
+        id: The source's own id, in the source's own type; a summary's own id.
         final_score: The ranking key, in [0, 1].
-        relevance: The fused score before the importance prior and before any other sort order, in
-            [0, 1].
+        relevance: The fused score before the importance prior, the phases and any other sort order,
+            in [0, 1].
+        kind: "memory", or "summary" where an accepted summary stands for its turns.
+        annotations: What phases found out about it, for example {"superseded_by": 7}.
+        score_breakdown: Share of every step in the final score, and "final_score"; only with
+            `explain`.
+        score_events: What every step changed, in order, with reasons; only with `explain`.
     """
 
     id: MemoryId
@@ -77,9 +85,13 @@ class RecalledMemory:
     lexical: LegHit | None = None
     dense: LegHit | None = None
     graph: GraphHit | None = None
+    kind: str = "memory"
+    annotations: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    score_breakdown: Mapping[str, float] | None = None
+    score_events: tuple[Mapping[str, Any], ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values; dates as ISO-8601."""
+        """Return plain values; dates as ISO-8601. Explanations only where there are any."""
         legs = {
             name: {key: getattr(hit, key) for key in hit.__slots__}
             for name, hit in (
@@ -89,8 +101,9 @@ class RecalledMemory:
             )
             if hit is not None
         }
-        return {
+        plain: dict[str, Any] = {
             "id": self.id,
+            "kind": self.kind,
             "content": self.content,
             "category": self.category,
             "tags": list(self.tags),
@@ -104,6 +117,12 @@ class RecalledMemory:
             "relevance": self.relevance,
             "legs": legs,
         }
+        if self.annotations:
+            plain["annotations"] = dict(self.annotations)
+        if self.score_breakdown is not None:
+            plain["score_breakdown"] = dict(self.score_breakdown)
+            plain["score_events"] = [dict(event) for event in self.score_events or ()]
+        return plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,28 +132,50 @@ class RecallResult:
     Attributes:
         memories: Best first, at most k.
         warnings: Every degradation on the way.
-        timings_ms: Wall time by step.
+        phase_timing_ms: Wall time by step.
         snapshot_id: The one snapshot that the answer comes from, or None.
         store: The store directory that was asked.
         profile: The profile in force, as plain values.
+        profile_used: Its name.
+        pipeline: What the phases did: applied, skipped, how many candidates, the model guard's
+            verdict, each phase's own facts.
+        candidates: Every candidate with its breakdown, best first; only with `dry_run` and
+            `explain` together.
+        candidate_trace: What was dropped: where, why and with which score; only with
+            `candidate_trace`.
+        replay_packet: What a re-run needs; only with the profile's `replay_log`.
     """
 
     query: str
     memories: tuple[RecalledMemory, ...] = ()
     warnings: tuple[RecallWarning, ...] = ()
-    timings_ms: dict[str, float] = field(default_factory=dict)
+    phase_timing_ms: dict[str, float] = field(default_factory=dict[str, float])
     snapshot_id: str | None = None
     store: str | None = None
-    profile: dict[str, Any] = field(default_factory=dict)
+    profile: dict[str, Any] = field(default_factory=dict[str, Any])
+    profile_used: str = "default"
+    pipeline: dict[str, Any] = field(default_factory=dict[str, Any])
+    candidates: tuple[Mapping[str, Any], ...] | None = None
+    candidate_trace: tuple[Mapping[str, Any], ...] | None = None
+    replay_packet: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
+        """Return plain values; what was not asked for is left out."""
+        plain: dict[str, Any] = {
             "query": self.query,
             "memories": [m.to_json() for m in self.memories],
             "warnings": [w.to_json() for w in self.warnings],
-            "timings_ms": self.timings_ms,
+            "phase_timing_ms": self.phase_timing_ms,
             "snapshot_id": self.snapshot_id,
             "store": self.store,
             "profile": self.profile,
+            "profile_used": self.profile_used,
+            "pipeline": self.pipeline,
         }
+        for name in ("candidates", "candidate_trace"):
+            rows = getattr(self, name)
+            if rows is not None:
+                plain[name] = [dict(row) for row in rows]
+        if self.replay_packet is not None:
+            plain["replay_packet"] = dict(self.replay_packet)
+        return plain

@@ -5,10 +5,9 @@ Filters are masks over positions, made before any leg ranks.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +18,7 @@ from mnemon.types import UNDATED_US, to_micros
 Mask = NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(NamedTuple):
     """The filters of one recall.
 
     None means no restriction, except for `user` (see `build_mask`).
@@ -33,12 +31,16 @@ class Scope:
     as_of: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Facet:
+class Facet(NamedTuple):
     """One scope column: its values and, per memory, the code of its value (-1 = none)."""
 
     values: tuple[str, ...]
     codes: NDArray[np.int32]
+
+
+def aware(moment: datetime) -> datetime:
+    """Return the moment with a zone; a naive one is UTC."""
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def build_mask(
@@ -81,8 +83,7 @@ def build_mask(
 
 
 def _as_of_mask(as_of: datetime, created_at_us: NDArray[np.int64]) -> Mask:
-    aware = as_of if as_of.tzinfo is not None else as_of.replace(tzinfo=UTC)
-    return (created_at_us == UNDATED_US) | (created_at_us <= to_micros(aware))
+    return (created_at_us == UNDATED_US) | (created_at_us <= to_micros(aware(as_of)))
 
 
 def _code_of(facet: Facet, value: str) -> int | None:
@@ -93,6 +94,8 @@ def _code_of(facet: Facet, value: str) -> int | None:
 
 
 def _unknown(name: str, wanted: str, values: tuple[str, ...]) -> RecallWarning:
+    import difflib  # most recalls name what there is
+
     near = difflib.get_close_matches(wanted, values, n=3, cutoff=0.5)
     hint = f"; near: {', '.join(near)}" if near else f"; there are {len(values)}"
     return RecallWarning(f"unknown_{name}", f"no memory has {name} {wanted!r}{hint}")

@@ -5,22 +5,28 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from mnemon import __version__
-from mnemon.recall.api import configured_profile, recall
-from mnemon.recall.profile import Profile
+from mnemon.errors import EncoderError, StoreError
+from mnemon.recall.api import recall
+from mnemon.recall.query_encoder import warm_up as load_onnx
+from mnemon.recall.serving import find_serving
 from mnemon.serve.protocol import REQUEST_DEADLINE_S, Refusal, settings_in_force
 
-_TEXTS = ("wing", "room", "category", "user")
+_TEXTS = ("wing", "room", "category", "user", "session_id")
+_SWITCHES = ("explain", "candidate_trace", "dry_run")
 
 
 def warm_up(store: Path) -> None:
     """Open snapshot and encoder before the first client asks; what fails, a recall will say."""
     recall("warm up", 1, store=store, dry_run=True)
+    with suppress(StoreError, EncoderError, OSError):
+        recaller = find_serving(store)[0].recaller
+        load_onnx(recaller.paths, recaller.reader.manifest)
 
 
 def release_after_swaps(
@@ -99,7 +105,6 @@ def _arguments(request: Mapping[str, Any], left_ms: float) -> dict[str, Any]:
 
     Raises:
         ValueError: If a field is of the wrong type or out of range.
-        TypeError: If the profile has a field that no profile has.
     """
     k, deadline, as_of = request.get("k", 10), request.get("deadline_ms"), request.get("as_of")
     sort_by = request.get("sort_by", "relevance")
@@ -109,28 +114,24 @@ def _arguments(request: Mapping[str, Any], left_ms: float) -> dict[str, Any]:
             ("query", request.get("query"), str),
             ("k", k, int),
             ("sort_by", sort_by, str),
-            ("dry_run", request.get("dry_run", False), bool),
             ("as_of", as_of, str | None),
             ("deadline_ms", deadline, int | float | None),
+            *((name, request.get(name, False), bool) for name in _SWITCHES),
             *((name, request.get(name), str | None) for name in _TEXTS),
         )
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)
     ]
     profile: Any = request.get("profile")
-    if profile is not None and not isinstance(profile, dict):
+    if not isinstance(profile, dict) and not isinstance(profile, str | None):
         wrong.append("profile")
     if wrong:
         raise ValueError(f"wrong type: {', '.join(wrong)}")
     return {
         "k": k,
         "sort_by": sort_by,
-        "profile": _profile(profile),
+        "profile": profile,
         "as_of": None if as_of is None else datetime.fromisoformat(as_of),
         "deadline_ms": left_ms if deadline is None else min(deadline, left_ms),
-        "dry_run": request.get("dry_run", False),
+        **{name: request.get(name, False) for name in _SWITCHES},
         **{name: request.get(name) for name in _TEXTS},
     }
-
-
-def _profile(changes: Mapping[str, Any] | None) -> Profile | None:
-    return None if changes is None else replace(configured_profile(), **changes)

@@ -43,15 +43,18 @@ def ask(
     query: str,
     k: int = 10,
     *,
-    profile: Mapping[str, Any] | None = None,
+    profile: str | Mapping[str, Any] | None = None,
     wing: str | None = None,
     room: str | None = None,
     category: str | None = None,
     user: str | None = None,
     sort_by: str = "relevance",
     as_of: datetime | None = None,
-    deadline_ms: float | None = None,
+    explain: bool = False,
+    candidate_trace: bool = False,
     dry_run: bool = False,
+    deadline_ms: float | None = None,
+    session_id: str | None = None,
     store: str | Path | None = None,
 ) -> dict[str, Any] | None:
     """Recall through the store's warm server.
@@ -59,15 +62,19 @@ def ask(
     Args:
         query: Any text.
         k: How many memories at most.
-        profile: Fields of the configured profile to replace, e.g. {"fusion": "rrf"}.
+        profile: The name of a profile, or flags of the configured one to replace, e.g.
+            {"fusion": "rrf"}.
         wing: As in `mnemon.recall`, and so are the others below.
         room: Only memories of this room.
         category: Only memories of this category.
         user: Whose memories.
         sort_by: "relevance", "importance" or "recency".
         as_of: Only what existed at this moment.
+        explain: Say what every step added to each memory's score.
+        candidate_trace: Say which candidates were dropped, where and why.
+        dry_run: Write nothing.
         deadline_ms: Answer with what there is after this much wall time.
-        dry_run: Do not write to the access log.
+        session_id: The conversation that asks.
         store: As in `mnemon.recall`; a store directory is the cheapest to look up.
 
     Returns:
@@ -89,7 +96,8 @@ def ask(
         "op": "recall", "query": query, "k": k, "profile": profile, "wing": wing, "room": room,
         "category": category, "user": user, "sort_by": sort_by,
         "as_of": as_of.isoformat() if as_of is not None else None,
-        "deadline_ms": deadline_ms, "dry_run": dry_run,
+        "explain": explain, "candidate_trace": candidate_trace, "dry_run": dry_run,
+        "deadline_ms": deadline_ms, "session_id": session_id,
         "give_up_at": time.monotonic() + wait_s,
     }  # fmt: skip
     answer = exchange(directory, request, wait_s=wait_s)

@@ -25,6 +25,7 @@ def range_faults(s: Settings) -> list[str]:
             "compaction.preserve_threshold must lie in [-1, 1]",
         ),
         (s.snapshot.keep >= 2, "snapshot.keep must be at least 2, or rollback has nowhere to go"),
+        (s.recall.profile != "", "recall.profile must name a profile, found an empty text"),
         (
             s.recall.fusion in FUSIONS,
             f'recall.fusion must be "cc" or "rrf", found {s.recall.fusion!r}',

@@ -5,7 +5,7 @@ What belongs here: declarations. What does not: ranges (rules.py), reading (tree
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from mnemon.values import dataclass
 
 FUSIONS = ("cc", "rrf")
 ON_DROP = ("refuse", "report")
@@ -92,6 +92,7 @@ class RecallSettings:
     """Defaults of the read path; see mnemon.recall.profile for what each one trades.
 
     Attributes:
+        profile: Name of the profile that a call which names none is answered with.
         fusion: "cc" (convex combination of scores) or "rrf" (weighted reciprocal rank fusion).
         lexical_weight: Weight of the lexical leg; 0 switches it off.
         dense_weight: Weight of the dense leg; 0 switches it off.
@@ -102,6 +103,7 @@ class RecallSettings:
         stale_after_hours: Recall warns when no night went through for longer; 0 never warns.
     """
 
+    profile: str = "default"
     fusion: str = "cc"
     lexical_weight: float = 0.5
     dense_weight: float = 0.5

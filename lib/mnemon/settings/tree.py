@@ -9,11 +9,9 @@ environment (`MNEMON_<SECTION>_<KEY>`, for example `MNEMON_ENCODER_MODEL`).
 
 from __future__ import annotations
 
-import difflib
 import os
-import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import field, fields, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,17 +28,29 @@ from mnemon.settings.sections import (
     SourceSettings,
     TierSettings,
 )
+from mnemon.settings.suggest import nearest_hint
+from mnemon.values import dataclass
 
 ENV_PREFIX = "MNEMON_"
 CONFIG_FILE_NAME = "mnemon.toml"
 # Variables that steer where things are, as against what they do; the last one is for tests and
 # benchmarks.
 _LOCATION_VARIABLES = frozenset({"MNEMON_HOME", "MNEMON_CONFIG", "MNEMON_STORE", "MNEMON_SHARED"})
+_PROFILES = "profiles"
+_NOT_SECTIONS = frozenset({_PROFILES, "origins"})
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The whole tree; immutable, validated on load."""
+    """The whole tree; immutable, validated on load.
+
+    Attributes:
+        profiles: The tables [profiles.NAME] as they stand in the file; what is in them is checked
+            where a recall uses them (mnemon.recall.profile.layers). No part of `to_json`: they
+            shape how a snapshot is asked, not what is in it.
+        origins: Where each value that was set explicitly comes from, by `section.key`: "in <file>"
+            or "environment <variable>". No part of equality or `to_json`.
+    """
 
     source: SourceSettings = field(default_factory=SourceSettings)
     corpus: CorpusSettings = field(default_factory=CorpusSettings)
@@ -51,6 +61,10 @@ class Settings:
     recall: RecallSettings = field(default_factory=RecallSettings)
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
+    profiles: Mapping[str, Mapping[str, Any]] = field(
+        default_factory=dict[str, Mapping[str, Any]], hash=False
+    )
+    origins: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
 
     @staticmethod
     def load(
@@ -77,8 +91,11 @@ class Settings:
         faults: list[str] = []
         settings = Settings()
         if chosen is not None:
-            settings = _apply(settings, _read_toml(chosen), f"in {chosen}", faults)
-        settings = _apply(settings, _from_environ(env, faults), "in the environment", faults)
+            raw, where = _read_toml(chosen), f"in {chosen}"
+            settings = _take_profiles(settings, raw.pop(_PROFILES, {}), where, faults)
+            settings = _apply(settings, raw, where, lambda _: where, faults)
+        variables = _from_environ(env, faults)
+        settings = _apply(settings, variables, "in the environment", _environ_origin, faults)
         faults.extend(range_faults(settings))
         if faults:
             raise ConfigError("mnemon's settings have faults:\n  - " + "\n  - ".join(faults))
@@ -87,17 +104,16 @@ class Settings:
     def to_json(self) -> dict[str, dict[str, Any]]:
         """Return plain nested dicts (tuples as lists), for manifests and digests."""
         return {
-            section.name: {
-                key.name: _plain(getattr(getattr(self, section.name), key.name))
-                for key in fields(getattr(self, section.name))
+            section: {
+                key: _plain(getattr(getattr(self, section), key)) for key in _section_keys(section)
             }
-            for section in fields(self)
+            for section in _section_names()
         }
 
 
 def known_settings() -> list[str]:
     """Return every setting as `section.key`, in declaration order."""
-    return [f"{s.name}.{k}" for s in fields(Settings) for k in _section_keys(s.name)]
+    return [f"{section}.{key}" for section in _section_names() for key in _section_keys(section)]
 
 
 def _configured_path(env: Mapping[str, str]) -> Path | None:
@@ -112,6 +128,8 @@ def _configured_path(env: Mapping[str, str]) -> Path | None:
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
+    import tomllib  # most processes have no file to read
+
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -126,29 +144,59 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 def _from_environ(env: Mapping[str, str], faults: list[str]) -> dict[str, dict[str, str]]:
     """Map `MNEMON_<SECTION>_<KEY>` to {section: {key: text}}."""
-    names = {f"{ENV_PREFIX}{name.replace('.', '_').upper()}": name for name in known_settings()}
+    names = {_variable(name): name for name in known_settings()}
     found: dict[str, dict[str, str]] = {}
     for variable, value in env.items():
         if not variable.startswith(ENV_PREFIX) or variable in _LOCATION_VARIABLES:
             continue
         if variable not in names:
-            faults.append(f"unknown variable {variable}{_nearest(variable, names)}")
+            faults.append(f"unknown variable {variable}{nearest_hint(variable, names)}")
             continue
         section, _, key = names[variable].partition(".")
         found.setdefault(section, {})[key] = value
     return found
 
 
-def _apply(settings: Settings, raw: Mapping[str, Any], where: str, faults: list[str]) -> Settings:
-    sections = {f.name for f in fields(Settings)}
+def _variable(name: str) -> str:
+    return f"{ENV_PREFIX}{name.replace('.', '_').upper()}"
+
+
+def _environ_origin(name: str) -> str:
+    return f"environment {_variable(name)}"
+
+
+def _take_profiles(settings: Settings, raw: Any, where: str, faults: list[str]) -> Settings:
+    """Keep the tables [profiles.NAME] as they are."""
+    if not isinstance(raw, Mapping):
+        faults.append(f"[{_PROFILES}] {where} must be a table, found {type(raw).__name__}")
+        return settings
+    tables = cast(Mapping[str, Any], raw)
+    for name, table in tables.items():
+        if not isinstance(table, Mapping):
+            kind = type(table).__name__
+            faults.append(f"[{_PROFILES}.{name}] {where} must be a table, found {kind}")
+    return replace(settings, profiles={n: t for n, t in tables.items() if isinstance(t, Mapping)})
+
+
+def _apply(
+    settings: Settings,
+    raw: Mapping[str, Any],
+    where: str,
+    origin_of: Callable[[str], str],
+    faults: list[str],
+) -> Settings:
+    sections = _section_names()
     for section, values in raw.items():
         if section not in sections:
-            faults.append(f"unknown section [{section}] {where}{_nearest(section, sections)}")
+            known = [*sections, _PROFILES]
+            faults.append(f"unknown section [{section}] {where}{nearest_hint(section, known)}")
             continue
         if not isinstance(values, Mapping):
             faults.append(f"[{section}] {where} must be a table, found {type(values).__name__}")
             continue
-        settings = _apply_section(settings, section, cast(Mapping[str, Any], values), where, faults)
+        table = cast(Mapping[str, Any], values)
+        settings = _apply_section(settings, section, table, where, faults)
+        settings = _note_origins(settings, section, table, origin_of)
     return settings
 
 
@@ -159,13 +207,28 @@ def _apply_section(
     keys = _section_keys(section)
     for key, value in values.items():
         if key not in keys:
-            faults.append(f"unknown key {section}.{key} {where}{_nearest(key, keys)}")
+            faults.append(f"unknown key {section}.{key} {where}{nearest_hint(key, keys)}")
             continue
         try:
             current = replace(current, **{key: _coerce(value, getattr(current, key))})
         except ValueError as error:
             faults.append(f"{section}.{key} {where}: {error}")
     return replace(settings, **{section: current})
+
+
+def _note_origins(
+    settings: Settings,
+    section: str,
+    values: Mapping[str, Any],
+    origin_of: Callable[[str], str],
+) -> Settings:
+    known = set(_section_keys(section))
+    found = {f"{section}.{key}": origin_of(f"{section}.{key}") for key in values if key in known}
+    return replace(settings, origins={**settings.origins, **found})
+
+
+def _section_names() -> list[str]:
+    return [f.name for f in fields(Settings) if f.name not in _NOT_SECTIONS]
 
 
 def _section_keys(section: str) -> list[str]:
@@ -216,11 +279,6 @@ def _as_number(value: Any, kind: type[int] | type[float]) -> int | float:
     if number != number or number in (float("inf"), float("-inf")):
         raise ValueError(f"expected a finite number, found {value!r}")
     return number
-
-
-def _nearest(name: str, known: Any) -> str:
-    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.0)
-    return f"; the nearest known one is {matches[0]}" if matches else ""
 
 
 def _plain(value: Any) -> Any:

@@ -11,7 +11,7 @@ import os
 import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from mnemon.compact.clusters import Cluster
 from mnemon.compact.summaries import Summary
-from mnemon.files import fsync_dir, remove_tree, write_array
+from mnemon.files import fsync_dir, remove_tree, write_array, write_text
 from mnemon.graph.arrays import RELATIONS, GraphArrays
 from mnemon.graph.model import Graph
 from mnemon.lexical.postings import Postings
@@ -29,6 +29,7 @@ from mnemon.snapshot import layout
 from mnemon.snapshot.layout import StorePaths
 from mnemon.snapshot.manifest import Manifest, compute_digest, describe_files, write_manifest
 from mnemon.types import MemoryRecord
+from mnemon.vectors.cascade import PrefixTier
 
 _SCHEMA = """
 CREATE TABLE memories (
@@ -73,6 +74,8 @@ class PackInputs:
         records: Ordered by position from 0, shape (n,).
         vectors: Unit rows, shape (n, d), or None when there is no encoder.
         summaries: Accepted ones only.
+        tier: The short tier of the vectors, where the store is large enough for one.
+        exits: By dimensions, the best cosine from which a tier may answer alone, or None.
     """
 
     records: Sequence[MemoryRecord]
@@ -82,6 +85,8 @@ class PackInputs:
     graph_arrays: GraphArrays
     clusters: Sequence[Cluster]
     summaries: Sequence[Summary]
+    tier: PrefixTier | None = None
+    exits: Mapping[int, float | None] = field(default_factory=dict[int, "float | None"])
 
 
 @dataclass(frozen=True)
@@ -160,8 +165,13 @@ def _write_arrays(directory: Path, inputs: PackInputs) -> None:
     }
     if inputs.vectors is not None:
         arrays[layout.VECTORS_FILE] = inputs.vectors
-    for field in fields(GraphArrays):
-        arrays[layout.graph_file(field.name)] = getattr(inputs.graph_arrays, field.name)
+    if inputs.tier is not None:
+        for name, file in layout.TIER_FILES.items():
+            arrays[file] = getattr(inputs.tier, name)
+        exits = {str(dim): inputs.exits[dim] for dim in sorted(inputs.exits)}
+        write_text(directory / layout.TIER_EXITS_FILE, json.dumps(exits) + "\n")
+    for column in fields(GraphArrays):
+        arrays[layout.graph_file(column.name)] = getattr(inputs.graph_arrays, column.name)
     for facet in layout.FACETS:
         ordinals = {value: code for code, value in enumerate(facet_values(records, facet))}
         codes = [ordinals.get(getattr(r, facet) or "", -1) for r in records]

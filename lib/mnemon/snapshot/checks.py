@@ -19,17 +19,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemon.compact.gate import judge
-from mnemon.corpus.sensitive import find_text_sensitivity
 from mnemon.errors import SnapshotCorruptError
 from mnemon.files import read_array
 from mnemon.snapshot import layout
 from mnemon.snapshot.drops import REFUSE, DropReport
 from mnemon.snapshot.manifest import Manifest, full_check, read_manifest
 from mnemon.snapshot.verdict import CheckResult
+from mnemon.text.sensitivity import find_text_sensitivity
+from mnemon.vectors.cascade import PrefixTier
 
 # float32 rows of a unit-normalising encoder; anything further off was damaged or made by something
 # else.
 UNIT_NORM_TOLERANCE = 1e-3
+PREFIX_TOLERANCE = 1e-4
+# Per component: one product against many rows rounds otherwise than against one.
+_TIER_SAMPLE = 1_000  # rows compared with their vector; a wrong rotation or order shows in any ten
 _LISTED_FAULTS = (
     10  # ids shown in a result; enough to start looking, small enough for the event log
 )
@@ -163,6 +167,33 @@ def every_vector_is_finite_and_unit(c: Candidate, x: GateContext) -> CheckResult
     norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
     bad = int((~(np.abs(norms - 1.0) <= UNIT_NORM_TOLERANCE)).sum())
     return CheckResult(name, bad == 0, {"rows": vectors.shape[0], "not_finite_or_not_unit": bad})
+
+
+def every_short_tier_row_is_its_memorys_prefix(c: Candidate, x: GateContext) -> CheckResult:
+    """The short tier holds each memory once, in its cell's place, as the prefix of its vector.
+
+    Without a tier, every vector is scanned and there is nothing to check.
+    """
+    name = "every_short_tier_row_is_its_memorys_prefix"
+    if layout.TIER_VECTORS_FILE not in c.manifest.files:
+        return CheckResult(name, True, {"rows": 0, "note": "no tier: every vector is scanned"})
+    vectors = c.array(layout.VECTORS_FILE)
+    tier = PrefixTier(**{field: c.array(file) for field, file in layout.TIER_FILES.items()})
+    if not tier.is_aligned(*vectors.shape):
+        return CheckResult(name, False, {"fault": "arrays of different lengths"})
+    times = np.bincount(np.clip(tier.positions, 0, len(vectors) - 1), minlength=len(vectors))
+    found: dict[str, int | float | str] = {
+        "rows": len(vectors),
+        "not_finite": int((~np.isfinite(tier.vectors).all(axis=1)).sum()),
+        "not_once": int((times != 1).sum()),
+        "misplaced_cells": int(tier.starts[0] != 0) + int((np.diff(tier.starts) < 0).sum()),
+    }
+    rows = np.arange(0, len(vectors), -(-len(vectors) // _TIER_SAMPLE))
+    expected = np.stack([tier.shorten(vector) for vector in vectors[tier.positions[rows]]])
+    off = ~(np.abs(tier.vectors[rows] - expected).max(axis=1) <= PREFIX_TOLERANCE)
+    found["sampled"], found["not_its_prefix"] = len(rows), int(off.sum())
+    faults = ("not_finite", "not_once", "misplaced_cells", "not_its_prefix")
+    return CheckResult(name, not any(found[fault] for fault in faults), found)
 
 
 def one_encoder_made_every_vector(c: Candidate, x: GateContext) -> CheckResult:
@@ -333,6 +364,7 @@ GATE_CHECKS: tuple[Check, ...] = (
     counts_are_conserved_from_source_to_snapshot,
     no_sensitive_row_is_anywhere,
     every_vector_is_finite_and_unit,
+    every_short_tier_row_is_its_memorys_prefix,
     one_encoder_made_every_vector,
     every_tier_row_has_its_memory,
     no_tier_row_is_unindexed,

@@ -6,8 +6,9 @@ Paths only, no I/O.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+from mnemon.values import dataclass
 
 PACK_FORMAT_VERSION = 1
 """Bumped when a reader of the previous format could not read the new one."""
@@ -18,12 +19,27 @@ DIGEST_NAME_CHARS = 16
 MANIFEST_FILE = "manifest.json"
 ROWS_FILE = "rows.sqlite"
 VECTORS_FILE = "vectors_full.npy"
+TIER_VECTORS_FILE = "tier_vectors.npy"
+"""This and the other files of the tier are only there where a store is large enough for one."""
+TIER_POSITIONS_FILE = "tier_positions.npy"
+TIER_STARTS_FILE = "tier_starts.npy"
+TIER_CENTROIDS_FILE = "tier_centroids.npy"
+TIER_ROTATION_FILE = "tier_rotation.npy"
+TIER_EXITS_FILE = "tier_exits.json"
 POSTING_POSITIONS_FILE = "posting_positions.npy"
 POSTING_SCORES_FILE = "posting_scores.npy"
 CREATED_AT_FILE = "created_at_us.npy"
 IMPORTANCE_FILE = "importance.npy"
 RANKING_FILE = "ranking.json"
 """Only there where the evaluation adopted another fusion or graph weight than the settings'."""
+TIER_FILES = {
+    "vectors": TIER_VECTORS_FILE,
+    "positions": TIER_POSITIONS_FILE,
+    "starts": TIER_STARTS_FILE,
+    "centroids": TIER_CENTROIDS_FILE,
+    "rotation": TIER_ROTATION_FILE,
+}
+"""By field of mnemon.vectors.cascade.PrefixTier."""
 FACETS = ("wing", "room", "category", "user", "session_id")
 GRAPH_FIELDS = (
     "indptr",
@@ -106,9 +122,29 @@ class StorePaths:
         return self.root / "CURRENT"
 
     @property
+    def profiles(self) -> Path:
+        """Named profiles of this store, written by its owner; mnemon only reads it."""
+        return self.root / "profiles.toml"
+
+    @property
     def access_log(self) -> Path:
         """What was recalled; the only thing that recall writes."""
         return self.root / "access.sqlite"
+
+    @property
+    def queries(self) -> Path:
+        """What was asked, for query expansion; only written while a profile switches that on."""
+        return self.root / "queries.sqlite"
+
+    @property
+    def replays(self) -> Path:
+        """What re-runs of recalls need, queries included; written where a profile says so."""
+        return self.root / "replays.jsonl"
+
+    @property
+    def usage(self) -> Path:
+        """What recall may know about use; the night replaces it, recall only reads it."""
+        return self.root / "usage.sqlite"
 
     @property
     def dagster_home(self) -> Path:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from mnemon.snapshot.layout import (
     RANKING_FILE,
     StorePaths,
 )
+from mnemon.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

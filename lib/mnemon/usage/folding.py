@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-_FORMAT = 1
+_FORMAT = 2
+_FORMAT_WITHOUT_DAYS = 1
+
+_DAY_US = 86_400_000_000
 
 _SUMS = (
-    "SELECT memory_id, COUNT(*), MAX(retrieved_at_us) FROM retrievals WHERE {which} "
-    "GROUP BY memory_id"
+    f"SELECT memory_id, retrieved_at_us / {_DAY_US}, COUNT(*), MAX(retrieved_at_us) "
+    "FROM retrievals WHERE {which} GROUP BY 1, 2 ORDER BY 1, 2"
 )
 
 
@@ -45,29 +49,46 @@ class Folded:
         by_memory: memory_id -> (retrievals, last retrieval in microseconds), of all memories that
             the log ever named.
         mark: Up to where the log is in them.
+        days: memory_id -> (distinct days of retrieval, the last of them as days since the epoch).
+            Days are counted forward: a row that arrives after a later day was counted adds none.
     """
 
     by_memory: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
     mark: Mark = Mark()
+    days: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
 
     def to_json(self) -> str:
         """Return the text that `parse` reads."""
         mark = [self.mark.log_id, self.mark.position, self.mark.at_us]
-        content = {"format": _FORMAT, "mark": mark, "by_memory": self.by_memory}
+        content = {
+            "format": _FORMAT,
+            "mark": mark,
+            "by_memory": self.by_memory,
+            "days": self.days,
+        }
         return json.dumps(content, sort_keys=True) + "\n"
 
 
 def parse_folded(text: str) -> Folded | None:
-    """Return what `Folded.to_json` wrote; None for anything else."""
+    """Return what `Folded.to_json` wrote, in this version or the one before; else None.
+
+    Format 1 did not count days: a memory has at least the one of its last retrieval.
+    """
     try:
         content: dict[str, Any] = json.loads(text)
-        if content["format"] != _FORMAT:
+        if content["format"] not in (_FORMAT, _FORMAT_WITHOUT_DAYS):
             return None
         log_id, position, at_us = map(int, content["mark"])
         sums = {m: (int(n), int(last)) for m, (n, last) in content["by_memory"].items()}
+        if content["format"] == _FORMAT_WITHOUT_DAYS:
+            days = {m: (1, last // _DAY_US) for m, (_, last) in sums.items()}
+        else:
+            days = {m: (int(n), int(last)) for m, (n, last) in content["days"].items()}
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
-    return Folded(sums, Mark(log_id, position, at_us))
+    if days.keys() != sums.keys():
+        return None
+    return Folded(sums, Mark(log_id, position, at_us), days)
 
 
 def read_folded(path: Path) -> Folded:
@@ -104,10 +125,8 @@ def fold_on(before: Folded, log_path: Path) -> tuple[Folded, int]:
         which, start = "position > ?", before.mark.position if known else 0
         if known and _was_put_back(log, before.mark, position):
             which, start = "retrieved_at_us > ?", before.mark.at_us
-        rows = log.execute(_SUMS.format(which=which), [start]).fetchall()
-    sums = _add(before.by_memory, rows)
-    latest = max([before.mark.at_us, *(last_us for _, _, last_us in rows)])
-    return Folded(sums, Mark(log_id, position, latest)), sum(n for _, n, _ in rows)
+        rows = log.execute(_SUMS.format(which=which), [start])
+        return _add(before, rows, Mark(log_id, position, before.mark.at_us))
 
 
 def _last_position(log: sqlite3.Connection) -> int:
@@ -128,10 +147,16 @@ def _was_put_back(log: sqlite3.Connection, mark: Mark, position: int) -> bool:
 
 
 def _add(
-    sums: dict[str, tuple[int, int]], rows: list[tuple[str, int, int]]
-) -> dict[str, tuple[int, int]]:
-    total = dict(sums)
-    for memory_id, count, last_us in rows:
-        seen, before_us = total.get(memory_id, (0, last_us))
-        total[memory_id] = (seen + count, max(before_us, last_us))
-    return total
+    before: Folded, rows: Iterable[tuple[str, int, int, int]], mark: Mark
+) -> tuple[Folded, int]:
+    """Add rows of (memory, day, retrievals, last), ordered by memory and day; count them too."""
+    sums, days, added, latest_us = dict(before.by_memory), dict(before.days), 0, mark.at_us
+    for memory_id, day, count, last_us in rows:
+        seen, before_us = sums.get(memory_id, (0, last_us))
+        sums[memory_id] = (seen + count, max(before_us, last_us))
+        counted, last_day = days.get(memory_id, (0, day - 1))
+        if day > last_day:
+            days[memory_id] = (counted + 1, day)
+        added += count
+        latest_us = max(latest_us, last_us)
+    return Folded(sums, Mark(mark.log_id, mark.position, latest_us), days), added

@@ -22,11 +22,7 @@ from numpy.typing import NDArray
 from mnemon.errors import FingerprintMismatchError, StoreError
 from mnemon.files import read_array, write_array, write_text
 from mnemon.hashing import canonical_json
-
-PREFIX_EPSILON = 1e-8
-# Added to a prefix's norm in quadrature: a prefix that is numerical noise becomes zero instead of a
-# random direction. Right for float32 embeddings; a model whose tiny norms carry meaning needs a
-# smaller one.
+from mnemon.vectors.cascade import PREFIX_EPSILON
 
 FIT_ROWS_PER_DIMENSION = 1
 # Rows needed per dimension before a rotation is frozen. Fewer leave directions without data, and

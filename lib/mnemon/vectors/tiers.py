@@ -9,8 +9,8 @@ the report says so. lancedb, pyarrow and polars are imported when a function is 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 from mnemon.files import remove_tree
 from mnemon.hashing import hash_text
 from mnemon.progress import SILENT, Progress
+from mnemon.vectors.dirty import is_dirty, mark_path, marked
+from mnemon.vectors.lance import connect, list_tables
 from mnemon.vectors.rotation import Rotation, prefix, rotated_prefix
 
 TIER_DIMS = (64, 256)
@@ -169,8 +171,9 @@ def sync_tiers(
 ) -> TierReport:
     """Make every tier hold exactly the given memories; only changed rows are written.
 
-    A row changes with its content hash. A tier is written from scratch where it is
-    absent, cannot be read, holds an id twice, or was made with another schema, encoder or rotation.
+    A row changes with its content hash. A tier is written from scratch where it is absent, cannot
+    be read, holds an id twice, was made with another schema, encoder or rotation, or is marked as
+    half-written (mnemon.vectors.dirty). It carries that mark while it is written.
 
     Args:
         lance_dir: The LanceDB directory, made where absent. One writer at a time.
@@ -188,10 +191,11 @@ def sync_tiers(
     """
     keys = _wanted(memory_ids, content_hashes, vectors, rotation)
     tables = tier_tables(rotation.dim, dims)
-    database = _connect(lance_dir)
-    dropped = tuple(name for name in _table_names(lance_dir) if name not in tables)
+    database = connect(lance_dir)
+    dropped = tuple(name for name in list_tables(lance_dir, TABLE_PREFIX) if name not in tables)
     for name in dropped:
         remove_tree(lance_dir / f"{name}.lance")
+        remove_tree(mark_path(lance_dir, name))
     states: list[TierState] = []
     for name, dim in tables.items():
         tier = _Tier(name, dim, keys, vectors, rotation)
@@ -213,7 +217,7 @@ def search_tier(lance_dir: Path, dim: int, query: Floats, k: int) -> list[TierHi
     """
     name = FULL_TIER if dim >= len(query) else f"{TABLE_PREFIX}{dim}"
     vector = prefix(query, min(dim, len(query)))
-    search = _connect(lance_dir).open_table(name).search(vector, vector_column_name="vector")
+    search = connect(lance_dir).open_table(name).search(vector, vector_column_name="vector")
     search = search.distance_type("cosine").refine_factor(REFINE_FACTOR).limit(k)
     found = search.select(["memory_id", "_distance"]).to_arrow().to_pylist()
     hits = [TierHit(row["memory_id"], 1.0 - row["_distance"]) for row in found]
@@ -225,9 +229,9 @@ def tiers_match(
 ) -> list[TierMatch]:
     """Compare every tier on disk, and every expected one, with the memories, by id."""
     wanted = set(memory_ids)
-    database = _connect(lance_dir)
+    database = connect(lance_dir)
     result: list[TierMatch] = []
-    for name in sorted({*_table_names(lance_dir), *expected}):
+    for name in sorted({*list_tables(lance_dir, TABLE_PREFIX), *expected}):
         _, rows, fault = _read_keys(database, name)
         ids: list[str] = [] if fault else rows["memory_id"].to_pylist()
         held = set(ids)
@@ -257,17 +261,22 @@ def _sync_tier(
     database: Database, lance_dir: Path, tier: _Tier, index_min_rows: int, keep: timedelta
 ) -> TierState:
     table, rows, fault = _open(database, tier)
+    path = lance_dir / f"{tier.name}.lance"
+    if not fault and is_dirty(lance_dir, tier.name):
+        fault = "was being written when an earlier night stopped"
     changes = _changes(tier.keys, tier.keys.select(_KEYS).clear() if fault else rows)
     action: Action = "unchanged"
     if fault:
-        path = lance_dir / f"{tier.name}.lance"
         action = "rebuilt" if path.exists() else "created"
-        remove_tree(path)
-        table = _create(database, tier)
     elif len(changes.positions) or changes.deleted_ids:
         action = "synced"
-        _apply(table, tier, changes)
-    index, unindexed = _settle(table, action == "synced", index_min_rows, keep)
+    with nullcontext() if action == "unchanged" else marked(lance_dir, tier.name):
+        if fault:
+            remove_tree(path)
+            table = _create(database, tier)
+        elif action == "synced":
+            _apply(table, tier, changes)
+        index, unindexed = _settle(table, action == "synced", index_min_rows, keep)
     exact = f"{tier.keys.height} rows are scanned exactly, an index starts at {index_min_rows}"
     return TierState(
         name=tier.name,
@@ -380,19 +389,3 @@ def _settle(table: LanceTable, changed: bool, least: int, keep: timedelta) -> tu
         table.optimize(cleanup_older_than=keep)
     held = table.list_indices()
     return (ANN_INDEX if held else EXACT), sum(int(i.num_unindexed_rows) for i in held)
-
-
-def _table_names(lance_dir: Path) -> list[str]:
-    return sorted(path.stem for path in lance_dir.glob(f"{TABLE_PREFIX}*.lance"))
-
-
-def _connect(lance_dir: Path) -> Database:
-    # LanceDB reads its log level once, when imported; its Rust warnings do not belong on stderr.
-    unset = "LANCEDB_LOG" not in os.environ
-    os.environ.setdefault("LANCEDB_LOG", "error")
-    try:
-        import lancedb
-    finally:
-        if unset:
-            del os.environ["LANCEDB_LOG"]
-    return lancedb.connect(str(lance_dir))

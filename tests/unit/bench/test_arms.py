@@ -15,7 +15,7 @@ from bench.datasets import Dataset
 from mnemon.evaluate.labels.queries import Query
 from mnemon.evaluate.run import RunPlan, run_retriever
 from mnemon.recall import query_encoder
-from mnemon.recall.profile import Profile
+from mnemon.recall.profile import RetrievalProfile
 from tests.support.arms import WINGS, ask, build_context, ids, records
 from tests.support.store import renumber
 
@@ -68,7 +68,7 @@ def test_every_comparison_names_an_arm_that_exists_and_no_two_arms_share_their_s
     settings = [json.dumps(arm.settings, sort_keys=True) for arm in arms.values()]
     assert len(settings) == len(set(settings))
     assert arms["mnemon"].against == ("fts_seed", "hybrid_seed")
-    assert arms["mnemon"].settings == Profile().to_json()
+    assert arms["mnemon"].settings == RetrievalProfile().to_json()
     assert {arm.against for arm in arms.values() if arm.group == "ablation"} == {("mnemon",)}
     assert {a.against for a in arms.values() if a.group == "graph_seed"} == {("hybrid_seed",)}
     timed = {name for name, arm in arms.items() if arm.timed}
@@ -110,17 +110,21 @@ def test_the_references_graph_runs_on_multi_hop_sets_and_a_reranker_where_one_is
 def test_an_ablation_turns_the_knob_of_its_name_and_no_other(
     name: str, changed: dict[str, object]
 ) -> None:
-    shipped = asdict(Profile())
+    shipped = asdict(RetrievalProfile())
     profile = asdict(next(a for a in list_ablations() if a.name == name).profile)
     assert {key: profile[key] for key in profile if profile[key] != shipped[key]} == changed
 
 
 def test_the_grid_never_asks_one_profile_twice_whatever_ships() -> None:
-    for shipped in (Profile(), Profile(fusion="rrf"), Profile(exact_match_bonus=0.1)):
+    for shipped in (
+        RetrievalProfile(),
+        RetrievalProfile(fusion="rrf"),
+        RetrievalProfile(exact_match_bonus=0.1),
+    ):
         profiles = [ablation.profile for ablation in list_ablations(shipped)]
         assert shipped not in profiles
         assert len({json.dumps(p.to_json()) for p in profiles}) == len(profiles)
-    names = {ablation.name for ablation in list_ablations(Profile(fusion="rrf"))}
+    names = {ablation.name for ablation in list_ablations(RetrievalProfile(fusion="rrf"))}
     assert {"cc", "cc_no_graph"} <= names
     assert not {"rrf", "rrf_no_graph"} & names
 
@@ -184,7 +188,7 @@ def test_the_arms_disagree_on_what_their_names_say(context: SetContext) -> None:
 
 
 def test_recall_is_asked_with_the_profile_and_its_warnings_are_counted(context: SetContext) -> None:
-    profile = Profile(dense_weight=0.0, importance_prior=0.0)
+    profile = RetrievalProfile(dense_weight=0.0, importance_prior=0.0)
     views = CorpusViews(replace(context, scope="wing"))
     retriever = RecallRetriever("no_dense", views, profile, timed=False)
     direct = context.recaller.recall(
@@ -213,7 +217,7 @@ def test_recall_is_asked_as_the_user_who_owns_most_and_baselines_as_nobody(
 
 
 def test_the_graph_alone_ranks_by_the_arrivals_that_recall_reports(context: SetContext) -> None:
-    graph_only = GraphOnlyRetriever("graph_only", CorpusViews(context), Profile())
+    graph_only = GraphOnlyRetriever("graph_only", CorpusViews(context), RetrievalProfile())
     everything = len(context.rows)
     hits = dict(graph_only.retrieve_hits(ask(TEXTS[0]), everything))
     recalled = context.recaller.recall(TEXTS[0], everything)

@@ -12,11 +12,12 @@ from mnemon import __version__
 from mnemon.cli.main import main
 
 Run = Callable[..., Result]
-COMMANDS = ("recall", "serve", "status", "doctor", "snapshots", "rollback")
+COMMANDS = ("recall", "why", "replay", "serve", "status", "doctor", "snapshots", "rollback")
+ARGUMENTS = {"recall": ["key"], "why": ["key", "101"]}
 
 
 def test_the_commands_are_these() -> None:
-    assert set(main.commands) == {*COMMANDS, "evaluate"}
+    assert set(main.commands) == {*COMMANDS, "profile", "evaluate"}
 
 
 def test_help_lists_every_command_and_shows_how_to_begin(run: Run) -> None:
@@ -32,6 +33,8 @@ def test_help_lists_every_command_and_shows_how_to_begin(run: Run) -> None:
     ("command", "says"),
     [
         ("recall", "answer QUERY, best first"),
+        ("why", "does not return memory ID, or why it does"),
+        ("replay", "against its own snapshot"),
         ("serve", "from a warm process, for this user only"),
         ("status", "identity, age, source, encoder and counts"),
         ("doctor", "Exit code 1 if anything fails"),
@@ -71,6 +74,9 @@ def test_the_version_is_the_package_s(run: Run) -> None:
         ("recall", "key", "--sort-by", "date"),
         ("recall", "key", "--fusion", "sum"),
         ("recall", "key", "--deadline-ms", "soon"),
+        ("why", "key"),
+        ("replay", "a", "b"),
+        ("replay", "--last", "0"),
         ("status", "extra"),
         ("rollback", "a", "b"),
     ],
@@ -89,8 +95,7 @@ def test_a_wrong_call_is_exit_code_2_and_a_sentence(
 def test_without_a_store_every_command_says_what_to_run(
     run: Run, home: Path, command: str, store: list[str]
 ) -> None:
-    query = ["key"] if command == "recall" else []
-    result = run(command, *query, *store)
+    result = run(command, *ARGUMENTS.get(command, []), *store)
     if command == "snapshots" and store:
         assert "make nightly" in result.output
         return

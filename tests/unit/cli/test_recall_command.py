@@ -13,7 +13,7 @@ from click.testing import Result
 
 from mnemon.snapshot import layout
 from mnemon.snapshot.manifest import read_pointer
-from tests.support.store import Store, memory, new_store, renumber
+from tests.support.store import Store, day_us, memory, new_store, renumber
 
 Run = Callable[..., Result]
 RunJson = Callable[..., Any]
@@ -35,6 +35,110 @@ def test_explain_says_what_each_leg_did_and_how_long_it_took(run: Run, dense_sto
     assert "dense rank 1 (" in result.stdout
     assert "from [104] by mentions_subject over 'Atlas migration'" in result.stdout
     assert f"snapshot {read_pointer(dense_store.paths).snapshot_id}; ms: scope" in result.stdout
+
+
+def test_explain_adds_every_step_up_to_the_score(run: Run, dense_store: Store) -> None:
+    lines = run("recall", "Nina key", "-k", "1", "--explain").stdout.splitlines()
+    assert lines[2].strip() == "lexical rank 1 (1.498); dense rank 1 (0.951)"
+    assert lines[3].split() == ["score", "change", "step", "why"]
+    steps = [line.split(maxsplit=3) for line in lines[4:8]]
+    assert [step[2] for step in steps] == ["lexical", "dense", "graph", "importance"]
+    total = 0.0
+    for so_far, change, _, why in steps:
+        total += float(change)
+        assert float(so_far) == pytest.approx(total, abs=0.0015)
+        assert why
+    assert lines[8].strip() == "= 0.485  (importance 0.90)"
+    assert lines[10] == "profile default; model guard MATCH; 12 candidates, 1 returned"
+    assert lines[11] == "phases applied: ltp, tagging, scale"
+    assert lines[12].startswith("phases skipped: rerank, ")
+
+
+def test_explain_shows_what_a_phase_says_about_a_memory(run: Run, dense_store: Store) -> None:
+    old = memory("The cat sleeps in the hall.", created_at_us=day_us(1))
+    new = memory("The kitten sleeps in the hall.", created_at_us=day_us(90))
+    dense_store.publish(renumber([old, new]))
+    flags = ("--set", "supersede_filter_enabled=on", "--set", "supersede_action=annotate")
+    shown = run("recall", "cat", "--explain", *flags).stdout
+    assert "    note: superseded by " in shown
+    assert "    supersede: checked 2, action annotate" in shown
+
+
+def test_the_candidate_trace_is_printed_by_phase(run: Run, dense_store: Store) -> None:
+    lines = run("recall", "Nina key", "-k", "2", "--candidate-trace").stdout.splitlines()
+    start = lines.index("dropped by limit (10):")
+    assert lines[start + 1] == "    0.166  [103]  place 3 of 12; 2 were asked for"
+    assert len(lines) == start + 11
+    assert "dropped: nothing" in run("recall", "zebra", "--wing", "x", "--candidate-trace").stdout
+
+
+def test_a_long_trace_is_cut_and_says_so(run: Run, run_json: RunJson, empty_store: Store) -> None:
+    empty_store.publish(renumber([memory(f"boat {n}") for n in range(40)]))
+    arguments = ("recall", "boat", "-k", "1", "--candidate-trace")
+    assert "    ... and 19 more (--json has them all)" in run(*arguments).stdout
+    assert len(run_json(*arguments)["candidate_trace"]) == 39
+
+
+def test_all_candidates_are_shown_and_nothing_is_written(
+    run: Run, run_json: RunJson, dense_store: Store
+) -> None:
+    arguments = ("recall", "Nina key", "-k", "2", "--all-candidates")
+    lines = run(*arguments).stdout.splitlines()
+    start = lines.index("candidates (12):")
+    assert lines[start + 1].startswith("   1. 0.485  [101]  lexical_match +0.500, ")
+    assert lines[start + 12].startswith("  12. ")
+    assert len(run_json(*arguments)["candidates"]) == 12
+    assert not dense_store.paths.access_log.exists()
+
+
+def test_a_profile_and_flags_of_this_call(run: Run, run_json: RunJson, dense_store: Store) -> None:
+    def ask(*arguments: str) -> Any:
+        return run_json("recall", "key", "--user", "ana", *arguments)
+
+    named = ask("--profile", "decide")
+    assert (named["profile_used"], named["profile"]["half_life_days"]) == ("decide", 7.0)
+    changed = ask("--set", "mmr_lambda=1", "--set", "mmr_enabled=Yes", "--set", "reranker=")
+    assert (changed["profile_used"], changed["profile"]["mmr_lambda"]) == ("default", 1.0)
+    assert changed["profile"]["mmr_enabled"] is True
+    both = ask("--profile", "decide", "--set", "depth=7", "--fusion", "rrf")
+    assert (both["profile_used"], both["profile"]["half_life_days"]) == ("decide", 7.0)
+    assert (both["profile"]["depth"], both["profile"]["fusion"]) == (7, "rrf")
+    assert both["warnings"] == []
+    for flags in ((), ("--set", "depth=7")):
+        wrong = ask("--profile", "nope", *flags)
+        assert [w["code"] for w in wrong["warnings"]] == ["unknown_profile"]
+    assert (
+        run("recall", "key", "--profile", "off", "--set", "depth=7", "--store", "x").exit_code == 1
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--set", "depth"], "expected FLAG=VALUE"),
+        (["--set", "depht=3"], "nearest known one is depth"),
+        (["--set", "mmr_lambda=7"], "must lie in [0, 1]"),
+        (["--set", "mmr_enabled=perhaps"], "must be bool"),
+        (["--set", "depth=many"], "must be int"),
+        (["--deadline-ms", "nan"], "must be a number"),
+    ],
+)
+def test_flags_that_mean_nothing_are_a_sentence(
+    run: Run, dense_store: Store, arguments: list[str], said: str
+) -> None:
+    result = run("recall", "key", *arguments)
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+def test_a_session_reaches_the_recall(run_json: RunJson, dense_store: Store) -> None:
+    """The hybrid scorer lets the memories of the active session forget at another pace."""
+
+    def scores(*arguments: str) -> list[float]:
+        asked = ("recall", "flight", "--user", "ana", "--set", "scorer=hybrid")
+        return [m["final_score"] for m in run_json(*asked, *arguments)["memories"]]
+
+    assert scores("--session", "s1") != scores()
 
 
 def test_an_undated_memory_says_so(run: Run, dense_store: Store) -> None:
@@ -157,7 +261,8 @@ def test_a_guessed_store_is_said(run: Run, home: Path, dense_store: Store) -> No
 def test_any_bytes_on_the_command_line_are_a_question(dense_store: Store) -> None:
     """What is no UTF-8 arrives as lone surrogates; the JSON that repeats it is valid."""
     command = [os.fsencode(sys.executable), b"-m", b"mnemon.cli.main", b"recall", b"key \xff\xfe"]
-    for options in ([], [b"--json"], [b"--wing", b"\xff"]):
+    explained = [b"--explain", b"--candidate-trace", b"--profile", b"orient"]
+    for options in ([], [b"--json"], [b"--wing", b"\xff"], explained):
         done = subprocess.run([*command, *options], capture_output=True, check=False)
         assert done.returncode == 0, done.stderr
         assert b"Traceback" not in done.stderr

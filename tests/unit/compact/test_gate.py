@@ -11,11 +11,9 @@ from mnemon.compact.gate import (
     TAU_PRESERVE,
     alignment,
     coverage,
-    decay_rate,
     final_confidence,
     judge,
     preservation,
-    quality_multiplier,
 )
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "compaction_confidence.tsv"
@@ -112,11 +110,3 @@ def test_raw_confidence_counts_one_fifth_and_only_for_abstractive() -> None:
     assert final_confidence(0.5) == 0.5
     assert final_confidence(0.5, 1.0) == pytest.approx(0.6)
     assert final_confidence(0.5, float("nan")) == pytest.approx(0.4)
-
-
-def test_quality_multiplier_in_closed_form() -> None:
-    assert decay_rate(0.8) == pytest.approx(0.2)
-    assert quality_multiplier(1.0) == 1.0
-    assert quality_multiplier(0.0) == 0.5
-    assert quality_multiplier(0.8) == pytest.approx(0.9)
-    assert quality_multiplier(0.3, 0.0) == 1.0

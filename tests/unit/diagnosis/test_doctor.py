@@ -44,7 +44,7 @@ def test_a_good_store_has_nothing_but_good_findings(dense_store: Store) -> None:
         "settings", "pointer", "snapshot", "age", "encoder", "source", "gate", "access_log",
     } <= set(found)  # fmt: skip
     assert "word-axes, 8 dimensions" in found["encoder"].message
-    assert "12 checks" in found["gate"].message
+    assert "13 checks" in found["gate"].message
     assert found["access_log"].message == "nothing has been recalled yet"
 
 
@@ -214,3 +214,12 @@ def test_looking_changes_nothing(dense_store: Store) -> None:
     before = state()
     examine(dense_store.paths)
     assert state() == before
+
+
+def test_a_profile_with_a_fault_is_named_with_it(dense_store: Store) -> None:
+    assert findings(dense_store)["profiles"].level == "ok"
+    dense_store.paths.profiles.write_text("[mine]\nmmr_lambda = 3\n", encoding="utf-8")
+    found = findings(dense_store)["profiles"]
+    assert found.level == "warn"
+    assert "mine" in found.message
+    assert "mmr_lambda" in found.message

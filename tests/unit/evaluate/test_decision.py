@@ -19,7 +19,7 @@ from mnemon.evaluate.decision import (
 )
 from mnemon.evaluate.resampling import Resampling
 from mnemon.evaluate.scores import Scores
-from mnemon.recall.profile import Profile
+from mnemon.recall.profile import RetrievalProfile
 
 METRIC = "ndcg@10"
 QUICK = Resampling(draws=500)
@@ -272,7 +272,7 @@ def test_the_grid_is_named_once_and_holds_what_recall_can_do() -> None:
     names = [challenger.name for challenger in CHALLENGERS]
     assert len(set(names)) == len(names)
     for challenger in CHALLENGERS:
-        Profile(
+        RetrievalProfile(
             fusion=challenger.fusion or "cc",
             dense_weight=0.5 if challenger.dense_share is None else challenger.dense_share,
             graph_weight=1.0 if challenger.graph_weight is None else challenger.graph_weight,

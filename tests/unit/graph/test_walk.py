@@ -132,5 +132,5 @@ def test_the_read_side_loads_neither_builders_nor_extractors() -> None:
         [sys.executable, "-c", code], env={"PYTHONPATH": str(lib)}, capture_output=True, check=True
     )
     assert shown.stdout.decode().strip() == str(
-        ["mnemon", "mnemon.graph", "mnemon.graph.arrays", "mnemon.graph.walk"]
+        ["mnemon", "mnemon.graph", "mnemon.graph.arrays", "mnemon.graph.walk", "mnemon.values"]
     )

@@ -73,6 +73,17 @@ def test_the_size_of_an_index_grows_with_what_it_holds() -> None:
     assert large.index_bytes("or") < large.index_bytes("and_then_or")
 
 
+def test_a_filter_acts_before_the_limit(seed: FtsSeed) -> None:
+    best = positions(seed.search("the sat", 4))
+    assert positions(seed.search("the sat", 1, allowed=lambda p: p != best[0])) == [best[1]]
+    assert seed.search("the sat", 4, allowed=lambda p: False) == []
+
+
+def test_a_filter_that_hides_every_full_match_lets_partial_ones_in(seed: FtsSeed) -> None:
+    found = seed.search("cat dog", 10, "and_then_or", allowed=lambda p: p != 2)
+    assert set(positions(found)) == {0, 1}
+
+
 def test_seed_falls_back_to_like_when_fts_refuses(seed: FtsSeed) -> None:
     assert positions(seed.search("cat", 1, "and_then_or")) == [2]
     refused = FtsSeed.build([(0, "a\x00b", "", "", "", 0.4), (1, "x a\x00b y", "", "", "", 0.8)])

@@ -11,7 +11,7 @@ import pytest
 
 import mnemon
 from mnemon.recall import api
-from mnemon.recall.profile import Profile
+from mnemon.recall.profile import RetrievalProfile
 from mnemon.recall.result import RecallResult
 from mnemon.snapshot.manifest import read_pointer
 from mnemon.snapshot.publish import rollback
@@ -67,7 +67,7 @@ def test_every_argument_reaches_the_ranking(dense_store: Store) -> None:
     assert ids(recall("door", sort_by="recency", user="ben", deadline_ms=0.0))[0] == 107
     early = datetime(2026, 1, 3, tzinfo=UTC)
     assert 104 not in ids(recall("Nina", as_of=early))
-    assert ids(recall("cat", profile=Profile(dense_weight=0.0))) == []
+    assert ids(recall("cat", profile=RetrievalProfile(dense_weight=0.0))) == []
     assert "deadline_dense" in codes(recall("cat", deadline_ms=0.0))
 
 
@@ -76,8 +76,8 @@ def test_configured_ranking_is_used_unless_a_profile_is_given(
 ) -> None:
     monkeypatch.setenv("MNEMON_RECALL_FUSION", "rrf")
     assert recall("key").profile["fusion"] == "rrf"
-    assert recall("key", profile=Profile(fusion="cc")).profile["fusion"] == "cc"
-    assert api.configured_profile().fusion == "rrf"
+    assert recall("key", profile=RetrievalProfile(fusion="cc")).profile["fusion"] == "cc"
+    assert recall("key", profile={"rrf_k": 10}).profile["fusion"] == "rrf"
 
 
 @pytest.mark.parametrize(("argument", "value"), [("k", -1), ("sort_by", "date")])
@@ -190,6 +190,7 @@ def test_an_unknown_name_of_the_package_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="remember"):
         _ = mnemon.remember  # pyright: ignore[reportAttributeAccessIssue]
     assert set(mnemon.__all__) == {
-        "Profile", "RecallResult", "RecallWarning", "RecalledMemory", "__version__", "recall",
+        "RecallResult", "RecallWarning", "RecalledMemory", "RetrievalProfile", "__version__",
+        "recall", "register_hook",
     }  # fmt: skip
     assert mnemon.RecallResult is RecallResult

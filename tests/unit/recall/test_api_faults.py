@@ -36,7 +36,7 @@ def test_an_empty_home_says_what_to_run(home: Path) -> None:
     assert result.memories == ()
     assert codes(result) == ["no_snapshot"]
     assert "make nightly" in message(result, "no_snapshot")
-    assert result.timings_ms["total"] >= 0
+    assert result.phase_timing_ms["total"] >= 0
 
 
 def test_a_home_that_does_not_exist_is_an_empty_one(

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from mnemon.recall.engine import Recaller
-from mnemon.recall.profile import Profile
+from mnemon.recall.profile import RetrievalProfile
 from mnemon.recall.result import RecalledMemory, RecallResult
 from mnemon.recall.scope import Scope
 from mnemon.types import UNDATED_US
 from tests.support.store import Store, day_us, household, memory, new_store, renumber
 
-LEXICAL = Profile(dense_weight=0.0, graph_weight=0.0, importance_prior=0.0)
-DENSE = Profile(lexical_weight=0.0, graph_weight=0.0, importance_prior=0.0)
-PLAIN = Profile(graph_weight=0.0, importance_prior=0.0)
+LEXICAL = RetrievalProfile(dense_weight=0.0, graph_weight=0.0, importance_prior=0.0)
+DENSE = RetrievalProfile(lexical_weight=0.0, graph_weight=0.0, importance_prior=0.0)
+PLAIN = RetrievalProfile(graph_weight=0.0, importance_prior=0.0)
 FUSIONS = ("cc", "rrf")
 
 
@@ -126,7 +126,7 @@ def test_final_score_is_the_ranking_key_and_lies_in_the_unit_interval(
     dense: Recaller, sort_by: str, fusion: str
 ) -> None:
     for query in ("door", "flight key", "cat", "Atlas migration"):
-        result = dense.recall(query, 14, sort_by=sort_by, profile=Profile(fusion=fusion))
+        result = dense.recall(query, 14, sort_by=sort_by, profile=RetrievalProfile(fusion=fusion))
         scores = [m.final_score for m in result.memories]
         assert scores == sorted(scores, reverse=True)
         assert all(0.0 <= s <= 1.0 for s in scores)
@@ -187,15 +187,16 @@ def test_text_ids_stay_text(empty_store: Store) -> None:
 def test_the_result_says_where_it_comes_from_and_how_long_it_took(
     dense: Recaller, dense_store: Store
 ) -> None:
-    result = dense.recall("cat", profile=Profile(fusion="rrf"))
+    result = dense.recall("cat", profile=RetrievalProfile(fusion="rrf"))
     assert result.query == "cat"
     assert result.snapshot_id == dense.snapshot_id
     assert result.store == str(dense_store.root)
     assert result.profile["fusion"] == "rrf"
-    assert set(result.timings_ms) == {
-        "scope", "lexical", "encode", "dense", "fuse", "graph", "fetch", "total",
+    assert set(result.phase_timing_ms) == {
+        "scope", "model_guard", "lexical", "encode", "dense", "fuse", "graph",
+        "ltp", "tagging", "scale", "fetch", "total",
     }  # fmt: skip
-    assert all(ms >= 0 for ms in result.timings_ms.values())
+    assert all(ms >= 0 for ms in result.phase_timing_ms.values())
 
 
 def test_the_same_question_gets_the_same_answer(dense: Recaller, dense_store: Store) -> None:

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mnemon.recall.engine import SORT_ORDERS, Recaller
-from mnemon.recall.profile import Profile
+from mnemon.recall.asking import SORT_ORDERS
+from mnemon.recall.engine import Recaller
+from mnemon.recall.profile import RetrievalProfile
 from mnemon.recall.result import RecalledMemory, RecallResult
 from mnemon.recall.scope import Scope
 from tests.support.store import Store, household, memory, renumber
@@ -50,7 +51,7 @@ def assert_sane(result: RecallResult, k: int) -> None:
 
 @pytest.mark.parametrize("query", [*OPERATORS, *WRITING, *CONTROL], ids=ascii)
 def test_any_text_is_a_question(dense: Recaller, query: str) -> None:
-    for profile in (Profile(), Profile(fusion="rrf")):
+    for profile in (RetrievalProfile(), RetrievalProfile(fusion="rrf")):
         result = dense.recall(query, 14, profile=profile)
         assert_sane(result, 14)
         assert {w.code for w in result.warnings} <= {"user_required"}
@@ -60,7 +61,9 @@ def test_any_text_is_a_question(dense: Recaller, query: str) -> None:
     "query", ["key AND door", "'key' OR 1=1", "key*", "key\x00", "ｋｅｙ", "\ufeffkey", "KEY!"]
 )
 def test_operators_and_disguises_do_not_hide_the_word(dense: Recaller, query: str) -> None:
-    found = dense.recall(query, profile=Profile(dense_weight=0.0, graph_weight=0.0)).memories
+    found = dense.recall(
+        query, profile=RetrievalProfile(dense_weight=0.0, graph_weight=0.0)
+    ).memories
     assert 101 in [m.id for m in found]
 
 
@@ -96,7 +99,9 @@ def test_a_negative_k_is_an_error(dense: Recaller, k: int) -> None:
 
 @pytest.mark.parametrize("k", [14, 15, 1000, 10**30])
 def test_k_beyond_the_store_returns_all_that_match(dense: Recaller, k: int) -> None:
-    result = dense.recall("cat", k, profile=Profile(lexical_weight=0.0), scope=Scope(user="ana"))
+    result = dense.recall(
+        "cat", k, profile=RetrievalProfile(lexical_weight=0.0), scope=Scope(user="ana")
+    )
     assert len(result.memories) == 13
 
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from mnemon.lexical.search import hold_every_token
 from mnemon.recall.engine import Recaller
 from mnemon.recall.fusion import add_exact_match
-from mnemon.recall.profile import Profile
+from mnemon.recall.profile import RetrievalProfile
 from tests.support.store import Store, memory, renumber
 
 POSTINGS = {"cat": [0, 1, 3], "eats": [1, 3], "fish": [3]}
-RRF = Profile(fusion="rrf", graph_weight=0.0, importance_prior=0.0)
+RRF = RetrievalProfile(fusion="rrf", graph_weight=0.0, importance_prior=0.0)
 
 
 def lookup(terms: list[str]) -> list[tuple[int, int]]:
@@ -91,5 +91,5 @@ def test_the_bonus_repairs_the_dip_of_rank_fusion(dense_store: Store) -> None:
     before = {m.id: m.relevance for m in plain.memories}
     assert gains[101] == pytest.approx((before[101] + 1.0) / 2.0)
     assert all(gains[i] == pytest.approx(before[i] / 2.0) for i in gains if i != 101)
-    assert "exact" in lifted.timings_ms
-    assert "exact" not in plain.timings_ms
+    assert "exact" in lifted.phase_timing_ms
+    assert "exact" not in plain.phase_timing_ms

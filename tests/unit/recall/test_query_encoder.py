@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 
 from mnemon.encode.lean_format import HEADER_FILE, WEIGHTS_FILE
+from mnemon.encode.onnx_format import onnx_directory
+from mnemon.encode.warm import WARM_AFTER_QUERIES, WarmEncoder
 from mnemon.errors import EncoderError, FingerprintMismatchError
 from mnemon.files import remove_tree
 from mnemon.recall.engine import Recaller
-from mnemon.recall.query_encoder import encode_query
+from mnemon.recall.query_encoder import encode_query, lean_reason, warm_up
 from mnemon.snapshot.manifest import Manifest, read_manifest, read_pointer
 from tests.support.lean import write_encoder
 from tests.support.store import Store
@@ -58,10 +60,42 @@ def test_another_model_in_the_encoder_s_place_is_refused(dense_store: Store) -> 
     (dense_store.paths.encoders / other.fingerprint.digest).rename(directory)
     with pytest.raises(FingerprintMismatchError, match="weights_sha256"):
         encode_query(dense_store.paths, manifest_of(dense_store), "cat")
-    assert "dense_unavailable" in codes(dense_store)
+    assert "model_mismatch" in codes(dense_store)
 
 
 def test_a_repeated_query_is_not_encoded_again(dense_store: Store) -> None:
     manifest = manifest_of(dense_store)
     first = encode_query(dense_store.paths, manifest, "a question asked twice")
     assert encode_query(dense_store.paths, manifest, "a question asked twice") is first
+
+
+def test_only_a_caller_that_allows_it_changes_to_the_runtime(
+    dense_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest, looked_at = manifest_of(dense_store), list[WarmEncoder]()
+
+    def note(self: WarmEncoder) -> None:
+        looked_at.append(self)
+
+    monkeypatch.setattr(WarmEncoder, "load_behind", note)
+    for number in range(WARM_AFTER_QUERIES + 2):
+        encode_query(dense_store.paths, manifest, f"reproducible {number}")
+    assert not looked_at
+    for number in range(WARM_AFTER_QUERIES + 2):
+        encode_query(dense_store.paths, manifest, f"served {number}", may_warm=True)
+    (encoder,) = looked_at
+    assert encoder.lean.fingerprint.to_json() == manifest.encoder
+
+
+def test_a_store_without_an_export_says_so_and_keeps_the_lean_encoder(dense_store: Store) -> None:
+    manifest = manifest_of(dense_store)
+    assert "fewer than" in lean_reason(dense_store.paths, manifest)
+    reason = warm_up(dense_store.paths, manifest)
+    assert reason == lean_reason(dense_store.paths, manifest)
+    assert dense_store.encoder is not None
+    place = onnx_directory(dense_store.paths.encoders, dense_store.encoder.fingerprint)
+    assert str(place) in reason
+    assert np.array_equal(
+        encode_query(dense_store.paths, manifest, "cat", may_warm=True),
+        dense_store.encoder.encode_query("cat"),
+    )

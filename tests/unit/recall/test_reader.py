@@ -37,7 +37,8 @@ def test_everything_that_was_packed_is_there(reader: SnapshotReader) -> None:
 
 
 def test_arrays_are_mapped_and_cannot_be_written(reader: SnapshotReader) -> None:
-    assert isinstance(reader.created_at_us, np.memmap)
+    assert isinstance(reader.created_at_us.base, np.memmap)
+    assert not reader.created_at_us.flags.owndata
     with pytest.raises(ValueError, match="read-only"):
         reader.created_at_us[0] = 1
 
@@ -53,12 +54,14 @@ def test_terms_come_in_the_order_asked_each_once_and_unknown_ones_are_left_out(
 
 
 def test_rows_are_fetched_by_position(reader: SnapshotReader) -> None:
-    rows = reader.fetch_rows([13, 0, 99])
-    assert list(rows) == [0, 13]
-    assert rows[0][:3] == (0, "101", "The spare key hangs behind the blue door.")
-    assert len(rows[0]) == len(ROW_COLUMNS.split(","))
-    assert reader.fetch_ids(np.array([3, 0], dtype=np.int64)) == {0: 101, 3: 104}
-    assert reader.fetch_rows([]) == {}
+    rows = reader.describe([13, 0])
+    assert list(rows) == [13, 0]
+    assert rows[0].keys() == {*ROW_COLUMNS, "sources"}
+    assert rows[0]["memory_id"] == "101"
+    assert rows[0]["content"] == "The spare key hangs behind the blue door."
+    assert reader.public_ids([3, 0]) == {0: 101, 3: 104}
+    assert reader.positions_of(["104", "nobody", "101"]) == {"104": 3, "101": 0}
+    assert reader.describe([]) == {}
 
 
 def test_a_structural_edge_has_no_concept_name(reader: SnapshotReader) -> None:
@@ -153,7 +156,7 @@ def test_an_open_reader_survives_the_removal_of_its_files(
     directory: Path, reader: SnapshotReader
 ) -> None:
     remove_tree(directory)
-    assert reader.fetch_rows([0])[0][1] == "101"
+    assert reader.describe([0])[0]["memory_id"] == "101"
     assert reader.importance[0] == np.float32(0.9)
     assert len(reader.look_up_terms(["door"])) == 1
 
@@ -161,4 +164,4 @@ def test_an_open_reader_survives_the_removal_of_its_files(
 def test_a_closed_reader_says_so(reader: SnapshotReader) -> None:
     reader.close()
     with pytest.raises(sqlite3.ProgrammingError):
-        reader.fetch_rows([0])
+        reader.describe([0])

@@ -34,14 +34,14 @@ def test_a_result_survives_json() -> None:
         query="key",
         memories=(FOUND,),
         warnings=(RecallWarning("code", "text"),),
-        timings_ms={"total": 1.5},
+        phase_timing_ms={"total": 1.5},
         snapshot_id="s",
         store="/x",
         profile={"fusion": "cc"},
     )
     value = json.loads(json.dumps(result.to_json()))
     assert value["warnings"] == [{"code": "code", "message": "text"}]
-    assert value["timings_ms"] == {"total": 1.5}
+    assert value["phase_timing_ms"] == {"total": 1.5}
     (memory,) = value["memories"]
     assert memory["created_at"] == "2026-05-01T00:00:00+00:00"
     assert memory["content"] == "钥匙"
@@ -63,8 +63,10 @@ def test_an_empty_result_is_complete() -> None:
         "query": "x",
         "memories": [],
         "warnings": [],
-        "timings_ms": {},
+        "phase_timing_ms": {},
         "snapshot_id": None,
         "store": None,
         "profile": {},
+        "profile_used": "default",
+        "pipeline": {},
     }

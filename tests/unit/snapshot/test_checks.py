@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from mnemon.files import read_array, write_array
 from mnemon.snapshot import layout
+from mnemon.snapshot.build import build_candidate
 from mnemon.snapshot.checks import DROP_CHECK, GATE_CHECKS, judge_candidate
 from mnemon.snapshot.drops import Drop, DropReport
 from mnemon.snapshot.manifest import (
@@ -23,18 +24,27 @@ from mnemon.snapshot.manifest import (
     write_manifest,
 )
 from mnemon.snapshot.verdict import CheckResult
+from mnemon.vectors.cells import build_prefix_tier
+from mnemon.vectors.rotation import fit
 from tests.support.lean import write_encoder
-from tests.support.store import Store, gate_context, household, new_store
+from tests.support.store import Store, gate_context, household, new_store, pack_inputs, provenance
 
 CANARY = "[REDACTED: vault]"
+TIER_DIM = 4
 Edit = Callable[[Path], None]
 
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Path]:
     root = tmp_path_factory.mktemp("checks") / "house"
-    store = new_store(root, encoder=write_encoder(root / "encoders"))
-    return store, store.candidate(household())
+    encoder = write_encoder(root / "encoders")
+    store = new_store(root, encoder=encoder)
+    inputs = pack_inputs(household(), encoder)
+    assert inputs.vectors is not None
+    rotation = fit(inputs.vectors, encoder.fingerprint.digest)
+    tier = build_prefix_tier(inputs.vectors, rotation, TIER_DIM, rows_per_cell=4)
+    inputs = replace(inputs, tier=tier, exits={TIER_DIM: None})
+    return store, build_candidate(store.paths, inputs, provenance(encoder))
 
 
 @dataclass(frozen=True)
@@ -99,6 +109,7 @@ def put(index: Any, value: float) -> Callable[[NDArray[Any]], NDArray[Any]]:
 COUNTS = "counts_are_conserved_from_source_to_snapshot"
 SENSITIVE = "no_sensitive_row_is_anywhere"
 UNIT = "every_vector_is_finite_and_unit"
+SHORT_TIER = "every_short_tier_row_is_its_memorys_prefix"
 ENCODER = "one_encoder_made_every_vector"
 TIERS = "every_tier_row_has_its_memory"
 INDEXED = "no_tier_row_is_unindexed"
@@ -141,6 +152,24 @@ BAD_CANDIDATES: dict[str, tuple[str, Edit]] = {
     "a dimension is missing": (UNIT, array(layout.VECTORS_FILE, lambda v: v[:, 1:])),
     "vectors have another type": (
         UNIT, array(layout.VECTORS_FILE, lambda v: v.astype(np.float64)),
+    ),
+    "a tier row is not a number": (
+        SHORT_TIER, array(layout.TIER_VECTORS_FILE, put((7, 0), np.nan)),
+    ),
+    "a tier row is another memory's": (
+        SHORT_TIER, array(layout.TIER_VECTORS_FILE, lambda v: np.roll(v, 1, axis=0)),
+    ),
+    "a tier row is missing": (SHORT_TIER, array(layout.TIER_VECTORS_FILE, lambda v: v[:-1])),
+    "a memory is in the tier twice": (
+        SHORT_TIER, array(layout.TIER_POSITIONS_FILE, lambda v: np.append(v[:-1], v[0])),
+    ),
+    "a tier row is no memory's": (SHORT_TIER, array(layout.TIER_POSITIONS_FILE, put(0, 14))),
+    "a cell starts behind its end": (
+        SHORT_TIER, array(layout.TIER_STARTS_FILE, lambda v: v[[0, 2, 1, 3]]),
+    ),
+    "the first cell leaves rows out": (SHORT_TIER, array(layout.TIER_STARTS_FILE, put(0, 1))),
+    "the tier is of another rotation": (
+        SHORT_TIER, array(layout.TIER_ROTATION_FILE, lambda v: v[::-1]),
     ),
     "a posting points behind the end": (
         POSTINGS, array(layout.POSTING_POSITIONS_FILE, put(0, 14)),
@@ -241,6 +270,11 @@ def test_a_bad_night_fails_exactly_its_check(bench: Bench, case: str) -> None:
 def test_every_check_has_a_candidate_or_a_night_that_fails_it() -> None:
     shown = {name for name, _ in (*BAD_CANDIDATES.values(), *BAD_NIGHTS.values())}
     assert shown == {check.__name__ for check in GATE_CHECKS}
+
+
+def test_the_tier_of_the_good_candidate_was_looked_at(bench: Bench) -> None:
+    (result,) = (r for r in bench.judge() if r.name == SHORT_TIER)
+    assert (result.found["rows"], result.found["sampled"]) == (14, 14)
 
 
 def test_results_hold_ids_and_never_content(bench: Bench) -> None:

@@ -10,9 +10,9 @@ import pytest
 from mnemon.errors import SnapshotCorruptError, StoreError
 from mnemon.files import remove_tree
 from mnemon.recall.engine import Recaller
-from mnemon.recall.profile import Profile
+from mnemon.recall.profile import RetrievalProfile, configured_profile
 from mnemon.recall.reader import SnapshotReader
-from mnemon.settings import RecallSettings
+from mnemon.settings import RecallSettings, Settings
 from mnemon.snapshot.layout import RANKING_FILE
 from mnemon.snapshot.manifest import full_check, pack_digest, read_manifest
 from mnemon.snapshot.publish import publish_candidate
@@ -93,8 +93,11 @@ def test_the_served_profile_is_the_settings_with_what_was_adopted(
     sealed = seal_candidate(empty_store.paths, digest, RRF)
     publish_candidate(empty_store.paths, empty_store.judge(sealed), 7)
     reader = Recaller.open(empty_store.root).reader
-    served = Profile.from_settings(RecallSettings(importance_prior=0.1), reader.adopted)
-    assert served == replace(Profile(), fusion="rrf", graph_weight=0.0, importance_prior=0.1)
+    settings = Settings(recall=RecallSettings(importance_prior=0.1))
+    served = configured_profile(settings, reader.adopted)
+    assert served == replace(
+        RetrievalProfile(), fusion="rrf", graph_weight=0.0, importance_prior=0.1
+    )
 
 
 def test_recall_ranks_by_what_was_adopted(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import sqlite3
 import tempfile
 from collections import defaultdict
@@ -54,7 +55,11 @@ def test_the_sums_come_back_from_their_file(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "null", "{}", '{"format": 2}', '{"format": 1, "mark": [1], "by_memory": {}}',
+    "text", ["", "[]", "null", "{}", '{"format": 2}',
+             '{"format": 3, "mark": [1, 2, 3], "by_memory": {}}',
+             '{"format": 2, "mark": [1, 2, 3], "by_memory": {}}',
+             '{"format": 2, "mark": [1, 2, 3], "by_memory": {"1": [1, 5]}, "days": {}}',
+             '{"format": 1, "mark": [1], "by_memory": {}}',
              '{"format": 1, "mark": [1, 2, 3], "by_memory": [1]}', '{"format": 1, "mark": [1, 2']
 )  # fmt: skip
 def test_a_damaged_file_of_sums_is_no_file(path: Path, text: str) -> None:
@@ -100,9 +105,34 @@ def test_a_log_of_the_version_before_has_no_id_and_is_folded_on(path: Path) -> N
     with closing(sqlite3.connect(path)) as log:
         log.execute("PRAGMA application_id=0")
     folded, _ = fold_on(Folded(), path)
-    assert folded == Folded({"1": (1, 50)}, Mark(0, 1, 50))
+    assert folded == Folded({"1": (1, 50)}, Mark(0, 1, 50), {"1": (1, 0)})
     write(path, ("1", 60))
     assert fold_on(folded, path)[0].by_memory == {"1": (2, 60)}
+
+
+def test_distinct_days_are_counted_on_over_the_nights(path: Path) -> None:
+    write(path, ("1", 5), ("1", DAY_US - 1), ("1", DAY_US), ("2", 3 * DAY_US))
+    first, _ = fold_on(Folded(), path)
+    assert first.days == {"1": (2, 1), "2": (1, 3)}
+    write(path, ("1", DAY_US + 9), ("1", 4 * DAY_US), ("1", 6 * DAY_US), ("2", 3 * DAY_US + 1))
+    second, _ = fold_on(first, path)
+    assert second.days == {"1": (4, 6), "2": (1, 3)}
+    # A writer that was held up: its row belongs to a day that has been counted past.
+    write(path, ("1", 5 * DAY_US))
+    assert fold_on(second, path)[0].days == second.days
+
+
+def test_sums_of_format_1_are_folded_on(path: Path) -> None:
+    write(path, ("1", 5), ("1", 2 * DAY_US))
+    folded, _ = fold_on(Folded(), path)
+    mark = [folded.mark.log_id, folded.mark.position, folded.mark.at_us]
+    old = {"format": 1, "mark": mark, "by_memory": {"1": [7, 2 * DAY_US]}}
+    migrated = parse_folded(json.dumps(old))
+    assert migrated == Folded({"1": (7, 2 * DAY_US)}, folded.mark, {"1": (1, 2)})
+    assert migrated is not None
+    write(path, ("1", 2 * DAY_US + 1), ("1", 3 * DAY_US))
+    after, read = fold_on(migrated, path)
+    assert (read, after.by_memory, after.days) == (2, {"1": (9, 3 * DAY_US)}, {"1": (2, 3)})
 
 
 def test_a_damaged_log_leaves_the_sums_and_is_reported(path: Path) -> None:

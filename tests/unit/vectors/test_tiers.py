@@ -5,84 +5,20 @@ import json
 import os
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from mnemon.vectors import tiers
 from mnemon.vectors.rotation import Rotation, fit, identity, rotate, rotated_prefix
 from mnemon.vectors.tiers import (
     FULL_TIER,
-    TierReport,
-    TierState,
     search_tier,
     sync_tiers,
     tier_tables,
     tiers_match,
 )
-
-DIM = 96
-ROWS = 300
-Floats = NDArray[np.float32]
-
-
-def clustered(rows: int, dim: int = DIM, seed: int = 0) -> Floats:
-    """Unit vectors around topics, with the decaying spectrum of a sentence encoder."""
-    rng = np.random.default_rng(seed)
-    basis, _ = np.linalg.qr(rng.normal(size=(dim, dim)))
-    scales = np.arange(1, dim + 1) ** -0.6
-    topics = rng.normal(size=(12, dim))[rng.integers(0, 12, rows)]
-    vectors = ((topics + rng.normal(size=(rows, dim))) * scales) @ basis.T
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
-
-
-class Store:
-    """A corpus that a test edits, and its tiers."""
-
-    def __init__(self, directory: Path, vectors: Floats, fingerprint: str = "e") -> None:
-        self.lance = directory
-        self.ids = [f"m{i}" for i in range(len(vectors))]
-        self.hashes = [f"h{i}" for i in range(len(vectors))]
-        self.vectors = vectors
-        self.rotation = fit(vectors, fingerprint)
-
-    def sync(self, **options: Any) -> TierReport:
-        options = {"dims": (32, 64), **options}
-        return sync_tiers(self.lance, self.ids, self.hashes, self.vectors, self.rotation, **options)
-
-    def drop(self, position: int) -> None:
-        del self.ids[position], self.hashes[position]
-        self.vectors = np.delete(self.vectors, position, axis=0)
-
-    def stored(self, name: str = FULL_TIER) -> dict[str, dict[str, Any]]:
-        import lancedb
-
-        rows = lancedb.connect(str(self.lance)).open_table(name).to_arrow().to_pylist()
-        assert len({row["memory_id"] for row in rows}) == len(rows)
-        return {row["memory_id"]: row for row in rows}
-
-    def assert_equal_to_corpus(self) -> None:
-        """Every tier, row by row, equals what the corpus implies now."""
-        for name, dim in tier_tables(self.rotation.dim, (32, 64)).items():
-            rows = self.stored(name)
-            assert set(rows) == set(self.ids)
-            expected = rotated_prefix(self.vectors, self.rotation, dim)
-            for position, memory_id in enumerate(self.ids):
-                row = rows[memory_id]
-                assert row["content_hash"] == self.hashes[position]
-                assert row["fingerprint"] == self.rotation.fingerprint_digest
-                np.testing.assert_allclose(row["vector"], expected[position], atol=1e-6)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "lance", clustered(ROWS))
-
-
-def counts(state: TierState) -> tuple[int, int, int]:
-    return state.inserted, state.updated, state.deleted
+from tests.support.tier_store import DIM, ROWS, Floats, TierStore, clustered, counts
 
 
 def test_tiers_collapse_into_the_full_one_for_small_models() -> None:
@@ -92,7 +28,7 @@ def test_tiers_collapse_into_the_full_one_for_small_models() -> None:
     assert tier_tables(384, (64, 64, 0, 256)) == tier_tables(384)
 
 
-def test_a_first_sync_creates_every_tier(store: Store) -> None:
+def test_a_first_sync_creates_every_tier(store: TierStore) -> None:
     report = store.sync()
     assert [(t.name, t.dim) for t in report.tiers] == [
         ("memory_vectors_32", 32),
@@ -108,7 +44,7 @@ def test_a_first_sync_creates_every_tier(store: Store) -> None:
     store.assert_equal_to_corpus()
 
 
-def test_a_night_without_change_adds_no_version(store: Store) -> None:
+def test_a_night_without_change_adds_no_version(store: TierStore) -> None:
     first = store.sync()
     again = store.sync()
     assert {t.action for t in again.tiers} == {"unchanged"}
@@ -116,7 +52,7 @@ def test_a_night_without_change_adds_no_version(store: Store) -> None:
     assert [t.version for t in again.tiers] == [t.version for t in first.tiers]
 
 
-def test_only_changed_rows_are_written(store: Store) -> None:
+def test_only_changed_rows_are_written(store: TierStore) -> None:
     store.sync()
     store.vectors = store.vectors.copy()
     store.vectors[7] = clustered(1, seed=5)[0]
@@ -135,7 +71,7 @@ def test_only_changed_rows_are_written(store: Store) -> None:
     store.assert_equal_to_corpus()
 
 
-def test_only_deletions_and_an_emptied_store(store: Store) -> None:
+def test_only_deletions_and_an_emptied_store(store: TierStore) -> None:
     store.sync()
     store.drop(ROWS - 1)
     assert {counts(t) for t in store.sync().tiers} == {(0, 0, 1)}
@@ -154,7 +90,7 @@ def test_an_empty_store_has_empty_tiers(tmp_path: Path) -> None:
 
 
 def test_many_rows_and_deletions_are_written_in_parts(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: TierStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tiers, "WRITE_ROWS", 64)
     monkeypatch.setattr(tiers, "MAX_DELETE_IDS", 7)
@@ -169,7 +105,7 @@ def test_many_rows_and_deletions_are_written_in_parts(
 
 
 @pytest.mark.parametrize("change", ["encoder", "rotation"])
-def test_another_encoder_or_rotation_rewrites_every_tier(store: Store, change: str) -> None:
+def test_another_encoder_or_rotation_rewrites_every_tier(store: TierStore, change: str) -> None:
     store.sync()
     if change == "encoder":
         store.rotation = fit(store.vectors, "f")
@@ -181,7 +117,7 @@ def test_another_encoder_or_rotation_rewrites_every_tier(store: Store, change: s
     store.assert_equal_to_corpus()
 
 
-def test_a_foreign_table_is_replaced(store: Store) -> None:
+def test_a_foreign_table_is_replaced(store: TierStore) -> None:
     import lancedb
 
     store.lance.mkdir()
@@ -192,7 +128,7 @@ def test_a_foreign_table_is_replaced(store: Store) -> None:
     store.assert_equal_to_corpus()
 
 
-def test_tiers_of_other_dimensions_are_removed(store: Store) -> None:
+def test_tiers_of_other_dimensions_are_removed(store: TierStore) -> None:
     store.sync()
     report = store.sync(dims=(64,))
     assert report.dropped == ("memory_vectors_32",)
@@ -212,7 +148,7 @@ def damage_table(table: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["newest manifest empty", "data cut", "no data", "no versions"])
-def test_a_damaged_tier_is_rebuilt_and_reported(store: Store, kind: str) -> None:
+def test_a_damaged_tier_is_rebuilt_and_reported(store: TierStore, kind: str) -> None:
     store.sync()
     damage_table(store.lance / f"{FULL_TIER}.lance", kind)
     match = {m.name: m for m in tiers_match(store.lance, store.ids)}
@@ -227,7 +163,7 @@ def test_a_damaged_tier_is_rebuilt_and_reported(store: Store, kind: str) -> None
 
 
 def test_a_kill_between_tiers_is_completed_by_the_next_sync(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: TierStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.sync()
     store.hashes[3] = "edited"
@@ -246,7 +182,7 @@ def test_a_kill_between_tiers_is_completed_by_the_next_sync(
     store.assert_equal_to_corpus()
 
 
-def test_an_id_that_got_in_twice_is_repaired(store: Store) -> None:
+def test_an_id_that_got_in_twice_is_repaired(store: TierStore) -> None:
     import lancedb
 
     store.sync()
@@ -258,7 +194,7 @@ def test_an_id_that_got_in_twice_is_repaired(store: Store) -> None:
     assert all(m.ok for m in tiers_match(store.lance, store.ids))
 
 
-def test_match_counts_orphans_and_missing_memories(store: Store) -> None:
+def test_match_counts_orphans_and_missing_memories(store: TierStore) -> None:
     (absent,) = tiers_match(store.lance, store.ids)
     assert (absent.name, absent.missing, absent.ok) == (FULL_TIER, ROWS, False)
     store.sync()
@@ -268,7 +204,7 @@ def test_match_counts_orphans_and_missing_memories(store: Store) -> None:
         assert not match.ok
 
 
-def test_replaced_versions_leave_the_disk(store: Store) -> None:
+def test_replaced_versions_leave_the_disk(store: TierStore) -> None:
     for night in range(6):
         store.hashes[0] = f"edit-{night}"
         store.sync(keep_versions=timedelta(milliseconds=1))
@@ -276,7 +212,7 @@ def test_replaced_versions_leave_the_disk(store: Store) -> None:
     assert len(list(versions.glob("*.manifest"))) <= 2
 
 
-def test_a_large_tier_gets_an_index_that_covers_every_row(store: Store) -> None:
+def test_a_large_tier_gets_an_index_that_covers_every_row(store: TierStore) -> None:
     report = store.sync(index_min_rows=ROWS)
     assert {(t.index, t.unindexed_rows) for t in report.tiers} == {("IVF_HNSW_SQ", 0)}
     store.ids += [f"n{i}" for i in range(40)]
@@ -296,7 +232,7 @@ def test_a_large_tier_gets_an_index_that_covers_every_row(store: Store) -> None:
     assert {t.index for t in store.sync().tiers} == {"exact"}
 
 
-def test_search_equals_brute_force_in_every_tier(store: Store) -> None:
+def test_search_equals_brute_force_in_every_tier(store: TierStore) -> None:
     store.sync()
     queries = clustered(20, seed=4)
     for dim in (32, 64, DIM):
@@ -373,7 +309,7 @@ def test_the_funnel_finds_the_true_neighbours_of_real_vectors(tmp_path: Path) ->
     assert funnel_recall(vectors, queries, rotation, tmp_path, 100) >= 0.97
 
 
-def test_inputs_that_do_not_fit_are_refused(store: Store) -> None:
+def test_inputs_that_do_not_fit_are_refused(store: TierStore) -> None:
     with pytest.raises(ValueError, match="do not fit"):
         sync_tiers(store.lance, ["a"], ["h"], store.vectors, store.rotation)
     with pytest.raises(ValueError, match="do not fit"):
@@ -385,14 +321,14 @@ def test_inputs_that_do_not_fit_are_refused(store: Store) -> None:
 
 
 def test_the_log_level_of_the_caller_is_left_alone(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: TierStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("LANCEDB_LOG", raising=False)
     store.sync()
     assert "LANCEDB_LOG" not in os.environ
 
 
-def test_a_deleted_first_memory_rewrites_no_other_row(store: Store) -> None:
+def test_a_deleted_first_memory_rewrites_no_other_row(store: TierStore) -> None:
     store.sync()
     store.drop(0)
     assert [counts(t) for t in store.sync().tiers] == [(0, 0, 1)] * 3

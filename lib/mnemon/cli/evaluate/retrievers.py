@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from mnemon.evaluate.labels.queries import Query
     from mnemon.recall.engine import Recaller
-    from mnemon.recall.profile import Profile
+    from mnemon.recall.profile import RetrievalProfile
     from mnemon.snapshot.layout import StorePaths
 
 DEFAULT_NAME = "mnemon"
@@ -34,14 +34,15 @@ class SnapshotRetriever:
 
     Attributes:
         recaller: The pinned snapshot.
-        profile: The ranking in force: the settings, and what the snapshot's evaluation adopted.
+        profile: The ranking in force: the settings, what the snapshot's evaluation adopted, and the
+            store's own default.
         in_wing: Search only the wing that a query names; else the whole snapshot, and finding the
             right wing is part of the work.
         name: What reports call it.
     """
 
     recaller: Recaller
-    profile: Profile
+    profile: RetrievalProfile
     in_wing: bool = False
     name: str = DEFAULT_NAME
 
@@ -84,12 +85,15 @@ def open_snapshot(directory: Path, store: str | None, in_wing: bool) -> Snapshot
         ConfigError: If the settings cannot be read.
     """
     from mnemon.recall.engine import Recaller
-    from mnemon.recall.profile import Profile
+    from mnemon.recall.profile import configured_profile, read_store_profiles
     from mnemon.settings import Settings
 
     settings = Settings.load(home=find_home())
     recaller = Recaller.open(_store_of(directory, store).root)
-    profile = Profile.from_settings(settings.recall, recaller.reader.adopted)
+    stored = read_store_profiles(recaller.paths.profiles)
+    for warning in stored.warnings:
+        click.echo(f"! {warning.code}: {warning.message}", err=True)
+    profile = configured_profile(settings, recaller.reader.adopted, stored.tables)
     return SnapshotRetriever(recaller, profile, in_wing)
 
 

@@ -10,10 +10,10 @@ from bench.suite.decided import FOLDS, SERVED, decide_crosswise, find_challenger
 from mnemon.evaluate.decision import CHALLENGERS, MIN_HALF
 from mnemon.evaluate.labels.queries import Query
 from mnemon.evaluate.run import Run
-from mnemon.recall.profile import Profile
+from mnemon.recall.profile import RetrievalProfile
 
 ARMS = {
-    "mnemon": {"settings": Profile().to_json()},
+    "mnemon": {"settings": RetrievalProfile().to_json()},
     **{a.name: {"settings": a.profile.to_json()} for a in list_ablations()},
 }
 N = 8 * MIN_HALF

@@ -1,0 +1,105 @@
+"""A past for a store: recalls logged and counted, beside the store and never in it.
+
+What belongs here: the files that phases of use read, made by the project's own code as a hook and a
+night would. What does not: which recalls those were (`asking`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from mnemon.errors import StoreError
+from mnemon.recall.engine import Recaller
+from mnemon.recall.profile import RetrievalProfile
+from mnemon.recall.world import LiveWorld
+from mnemon.snapshot.layout import StorePaths
+from mnemon.usage.access_log import append_retrievals, close_access_logs
+from mnemon.usage.folding import Folded
+from mnemon.usage.query_log import append_query
+from mnemon.usage.reading import UsageReader
+from mnemon.usage.statistics import fold_access_log_on
+from mnemon.usage.window import count_window
+from mnemon.usage.writing import write_usage
+
+_DAY_US = 86_400_000_000
+
+
+class Past:
+    """A directory beside a store that holds what was recalled, and the encoder of the store.
+
+    Attributes:
+        paths: The directory, laid out like a store.
+    """
+
+    def __init__(self, root: Path, recaller: Recaller) -> None:
+        root.mkdir(parents=True)
+        self.paths = StorePaths(root)
+        self.paths.encoders.symlink_to(recaller.paths.encoders.absolute())
+        self._recaller = recaller
+        reader = recaller.reader
+        self._known: Collection[str] = set(reader.memory_ids(range(reader.count)).values())
+
+    def log(self, recalls: Sequence[Sequence[str]], times: int = 1) -> None:
+        """Append recalls to the access log and count it anew.
+
+        Args:
+            recalls: Ids that each recall returned, best first; one without any is not logged.
+            times: How often each recall happened.
+
+        Raises:
+            StoreError: If the log cannot be written.
+        """
+        for ids in recalls:
+            for _ in range(times if ids else 0):
+                fault = append_retrievals(
+                    self.paths.access_log, snapshot_id=self._recaller.snapshot_id, memory_ids=ids
+                )
+                if fault is not None:
+                    raise StoreError(fault)
+        close_access_logs()
+        self._count()
+
+    def log_queries(self, answers: Mapping[str, Sequence[str]], user: str | None) -> None:
+        """Append a user's questions and what they found to the query log.
+
+        Raises:
+            StoreError: If the log cannot be written or the snapshot has no encoder.
+        """
+        world, digest = self.world(), self._recaller.reader.manifest.encoder_digest
+        if digest is None:
+            raise StoreError("the snapshot names no encoder: questions have no vectors")
+        for text, ids in answers.items():
+            fault = append_query(
+                self.paths.queries,
+                text=text,
+                vector=world.query_vector(text),
+                memory_ids=ids,
+                encoder_digest=digest,
+                asked_us=world.now_us(),
+                user=user,
+            )
+            if fault is not None:
+                raise StoreError(fault)
+
+    def world(self) -> LiveWorld:
+        """Return what a recall reads besides its snapshot, with this past."""
+        usage = UsageReader.open(self.paths.usage)
+        return LiveWorld(self.paths, self._recaller.reader.manifest, lambda: usage)
+
+    def _count(self) -> None:
+        """Count as a night does."""
+        now_us, days = time.time_ns() // 1000, RetrievalProfile().ltp_window_days
+        folded = fold_access_log_on(Folded(), self.paths.access_log, self._known).folded
+        since_us = now_us - days * _DAY_US
+        window = count_window(
+            self.paths.access_log,
+            folded.mark,
+            self._known,
+            recent_since_us=since_us,
+            pairs_since_us=since_us,
+        )
+        write_usage(
+            self.paths.usage, folded, window, self._known, window_days=days, as_of_us=now_us
+        )

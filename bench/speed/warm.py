@@ -1,0 +1,162 @@
+"""Warm recall and the FTS5 searches over one store, in one process, in turns.
+
+`python -m bench.speed.warm STORE QUESTIONS.json [--fts N] [--vectors FILE]` prints one JSON object.
+
+Two passes: while the process is new the lean encoder encodes, then ONNX Runtime is loaded as a
+server does at its start. A question is encoded where it is asked for the first time; its vector is
+known where it is asked again, a few questions later.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sqlite3
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.speed.clock import Ask, percentiles, ratio_p50, take_turns, time_ms
+from mnemon.errors import StoreError
+from mnemon.files import read_array
+from mnemon.lexical.fts_seed import FtsSeed
+from mnemon.recall import query_encoder
+from mnemon.recall.api import recall
+from mnemon.recall.engine import Recaller
+from mnemon.recall.world import World
+from mnemon.snapshot.layout import ROWS_FILE
+
+K = 10
+AGAIN_AFTER = 5
+"""Questions between the first and the second time that one is asked: the second finds its vector
+and no cache line of the first."""
+
+WARM_UP = 10
+"""Questions asked before the clock runs, so that the files are mapped and read once."""
+
+SETTLE = 3
+"""Least questions for which a system is timed at all."""
+
+_SEED_COLUMNS = "position, content, category, tags, expanded_keywords, importance"
+
+
+class GivenVectors:
+    """The world of a store as a recall sees it, but for where a question's vector comes from."""
+
+    def __init__(self, world: World, vector_of: Callable[[str], NDArray[np.float32]]) -> None:
+        """Take the live world and what gives a text's vector."""
+        self._world = world
+        self.query_vector = vector_of
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._world, name)
+
+
+def measure_warm(
+    store: Path, texts: Sequence[str], fts_questions: int, vectors: NDArray[np.float32] | None
+) -> dict[str, Any]:
+    """Return times of every system over one store.
+
+    Args:
+        store: The store.
+        texts: Questions, each once.
+        fts_questions: How many of them the FTS5 searches are asked as well; they take seconds each
+            over a million memories.
+        vectors: Vectors near the store's, one per question, for a row whose dense leg finds
+            something; None leaves the row out.
+
+    Raises:
+        StoreError: If a recall finds nothing or leaves a leg out.
+    """
+    recaller = Recaller.open(store)
+    _check(store, texts[0])
+    with closing(sqlite3.connect(recaller.reader.directory / ROWS_FILE)) as rows:
+        fts = FtsSeed.build(rows.execute(f"SELECT {_SEED_COLUMNS} FROM memories ORDER BY position"))
+    timed = range(WARM_UP, len(texts))
+    lean = _pass_lean(store, texts)
+    query_encoder.forget_queries()
+    reason = query_encoder.warm_up(recaller.paths, recaller.reader.manifest)
+    for text in texts[:WARM_UP]:
+        recall(text, K, store=store)
+    systems: dict[str, Ask] = {
+        "fts_plain": lambda i: fts.search(texts[i], K, "or"),
+        "fts_seed": lambda i: fts.search(texts[i], K, "and_then_or"),
+        "recall": lambda i: recall(texts[i], K, store=store),
+        "recall_known_vector": lambda i: recall(texts[i - AGAIN_AFTER], K, store=store),
+    }
+    if vectors is not None:
+        given = dict(zip(texts, vectors, strict=True))
+        near: Any = GivenVectors(recaller.live_world(), given.__getitem__)
+        systems["engine_near_vector"] = lambda i: recaller.recall(texts[i], K, world=near)
+    few = timed[:: max(len(timed) // max(fts_questions, SETTLE), 1)]
+    asked = {name: few if name.startswith("fts") else timed for name in systems}
+    times = {"recall_lean": lean, **take_turns(systems, asked)}
+    fts.close()
+    return {
+        "store": store.name,
+        "memories": recaller.reader.count,
+        "runtime_not_used": reason,
+        "systems": {name: percentiles(found) for name, found in times.items()},
+        "ratio_to_fts_seed": {
+            name: round(ratio_p50(found, times["fts_seed"]), 3) for name, found in times.items()
+        },
+        "ratio_to_fts_plain": {
+            name: round(ratio_p50(found, times["fts_plain"]), 3) for name, found in times.items()
+        },
+        "phases_ms": _phases(store, texts),
+    }
+
+
+def _pass_lean(store: Path, texts: Sequence[str]) -> dict[int, float]:
+    """Time recall while the lean encoder encodes, before the process changes to the runtime."""
+    recaller = Recaller.open(store)
+    place = recaller.paths, recaller.reader.manifest
+    world: Any = GivenVectors(
+        recaller.live_world(), lambda text: query_encoder.encode_query(*place, text)
+    )
+    for text in texts[:WARM_UP]:
+        recaller.recall(text, K, world=world)
+    return {
+        i: time_ms(lambda number: recaller.recall(texts[number], K, world=world), i)
+        for i in range(WARM_UP, len(texts))
+    }
+
+
+def _phases(store: Path, texts: Sequence[str]) -> dict[str, float]:
+    """Return the median time of every step of a recall whose vector is known."""
+    found = [recall(text, K, store=store).phase_timing_ms for text in texts]
+    names = dict.fromkeys(name for timings in found for name in timings)
+    return {
+        name: round(float(np.median([timings.get(name, 0.0) for timings in found])), 3)
+        for name in names
+    }
+
+
+def _check(store: Path, text: str) -> None:
+    result = recall(text, K, store=store)
+    codes = [warning.code for warning in result.warnings]
+    if not result.memories or "dense_unavailable" in codes:
+        raise StoreError(f"a recall on {store} found {len(result.memories)} memories, {codes}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure one store and print the document."""
+    parser = argparse.ArgumentParser(prog="python -m bench.speed.warm", description=__doc__)
+    parser.add_argument("store", type=Path)
+    parser.add_argument("questions", type=Path, help="a JSON list of texts")
+    parser.add_argument("--fts", type=int, default=200, help="questions for the FTS5 searches")
+    parser.add_argument("--vectors", type=Path, help="a .npy file, one row per question")
+    options = parser.parse_args(arguments)
+    texts = json.loads(options.questions.read_text(encoding="utf-8"))
+    vectors = None if options.vectors is None else read_array(options.vectors)
+    print(json.dumps(measure_warm(options.store, texts, options.fts, vectors)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

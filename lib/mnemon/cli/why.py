@@ -1,0 +1,95 @@
+"""`mnemon why`: what became of one memory in one recall."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mnemon.cli.common import (
+    fail,
+    limit_threads,
+    open_paths,
+    print_json,
+    store_options,
+)
+from mnemon.cli.explaining import beside_lines, printable, step_lines
+from mnemon.cli.recall_options import FILTERS, arguments_of, profile_of, recall_options
+from mnemon.errors import MnemonError, SnapshotCorruptError
+
+if TYPE_CHECKING:
+    from mnemon.recall.why import Why
+
+
+@click.command()
+@click.argument("query")
+@click.argument("memory_id", metavar="ID")
+@recall_options
+@store_options
+def why(query: str, memory_id: str, store: str | None, as_json: bool, **options: Any) -> None:
+    """Say why a recall of QUERY does not return memory ID, or why it does.
+
+    The recall is made with the options given here, and nothing of it is logged. Exit code 0 when
+    the store could answer, 1 when it could not.
+    """
+    limit_threads()
+    arguments, (name, flags) = arguments_of(options), profile_of(options)
+    try:
+        found, said = _explain(query, memory_id, store, arguments, name, flags)
+    except (MnemonError, OSError) as error:
+        fail(error, as_json)
+    warnings = [*said, *(w.to_json() for w in found.warnings)]
+    if as_json:
+        print_json({**found.to_json(), "warnings": warnings})
+        return
+    for warning in warnings:
+        click.echo(f"! {warning['code']}: {warning['message']}", err=True)
+    for sentence in found.sentences:
+        click.echo(printable(sentence))
+    if "last_returned" in found.facts:
+        last = f"[{found.facts['last_returned']}]"
+        lines = beside_lines(found.steps, f"[{found.memory_id}]", last)
+    else:
+        lines = step_lines(found.steps)
+    for line in lines:
+        click.echo(line)
+
+
+def _explain(
+    query: str,
+    memory_id: str,
+    store: str | None,
+    arguments: dict[str, Any],
+    name: str | None,
+    flags: dict[str, Any],
+) -> tuple[Why, list[dict[str, str]]]:
+    """Return the answer, and the warnings of settings and profile."""
+    from mnemon.recall.asking import Request
+    from mnemon.recall.current_settings import current_settings
+    from mnemon.recall.engine import Recaller
+    from mnemon.recall.profile import read_store_profiles, resolve_for_recall
+    from mnemon.recall.scope import Scope
+    from mnemon.recall.why import explain_memory
+
+    recaller = Recaller.open(open_paths(store).root)
+    settings, bad_settings = current_settings()
+    stored = read_store_profiles(recaller.paths.profiles)
+    resolved = resolve_for_recall(settings, recaller.reader.adopted, stored.tables, name, flags)
+    scope = Scope(**{f: arguments[f] for f in FILTERS}, as_of=arguments["as_of"])
+    request = Request(
+        query,
+        arguments["k"],
+        resolved.profile,
+        resolved.used,
+        scope,
+        arguments["sort_by"],
+        arguments["session_id"],
+        dry_run=True,
+    )
+    said = [w.to_json() for w in (*bad_settings, *stored.warnings, *resolved.warnings)]
+    try:
+        return explain_memory(recaller, request, memory_id), said
+    # As in `mnemon.recall`: damage below the reach of the quick check is no traceback.
+    except Exception as error:
+        message = f"{type(error).__name__} in {recaller.snapshot_id}: run `mnemon doctor`"
+        raise SnapshotCorruptError(message) from error

@@ -1,0 +1,158 @@
+"""From candidates to memories: rows, legs, the graph's path, what the phases did.
+
+What belongs here: what every caller gets to see. What does not: anything that decides who is in it,
+and what only some ask for (`telling`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Any
+
+import numpy as np
+
+from mnemon.graph.walk import Walk
+from mnemon.hooks import has_hooks
+from mnemon.recall.asking import Request
+from mnemon.recall.base_ranking import BaseRanking
+from mnemon.recall.ledger import Ledger
+from mnemon.recall.legs import Leg
+from mnemon.recall.model_guard import GuardResult
+from mnemon.recall.phases.base import Candidates
+from mnemon.recall.phases.order import Pipeline
+from mnemon.recall.profile import RetrievalProfile
+from mnemon.recall.reader import SnapshotReader
+from mnemon.recall.result import GraphHit, LegHit, RecalledMemory
+from mnemon.recall.sorting import relevance_of
+from mnemon.types import from_micros
+from mnemon.values import dataclass
+
+
+@dataclass(slots=True)
+class Answer:
+    """What the steps of one recall came to; only as far as they got.
+
+    Attributes:
+        candidates: Best first, all of them.
+        guard: The model guard's verdict; None where it is off.
+        base: The ranking before the phases.
+        pipeline: What the phases did.
+        ledger: What every step did to every candidate.
+        total_in: Candidates before the phases.
+    """
+
+    candidates: Candidates
+    guard: GuardResult | None = None
+    base: BaseRanking | None = None
+    pipeline: Pipeline = field(default_factory=Pipeline)
+    ledger: Ledger = field(default_factory=Ledger)
+    total_in: int = 0
+
+    @staticmethod
+    def nothing() -> Answer:
+        """Return the answer before the first step."""
+        empty = np.empty(0, dtype=np.int64)
+        return Answer(Candidates(empty, np.empty(0), empty.astype(np.bool_)))
+
+
+def wants_events(profile: RetrievalProfile) -> bool:
+    """Say whether anybody will look at score events."""
+    return profile.explain or profile.replay_log or has_hooks("post_score_event")
+
+
+def describe_memories(reader: SnapshotReader, answer: Answer, k: int) -> tuple[RecalledMemory, ...]:
+    """Return the first k candidates with their texts and what each leg said."""
+    chosen = answer.candidates.keep(np.arange(answer.candidates.size) < k)
+    if answer.base is None or not chosen.size:
+        return ()
+    positions: list[int] = chosen.positions.tolist()
+    rows = reader.describe(positions)
+    relevance = relevance_of(chosen, answer.base).tolist()
+    lexical, dense = (_leg_hits(leg, positions) for leg in (answer.base.lexical, answer.base.dense))
+    graph_hits = _graph_hits(reader, answer.base.arrived, set(positions))
+    notes = answer.pipeline.annotations
+    noted = _annotations(reader, {p: notes[p] for p in positions if p in notes})
+    memories: list[RecalledMemory] = []
+    for place, position in enumerate(positions):
+        row = rows[position]
+        memory_id: str = row["memory_id"]
+        memories.append(
+            RecalledMemory(
+                id=memory_id if row["sources"] else reader.public_id(memory_id),
+                content=row["content"],
+                category=row["category"],
+                tags=row["tags"],
+                importance=row["importance"],
+                created_at=from_micros(row["created_at_us"]),
+                wing=row["wing"],
+                room=row["room"],
+                session_id=row["session_id"],
+                user=row["user"],
+                final_score=float(chosen.scores[place]),
+                relevance=relevance[place],
+                lexical=lexical.get(position),
+                dense=dense.get(position),
+                graph=graph_hits.get(position),
+                kind="summary" if row["sources"] else "memory",
+                annotations=noted.get(position, {}),
+            )
+        )
+    return tuple(memories)
+
+
+def describe_pipeline(
+    request: Request, answer: Answer, memories: tuple[RecalledMemory, ...]
+) -> dict[str, Any]:
+    """Return what the phases did, as plain values (RFC 914's pipeline_trace)."""
+    found_anew = answer.candidates.expanded.tolist()
+    expanded = [m.id for m, anew in zip(memories, found_anew, strict=False) if anew]
+    return {
+        "profile_used": request.profile_used,
+        "phases_applied": list(answer.pipeline.applied),
+        "phases_skipped": list(answer.pipeline.skipped),
+        "total_candidates_in": answer.total_in,
+        "total_results_out": len(memories),
+        "model_guard": answer.guard.verdict if answer.guard is not None else "OFF",
+        "notes": answer.pipeline.notes,
+        "expanded": expanded,
+    }
+
+
+def _annotations(
+    reader: SnapshotReader, notes: dict[int, dict[str, Any]]
+) -> dict[int, dict[str, Any]]:
+    """Return what phases noted, with public ids in the place of positions."""
+    if not notes:
+        return {}
+    from mnemon.recall.naming import Names
+
+    names = Names.look_up(reader, (), notes.values())
+    return {position: names.plain(fields) for position, fields in notes.items()}
+
+
+def _leg_hits(leg: Leg, positions: list[int]) -> dict[int, LegHit]:
+    """Return what a leg said about those of the positions that it ranked."""
+    ranks = leg.rank_of()
+    ranked = [p for p in positions if p in ranks]
+    if not ranked:
+        return {}
+    scores: list[float] = leg.scores_at(np.array(ranked, dtype=np.int64)).tolist()
+    return {p: LegHit(ranks[p], score) for p, score in zip(ranked, scores, strict=True)}
+
+
+def _graph_hits(
+    reader: SnapshotReader, arrived: Walk | None, wanted: set[int]
+) -> dict[int, GraphHit]:
+    if arrived is None:
+        return {}
+    places = [i for i, t in enumerate(arrived.positions) if int(t) in wanted]
+    seed_ids = reader.public_ids({int(arrived.seeds[i]) for i in places})
+    return {
+        int(arrived.positions[i]): GraphHit(
+            score=float(arrived.scores[i]),
+            seed_id=seed_ids[int(arrived.seeds[i])],
+            relation=reader.relations[int(arrived.relations[i])],
+            concept=reader.concept_name(int(arrived.concepts[i])),
+        )
+        for i in places
+    }

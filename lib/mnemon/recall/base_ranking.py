@@ -1,0 +1,244 @@
+"""The ranking before the phases: legs, fusion, graph, exact matches and the importance prior.
+
+What belongs here: the order of these steps over one snapshot and what each contributed. Each
+step's arithmetic lives in its own module; what happens to the candidates afterwards is `phases`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemon.errors import EncoderError
+from mnemon.graph.arrays import GraphArrays
+from mnemon.graph.walk import Walk, walk
+from mnemon.recall.dense import rank_dense
+from mnemon.recall.fusion import (
+    add_exact_match,
+    add_graph,
+    apply_importance,
+    fuse_convex,
+    fuse_rrf,
+    pool_candidates,
+)
+from mnemon.recall.ledger import Ledger
+from mnemon.recall.legs import Leg, find_exact_matches, rank_lexical
+from mnemon.recall.phases.base import Positions, Scores
+from mnemon.recall.phases.quota import quota_positions
+from mnemon.recall.profile import RetrievalProfile
+from mnemon.recall.reader import SnapshotReader
+from mnemon.recall.run import Run
+from mnemon.recall.scope import Mask
+
+if TYPE_CHECKING:
+    from mnemon.recall.scoring import Scorer
+
+QueryVector = Callable[[str], NDArray[np.float32]]
+"""Encodes a query; raises EncoderError, OSError or ValueError where it cannot."""
+
+
+class BaseRanking(NamedTuple):
+    """Candidates with their scores after every step; all arrays have length m.
+
+    Attributes:
+        positions: int64, ascending, distinct.
+        fused: After fusion (or the alternative scorer), in [0, 1].
+        with_graph: After what arrived over the graph.
+        relevance: After the exact-match bonus; what sort_by="relevance" starts from.
+        final: After the importance prior.
+        lexical: The lexical leg.
+        dense: The dense leg.
+        arrived: What the graph brought, or None.
+    """
+
+    positions: Positions
+    fused: Scores
+    with_graph: Scores
+    relevance: Scores
+    final: Scores
+    lexical: Leg
+    dense: Leg
+    arrived: Walk | None
+
+    @property
+    def order(self) -> NDArray[np.int64]:
+        """Places from best to worst: by final score, then relevance, then position."""
+        return np.lexsort((self.positions, -self.relevance, -self.final))
+
+
+class BaseRanker(NamedTuple):
+    """Ranks texts over one snapshot within one scope.
+
+    Attributes:
+        reader: The snapshot.
+        graph: Its graph.
+        profile: How to rank.
+        mask: What may be seen; None for everything.
+        encode: How a text becomes a vector, or None where there is no dense leg.
+        scorer: Takes the place of fusion; None for fusion.
+    """
+
+    reader: SnapshotReader
+    graph: GraphArrays
+    profile: RetrievalProfile
+    mask: Mask | None
+    encode: QueryVector | None
+    scorer: Scorer | None = None
+
+    def rank(self, run: Run, query: str, depth: int) -> BaseRanking:
+        """Return the candidates of a query, at most `depth` from each leg."""
+        legs = self._legs(run, query, depth)
+        with run.step("fuse"):
+            if self.scorer is None:
+                positions = pool_candidates([leg.ranking for leg in legs])
+                fused = fuse(positions, legs, self.profile)
+            else:
+                positions, fused = self.scorer.score(query, legs[1])
+        ranking = _plain(positions, fused, legs)
+        # The walk's additions are on the scale of a fusion; libravdb's own hops are authored.
+        if self.profile.graph_weight > 0 and positions.size and self.scorer is None:
+            ranking = self._with_graph(run, ranking)
+        if self.profile.exact_match_bonus > 0:
+            with run.step("exact"):
+                exact = find_exact_matches(self.reader, query, ranking.positions)
+                bonus = self.profile.exact_match_bonus
+                ranking = ranking._replace(
+                    relevance=add_exact_match(ranking.with_graph, exact, bonus)
+                )
+        importance = importance_of(self.reader, ranking.positions)
+        prior = self.profile.importance_prior
+        return ranking._replace(final=apply_importance(ranking.relevance, importance, prior))
+
+    def _legs(self, run: Run, query: str, depth: int) -> tuple[Leg, Leg]:
+        lexical = dense = Leg.empty()
+        if self.profile.lexical_weight > 0:
+            with run.step("lexical"):
+                lexical = self._lexical_leg(query, depth)
+        if self.profile.dense_weight > 0 and self.encode is not None:
+            dense = self._dense_leg(run, query, depth)
+        profile = self.profile
+        if profile.mmr_enabled and profile.wing_diversity_weight > 0 and profile.wing_quota > 0:
+            return self._with_quota(lexical), self._with_quota(dense)
+        return lexical, dense
+
+    def _lexical_leg(self, query: str, depth: int) -> Leg:
+        if self.profile.lexical_mode == "fts5":
+            from mnemon.recall.fts5_leg import rank_fts5
+
+            return rank_fts5(self.reader, query, self.mask, depth)
+        return rank_lexical(self.reader, query, self.mask, depth)
+
+    def _dense_leg(self, run: Run, query: str, depth: int) -> Leg:
+        if run.late():
+            run.warn("deadline_dense", "the deadline passed before the dense leg; it was skipped")
+            return Leg.empty()
+        assert self.encode is not None
+        try:
+            with run.step("encode"):
+                vector = self.encode(query)
+            with run.step("dense"):
+                return rank_dense(self.reader, vector, self.mask, depth)
+        except (EncoderError, OSError, ValueError) as error:
+            run.warn("dense_unavailable", f"answered without the dense leg: {error}")
+            return Leg.empty()
+
+    def _with_quota(self, leg: Leg) -> Leg:
+        """Return the leg with the best of every wing behind its ranking, best first."""
+        if leg.all_scores is None:
+            return leg
+        wings = self.reader.facets["wing"].codes
+        found = quota_positions(wings, leg.all_scores, self.profile.wing_quota, self.mask)
+        late = found[~np.isin(found, leg.ranking)]
+        late = late[np.lexsort((late, -leg.all_scores[late]))]
+        return replace(leg, ranking=np.concatenate([leg.ranking, late]))
+
+    def _with_graph(self, run: Run, ranking: BaseRanking) -> BaseRanking:
+        if run.late():
+            run.warn("deadline_graph", "the deadline passed before the graph leg; it was skipped")
+            return ranking
+        with run.step("graph"):
+            order = np.lexsort((ranking.positions, -ranking.fused))
+            arrived = walk(
+                ranking.positions[order], ranking.fused[order], self.graph, mask=self.mask
+            )
+            if arrived.is_empty:
+                return ranking
+            legs = (ranking.lexical, ranking.dense)
+            pool = pool_candidates([ranking.positions, arrived.positions])
+            fused = fuse(pool, legs, self.profile)
+            extra = np.zeros(pool.size, dtype=np.float64)
+            extra[np.searchsorted(pool, arrived.positions)] = arrived.scores
+            scores = add_graph(fused, extra, self.profile.graph_weight)
+        return _plain(pool, fused, legs)._replace(with_graph=scores, relevance=scores,
+                       final=scores, arrived=arrived)  # fmt: skip
+
+
+def fuse(positions: Positions, legs: tuple[Leg, Leg], profile: RetrievalProfile) -> Scores:
+    """Fuse the legs' scores of some positions, in [0, 1]."""
+    weights = (profile.lexical_weight, profile.dense_weight)
+    if profile.fusion == "rrf":
+        rankings = (legs[0].ranking, legs[1].ranking)
+        return fuse_rrf(positions, rankings, weights, profile.rrf_k)
+    return fuse_convex([leg.scores_at(positions) for leg in legs], weights)
+
+
+def lexical_share(ranking: BaseRanking, profile: RetrievalProfile) -> Scores:
+    """Return what the lexical leg contributed to the fused scores; the rest is the dense leg's.
+
+    Both fusions divide the sum of the legs' parts by the weights of the legs that found something.
+    """
+    legs = (ranking.lexical, Leg.empty())
+    alone = fuse(ranking.positions, legs, profile)
+    weights = [
+        weight
+        for weight, leg in (
+            (profile.lexical_weight, ranking.lexical),
+            (profile.dense_weight, ranking.dense),
+        )
+        if leg.ranking.size
+    ]
+    if not ranking.lexical.ranking.size:
+        return np.zeros(ranking.positions.size)
+    return np.minimum(alone * (profile.lexical_weight / sum(weights)), ranking.fused)
+
+
+def record_base(ledger: Ledger, ranking: BaseRanking, profile: RetrievalProfile) -> None:
+    """Note what every step before the phases contributed."""
+    fusion = profile.scorer == "fusion"
+    share = lexical_share(ranking, profile) if fusion else np.zeros(ranking.positions.size)
+    ranks = [leg.rank_of() for leg in (ranking.lexical, ranking.dense)]
+    steps: list[tuple[str, Scores, Callable[[int], str]]] = [
+        ("lexical", share, lambda p: f"lexical rank {ranks[0].get(p, 'none')}"),
+        (
+            "dense" if fusion else "scorer",
+            ranking.fused,
+            lambda p: f"dense rank {ranks[1].get(p, 'none')}",
+        ),
+        ("graph", ranking.with_graph, lambda p: _graph_reason(ranking, p)),
+        ("exact_match", ranking.relevance, lambda _: "bonus for holding every word of the query"),
+        ("importance", ranking.final, lambda _: "importance below 1 takes its share"),
+    ]
+    for phase, scores, reason_of in steps:
+        ledger.record(phase, ranking.positions, scores, reason_of)
+
+
+def _graph_reason(ranking: BaseRanking, position: int) -> str:
+    arrived = ranking.arrived
+    places = [] if arrived is None else np.flatnonzero(arrived.positions == position).tolist()
+    if arrived is None or not places:
+        return "others gained over the graph; all scores are scaled back"
+    return f"reached over the graph from {{{int(arrived.seeds[places[0]])}}}"
+
+
+def importance_of(reader: SnapshotReader, positions: Positions) -> Scores:
+    """Return importance in [0, 1] even where the file holds something else."""
+    stored = reader.importance[positions].astype(np.float64)
+    return np.clip(np.nan_to_num(stored), 0.0, 1.0)
+
+
+def _plain(positions: Positions, fused: Scores, legs: tuple[Leg, Leg]) -> BaseRanking:
+    return BaseRanking(positions, fused, fused, fused, fused, legs[0], legs[1], None)

@@ -1,0 +1,45 @@
+"""The settings in force at this moment, read again only when something they come from changed.
+
+What belongs here: the cache. What does not: what settings mean (`mnemon.settings`).
+"""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from pathlib import Path
+
+from mnemon.errors import ConfigError, StoreError
+from mnemon.locate import find_home
+from mnemon.recall.result import RecallWarning
+from mnemon.settings import CONFIG_FILE_NAME, ENV_PREFIX, Settings
+
+_KEPT = 8
+"""Settings kept parsed: a process has one home and one configuration, tests have some."""
+
+Stamp = tuple[int, int, int]
+
+
+def current_settings() -> tuple[Settings, tuple[RecallWarning, ...]]:
+    """Return the settings, and a warning where they are bad: the defaults are in force then."""
+    try:
+        home = find_home()
+        environ = tuple(sorted(i for i in os.environ.items() if i[0].startswith(ENV_PREFIX)))
+        named = os.environ.get("MNEMON_CONFIG", "").strip()
+        stamp = _stamp(Path(named) if named else home / CONFIG_FILE_NAME)
+        return _load(home, environ, stamp), ()
+    except (ConfigError, StoreError, OSError) as error:
+        return Settings(), (RecallWarning("bad_settings", f"defaults are in force: {error}"),)
+
+
+@lru_cache(maxsize=_KEPT)
+def _load(home: Path, environ: tuple[tuple[str, str], ...], _stamp: Stamp | None) -> Settings:
+    return Settings.load(home=home, environ=dict(environ))
+
+
+def _stamp(path: Path) -> Stamp | None:
+    try:
+        found = path.expanduser().stat()
+    except (OSError, RuntimeError, ValueError):
+        return None
+    return (found.st_mtime_ns, found.st_size, found.st_ino)

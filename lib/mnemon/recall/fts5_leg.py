@@ -1,0 +1,106 @@
+"""The lexical leg as people run it today: the faithful FTS5 search over one snapshot.
+
+What belongs here: building the index in memory on first use, and a `Leg` of what it finds. What
+does not: the search itself, which is `mnemon.lexical.fts_seed` unchanged.
+
+The index takes about as much memory as the texts and is built once per opened snapshot, so this
+mode is for comparing and for small stores; "bm25" reads what the night has scored already.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemon.lexical.fts_seed import FtsSeed
+from mnemon.recall.legs import Leg
+from mnemon.recall.reader import SnapshotReader
+from mnemon.recall.scope import Mask
+from mnemon.snapshot import layout
+
+LEAST_SCORE = 1e-6
+"""What the worst ranked memory gets where the blend is not above 0: FTS5's own floor of a word's
+weight. Only the legs' contract needs it; it is too small to reorder anything in a fusion."""
+
+_ROWS = (
+    "SELECT position, content, category, tags, expanded_keywords, importance FROM memories "
+    "ORDER BY position"
+)
+
+
+class _Index:
+    """The index of one snapshot; one search at a time, because they share a connection."""
+
+    def __init__(self, rows_file: Path) -> None:
+        self._rows_file = rows_file
+        self._lock = threading.Lock()
+        self._seed: FtsSeed | None = None
+
+    def search(self, query: str, mask: Mask | None, depth: int) -> list[tuple[int, float]]:
+        allowed = None if mask is None else _allowed_by(mask)
+        with self._lock:
+            if self._seed is None:
+                self._seed = _build(self._rows_file)
+            return self._seed.search(query, depth, "and_then_or", allowed=allowed)
+
+
+_indexes: weakref.WeakKeyDictionary[SnapshotReader, _Index] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def rank_fts5(reader: SnapshotReader, query: str, mask: Mask | None, depth: int) -> Leg:
+    """Rank by the claude-memory local search: every word, else any; bm25 blended with importance.
+
+    The filter acts inside the search: what it hides takes no place, and if every memory that holds
+    all the words is hidden, those that hold any are looked for. bm25's own statistics are those of
+    the whole store, as in the original.
+
+    Args:
+        reader: The snapshot; its index is built by the first call and goes with the reader.
+        query: Any text; operators of FTS5 are words like others.
+        mask: Which memories may be found, shape (n,), or None.
+        depth: Most memories to rank.
+
+    Returns:
+        A leg whose ranking is `FtsSeed.search`'s order and whose scores are its blends (0 where a
+        memory is not ranked); moved up together to `LEAST_SCORE` if the lowest is not above 0.
+    """
+    with _lock:
+        index = _indexes.get(reader)
+        if index is None:
+            index = _indexes[reader] = _Index(reader.directory / layout.ROWS_FILE)
+    found = index.search(query, mask, min(depth, reader.count))
+    if not found:
+        return Leg.empty()
+    ranking = np.array([position for position, _ in found], dtype=np.int64)
+    scores = _above_zero(np.array([score for _, score in found], dtype=np.float64))
+    known = dict(zip(ranking.tolist(), scores.tolist(), strict=True))
+
+    def scores_at(positions: NDArray[np.int64]) -> NDArray[np.float64]:
+        flat = [known.get(position, 0.0) for position in positions.ravel().tolist()]
+        return np.array(flat, dtype=np.float64).reshape(positions.shape)
+
+    return Leg(ranking, scores_at)
+
+
+def _allowed_by(mask: Mask) -> Callable[[int], bool]:
+    return lambda position: bool(mask[position])
+
+
+def _above_zero(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    lowest = float(scores.min())
+    # Only then: a shift changes how much better one hit is than another, which "cc" looks at.
+    return scores if lowest > 0 else scores - lowest + LEAST_SCORE
+
+
+def _build(rows_file: Path) -> FtsSeed:
+    uri = f"{rows_file.absolute().as_uri()}?mode=ro&immutable=1"
+    with closing(sqlite3.connect(uri, uri=True)) as rows:
+        return FtsSeed.build(rows.execute(_ROWS))

@@ -1,0 +1,191 @@
+"""What phases may look up, answered from one snapshot and the world.
+
+What belongs here: positions to rows, vectors, usage, summaries. No formula, no ranking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemon.recall.base_ranking import importance_of
+from mnemon.recall.phases.base import PastQuery, Positions, Scores, SummaryView, Usage
+from mnemon.recall.profile import RetrievalProfile
+from mnemon.recall.reader import SnapshotReader
+from mnemon.recall.result import RecallWarning
+from mnemon.recall.run import Run
+from mnemon.recall.scope import Mask
+from mnemon.recall.world import World
+from mnemon.types import UNDATED_US
+from mnemon.values import dataclass
+
+Search = Callable[[str, int], tuple[Positions, Scores]]
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotLookups:
+    """Implements `Lookups`.
+
+    Attributes:
+        reader: The snapshot.
+        world: Everything that changes.
+        mask: What the recall may see; None for everything.
+        query: What was asked.
+        profile: How to rank.
+        user: Whose recall it is, or None.
+        run: Its clock and its warnings.
+        ask: Ranks another text in the same scope.
+    """
+
+    reader: SnapshotReader
+    world: World
+    mask: Mask | None
+    query: str
+    profile: RetrievalProfile
+    user: str | None
+    run: Run
+    ask: Search
+    _ids: dict[int, str] = field(default_factory=dict[int, str])
+
+    @property
+    def count(self) -> int:
+        """Memories in the snapshot."""
+        return self.reader.count
+
+    def created_at_us(self, positions: Positions) -> NDArray[np.int64]:
+        """Return creation times; a summary has its latest turn's."""
+        return self._expanded(positions, self._created_at_us, np.max)
+
+    def wings_of(self, positions: Positions) -> list[str | None]:
+        """Return wings; a summary has its first turn's."""
+        wings = self.reader.facets["wing"]
+        codes = wings.codes[self._first_turns(positions)]
+        return [None if code < 0 else wings.values[code] for code in codes]
+
+    def wing_counts(self) -> Mapping[str, int]:
+        """Return the memories per wing that the scope allows; those without one are left out."""
+        wings = self.reader.facets["wing"]
+        codes = wings.codes if self.mask is None else wings.codes[self.mask]
+        counts = np.bincount(codes[codes >= 0], minlength=len(wings.values))
+        return {w: int(n) for w, n in zip(wings.values, counts, strict=True) if n}
+
+    def vectors_of(self, positions: Positions) -> NDArray[np.float32] | None:
+        """Return unit rows (m, d); a summary has its turns' mean, scaled to length 1."""
+        vectors = self.reader.vectors
+        if vectors is None:
+            return None
+        rows = vectors[np.minimum(positions, self.count - 1)].astype(np.float32)
+        for place in np.flatnonzero(positions >= self.count):
+            sources = self.reader.summaries.at(int(positions[place])).sources
+            mean = vectors[list(sources)].mean(axis=0)
+            rows[place] = mean / max(float(np.linalg.norm(mean)), 1e-12)
+        return rows
+
+    def rows_of(self, positions: Sequence[int]) -> Mapping[int, Mapping[str, Any]]:
+        """Return the rows by position."""
+        return self.reader.describe(positions)
+
+    def usage_of(self, positions: Positions) -> Usage:
+        """Return usage inside the window; a summary has none of its own."""
+        if not self.world.knows_usage():
+            zeros = np.zeros(positions.size, dtype=np.int64)
+            return Usage(zeros, zeros, np.full(positions.size, UNDATED_US, dtype=np.int64))
+        return self.world.usage_of(self.ids_of(positions))
+
+    def most_used(self, limit: int) -> Positions:
+        """Return the most often recalled memories that this recall may see, most first."""
+        asked = limit
+        while True:
+            ids = self.world.most_used(asked)
+            visible = self._visible(list(self.reader.positions_of(ids).values()))
+            # Others' memories may fill the head of the list: they must not use up the limit.
+            if visible.size >= limit or len(ids) < asked:
+                return visible[:limit]
+            asked *= 8
+
+    def co_retrievals(self, positions: Positions) -> NDArray[np.int64]:
+        """Return, per position, how often it was recalled together with the others."""
+        if not self.world.knows_usage():
+            return np.zeros(positions.size, dtype=np.int64)
+        return self.world.co_retrieved(self.ids_of(positions))
+
+    def summaries_of(self, positions: Positions) -> Mapping[int, SummaryView]:
+        """Return the accepted summary of each source among the positions.
+
+        A summary of which the recall may not see every turn does not exist for it.
+        """
+        found = self.reader.summaries.of_sources(positions)
+        return {p: s for p, s in found.items() if self._sees_all(s.sources)}
+
+    def past_queries(self, *, since_us: int, limit: int) -> Sequence[PastQuery]:
+        """Return logged queries with what of their results this recall may see."""
+        logged, fault = self.world.past_queries(
+            self.query, since_us=since_us, limit=limit, user=self.user
+        )
+        if fault is not None:
+            self.run.warn("query_log", fault)
+        ids = {i for _, _, _, found in logged for i in found}
+        places = self.reader.positions_of(sorted(ids))
+        return [
+            PastQuery(text, asked_us, similarity, tuple(
+                self._visible([places[i] for i in found if i in places]).tolist()
+            ))
+            for text, asked_us, similarity, found in logged
+        ]  # fmt: skip
+
+    def search(self, text: str, depth: int) -> tuple[Positions, Scores]:
+        """Rank another text in the same scope."""
+        return self.ask(text, depth)
+
+    def rerank_scores(self, positions: Positions) -> NDArray[np.float64] | RecallWarning:
+        """Return the profile's cross-encoder's scores of the positions, or why there are none."""
+        rows = self.reader.describe(positions.tolist())
+        texts = [str(rows[p]["content"]) for p in positions.tolist()]
+        name = self.profile.reranker
+        timeout_ms = min(self.profile.rerank_timeout_ms, self.run.left_ms())
+        return self.world.rerank(name, self.query, texts, timeout_ms)
+
+    def ids_of(self, positions: Positions) -> list[str]:
+        """Return memory ids as text; a summary's own id."""
+        wanted = [int(p) for p in positions]
+        missing = [p for p in wanted if p not in self._ids]
+        if missing:
+            self._ids.update(self.reader.memory_ids(missing))
+        return [self._ids[p] for p in wanted]
+
+    def importance_of(self, positions: Positions) -> Scores:
+        """Return importance in [0, 1]; a summary has its first turn's."""
+        return importance_of(self.reader, self._first_turns(positions))
+
+    def _first_turns(self, positions: Positions) -> Positions:
+        if (positions < self.count).all():
+            return positions
+        return self.reader.summaries.first_source(positions)
+
+    def _created_at_us(self, positions: Positions) -> NDArray[np.int64]:
+        return self.reader.created_at_us[positions]
+
+    def _expanded(
+        self,
+        positions: Positions,
+        of_memories: Callable[[Positions], NDArray[np.int64]],
+        merge: Callable[[NDArray[np.int64]], Any],
+    ) -> NDArray[np.int64]:
+        values = np.full(positions.size, UNDATED_US, dtype=np.int64)
+        own = positions < self.count
+        values[own] = of_memories(positions[own])
+        for place in np.flatnonzero(~own):
+            sources = self.reader.summaries.at(int(positions[place])).sources
+            values[place] = merge(of_memories(np.array(sources, dtype=np.int64)))
+        return values
+
+    def _visible(self, positions: Sequence[int]) -> Positions:
+        kept = np.array(positions, dtype=np.int64)
+        return kept if self.mask is None else kept[self.mask[kept]]
+
+    def _sees_all(self, positions: Sequence[int]) -> bool:
+        return self.mask is None or bool(self.mask[list(positions)].all())

@@ -1,0 +1,1 @@
+"""The phases of a recall, one module each, and the order in which they run."""

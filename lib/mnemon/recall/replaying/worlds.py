@@ -1,0 +1,236 @@
+"""A world that writes down what it answers, and a world that answers from such a record.
+
+What belongs here: the two implementations of `World` and the form of the record. What does not: the
+packet around the record (`packet`), the file it is kept in (`log`).
+
+A record is plain JSON. Texts that were encoded or reranked are kept as digests only: query
+expansion asks with words of memories, and a reranker reads whole ones. Earlier queries are kept as
+they were asked. Vectors are base64 of little-endian float32 and scores are JSON numbers, so every
+value comes back to the last bit.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemon.errors import EncoderError, FingerprintMismatchError
+from mnemon.hashing import hash_text
+from mnemon.recall.phases.base import Usage
+from mnemon.recall.result import RecallWarning
+from mnemon.recall.world import LoggedQuery, World
+from mnemon.types import UNDATED_US
+
+_RAISED: Mapping[str, type[Exception]] = {
+    error.__name__: error for error in (FingerprintMismatchError, EncoderError, OSError, ValueError)
+}
+"""What `World.query_vector` may raise, the narrower before the wider."""
+
+_VECTOR = np.dtype("<f4")
+
+T = TypeVar("T")
+
+
+class RecordingWorld:
+    """Answers as another world does and keeps every answer; one recall, one thread.
+
+    Attributes:
+        world: Who really answers.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._now_us: int | None = None
+        self._record: dict[str, Any] = {
+            "encoder": None,
+            "knows_usage": False,
+            "vectors": {},
+            "usage": {},
+            "most_used": {},
+            "co_retrieved": {},
+            "past_queries": {},
+            "reranked": {},
+            "raised": {},
+        }
+
+    def record(self) -> dict[str, Any]:
+        """Return what was answered so far, and the clock in any case."""
+        return {"now_us": self.now_us(), **self._record}
+
+    def now_us(self) -> int:
+        """Return the clock as it was when it was first asked."""
+        if self._now_us is None:
+            self._now_us = self.world.now_us()
+        return self._now_us
+
+    def encoder(self) -> dict[str, Any] | None:
+        """Return the fingerprint of the encoder."""
+        self._record["encoder"] = found = self.world.encoder()
+        return found
+
+    def query_vector(self, text: str) -> NDArray[np.float32]:
+        """Return the vector of a query."""
+        key = hash_text(text)
+        vector = self._try(f"vector {key}", lambda: self.world.query_vector(text))
+        self._record["vectors"][key] = _packed(vector)
+        return vector
+
+    def knows_usage(self) -> bool:
+        """Say whether a night has counted yet."""
+        self._record["knows_usage"] = found = self.world.knows_usage()
+        return found
+
+    def usage_of(self, memory_ids: Sequence[str]) -> Usage:
+        """Return usage; memories never recalled are not kept."""
+        found = self.world.usage_of(memory_ids)
+        rows = zip(
+            memory_ids,
+            found.recent.tolist(),
+            found.days.tolist(),
+            found.last_us.tolist(),
+            strict=True,
+        )
+        for memory_id, *numbers in rows:
+            if numbers != [0, 0, UNDATED_US]:
+                self._record["usage"][memory_id] = numbers
+        return found
+
+    def most_used(self, limit: int) -> list[str]:
+        """Return the most often recalled memories."""
+        self._record["most_used"][str(limit)] = found = self.world.most_used(limit)
+        return found
+
+    def co_retrieved(self, memory_ids: Sequence[str]) -> NDArray[np.int64]:
+        """Return co-retrievals; zeros are not kept."""
+        found = self.world.co_retrieved(memory_ids)
+        rows = zip(memory_ids, found.tolist(), strict=True)
+        self._record["co_retrieved"][hash_text(*memory_ids)] = {m: n for m, n in rows if n}
+        return found
+
+    def past_queries(
+        self, text: str, *, since_us: int, limit: int, user: str | None
+    ) -> tuple[list[LoggedQuery], str | None]:
+        """Return logged queries, and a fault."""
+        key = _past_key(text, since_us, limit, user)
+        found, fault = self._try(
+            f"past {key}",
+            lambda: self.world.past_queries(text, since_us=since_us, limit=limit, user=user),
+        )
+        rows = [[*row[:3], list(row[3])] for row in found]
+        self._record["past_queries"][key] = {"found": rows, "fault": fault}
+        return found, fault
+
+    def rerank(
+        self, name: str, query: str, texts: Sequence[str], timeout_ms: float
+    ) -> NDArray[np.float64] | RecallWarning:
+        """Return a cross-encoder's scores, or its warning."""
+        found = self.world.rerank(name, query, texts, timeout_ms)
+        self._record["reranked"][hash_text(name, query, *texts)] = (
+            found.to_json() if isinstance(found, RecallWarning) else found.tolist()
+        )
+        return found
+
+    def _try(self, key: str, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except tuple(_RAISED.values()) as error:
+            name = next(n for n, kind in _RAISED.items() if isinstance(error, kind))
+            self._record["raised"][key] = [name, str(error)]
+            raise
+
+
+class RecordedWorld:
+    """Answers from a record; what was never asked then is unknown now.
+
+    Attributes:
+        record: What `RecordingWorld.record` returned, through JSON or not.
+    """
+
+    def __init__(self, record: Mapping[str, Any]) -> None:
+        self.record = record
+
+    def now_us(self) -> int:
+        """Return the clock of then."""
+        return int(self.record["now_us"])
+
+    def encoder(self) -> dict[str, Any] | None:
+        """Return the fingerprint of the encoder of then."""
+        return self.record["encoder"]
+
+    def query_vector(self, text: str) -> NDArray[np.float32]:
+        """Return the vector of then.
+
+        Raises:
+            EncoderError, OSError, ValueError: What was raised then; an EncoderError if this text
+                was not asked then.
+        """
+        key = hash_text(text)
+        if key in self.record["vectors"]:
+            return _unpacked(self.record["vectors"][key])
+        self._raise_as_then(f"vector {key}")
+        raise EncoderError("the replay packet holds no vector of this text")
+
+    def knows_usage(self) -> bool:
+        """Say whether a night had counted then."""
+        return bool(self.record["knows_usage"])
+
+    def usage_of(self, memory_ids: Sequence[str]) -> Usage:
+        """Return usage of then; zeros where nothing was kept."""
+        known, never = self.record["usage"], [0, 0, UNDATED_US]
+        rows = np.array([known.get(m, never) for m in memory_ids], dtype=np.int64)
+        columns = rows.reshape(len(memory_ids), len(never))
+        return Usage(columns[:, 0], columns[:, 1], columns[:, 2])
+
+    def most_used(self, limit: int) -> list[str]:
+        """Return the most often recalled memories of then."""
+        return list(self.record["most_used"].get(str(limit), ()))
+
+    def co_retrieved(self, memory_ids: Sequence[str]) -> NDArray[np.int64]:
+        """Return co-retrievals of then; zeros for other memories than then."""
+        known = self.record["co_retrieved"].get(hash_text(*memory_ids), {})
+        return np.array([known.get(m, 0) for m in memory_ids], dtype=np.int64)
+
+    def past_queries(
+        self, text: str, *, since_us: int, limit: int, user: str | None
+    ) -> tuple[list[LoggedQuery], str | None]:
+        """Return the logged queries of then, and the fault of then."""
+        key = _past_key(text, since_us, limit, user)
+        self._raise_as_then(f"past {key}")
+        kept = self.record["past_queries"].get(key, {"found": (), "fault": None})
+        rows = kept["found"]
+        found = [(asked, int(us), float(like), tuple(ids)) for asked, us, like, ids in rows]
+        return found, kept["fault"]
+
+    def rerank(
+        self, name: str, query: str, texts: Sequence[str], timeout_ms: float
+    ) -> NDArray[np.float64] | RecallWarning:
+        """Return the scores of then; time has no part in it."""
+        del timeout_ms
+        found = self.record["reranked"].get(hash_text(name, query, *texts))
+        if found is None:
+            message = f"the replay packet holds no scores of {name} for these memories"
+            return RecallWarning("reranker_unavailable", message)
+        if isinstance(found, Mapping):
+            return RecallWarning(str(found["code"]), str(found["message"]))
+        return np.array(found, dtype=np.float64)
+
+    def _raise_as_then(self, key: str) -> None:
+        if key in self.record["raised"]:
+            name, message = self.record["raised"][key]
+            raise _RAISED[name](message)
+
+
+def _past_key(text: str, since_us: int, limit: int, user: str | None) -> str:
+    return hash_text(text, str(since_us), str(limit), repr(user))
+
+
+def _packed(vector: NDArray[np.float32]) -> str:
+    return base64.b64encode(np.ascontiguousarray(vector, dtype=_VECTOR).tobytes()).decode("ascii")
+
+
+def _unpacked(text: str) -> NDArray[np.float32]:
+    return np.frombuffer(base64.b64decode(text), dtype=_VECTOR).astype(np.float32)

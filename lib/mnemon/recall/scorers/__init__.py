@@ -1,0 +1,1 @@
+"""Base rankings other than fusion: one module per formula of the libravdb reference."""

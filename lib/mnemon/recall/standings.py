@@ -1,0 +1,102 @@
+"""Where one memory stands in each leg, over everything that a recall may see.
+
+What belongs here: exact ranks for `why`. What does not: the ranking itself, which never looks that
+far down.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mnemon.errors import EncoderError
+from mnemon.graph.arrays import GraphArrays
+from mnemon.recall.base_ranking import BaseRanker
+from mnemon.recall.engine import Recaller
+from mnemon.recall.profile import RetrievalProfile
+from mnemon.recall.run import Run
+from mnemon.recall.scope import Mask
+
+_ROWS_AT_ONCE = 1 << 16
+"""Vectors multiplied at once: 100 MB of 384 dimensions. Fewer cost more calls, more cost memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One leg's view of one memory.
+
+    Attributes:
+        leg: "lexical" or "dense".
+        rank: 1-based among the allowed memories that the leg scores above 0; None if it does not.
+        score: The leg's own score; None where the leg could not be asked.
+        ranked: How many allowed memories the leg scores above 0.
+        fault: Why the leg could not be asked, or None.
+    """
+
+    leg: str
+    rank: int | None
+    score: float | None
+    ranked: int
+    fault: str | None = None
+
+
+def lexical_standing(
+    recaller: Recaller, profile: RetrievalProfile, mask: Mask | None, query: str, position: int
+) -> Standing:
+    """Rank every allowed memory by the words of the query.
+
+    Args:
+        recaller: The pinned snapshot.
+        profile: Says which lexical leg.
+        mask: What may be seen.
+        query: As asked.
+        position: The memory.
+    """
+    reader = recaller.reader
+    if profile.lexical_weight <= 0:
+        return Standing("lexical", None, None, 0, "off (lexical_weight 0)")
+    alone = replace(
+        profile, graph_weight=0.0, exact_match_bonus=0.0, dense_weight=0.0, mmr_enabled=False
+    )
+    ranker = BaseRanker(reader, GraphArrays(**reader.graph_arrays), alone, mask, None)
+    leg = ranker.rank(Run(time.perf_counter(), None), query, reader.count).lexical
+    score = float(leg.scores_at(np.array([position], dtype=np.int64))[0])
+    return Standing("lexical", leg.rank_of().get(position), score, int(leg.ranking.size))
+
+
+def dense_standing(
+    recaller: Recaller, profile: RetrievalProfile, mask: Mask | None, query: str, position: int
+) -> Standing:
+    """Rank every allowed memory by its exact cosine to the query.
+
+    Args:
+        recaller: The pinned snapshot.
+        profile: Says whether there is a dense leg.
+        mask: What may be seen.
+        query: As asked.
+        position: The memory.
+    """
+    vectors = recaller.reader.vectors
+    if profile.dense_weight <= 0:
+        return Standing("dense", None, None, 0, "off (dense_weight 0)")
+    if vectors is None:
+        return Standing("dense", None, None, 0, "the snapshot has no vectors")
+    try:
+        vector = recaller.live_world().query_vector(query)
+        parts = [
+            np.asarray(vectors[start : start + _ROWS_AT_ONCE] @ vector, dtype=np.float32)
+            for start in range(0, recaller.reader.count, _ROWS_AT_ONCE)
+        ]
+    except (EncoderError, OSError, ValueError) as error:
+        return Standing("dense", None, None, 0, f"could not be asked: {error}")
+    cosines = np.concatenate(parts)
+    score = float(cosines[position])
+    above = cosines > 0 if mask is None else mask & (cosines > 0)
+    if score <= 0:
+        return Standing("dense", None, score, int(above.sum()))
+    # Ties go to the lower position, as in every leg.
+    ahead = above & (cosines > cosines[position])
+    ahead[:position] |= above[:position] & (cosines[:position] == cosines[position])
+    return Standing("dense", int(ahead.sum()) + 1, score, int(above.sum()))

@@ -1,0 +1,146 @@
+"""What a recall reads besides its arguments and its snapshot: the world that changes.
+
+What belongs here: the protocol, and the live world of one store. What does not: recording it for a
+replay and answering from such a record (`replaying`).
+
+Everything is asked by memory id or text, never by position, so that an answer can be kept.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemon.recall.encoder_identity import encoder_identity
+from mnemon.recall.phases.base import Usage
+from mnemon.recall.query_encoder import encode_query
+from mnemon.recall.result import RecallWarning
+from mnemon.snapshot.layout import StorePaths
+from mnemon.snapshot.manifest import Manifest
+from mnemon.usage.reading import UsageReader
+
+LoggedQuery = tuple[str, int, float, tuple[str, ...]]
+"""text, asked_us, cosine to today's query, ids of what it found (best first)."""
+
+
+class World(Protocol):
+    """Everything mutable that a recall may depend on."""
+
+    def now_us(self) -> int:
+        """Return the clock, microseconds since the epoch."""
+        ...
+
+    def encoder(self) -> dict[str, Any] | None:
+        """Return the fingerprint of the encoder that queries are encoded with; None if unknown."""
+        ...
+
+    def query_vector(self, text: str) -> NDArray[np.float32]:
+        """Return the unit vector of a query.
+
+        Raises:
+            EncoderError, OSError, ValueError: If there is none to be had.
+        """
+        ...
+
+    def knows_usage(self) -> bool:
+        """Say whether any memory is known to have been recalled; False spares looking up ids."""
+        ...
+
+    def usage_of(self, memory_ids: Sequence[str]) -> Usage:
+        """Return how often memories were recalled; zeros where nothing is known."""
+        ...
+
+    def most_used(self, limit: int) -> list[str]:
+        """Return the most often recalled memories of the window, most first."""
+        ...
+
+    def co_retrieved(self, memory_ids: Sequence[str]) -> NDArray[np.int64]:
+        """Return, per memory, how often it was recalled together with any of the others."""
+        ...
+
+    def past_queries(
+        self, text: str, *, since_us: int, limit: int, user: str | None
+    ) -> tuple[list[LoggedQuery], str | None]:
+        """Return the user's logged queries of other wording, most similar first, and a fault."""
+        ...
+
+    def rerank(
+        self, name: str, query: str, texts: Sequence[str], timeout_ms: float
+    ) -> NDArray[np.float64] | RecallWarning:
+        """Return a cross-encoder's scores, or why there are none."""
+        ...
+
+
+class LiveWorld(NamedTuple):
+    """The world as it is now.
+
+    Attributes:
+        paths: The store.
+        manifest: Of the pinned snapshot.
+        usage: Returns the newest usage file of the store, opened.
+        may_warm: Whether ONNX Runtime may encode, see `encode_query`.
+    """
+
+    paths: StorePaths
+    manifest: Manifest
+    usage: Callable[[], UsageReader]
+    may_warm: bool = False
+
+    def now_us(self) -> int:
+        """Return the clock."""
+        return time.time_ns() // 1000
+
+    def encoder(self) -> dict[str, Any] | None:
+        """Return the fingerprint of the encoder on disk; None if it cannot be read."""
+        return encoder_identity(self.paths, self.manifest)
+
+    def query_vector(self, text: str) -> NDArray[np.float32]:
+        """Encode a query."""
+        return encode_query(self.paths, self.manifest, text, may_warm=self.may_warm)
+
+    def knows_usage(self) -> bool:
+        """Say whether a night has counted yet."""
+        return not self.usage().is_missing
+
+    def usage_of(self, memory_ids: Sequence[str]) -> Usage:
+        """Ask the usage file of the store."""
+        return Usage(*self.usage().counts(memory_ids))
+
+    def most_used(self, limit: int) -> list[str]:
+        """Ask the usage file of the store."""
+        return self.usage().most_used(limit)
+
+    def co_retrieved(self, memory_ids: Sequence[str]) -> NDArray[np.int64]:
+        """Ask the usage file of the store."""
+        return self.usage().co_retrieved(memory_ids)
+
+    def past_queries(
+        self, text: str, *, since_us: int, limit: int, user: str | None
+    ) -> tuple[list[LoggedQuery], str | None]:
+        """Ask the query log of the store."""
+        from mnemon.usage.query_log import similar_queries
+
+        digest = self.manifest.encoder_digest
+        if digest is None:
+            return [], None
+        return similar_queries(
+            self.paths.queries,
+            self.query_vector(text),
+            encoder_digest=digest,
+            since_us=since_us,
+            limit=limit,
+            exclude_text=text,
+            user=user,
+        )
+
+    def rerank(
+        self, name: str, query: str, texts: Sequence[str], timeout_ms: float
+    ) -> NDArray[np.float64] | RecallWarning:
+        """Ask a cross-encoder of this process."""
+        from mnemon.recall.reranking import open_reranker
+
+        return open_reranker(name).score(query, texts, timeout_ms)

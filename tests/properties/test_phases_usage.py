@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from mnemon.recall.phases.association import association, association_factor
+from mnemon.recall.phases.base import Phase
+from mnemon.recall.phases.ltp import ltp
+from mnemon.recall.phases.pinned import choose_pinned, pinned, pinned_score, pinning_score
+from mnemon.recall.phases.scale import scale, scaled_to_unit
+from mnemon.recall.phases.tagging import tagging, tagging_factor
+from mnemon.recall.phases.time_decay import decay_factor, time_decay
+from mnemon.recall.profile import RetrievalProfile
+from mnemon.types import UNDATED_US
+from mnemon.usage.ltp import ltp_multiplier
+from tests.support.lookups import (
+    NOW_US,
+    MemoryLookups,
+    Stored,
+    Used,
+    candidates_of,
+    context_of,
+    scores_of,
+)
+
+FloatArray = NDArray[np.float64]
+
+share = st.floats(0, 1)
+boost = st.floats(1, 1e6)
+positive = st.floats(0, 1e308, exclude_min=True)
+counts = st.lists(st.integers(0, 2**40), min_size=1, max_size=20).map(
+    lambda found: np.array(sorted(found), dtype=np.int64)
+)
+amounts = st.lists(st.floats(0, 1e300), min_size=1, max_size=20).map(
+    lambda found: np.array(sorted(found))
+)
+
+
+def rises(values: FloatArray) -> bool:
+    return bool((np.diff(values) >= 0).all())
+
+
+def lies_in(values: FloatArray, low: float, high: float) -> bool:
+    return bool(np.isfinite(values).all() and (values >= low).all() and (values <= high).all())
+
+
+@given(counts, boost)
+def test_ltp_rises_with_use_inside_its_bounds(n: NDArray[np.int64], most: float) -> None:
+    multipliers = ltp_multiplier(n, most)
+    assert lies_in(multipliers, 1.0, most)
+    assert rises(multipliers)
+    naive = [min(max(1 + 0.3 * math.log(1 + int(c)), 1.0), most) for c in n]
+    assert multipliers.tolist() == pytest.approx(naive)
+    assert ltp_multiplier(np.zeros(1, dtype=np.int64), most).tolist() == [1.0]
+
+
+@given(amounts, positive, share)
+def test_decay_falls_with_age_to_its_floor(
+    ages: FloatArray, half_life: float, floor: float
+) -> None:
+    factors = decay_factor(ages, half_life, floor)
+    assert lies_in(factors, floor, 1.0)
+    assert rises(factors[::-1])
+    assert decay_factor(np.zeros(1), half_life, floor).tolist() == [1.0]
+
+
+@given(amounts, positive, boost)
+def test_tagging_falls_with_age_to_one(ages: FloatArray, window: float, most: float) -> None:
+    factors = tagging_factor(ages, window, most)
+    assert lies_in(factors, 1.0, most)
+    assert rises(factors[::-1])
+    assert tagging_factor(np.zeros(1), window, most).tolist() == [most]
+    assert (factors[ages >= window] == 1.0).all()
+
+
+@given(counts, st.floats(0, 1e308), boost)
+def test_association_rises_with_common_use_inside_its_bounds(
+    n: NDArray[np.int64], coefficient: float, most: float
+) -> None:
+    factors = association_factor(n, coefficient, most)
+    assert lies_in(factors, 1.0, most)
+    assert rises(factors)
+    assert association_factor(np.zeros(1, dtype=np.int64), coefficient, most).tolist() == [1.0]
+
+
+@given(amounts)
+def test_scaling_keeps_the_order_and_ends_in_the_unit_interval(scores: FloatArray) -> None:
+    scaled = scaled_to_unit(scores)
+    assert lies_in(scaled, 0.0, 1.0)
+    assert rises(scaled)
+    if scores.max() <= 1.0:
+        assert scaled is scores
+    else:
+        assert scaled.max() == 1.0
+
+
+@given(st.lists(share, min_size=1, max_size=20), share)
+def test_a_pinned_score_only_gains_and_keeps_the_order(scores: list[float], gain: float) -> None:
+    before = np.array(sorted(scores))
+    after = pinned_score(before, gain)
+    assert lies_in(after, 0.0, 1.0)
+    assert (after >= before).all()
+    # The last digit may go either way; no order that anyone could see does.
+    assert (np.diff(after) >= -1e-15).all()
+
+
+@given(counts, boost)
+def test_pinning_scores_rise_with_days(days: NDArray[np.int64], multiplier: float) -> None:
+    scores = pinning_score(np.full(days.size, multiplier), days)
+    assert lies_in(scores, multiplier, 3.0 * multiplier * (1 + 1e-15))
+    assert rises(scores)
+
+
+@given(
+    st.lists(st.tuples(st.floats(1, 6), st.integers(0, 50)), max_size=12),
+    st.integers(1, 6),
+    st.integers(1, 100),
+)
+def test_the_choice_is_the_greedy_one(
+    items: list[tuple[float, int]], most: int, budget: int
+) -> None:
+    tokens = [cost for _, cost in items]
+    chosen = choose_pinned(np.array([score for score, _ in items]), tokens, most, budget)
+    naive: list[int] = []
+    for row in sorted(range(len(items)), key=lambda r: (-items[r][0], r)):
+        fits = sum(tokens[r] for r in naive) + tokens[row] <= budget
+        if fits and len(naive) < most:
+            naive.append(row)
+    assert chosen == naive
+
+
+stored = st.builds(
+    Stored,
+    content=st.sampled_from(["", "short", "x" * 400, "字" * 40]),
+    created_at_us=st.sampled_from([UNDATED_US, UNDATED_US + 1, 2**63 - 1])
+    | st.integers(NOW_US - 10**14, NOW_US + 10**12),
+    tags=st.sampled_from([(), ("pinned",), ("a", "PINNED")]),
+)
+used = st.builds(Used, recent=st.integers(0, 500), days=st.integers(0, 40))
+
+
+@st.composite
+def recalls(draw: st.DrawFn) -> tuple[MemoryLookups, dict[int, float]]:
+    """A small store with usage, and what a query found in it."""
+    memories = draw(st.lists(stored, min_size=1, max_size=8))
+    places = st.integers(0, len(memories) - 1)
+    lookups = MemoryLookups(
+        memories,
+        used=draw(st.dictionaries(places, used)),
+        together=draw(
+            st.dictionaries(st.tuples(places, places).map(frozenset), st.integers(0, 50))
+        ),
+    )
+    return lookups, draw(st.dictionaries(places, share))
+
+
+PROFILE = replace(RetrievalProfile(), pinned_boost=0.3, pinned_max_items=2, pinned_max_tokens=110)
+PHASES: dict[str, Phase] = {
+    "ltp": ltp,
+    "time_decay": time_decay,
+    "tagging": tagging,
+    "association": association,
+    "scale": scale,
+    "pinned": pinned,
+}
+HIGHEST: dict[str, Callable[[float], float]] = {
+    "ltp": lambda score: score * PROFILE.ltp_max_boost,
+    "time_decay": lambda score: score,
+    "tagging": lambda score: score * PROFILE.tagging_max_boost,
+    "association": lambda score: score * PROFILE.association_max_boost,
+    "scale": lambda score: score,
+    "pinned": lambda score: 1.0,
+}
+
+
+@pytest.mark.parametrize("name", list(PHASES))
+@given(recalls())
+def test_a_phase_keeps_the_candidates_and_explains_every_change(
+    name: str, recall: tuple[MemoryLookups, dict[int, float]]
+) -> None:
+    lookups, found = recall
+    before = candidates_of(*found.items())
+    outcome = PHASES[name](before, context_of(lookups, PROFILE))
+    after = scores_of(outcome.candidates)
+    assert after.keys() == found.keys()
+    assert rises(outcome.candidates.scores[::-1])
+    for position, score in after.items():
+        low = PROFILE.decay_floor * found[position] if name == "time_decay" else found[position]
+        assert low <= score <= HIGHEST[name](found[position])
+        if score != found[position]:
+            assert outcome.reason_of is not None
+            assert outcome.reason_of(position)
+
+
+@pytest.mark.parametrize("name", list(PHASES))
+@given(recalls())
+def test_a_phase_gives_the_same_twice(
+    name: str, recall: tuple[MemoryLookups, dict[int, float]]
+) -> None:
+    lookups, found = recall
+    before = candidates_of(*found.items())
+    first, second = (PHASES[name](before, context_of(lookups, PROFILE)) for _ in range(2))
+    assert first.candidates.positions.tobytes() == second.candidates.positions.tobytes()
+    assert first.candidates.scores.tobytes() == second.candidates.scores.tobytes()

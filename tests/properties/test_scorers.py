@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from mnemon.lexical.postings import build_postings
+from mnemon.recall.ages import ages_s
+from mnemon.recall.profile import RetrievalProfile
+from mnemon.recall.scorers import hybrid, two_pass
+from mnemon.recall.scorers.coverage import keyword_coverage
+from mnemon.recall.scorers.shared import convex_weights, decayed, unit_of
+from mnemon.text.tokens import tokenize
+from mnemon.types import UNDATED_US
+from tests.support.lookups import NOW_US
+
+share = st.floats(0, 1)
+rate = st.floats(0, 1e9)
+kappa = st.floats(0, 1e9)
+# Whatever an encoder or a damaged file could leave behind.
+anything = st.floats(allow_nan=True, allow_infinity=True)
+cosine = st.floats(-1, 1) | anything
+age = st.floats(0, 1e12)
+moment = st.sampled_from([UNDATED_US, UNDATED_US + 1, 2**63 - 1]) | st.integers(
+    NOW_US - 10**15, NOW_US + 10**13
+)
+profiles = st.builds(
+    RetrievalProfile,
+    hybrid_similarity_weight=share,
+    hybrid_recency_weight=share,
+    hybrid_scope_weight=share,
+    quality_penalty=share,
+    session_decay_per_s=rate,
+    user_decay_per_s=rate,
+    global_decay_per_s=rate,
+    coarse_depth=st.integers(1, 8),
+    coarse_threshold=st.floats(-1, 1),
+    keyword_gain=kappa,
+    authority_recency_weight=share,
+    authority_frequency_weight=share,
+    authority_authored_weight=share,
+    authority_decay_per_s=rate,
+    authority_floor=share,
+)
+memories = st.lists(
+    st.tuples(cosine, moment, st.integers(0, 2), anything, st.integers(-3, 10**9), anything, share),
+    max_size=8,
+)
+Columns = tuple[
+    NDArray[np.float64],
+    NDArray[np.int64],
+    NDArray[np.int64],
+    NDArray[np.float64],
+    NDArray[np.int64],
+    NDArray[np.float64],
+    NDArray[np.float64],
+]
+
+
+def columns(rows: list[tuple[float, int, int, float, int, float, float]]) -> Columns:
+    cosines, created, scopes, confidences, accesses, importance, coverage = (
+        zip(*rows, strict=True) if rows else ((),) * 7
+    )
+    return (
+        np.array(cosines, dtype=np.float64),
+        np.array(created, dtype=np.int64),
+        np.array(scopes, dtype=np.int64),
+        np.array(confidences, dtype=np.float64),
+        np.array(accesses, dtype=np.int64),
+        np.array(importance, dtype=np.float64),
+        np.array(coverage, dtype=np.float64),
+    )
+
+
+def lies_in(values: NDArray[np.float64], low: float, high: float) -> bool:
+    return bool(np.isfinite(values).all() and (values >= low).all() and (values <= high).all())
+
+
+@given(memories, profiles)
+def test_hybrid_scores_lie_in_the_unit_interval_whatever_comes_in(
+    rows: list[tuple[float, int, int, float, int, float, float]], profile: RetrievalProfile
+) -> None:
+    cosines, created, scopes, confidences, *_ = columns(rows)
+    positions = np.arange(len(rows))
+    found, scores = hybrid.rank(positions, cosines, created, NOW_US, scopes, confidences, profile)
+    assert lies_in(scores, 0.0, 1.0)
+    assert (np.diff(scores) <= 0).all()
+    assert sorted(found.tolist()) == positions.tolist()
+
+
+def naive_hybrid(
+    cosine: float, age_s: float, scope: int, confidence: float, profile: RetrievalProfile
+) -> float:
+    weights = [
+        profile.hybrid_similarity_weight,
+        profile.hybrid_recency_weight,
+        profile.hybrid_scope_weight,
+    ]
+    if sum(weights) == 0:
+        weights = [0.7, 0.2, 0.1]
+    rates = [profile.session_decay_per_s, profile.user_decay_per_s, profile.global_decay_per_s]
+    parts = [max(cosine, 0.0), math.exp(-rates[scope] * age_s), (1.0, 0.6, 0.3)[scope]]
+    base = sum(w / sum(weights) * part for w, part in zip(weights, parts, strict=True))
+    return base * (1 - profile.quality_penalty * (1 - confidence))
+
+
+@given(st.floats(-1, 1), age, st.integers(0, 2), share, profiles)
+def test_hybrid_is_the_formula(
+    cosine: float, age_s: float, scope: int, confidence: float, profile: RetrievalProfile
+) -> None:
+    found = hybrid.score_hybrid(
+        np.array([cosine]), np.array([age_s]), np.array([scope]), np.array([confidence]), profile
+    )
+    naive = naive_hybrid(cosine, age_s, scope, confidence, profile)
+    assert found.tolist() == pytest.approx([naive], abs=1e-12)
+
+
+@given(share, share, age, age, share, profiles)
+def test_hybrid_prefers_near_new_and_sure(
+    one: float,
+    other: float,
+    age_one: float,
+    age_other: float,
+    sure: float,
+    profile: RetrievalProfile,
+) -> None:
+    far, near = sorted((one, other))
+    new, old = sorted((age_one, age_other))
+    scopes = np.array([1, 1, 1, 1])
+    scores = hybrid.score_hybrid(
+        np.array([far, near, near, near]),
+        np.array([old, old, new, new]),
+        scopes,
+        np.array([sure, sure, sure, 1.0]),
+        profile,
+    )
+    assert (np.diff(scores) >= -1e-12).all()
+
+
+@given(memories, profiles, st.integers(0, 10), st.integers(0, 10**9))
+def test_two_pass_scores_stay_below_authority_whatever_comes_in(
+    rows: list[tuple[float, int, int, float, int, float, float]],
+    profile: RetrievalProfile,
+    k: int,
+    most: int,
+) -> None:
+    cosines, created, _, _, accesses, importance, coverage = columns(rows)
+    positions = np.arange(len(rows))
+    found, scores = two_pass.rank(
+        positions, cosines, created, NOW_US, accesses, most, importance, coverage, profile, k
+    )
+    omegas = two_pass.authority(ages_s(created, NOW_US), accesses, most, importance, profile)
+    assert lies_in(omegas, 0.0, 1.0)
+    factors = two_pass.authority_factor(omegas, profile.authority_floor)
+    assert lies_in(factors, profile.authority_floor, 1.0)
+    assert lies_in(scores, 0.0, 1.0)
+    assert (scores <= factors[found]).all()
+    assert (np.diff(scores) <= 0).all()
+    assert len(set(found.tolist())) == found.size <= max(profile.coarse_depth, k)
+    # An infinite cosine counts as 0 and is compared as such.
+    known = np.where(np.isfinite(cosines), cosines, 0.0)
+    assert (known[found] >= profile.coarse_threshold).all()
+
+
+@given(st.floats(-1, 1), share, share, kappa, share)
+def test_two_pass_is_the_formula(
+    cosine: float, omega: float, coverage: float, gain: float, floor: float
+) -> None:
+    found = two_pass.score_two_pass(
+        np.array([cosine]), np.array([omega]), np.array([coverage]), gain, floor
+    )
+    factor = floor + (1 - floor) * omega
+    naive = factor * max(cosine, 0.0) * (1 + gain * coverage) / (1 + gain)
+    assert found.tolist() == pytest.approx([naive], abs=1e-12)
+
+
+@given(st.floats(-1, 1), share, share)
+def test_without_kappa_only_meaning_and_authority_count(
+    cosine: float, omega: float, coverage: float
+) -> None:
+    with_words, without = (
+        two_pass.score_two_pass(np.array([cosine]), np.array([omega]), np.array([m]), 0.0, 0.0)
+        for m in (coverage, 0.0)
+    )
+    assert with_words.tolist() == without.tolist() == [omega * max(cosine, 0.0)]
+
+
+@given(share, share, share, share, kappa, share)
+def test_two_pass_rises_with_meaning_authority_and_words(
+    cosine: float, omega: float, one: float, other: float, gain: float, floor: float
+) -> None:
+    low, high = sorted((one, other))
+    for values in (
+        (np.array([low, high]), np.full(2, omega), np.full(2, cosine)),
+        (np.full(2, cosine), np.array([low, high]), np.full(2, omega)),
+        (np.full(2, cosine), np.full(2, omega), np.array([low, high])),
+    ):
+        scores = two_pass.score_two_pass(*values, gain, floor)
+        assert scores[1] >= scores[0] - 1e-12
+
+
+@given(age, age, st.integers(0, 10**6), st.integers(0, 10**6), share, share, profiles)
+def test_authority_falls_with_age_and_rises_with_use_and_authorship(
+    age_one: float,
+    age_other: float,
+    uses_one: int,
+    uses_other: int,
+    authored_one: float,
+    authored_other: float,
+    profile: RetrievalProfile,
+) -> None:
+    new, old = sorted((age_one, age_other))
+    few, many = sorted((uses_one, uses_other))
+    little, much = sorted((authored_one, authored_other))
+    omegas = two_pass.authority(
+        np.array([old, new, new, new]),
+        np.array([few, few, many, many]),
+        10**6,
+        np.array([little, little, little, much]),
+        profile,
+    )
+    assert (np.diff(omegas) >= -1e-12).all()
+
+
+@given(st.integers(0, 10**6))
+def test_without_any_access_frequency_says_nothing(count: int) -> None:
+    assert two_pass.frequency(np.array([0, count]), 0).tolist() == [0.0, 0.0]
+
+
+@given(st.lists(anything, min_size=3, max_size=3))
+def test_weights_end_on_the_unit_sum(weights: list[float]) -> None:
+    found = convex_weights(weights, (0.5, 0.2, 0.3))
+    assert lies_in(found, 0.0, 1.0)
+    assert math.fsum(found) == pytest.approx(1.0)
+
+
+@given(st.lists(anything))
+def test_what_is_no_number_is_nothing(values: list[float]) -> None:
+    naive = [min(max(v, 0.0), 1.0) if math.isfinite(v) else 0.0 for v in values]
+    assert unit_of(np.array(values, dtype=np.float64)).tolist() == naive
+
+
+@given(st.floats(0, 1e300), st.floats(0, 1e308))
+def test_decay_is_finite_for_any_age_and_rate(age_s: float, per_s: float) -> None:
+    assert lies_in(decayed(np.array([0.0, age_s]), per_s), 0.0, 1.0)
+
+
+words = st.sampled_from(["refund", "invoice", "Berlin", "退款", "врач", "the", "billing-api"])
+texts = st.lists(words, max_size=6).map(" ".join)
+
+
+@given(st.lists(texts, min_size=1, max_size=8), texts)
+def test_coverage_equals_counting_the_words_of_every_text(contents: list[str], query: str) -> None:
+    postings = build_postings([tokenize(content) for content in contents])
+    positions = np.arange(len(contents))[::-1].astype(np.int64)
+    found = keyword_coverage(tokenize(query), postings.ranges, postings.positions, positions)
+    keywords = set(tokenize(query))
+    naive = [len(keywords & set(tokenize(contents[p]))) / max(len(keywords), 1) for p in positions]
+    assert found.tolist() == naive

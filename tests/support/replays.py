@@ -1,0 +1,53 @@
+"""Recalls that are kept for a replay, made as the library makes them."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from mnemon.recall.engine import Recaller
+from mnemon.recall.profile import RetrievalProfile
+from mnemon.recall.replaying.log import list_packets
+from mnemon.recall.replaying.packet import recall_and_log
+from mnemon.recall.result import RecallResult
+from mnemon.recall.scope import Scope
+from mnemon.usage.query_log import append_query
+from tests.support.store import Store
+from tests.support.usage import count_retrievals
+
+KEPT = RetrievalProfile(replay_log=True)
+EVERYTHING = RetrievalProfile(
+    replay_log=True, time_decay_enabled=True, association_enabled=True, mmr_enabled=True,
+    pinned_memory_enabled=True, query_expansion_enabled=True, supersede_filter_enabled=True,
+    supersede_min_age_gap_days=1, supersede_similarity_threshold=0.5, consolidation_enabled=True,
+    query_expansion_similarity_threshold=0.1,
+)  # fmt: skip
+
+
+def keep(store: Store, query: str, k: int = 5, **changes: Any) -> RecallResult:
+    """Recall and keep it, by default with KEPT."""
+    asked: dict[str, Any] = {"profile": KEPT, "profile_used": "p", "scope": Scope(), **changes}
+    recaller = Recaller.open(store.root)
+    return recall_and_log(recaller, query, k, log_path=store.paths.replays, **asked)
+
+
+def last_packet(store: Store) -> dict[str, Any]:
+    """Return the packet that was kept last."""
+    return list_packets(store.paths.replays, 1).packets[-1]
+
+
+def use(store: Store, query: str = "flight to Lisbon") -> None:
+    """Let the store know of some use: retrievals, pairs, and a query with what it found."""
+    count_retrievals(store, [["101", "104"], ["101", "103"], ["104", "103"], ["101"]])
+    assert store.encoder is not None
+    for user in (None, "ana"):
+        fault = append_query(
+            store.paths.queries,
+            text=query,
+            vector=store.encoder.encode_query(query),
+            memory_ids=["109", "103"],
+            encoder_digest=store.encoder.fingerprint.digest,
+            asked_us=time.time_ns() // 1000,
+            user=user,
+        )
+        assert fault is None

@@ -1,0 +1,68 @@
+"""A small corpus with its tiers on disk, for tests that edit and damage them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemon.vectors.rotation import fit, rotated_prefix
+from mnemon.vectors.tiers import FULL_TIER, TierReport, TierState, sync_tiers, tier_tables
+
+DIM = 96
+ROWS = 300
+Floats = NDArray[np.float32]
+
+
+def clustered(rows: int, dim: int = DIM, seed: int = 0) -> Floats:
+    """Unit vectors around topics, with the decaying spectrum of a sentence encoder."""
+    rng = np.random.default_rng(seed)
+    basis, _ = np.linalg.qr(rng.normal(size=(dim, dim)))
+    scales = np.arange(1, dim + 1) ** -0.6
+    topics = rng.normal(size=(12, dim))[rng.integers(0, 12, rows)]
+    vectors = ((topics + rng.normal(size=(rows, dim))) * scales) @ basis.T
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+class TierStore:
+    """A corpus that a test edits, and its tiers."""
+
+    def __init__(self, directory: Path, vectors: Floats, fingerprint: str = "e") -> None:
+        self.lance = directory
+        self.ids = [f"m{i}" for i in range(len(vectors))]
+        self.hashes = [f"h{i}" for i in range(len(vectors))]
+        self.vectors = vectors
+        self.rotation = fit(vectors, fingerprint)
+
+    def sync(self, **options: Any) -> TierReport:
+        options = {"dims": (32, 64), **options}
+        return sync_tiers(self.lance, self.ids, self.hashes, self.vectors, self.rotation, **options)
+
+    def drop(self, position: int) -> None:
+        del self.ids[position], self.hashes[position]
+        self.vectors = np.delete(self.vectors, position, axis=0)
+
+    def stored(self, name: str = FULL_TIER) -> dict[str, dict[str, Any]]:
+        import lancedb
+
+        rows = lancedb.connect(str(self.lance)).open_table(name).to_arrow().to_pylist()
+        assert len({row["memory_id"] for row in rows}) == len(rows)
+        return {row["memory_id"]: row for row in rows}
+
+    def assert_equal_to_corpus(self) -> None:
+        """Every tier, row by row, equals what the corpus implies now."""
+        for name, dim in tier_tables(self.rotation.dim, (32, 64)).items():
+            rows = self.stored(name)
+            assert set(rows) == set(self.ids)
+            expected = rotated_prefix(self.vectors, self.rotation, dim)
+            for position, memory_id in enumerate(self.ids):
+                row = rows[memory_id]
+                assert row["content_hash"] == self.hashes[position]
+                assert row["fingerprint"] == self.rotation.fingerprint_digest
+                np.testing.assert_allclose(row["vector"], expected[position], atol=1e-6)
+
+
+def counts(state: TierState) -> tuple[int, int, int]:
+    return state.inserted, state.updated, state.deleted

@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mnemon.recall.profile import FIELD_NAMES, RetrievalProfile
+from mnemon.recall.profile.fields import FIELD_TYPES, OFF
+from mnemon.recall.profile.groups import GROUPS
+from mnemon.recall.profile.rules import CHOICES, RANGES, value_faults
+
+
+def with_flag(name: str, value: Any) -> RetrievalProfile:
+    return dataclasses.replace(RetrievalProfile(), **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: RetrievalProfile(fusion="sum"), "fusion"),
+        (lambda: RetrievalProfile(lexical_weight=-0.1), "lexical_weight"),
+        (lambda: RetrievalProfile(dense_weight=math.nan), "dense_weight"),
+        (lambda: RetrievalProfile(graph_weight=math.inf), "graph_weight"),
+        (lambda: RetrievalProfile(importance_prior=1.1), "importance_prior"),
+        (lambda: RetrievalProfile(importance_prior=-0.1), "importance_prior"),
+        (lambda: RetrievalProfile(importance_prior=math.nan), "importance_prior"),
+        (lambda: RetrievalProfile(rrf_k=0), "rrf_k"),
+        (lambda: RetrievalProfile(depth=0), "depth"),
+    ],
+)
+def test_what_cannot_rank_is_refused_by_name(
+    make: Callable[[], RetrievalProfile], named: str
+) -> None:
+    with pytest.raises(ValueError, match=named):
+        make()
+
+
+def test_every_fault_is_told_at_once_whatever_its_kind() -> None:
+    with pytest.raises(ValueError, match="lexical_weight") as caught:
+        RetrievalProfile(
+            fusion="x",
+            lexical_weight=-1,
+            importance_prior=2,
+            depth="many",  # pyright: ignore[reportArgumentType]
+        )
+    faults = str(caught.value).split("; ")
+    found = [fault.split()[0] for fault in faults]
+    assert found == ["fusion", "lexical_weight", "importance_prior", "depth"]
+
+
+def test_a_profile_is_plain_values() -> None:
+    assert RetrievalProfile(fusion="rrf").to_json()["fusion"] == "rrf"
+    assert RetrievalProfile(**RetrievalProfile().to_json()) == RetrievalProfile()
+
+
+def test_a_profile_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        RetrievalProfile().depth = 3  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_every_number_has_a_range_and_every_word_its_choices() -> None:
+    numbers = {name for name, kind in FIELD_TYPES.items() if kind in (int, float)}
+    words = {name for name, kind in FIELD_TYPES.items() if kind is str}
+    assert set(RANGES) == numbers
+    assert set(CHOICES) == words - {"reranker"}
+
+
+@pytest.mark.parametrize("name", sorted(RANGES))
+def test_both_ends_of_a_range_are_good_and_beyond_them_is_not(name: str) -> None:
+    low, high, sentence = RANGES[name]
+    kind = FIELD_TYPES[name]
+    assert getattr(with_flag(name, kind(low)), name) == low
+    assert getattr(with_flag(name, kind(high)), name) == high
+    step = 1 if kind is int else 1e-9
+    for beyond in (kind(low) - step, kind(high) * 2 + step):
+        with pytest.raises(ValueError, match=name) as caught:
+            with_flag(name, beyond)
+        assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize("name", [n for n, kind in FIELD_TYPES.items() if kind is float])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 10**400])
+def test_what_is_no_number_that_can_be_reckoned_with_is_refused(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=name):
+        with_flag(name, value)
+
+
+@pytest.mark.parametrize("name", FIELD_NAMES)
+def test_a_value_of_another_type_is_refused(name: str) -> None:
+    kind = FIELD_TYPES[name]
+    wrong: list[Any] = [None, [], b"x", {}]
+    wrong += [
+        v for v in (True, 1, 0.5, "x") if type(v) is not kind and (kind, type(v)) != (float, int)
+    ]
+    for value in wrong:
+        with pytest.raises(ValueError, match=f"^{name} must be {kind.__name__}, found "):
+            with_flag(name, value)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(FIELD_NAMES),
+        st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5)),
+    )
+)
+def test_flags_that_are_good_one_by_one_are_good_together(values: dict[str, Any]) -> None:
+    good = {n: v for n, v in values.items() if not value_faults({n: v}, FIELD_TYPES)}
+    assert dataclasses.replace(RetrievalProfile(), **good).to_json().items() >= good.items()
+    faults = value_faults(values, FIELD_TYPES)
+    assert len(faults) == len(values) - len(good)
+
+
+def test_off_is_plain_fusion() -> None:
+    off = RetrievalProfile.off()
+    assert (off.graph_weight, off.importance_prior, off.exact_match_bonus) == (0.0, 0.0, 0.0)
+    assert (off.scorer, off.reranker, off.wing_diversity_weight) == ("fusion", "", 0.0)
+    switches = [n for n in FIELD_NAMES if n.endswith("_enabled")]
+    assert len(switches) == 10
+    assert not any(getattr(off, name) for name in switches)
+    on = [n for n in FIELD_NAMES if getattr(off, n) is True]
+    # Qualify phases that are off, or how fast a scan reads.
+    assert on == ["pinned_include_tagged", "include_consolidated_summaries", "paginated_scoring"]
+
+
+def test_off_says_everything_that_it_needs() -> None:
+    """So that it undoes whatever a layer below has switched on."""
+    switches = {
+        name for name in FIELD_NAMES if name.endswith("_enabled") or FIELD_TYPES[name] is bool
+    }
+    left = {"pinned_include_tagged", "include_consolidated_summaries"}
+    left |= {"include_consolidated_sources", "paginated_scoring"}
+    assert switches - left <= OFF.keys()
+
+
+def test_the_groups_hold_every_flag_once_in_order() -> None:
+    assert tuple(name for names in GROUPS.values() for name in names) == FIELD_NAMES
+
+
+REFERENCE: dict[str, Any] = {
+    # phases 1 to 9: research notes on MemPalace, section 1, as configuration makes them effective
+    "ltp_enabled": True,
+    "ltp_window_days": 30,
+    "ltp_max_boost": 2.0,
+    "half_life_days": 90.0,
+    "tagging_enabled": True,
+    "tagging_window_hours": 24.0,
+    "tagging_max_boost": 1.5,
+    "association_enabled": False,
+    "association_coefficient": 0.15,
+    "association_max_boost": 1.5,
+    "mmr_enabled": False,
+    "mmr_lambda": 0.7,
+    "pinned_memory_enabled": False,
+    "pinned_max_tokens": 2000,
+    "pinned_max_items": 5,
+    "pinned_ltp_threshold": 1.5,
+    "pinned_include_tagged": True,
+    "pinned_tagged_window_hours": 48.0,
+    "query_expansion_enabled": False,
+    "query_expansion_max_terms": 3,
+    "query_expansion_similarity_threshold": 0.65,
+    "query_expansion_boost": 0.7,
+    "query_expansion_lookback_days": 60,
+    "supersede_filter_enabled": False,
+    "supersede_similarity_threshold": 0.86,
+    "supersede_min_age_gap_days": 7,
+    "supersede_action": "filter",
+    "supersede_max_candidates": 10,
+    "include_consolidated_summaries": True,
+    "include_consolidated_sources": False,
+    # phases 10 to 14: RFC 914
+    "model_guard": True,
+    "model_guard_strict": False,
+    "wing_diversity_weight": 0.3,
+    "candidate_pool_multiplier": 1,
+    "explain": False,
+    "candidate_trace": False,
+    "adaptive_compaction": False,
+    "compaction_threshold": 0.3,
+    "compaction_age_days": 30,
+    "decay_enabled": False,
+    "decay_lambda": 0.01,
+    "paginated_scoring": True,
+    "batch_size": 5000,
+    # libravdb 1.3.12
+    "hybrid_similarity_weight": 0.7,
+    "hybrid_recency_weight": 0.2,
+    "hybrid_scope_weight": 0.1,
+    "quality_penalty": 0.5,
+    "session_decay_per_s": 1e-4,
+    "user_decay_per_s": 1e-5,
+    "global_decay_per_s": 2e-6,
+    "coarse_depth": 16,
+    "coarse_threshold": 0.2,
+    "keyword_gain": 0.3,
+    "authority_recency_weight": 0.5,
+    "authority_frequency_weight": 0.2,
+    "authority_authored_weight": 0.3,
+    "authority_decay_per_s": 1e-5,
+}
+
+
+def test_the_defaults_are_those_of_the_references() -> None:
+    built_in = RetrievalProfile().to_json()
+    assert {name: built_in[name] for name in REFERENCE} == REFERENCE
+
+
+def test_where_mnemon_departs_from_the_references() -> None:
+    """Each of these has its reason in docs/decisions/0025."""
+    built_in = RetrievalProfile()
+    assert built_in.max_scan_depth == 0
+    assert not built_in.time_decay_enabled
+    assert built_in.decay_floor == 0.5
+    assert built_in.authority_floor == 0.5
+    assert not built_in.consolidation_enabled

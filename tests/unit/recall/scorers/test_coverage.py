@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mnemon.lexical.postings import build_postings
+from mnemon.recall.scorers.coverage import keyword_coverage
+from mnemon.text.tokens import tokenize
+
+MEMORIES = [
+    "The billing API fails on refunds",
+    "Refunds are paid on Fridays",
+    "周末去杭州西湖散步",
+    "Встреча с врачом в четверг",
+    "",
+]
+POSTINGS = build_postings([tokenize(memory) for memory in MEMORIES])
+
+
+def coverage_of(query: str, positions: list[int]) -> list[float]:
+    return keyword_coverage(
+        tokenize(query), POSTINGS.ranges, POSTINGS.positions, np.array(positions, dtype=np.int64)
+    ).tolist()
+
+
+def test_it_is_the_share_of_the_querys_content_words() -> None:
+    assert coverage_of("why do the refunds of billing fail", [0, 1, 2, 4]) == pytest.approx(
+        [1.0, 1 / 3, 0.0, 0.0]
+    )
+
+
+def test_the_order_asked_is_the_order_answered() -> None:
+    assert coverage_of("refund Friday", [1, 4, 0]) == [1.0, 0.0, 0.5]
+
+
+@pytest.mark.parametrize(("query", "held_by"), [("西湖", 2), ("врачом", 3)])
+def test_queries_in_other_scripts_have_keywords(query: str, held_by: int) -> None:
+    expected = [1.0 if position == held_by else 0.0 for position in range(5)]
+    assert coverage_of(query, list(range(5))) == expected
+
+
+@pytest.mark.parametrize("query", ["", "?!", "zzzz"])
+def test_a_query_without_known_words_is_covered_by_nobody(query: str) -> None:
+    assert coverage_of(query, [0, 1]) == [0.0, 0.0]
+
+
+def test_repeats_count_once() -> None:
+    assert coverage_of("refunds refunds refunds Friday", [0]) == [0.5]

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mnemon.recall.profile import RetrievalProfile
+from mnemon.recall.scorers.two_pass import (
+    authority,
+    authority_factor,
+    coarse_pass,
+    frequency,
+    rank,
+    score_two_pass,
+)
+from mnemon.types import UNDATED_US
+from tests.support.lookups import DAY_US, NOW_US
+
+GOLDEN = Path(__file__).parents[3] / "golden" / "two_pass.tsv"
+REFERENCE = replace(RetrievalProfile(), scorer="two_pass", authority_floor=0.0)
+WEEK_S = 7 * 86_400.0
+
+
+def golden_rows() -> list[dict[str, str]]:
+    with GOLDEN.open(encoding="utf-8", newline="") as handle:
+        return list(csv.DictReader(handle, delimiter="\t"))
+
+
+@pytest.mark.parametrize("row", golden_rows(), ids=lambda row: row["case"])
+def test_second_pass(row: dict[str, str]) -> None:
+    found = score_two_pass(
+        np.array([float(row["cosine"])]),
+        np.array([float(row["omega"])]),
+        np.array([float(row["coverage"])]),
+        float(row["kappa"]),
+        float(row["floor"]),
+    )
+    assert found.tolist() == pytest.approx([float(row["score"])], abs=1e-6)
+
+
+def test_at_kappa_one_half_every_keyword_is_worth_half_as_much_again() -> None:
+    half = score_two_pass(np.full(2, 0.8), np.ones(2), np.array([0.0, 1.0]), 0.5, 0.0)
+    assert half[1] / half[0] == pytest.approx(1.5)
+
+
+def omega_of(
+    age_s: float,
+    accesses: int = 0,
+    most: int = 0,
+    authored: float = 0.0,
+    profile: RetrievalProfile = REFERENCE,
+) -> float:
+    found = authority(np.array([age_s]), np.array([accesses]), most, np.array([authored]), profile)
+    return float(found[0])
+
+
+def test_after_a_week_the_reference_leaves_nothing() -> None:
+    assert omega_of(WEEK_S) == pytest.approx(0.0012, abs=5e-5)
+    # Half its weight every 19 hours, and never more than 0.7 without an author.
+    assert omega_of(69_315.0) == pytest.approx(0.25, abs=1e-5)
+    assert omega_of(0.0, accesses=10**6, most=10**6) == pytest.approx(0.7, abs=1e-6)
+    assert omega_of(WEEK_S, authored=1.0) == pytest.approx(0.3012, abs=5e-5)
+
+
+def test_the_floor_keeps_half_of_an_old_memory() -> None:
+    assert authority_factor(np.array([0.0, 0.5, 1.0]), 0.5).tolist() == [0.5, 0.75, 1.0]
+    assert authority_factor(np.array([0.0, 0.5, 1.0]), 0.0).tolist() == [0.0, 0.5, 1.0]
+
+
+def test_frequency_is_zero_without_accesses_and_grows_with_the_logarithm() -> None:
+    assert frequency(np.array([0, 0]), 0).tolist() == [0.0, 0.0]
+    found = frequency(np.array([0, 1, 9, 8]), 8)
+    assert found.tolist() == pytest.approx(
+        [0.0, math.log(2) / math.log(10), math.log(9) / math.log(10), math.log(9) / math.log(10)]
+    )
+
+
+def test_authority_weights_that_are_all_zero_are_their_own_defaults() -> None:
+    nothing = replace(
+        REFERENCE,
+        authority_recency_weight=0.0,
+        authority_frequency_weight=0.0,
+        authority_authored_weight=0.0,
+    )
+    assert omega_of(0.0, profile=nothing) == pytest.approx(0.5)
+    assert omega_of(1e12, authored=1.0, profile=nothing) == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize(
+    ("depth", "threshold", "rows"),
+    [
+        (10, 0.2, [3, 0, 2]),
+        (2, 0.2, [3, 0]),
+        (10, -1.0, [3, 0, 2, 4, 5, 1]),
+        (10, 0.0, [3, 0, 2, 4, 5]),
+        (10, 0.9, []),
+    ],
+)
+def test_first_pass(depth: int, threshold: float, rows: list[int]) -> None:
+    cosines = np.array([0.5, -0.5, 0.2, 0.6, math.nan, math.inf])
+    assert coarse_pass(cosines, depth, threshold).tolist() == rows
+
+
+def ranked(profile: RetrievalProfile, k: int = 10) -> tuple[list[int], list[float]]:
+    """Rank a near old memory, a far new one, one below the threshold and one with the words."""
+    positions, scores = rank(
+        np.array([5, 6, 7, 8]),
+        np.array([0.9, 0.5, 0.1, 0.5]),
+        np.array([NOW_US - 30 * DAY_US, NOW_US, NOW_US, UNDATED_US]),
+        NOW_US,
+        np.array([0, 0, 9, 0]),
+        9,
+        np.zeros(4),
+        np.array([0.0, 0.0, 1.0, 1.0]),
+        profile,
+        k,
+    )
+    return positions.tolist(), scores.tolist()
+
+
+def test_the_reference_buries_the_best_match_for_its_age_and_the_floor_brings_it_back() -> None:
+    positions, scores = ranked(REFERENCE)
+    assert positions == [8, 6, 5]
+    assert scores == pytest.approx([0.25, 0.25 / 1.3, 0.0], abs=1e-9)
+    positions, scores = ranked(replace(REFERENCE, authority_floor=0.5))
+    assert positions == [8, 5, 6]
+    assert scores == pytest.approx([0.375, 0.45 / 1.3, 0.375 / 1.3], abs=1e-9)
+
+
+def test_the_first_pass_keeps_as_many_as_were_asked_for() -> None:
+    narrow = replace(REFERENCE, coarse_depth=1)
+    assert ranked(narrow, k=1)[0] == [5]
+    assert len(ranked(narrow, k=3)[0]) == 3
+
+
+def test_importance_stands_for_the_author() -> None:
+    positions, _ = rank(
+        np.array([1, 2]),
+        np.array([0.5, 0.5]),
+        np.full(2, NOW_US - 30 * DAY_US),
+        NOW_US,
+        np.zeros(2, dtype=np.int64),
+        0,
+        np.array([0.1, 0.9]),
+        np.zeros(2),
+        REFERENCE,
+        10,
+    )
+    assert positions.tolist() == [2, 1]
+
+
+def test_nothing_to_rank() -> None:
+    none, numbers = np.empty(0, dtype=np.int64), np.empty(0)
+    positions, scores = rank(none, numbers, none, NOW_US, none, 0, numbers, numbers, REFERENCE, 10)
+    assert (positions.size, scores.size) == (0, 0)

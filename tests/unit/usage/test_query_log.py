@@ -1,0 +1,347 @@
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from mnemon.usage import query_log
+from mnemon.usage.query_log import (
+    KEPT_AT_MOST,
+    PRUNED_EVERY,
+    RETENTION_DAYS,
+    TEXT_CHARS,
+    LoggedQuery,
+    append_query,
+    similar_queries,
+)
+
+DAY_US = 86_400_000_000
+NOW_US = 1_800_000_000_000_000
+Vector = NDArray[np.float32]
+
+
+def at(cosine: float) -> Vector:
+    return np.array([cosine, np.sqrt(1 - cosine**2), 0.0], dtype=np.float32)
+
+
+TODAY = at(1.0)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "queries.sqlite"
+
+
+def put(
+    log: Path,
+    text: str,
+    cosine: float = 0.9,
+    *,
+    ids: tuple[str, ...] = ("7",),
+    asked_us: int = NOW_US,
+    encoder: str = "e1",
+    user: str | None = None,
+    vector: Vector | None = None,
+) -> None:
+    fault = append_query(
+        log,
+        text=text,
+        vector=at(cosine) if vector is None else vector,
+        memory_ids=ids,
+        encoder_digest=encoder,
+        asked_us=asked_us,
+        user=user,
+    )
+    assert fault is None
+
+
+def look(
+    log: Path,
+    *,
+    encoder: str = "e1",
+    since_us: int = 0,
+    limit: int = 100,
+    exclude: str = "",
+    user: str | None = None,
+) -> list[LoggedQuery]:
+    found, fault = similar_queries(
+        log,
+        TODAY,
+        encoder_digest=encoder,
+        since_us=since_us,
+        limit=limit,
+        exclude_text=exclude,
+        user=user,
+    )
+    assert fault is None
+    return found
+
+
+def texts(found: list[LoggedQuery]) -> list[str]:
+    return [text for text, *_ in found]
+
+
+def test_most_similar_first_with_what_they_found(log: Path) -> None:
+    put(log, "far", 0.2, ids=("1",))
+    put(log, "near", 0.95, ids=("3", "ä"), asked_us=NOW_US - 5)
+    put(log, "opposite", -1.0)
+    found = look(log)
+    assert texts(found) == ["near", "far", "opposite"]
+    assert found[0][1:] == (NOW_US - 5, pytest.approx(0.95), ("3", "ä"))
+    assert found[2][2] == pytest.approx(-1.0)
+    assert texts(look(log, limit=1)) == ["near"]
+    assert look(log, limit=0) == []
+
+
+def test_no_log_and_an_empty_one_hold_nothing(log: Path) -> None:
+    assert look(log) == []
+    log.touch()
+    assert look(log) == []
+
+
+def test_only_its_owner_may_read_it(log: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        put(log, "private")
+        with closing(sqlite3.connect(log)) as other:
+            other.execute("INSERT INTO queries SELECT 99, text, vector, memory_ids, asked_us, "
+                          "encoder, user FROM queries")  # fmt: skip
+            other.commit()
+            modes = {stat.S_IMODE(p.stat().st_mode) for p in log.parent.iterdir()}
+    finally:
+        os.umask(before)
+    assert modes == {0o600}
+
+
+def test_a_user_sees_their_own_queries_only(log: Path) -> None:
+    put(log, "of ana", user="ana")
+    put(log, "of nobody")
+    assert texts(look(log, user="ana")) == ["of ana"]
+    assert texts(look(log)) == ["of nobody"]
+    assert look(log, user="ben") == []
+
+
+def test_vectors_of_another_encoder_are_ignored(log: Path) -> None:
+    put(log, "same", encoder="e1")
+    put(log, "other model", encoder="e2")
+    put(log, "other dimension", vector=np.ones(5, dtype=np.float32))
+    assert texts(look(log)) == ["same"]
+
+
+def test_the_same_wording_is_left_out_and_the_newest_of_one_wording_counts(log: Path) -> None:
+    put(log, "The  Trip", ids=("1",))
+    put(log, "papers", ids=("2",))
+    put(log, "Papers ", 0.8, ids=("3",))
+    found = look(log, exclude="the trip")
+    assert [(text, ids) for text, _, _, ids in found] == [("Papers ", ("3",))]
+
+
+def test_of_equal_queries_the_newest_comes_first(log: Path) -> None:
+    for text in ("a", "b", "c"):
+        put(log, text, 0.5)
+    assert texts(look(log)) == ["c", "b", "a"]
+
+
+def test_the_lookback_holds(log: Path) -> None:
+    put(log, "old", asked_us=NOW_US - 10)
+    put(log, "new", asked_us=NOW_US)
+    assert texts(look(log, since_us=NOW_US - 9)) == ["new"]
+
+
+def test_what_is_appended_later_is_seen_by_the_same_process(log: Path) -> None:
+    put(log, "first")
+    assert len(look(log)) == 1
+    put(log, "second")
+    assert sorted(texts(look(log))) == ["first", "second"]
+
+
+def test_what_somebody_deletes_is_forgotten_by_the_same_process(log: Path) -> None:
+    put(log, "secret plan")
+    put(log, "harmless")
+    assert len(look(log)) == 2
+    with closing(sqlite3.connect(log)) as other:
+        other.execute("DELETE FROM queries WHERE text = 'secret plan'")
+        other.commit()
+    assert texts(look(log)) == ["harmless"]
+
+
+def test_a_log_made_anew_at_the_same_place_is_another_log(log: Path) -> None:
+    put(log, "before")
+    look(log)
+    for path in log.parent.iterdir():
+        path.unlink()
+    put(log, "after")
+    assert texts(look(log)) == ["after"]
+
+
+def test_old_queries_are_forgotten_now_and_then(log: Path) -> None:
+    put(log, "ancient", asked_us=NOW_US - (RETENTION_DAYS + 1) * DAY_US)
+    for number in range(PRUNED_EVERY - 2):
+        put(log, f"query {number}")
+    assert "ancient" in texts(look(log))
+    put(log, "one more")
+    left = texts(look(log))
+    assert "ancient" not in left
+    assert len(left) == PRUNED_EVERY - 1
+    assert not any(b"ancient" in path.read_bytes() for path in log.parent.iterdir())
+
+
+def fill(log: Path, count: int) -> None:
+    put(log, "query 1")
+    with closing(sqlite3.connect(log)) as raw:
+        numbers = [(n, f"query {n}") for n in range(2, count + 1)]
+        raw.executemany(
+            "INSERT INTO queries SELECT ?, ?, vector, memory_ids, asked_us, encoder, user "
+            "FROM queries WHERE number = 1",
+            numbers,
+        )
+        raw.commit()
+
+
+def test_only_the_newest_are_kept_and_compared(log: Path) -> None:
+    count = KEPT_AT_MOST + PRUNED_EVERY - KEPT_AT_MOST % PRUNED_EVERY - 1
+    fill(log, count)
+    seen = texts(look(log, limit=count))
+    assert len(seen) == KEPT_AT_MOST
+    assert seen[0] == f"query {count}"
+    put(log, "the last")
+    with closing(sqlite3.connect(log)) as raw:
+        assert raw.execute("SELECT count(*) FROM queries").fetchone()[0] == KEPT_AT_MOST
+    assert texts(look(log, limit=1)) == ["the last"]
+
+
+def test_long_and_broken_texts_are_kept_as_well_as_can_be(log: Path) -> None:
+    put(log, "x" * (TEXT_CHARS + 1), user="\ud800")
+    put(log, "half \ud83d a pair \0", ids=("\udfff",), user="\ud800")
+    found = look(log, user="\ud800")
+    assert sorted(map(len, texts(found))) == [15, TEXT_CHARS]
+    assert look(log, user="\ud800", exclude="x" * (TEXT_CHARS + 50)) == [
+        f for f in found if not f[0].startswith("x")
+    ]
+
+
+@pytest.mark.parametrize("content", [b"SQLite format 3\0" + b"\xff" * 4096, b"not a database"])
+def test_a_damaged_file_is_a_fault_and_nothing_else(log: Path, content: bytes) -> None:
+    log.write_bytes(content)
+    found, fault = similar_queries(
+        log, TODAY, encoder_digest="e1", since_us=0, limit=5, exclude_text="", user=None
+    )
+    assert found == []
+    assert fault is not None
+    assert fault.startswith("past queries cannot be read:")
+    fault = append_query(
+        log, text="q", vector=TODAY, memory_ids=(), encoder_digest="e1", asked_us=0, user=None
+    )
+    assert fault is not None
+    assert fault.startswith("this query was not logged")
+    assert log.read_bytes() == content
+
+
+def test_damaged_rows_are_a_fault(log: Path) -> None:
+    put(log, "q")
+    with closing(sqlite3.connect(log)) as raw:
+        raw.execute("UPDATE queries SET memory_ids = '[1'")
+        raw.commit()
+    _, fault = similar_queries(
+        log, TODAY, encoder_digest="e1", since_us=0, limit=5, exclude_text="", user=None
+    )
+    assert fault is not None
+
+
+def test_a_vector_that_is_none_comes_last(log: Path) -> None:
+    put(log, "broken", vector=np.full(3, np.nan, dtype=np.float32))
+    put(log, "fine", 0.1)
+    assert [(text, cosine) for text, _, cosine, _ in look(log)] == [
+        ("fine", pytest.approx(0.1)),
+        ("broken", -1.0),
+    ]
+
+
+def test_a_newer_format_is_not_touched(log: Path) -> None:
+    put(log, "q")
+    with closing(sqlite3.connect(log)) as raw:
+        raw.execute("PRAGMA user_version=99")
+    fault = append_query(
+        log, text="q", vector=TODAY, memory_ids=(), encoder_digest="e1", asked_us=0, user=None
+    )
+    assert fault is not None
+    assert "format 99" in fault
+    _, fault = similar_queries(
+        log, TODAY, encoder_digest="e1", since_us=0, limit=5, exclude_text="", user=None
+    )
+    assert fault is not None
+    assert "format 99" in fault
+
+
+@pytest.fixture
+def locked(log: Path) -> Iterator[Path]:
+    put(log, "q")
+    with closing(sqlite3.connect(log, isolation_level=None)) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        yield log
+
+
+def test_a_locked_log_loses_the_query_and_still_answers(locked: Path) -> None:
+    fault = append_query(
+        locked, text="x", vector=TODAY, memory_ids=(), encoder_digest="e1", asked_us=0, user=None
+    )
+    assert fault is not None
+    assert "locked" in fault
+    assert texts(look(locked)) == ["q"]
+
+
+def test_a_directory_that_is_not_there_is_a_fault(tmp_path: Path) -> None:
+    fault = append_query(
+        tmp_path / "none" / "queries.sqlite",
+        text="x", vector=TODAY, memory_ids=(), encoder_digest="e1", asked_us=0, user=None,
+    )  # fmt: skip
+    assert fault is not None
+
+
+def test_threads_of_one_process_share_it(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(query_log, "WAIT_AT_MOST_S", 30.0)
+    put(log, "start")
+    gate = threading.Barrier(8)
+
+    def work(number: int) -> int:
+        gate.wait()
+        for step in range(5):
+            put(log, f"{number}/{step}")
+            assert f"{number}/{step}" in texts(look(log))
+        return number
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sorted(pool.map(work, range(8))) == list(range(8))
+    assert len(look(log)) == 41
+
+
+def test_memory_is_bounded_by_the_number_of_readers(log: Path) -> None:
+    for number in range(20):
+        put(log, "q", user=str(number))
+        look(log, user=str(number))
+    mine = [key for key in query_log._cache if key[0] == str(log)]  # pyright: ignore[reportPrivateUsage]
+    assert 0 < len(mine) <= 8
+
+
+def test_what_is_kept_in_memory_is_what_is_in_the_file(log: Path) -> None:
+    generator = np.random.default_rng(11)
+    for step in range(60):
+        put(log, f"query {generator.integers(20)}", float(generator.uniform(-1, 1)))
+        if step % 7 == 3:
+            with closing(sqlite3.connect(log)) as raw:
+                raw.execute(
+                    "DELETE FROM queries WHERE number = ?", (int(generator.integers(step)),)
+                )
+                raw.commit()
+        remembered = look(log)
+        query_log._cache.clear()  # pyright: ignore[reportPrivateUsage]
+        assert remembered == look(log)
