@@ -50,7 +50,7 @@ def test_explain_adds_every_step_up_to_the_score(run: Run, dense_store: Store) -
         assert why
     assert lines[8].strip() == "= 0.485  (importance 0.90)"
     assert lines[10] == "profile default; model guard MATCH; 12 candidates, 1 returned"
-    assert lines[11] == "phases applied: ltp, tagging, scale"
+    assert lines[11] == "phases applied: none"
     assert lines[12].startswith("phases skipped: rerank, ")
 
 

@@ -194,7 +194,7 @@ def test_the_result_says_where_it_comes_from_and_how_long_it_took(
     assert result.profile["fusion"] == "rrf"
     assert set(result.phase_timing_ms) == {
         "scope", "model_guard", "lexical", "encode", "dense", "fuse", "graph",
-        "ltp", "tagging", "scale", "fetch", "total",
+        "fetch", "total",
     }  # fmt: skip
     assert all(ms >= 0 for ms in result.phase_timing_ms.values())
 

@@ -140,13 +140,13 @@ class RetrievalProfile:
     reranker: str = ""
     rerank_depth: int = 30
     rerank_timeout_ms: float = 1500.0
-    ltp_enabled: bool = True
+    ltp_enabled: bool = False
     ltp_window_days: int = 30
     ltp_max_boost: float = 2.0
     time_decay_enabled: bool = False
     half_life_days: float = 90.0
-    decay_floor: float = 0.5
-    tagging_enabled: bool = True
+    decay_floor: float = 0.9
+    tagging_enabled: bool = False
     tagging_window_hours: float = 24.0
     tagging_max_boost: float = 1.5
     association_enabled: bool = False

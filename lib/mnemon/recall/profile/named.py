@@ -52,6 +52,15 @@ SHIPPED: Mapping[str, Shipped] = {
             "importance_prior": 0.3,
         },
     ),
+    "synapse": Shipped(
+        "the reference pipeline's own defaults: use, age without a floor and the first day count",
+        {
+            "ltp_enabled": True,
+            "tagging_enabled": True,
+            "time_decay_enabled": True,
+            "decay_floor": 0.0,
+        },
+    ),
     "libravdb": Shipped(
         "libravdb section 1: cosine, recency and scope, times the quality of summaries; no phases",
         {
@@ -81,6 +90,7 @@ SHIPPED: Mapping[str, Shipped] = {
         "broad: slow forgetting, much diversity, further questions, no superseded facts (the "
         "reference asks for k 10: pass it with the call)",
         {
+            "ltp_enabled": True,
             "time_decay_enabled": True,
             "half_life_days": 180.0,
             "mmr_enabled": True,
@@ -95,6 +105,7 @@ SHIPPED: Mapping[str, Shipped] = {
         "to weigh evidence: superseded facts marked and not hidden, summaries with their sources "
         "(the reference asks for k 7: pass it with the call)",
         {
+            "ltp_enabled": True,
             "time_decay_enabled": True,
             "half_life_days": 90.0,
             "mmr_enabled": True,
@@ -109,6 +120,7 @@ SHIPPED: Mapping[str, Shipped] = {
         "narrow: the last days count, little diversity (the reference asks for k 3: pass it with "
         "the call)",
         {
+            "ltp_enabled": True,
             "time_decay_enabled": True,
             "half_life_days": 7.0,
             "mmr_enabled": True,

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from mnemon.recall.profile import FIELD_NAMES, RetrievalProfile
 from mnemon.recall.profile.fields import FIELD_TYPES, OFF
 from mnemon.recall.profile.groups import GROUPS
+from mnemon.recall.profile.layers import Layers, resolve
 from mnemon.recall.profile.rules import CHOICES, RANGES, value_faults
 
 
@@ -205,9 +206,20 @@ REFERENCE: dict[str, Any] = {
 }
 
 
-def test_the_defaults_are_those_of_the_references() -> None:
+SWITCHED_OFF = ("ltp_enabled", "tagging_enabled")
+"""On in the reference; here only in the profile "synapse"."""
+
+
+def test_the_defaults_are_those_of_the_references_but_for_two_switches() -> None:
     built_in = RetrievalProfile().to_json()
-    assert {name: built_in[name] for name in REFERENCE} == REFERENCE
+    expected = {**REFERENCE, **dict.fromkeys(SWITCHED_OFF, False)}
+    assert {name: built_in[name] for name in REFERENCE} == expected
+
+
+def test_synapse_is_the_reference() -> None:
+    values = resolve("synapse", Layers()).profile.to_json()
+    expected = {**REFERENCE, "time_decay_enabled": True, "decay_floor": 0.0}
+    assert {name: values[name] for name in expected} == expected
 
 
 def test_where_mnemon_departs_from_the_references() -> None:
@@ -215,6 +227,8 @@ def test_where_mnemon_departs_from_the_references() -> None:
     built_in = RetrievalProfile()
     assert built_in.max_scan_depth == 0
     assert not built_in.time_decay_enabled
-    assert built_in.decay_floor == 0.5
+    assert not built_in.ltp_enabled
+    assert not built_in.tagging_enabled
+    assert built_in.decay_floor == 0.9
     assert built_in.authority_floor == 0.5
     assert not built_in.consolidation_enabled
