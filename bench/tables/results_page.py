@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.results import read_results
+from bench.tables.engines_table import render_engines
 from bench.tables.markdown import Row, commit, section, table
 from bench.tables.speed_table import render_speed
 
@@ -25,6 +26,8 @@ def render(directory: Path) -> str:
     parts += section("Cost of a full night", map(_cost, read_results(directory, "cost")))
     parts += section("Latency", map(_latency, read_results(directory, "latency")))
     parts += section("Speed of the read path", map(render_speed, read_results(directory, "speed")))
+    engines = read_results(directory, "engines")
+    parts += section("Nearest neighbours", map(render_engines, engines))
     parts += section("Embedding", map(_encoding, read_results(directory, "encoding")))
     return "\n\n".join(parts) + "\n"
 

@@ -33,6 +33,10 @@ TIER_DIMS = (64, 256)
 INDEX_MIN_ROWS = 50_000
 # Below this an exact scan takes milliseconds and misses nothing; an index would only cost recall.
 
+INDEX_ROWS_PER_PARTITION, INDEX_EDGES, INDEX_BUILD_WIDTH = 65_536, 16, 64
+# Rows of one HNSW graph, its edges per node, the search for them: the library's own 20 and 300 in a
+# single graph take hours for a million rows (research/limits.md 2b: full recall with refining).
+
 WRITE_ROWS = 50_000
 # Rows written at once: bounds memory (80 MB at 384 dimensions) at the price of more commits.
 
@@ -384,7 +388,10 @@ def _settle(table: LanceTable, changed: bool, least: int, keep: timedelta) -> tu
         for index in held:
             table.drop_index(index.name)
     elif not held:
-        table.create_index("vector", config=HnswSq(distance_type="cosine"))
+        parts = max(1, table.count_rows() // INDEX_ROWS_PER_PARTITION)
+        width = INDEX_BUILD_WIDTH
+        config = HnswSq("cosine", num_partitions=parts, m=INDEX_EDGES, ef_construction=width)
+        table.create_index("vector", config=config)
     if changed or any(index.num_unindexed_rows for index in table.list_indices()):
         table.optimize(cleanup_older_than=keep)
     held = table.list_indices()

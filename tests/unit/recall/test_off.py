@@ -1,0 +1,62 @@
+"""Off means off: with every flag off a recall is plain fusion, to the last bit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mnemon.recall.dense import rank_dense
+from mnemon.recall.engine import Recaller
+from mnemon.recall.fusion import fuse_convex, fuse_rrf, pool_candidates
+from mnemon.recall.legs import rank_lexical
+from mnemon.recall.phases.order import PHASES
+from mnemon.recall.profile import RetrievalProfile
+from mnemon.recall.query_encoder import encode_query
+from mnemon.recall.scope import Scope, build_mask
+from mnemon.settings import FUSIONS
+from tests.support.store import Store
+
+QUERIES = (
+    "spare key",
+    "flight",
+    "the morning flight",
+    "door code",
+    "Atlas migration",
+    "cat boiler",
+)
+
+
+def fused_by_hand(
+    recaller: Recaller, query: str, fusion: str, user: str
+) -> list[tuple[str, float]]:
+    """Legs, fusion, order: nothing else."""
+    reader, profile = recaller.reader, RetrievalProfile.off()
+    mask, _ = build_mask(Scope(user=user), reader.facets, reader.created_at_us)
+    depth = min(profile.depth, reader.count)
+    vector = encode_query(recaller.paths, reader.manifest, query)
+    legs = (rank_lexical(reader, query, mask, depth), rank_dense(reader, vector, mask, depth))
+    pool = pool_candidates([leg.ranking for leg in legs])
+    weights = (profile.lexical_weight, profile.dense_weight)
+    if fusion == "rrf":
+        scores = fuse_rrf(pool, [leg.ranking for leg in legs], weights, profile.rrf_k)
+    else:
+        scores = fuse_convex([leg.scores_at(pool) for leg in legs], weights)
+    order = np.lexsort((pool, -scores))
+    ids = reader.memory_ids(pool.tolist())
+    return [(ids[int(pool[i])], float(scores[i])) for i in order]
+
+
+@pytest.mark.parametrize("fusion", FUSIONS)
+@pytest.mark.parametrize("query", QUERIES)
+def test_off_is_plain_fusion(dense_store: Store, query: str, fusion: str) -> None:
+    recaller = Recaller.open(dense_store.root)
+    off = replace(RetrievalProfile.off(), fusion=fusion)
+    result = recaller.recall(query, 14, profile=off, scope=Scope(user="ana"))
+    assert result.memories
+    found = [(str(m.id), m.final_score) for m in result.memories]
+    assert found == fused_by_hand(recaller, query, fusion, "ana")
+    assert result.pipeline["phases_applied"] == []
+    assert result.pipeline["phases_skipped"] == [step.name for step in PHASES]
+    assert result.pipeline["model_guard"] == "OFF"
