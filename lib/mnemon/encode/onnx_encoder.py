@@ -61,12 +61,16 @@ class OnnxEncoder:
         self._cutting, self._counting = tokenizers
 
     @classmethod
-    def open(cls, directory: Path, threads: int | None = None) -> OnnxEncoder:
+    def open(
+        cls, directory: Path, threads: int | None = None, *, call_threads: int = 1
+    ) -> OnnxEncoder:
         """Open an export; its files are compared with their checksums.
 
         Args:
             directory: What `export_onnx` wrote.
             threads: Calls at once; None for the cores that this process may use.
+            call_threads: Threads of one call; more than one divide its products, so that the last
+                digits depend on their number.
 
         Raises:
             EncoderError: It is absent, damaged or declined, or onnxruntime is not installed.
@@ -79,7 +83,7 @@ class OnnxEncoder:
                 f"the ONNX export in {directory} is not what its header vouches for. Delete the "
                 "directory; the next night exports again."
             )
-        session = _open_session(directory / MODEL_FILE)
+        session = _open_session(directory / MODEL_FILE, call_threads)
         limit = header.fingerprint.max_tokens
         tokenizers = _open_tokenizers(directory / TOKENIZER_FILE, limit)
         return cls(header, session, tokenizers, threads or usable_cores())
@@ -149,7 +153,7 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _open_session(path: Path) -> Any:
+def _open_session(path: Path, call_threads: int) -> Any:
     try:
         runtime: Any = importlib.import_module("onnxruntime")
     except ImportError as error:
@@ -157,8 +161,9 @@ def _open_session(path: Path) -> Any:
             f"onnxruntime cannot be imported ({error}). Install mnemon[pipelines]."
         ) from error
     options = runtime.SessionOptions()
-    # One thread per call: its own threads would divide a product differently by their number.
-    options.intra_op_num_threads = 1
+    options.intra_op_num_threads = call_threads
+    # A waiting thread sleeps: spinning would take a core from whatever else the process does.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.inter_op_num_threads = 1
     options.log_severity_level = _ERRORS_ONLY
     try:

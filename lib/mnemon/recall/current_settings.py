@@ -24,7 +24,9 @@ def current_settings() -> tuple[Settings, tuple[RecallWarning, ...]]:
     """Return the settings, and a warning where they are bad: the defaults are in force then."""
     try:
         home = find_home()
-        environ = tuple(sorted(i for i in os.environ.items() if i[0].startswith(ENV_PREFIX)))
+        # Names first: reading every value of the environment costs a tenth of a recall.
+        names = [name for name in os.environ if name.startswith(ENV_PREFIX)]
+        environ = tuple(sorted((name, os.environ[name]) for name in names))
         named = os.environ.get("MNEMON_CONFIG", "").strip()
         stamp = _stamp(Path(named) if named else home / CONFIG_FILE_NAME)
         return _load(home, environ, stamp), ()
