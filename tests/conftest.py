@@ -32,6 +32,21 @@ def _no_fsync() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
     patch.undo()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _compiled_once(  # pyright: ignore[reportUnusedFunction]
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[None]:
+    """Let the processes that tests start share compiled modules, also where writing them is off.
+
+    A hundred nights and commands would each compile the whole library, a second of CPU.
+    """
+    patch = pytest.MonkeyPatch()
+    patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    patch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("compiled")))
+    yield
+    patch.undo()
+
+
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty mnemon home that is the configured one, and no other variable of ours."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mnemon.recall.api import recall
+from mnemon.recall.engine import Recaller
 from mnemon.recall.result import RecallResult
 from mnemon.snapshot.layout import StorePaths
 from mnemon.snapshot.manifest import Manifest, read_manifest, read_pointer
@@ -146,8 +147,13 @@ def checksums(directory: Path) -> dict[str, str]:
 
 
 def answers(bench: Bench, queries: Sequence[str]) -> list[list[tuple[int | str, float]]]:
-    """Return ids and scores of the answers to some queries, in order."""
-    return [[(m.id, m.final_score) for m in bench.ask(q).memories] for q in queries]
+    """Return ids and scores of the answers to some queries, in order.
+
+    Asked as the night's evaluation asks: a process that keeps calling `recall` may change to ONNX
+    Runtime after some questions, and its vectors differ in the seventh digit.
+    """
+    recaller = Recaller.open(bench.store)
+    return [[(m.id, m.final_score) for m in recaller.recall(q).memories] for q in queries]
 
 
 def labelled_queries() -> list[dict[str, Any]]:

@@ -31,6 +31,7 @@ def test_every_layer_of_settings_and_store_counts(tmp_path: Path) -> None:
         importance_prior=0.1,
         depth=40,
         rrf_k=30,
+        ltp_enabled=True,
         ltp_max_boost=3.0,
         time_decay_enabled=True,
         half_life_days=7.0,

@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from mnemon.hooks import register_hook
 from mnemon.recall.engine import Recaller
 from mnemon.recall.replaying.comparison import replay, rerun
 from mnemon.recall.scope import Scope
-from tests.support.replays import EVERYTHING, keep, last_packet, use
+from tests.support.replays import EVERYTHING, KEPT, keep, last_packet, use
 from tests.support.store import Store, memory, renumber
 
 Damage = Callable[[dict[str, Any]], Any]
@@ -86,7 +87,7 @@ def test_a_changed_packet_is_told_from_the_recall(
 
 def test_a_recorded_use_that_is_changed_is_a_difference(dense_store: Store) -> None:
     use(dense_store)
-    keep(dense_store, "Nina key", 2)
+    keep(dense_store, "Nina key", 2, profile=replace(KEPT, ltp_enabled=True))
     packet = last_packet(dense_store)
     assert "101" in packet["world"]["usage"]
     assert "102" not in packet["world"]["usage"], "memories never recalled are not kept"
