@@ -6,6 +6,7 @@ import shutil
 import sys
 
 import numpy as np
+import pytest
 
 from mnemon.recall.dense import rank_dense
 from mnemon.recall.reader import SnapshotReader
@@ -29,6 +30,7 @@ def night_of_a_large_store(bench: Bench) -> Ran:
     return run([sys.executable, "-c", _SMALL_IS_LARGE, *words[3:]], bench.store.parent)
 
 
+@pytest.mark.slow
 def test_a_large_store_is_served_through_its_short_tier(small: Bench) -> None:
     scanned = SnapshotReader.open(small.snapshot)
     assert scanned.tier is None
