@@ -129,6 +129,7 @@ def test_a_real_loss_of_recall_keeps_yesterdays_snapshot(tmp_path: Path) -> None
     assert fourth.stage("recall_evaluation")["reused"]
 
 
+@pytest.mark.slow
 def test_without_usable_labels_the_exact_group_is_asked_alone(tmp_path: Path) -> None:
     bench = write_bench(tmp_path / "town", town())
     broken = {"query_id": "q1", "text": ["a value of the owner"], "relevant_ids": [1]}
