@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, cast, get_args
 
 from mnemon.errors import StoreError
-from mnemon.graph.model import Role
+from mnemon.graph.model import Role, StatedRelation
 
-EXTRACTOR_VERSION = 2
+EXTRACTOR_VERSION = 3
 """Raised whenever the same memory may give another extraction; part of every cache key."""
 
 KINDS = (
@@ -30,6 +30,7 @@ KINDS = (
 
 _KIND_SET = frozenset(KINDS)
 _ROLE_SET = frozenset(cast("tuple[str, ...]", get_args(Role)))
+_RELATION_SET = frozenset(cast("tuple[str, ...]", get_args(StatedRelation)))
 
 
 class Found(NamedTuple):
@@ -52,19 +53,47 @@ class Found(NamedTuple):
     surface: str
 
 
+class Stated(NamedTuple):
+    """A relation that the text states between two names.
+
+    Attributes:
+        subject: Folded name, never empty; "" only where the memory itself is the subject.
+        relation: What is stated.
+        object: Folded name, never empty; "#" + id where another memory is meant ("supersedes #12").
+        start: First character of the whole statement in the content, or NO_SPAN.
+        end: One past its last character, or NO_SPAN.
+        subject_surface: As authored.
+        object_surface: As authored.
+    """
+
+    subject: str
+    relation: StatedRelation
+    object: str
+    start: int
+    end: int
+    subject_surface: str
+    object_surface: str
+
+
 @dataclass(frozen=True, slots=True)
 class Extraction:
     """All findings of one memory, sorted by start, end, role, kind and name; a pure function of it.
 
     Attributes:
         found: The findings, without repeats.
+        stated: The relations stated, sorted by start, end, relation, subject, object.
     """
 
     found: tuple[Found, ...]
+    stated: tuple[Stated, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-able form that carries the extractor's version."""
-        return {"version": EXTRACTOR_VERSION, "found": [list(item) for item in self.found]}
+        return {
+            "version": EXTRACTOR_VERSION,
+            "found": [list(item) for item in self.found],
+            "stated": [list(item) for item in self.stated],
+        }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Extraction:
@@ -79,7 +108,10 @@ class Extraction:
                 f"{EXTRACTOR_VERSION}: drop the cached row and extract again"
             )
         try:
-            return cls(tuple(_read_found(item) for item in value["found"]))
+            return cls(
+                tuple(_read_found(item) for item in value["found"]),
+                tuple(_read_stated(item) for item in value["stated"]),
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise StoreError(
                 f"a cached extraction is damaged ({error}), expected a list of [role, kind, name, "
@@ -92,3 +124,13 @@ def _read_found(item: Sequence[Any]) -> Found:
     if role not in _ROLE_SET or kind not in _KIND_SET:
         raise ValueError(f"unknown role {role!r} or kind {kind!r}")
     return Found(cast("Role", role), kind, str(name), int(start), int(end), str(surface))
+
+
+def _read_stated(item: Sequence[Any]) -> Stated:
+    subject, relation, thing, start, end, subject_surface, object_surface = item
+    if relation not in _RELATION_SET:
+        raise ValueError(f"unknown relation {relation!r}")
+    return Stated(
+        str(subject), cast("StatedRelation", relation), str(thing), int(start), int(end),
+        str(subject_surface), str(object_surface),
+    )  # fmt: skip

@@ -9,6 +9,12 @@ from typing import Literal
 Role = Literal["about", "mentions", "author", "speaker"]
 Relation = Literal["mentions_subject", "mentions_tag", "next_turn", "previous_turn"]
 
+StatedRelation = Literal[
+    "supersedes", "depends_on", "part_of", "is_a", "is_now", "prefers", "works_at", "lives_in",
+    "has", "owned_by", "resolved_by",
+]  # fmt: skip
+"""What a text may state between two concepts: `subject relation object`."""
+
 NO_SPAN = -1
 """`start` and `end` of a mention that stands in an author field and not in the content."""
 
@@ -89,6 +95,98 @@ class Edge:
         if as_of_us < self.valid_from_us:
             return False
         return self.valid_to_us is None or as_of_us < self.valid_to_us
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Where a memory states something.
+
+    Attributes:
+        position: The memory.
+        start: First character in its content, or NO_SPAN.
+        end: One past the last character, or NO_SPAN.
+    """
+
+    position: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConceptEdge:
+    """A relation between two concepts that memories state, contribution counted.
+
+    Attributes:
+        src_concept: The subject's concept_id.
+        dst_concept: The object's concept_id, never the subject's.
+        relation: Its type.
+        weight: In (0, 1]: 1 - 1 / (1 + number of memories that state it).
+        evidence: Every place that states it, by position and span, never empty.
+        valid_from_us: When the earliest memory that states it was created.
+        valid_to_us: Exclusive end, None while it holds.
+        recorded_at_us: When the store last wrote the earliest memory that states it.
+        retracted_at_us: When the store wrote what ended it, None while it holds.
+    """
+
+    src_concept: str
+    dst_concept: str
+    relation: StatedRelation
+    weight: float
+    evidence: tuple[Evidence, ...]
+    valid_from_us: int
+    valid_to_us: int | None
+    recorded_at_us: int
+    retracted_at_us: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Two names that are one concept, and why.
+
+    Attributes:
+        name: Folded name that was merged away.
+        canonical: Folded name that stands for it.
+        reason: "alias", "minhash", "embedding" or "rule".
+        score: Jaccard or cosine in [0, 1]; 1 for aliases and rules.
+        detail: One short phrase for people: what was compared or which rule.
+    """
+
+    name: str
+    canonical: str
+    reason: str
+    score: float
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Supersession:
+    """A memory that a newer one replaces.
+
+    Attributes:
+        older_position: The memory that is out of date.
+        newer_position: The direct successor.
+        head_position: The newest of the chain; the successor itself where nothing replaced it.
+        reason: "explicit", "is_now", "newer_value" or "near_duplicate".
+        confidence: 0 low, 1 medium, 2 high.
+        similarity: Cosine of the two memories, or None where none was needed.
+        age_gap_days: Whole days between the two, or 0 where a date is missing.
+        concept_id: The subject on which both speak, or "" for near duplicates and explicit links.
+        evidence: Where the newer memory says so.
+        valid_to_us: When the older one stopped holding: creation of the newer.
+        recorded_at_us: When the store wrote the newer.
+    """
+
+    older_position: int
+    newer_position: int
+    head_position: int
+    reason: str
+    confidence: int
+    similarity: float | None
+    age_gap_days: int
+    concept_id: str
+    evidence: Evidence
+    valid_to_us: int
+    recorded_at_us: int
 
 
 @dataclass(frozen=True, slots=True)
