@@ -16,6 +16,7 @@ def test_nothing_is_computed_and_nothing_is_published(small: Bench) -> None:
     # Yesterday's recalls change the statistics, not the snapshot.
     assert recall("heating", store=small.store).memories
     before, pointer = fingerprint_tree(small.paths.snapshots), small.paths.current.stat()
+    exits = (small.paths.work / "stamps" / "exit_thresholds.json").stat()
     ran = run_night(small.source, small.store)
     assert ran.code == DONE, ran.says
     assert ran.report["status"] == "unchanged"
@@ -30,6 +31,8 @@ def test_nothing_is_computed_and_nothing_is_published(small: Bench) -> None:
     assert recomputed == {"access_statistics", "ltp_scores"}
     assert ran.note("ltp_scores", "ltp_updated") == 10
     assert fingerprint_tree(small.paths.snapshots) == before
+    # A stamp is replaced when its stage runs.
+    assert (small.paths.work / "stamps" / "exit_thresholds.json").stat().st_ino == exits.st_ino
     after = small.paths.current.stat()
     assert (after.st_mtime_ns, after.st_ino) == (pointer.st_mtime_ns, pointer.st_ino)
     assert leftovers(small.store) == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mnemon.corpus.export import read_records
 from mnemon.encode.base import EncoderUnsupportedError
@@ -12,15 +12,21 @@ from mnemon.files import read_array, remove_tree, write_array
 from mnemon.night.context import MEMORIES, VECTORS, Night
 from mnemon.night.corpus import CORPUS
 from mnemon.night.embedding import Face, choose_face, embed, face_of
-from mnemon.vectors.rotation import fit_or_load
-from mnemon.vectors.thresholds import derive_thresholds
+from mnemon.vectors.rotation import Rotation, fit_or_load
+from mnemon.vectors.thresholds import RULES, derive_thresholds
 from mnemon.vectors.tiers import TierReport, sync_tiers, tiers_match
 from mnemon.work.memo import Memo
-from mnemon.work.stage import Stage, StageResult, forget_result, load_result
+from mnemon.work.stage import Stage, StageResult, forget_result, load_result, run_stage
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 MEMORY_VECTORS = Stage("memory_vectors", "2", (VECTORS,))
 QUERY_ENCODER = Stage("query_encoder", "1")
 VECTOR_TIERS = Stage("vector_tiers", "2")
+# Within vector_tiers, which runs on every night: what needs no look at the tables is kept.
+EXIT_THRESHOLDS = Stage("exit_thresholds", "1")
 
 # Texts on which the exported query encoder must agree with the original; spread over the corpus.
 _PARITY_SAMPLE = 16
@@ -128,14 +134,14 @@ def sync_vector_tiers(night: Night) -> StageResult:
         )
         report.append(synced)
         matches = tiers_match(night.paths.lance, ids)
-        exits = derive_thresholds(vectors, rotation, dims)
+        exits = _exit_thresholds(night, vectors_result.digest, vectors, rotation, dims)
         return len(records), {
             "rows": {t.name: t.rows for t in synced.tiers},
             "dims": {t.name: t.dim for t in synced.tiers},
             "index": {t.name: t.index for t in synced.tiers},
             "unindexed_rows": {t.name: t.unindexed_rows for t in synced.tiers},
             "faults": {m.name: m.orphans + m.missing + m.duplicates for m in matches},
-            "exits": {str(dim): found.to_json() for dim, found in exits.items()},
+            "exits": exits,
             "rotation": rotation.digest,
             "rotation_fitted_on": rotation.fitted_on,
             "rotation_note": rotation.reason or "fitted and frozen",
@@ -160,3 +166,25 @@ def sync_vector_tiers(night: Night) -> StageResult:
             dropped_tables=", ".join(dropped),
         )
     )
+
+
+def _exit_thresholds(
+    night: Night,
+    vectors_digest: str,
+    vectors: NDArray[np.float32],
+    rotation: Rotation,
+    dims: tuple[int, ...],
+) -> dict[str, Any]:
+    """Return the exit threshold of each short tier; derived again only from other vectors."""
+
+    def body() -> tuple[int, dict[str, Any]]:
+        found = derive_thresholds(vectors, rotation, dims)
+        return len(found), {str(dim): threshold.to_json() for dim, threshold in found.items()}
+
+    inputs = {
+        "vectors": vectors_digest,
+        "rotation": rotation.digest,
+        "dims": list(dims),
+        "rules": dict(RULES),
+    }
+    return run_stage(night.paths.work, EXIT_THRESHOLDS, inputs, body).facts

@@ -50,6 +50,19 @@ this project's default model they leave too early."""
 ROC_POINTS = 12
 """Points kept of each curve, for the asset's metadata."""
 
+RULES: Mapping[str, Any] = {
+    "target_recall": TARGET_RECALL,
+    "target_precision": TARGET_PRECISION,
+    "top": TOP,
+    "min_exits": MIN_EXITS,
+    "sample_queries": SAMPLE_QUERIES,
+    "corpus_rows": CORPUS_ROWS,
+    "min_corpus_rows": MIN_CORPUS_ROWS,
+    "reference_exits": {str(dim): at for dim, at in REFERENCE_EXITS.items()},
+    "roc_points": ROC_POINTS,
+}
+"""Everything above: kept thresholds hold for the same vectors under the same rules."""
+
 _QUERY_CHUNK = 50  # 20 MB of scores at 100,000 rows
 _DIGITS = 4
 
