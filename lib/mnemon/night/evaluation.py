@@ -27,6 +27,7 @@ from mnemon.night.context import (
     GENERATED,
     Night,
 )
+from mnemon.night.profile import store_profile
 from mnemon.night.questions import (
     UNANSWERABLE,
     Questions,
@@ -37,7 +38,7 @@ from mnemon.night.questions import (
 from mnemon.night.retriever import ProfileRetriever
 from mnemon.night.serving import SERVING_PACK, pack_path
 from mnemon.recall.engine import Recaller
-from mnemon.recall.profile import RetrievalProfile, configured_profile, read_store_profiles
+from mnemon.recall.profile import RetrievalProfile
 from mnemon.recall.reader import SnapshotReader
 from mnemon.work.stage import Stage, StageResult
 
@@ -78,8 +79,7 @@ def served_profile(night: Night, adopted: Mapping[str, Any] | None = None) -> Re
         night: Its settings and its store's own profiles count.
         adopted: What that snapshot's evaluation adopted; None for the settings alone.
     """
-    stored = read_store_profiles(night.paths.profiles).tables
-    served = configured_profile(night.settings, adopted, stored)
+    served = store_profile(night, adopted)
     return replace(served, explain=False, candidate_trace=False, replay_log=False)
 
 

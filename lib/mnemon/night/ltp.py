@@ -10,8 +10,9 @@ from typing import Any
 from mnemon.corpus.pages import MemoryPage, count_memories, iter_pages
 from mnemon.night.context import MEMORIES, Night
 from mnemon.night.corpus import CORPUS
+from mnemon.night.profile import store_profile
 from mnemon.night.usage import ACCESS_STATISTICS
-from mnemon.recall.profile import RetrievalProfile, configured_profile, read_store_profiles
+from mnemon.recall.profile import RetrievalProfile
 from mnemon.usage.scoring import ScanReport, ScoringRules, refresh_scores
 from mnemon.work.stage import Stage, StageResult
 
@@ -21,8 +22,7 @@ LTP_SCORES = Stage("ltp_scores", "1")
 
 def score_memories(night: Night) -> StageResult:
     """Scan the corpus and write what differs; every night, because windows and decay move on."""
-    stored = read_store_profiles(night.paths.profiles).tables
-    profile = configured_profile(night.settings, store_tables=stored)
+    profile = store_profile(night)
     rules = scoring_rules(profile)
     inputs = {
         "corpus": night.result_of(CORPUS).digest,

@@ -12,7 +12,7 @@ from mnemon.corpus.pages import iter_pages
 from mnemon.files import write_text
 from mnemon.night.context import ACCESS, MEMORIES, Night
 from mnemon.night.corpus import CORPUS
-from mnemon.recall.profile import configured_profile, read_store_profiles
+from mnemon.night.profile import store_profile
 from mnemon.usage.folding import Mark, read_folded
 from mnemon.usage.retention import RETENTION_DAYS, prune_access_log
 from mnemon.usage.statistics import AccessStatistics, Fold, fold_access_log_on
@@ -76,9 +76,7 @@ def _count_use(night: Night, fold: Fold, known: Collection[str]) -> dict[str, An
     """Write usage.sqlite; without a readable log it holds the sums alone."""
     as_of_us = time.time_ns() // 1000
     # Beyond the retention there are no single rows to count.
-    stored = read_store_profiles(night.paths.profiles).tables
-    profile = configured_profile(night.settings, store_tables=stored)
-    window_days = min(profile.ltp_window_days, RETENTION_DAYS)
+    window_days = min(store_profile(night).ltp_window_days, RETENTION_DAYS)
     window = Window()
     if fold.statistics.fault is None:
         try:

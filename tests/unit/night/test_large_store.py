@@ -21,7 +21,6 @@ from mnemon.night.corpus import export_memories
 from mnemon.night.ltp import score_memories
 from mnemon.night.usage import fold_accesses
 from mnemon.recall.profile import RetrievalProfile
-from mnemon.settings import Settings
 from mnemon.snapshot.layout import ROWS_FILE, StorePaths
 from mnemon.usage.access_log import append_retrievals
 from mnemon.usage.reading import UsageReader
@@ -112,10 +111,10 @@ def test_the_scan_covers_the_whole_store(night: Night) -> None:
 def test_a_bounded_scan_says_exactly_what_is_left(
     night: Night, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def bounded(_: Settings, **_layers: Any) -> RetrievalProfile:
+    def bounded(_: Night) -> RetrievalProfile:
         return RetrievalProfile(max_scan_depth=50_000)
 
-    monkeypatch.setattr(ltp, "configured_profile", bounded)
+    monkeypatch.setattr(ltp, "store_profile", bounded)
     result, seen = scan(night)
     assert sum(context["batch_size"] for context in seen) == 50_000
     assert result.facts["not_scanned"] == 80_000

@@ -19,7 +19,6 @@ from mnemon.night.corpus import export_memories
 from mnemon.night.ltp import score_memories, scoring_rules
 from mnemon.night.usage import fold_accesses
 from mnemon.recall.profile import RetrievalProfile
-from mnemon.settings import Settings
 from mnemon.snapshot.layout import StorePaths
 from mnemon.usage.access_log import append_retrievals
 from mnemon.usage.reading import UsageReader
@@ -65,11 +64,11 @@ def pass_night(night: Night) -> tuple[StageResult, StageResult]:
 
 
 def configure(monkeypatch: pytest.MonkeyPatch, **flags: Any) -> None:
-    def configured(_: Settings, **_layers: Any) -> RetrievalProfile:
+    def configured(_: Night) -> RetrievalProfile:
         return RetrievalProfile(**flags)
 
     for module in (ltp, usage):
-        monkeypatch.setattr(module, "configured_profile", configured)
+        monkeypatch.setattr(module, "store_profile", configured)
 
 
 def counted(night: Night, *ids: str) -> list[list[int]]:
