@@ -132,7 +132,10 @@ def test_what_is_printed_for_people_is_the_same_too(dense_store: Store, serve: S
     warm, cold = mnemon(*asked), mnemon(*asked, "--no-server")
     assert warm.stdout == cold.stdout
     assert warm.stderr == cold.stderr
-    assert "answers since" in doctor_says(dense_store)["message"]
+    said = doctor_says(dense_store)["message"]
+    assert "answers since" in said
+    assert "encodes with the lean encoder: " in said, "the store has no ONNX export"
+    assert ".onnx" in said
 
 
 def test_many_processes_at_once_get_their_own_answers(dense_store: Store, serve: Serve) -> None:

@@ -53,7 +53,12 @@ def serve(idle_minutes: float, clients: int, store: str | None, as_json: bool) -
     Exit code 0 when it was stopped or idle, 1 when it cannot run, 4 when the store has a server.
     """
     limit_threads()
-    from mnemon.serve.answer import answer_recall, release_after_swaps, warm_up
+    from mnemon.serve.answer import (
+        answer_recall,
+        describe_encoder,
+        release_after_swaps,
+        warm_up,
+    )
     from mnemon.serve.server import Server
 
     try:
@@ -61,7 +66,13 @@ def serve(idle_minutes: float, clients: int, store: str | None, as_json: bool) -
         if not directory.is_dir():
             raise SnapshotMissingError(f"no store at {directory}: run `make nightly` first")
         answer = release_after_swaps(answer_recall)
-        server = Server(directory, answer, idle_s=idle_minutes * 60, clients=clients)
+        server = Server(
+            directory,
+            answer,
+            describe=describe_encoder,
+            idle_s=idle_minutes * 60,
+            clients=clients,
+        )
         with _stopping_on_signals(server):
             reason = server.run(
                 lambda: _ready(directory, server, as_json), lambda: warm_up(directory)

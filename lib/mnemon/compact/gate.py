@@ -1,8 +1,8 @@
 """The preservation gate: does a summary still point where its sources pointed?
 
-What belongs here: the geometry of summary against sources, and the numbers derived from it down to
-the quality multiplier of retrieval. Pure functions over numpy arrays. What does not: making
-summaries, or encoding them.
+What belongs here: the geometry of summary against sources, and the confidence derived from it.
+Pure functions over numpy arrays. What does not: making summaries, encoding them, or what retrieval
+makes of their confidence.
 
 Every score stays in its stated range for every input: a zero vector, an empty cluster or a
 non-finite component scores 0 and fails the gate with a reason; nothing divides by zero.
@@ -24,9 +24,6 @@ TAU_PRESERVE = 0.65
 PRESERVATION_WEIGHT = 0.8
 # Share of geometric preservation in an abstractive summary's confidence; the rest is the decoder's
 # own confidence, which knows its fluency but not the retrieval space.
-
-QUALITY_DELTA = 0.5
-# How much a summary of confidence 0 loses in ranking. 0 ignores confidence, 1 can erase a summary.
 
 Vector = NDArray[np.floating[Any]]
 

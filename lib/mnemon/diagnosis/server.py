@@ -64,6 +64,9 @@ def _without(refusal: Refusal, fallback: Fallback | None) -> ServerState:
 def _with(answer: dict[str, Any], fallback: Fallback | None) -> ServerState:
     since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(answer["started_s"]))
     runs = f"process {answer['pid']} answers since {since}, {answer['answered']:,} recalls"
+    reason = answer.get("lean_reason")
+    if reason is not None:  # servers of before did not say
+        runs += f"; encodes with {f'the lean encoder: {reason}' if reason else 'ONNX Runtime'}"
     if fallback is not None and fallback.at_s >= answer["started_s"]:
         return ServerState("warn", f"{runs}; {_told(fallback)}", "see docs/serve.md, Falling back")
     return ServerState("ok", runs, "")

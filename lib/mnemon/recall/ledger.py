@@ -66,10 +66,6 @@ class Ledger:
                     found.setdefault(position, []).append(event)
         return found
 
-    def last_scores(self) -> dict[int, float]:
-        """Return the score that every memory had when it was last seen."""
-        return {p: s for entry in self.entries for p, s in _pairs(entry)}
-
 
 def _pairs(entry: Entry) -> Iterator[tuple[int, float]]:
     return zip(entry.positions.tolist(), np.asarray(entry.scores).tolist(), strict=True)

@@ -13,6 +13,7 @@ from typing import Any
 from mnemon import __version__
 from mnemon.errors import EncoderError, StoreError
 from mnemon.recall.api import recall
+from mnemon.recall.query_encoder import lean_reason
 from mnemon.recall.query_encoder import warm_up as load_onnx
 from mnemon.recall.serving import find_serving
 from mnemon.serve.protocol import REQUEST_DEADLINE_S, Refusal, settings_in_force
@@ -26,7 +27,17 @@ def warm_up(store: Path) -> None:
     recall("warm up", 1, store=store, dry_run=True)
     with suppress(StoreError, EncoderError, OSError):
         recaller = find_serving(store)[0].recaller
+        # Why the runtime is not used changes with time: a ping asks for it (`describe_encoder`).
         load_onnx(recaller.paths, recaller.reader.manifest)
+
+
+def describe_encoder(store: Path) -> dict[str, Any]:
+    """Return why queries are encoded without ONNX Runtime; an empty text if it does."""
+    try:
+        recaller = find_serving(store)[0].recaller
+        return {"lean_reason": lean_reason(recaller.paths, recaller.reader.manifest)}
+    except (StoreError, EncoderError, OSError) as error:
+        return {"lean_reason": str(error)}
 
 
 def release_after_swaps(

@@ -108,7 +108,7 @@ def ask(
 
 
 def ping(store: str | Path, *, wait_s: float = 1.0) -> dict[str, Any] | Refusal:
-    """Ask the server of a store directory how it is: pid, version, since when, how many answers."""
+    """Ask the server of a store directory how it is: the fields are in docs/serve.md."""
     return exchange(Path(store), {"op": "ping"}, wait_s=wait_s)
 
 

@@ -38,6 +38,7 @@ _TICK_S = 2.0
 _RETRY_S = 0.05
 
 Answer = Callable[[Path, Mapping[str, Any]], "dict[str, Any] | Refusal"]
+Describe = Callable[[Path], Mapping[str, Any]]
 
 
 class Server:
@@ -46,6 +47,7 @@ class Server:
     Args:
         store: The store directory.
         answer: Turns a recall request into a result or a refusal; runs in several threads.
+        describe: Returns what a ping says beyond the server itself; runs in several threads.
         idle_s: Seconds without a request after which it stops; 0 means never.
         clients: Requests answered at once, >= 1; others wait a moment and are refused ("busy").
         owner: The user whose processes may ask.
@@ -56,6 +58,7 @@ class Server:
         store: Path,
         answer: Answer,
         *,
+        describe: Describe = lambda _: {},
         idle_s: float = 0.0,
         clients: int = DEFAULT_CLIENTS,
         owner: int | None = None,
@@ -63,6 +66,7 @@ class Server:
         self.place: Place = find_place(store)
         self._store = store
         self._answer = answer
+        self._tell = describe
         self._idle_s = idle_s
         self._owner = os.geteuid() if owner is None else owner
         self._free = threading.BoundedSemaphore(clients)
@@ -201,11 +205,11 @@ class Server:
         request = line if isinstance(line, Refusal) else decode(line)
         if isinstance(request, Refusal):
             return request
-        if request.get("op") == "ping":
-            return self._describe()
-        if request.get("op") != "recall":
+        if request.get("op") not in ("recall", "ping"):
             return Refusal("malformed", 'expected op "recall" or "ping"')
         try:
+            if request["op"] == "ping":
+                return {**self._describe(), **self._tell(self._store)}
             answer = self._answer(self._store, request)
         except Exception as error:
             # A defect in one request must not take the others' server away; the client recalls

@@ -9,9 +9,11 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from mnemon.diagnosis import server as diagnosis
 from mnemon.diagnosis.server import look_at_server
 from mnemon.serve.answer import answer_recall
 from mnemon.serve.fallback import note_fallback
@@ -67,6 +69,32 @@ def test_a_server_that_runs_is_named(plain_store: Store, running: Server) -> Non
     state = look_at_server(plain_store.root)
     assert state.level == "ok"
     assert state.message.startswith(f"process {os.getpid()} answers since ")
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("", "; encodes with ONNX Runtime"),
+        ("no export", "; encodes with the lean encoder: no export"),
+        (None, " recalls"),
+    ],
+)
+def test_a_server_tells_why_it_encodes_as_it_does(
+    plain_store: Store, monkeypatch: pytest.MonkeyPatch, reason: str | None, told: str
+) -> None:
+    said = {} if reason is None else {"lean_reason": reason}
+
+    def directory_fault(_: Path) -> None:
+        return None
+
+    def ping(_: Path) -> dict[str, Any]:
+        return {"pid": 1, "started_s": 0.0, "answered": 0, **said}
+
+    monkeypatch.setattr(diagnosis, "directory_fault", directory_fault)
+    monkeypatch.setattr(diagnosis, "ping", ping)
+    state = look_at_server(plain_store.root)
+    assert state.level == "ok"
+    assert state.message.endswith(told)
 
 
 def test_a_fallback_from_the_running_server_is_a_warning(

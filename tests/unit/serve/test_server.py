@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from mnemon.errors import StoreError, StoreLockedError
+from mnemon.serve.answer import describe_encoder, warm_up
 from mnemon.serve.client import exchange, ping
 from mnemon.serve.place import find_place
 from mnemon.serve.protocol import MAX_REQUEST_BYTES, Refusal, decode, encode
 from mnemon.serve.server import Server
+from tests.support.store import Store
 
 StartServer = Callable[..., Server]
 
@@ -249,3 +251,29 @@ def test_a_ping_says_who_answers_and_counts_recalls_only(
     found = ping(tmp_path)
     assert isinstance(found, dict)
     assert (found["pid"], found["store"], found["answered"]) == (os.getpid(), str(tmp_path), 1)
+
+
+def test_a_ping_tells_why_queries_are_encoded_without_the_runtime(
+    dense_store: Store, start: StartServer
+) -> None:
+    start(dense_store.root, describe=describe_encoder)
+    found = ping(dense_store.root)
+    assert isinstance(found, dict)
+    assert "fewer than" in found["lean_reason"]
+    warm_up(dense_store.root)
+    found = ping(dense_store.root)
+    assert isinstance(found, dict)
+    assert ".onnx" in found["lean_reason"]
+
+
+def test_a_ping_of_a_store_without_vectors_or_snapshot_is_answered(
+    plain_store: Store, tmp_path: Path, start: StartServer
+) -> None:
+    start(plain_store.root, describe=describe_encoder)
+    found = ping(plain_store.root)
+    assert isinstance(found, dict)
+    assert "without vectors" in found["lean_reason"]
+    start(tmp_path, describe=describe_encoder)
+    found = ping(tmp_path)
+    assert isinstance(found, dict)
+    assert found["lean_reason"]
