@@ -26,6 +26,8 @@ from mnemon.recall.serving import find_serving, staleness
 from mnemon.settings import Settings
 from mnemon.usage.access_log import append_retrievals
 
+_WITHHELD = RecallWarning("query_withheld", "the question reads like a secret: it was not kept")
+
 
 def recall(
     query: str,
@@ -91,12 +93,14 @@ def recall(
     warnings += [*found, *staleness(recaller.paths, settings.recall.stale_after_hours)]
     resolved = _resolve(settings, recaller, profile, flags)
     warnings += resolved.warnings
+    withheld = not dry_run and _must_withhold(resolved.profile, query)
     try:
         result = _answer(
             recaller,
             resolved.profile,
             query,
             k,
+            withheld=withheld,
             profile_used=resolved.used,
             scope=scope,
             sort_by=sort_by,
@@ -107,27 +111,36 @@ def recall(
     except Exception as error:
         # A snapshot that is damaged below the reach of the quick check must not reach a prompt as a
         # traceback.
-        message = f"{type(error).__name__} in {recaller.snapshot_id}: run `mnemon doctor`"
-        return _empty(query, [*warnings, RecallWarning("snapshot_damaged", message)], started)
+        return _empty(query, [*warnings, _damaged(recaller, error)], started)
     if result.memories and not dry_run:
         if settings.recall.log_retrievals:
-            warnings.extend(_log(recaller, result))
-        if resolved.profile.query_expansion_enabled:
-            warnings.extend(_log_query(recaller, result, user))
-    if not dry_run:
-        warnings.extend(_withheld(resolved.profile, query))
-    return replace(result, warnings=(*warnings, *result.warnings))
+            warnings += _log(recaller, result)
+        if resolved.profile.query_expansion_enabled and not withheld:
+            warnings += _log_query(recaller, result, user)
+    told = (_WITHHELD,) if withheld else ()
+    return replace(result, warnings=(*warnings, *told, *result.warnings))
+
+
+def _damaged(recaller: Recaller, error: Exception) -> RecallWarning:
+    message = f"{type(error).__name__} in {recaller.snapshot_id}: run `mnemon doctor`"
+    return RecallWarning("snapshot_damaged", message)
 
 
 def _answer(
-    recaller: Recaller, profile: RetrievalProfile, query: str, k: int, **how: Any
+    recaller: Recaller,
+    profile: RetrievalProfile,
+    query: str,
+    k: int,
+    *,
+    withheld: bool,
+    **how: Any,
 ) -> RecallResult:
     """Recall, and keep what a replay needs where the profile says so."""
     if not profile.replay_log:
         return recaller.recall(query, k, profile=profile, **how)
     from mnemon.recall.replaying.packet import recall_and_log
 
-    log_path = None if _reads_like_a_secret(query) else recaller.paths.replays
+    log_path = None if withheld else recaller.paths.replays
     return recall_and_log(recaller, query, k, log_path=log_path, profile=profile, **how)
 
 
@@ -155,8 +168,6 @@ def _log_query(recaller: Recaller, result: RecallResult, user: str | None) -> li
     world, digest = recaller.live_world(), recaller.reader.manifest.encoder_digest
     if digest is None or result.pipeline.get("model_guard") == "MISMATCH":
         return []
-    if _reads_like_a_secret(result.query):
-        return []
     try:
         vector = world.query_vector(result.query)
     except (EncoderError, OSError, ValueError):
@@ -173,19 +184,13 @@ def _log_query(recaller: Recaller, result: RecallResult, user: str | None) -> li
     return [] if fault is None else [RecallWarning("query_log", fault)]
 
 
-def _reads_like_a_secret(query: str) -> bool:
-    """Say whether a question must not be kept: the scan that keeps rows out of the corpus."""
+def _must_withhold(profile: RetrievalProfile, query: str) -> bool:
+    """Say whether a question that would be kept must not be, by the scan that drops rows."""
+    if not (profile.replay_log or profile.query_expansion_enabled):
+        return False
     from mnemon.text.sensitivity import find_text_sensitivity
 
     return find_text_sensitivity(query) is not None
-
-
-def _withheld(profile: RetrievalProfile, query: str) -> list[RecallWarning]:
-    """Say that a question was answered and not kept, where it would have been."""
-    kept = profile.replay_log or profile.query_expansion_enabled
-    if not kept or not _reads_like_a_secret(query):
-        return []
-    return [RecallWarning("query_withheld", "the question reads like a secret: it was not kept")]
 
 
 def _log(recaller: Recaller, result: RecallResult) -> list[RecallWarning]:

@@ -179,22 +179,13 @@ class Recaller:
             search,
         )
         base = ranker.rank(run, request.query, request.depth(self.reader.count))
-        context = PhaseContext(
-            query=request.query,
-            k=request.k,
-            profile=request.profile,
-            now_us=now_us,
-            user=request.scope.user,
-            session_id=request.session_id,
-            lookups=lookups,
-        )
-        self._shape(run, request, context, lookups, base, answer)
+        self._shape(run, request, now_us, lookups, base, answer)
 
     def _shape(
         self,
         run: Run,
         request: Request,
-        context: PhaseContext,
+        now_us: int,
         lookups: SnapshotLookups,
         base: BaseRanking,
         answer: Answer,
@@ -205,6 +196,15 @@ class Recaller:
             base.positions[order], base.final[order], np.zeros(order.size, dtype=np.bool_)
         )
         answer.base, answer.total_in = base, candidates.size
+        context = PhaseContext(
+            query=request.query,
+            k=request.k,
+            profile=request.profile,
+            now_us=now_us,
+            user=request.scope.user,
+            session_id=request.session_id,
+            lookups=lookups,
+        )
         ledger = answer.ledger
         if wants_events(request.profile):
             record_base(ledger, base, request.profile)

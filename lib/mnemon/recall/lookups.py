@@ -58,7 +58,12 @@ class SnapshotLookups:
 
     def created_at_us(self, positions: Positions) -> NDArray[np.int64]:
         """Return creation times; a summary has its latest turn's."""
-        return self._expanded(positions, self._created_at_us, np.max)
+        created = self.reader.created_at_us
+        values = created[np.minimum(positions, self.count - 1)]
+        for place in np.flatnonzero(positions >= self.count):
+            sources = self.reader.summaries.at(int(positions[place])).sources
+            values[place] = created[list(sources)].max()
+        return values
 
     def wings_of(self, positions: Positions) -> list[str | None]:
         """Return wings; a summary has its first turn's."""
@@ -165,23 +170,6 @@ class SnapshotLookups:
         if (positions < self.count).all():
             return positions
         return self.reader.summaries.first_source(positions)
-
-    def _created_at_us(self, positions: Positions) -> NDArray[np.int64]:
-        return self.reader.created_at_us[positions]
-
-    def _expanded(
-        self,
-        positions: Positions,
-        of_memories: Callable[[Positions], NDArray[np.int64]],
-        merge: Callable[[NDArray[np.int64]], Any],
-    ) -> NDArray[np.int64]:
-        values = np.full(positions.size, UNDATED_US, dtype=np.int64)
-        own = positions < self.count
-        values[own] = of_memories(positions[own])
-        for place in np.flatnonzero(~own):
-            sources = self.reader.summaries.at(int(positions[place])).sources
-            values[place] = merge(of_memories(np.array(sources, dtype=np.int64)))
-        return values
 
     def _visible(self, positions: Sequence[int]) -> Positions:
         kept = np.array(positions, dtype=np.int64)

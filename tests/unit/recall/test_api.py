@@ -15,6 +15,7 @@ from mnemon.recall.profile import RetrievalProfile
 from mnemon.recall.result import RecallResult
 from mnemon.snapshot.manifest import read_pointer
 from mnemon.snapshot.publish import rollback
+from mnemon.text import sensitivity
 from tests.support.store import Store, memory, new_store, renumber
 
 recall = api.recall
@@ -194,3 +195,24 @@ def test_an_unknown_name_of_the_package_is_an_attribute_error() -> None:
         "recall", "register_hook",
     }  # fmt: skip
     assert mnemon.RecallResult is RecallResult
+
+
+@pytest.mark.parametrize(
+    ("flags", "dry_run", "scans"),
+    [
+        ({}, False, 0),
+        ({"replay_log": True, "query_expansion_enabled": True}, False, 1),
+        ({"replay_log": True, "query_expansion_enabled": True}, True, 0),
+    ],
+)
+def test_a_question_is_scanned_once_and_only_where_it_would_be_kept(
+    dense_store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    flags: dict[str, bool],
+    dry_run: bool,
+    scans: int,
+) -> None:
+    scanned: list[str] = []
+    monkeypatch.setattr(sensitivity, "find_text_sensitivity", scanned.append)
+    assert recall("spare key", profile=flags, dry_run=dry_run).memories
+    assert scanned == ["spare key"] * scans
