@@ -33,16 +33,14 @@ def _no_fsync() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _compiled_once(  # pyright: ignore[reportUnusedFunction]
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[None]:
+def _compiled_once() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
     """Let the processes that tests start share compiled modules, also where writing them is off.
 
-    A hundred nights and commands would each compile the whole library, a second of CPU.
+    A hundred nights and commands would each compile the whole library, a second of CPU. Where they
+    always lie: in a place of their own torch and Dagster would have to be compiled anew as well.
     """
     patch = pytest.MonkeyPatch()
     patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
-    patch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("compiled")))
     yield
     patch.undo()
 

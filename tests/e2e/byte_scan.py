@@ -10,9 +10,16 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 GZIP_MAGIC = b"\x1f\x8b"
 PARQUET_MAGIC = b"PAR1"
 SQLITE_MAGIC = b"SQLite format 3\x00"
+
+_HEAD_BYTES = 8
+_MANY = 500
+"""Forms from which on one pass over all their heads is cheaper than a pass for each."""
 
 
 def find_texts(
@@ -26,11 +33,28 @@ def find_texts(
         skip: Files and directories that are not looked at.
     """
     encoded = [(text, form) for text in texts for form in _encodings(text)]
+    heads = np.unique(np.array([_head(form) for _, form in encoded], dtype=np.uint64))
     found: set[tuple[str, str, str]] = set()
     for path, how, data in read_everything(root, skip):
         name = str(path.relative_to(root))
-        found.update((name, how, text) for text, form in encoded if form in data)
+        likely = _likely(encoded, heads, data) if len(encoded) >= _MANY else encoded
+        found.update((name, how, text) for text, form in likely if form in data)
     return sorted(found)
+
+
+def _likely(
+    encoded: Sequence[tuple[str, bytes]], heads: NDArray[np.uint64], data: bytes
+) -> list[tuple[str, bytes]]:
+    """Leave out what cannot be in the data, because its first bytes are not."""
+    seen: set[int] = set()
+    for offset in range(min(_HEAD_BYTES, max(len(data) - _HEAD_BYTES + 1, 0))):
+        windows = np.frombuffer(data, "<u8", (len(data) - offset) // _HEAD_BYTES, offset)
+        seen.update(windows[np.isin(windows, heads)].tolist())
+    return [(t, form) for t, form in encoded if len(form) < _HEAD_BYTES or _head(form) in seen]
+
+
+def _head(form: bytes) -> int:
+    return int.from_bytes(form[:_HEAD_BYTES], "little")
 
 
 def read_everything(root: Path, skip: Sequence[Path] = ()) -> Iterator[tuple[Path, str, bytes]]:

@@ -132,6 +132,14 @@ def copy_store(store: Path, to: Path) -> Path:
     return shutil.copytree(store, to, copy_function=copy)
 
 
+def give_encoder(store: Path, made_by: Bench) -> None:
+    """Let a new store begin with exported encoders: making them is most of a small first night."""
+    copy_store(made_by.paths.encoders, store / "encoders")
+    stamp = Path("work", "stamps", "query_encoder.json")
+    (store / stamp).parent.mkdir(parents=True)
+    shutil.copy(made_by.store / stamp, store / stamp)
+
+
 def fingerprint_tree(directory: Path) -> dict[str, tuple[str, int, int]]:
     """Return checksum, modification time and inode of every file: equal ones were not touched."""
     return {

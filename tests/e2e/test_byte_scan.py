@@ -78,3 +78,22 @@ def test_whoever_holds_two_piece_lengths_holds_a_piece() -> None:
     for start in range(100 - 16):
         assert any(piece in text[start : start + 16] for piece in pieces(text, 8))
     assert pieces("short", 8) == ["short"]
+
+
+@pytest.mark.parametrize("name", PLANTERS)
+def test_finds_one_of_very_many(name: str, tmp_path: Path) -> None:
+    PLANTERS[name](tmp_path / name)
+    texts = [*(f"not there at all: {n}" for n in range(1_000)), NEEDLE]
+    assert find_texts(tmp_path, texts) == find_texts(tmp_path, [NEEDLE]) != []
+
+
+@pytest.mark.parametrize("text", ["7 bytes", "exactly8", "nine char", "süß", "x" * 40])
+def test_very_many_are_found_wherever_they_lie(text: str, tmp_path: Path) -> None:
+    others = [f"not there at all: {n}" for n in range(1_000)]
+    for before in range(10):
+        for after in (0, 1, 7, 8):
+            data = b"\xff" * before + text.encode() + b"\xff" * after
+            (tmp_path / "data.bin").write_bytes(data)
+            assert [t for _, _, t in find_texts(tmp_path, [*others, text])] == [text], data
+    (tmp_path / "data.bin").write_bytes(text.encode()[:-1])
+    assert find_texts(tmp_path, [*others, text]) == []

@@ -12,8 +12,9 @@ import pytest
 
 from mnemon.recall.api import recall
 from mnemon.snapshot.verdict import read_verdict
+from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import DONE, REFUSED, Ran, run_night
-from tests.e2e.stores import Bench
+from tests.e2e.stores import Bench, give_encoder
 from tests.support.model_server import ModelServer
 
 CHECK = "recall_has_not_dropped_significantly"
@@ -129,9 +130,11 @@ def test_a_real_loss_of_recall_keeps_yesterdays_snapshot(tmp_path: Path) -> None
     assert fourth.stage("recall_evaluation")["reused"]
 
 
-@pytest.mark.slow
-def test_without_usable_labels_the_exact_group_is_asked_alone(tmp_path: Path) -> None:
+def test_without_usable_labels_the_exact_group_is_asked_alone(
+    small_night: FirstNight, tmp_path: Path
+) -> None:
     bench = write_bench(tmp_path / "town", town())
+    give_encoder(bench.store, small_night.bench)
     broken = {"query_id": "q1", "text": ["a value of the owner"], "relevant_ids": [1]}
     (bench.source / "queries.jsonl").write_text(json.dumps(broken) + "\n", encoding="utf-8")
     ran = run_night(bench.source, bench.store)
