@@ -58,7 +58,6 @@ def _candidate_digest(bench: Bench) -> str:
     return json.loads(stamp.read_text())["facts"]["digest"]
 
 
-@pytest.mark.slow
 def test_a_lying_summary_fails_the_gate_and_the_next_night_heals(small: Bench) -> None:
     add_memory(small.source, "The bakery on Alder Street closes at two on Mondays.")
     yesterday, answered = small.serving, answers(small, QUERIES)

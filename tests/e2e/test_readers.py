@@ -110,7 +110,6 @@ def _require_consistent(watched: Watched) -> None:
     assert {k: v for k, v in watched.seen.items() if v != {watched.published[k]}} == {}
 
 
-@pytest.mark.slow
 def test_readers_see_whole_snapshots_while_a_night_publishes(small: Bench) -> None:
     watched = _watch(small, processes=2, threads=3, nights=1, keep=2)
     _require_consistent(watched)
