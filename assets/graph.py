@@ -1,4 +1,4 @@
-"""Group graph: concepts, where they are mentioned, and the edges between memories that follow."""
+"""Group graph: concepts, where memories hold them, what joins them, and what is out of date."""
 
 from __future__ import annotations
 
@@ -6,60 +6,104 @@ from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
+import numpy as np
 
 from assets.reporting import OWNERS, report_stage
-from mnemon.night.context import CONCEPTS, EDGES, MENTIONS, Night
-from mnemon.night.graph import CONCEPT_GRAPH, connect_memories, load_graph
+from mnemon.graph.glance import sample_merges, top_concepts
+from mnemon.graph.tables import FILES, GraphTables
+from mnemon.night.context import GRAPH, Night
+from mnemon.night.graph import CONCEPT_GRAPH, connect_memories, load_tables
 
 GROUP = "graph"
 
+# By asset: its table, and the columns of the sample, none of which holds text.
+_TABLES = {
+    "concepts": ("concepts", ("concept_id", "kind", "df")),
+    "memory_concepts": ("mentions", ("position", "concept_id", "role", "start", "end")),
+    "concept_edges": ("concept_edges", ("src_concept", "relation", "dst_concept", "weight")),
+    "edges": (
+        "edges",
+        ("src_position", "dst_position", "relation", "weight", "evidence_position"),
+    ),
+    "supersessions": (
+        "supersessions",
+        ("older_position", "newer_position", "reason", "confidence", "age_gap_days"),
+    ),
+}
+_DESCRIPTIONS = {
+    "concepts": "What memories are about or name, many names merged into one concept each.",
+    "memory_concepts": "Where a memory holds a concept: role and evidence span.",
+    "concept_edges": "What memories state between two concepts, every place counted and dated.",
+    "edges": "Typed, directed, dated steps from memory to memory, each with its evidence.",
+    "supersessions": "Memories that a newer one replaces, with the reason and the newest of all.",
+}
 
-def _spec(key: str, description: str) -> dg.AssetSpec:
+
+def _spec(key: str) -> dg.AssetSpec:
     return dg.AssetSpec(
         key,
-        deps=["memories"],
+        deps=["memories", "memory_vectors"],
         group_name=GROUP,
         kinds={"parquet"},
         owners=OWNERS,
-        description=description,
+        description=_DESCRIPTIONS[key],
         code_version=CONCEPT_GRAPH.version,
     )
 
 
 @dg.multi_asset(
     name="concept_graph",
-    specs=[
-        _spec("concepts", "What memories are about or name, folded to one canonical name each."),
-        _spec("mentions", "Where a memory holds a concept: role and evidence span."),
-        _spec(
-            "edges", "Typed, directed, dated steps from memory to memory, each with its evidence."
-        ),
+    specs=[_spec(key) for key in _TABLES],
+    check_specs=[
+        dg.AssetCheckSpec("every_edge_names_its_evidence", asset="edges"),
+        dg.AssetCheckSpec("every_statement_joins_two_concepts", asset="concept_edges"),
+        dg.AssetCheckSpec("every_successor_chain_ends", asset="supersessions"),
     ],
-    check_specs=[dg.AssetCheckSpec("every_edge_names_its_evidence", asset="edges")],
 )
 def concept_graph(night: dg.ResourceParam[Night]) -> Iterator[Any]:
     """Extract and connect, deterministically and without a model."""
     result = connect_memories(night)
-    facts = result.facts
-    tables = (
-        ("concepts", CONCEPTS, ("concept_id", "kind", "df")),
-        ("mentions", MENTIONS, ("position", "concept_id", "role", "start", "end")),
-        (
-            "edges",
-            EDGES,
-            ("src_position", "dst_position", "relation", "weight", "evidence_position"),
-        ),
-    )
-    for key, table, columns in tables:
+    tables = load_tables(night)
+    for key, (table, columns) in _TABLES.items():
         yield report_stage(
-            night, result, asset_key=key, rows=facts[key], table=table, columns=columns
+            night,
+            result,
+            asset_key=key,
+            rows=getattr(tables, table).num_rows,
+            table=f"{GRAPH}/{FILES[table]}",
+            columns=columns,
+            pages=_at_a_glance(tables) if key == "concepts" else None,
         )
-    graph = load_graph(night)
-    known = {c.concept_id for c in graph.concepts}
-    without = sum(e.concept_id not in known or e.evidence_position < 0 for e in graph.edges)
-    yield dg.AssetCheckResult(
-        asset_key="edges",
-        check_name="every_edge_names_its_evidence",
-        passed=without == 0,
-        metadata={"edges": len(graph.edges), "without_evidence": without},
+    yield from _checks(tables)
+
+
+def _at_a_glance(tables: GraphTables) -> dict[str, str]:
+    return {"top_concepts": top_concepts(tables), "merge_decisions": sample_merges(tables)}
+
+
+def _checks(tables: GraphTables) -> Iterator[dg.AssetCheckResult]:
+    edges, stated, chains = tables.edges, tables.concept_edges, tables.supersessions
+    unknown = _unknown(tables, edges["concept_id"])
+    without = unknown | (edges["evidence_position"].to_numpy() < 0)
+    yield _check("edges", "every_edge_names_its_evidence", without, "without_evidence")
+    ends = _unknown(tables, stated["src_concept"]) | _unknown(tables, stated["dst_concept"])
+    yield _check("concept_edges", "every_statement_joins_two_concepts", ends, "dangling")
+    older = set(chains["older_position"].to_pylist())
+    open_ended = np.isin(chains["head_position"].to_numpy(), sorted(older))
+    yield _check("supersessions", "every_successor_chain_ends", open_ended, "without_head")
+
+
+def _unknown(tables: GraphTables, ids: Any) -> Any:
+    """Say of every id whether no concept has it."""
+    known = set(tables.concepts["concept_id"].to_pylist())
+    return np.array([key not in known for key in ids.to_pylist()], dtype=np.bool_)
+
+
+def _check(asset: str, name: str, faulty: Any, fault: str) -> dg.AssetCheckResult:
+    wrong = int(faulty.sum())
+    return dg.AssetCheckResult(
+        asset_key=asset,
+        check_name=name,
+        passed=wrong == 0,
+        metadata={asset: len(faulty), fault: wrong},
     )

@@ -26,6 +26,7 @@ def report_stage(
     rows: int | None = None,
     table: str | None = None,
     columns: Sequence[str] = (),
+    pages: Mapping[str, str] | None = None,
 ) -> dg.MaterializeResult[Any]:
     """Describe what a stage did: rows, facts, cost, re-use and a sample without content.
 
@@ -36,6 +37,7 @@ def report_stage(
         rows: Rows of this asset, where the stage made several.
         table: Parquet artifact to sample.
         columns: Columns of the sample; never one that holds memory text.
+        pages: Markdown by name, to be shown beside the numbers.
     """
     metadata: dict[str, Any] = {
         "dagster/row_count": result.rows if rows is None else rows,
@@ -43,6 +45,8 @@ def report_stage(
         **{name: _value(v) for name, v in {**result.facts, **result.notes}.items()},
         **{name: _value(v) for name, v in result.cost.items()},
     }
+    for name, page in (pages or {}).items():
+        metadata[name] = dg.MetadataValue.md(page)
     if table is not None:
         path = night.work(table)
         metadata["dagster/uri"] = str(path)

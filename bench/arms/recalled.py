@@ -11,12 +11,13 @@ from bench.arms.base import ArmRetriever, Hits
 from bench.arms.corpus_views import CorpusViews
 from bench.arms.freshness import Freshness
 from mnemon.evaluate.labels.queries import Query
-from mnemon.graph.arrays import GraphArrays
-from mnemon.graph.walk import walk
+from mnemon.recall.base_ranking import fuse
 from mnemon.recall.dense import rank_dense
-from mnemon.recall.fusion import fuse_convex, fuse_rrf, pool_candidates
+from mnemon.recall.fusion import pool_candidates
+from mnemon.recall.graph_leg import GraphLeg
 from mnemon.recall.legs import rank_lexical
 from mnemon.recall.profile import RetrievalProfile
+from mnemon.recall.snapshot_graph import SnapshotGraph
 
 
 class RecallRetriever(ArmRetriever):
@@ -50,7 +51,7 @@ class RecallRetriever(ArmRetriever):
 class GraphOnlyRetriever(ArmRetriever):
     """Ranks by what arrives over the concept graph and by nothing else.
 
-    The walk starts from the same fused list as in recall; a memory that no edge reaches is not
+    The leg starts from the same fused list as in recall; a memory to which it adds nothing is not
     found, however well it matches.
     """
 
@@ -58,7 +59,7 @@ class GraphOnlyRetriever(ArmRetriever):
         super().__init__(name)
         self._views = views
         self._profile = profile
-        self._graph = GraphArrays(**views.recaller.reader.graph_arrays)
+        self._graph = SnapshotGraph(views.recaller.reader)
 
     def retrieve_hits(self, query: Query, k: int) -> Hits:
         """Return the k memories with the strongest arrivals, ties by position."""
@@ -66,15 +67,18 @@ class GraphOnlyRetriever(ArmRetriever):
         mask, depth = self._views.recall_mask(query), max(k, profile.depth)
         lexical = rank_lexical(reader, query.text, mask, depth)
         dense = rank_dense(reader, self._views.encode(query), mask, depth)
-        pool = pool_candidates([lexical.ranking, dense.ranking])
-        weights = (profile.lexical_weight, profile.dense_weight)
-        if profile.fusion == "rrf":
-            rankings = (lexical.ranking, dense.ranking)
-            base = fuse_rrf(pool, rankings, weights, profile.rrf_k)
-        else:
-            legs = [leg.scores_at(pool) for leg in (lexical, dense)]
-            base = fuse_convex(legs, weights)
-        arrived = walk(pool, base, self._graph, mask=mask)
-        order = np.lexsort((arrived.positions, -arrived.scores))[: max(k, 0)]
+        legs = (lexical, dense)
+        pool = pool_candidates([leg.ranking for leg in legs])
+        base = fuse(pool, legs, profile)
+        leg = GraphLeg(self._graph, mask, 1.0, profile.session_weight)
+        found = leg.rank(query.text, pool, base, lambda p: np.zeros(p.size))
+        if found is None:
+            return []
+        added = np.zeros(found.positions.size)
+        for part in (found.walked, found.named):
+            added[np.searchsorted(found.positions, part.positions)] += part.scores
+        if found.talk is not None:
+            added[np.searchsorted(found.positions, found.talk.members)] += found.lent
+        order = np.lexsort((found.positions, -added))[: max(k, 0)]
         ids = self._views.snapshot_ids
-        return [(ids[arrived.positions[i]], float(arrived.scores[i])) for i in order]
+        return [(ids[found.positions[i]], float(added[i])) for i in order if added[i] > 0.0]

@@ -28,7 +28,8 @@ from mnemon.encode.lean_format import read_header
 from mnemon.errors import StoreError
 from mnemon.files import write_array, write_text
 from mnemon.graph.arrays import OPEN_END_US, RELATIONS, GraphArrays
-from mnemon.graph.model import Graph
+from mnemon.graph.model import NO_SPAN, Graph
+from mnemon.graph.tables import to_tables
 from mnemon.lexical.postings import build_postings
 from mnemon.snapshot.build import PackInputs, Provenance, build_candidate
 from mnemon.snapshot.layout import StorePaths
@@ -101,7 +102,7 @@ def make_inputs(
         records=make_records(corpus),
         vectors=vectors,
         postings=build_postings(corpus.tokens()),
-        graph=Graph((), (), (), {}, {}),
+        graph=to_tables(Graph((), (), (), {}, {})),
         graph_arrays=make_graph(count, seed),
         clusters=(),
         summaries=(),
@@ -159,6 +160,10 @@ def _to_rows(
         in_degrees=arriving[targets * len(RELATIONS) + relations].astype(np.int32),
         valid_from_us=np.zeros(len(sources), dtype=np.int64),
         valid_to_us=np.full(len(sources), OPEN_END_US, dtype=np.int64),
+        recorded_at_us=np.zeros(len(sources), dtype=np.int64),
+        retracted_at_us=np.full(len(sources), OPEN_END_US, dtype=np.int64),
+        evidence_starts=np.full(len(sources), NO_SPAN, dtype=np.int32),
+        evidence_ends=np.full(len(sources), NO_SPAN, dtype=np.int32),
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from bench.datasets import CHECKOUT
-from bench.tables import phases_table, quality_page, results_page
+from bench.tables import graph_table, phases_table, quality_page, results_page
 from mnemon.files import write_text
 
 DOCS = CHECKOUT / "docs" / "benchmarks"
@@ -17,6 +17,7 @@ PAGES: Mapping[str, Callable[[Path], str]] = {
     "results.md": results_page.render,
     "quality.md": quality_page.render,
     "phases.md": phases_table.render,
+    "graph.md": graph_table.render,
 }
 """By file name, what makes it from a directory of result files."""
 

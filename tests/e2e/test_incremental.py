@@ -52,7 +52,7 @@ _TWO_THREADS = {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPIN
 
 # What is only true of one night or one store: costs, what it was asked, the memo's own pages, and
 # stamps (they repeat the rotation's digest).
-_OF_ONE_STORE = ("costs.json", "usage/", "memo.sqlite", "stamps/")
+_OF_ONE_STORE = ("costs.json", "usage/", "memo.sqlite", "stamps/", "graph.duckdb")
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ GROUPS = {
     "corpus": ["memories", "turns", "quarantine"],
     "vectors": ["memory_vectors", "query_encoder", "vector_tiers"],
     "lexical": ["lexical_index"],
-    "graph": ["concepts", "mentions", "edges"],
+    "graph": ["concepts", "memory_concepts", "concept_edges", "edges", "supersessions"],
     "compaction": ["turn_clusters", "summaries"],
     "usage": ["access_statistics", "ltp_scores"],
     "evaluation": [

@@ -56,7 +56,7 @@ def test_everything_ends_in_the_snapshot_and_starts_in_the_export(
 
 def test_every_asset_says_what_it_is(definitions: dg.Definitions) -> None:
     graph = definitions.resolve_asset_graph()
-    assert len(graph.get_all_asset_keys()) == 23
+    assert len(graph.get_all_asset_keys()) == 25
     for node in graph.asset_nodes:
         name = node.key.to_user_string()
         assert list(node.owners) == ["team:mnemon"], name

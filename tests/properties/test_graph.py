@@ -10,13 +10,21 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from mnemon.graph.arrays import OPEN_END_US, RELATIONS, GraphArrays
-from mnemon.graph.build import build_graph, to_arrays
-from mnemon.graph.dictionary import GAP_MAX_CHARS, Dictionary, build_dictionary, find_matches
+from mnemon.graph.dictionary import (
+    GAP_MAX_CHARS,
+    Dictionary,
+    Tokens,
+    build_dictionary,
+    find_matches,
+)
 from mnemon.graph.extract import Extraction, extract
 from mnemon.graph.fold import concept_id, fold_name, words
 from mnemon.graph.model import NO_SPAN, Graph
+from mnemon.graph.pack import to_arrays
+from mnemon.graph.tables import to_tables
 from mnemon.graph.walk import DAMPING_POWER, RANK_DISCOUNT_POWER, walk
 from mnemon.types import MemoryRecord
+from tests.support.naive_graph import naive_graph
 
 _WORDS = ["Fox", "fox", "Fox's", "Red", "red", "den", "Den", "bay", "Hill", "of", "7"]
 _GAPS = [" ", ". ", " (", "\n", " & ", " ---- "]
@@ -72,7 +80,7 @@ def _extractions(records: Sequence[MemoryRecord]) -> list[Extraction]:
 
 
 def _graph(records: Sequence[MemoryRecord]) -> Graph:
-    return build_graph(records, _extractions(records))
+    return naive_graph(records, _extractions(records))
 
 
 @given(st.text(max_size=40))
@@ -132,11 +140,18 @@ def test_equal_corpora_give_equal_bytes(records: list[MemoryRecord]) -> None:
     first, second = _graph(records), _graph(list(records))
     assert first == second
     pairs = zip(
-        astuple(to_arrays(first, len(records))),
-        astuple(to_arrays(second, len(records))),
+        astuple(to_arrays(to_tables(first), len(records))),
+        astuple(to_arrays(to_tables(second), len(records))),
         strict=True,
     )
     assert all(a.tobytes() == b.tobytes() for a, b in pairs)
+
+
+@given(st.one_of(st.text(max_size=60), _texts()))
+def test_quick_tokens_are_the_words_of_a_text(text: str) -> None:
+    tokens, plain = Tokens(text), words(text)
+    assert tokens.folded == [word.folded for word in plain]
+    assert tokens.spans == [(word.start, word.end) for word in plain]
 
 
 @given(_texts(), st.lists(_NAMES, max_size=8), st.lists(_NAMES, max_size=2))
@@ -205,6 +220,10 @@ def _small_arrays(draw: st.DrawFn) -> tuple[int, GraphArrays]:
         in_degrees=np.array([arrivals.count(pair) for pair in arrivals], dtype=np.int32),
         valid_from_us=np.array(starts, dtype=np.int64),
         valid_to_us=np.array(ends, dtype=np.int64),
+        recorded_at_us=np.array(starts, dtype=np.int64),
+        retracted_at_us=np.array(ends, dtype=np.int64),
+        evidence_starts=np.full(size, NO_SPAN, dtype=np.int32),
+        evidence_ends=np.full(size, NO_SPAN, dtype=np.int32),
     )
 
 
@@ -281,6 +300,6 @@ def test_nothing_outside_the_scope_is_reached_in_a_built_graph(
 ) -> None:
     n = len(records)
     mask = np.array(visible[:n], dtype=bool)
-    found = walk(np.arange(n), np.ones(n), to_arrays(_graph(records), n), mask=mask)
+    found = walk(np.arange(n), np.ones(n), to_arrays(to_tables(_graph(records)), n), mask=mask)
     assert mask[found.positions].all()
     assert mask[found.seeds].all()

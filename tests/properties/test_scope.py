@@ -1,19 +1,30 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from mnemon.graph.arrays import OPEN_END_US
+from mnemon.graph.arrays import OPEN_END_US, GraphArrays, MentionArrays
+from mnemon.graph.conversation import Posting
+from mnemon.graph.linking import link_query
+from mnemon.graph.sessions import MIN_MEMBERS, SessionArrays
 from mnemon.recall.engine import Recaller
+from mnemon.recall.graph_leg import GraphLeg, GraphRanking
+from mnemon.recall.graph_paths import path_of
 from mnemon.recall.profile import RetrievalProfile
-from mnemon.recall.scope import Facet, Scope, build_mask
+from mnemon.recall.reader import SnapshotReader
+from mnemon.recall.scope import Facet, Mask, Scope, build_mask
+from mnemon.recall.snapshot_graph import SnapshotGraph
 from mnemon.types import UNDATED_US, MemoryRecord, to_micros
 from tests.support.lean import write_encoder
 from tests.support.store import Store, day_us, memory, new_store, renumber, turns
@@ -37,11 +48,12 @@ profiles = st.builds(
     lexical_weight=st.sampled_from([0.0, 0.5]),
     dense_weight=st.sampled_from([0.0, 0.5]),
     graph_weight=st.sampled_from([0.0, 1.0, 5.0]),
+    session_weight=st.sampled_from([0.0, 1.0, 3.0]),
     importance_prior=st.sampled_from([0.0, 0.3]),
     exact_match_bonus=st.sampled_from([0.0, 0.2]),
     depth=st.sampled_from([1, 3, 50]),
 )
-queries = st.lists(st.sampled_from(WORDS), min_size=1, max_size=3).map(" ".join)
+queries = st.lists(st.sampled_from((*WORDS, *USERS)), min_size=1, max_size=3).map(" ".join)
 
 
 def crowded() -> list[MemoryRecord]:
@@ -60,8 +72,9 @@ def crowded() -> list[MemoryRecord]:
                     created_at_us=UNDATED_US if number == 4 else day_us(number + 1),
                 )
             )
-    for user in USERS:
+    for user, other in zip(USERS, (*USERS[1:], USERS[0]), strict=True):
         texts = [f"{user}: what about the Atlas {word} and the {word}?" for word in WORDS]
+        texts[::3] = [f"{text} Let us ask {other}." for text in texts[::3]]
         rows += turns("shared-session", *texts, user=user)
     return renumber(rows)
 
@@ -108,13 +121,187 @@ def test_the_graph_walks_across_users_nowhere(
 
 
 @given(query=queries, scope=scopes, profile=profiles)
-def test_an_explanation_never_names_a_seed_out_of_scope(
+def test_an_explanation_never_names_a_memory_out_of_scope(
     recaller: Recaller, query: str, scope: Scope, profile: RetrievalProfile
 ) -> None:
-    owners = {str(r.memory_id): r.user for r in crowded()}
+    reader = recaller.reader
+    mask, _ = build_mask(scope, reader.facets, reader.created_at_us)
+    seen = None if mask is None else set(np.flatnonzero(mask).tolist())
     for found in recaller.recall(query, 200, profile=profile, scope=scope).memories:
         if found.graph is not None:
-            assert owners[str(found.graph.seed_id)] in (None, scope.user)
+            seed = () if found.graph.seed_id is None else (found.graph.seed_id,)
+            named = {str(i) for i in (*seed, *found.graph.evidence)}
+            places = set(reader.positions_of(sorted(named)).values())
+            assert len(places) == len(named)
+            assert seen is None or places <= seen
+
+
+class Without(SnapshotGraph):
+    """The graph of a snapshot after hidden memories were taken out of all its arrays."""
+
+    def __init__(self, reader: SnapshotReader, mask: Mask) -> None:
+        super().__init__(reader)
+        self._mask = mask
+        whole = SnapshotGraph(reader)
+        self.__dict__.update(
+            edges=edges_between(whole.edges, mask),
+            mentions=mentions_in(whole.mentions, mask),
+            sessions=sessions_of(whole.sessions, mask),
+        )
+
+    def postings(self, terms: Sequence[str]) -> list[Posting]:
+        found = super().postings(terms)
+        kept = [(positions, scores, self._mask[positions]) for positions, scores in found]
+        return [(positions[shown], scores[shown]) for positions, scores, shown in kept]
+
+
+def edges_between(edges: GraphArrays, mask: Mask) -> GraphArrays:
+    sources = np.repeat(np.arange(mask.size), np.diff(edges.indptr))
+    kept = mask[sources] & mask[edges.targets]
+    columns = {f.name: getattr(edges, f.name) for f in fields(edges) if f.name != "indptr"}
+    indptr = np.searchsorted(sources[kept], np.arange(mask.size + 1))
+    return replace(edges, indptr=indptr, **{name: rows[kept] for name, rows in columns.items()})
+
+
+def mentions_in(mentions: MentionArrays, mask: Mask) -> MentionArrays:
+    owners = np.repeat(np.arange(mentions.indptr.size - 1), np.diff(mentions.indptr))
+    kept = mask[mentions.positions]
+    columns = {f.name: getattr(mentions, f.name) for f in fields(mentions) if f.name != "indptr"}
+    indptr = np.searchsorted(owners[kept], np.arange(mentions.indptr.size))
+    return replace(mentions, indptr=indptr, **{name: rows[kept] for name, rows in columns.items()})
+
+
+def sessions_of(sessions: SessionArrays, mask: Mask) -> SessionArrays:
+    ends = sessions.indptr.tolist()
+    order: list[int] = sessions.order.tolist()
+    shown = [[p for p in order[start:end] if mask[p]] for start, end in pairwise(ends)]
+    kept = [members for members in shown if len(members) >= MIN_MEMBERS]
+    flat = [p for members in kept for p in members]
+    codes, places = (np.full(mask.size, -1, dtype=np.int32) for _ in range(2))
+    for code, members in enumerate(kept):
+        codes[members] = code
+    places[flat] = np.arange(len(flat))
+    return SessionArrays(
+        codes=codes,
+        places=places,
+        order=np.array(flat, dtype=np.int32),
+        indptr=np.cumsum([0, *map(len, kept)], dtype=np.int64),
+        turns=sessions.turns,
+        speakers=np.where(mask, sessions.speakers, -1).astype(np.int32),
+    )
+
+
+class Asked(NamedTuple):
+    """A question to the graph leg alone.
+
+    Attributes:
+        shown: What may be seen.
+        base: Base score by position, 0 for what was not found.
+        weights: Of the graph and of sessions.
+    """
+
+    query: str
+    shown: Mask
+    base: NDArray[np.float64]
+    weights: tuple[float, float]
+
+
+@st.composite
+def asked(draw: st.DrawFn) -> Asked:
+    """Somebody's question: others' memories are hidden, and some of what is left."""
+    records = crowded()
+    user = draw(names)
+    own = [r.position for r in records if r.user in (None, user)]
+    hidden = draw(st.sets(st.sampled_from(own), max_size=len(own) - 1))
+    shown = np.zeros(len(records), dtype=bool)
+    shown[sorted({*own} - hidden)] = True
+    found = draw(st.sets(st.sampled_from(np.flatnonzero(shown).tolist()), min_size=1, max_size=9))
+    base = np.zeros(len(records))
+    base[sorted(found)] = [draw(st.integers(1, 64)) / 64 for _ in found]
+    weights = draw(st.sampled_from([0.5, 1.0, 5.0])), draw(st.sampled_from([0.5, 1.0, 3.0]))
+    return Asked(draw(queries), shown, base, weights)
+
+
+@given(asked())
+@settings(max_examples=300)
+def test_to_the_graph_what_is_hidden_is_as_good_as_absent(recaller: Recaller, asked: Asked) -> None:
+    """Neither moves nor enters: sessions, links, steps and who speaks, to the bit."""
+    pool = np.flatnonzero(asked.base)
+
+    def ranked(graph: SnapshotGraph, mask: Mask | None) -> GraphRanking | None:
+        leg = GraphLeg(graph, mask, *asked.weights)
+        return leg.rank(asked.query, pool, asked.base[pool], lambda p: asked.base[p])
+
+    masked = ranked(SnapshotGraph(recaller.reader), asked.shown)
+    absent = ranked(Without(recaller.reader, asked.shown), None)
+    assert (masked is None) == (absent is None)
+    if masked is None or absent is None:
+        return
+    assert asked.shown[masked.positions].all()
+    assert masked.positions.tolist() == absent.positions.tolist()
+    assert masked.scores.tolist() == absent.scores.tolist()
+    for position in masked.positions.tolist():
+        assert path_of(masked, position) == path_of(absent, position)
+
+
+def test_an_explanation_shows_no_spelling_of_others(tmp_path: Path) -> None:
+    store = new_store(tmp_path / "house")
+    theirs = [memory(f"# Zephyr Works\nBen's copy {n}.", user="ben") for n in range(3)]
+    store.publish(renumber([memory("# Zephyr-Works\nOpens at nine."), *theirs]))
+    (found,) = Recaller.open(store.root).recall("Zephyr-Works", scope=Scope(user="eva")).memories
+    assert found.graph is not None
+    assert found.graph.concept == "Zephyr-Works"
+
+
+def test_the_graph_has_something_to_hide(recaller: Recaller) -> None:
+    """Guards the property above: sessions, speakers, links and steps of every user are there."""
+    graph = SnapshotGraph(recaller.reader)
+    owner = recaller.reader.facets["user"].codes
+    assert {int(owner[p]) for p in graph.sessions.order.tolist()} == {0, 1, 2}
+    assert {int(owner[p]) for p in np.flatnonzero(graph.sessions.speakers >= 0)} == {0, 1, 2}
+    links = link_query("Atlas ana ben eva", graph.names_seen(None))
+    assert len([link for link in links if graph.speaks(link.ordinal)]) == len(USERS)
+    sources = np.repeat(np.arange(owner.size), np.diff(graph.edges.indptr))
+    assert (owner[sources] != owner[graph.edges.targets]).any()
+
+
+@pytest.fixture(scope="module")
+def rewritten() -> Iterator[Recaller]:
+    """The same store but for what Ana and Ben said: each says lines of the other, out of order."""
+    records = crowded()
+    theirs = [r.position for r in records if r.is_turn and r.user in ("ana", "ben")]
+    said = {p: records[q].content for p, q in zip(theirs, theirs[::2] + theirs[1::2], strict=True)}
+    told = [replace(r, content=said.get(r.position, r.content)) for r in records]
+    with tempfile.TemporaryDirectory() as directory:
+        root = Path(directory) / "house"
+        store = new_store(root, encoder=write_encoder(root / "encoders"))
+        store.publish(told)
+        yield Recaller.open(store.root)
+
+
+@given(
+    query=queries,
+    user=st.sampled_from([None, "eva"]),
+    wing=st.sampled_from([None, *WINGS]),
+    profile=profiles,
+)
+def test_what_others_say_moves_nothing(
+    recaller: Recaller,
+    rewritten: Recaller,
+    query: str,
+    user: str | None,
+    wing: str | None,
+    profile: RetrievalProfile,
+) -> None:
+    """All counts of words and names are as they were: only who says what, and when, is not."""
+    scope = Scope(user=user, wing=wing)
+    first, second = (
+        one.recall(query, 200, profile=profile, scope=scope).memories
+        for one in (recaller, rewritten)
+    )
+    assert [(m.id, m.final_score, m.graph) for m in first] == [
+        (m.id, m.final_score, m.graph) for m in second
+    ]
 
 
 @given(query=queries, leg=st.sampled_from(["lexical", "dense"]), user=names, k=st.integers(1, 9))

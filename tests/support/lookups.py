@@ -19,6 +19,7 @@ from mnemon.recall.phases.base import (
     PhaseContext,
     Positions,
     Scores,
+    Successor,
     SummaryView,
     Usage,
 )
@@ -77,6 +78,7 @@ class MemoryLookups:
         together: Co-retrieval counts by unordered pair of positions.
         queries: The query log, in any order.
         answers: What the base ranking finds for a text: (position, score), best first.
+        successors: What the night found to replace a memory, by its position.
         cross_encoder: What a cross-encoder gives each position; empty where there is none.
     """
 
@@ -88,6 +90,7 @@ class MemoryLookups:
     answers: Mapping[str, Sequence[tuple[int, float]]] = field(
         default_factory=dict[str, Sequence[tuple[int, float]]]
     )
+    successors: Mapping[int, Successor] = field(default_factory=dict[int, Successor])
     cross_encoder: Mapping[int, float] = field(default_factory=dict[int, float])
 
     @property
@@ -149,6 +152,14 @@ class MemoryLookups:
             for place, s in enumerate(self.summaries)
         ]
         return {int(p): view for p in positions for view in views if int(p) in view.sources}
+
+    def successors_of(self, positions: Positions) -> Mapping[int, Successor]:
+        found: dict[int, Successor] = {}
+        for here in positions.tolist():
+            while here in self.successors and here not in found:
+                found[here] = self.successors[here]
+                here = found[here].newer
+        return found
 
     def past_queries(self, *, since_us: int, limit: int) -> Sequence[PastQuery]:
         recent = [q for q in self.queries if q.asked_us >= since_us]

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from mnemon.compact.clusters import Cluster, cluster_turns
 from mnemon.compact.summaries import Summary, summarize_clusters
 from mnemon.encode.lean import LeanEncoder
-from mnemon.graph.build import build_graph
-from mnemon.graph.extract import extract
 from mnemon.graph.pack import to_arrays
 from mnemon.hashing import hash_text
 from mnemon.lexical.fields import document_tokens
@@ -28,6 +26,7 @@ from mnemon.snapshot.nights import record_night
 from mnemon.snapshot.publish import publish_candidate
 from mnemon.snapshot.verdict import store_verdict
 from mnemon.types import MemoryRecord
+from tests.support.graphs import graph_tables
 
 DAY_US = 86_400_000_000
 FIRST_DAY_US = 1_767_225_600_000_000
@@ -147,11 +146,7 @@ def pack_inputs(
     records: Sequence[MemoryRecord], encoder: LeanEncoder | None = None, **changes: Any
 ) -> PackInputs:
     """Return what a night would pack; without an encoder there are no vectors and no summaries."""
-    extractions = [
-        extract(r.content, r.category, r.tags, r.expanded_keywords, is_turn=r.is_turn)
-        for r in records
-    ]
-    graph = build_graph(records, extractions)
+    graph = graph_tables(records)
     clusters = cluster_turns(records, target=4, protected_tail=2)
     vectors = None if encoder is None else encoder.encode_documents([r.content for r in records])
     inputs = PackInputs(

@@ -97,6 +97,9 @@ def test_every_setting_can_be_set_from_the_environment(name: str) -> None:
         environ["MNEMON_TIERS_MEDIUM_DIMS"] = "128"
     if name == "evaluation.on_drop":
         environ["MNEMON_EVALUATION_ON_DROP"] = value = "report"
+    if name == "graph.extractor":
+        environ = {"MNEMON_GRAPH_EXTRACTOR": "spacy", "MNEMON_GRAPH_SPACY_PIPELINE": "x"}
+        value = "spacy"
     if name.startswith(("evaluation.generator_", "evaluation.judge_")):
         environ = {f"MNEMON_EVALUATION_{key}": key for key in ENDPOINT_KEYS} | environ
     assert getattr(getattr(Settings.load(environ=environ), section), key) == value
@@ -218,6 +221,10 @@ def test_a_whole_number_may_be_written_with_a_point(tmp_path: Path) -> None:
         ("[recall]\ndense_weight = -1", "recall.dense_weight"),
         ("[recall]\ngraph_weight = -1", "recall.graph_weight"),
         ("[recall]\nimportance_prior = 1.5", "recall.importance_prior"),
+        ("[graph]\nextractor = 'magic'", "graph.extractor must be"),
+        ("[graph]\nextractor = 'llm'\nllm_url = 'http://h'", "graph.llm_model"),
+        ("[graph]\nextractor = 'spacy'", "graph.spacy_pipeline"),
+        ("[graph]\nllm_batch_memories = 0", "graph.llm_batch_memories"),
         ("[schedule]\ncron = '0 3 * *'", "schedule.cron"),
     ],
 )

@@ -117,8 +117,9 @@ def _legs(legs: Mapping[str, Row]) -> Iterator[str]:
             yield f"{name} rank {legs[name]['rank']} ({legs[name]['score']:.3f})"
     if "graph" in legs:
         hit = legs["graph"]
+        origin = "the query" if hit["seed_id"] is None else f"[{hit['seed_id']}]"
         over = f" over {hit['concept']!r}" if hit["concept"] else ""
-        yield f"graph {hit['score']:.3f} from [{hit['seed_id']}] by {hit['relation']}{over}"
+        yield f"graph {hit['score']:.3f} from {origin} by {hit['relation']}{over}"
 
 
 def _short(value: Any) -> str:

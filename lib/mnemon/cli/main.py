@@ -7,6 +7,7 @@ import click
 from mnemon import __version__
 from mnemon.cli.doctor import doctor
 from mnemon.cli.evaluate.group import evaluate
+from mnemon.cli.graph import graph
 from mnemon.cli.profile import profile
 from mnemon.cli.recall import recall
 from mnemon.cli.replay import replay
@@ -31,6 +32,7 @@ def main() -> None:
     mnemon status                     what serves, how old it is, what it holds
     mnemon doctor                     what is wrong and what to do about it
     mnemon profile show               how it ranks, and which layer says so
+    mnemon graph show CONCEPT         what memories say about a concept, as text or a page
     mnemon evaluate run SET           how well it recalls, measured on labelled queries
 
     Every command that reads a store takes --store (a store directory, its name, or the source it
@@ -39,7 +41,7 @@ def main() -> None:
 
 
 for command in (
-    recall, why, replay, serve, status, doctor, snapshots, rollback, profile, evaluate,
+    recall, why, replay, serve, status, doctor, snapshots, rollback, profile, graph, evaluate,
 ):  # fmt: skip
     main.add_command(command)
 

@@ -48,13 +48,15 @@ class Challenger:
         name: Short and stable: reports and kept runs are joined by it.
         fusion: "cc" or "rrf".
         dense_share: Share of the dense leg in the sum of both legs' weights, in [0, 1].
-        graph_weight: Factor on what arrives over the graph, at least 0.
+        graph_weight: Factor on what the graph adds, at least 0.
+        session_weight: Further factor on what sessions lend, at least 0.
     """
 
     name: str
     fusion: str | None = None
     dense_share: float | None = None
     graph_weight: float | None = None
+    session_weight: float | None = None
 
 
 CHALLENGERS = (
@@ -67,6 +69,7 @@ CHALLENGERS = (
     Challenger("graph_0.5", graph_weight=0.5),
     Challenger("graph_1", graph_weight=1.0),
     Challenger("graph_2", graph_weight=2.0),
+    Challenger("sessions_0", session_weight=0.0),
 )
 """One step each way from the configured ranking, whichever of these that is, and one long one
 towards the dense leg, for stores whose questions share no words with their answers (prefeval and

@@ -14,6 +14,10 @@ OPEN_END_US = 2**63 - 1
 """`valid_to_us` of an edge that still holds (the largest int64)."""
 
 
+ROLES = ("about", "mentions", "author", "speaker")
+"""How a memory holds a concept, by code. Append only, as above."""
+
+
 @dataclass(frozen=True, slots=True)
 class GraphArrays:
     """Out-edges of every memory in compressed sparse rows, E edges over n positions.
@@ -27,6 +31,10 @@ class GraphArrays:
         in_degrees: int32 (E,), number of edges of the same relation that arrive at the target.
         valid_from_us: int64 (E,), inclusive.
         valid_to_us: int64 (E,), exclusive; OPEN_END_US while the edge holds.
+        recorded_at_us: int64 (E,), when the store last wrote the evidence.
+        retracted_at_us: int64 (E,), when the store wrote what ended it; OPEN_END_US before that.
+        evidence_starts: int32 (E,), first character of the evidence in the source's content, or -1.
+        evidence_ends: int32 (E,), one past its last character, or -1.
     """
 
     indptr: NDArray[np.int64]
@@ -37,3 +45,26 @@ class GraphArrays:
     in_degrees: NDArray[np.int32]
     valid_from_us: NDArray[np.int64]
     valid_to_us: NDArray[np.int64]
+    recorded_at_us: NDArray[np.int64]
+    retracted_at_us: NDArray[np.int64]
+    evidence_starts: NDArray[np.int32]
+    evidence_ends: NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class MentionArrays:
+    """Where C concepts stand, in compressed sparse rows by concept ordinal: M mentions.
+
+    Attributes:
+        indptr: int64 (C+1,); the mentions of concept c are indptr[c]:indptr[c+1].
+        positions: int32 (M,), memories, ascending within a concept.
+        roles: int8 (M,), index into ROLES.
+        starts: int32 (M,), first character in the content, or -1 for an author field.
+        ends: int32 (M,), one past the last character, or -1.
+    """
+
+    indptr: NDArray[np.int64]
+    positions: NDArray[np.int32]
+    roles: NDArray[np.int8]
+    starts: NDArray[np.int32]
+    ends: NDArray[np.int32]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast, get_args
 from mnemon.errors import StoreError
 from mnemon.graph.model import Role, StatedRelation
 
-EXTRACTOR_VERSION = 3
+EXTRACTOR_VERSION = 4
 """Raised whenever the same memory may give another extraction; part of every cache key."""
 
 KINDS = (
@@ -22,11 +22,22 @@ KINDS = (
     "keyword",
     "speaker",
     "session",
+    "url",
+    "email",
+    "path",
+    "ticket",
+    "date",
+    "version",
     "identifier",
     "quoted",
     "name",
+    "stated",
+    "run",
 )
-"""Kinds of concept, strongest first: a concept has the strongest kind that any memory gives it."""
+"""Kinds of concept, strongest first: a concept has the strongest kind that any memory gives it.
+
+`stated` is a side of a statement that no other rule found; `run` a stop-word-free run, of which
+only those that the whole corpus bears out become concepts."""
 
 _KIND_SET = frozenset(KINDS)
 _ROLE_SET = frozenset(cast("tuple[str, ...]", get_args(Role)))
@@ -57,13 +68,17 @@ class Stated(NamedTuple):
     """A relation that the text states between two names.
 
     Attributes:
-        subject: Folded name, never empty; "" only where the memory itself is the subject.
-        relation: What is stated.
-        object: Folded name, never empty; "#" + id where another memory is meant ("supersedes #12").
+        subject: Folded name; "" only where the memory itself is the subject, "#" + id where another
+            memory is ("resolves #12": #12 resolved_by #).
+        relation: What is stated. `has` of an attribute: "my manager is Dana" is `user manager` has
+            `dana`; `has` of the memory itself with another one: a plain link ("see [[12]]").
+        object: Folded name, never empty; "#" + id where another memory is meant ("supersedes #12"),
+            "#" alone where the memory itself is.
         start: First character of the whole statement in the content, or NO_SPAN.
         end: One past its last character, or NO_SPAN.
-        subject_surface: As authored.
-        object_surface: As authored.
+        subject_surface: What folds to the subject: as authored, the speaker for "I", "X's Y" for
+            "my Y"; "" or "#" + id for a memory.
+        object_surface: Likewise.
     """
 
     subject: str
@@ -82,10 +97,12 @@ class Extraction:
     Attributes:
         found: The findings, without repeats.
         stated: The relations stated, sorted by start, end, relation, subject, object.
+        aliases: (alias, canonical name, why) that the text gives, both folded, sorted.
     """
 
     found: tuple[Found, ...]
     stated: tuple[Stated, ...] = ()
+    aliases: tuple[tuple[str, str, str], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-able form that carries the extractor's version."""
@@ -93,6 +110,7 @@ class Extraction:
             "version": EXTRACTOR_VERSION,
             "found": [list(item) for item in self.found],
             "stated": [list(item) for item in self.stated],
+            "aliases": [list(item) for item in self.aliases],
         }
 
     @classmethod
@@ -111,6 +129,7 @@ class Extraction:
             return cls(
                 tuple(_read_found(item) for item in value["found"]),
                 tuple(_read_stated(item) for item in value["stated"]),
+                tuple(_read_alias(item) for item in value["aliases"]),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise StoreError(
@@ -134,3 +153,8 @@ def _read_stated(item: Sequence[Any]) -> Stated:
         str(subject), cast("StatedRelation", relation), str(thing), int(start), int(end),
         str(subject_surface), str(object_surface),
     )  # fmt: skip
+
+
+def _read_alias(item: Sequence[Any]) -> tuple[str, str, str]:
+    alias, canonical, detail = item
+    return str(alias), str(canonical), str(detail)

@@ -12,6 +12,8 @@ import re
 import unicodedata
 from typing import NamedTuple
 
+from mnemon.graph.scripts import SCRIPTS
+
 CONCEPT_ID_HEX = 16
 """Length of a concept id: 64 bits, a collision among 1,000,000 names has odds of about 3e-8."""
 
@@ -20,24 +22,19 @@ _TOKEN_CACHE_SIZE = 1 << 16
 
 # Scripts whose letters stand in runs of their own: the unsegmented ones, where a run is a phrase
 # and not a word, and the Indic ones, where vowel signs would otherwise look like boundaries.
-_SCRIPT_RANGES: tuple[tuple[str, int, int], ...] = (
-    ("indic", 0x0900, 0x0DFF),
-    ("thai", 0x0E00, 0x0E7F),
-    ("lao", 0x0E80, 0x0EFF),
-    ("tibetan", 0x0F00, 0x0FFF),
-    ("myanmar", 0x1000, 0x109F),
-    ("khmer", 0x1780, 0x17FF),
-    ("kana", 0x3041, 0x30FF),
-    ("han", 0x3400, 0x4DBF),
-    ("han", 0x4E00, 0x9FFF),
-    ("han", 0xF900, 0xFAFF),
-    ("kana", 0xFF66, 0xFF9F),
-    ("han", 0x20000, 0x2FFFF),
+_SCRIPT_RANGES = tuple(
+    (script.name, low, high)
+    for script in SCRIPTS
+    if script.boundaries == "none" or script.name == "indic"
+    for low, high in script.ranges
 )
 _SPACED = frozenset({"indic"})
 _RUN_CLASS = "".join(f"{chr(low)}-{chr(high)}" for _, low, high in _SCRIPT_RANGES)
 _APOSTROPHES = "'\u2019"
-_MARKS = "\u0300-\u036f"
+# Hebrew points and Arabic vowel signs: they belong to their word and most writers leave them out.
+_POINTS = "\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u064b-\u065f\u0670"
+_MARKS = f"\u0300-\u036f{_POINTS}"
+_POINT = re.compile(f"[{_POINTS}\u0640]")  # and the Arabic letter that only stretches a word
 _RUN = re.compile(f"[{_RUN_CLASS}]")
 # A word: letters and digits, combining marks, apostrophes between letters. Underscores separate.
 _PLAIN_WORD = re.compile(rf"[^\W_]+(?:[{_MARKS}]+[^\W_]*|[{_APOSTROPHES}][^\W_]+)*")
@@ -66,8 +63,8 @@ def words(text: str) -> list[Word]:
     """Return the words of a text in order, with offsets into it."""
     return [
         Word(match.start(), match.end(), folded)
-        for match in _pattern(text).finditer(text)
-        if (folded := _fold_word(match.group()))
+        for match in word_pattern(text).finditer(text)
+        if (folded := fold_word(match.group()))
     ]
 
 
@@ -96,7 +93,8 @@ def unsegmented_script(folded_word: str) -> str | None:
     return None
 
 
-def _pattern(text: str) -> re.Pattern[str]:
+def word_pattern(text: str) -> re.Pattern[str]:
+    """Return the pattern that finds the words of a text."""
     # Most texts hold no such run; the plain pattern is about twice as fast.
     if text.isascii() or _RUN.search(text) is None:
         return _PLAIN_WORD
@@ -104,7 +102,8 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 @functools.lru_cache(maxsize=_TOKEN_CACHE_SIZE)
-def _fold_word(word: str) -> str:
+def fold_word(word: str) -> str:
+    """Return the canonical form of one word that `word_pattern` found; may be empty."""
     bare = _POSSESSIVE.sub("", word)
     if bare.isalnum() and bare.isascii():
         return bare.lower()
@@ -113,8 +112,8 @@ def _fold_word(word: str) -> str:
 
 def _fold_unicode(word: str) -> str:
     folded = unicodedata.normalize("NFKC", word).casefold()
-    folded = unicodedata.normalize("NFKC", folded)
+    folded = _POINT.sub("", unicodedata.normalize("NFKC", folded))
     for apostrophe in _APOSTROPHES:
         folded = folded.replace(apostrophe, "")
     # A compatibility form may expand to several words (one half -> 1 2), which must fold alike.
-    return " ".join(_pattern(folded).findall(folded))
+    return " ".join(word_pattern(folded).findall(folded))

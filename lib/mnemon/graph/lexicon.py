@@ -62,3 +62,92 @@ _NAME_CONNECTORS_TEXT = """
 
 NAME_CONNECTORS = frozenset(_NAME_CONNECTORS_TEXT.split())
 """Words in lower case that may stand inside a capitalised run, never at its ends."""
+
+_NEGATION_WORDS_TEXT = """
+    aint arent cannot cant couldnt didnt doesnt dont hadnt hardly hasnt havent isnt neither never no
+    none nor not shouldnt wasnt werent without wont wouldnt
+"""
+
+NEGATION_WORDS = frozenset(_NEGATION_WORDS_TEXT.split())
+"""Words that make the rest of their clause say that something is not so."""
+
+_HEDGE_WORDS_TEXT = """
+    can could if imagine may maybe might must perhaps planning possibly pretend probably
+    shall should suppose unless want wanted wants whether will wish would
+"""
+
+HEDGE_WORDS = frozenset(_HEDGE_WORDS_TEXT.split())
+"""Words that make the rest of their sentence a wish, a plan or a condition."""
+
+_QUESTION_WORDS_TEXT = """
+    are can could did do does had has have how is may might should was were what when where which
+    who whom whose why will would
+"""
+
+QUESTION_WORDS = frozenset(_QUESTION_WORDS_TEXT.split())
+"""First words that make a sentence a question even without its mark."""
+
+_ADVERBS_TEXT = """
+    actually also always been being both currently formally generally had has have heavily in is are
+    just mainly mostly now officially often only permanently really recently still strongly
+    temporarily then usually was were
+"""
+
+ADVERBS = frozenset(_ADVERBS_TEXT.split())
+"""Words that may stand between a subject and what is said of it."""
+
+_DETERMINERS_TEXT = """
+    a an any another both each her his its our my own some such the their these this those
+"""
+
+DETERMINERS = frozenset(_DETERMINERS_TEXT.split())
+"""Words that begin a phrase without being part of its name."""
+
+_ATTRIBUTES_TEXT = """
+    current dear favorite favourite first last new next old only own same upcoming
+"""
+
+ATTRIBUTES = frozenset(_ATTRIBUTES_TEXT.split())
+"""Adjectives that name nothing alone; left out at the start of a phrase."""
+
+_BACKWARD_WORDS_TEXT = """
+    above earlier existing following former latter one ones original previous prior
+"""
+
+BACKWARD_WORDS = frozenset(_BACKWARD_WORDS_TEXT.split())
+"""Words that point to another place of the text: a phrase that begins with one names nothing."""
+
+_SAYING_WORDS_TEXT = """
+    agreed began believe believed confirmed decided feel felt found guess hear heard hope know knew
+    learned mean means mentioned noted notes realized said say says started think thinks thought
+    told
+"""
+
+SAYING_WORDS = frozenset(_SAYING_WORDS_TEXT.split())
+"""Verbs before a statement that are no part of its subject."""
+
+_STATING_WORDS_TEXT = """
+    belongs depends fixes lives migrated moved obsoletes owns prefer prefers relies replaced
+    replaces require required requires resolved resolves solves superseded supersedes switched works
+"""
+
+STATING_WORDS = frozenset(_STATING_WORDS_TEXT.split())
+"""Verbs that state a relation and nothing else; they end a stop-word-free run."""
+
+_LY_NOUNS_TEXT = """
+    ally assembly butterfly family fly italy jelly july reply supply
+"""
+
+LY_NOUNS = frozenset(_LY_NOUNS_TEXT.split())
+"""Words in -ly that are no adverbs."""
+
+_VALUE_ATTRIBUTES_TEXT = """
+    age birthday budget city color colour country deadline diet drink editor email favorite
+    favourite food framework goal hobby hometown job language major name nickname number occupation
+    os password phone plan port priority profession region role school size sport status team
+    timezone title
+"""
+
+VALUE_ATTRIBUTES = frozenset(_VALUE_ATTRIBUTES_TEXT.split())
+"""What somebody has whose value may be a plain word ("my favorite color is blue"); of anything else
+a plain word is a mood or a state ("my kids are excited")."""

@@ -67,7 +67,8 @@ class Edge:
         src_position: The memory the step starts from.
         dst_position: The memory it leads to, never the source itself.
         relation: Its type.
-        weight: In (0, 1]; 1 / (number of memories with the subject), 1 for adjacent turns.
+        weight: In (0, 1]; worth of the concept as a link / (number of memories with the subject),
+            1 for adjacent turns.
         concept_id: The concept that the edge rests on (the session, for adjacent turns).
         evidence_position: The memory that holds the evidence.
         evidence_start: First character of the evidence there, or NO_SPAN (session field).
@@ -76,6 +77,7 @@ class Edge:
         valid_to_us: Exclusive end in microseconds, None while it holds.
         recorded_at_us: Microseconds; when the store last wrote the evidence memory. Taken from the
             data and not from the clock, so that a rebuild gives the same graph.
+        retracted_at_us: When the store wrote what ended it, None while it holds.
     """
 
     src_position: int
@@ -89,6 +91,7 @@ class Edge:
     valid_from_us: int
     valid_to_us: int | None
     recorded_at_us: int
+    retracted_at_us: int | None = None
 
     def holds_at(self, as_of_us: int) -> bool:
         """Say whether the edge is valid at a moment (from inclusive, to exclusive)."""
@@ -137,6 +140,23 @@ class ConceptEdge:
     valid_to_us: int | None
     recorded_at_us: int
     retracted_at_us: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class NameLink:
+    """A name by which a query may mean a concept.
+
+    Attributes:
+        name: Folded.
+        concept_id: The concept.
+        weight: In [0, 1], what naming it gives each memory about it; 0 where it only speaks.
+        cased: Whether the query must show a capital or a digit.
+    """
+
+    name: str
+    concept_id: str
+    weight: float
+    cased: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +219,10 @@ class Graph:
         edges: Sorted by source, relation code, target.
         skipped_subjects: Names that were not matched in contents, counted by reason.
         declined_runs: Runs of text in scripts without spaces that were not segmented, by script.
+        concept_edges: Sorted by source concept, relation, target concept.
+        merges: Sorted by merged name.
+        supersessions: Sorted by older position, newer position.
+        links: Sorted by name.
     """
 
     concepts: tuple[Concept, ...]
@@ -206,3 +230,7 @@ class Graph:
     edges: tuple[Edge, ...]
     skipped_subjects: Mapping[str, int]
     declined_runs: Mapping[str, int]
+    concept_edges: tuple[ConceptEdge, ...] = ()
+    merges: tuple[Merge, ...] = ()
+    supersessions: tuple[Supersession, ...] = ()
+    links: tuple[NameLink, ...] = ()

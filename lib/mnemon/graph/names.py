@@ -1,4 +1,4 @@
-"""What a memory names: capitalised runs, identifiers, quoted strings. Spans only, no concepts."""
+"""What a memory names: capitalised runs and quoted strings. Spans only, no concepts."""
 
 from __future__ import annotations
 
@@ -15,29 +15,12 @@ QUOTED_MAX_CHARS = 80
 NAME_MAX_WORDS = 8
 """Longest capitalised run; longer ones are headlines in capitals."""
 
-# Every repeat that could start anew at each word is bounded: reading stays linear in the text.
-_IDENTIFIER = re.compile(
-    r"""
-    https?://[^\s<>"')\]]+                         # address of a page
-    | \b[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}  # address of a person
-    | (?<![\w/.])(?:~|\.{1,2})?(?:/[\w.@+-]+){2,}  # path from a root
-    | \b[\w-]{1,64}(?:/[\w.-]{1,64}){0,11}/[\w-]{1,64}\.[A-Za-z]\w{0,7}\b  # relative path
-    | \b[\w-]{1,64}(?:\.[\w-]{1,64}){0,4}?                       # file name by its ending
-      \.(?:py|js|ts|tsx|go|rs|java|c|h|cpp|rb|sh|sql|md|json|ya?ml|toml|txt|csv|lock|env)\b
-    | \b[A-Z][A-Z0-9]+-\d+\b                       # ticket
-    | (?<!\w)\#\d+\b                               # issue number
-    | \bv\d+(?:\.\d+)*\b                           # version with a v
-    | \b\d+\.\d+\.\d+(?:[-+.][\w.]+)?\b            # version of three parts
-    | \b[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+\b   # snake_case
-    | \b[a-z]+(?:[A-Z][a-z0-9]+)+\b                # camelCase
-    """,
-    re.VERBOSE,
-)
-_IDENTIFIER_HINT = re.compile(r"[/@_#]|\d|[a-z][A-Z]|\.[a-z]")
 _QUOTED = re.compile(
     rf"\"([^\"\n]{{2,{QUOTED_MAX_CHARS}}})\"|“([^”\n]{{2,{QUOTED_MAX_CHARS}}})”"
     rf"|«([^»\n]{{2,{QUOTED_MAX_CHARS}}})»|「([^」\n]{{2,{QUOTED_MAX_CHARS}}})」"
-    rf"|`([^`\n]{{2,{QUOTED_MAX_CHARS}}})`"
+    rf"|`([^`\n]{{2,{QUOTED_MAX_CHARS}}})`|‘([^‘’\n]{{2,{QUOTED_MAX_CHARS}}})’(?!\w)"
+    # Single marks are apostrophes too: only where no word touches them from outside.
+    rf"|(?<![\w'])'(?!\s)([^'\n]{{2,{QUOTED_MAX_CHARS}}})(?<!\s)'(?![\w'])"
 )
 _SENTENCE_END = re.compile(r"[.!?…:。！？]|\n")
 _INSIDE_RUN = frozenset({" ", "-", " & ", ". ", ".", "/", "\u00a0"})
@@ -49,13 +32,6 @@ class Span(NamedTuple):
 
     start: int
     end: int
-
-
-def identifiers(content: str) -> list[Span]:
-    """Return tickets, paths, addresses, versions and code names, left to right, not overlapping."""
-    if _IDENTIFIER_HINT.search(content) is None:
-        return []
-    return [Span(*match.span()) for match in _IDENTIFIER.finditer(content)]
 
 
 def quoted_strings(content: str) -> list[Span]:

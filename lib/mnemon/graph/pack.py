@@ -1,56 +1,138 @@
-"""The graph's edges as arrays. Build side: knows `model` and `arrays`; the walk knows only one."""
+"""The graph's edges and mentions as arrays. Build side: knows the tables; recall knows `arrays`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
-from mnemon.graph.arrays import OPEN_END_US, RELATIONS, GraphArrays
-from mnemon.graph.model import Edge, Graph
+from mnemon.graph.arrays import OPEN_END_US, RELATIONS, ROLES, GraphArrays, MentionArrays
+from mnemon.graph.tables import ArrowColumn, ArrowTable, GraphTables, arrow_compute
 
 
-def to_arrays(graph: Graph, n: int) -> GraphArrays:
+def to_arrays(tables: GraphTables, n: int) -> GraphArrays:
     """Return the edges in compressed sparse rows over n positions; equal graphs give equal bytes.
 
     Raises:
-        ValueError: An edge leaves or reaches a position outside 0..n-1.
+        ValueError: An edge leaves or reaches a position outside 0..n-1, or names no concept.
     """
-    ordered = sorted(graph.edges, key=_row_order)
-    sources = np.array([edge.src_position for edge in ordered], dtype=np.int64)
-    targets = np.array([edge.dst_position for edge in ordered], dtype=np.int32)
-    _check_range(sources, targets, n)
-    relations = np.array([RELATIONS.index(edge.relation) for edge in ordered], dtype=np.int8)
-    ordinals = {concept.concept_id: i for i, concept in enumerate(graph.concepts)}
-    indptr = np.zeros(n + 1, dtype=np.int64)
-    np.cumsum(np.bincount(sources, minlength=n), out=indptr[1:])
-    ends = [OPEN_END_US if edge.valid_to_us is None else edge.valid_to_us for edge in ordered]
-    return GraphArrays(
-        indptr=indptr,
-        targets=targets,
-        weights=np.array([edge.weight for edge in ordered], dtype=np.float32),
-        relations=relations,
-        concepts=np.array([ordinals[edge.concept_id] for edge in ordered], dtype=np.int32),
-        in_degrees=_in_degrees(targets, relations, n),
-        valid_from_us=np.array([edge.valid_from_us for edge in ordered], dtype=np.int64),
-        valid_to_us=np.array(ends, dtype=np.int64),
+    edges = tables.edges
+    sources, targets = _integers(edges, "src_position"), _integers(edges, "dst_position")
+    _check_range("source", sources, n)
+    _check_range("target", targets, n)
+    relations = _codes(edges["relation"], RELATIONS)
+    concepts = concept_ordinals(tables.concepts, edges["concept_id"])
+    order = np.lexsort((concepts, targets, relations, sources))
+    columns = {
+        "targets": (targets, np.int32),
+        "weights": (edges["weight"].to_numpy(), np.float32),
+        "relations": (relations, np.int8),
+        "concepts": (concepts, np.int32),
+        "in_degrees": (_in_degrees(targets, relations, n), np.int32),
+        "valid_from_us": (_integers(edges, "valid_from_us"), np.int64),
+        "valid_to_us": (_ends(edges, "valid_to_us"), np.int64),
+        "recorded_at_us": (_integers(edges, "recorded_at_us"), np.int64),
+        "retracted_at_us": (_ends(edges, "retracted_at_us"), np.int64),
+        "evidence_starts": (_integers(edges, "evidence_start"), np.int32),
+        "evidence_ends": (_integers(edges, "evidence_end"), np.int32),
+    }
+    made: dict[str, NDArray[Any]] = {
+        name: values[order].astype(kind) for name, (values, kind) in columns.items()
+    }
+    return GraphArrays(indptr=_indptr(sources, n), **made)
+
+
+def to_mention_arrays(tables: GraphTables) -> MentionArrays:
+    """Return the mentions in compressed sparse rows over the concepts' ordinals.
+
+    Raises:
+        ValueError: A mention names no concept.
+    """
+    mentions = tables.mentions
+    concepts = concept_ordinals(tables.concepts, mentions["concept_id"])
+    columns = {
+        "positions": _integers(mentions, "position"),
+        "starts": _integers(mentions, "start"),
+        "ends": _integers(mentions, "end"),
+        "roles": _codes(mentions["role"], ROLES),
+    }
+    order = np.lexsort(
+        (columns["roles"], columns["ends"], columns["starts"], columns["positions"], concepts)
+    )
+    return MentionArrays(
+        indptr=_indptr(concepts, tables.concepts.num_rows),
+        positions=columns["positions"][order].astype(np.int32),
+        roles=columns["roles"][order].astype(np.int8),
+        starts=columns["starts"][order].astype(np.int32),
+        ends=columns["ends"][order].astype(np.int32),
     )
 
 
-def _row_order(edge: Edge) -> tuple[int, int, int, str]:
-    code = RELATIONS.index(edge.relation)
-    return (edge.src_position, code, edge.dst_position, edge.concept_id)
+def speaking_concepts(mentions: MentionArrays) -> dict[int, int]:
+    """Return, by position, the ordinal of the concept that speaks; the smallest, where several."""
+    owners = np.repeat(np.arange(mentions.indptr.size - 1), np.diff(mentions.indptr))
+    speaking = np.flatnonzero(mentions.roles == ROLES.index("speaker"))[::-1]
+    positions, ordinals = mentions.positions[speaking], owners[speaking]
+    return dict(zip(positions.tolist(), ordinals.tolist(), strict=True))
 
 
-def _check_range(sources: np.ndarray, targets: np.ndarray, n: int) -> None:
-    for name, ends in (("source", sources), ("target", targets)):
-        if ends.size and (int(ends.min()) < 0 or int(ends.max()) >= n):
-            raise ValueError(
-                f"found an edge with {name} {int(ends.min())}..{int(ends.max())}, expected "
-                f"positions in 0..{n - 1}: the graph belongs to another corpus"
-            )
+def concept_ordinals(concepts: ArrowTable, ids: ArrowColumn) -> NDArray[np.int64]:
+    """Return the ordinals of concepts by id.
+
+    Raises:
+        ValueError: An id is no concept's.
+    """
+    pc = arrow_compute()
+
+    found = pc.index_in(ids, value_set=concepts["concept_id"].combine_chunks())
+    if found.null_count:
+        raise ValueError(
+            f"found {found.null_count} ids of no concept: the tables are of different graphs"
+        )
+    return found.to_numpy().astype(np.int64)
 
 
-def _in_degrees(targets: np.ndarray, relations: np.ndarray, n: int) -> np.ndarray:
-    degrees = np.zeros(targets.size, dtype=np.int32)
+def _integers(table: ArrowTable, name: str) -> NDArray[np.int64]:
+    values: NDArray[np.int64] = table[name].to_numpy()
+    return values
+
+
+def _ends(table: ArrowTable, name: str) -> NDArray[np.int64]:
+    pc = arrow_compute()
+
+    values: NDArray[np.int64] = pc.fill_null(table[name], OPEN_END_US).to_numpy()
+    return values
+
+
+def _codes(names: ArrowColumn, known: Sequence[str]) -> NDArray[np.int64]:
+    import pyarrow as pa
+
+    pc = arrow_compute()
+
+    found = pc.index_in(names, value_set=pa.array(known, pa.string()))
+    return found.to_numpy().astype(np.int64)
+
+
+def _indptr(rows: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+    indptr = np.zeros(n + 1, dtype=np.int64)
+    np.cumsum(np.bincount(rows, minlength=n), out=indptr[1:])
+    return indptr
+
+
+def _check_range(name: str, ends: NDArray[np.int64], n: int) -> None:
+    if ends.size and (int(ends.min()) < 0 or int(ends.max()) >= n):
+        raise ValueError(
+            f"found an edge with {name} {int(ends.min())}..{int(ends.max())}, expected "
+            f"positions in 0..{n - 1}: the graph belongs to another corpus"
+        )
+
+
+def _in_degrees(
+    targets: NDArray[np.int64], relations: NDArray[np.int64], n: int
+) -> NDArray[np.int64]:
+    degrees = np.zeros(targets.size, dtype=np.int64)
     for code in range(len(RELATIONS)):
         chosen = relations == code
         degrees[chosen] = np.bincount(targets[chosen], minlength=n)[targets[chosen]]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from mnemon.graph.arrays import RELATIONS, GraphArrays
 
-SEED_COUNT = 10
+SEED_COUNT = 5
 """Best hits that are walked from; more reach further and bring more chance arrivals."""
 
 ETA = 1.0
@@ -29,10 +29,14 @@ RANK_DISCOUNT_POWER = 0.5
 """rank (from 1) to minus this power multiplies a seed's score; higher trusts first hits more."""
 
 DEFAULT_RELATION_WEIGHTS: Mapping[str, float] = MappingProxyType(
-    {"mentions_subject": 1.0, "mentions_tag": 0.5, "next_turn": 0.3, "previous_turn": 0.3}
+    {"mentions_subject": 1.0, "mentions_tag": 0.5}
 )
-"""How much a step of each relation carries; an adjacent turn is a hint, a named subject a link.
-Higher turn weights favour questions answered by one turn over those that need several."""
+"""How much a step of each relation carries. Turns are not walked: what stands near a turn is heard
+word by word (`conversation`), which a step of one weight cannot."""
+
+
+NOWHERE = -1
+"""In the arrays of a `Walk`: no seed, no one relation, no concept."""
 
 
 class Walk(NamedTuple):
@@ -41,9 +45,10 @@ class Walk(NamedTuple):
     Attributes:
         positions: int64, distinct targets.
         scores: float64, > 0; to be added to the base score of the target.
-        seeds: int64, the seed from which the best arrival came.
-        relations: int8, the relation it took (index into RELATIONS).
-        concepts: int32, ordinal of the concept it rests on.
+        seeds: int64, the seed from which the best arrival came; NOWHERE where the query led to it.
+        relations: int8, the relation it took (index into RELATIONS); NOWHERE where it came over
+            all ways at once (`ppr`).
+        concepts: int32, ordinal of the concept it rests on, or NOWHERE.
     """
 
     positions: NDArray[np.int64]
@@ -90,7 +95,8 @@ def walk(
             are damaged.
     """
     by_code = _weights_by_code(relation_weights, eta)
-    seeds, pushes = _choose_seeds(seed_positions, seed_scores, mask, seed_count)
+    seeds, scores = choose_seeds(seed_positions, seed_scores, mask, seed_count)
+    pushes = scores * np.arange(1, seeds.size + 1, dtype=np.float64) ** -RANK_DISCOUNT_POWER
     edges, owners = _out_edges(seeds, arrays)
     strength = eta * by_code[arrays.relations[edges]]
     usable = (strength > 0.0) & _holds(arrays, edges, as_of_us)
@@ -116,13 +122,20 @@ def _weights_by_code(relation_weights: Mapping[str, float], eta: float) -> NDArr
     return by_code
 
 
-def _choose_seeds(
+def choose_seeds(
     positions: NDArray[np.integer],
     scores: NDArray[np.floating],
     mask: NDArray[np.bool_] | None,
     seed_count: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the seeds, best first, and what each pushes along a full-weight edge."""
+    """Return what is started from and its scores, best first; equal scores by position.
+
+    Args:
+        positions: Distinct positions, any order.
+        scores: Their base scores; only finite positive ones are started from.
+        mask: (n,) True where a memory may be seen; None for everything.
+        seed_count: Seeds at most, after masking.
+    """
     where = positions.astype(np.int64)
     values = scores.astype(np.float64)
     usable = np.isfinite(values) & (values > 0.0)
@@ -130,8 +143,7 @@ def _choose_seeds(
         usable &= mask[where]
     where, values = where[usable], values[usable]
     best = np.lexsort((where, -values))[: max(seed_count, 0)]
-    ranks = np.arange(1, best.size + 1, dtype=np.float64)
-    return where[best], values[best] * ranks**-RANK_DISCOUNT_POWER
+    return where[best], values[best]
 
 
 def _out_edges(

@@ -99,6 +99,8 @@ def challenger_fields(served: RetrievalProfile, challenger: Challenger) -> dict[
         fields["lexical_weight"] = round(total * (1.0 - challenger.dense_share), 6)
     if challenger.graph_weight is not None:
         fields["graph_weight"] = challenger.graph_weight
+    if challenger.session_weight is not None:
+        fields["session_weight"] = challenger.session_weight
     return fields
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 from mnemon.compact.tables import read_summaries
 from mnemon.corpus.export import read_records
 from mnemon.files import remove_temporary_files, remove_tree
+from mnemon.night.concept_vectors import live_names
 from mnemon.night.context import MEMORIES, SUMMARIES, Night
 from mnemon.night.graph import EXTRACTION_KIND, extraction_key
+from mnemon.night.graph_plugins import FINDINGS_KIND, live_findings
 from mnemon.night.lexical import TOKENS_KIND, tokens_key
 from mnemon.night.vectors import chosen_face
 from mnemon.night.written import ANSWERS_KIND, live_answers
@@ -68,9 +70,10 @@ def _prune_memo(night: Night) -> int:
     with Memo.open(night.paths.memo) as memo:
         return memo.prune(
             {
-                vectors: [text_key(t) for t in texts],
+                vectors: [*map(text_key, texts), *live_names(night)],
                 TOKENS_KIND: [tokens_key(r) for r in records],
                 EXTRACTION_KIND: [extraction_key(r) for r in records],
                 ANSWERS_KIND: live_answers(night),
+                FINDINGS_KIND: live_findings(night, records),
             }
         )

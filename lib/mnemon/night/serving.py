@@ -19,7 +19,7 @@ from mnemon.night.compaction import SUMMARY_TABLE, TURN_CLUSTERS, accepted_summa
 from mnemon.night.context import CLUSTERS, MEMORIES, VECTORS, Night
 from mnemon.night.corpus import CORPUS, load_report
 from mnemon.night.embedding import embed
-from mnemon.night.graph import CONCEPT_GRAPH, load_graph
+from mnemon.night.graph import CONCEPT_GRAPH, load_tables
 from mnemon.night.housekeeping import tidy
 from mnemon.night.lexical import LEXICAL_INDEX, load_postings
 from mnemon.night.vectors import MEMORY_VECTORS, QUERY_ENCODER, VECTOR_TIERS, chosen_face
@@ -203,7 +203,7 @@ def _tier_inputs(night: Night) -> dict[str, Any] | None:
 
 def _pack_inputs(night: Night) -> PackInputs:
     records = read_records(night.work(MEMORIES))
-    graph = load_graph(night)
+    graph = load_tables(night)
     vectors = read_array(night.work(VECTORS))
     wanted = _tier_inputs(night)
     tier = None

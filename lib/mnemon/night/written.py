@@ -7,20 +7,20 @@ does not: the models, prompts and grades (mnemon.evaluate.generated).
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from mnemon.corpus.export import read_records
 from mnemon.errors import ConfigError
-from mnemon.evaluate.generated.endpoint import Endpoint
 from mnemon.evaluate.generated.generate import Generated, Pair, generate_queries
 from mnemon.files import write_text
 from mnemon.hashing import hash_text
+from mnemon.hosted.api_key import read_api_key
+from mnemon.hosted.endpoint import Endpoint
 from mnemon.night.context import GENERATED, MEMORIES, Night
 from mnemon.night.corpus import CORPUS
-from mnemon.night.graph import load_graph
+from mnemon.night.graph import linked_pairs
 from mnemon.night.questions import query_to_json
 from mnemon.settings import EvaluationSettings
 from mnemon.types import MemoryRecord
@@ -81,12 +81,12 @@ def live_answers(night: Night) -> list[str]:
 
 
 def _generate(night: Night, chosen: EvaluationSettings) -> Generated:
-    key = _api_key(chosen.api_key_variable)
+    key = read_api_key(chosen.api_key_variable, "evaluation.api_key_variable")
     records = read_records(night.work(MEMORIES))
     asked = choose_memories(records, chosen.generated_queries)
     pairs = choose_pairs(
         records,
-        ((edge.src_position, edge.dst_position) for edge in load_graph(night).edges),
+        linked_pairs(night),
         int(chosen.generated_queries * PAIRS_PER_MEMORY),
     )
     try:
@@ -119,22 +119,6 @@ def choose_pairs(
         if left != right and all(record.user is None for record in pair):
             found[hash_text(pair[0].content, pair[1].content)] = pair
     return [found[key] for key in sorted(found)[: max(wanted, 0)]]
-
-
-def _api_key(variable: str) -> str | None:
-    """Return the key, which is never kept, logged or shown.
-
-    Raises:
-        ConfigError: If the variable that the settings name is not set.
-    """
-    if not variable:
-        return None
-    key = os.environ.get(variable, "").strip()
-    if not key:
-        raise ConfigError(
-            f"evaluation.api_key_variable names {variable}, which is not set in the environment"
-        )
-    return key
 
 
 def _write(night: Night, found: Generated) -> None:

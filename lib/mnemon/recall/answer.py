@@ -6,15 +6,18 @@ and what only some ask for (`telling`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
 import numpy as np
 
-from mnemon.graph.walk import Walk
+from mnemon.graph.named import mention_span
 from mnemon.hooks import has_hooks
 from mnemon.recall.asking import Request
 from mnemon.recall.base_ranking import BaseRanking
+from mnemon.recall.graph_leg import GraphRanking
+from mnemon.recall.graph_paths import GraphPath, path_of
 from mnemon.recall.ledger import Ledger
 from mnemon.recall.legs import Leg
 from mnemon.recall.model_guard import GuardResult
@@ -69,7 +72,7 @@ def describe_memories(reader: SnapshotReader, answer: Answer, k: int) -> tuple[R
     rows = reader.describe(positions)
     relevance = relevance_of(chosen, answer.base).tolist()
     lexical, dense = (_leg_hits(leg, positions) for leg in (answer.base.lexical, answer.base.dense))
-    graph_hits = _graph_hits(reader, answer.base.arrived, set(positions))
+    graph_hits = _graph_hits(reader, answer.base.graph, positions)
     notes = answer.pipeline.annotations
     noted = _annotations(reader, {p: notes[p] for p in positions if p in notes})
     memories: list[RecalledMemory] = []
@@ -141,18 +144,40 @@ def _leg_hits(leg: Leg, positions: list[int]) -> dict[int, LegHit]:
 
 
 def _graph_hits(
-    reader: SnapshotReader, arrived: Walk | None, wanted: set[int]
+    reader: SnapshotReader, graph: GraphRanking | None, wanted: list[int]
 ) -> dict[int, GraphHit]:
-    if arrived is None:
+    if graph is None:
         return {}
-    places = [i for i, t in enumerate(arrived.positions) if int(t) in wanted]
-    seed_ids = reader.public_ids({int(arrived.seeds[i]) for i in places})
+    paths = {p: path for p in wanted if (path := path_of(graph, p)) is not None}
+    named = {p for path in paths.values() for p in (path.seed, *path.evidence) if p is not None}
+    ids = reader.public_ids(named)
+    labels = _labels(reader, paths)
     return {
-        int(arrived.positions[i]): GraphHit(
-            score=float(arrived.scores[i]),
-            seed_id=seed_ids[int(arrived.seeds[i])],
-            relation=reader.relations[int(arrived.relations[i])],
-            concept=reader.concept_name(int(arrived.concepts[i])),
+        position: GraphHit(
+            score=path.score,
+            seed_id=None if path.seed is None else ids[path.seed],
+            relation=path.relation,
+            concept=labels[position],
+            evidence=tuple(ids[p] for p in path.evidence),
+            shares=path.shares,
         )
-        for i in places
+        for position, path in paths.items()
     }
+
+
+def _labels(reader: SnapshotReader, paths: Mapping[int, GraphPath]) -> dict[int, str | None]:
+    """Return what the evidence of each path calls its concept, None for structural relations.
+
+    The concept's own name may be a spelling that only memories of others use.
+    """
+    rows = reader.describe({p.evidence[0] for p in paths.values() if p.concept >= 0})
+    labels: dict[int, str | None] = {}
+    for position, path in paths.items():
+        span = None
+        if path.concept >= 0:
+            span = mention_span(path.concept, path.evidence[0], reader.mentions)
+        if span is None:
+            labels[position] = reader.concept_name(path.concept)
+        else:
+            labels[position] = rows[path.evidence[0]]["content"][slice(*span)]
+    return labels

@@ -14,17 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemon.errors import EncoderError
-from mnemon.graph.arrays import GraphArrays
-from mnemon.graph.walk import Walk, walk
 from mnemon.recall.dense import rank_dense
 from mnemon.recall.fusion import (
     add_exact_match,
-    add_graph,
     apply_importance,
     fuse_convex,
     fuse_rrf,
     pool_candidates,
 )
+from mnemon.recall.graph_leg import GraphLeg, GraphRanking
+from mnemon.recall.graph_paths import path_of
 from mnemon.recall.ledger import Ledger
 from mnemon.recall.legs import Leg, find_exact_matches, rank_lexical
 from mnemon.recall.phases.base import Positions, Scores
@@ -33,8 +32,10 @@ from mnemon.recall.profile import RetrievalProfile
 from mnemon.recall.reader import SnapshotReader
 from mnemon.recall.run import Run
 from mnemon.recall.scope import Mask
+from mnemon.recall.snapshot_graph import SnapshotGraph
 
 if TYPE_CHECKING:
+    from mnemon.graph.transitions import Transitions
     from mnemon.recall.scoring import Scorer
 
 QueryVector = Callable[[str], NDArray[np.float32]]
@@ -47,12 +48,12 @@ class BaseRanking(NamedTuple):
     Attributes:
         positions: int64, ascending, distinct.
         fused: After fusion (or the alternative scorer), in [0, 1].
-        with_graph: After what arrived over the graph.
+        with_graph: After what the graph added.
         relevance: After the exact-match bonus; what sort_by="relevance" starts from.
         final: After the importance prior.
         lexical: The lexical leg.
         dense: The dense leg.
-        arrived: What the graph brought, or None.
+        graph: What the graph added and by which paths, or None where it abstained.
     """
 
     positions: Positions
@@ -62,7 +63,7 @@ class BaseRanking(NamedTuple):
     final: Scores
     lexical: Leg
     dense: Leg
-    arrived: Walk | None
+    graph: GraphRanking | None
 
     @property
     def order(self) -> NDArray[np.int64]:
@@ -80,14 +81,16 @@ class BaseRanker(NamedTuple):
         mask: What may be seen; None for everything.
         encode: How a text becomes a vector, or None where there is no dense leg.
         scorer: Takes the place of fusion; None for fusion.
+        as_of_us: The moment whose edges are walked; None for now.
     """
 
     reader: SnapshotReader
-    graph: GraphArrays
+    graph: SnapshotGraph
     profile: RetrievalProfile
     mask: Mask | None
     encode: QueryVector | None
     scorer: Scorer | None = None
+    as_of_us: int | None = None
 
     def rank(self, run: Run, query: str, depth: int) -> BaseRanking:
         """Return the candidates of a query, at most `depth` from each leg."""
@@ -101,7 +104,7 @@ class BaseRanker(NamedTuple):
         ranking = _plain(positions, fused, legs)
         # The walk's additions are on the scale of a fusion; libravdb's own hops are authored.
         if self.profile.graph_weight > 0 and positions.size and self.scorer is None:
-            ranking = self._with_graph(run, ranking)
+            ranking = self._with_graph(run, query, ranking)
         if self.profile.exact_match_bonus > 0:
             with run.step("exact"):
                 exact = find_exact_matches(self.reader, query, ranking.positions)
@@ -156,25 +159,38 @@ class BaseRanker(NamedTuple):
         late = late[np.lexsort((late, -leg.all_scores[late]))]
         return replace(leg, ranking=np.concatenate([leg.ranking, late]))
 
-    def _with_graph(self, run: Run, ranking: BaseRanking) -> BaseRanking:
+    def _with_graph(self, run: Run, query: str, ranking: BaseRanking) -> BaseRanking:
         if run.late():
             run.warn("deadline_graph", "the deadline passed before the graph leg; it was skipped")
             return ranking
+        legs = (ranking.lexical, ranking.dense)
+        weights = (self.profile.graph_weight, self.profile.session_weight)
         with run.step("graph"):
-            order = np.lexsort((ranking.positions, -ranking.fused))
-            arrived = walk(
-                ranking.positions[order], ranking.fused[order], self.graph, mask=self.mask
+            leg = GraphLeg(self.graph, self.mask, *weights, self.as_of_us, self._transitions(run))
+            found = leg.rank(
+                query, ranking.positions, ranking.fused, lambda p: fuse(p, legs, self.profile)
             )
-            if arrived.is_empty:
-                return ranking
-            legs = (ranking.lexical, ranking.dense)
-            pool = pool_candidates([ranking.positions, arrived.positions])
-            fused = fuse(pool, legs, self.profile)
-            extra = np.zeros(pool.size, dtype=np.float64)
-            extra[np.searchsorted(pool, arrived.positions)] = arrived.scores
-            scores = add_graph(fused, extra, self.profile.graph_weight)
-        return _plain(pool, fused, legs)._replace(with_graph=scores, relevance=scores,
-                       final=scores, arrived=arrived)  # fmt: skip
+        if found is None:
+            return ranking
+        if found.talk is not None and found.talk.left_out:
+            run.warn(
+                "sessions_left_out",
+                f"{found.talk.left_out} sessions of weaker hits were not looked into: the graph "
+                "leg's bounds on sessions or members were reached",
+            )
+        plain = _plain(found.positions, found.fused, legs)
+        return plain._replace(
+            with_graph=found.scores, relevance=found.scores, final=found.scores, graph=found
+        )
+
+    def _transitions(self, run: Run) -> Transitions | None:
+        if self.profile.graph_mode != "ppr":
+            return None
+        try:
+            return self.graph.transitions(self.mask)
+        except ImportError as error:
+            run.warn("ppr_unavailable", f"walked in the place of PageRank, without scipy: {error}")
+            return None
 
 
 def fuse(positions: Positions, legs: tuple[Leg, Leg], profile: RetrievalProfile) -> Scores:
@@ -227,11 +243,10 @@ def record_base(ledger: Ledger, ranking: BaseRanking, profile: RetrievalProfile)
 
 
 def _graph_reason(ranking: BaseRanking, position: int) -> str:
-    arrived = ranking.arrived
-    places = [] if arrived is None else np.flatnonzero(arrived.positions == position).tolist()
-    if arrived is None or not places:
+    path = None if ranking.graph is None else path_of(ranking.graph, position)
+    if path is None:
         return "others gained over the graph; all scores are scaled back"
-    return f"reached over the graph from {{{int(arrived.seeds[places[0]])}}}"
+    return path.reason
 
 
 def importance_of(reader: SnapshotReader, positions: Positions) -> Scores:

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from mnemon.graph.arrays import GraphArrays
 from mnemon.hooks import has_hooks
 from mnemon.recall.answer import Answer, describe_memories, describe_pipeline, wants_events
 from mnemon.recall.asking import Request, check_arguments
@@ -29,6 +28,7 @@ from mnemon.recall.reader import SnapshotReader
 from mnemon.recall.result import RecallResult
 from mnemon.recall.run import Run
 from mnemon.recall.scope import Mask, Scope, aware, build_mask
+from mnemon.recall.snapshot_graph import SnapshotGraph
 from mnemon.recall.sorting import sort_candidates
 from mnemon.recall.world import LiveWorld, World
 from mnemon.snapshot.layout import StorePaths
@@ -51,7 +51,7 @@ class Recaller:
         self.reader = reader
         self.snapshot_id = snapshot_id
         self.may_warm = may_warm
-        self._graph = GraphArrays(**reader.graph_arrays)
+        self._graph = SnapshotGraph(reader)
         self._usage: UsageReader | None = None
 
     @staticmethod
@@ -162,7 +162,8 @@ class Recaller:
                 self.reader, world, request.profile, now_us, request.scope.user,
                 request.session_id, request.k,
             )  # fmt: skip
-        ranker = BaseRanker(self.reader, self._graph, request.profile, mask, encode, scorer)
+        moment = None if as_of is None else now_us
+        ranker = BaseRanker(self.reader, self._graph, request.profile, mask, encode, scorer, moment)
 
         def search(text: str, depth: int) -> tuple[Positions, Scores]:
             found = ranker.rank(run, text, depth)

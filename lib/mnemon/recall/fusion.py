@@ -87,6 +87,17 @@ def fuse_convex(leg_scores: Sequence[FloatArray], weights: Sequence[float]) -> F
     return np.minimum(fused / total, 1.0) if total > 0 else fused
 
 
+def graph_scale(arriving: FloatArray, weight: float) -> float:
+    """Return what base + weight * arriving is divided by to stay in [0, 1].
+
+    Args:
+        arriving: What the graph brought, >= 0, shape (m,).
+        weight: Non-negative factor.
+    """
+    peak = float(arriving.max()) if arriving.size else 0.0
+    return 1.0 + weight * max(1.0, peak) if weight > 0 and peak > 0 else 1.0
+
+
 def add_graph(base: FloatArray, arriving: FloatArray, weight: float) -> FloatArray:
     """Add what arrived over the graph and scale back into [0, 1].
 
@@ -94,12 +105,11 @@ def add_graph(base: FloatArray, arriving: FloatArray, weight: float) -> FloatArr
 
     Args:
         base: Fused scores in [0, 1], shape (m,).
-        arriving: Scores in [0, 1] that the walk brought, shape (m,).
+        arriving: What the graph brought, >= 0, shape (m,); seldom more than 1.
         weight: Non-negative factor; 0, or nothing arriving, returns `base` unchanged.
     """
-    if weight <= 0 or not arriving.any():
-        return base
-    return (base + weight * arriving) / (1.0 + weight)
+    scale = graph_scale(arriving, weight)
+    return base if scale == 1.0 else (base + weight * arriving) / scale
 
 
 def add_exact_match(base: FloatArray, exact: NDArray[np.bool_], bonus: float) -> FloatArray:

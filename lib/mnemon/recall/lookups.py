@@ -7,13 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mnemon.recall.base_ranking import importance_of
-from mnemon.recall.phases.base import PastQuery, Positions, Scores, SummaryView, Usage
+from mnemon.recall.phases.base import (
+    PastQuery,
+    Positions,
+    Scores,
+    Successor,
+    SummaryView,
+    Usage,
+)
 from mnemon.recall.profile import RetrievalProfile
 from mnemon.recall.reader import SnapshotReader
 from mnemon.recall.result import RecallWarning
@@ -22,6 +29,9 @@ from mnemon.recall.scope import Mask
 from mnemon.recall.world import World
 from mnemon.types import UNDATED_US
 from mnemon.values import dataclass
+
+if TYPE_CHECKING:
+    from mnemon.graph.supersession.reading import SupersessionRow
 
 Search = Callable[[str, int], tuple[Positions, Scores]]
 
@@ -125,6 +135,33 @@ class SnapshotLookups:
         """
         found = self.reader.summaries.of_sources(positions)
         return {p: s for p, s in found.items() if self._sees_all(s.sources)}
+
+    def successors_of(self, positions: Positions) -> Mapping[int, Successor]:
+        """Return what the night found to replace the positions, and these successors in turn.
+
+        `as_of` is in the mask: a memory ends when its successor was created, or later, so whoever
+        sees both asks for a moment after that.
+        """
+        from mnemon.graph.supersession.reading import NO_SUCCESSOR
+
+        index = self.reader.superseded
+        rows: dict[int, SupersessionRow] = {}
+        while positions.size:
+            newer = index.successors(positions, visible=self.mask)
+            replaced = positions[newer != NO_SUCCESSOR]
+            found = [index.row_of(p) for p in replaced.tolist()]
+            fresh = {row.older: row for row in found if row is not None and row.older not in rows}
+            rows.update(fresh)
+            positions = np.array([row.newer for row in fresh.values()], dtype=np.int64)
+        wanted = ("supersessions", "older", "older, evidence_position")
+        evidence = dict(self.reader.look_up(*wanted, [str(older) for older in rows]))
+        return {
+            older: Successor(
+                row.newer, row.reason, row.confidence, row.similarity, row.age_gap_days,
+                evidence[older],
+            )
+            for older, row in rows.items()
+        }  # fmt: skip
 
     def past_queries(self, *, since_us: int, limit: int) -> Sequence[PastQuery]:
         """Return logged queries with what of their results this recall may see."""

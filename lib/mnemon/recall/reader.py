@@ -9,7 +9,7 @@ import json
 import sqlite3
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 
 from mnemon.errors import SnapshotCorruptError
 from mnemon.files import read_array
+from mnemon.graph.arrays import GraphArrays, MentionArrays
+from mnemon.graph.sessions import SessionArrays
 from mnemon.recall.profile import RetrievalProfile
 from mnemon.recall.scope import Facet
 from mnemon.snapshot import layout
@@ -26,6 +28,7 @@ from mnemon.snapshot.manifest import Manifest, quick_check, read_manifest
 from mnemon.vectors.cascade import PrefixTier
 
 if TYPE_CHECKING:
+    from mnemon.graph.supersession.reading import SupersessionIndex
     from mnemon.recall.summaries import Summaries
 
 ROW_COLUMNS = (
@@ -33,6 +36,8 @@ ROW_COLUMNS = (
     "session_id", "wing", "room", "user", "is_turn",
 )  # fmt: skip
 _ROWS = f"SELECT {', '.join(ROW_COLUMNS)} FROM memories WHERE position IN "
+_MENTION_FIELDS = tuple(field.name for field in fields(MentionArrays))
+_SESSION_FIELDS = tuple(field.name for field in fields(SessionArrays))
 _SQL_VARIABLES = 500  # below SQLite's oldest limit of 999
 
 
@@ -58,6 +63,12 @@ class SnapshotReader:
         self.graph_arrays: dict[str, NDArray[Any]] = {
             name: self._array(layout.graph_file(name)) for name in layout.GRAPH_FIELDS
         }
+        self.mentions = MentionArrays(
+            **{name: self._array(layout.mention_file(name)) for name in _MENTION_FIELDS}
+        )
+        self.sessions = SessionArrays(
+            **{name: self._array(layout.session_file(name)) for name in _SESSION_FIELDS}
+        )
         meta = dict(self._query("SELECT key, value FROM meta"))
         self.relations: tuple[str, ...] = tuple(json.loads(meta["relations"]))
         self.facets: dict[str, Facet] = {
@@ -97,6 +108,16 @@ class SnapshotReader:
             ):
                 found[term] = (start, stop)
         return [found[t] for t in dict.fromkeys(terms) if t in found]
+
+    def look_up(
+        self, table: str, key: str, columns: str, values: Sequence[str]
+    ) -> list[tuple[Any, ...]]:
+        """Return columns of the rows of a table whose key is one of the values."""
+        found: list[tuple[Any, ...]] = []
+        for chunk in _chunks(list(values), _SQL_VARIABLES):
+            marks = ",".join("?" * len(chunk))
+            found += self._query(f"SELECT {columns} FROM {table} WHERE {key} IN ({marks})", chunk)
+        return found
 
     def describe(self, positions: Iterable[int]) -> dict[int, dict[str, Any]]:
         """Return ROW_COLUMNS and "sources" of each position by name; tags as a tuple of texts.
@@ -147,11 +168,24 @@ class SnapshotReader:
         return {m: found[m] for m in wanted if m in found}
 
     @cached_property
+    def graph_edges(self) -> GraphArrays:
+        """Steps between memories."""
+        return GraphArrays(**self.graph_arrays)
+
+    @cached_property
     def summaries(self) -> Summaries:
         """The accepted summaries, read on first use."""
         from mnemon.recall.summaries import SUMMARY_SQL, Summaries
 
         return Summaries.of_rows(self.count, self._query(SUMMARY_SQL))
+
+    @cached_property
+    def superseded(self) -> SupersessionIndex:
+        """Which memory replaces which, read on first use."""
+        from mnemon.graph.supersession.reading import SupersessionIndex, SupersessionRow
+
+        rows = self._query(f"SELECT {', '.join(SupersessionRow._fields)} FROM supersessions")
+        return SupersessionIndex(SupersessionRow(*row) for row in rows)
 
     def public_ids(self, positions: Iterable[int]) -> dict[int, int | str]:
         """Return the public id of each position."""
@@ -192,8 +226,12 @@ class SnapshotReader:
         per_memory = [self.created_at_us, self.importance, *(f.codes for f in self.facets.values())]
         edges = {name: array for name, array in self.graph_arrays.items() if name != "indptr"}
         indptr = self.graph_arrays["indptr"]
+        held, session = self.mentions, self.sessions
+        per_memory += [session.codes, session.places, session.turns, session.speakers]
         aligned = (
             all(array.shape == (self.count,) for array in per_memory)
+            and held.positions.shape == held.roles.shape == (int(held.indptr[-1]),)
+            and session.order.shape == (int(session.indptr[-1]),)
             and self.posting_positions.shape == self.posting_scores.shape
             and indptr.shape == (self.count + 1,)
             and all(array.shape == (int(indptr[-1]),) for array in edges.values())

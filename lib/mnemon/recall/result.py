@@ -39,19 +39,23 @@ class LegHit:
 
 @dataclass(frozen=True, slots=True)
 class GraphHit:
-    """How the graph reached a memory: the score that arrived, and over which edge.
+    """How the graph moved a memory: seed -> relation -> concept -> memory.
 
     Attributes:
-        score: What was added before normalisation, >= 0.
-        seed_id: The memory that the walk came from.
-        relation: The relation walked.
-        concept: The concept that is the edge's evidence, or None for structural edges.
+        score: What was added before weight and scaling, > 0.
+        seed_id: The memory that the strongest part came from; None where it came from the query.
+        relation: The relation of the strongest part.
+        concept: The concept on the way, or None for structural relations.
+        evidence: Ids of the memories that hold the evidence.
+        shares: By relation, what each added; they sum to `score`.
     """
 
     score: float
-    seed_id: MemoryId
+    seed_id: MemoryId | None
     relation: str
     concept: str | None
+    evidence: tuple[MemoryId, ...] = ()
+    shares: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,7 @@ class RecalledMemory:
     def to_json(self) -> dict[str, Any]:
         """Return plain values; dates as ISO-8601. Explanations only where there are any."""
         legs = {
-            name: {key: getattr(hit, key) for key in hit.__slots__}
+            name: {key: _plain(getattr(hit, key)) for key in hit.__slots__}
             for name, hit in (
                 ("lexical", self.lexical),
                 ("dense", self.dense),
@@ -179,3 +183,8 @@ class RecallResult:
         if self.replay_packet is not None:
             plain["replay_packet"] = dict(self.replay_packet)
         return plain
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON would hand it back."""
+    return list(value) if isinstance(value, tuple) else value

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mnemon.errors import EncoderError
-from mnemon.graph.arrays import GraphArrays
 from mnemon.recall.base_ranking import BaseRanker
 from mnemon.recall.engine import Recaller
 from mnemon.recall.profile import RetrievalProfile
 from mnemon.recall.run import Run
 from mnemon.recall.scope import Mask
+from mnemon.recall.snapshot_graph import SnapshotGraph
 
 _ROWS_AT_ONCE = 1 << 16
 """Vectors multiplied at once: 100 MB of 384 dimensions. Fewer cost more calls, more cost memory."""
@@ -60,7 +60,7 @@ def lexical_standing(
     alone = replace(
         profile, graph_weight=0.0, exact_match_bonus=0.0, dense_weight=0.0, mmr_enabled=False
     )
-    ranker = BaseRanker(reader, GraphArrays(**reader.graph_arrays), alone, mask, None)
+    ranker = BaseRanker(reader, SnapshotGraph(reader), alone, mask, None)
     leg = ranker.rank(Run(time.perf_counter(), None), query, reader.count).lexical
     score = float(leg.scores_at(np.array([position], dtype=np.int64))[0])
     return Standing("lexical", leg.rank_of().get(position), score, int(leg.ranking.size))

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mnemon.settings.sections import FUSIONS, ON_DROP, EvaluationSettings
+from mnemon.settings.sections import (
+    FUSIONS,
+    GRAPH_EXTRACTORS,
+    ON_DROP,
+    EvaluationSettings,
+    GraphSettings,
+)
 
 if TYPE_CHECKING:
     from mnemon.settings.tree import Settings
@@ -43,6 +49,7 @@ def range_faults(s: Settings) -> list[str]:
             f'evaluation.on_drop must be "refuse" or "report", found {s.evaluation.on_drop!r}',
         ),
         *_endpoint_rules(s.evaluation),
+        *_graph_rules(s.graph),
         (
             len(s.schedule.cron.split()) == 5,
             f"schedule.cron needs five fields, found {s.schedule.cron!r}",
@@ -63,4 +70,22 @@ def _endpoint_rules(e: EvaluationSettings) -> list[tuple[bool, str]]:
             not all(wanted) or e.generator_model != e.judge_model,
             "evaluation.judge_model must not be evaluation.generator_model",
         ),
+    ]
+
+
+def _graph_rules(g: GraphSettings) -> list[tuple[bool, str]]:
+    return [
+        (
+            g.extractor in GRAPH_EXTRACTORS,
+            f'graph.extractor must be "rules", "llm" or "spacy", found {g.extractor!r}',
+        ),
+        (
+            g.extractor != "llm" or (g.llm_url != "" and g.llm_model != ""),
+            'graph.extractor = "llm" needs graph.llm_url and graph.llm_model',
+        ),
+        (
+            g.extractor != "spacy" or g.spacy_pipeline != "",
+            'graph.extractor = "spacy" needs graph.spacy_pipeline',
+        ),
+        (g.llm_batch_memories >= 1, "graph.llm_batch_memories must be at least 1"),
     ]

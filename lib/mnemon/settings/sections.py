@@ -9,6 +9,7 @@ from mnemon.values import dataclass
 
 FUSIONS = ("cc", "rrf")
 ON_DROP = ("refuse", "report")
+GRAPH_EXTRACTORS = ("rules", "llm", "spacy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +147,29 @@ class EvaluationSettings:
     judge_model: str = ""
     api_key_variable: str = ""
     generated_queries: int = 40
+
+
+@dataclass(frozen=True, slots=True)
+class GraphSettings:
+    """What besides the rules finds concepts and relations.
+
+    Attributes:
+        extractor: "rules" alone, or with them "llm" (an OpenAI-compatible endpoint) or "spacy".
+        llm_url: Base URL of the endpoint; contents of memories are sent there.
+        llm_model: Its model.
+        api_key_variable: Environment variable that holds its key; empty: no key.
+        llm_batch_memories: Memories per request; more cost less and lose more to a bad answer.
+        spacy_pipeline: An installed spaCy pipeline, or the directory of one.
+        include_named_users: Let the extractor see memories of named users too.
+    """
+
+    extractor: str = "rules"
+    llm_url: str = ""
+    llm_model: str = ""
+    api_key_variable: str = ""
+    llm_batch_memories: int = 8
+    spacy_pipeline: str = ""
+    include_named_users: bool = False
 
 
 @dataclass(frozen=True, slots=True)

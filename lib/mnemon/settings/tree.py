@@ -22,6 +22,7 @@ from mnemon.settings.sections import (
     CorpusSettings,
     EncoderSettings,
     EvaluationSettings,
+    GraphSettings,
     RecallSettings,
     ScheduleSettings,
     SnapshotSettings,
@@ -60,6 +61,7 @@ class Settings:
     snapshot: SnapshotSettings = field(default_factory=SnapshotSettings)
     recall: RecallSettings = field(default_factory=RecallSettings)
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
+    graph: GraphSettings = field(default_factory=GraphSettings)
     schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
     profiles: Mapping[str, Mapping[str, Any]] = field(
         default_factory=dict[str, Mapping[str, Any]], hash=False

@@ -22,10 +22,13 @@ from numpy.typing import NDArray
 from mnemon.compact.clusters import Cluster
 from mnemon.compact.summaries import Summary
 from mnemon.files import fsync_dir, remove_tree, write_array, write_text
-from mnemon.graph.arrays import RELATIONS, GraphArrays
-from mnemon.graph.model import Graph
+from mnemon.graph.arrays import RELATIONS, GraphArrays, MentionArrays
+from mnemon.graph.pack import speaking_concepts, to_mention_arrays
+from mnemon.graph.sessions import SessionArrays, build_sessions
+from mnemon.graph.tables import GraphTables
 from mnemon.lexical.postings import Postings
 from mnemon.snapshot import layout
+from mnemon.snapshot.graph_rows import graph_rows
 from mnemon.snapshot.layout import StorePaths
 from mnemon.snapshot.manifest import Manifest, compute_digest, describe_files, write_manifest
 from mnemon.types import MemoryRecord
@@ -41,16 +44,27 @@ CREATE TABLE terms (term TEXT PRIMARY KEY, start INTEGER NOT NULL, stop INTEGER 
 ROWID; CREATE TABLE concepts (
     ordinal INTEGER PRIMARY KEY, concept_id TEXT NOT NULL UNIQUE, canonical_name TEXT NOT NULL, kind
     TEXT NOT NULL, aliases TEXT NOT NULL, df INTEGER NOT NULL);
-CREATE TABLE mentions (
-    position INTEGER NOT NULL, concept_id TEXT NOT NULL, role TEXT NOT NULL, start INTEGER NOT NULL,
-    stop INTEGER NOT NULL, surface TEXT NOT NULL);
-CREATE INDEX mentions_by_concept ON mentions (concept_id, position);
-CREATE TABLE edges (
-    src_position INTEGER NOT NULL, dst_position INTEGER NOT NULL, relation TEXT NOT NULL, weight
-    REAL NOT NULL, concept_id TEXT NOT NULL, evidence_position INTEGER NOT NULL, evidence_start
-    INTEGER NOT NULL, evidence_stop INTEGER NOT NULL, valid_from_us INTEGER NOT NULL, valid_to_us
-    INTEGER, recorded_at_us INTEGER NOT NULL);
-CREATE INDEX edges_by_source ON edges (src_position);
+CREATE TABLE concept_names (
+    name TEXT NOT NULL, ordinal INTEGER NOT NULL, PRIMARY KEY (name, ordinal)) WITHOUT ROWID;
+CREATE TABLE concept_edges (
+    src INTEGER NOT NULL, dst INTEGER NOT NULL, relation TEXT NOT NULL, weight REAL NOT NULL,
+    evidence TEXT NOT NULL, valid_from_us INTEGER NOT NULL, valid_to_us INTEGER, recorded_at_us
+    INTEGER NOT NULL, retracted_at_us INTEGER);
+CREATE INDEX concept_edges_by_src ON concept_edges (src);
+CREATE INDEX concept_edges_by_dst ON concept_edges (dst);
+CREATE TABLE supersessions (
+    older INTEGER NOT NULL, newer INTEGER NOT NULL, head INTEGER NOT NULL, reason TEXT NOT NULL,
+    confidence INTEGER NOT NULL, similarity REAL, age_gap_days INTEGER NOT NULL, concept INTEGER,
+    evidence_position INTEGER NOT NULL, evidence_start INTEGER NOT NULL, evidence_end INTEGER NOT
+    NULL, valid_to_us INTEGER NOT NULL, recorded_at_us INTEGER NOT NULL, PRIMARY KEY (older, newer))
+    WITHOUT ROWID;
+CREATE TABLE links (
+    name TEXT PRIMARY KEY, ordinal INTEGER NOT NULL, weight REAL NOT NULL, cased INTEGER NOT NULL)
+    WITHOUT ROWID;
+CREATE TABLE link_starts (word TEXT PRIMARY KEY, words INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE merges (
+    name TEXT PRIMARY KEY, canonical TEXT NOT NULL, reason TEXT NOT NULL, score REAL NOT NULL,
+    detail TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE clusters (
     cluster_id TEXT PRIMARY KEY, session_id TEXT NOT NULL, ordinal INTEGER NOT NULL, first_us
     INTEGER NOT NULL, last_us INTEGER NOT NULL, trivial INTEGER NOT NULL) WITHOUT ROWID;
@@ -81,7 +95,7 @@ class PackInputs:
     records: Sequence[MemoryRecord]
     vectors: NDArray[np.float32] | None
     postings: Postings
-    graph: Graph
+    graph: GraphTables
     graph_arrays: GraphArrays
     clusters: Sequence[Cluster]
     summaries: Sequence[Summary]
@@ -133,9 +147,11 @@ def _make_manifest(directory: Path, inputs: PackInputs, provenance: Provenance) 
         "turns": sum(r.is_turn for r in inputs.records),
         "terms": len(inputs.postings.terms),
         "postings": int(inputs.postings.positions.size),
-        "concepts": len(inputs.graph.concepts),
-        "mentions": len(inputs.graph.mentions),
-        "edges": len(inputs.graph.edges),
+        "concepts": inputs.graph.concepts.num_rows,
+        "mentions": inputs.graph.mentions.num_rows,
+        "concept_edges": inputs.graph.concept_edges.num_rows,
+        "edges": int(inputs.graph_arrays.targets.size),
+        "supersessions": inputs.graph.supersessions.num_rows,
         "clusters": len(inputs.clusters),
         "summaries": len(inputs.summaries),
     }
@@ -172,6 +188,12 @@ def _write_arrays(directory: Path, inputs: PackInputs) -> None:
         write_text(directory / layout.TIER_EXITS_FILE, json.dumps(exits) + "\n")
     for column in fields(GraphArrays):
         arrays[layout.graph_file(column.name)] = getattr(inputs.graph_arrays, column.name)
+    mentions = to_mention_arrays(inputs.graph)
+    for column in fields(MentionArrays):
+        arrays[layout.mention_file(column.name)] = getattr(mentions, column.name)
+    sessions = build_sessions(records, speaking_concepts(mentions))
+    for column in fields(SessionArrays):
+        arrays[layout.session_file(column.name)] = getattr(sessions, column.name)
     for facet in layout.FACETS:
         ordinals = {value: code for code, value in enumerate(facet_values(records, facet))}
         codes = [ordinals.get(getattr(r, facet) or "", -1) for r in records]
@@ -194,7 +216,8 @@ def _write_rows(path: Path, inputs: PackInputs) -> None:
             db.executescript(_SCHEMA)
             _insert(db, "memories", [_memory_row(r) for r in inputs.records])
             _insert(db, "terms", _term_rows(inputs.postings))
-            _insert_graph(db, inputs.graph)
+            for table, rows in graph_rows(inputs.graph):
+                _insert(db, table, rows)
             _insert_compaction(db, inputs)
             _insert(db, "meta", sorted(_meta(inputs.records).items()))
     # Connections stamp a change counter only on write: a vacuum here would make equal content equal
@@ -214,34 +237,6 @@ def _memory_row(r: MemoryRecord) -> tuple[Any, ...]:
 def _term_rows(postings: Postings) -> list[tuple[str, int, int]]:
     starts = postings.starts.tolist()
     return [(term, starts[i], starts[i + 1]) for i, term in enumerate(postings.terms)]
-
-
-def _insert_graph(db: sqlite3.Connection, graph: Graph) -> None:
-    _insert(
-        db,
-        "concepts",
-        [
-            (
-                i,
-                c.concept_id,
-                c.canonical_name,
-                c.kind,
-                json.dumps(list(c.aliases), ensure_ascii=False),
-                c.df,
-            )
-            for i, c in enumerate(graph.concepts)
-        ],
-    )
-    _insert(
-        db,
-        "mentions",
-        [astuple(mention) for mention in graph.mentions],
-    )
-    _insert(
-        db,
-        "edges",
-        [astuple(edge) for edge in graph.edges],
-    )
 
 
 def _insert_compaction(db: sqlite3.Connection, inputs: PackInputs) -> None:

@@ -23,7 +23,16 @@ from mnemon.errors import SnapshotCorruptError
 from mnemon.files import read_array
 from mnemon.snapshot import layout
 from mnemon.snapshot.drops import REFUSE, DropReport
+from mnemon.snapshot.graph_checks import (
+    every_concept_edge_is_stated_somewhere,
+    every_edge_has_evidence,
+    every_link_is_found_by_its_first_word,
+    every_link_leads_to_a_concept,
+    every_mention_stands_in_its_memory,
+    every_supersession_leads_to_a_head,
+)
 from mnemon.snapshot.manifest import Manifest, full_check, read_manifest
+from mnemon.snapshot.session_checks import every_session_holds_its_memories_in_order
 from mnemon.snapshot.verdict import CheckResult
 from mnemon.text.sensitivity import find_text_sensitivity
 from mnemon.vectors.cascade import PrefixTier
@@ -134,7 +143,12 @@ def no_sensitive_row_is_anywhere(c: Candidate, x: GateContext) -> CheckResult:
         "memories": "SELECT memory_id, content, tags, expanded_keywords FROM memories",
         "summaries": "SELECT summary_id, text FROM summaries",
         "concepts": "SELECT concept_id, canonical_name, aliases FROM concepts",
-        "mentions": "SELECT DISTINCT concept_id, surface FROM mentions",
+        "concept_names": "SELECT ordinal, name FROM concept_names",
+        "merges": "SELECT reason, name, canonical, detail FROM merges",
+        # Nearly all are names of their concept, looked at above.
+        "links": "SELECT ordinal, name FROM links l WHERE NOT EXISTS (SELECT 1 FROM concept_names n"
+        " WHERE n.name = l.name AND n.ordinal = l.ordinal)",
+        "link_starts": "SELECT words, word FROM link_starts",
     }
     found: dict[str, int | float | str] = {}
     ids: list[str] = []
@@ -255,34 +269,6 @@ def _misplaced_terms(c: Candidate, postings: int) -> int:
     return misplaced + (end != postings)
 
 
-def every_edge_has_evidence(c: Candidate, x: GateContext) -> CheckResult:
-    """Each edge names an existing concept and memory.
-
-    And its span lies inside that memory's text.
-    """
-    orphans = c.value(
-        "SELECT COUNT(*) FROM edges e WHERE NOT EXISTS (SELECT 1 FROM concepts k WHERE "
-        "k.concept_id = e.concept_id)"
-        " OR NOT EXISTS (SELECT 1 FROM memories m WHERE m.position = e.evidence_position"
-        " AND (e.evidence_start = -1 OR (e.evidence_start >= 0 AND e.evidence_stop > "
-        "e.evidence_start"
-        " AND e.evidence_stop <= length(m.content))))"
-    )
-    dangling = c.value(
-        "SELECT COUNT(*) FROM edges e WHERE NOT EXISTS (SELECT 1 FROM memories m WHERE "
-        "m.position = e.src_position)"
-        " OR NOT EXISTS (SELECT 1 FROM memories m WHERE m.position = e.dst_position)"
-    )
-    total = c.value("SELECT COUNT(*) FROM edges")
-    walked = int(c.array(layout.graph_file("targets")).size)
-    passed = orphans == 0 and dangling == 0 and walked == total
-    return CheckResult(
-        "every_edge_has_evidence",
-        passed,
-        {"edges": total, "without_evidence": orphans, "dangling": dangling, "walkable": walked},
-    )
-
-
 def every_summary_names_its_sources(c: Candidate, x: GateContext) -> CheckResult:
     """Each summary lists at least two turns, each of them in the snapshot under the same id."""
     total = c.value("SELECT COUNT(*) FROM summaries")
@@ -370,6 +356,12 @@ GATE_CHECKS: tuple[Check, ...] = (
     no_tier_row_is_unindexed,
     every_posting_has_its_memory,
     every_edge_has_evidence,
+    every_mention_stands_in_its_memory,
+    every_concept_edge_is_stated_somewhere,
+    every_supersession_leads_to_a_head,
+    every_link_leads_to_a_concept,
+    every_link_is_found_by_its_first_word,
+    every_session_holds_its_memories_in_order,
     every_summary_names_its_sources,
     every_summary_preserves_its_sources,
     recall_has_not_dropped_significantly,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mnemon.values import dataclass
 
-PACK_FORMAT_VERSION = 1
+PACK_FORMAT_VERSION = 2
 """Bumped when a reader of the previous format could not read the new one."""
 
 DIGEST_NAME_CHARS = 16
@@ -50,7 +50,12 @@ GRAPH_FIELDS = (
     "in_degrees",
     "valid_from_us",
     "valid_to_us",
+    "recorded_at_us",
+    "retracted_at_us",
+    "evidence_starts",
+    "evidence_ends",
 )
+MENTION_FIELDS = ("indptr", "positions", "roles", "starts", "ends")
 
 _SNAPSHOT_ID = re.compile(r"\d{8}T\d{12}-[0-9a-f]{12}")
 
@@ -68,6 +73,16 @@ def facet_file(facet: str) -> str:
 def graph_file(field: str) -> str:
     """Return the file of one array of the graph's compressed rows."""
     return f"graph_{field}.npy"
+
+
+def mention_file(field: str) -> str:
+    """Return the file of one array of the concepts' mentions."""
+    return f"mentions_{field}.npy"
+
+
+def session_file(field: str) -> str:
+    """Return the file of one array of the sessions."""
+    return f"sessions_{field}.npy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +140,11 @@ class StorePaths:
     def profiles(self) -> Path:
         """Named profiles of this store, written by its owner; mnemon only reads it."""
         return self.root / "profiles.toml"
+
+    @property
+    def merges(self) -> Path:
+        """Names that are, or never are, one concept; written by the owner, mnemon only reads it."""
+        return self.root / "merges.toml"
 
     @property
     def access_log(self) -> Path:

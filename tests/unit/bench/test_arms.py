@@ -49,12 +49,12 @@ def test_the_asked_for_arms_are_all_there(context: SetContext) -> None:
     ]
     assert {
         "lexical_only", "dense_only", "graph_only", "no_lexical", "no_dense", "no_graph",
-        "no_importance", "rrf", "rrf_no_graph", "rrf_dense_0.3", "rrf_dense_0.7",
+        "no_sessions", "no_importance", "rrf", "rrf_no_graph", "rrf_dense_0.3", "rrf_dense_0.7",
         *(f"cc_dense_0.{tenths}" for tenths in (1, 2, 3, 4, 6, 7, 8, 9)),
         "graph_weight_0.25", "graph_weight_0.5", "graph_weight_2",
         "exact_bonus_0.05", "exact_bonus_0.1", "exact_bonus_0.2",
         "tier_64", "tier_256", "tier_full", "unrotated_64", "unrotated_256",
-        "cascade", "cascade_rescored",
+        "cascade", "cascade_rescored", "graph_ppr",
     } == set(by_group["ablation"])  # fmt: skip
 
 
@@ -98,6 +98,7 @@ def test_the_references_graph_runs_on_multi_hop_sets_and_a_reranker_where_one_is
         ("no_lexical", {"lexical_weight": 0.0}),
         ("no_dense", {"dense_weight": 0.0}),
         ("no_graph", {"graph_weight": 0.0}),
+        ("no_sessions", {"session_weight": 0.0}),
         ("no_importance", {"importance_prior": 0.0}),
         ("rrf", {"fusion": "rrf"}),
         ("rrf_no_graph", {"fusion": "rrf", "graph_weight": 0.0}),

@@ -17,7 +17,7 @@ ARGUMENTS = {"recall": ["key"], "why": ["key", "101"]}
 
 
 def test_the_commands_are_these() -> None:
-    assert set(main.commands) == {*COMMANDS, "profile", "evaluate"}
+    assert set(main.commands) == {*COMMANDS, "profile", "graph", "evaluate"}
 
 
 def test_help_lists_every_command_and_shows_how_to_begin(run: Run) -> None:

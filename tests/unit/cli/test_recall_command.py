@@ -64,10 +64,15 @@ def test_explain_shows_what_a_phase_says_about_a_memory(run: Run, dense_store: S
     assert "    supersede: checked 2, action annotate" in shown
 
 
-def test_the_candidate_trace_is_printed_by_phase(run: Run, dense_store: Store) -> None:
-    lines = run("recall", "Nina key", "-k", "2", "--candidate-trace").stdout.splitlines()
+def test_the_candidate_trace_is_printed_by_phase(
+    run: Run, run_json: RunJson, dense_store: Store
+) -> None:
+    arguments = ("recall", "Nina key", "-k", "2", "--candidate-trace")
+    lines = run(*arguments).stdout.splitlines()
+    score = run_json(*arguments)["candidate_trace"][0]["score"]
     start = lines.index("dropped by limit (10):")
-    assert lines[start + 1] == "    0.166  [103]  place 3 of 12; 2 were asked for"
+    assert score > 0.0
+    assert lines[start + 1] == f"    {score:.3f}  [103]  place 3 of 12; 2 were asked for"
     assert len(lines) == start + 11
     assert "dropped: nothing" in run("recall", "zebra", "--wing", "x", "--candidate-trace").stdout
 

@@ -19,16 +19,19 @@ RunJson = Callable[..., Any]
 
 
 def test_a_memory_below_k_is_printed_beside_the_last_returned_one(
-    run: Run, dense_store: Store
+    run: Run, run_json: RunJson, dense_store: Store
 ) -> None:
     result = run("why", "Nina key", "103", "-k", "2")
+    steps = {s["phase"]: s for s in run_json("why", "Nina key", "103", "-k", "2")["steps"]}
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert lines[0] == "[103] was found, at place 3 of 12; 2 were asked for."
     assert lines[2].split() == ["[103]", "[104]"]
     assert lines[3].split() == ["lexical", "+0.000", "+0.385"]
-    assert lines[5].split()[:3] == ["graph", "+0.099", "-0.231"]
-    assert lines[5].endswith("reached over the graph from [104]")
+    gain, loss = (steps["graph"][name] for name in ("delta", "delta_of_last_returned"))
+    assert gain > 0.0 > loss
+    assert lines[5].split()[:3] == ["graph", f"{gain:+.3f}", f"{loss:+.3f}"]
+    assert lines[5].endswith("reached over the graph from [104] by mentions_subject")
     assert "! user_required" in result.stderr
 
 

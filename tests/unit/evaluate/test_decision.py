@@ -276,5 +276,7 @@ def test_the_grid_is_named_once_and_holds_what_recall_can_do() -> None:
             fusion=challenger.fusion or "cc",
             dense_weight=0.5 if challenger.dense_share is None else challenger.dense_share,
             graph_weight=1.0 if challenger.graph_weight is None else challenger.graph_weight,
+            session_weight=1.0 if challenger.session_weight is None else challenger.session_weight,
         )
         assert challenger != Challenger(challenger.name)
+    assert {"graph_0", "sessions_0"} <= set(names)  # a night can switch either off

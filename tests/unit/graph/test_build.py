@@ -2,29 +2,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from mnemon.graph import build
-from mnemon.graph.arrays import OPEN_END_US, RELATIONS
-from mnemon.graph.build import build_graph, to_arrays
-from mnemon.graph.extract import extract
+from mnemon.graph.arrays import OPEN_END_US, RELATIONS, ROLES, GraphArrays, MentionArrays
+from mnemon.graph.build import close
 from mnemon.graph.fold import concept_id
-from mnemon.graph.model import NO_SPAN, Edge, Graph
+from mnemon.graph.model import NO_SPAN, Edge, Evidence, Graph, Supersession
+from mnemon.graph.pack import speaking_concepts, to_arrays, to_mention_arrays
+from mnemon.graph.state import steps
+from mnemon.graph.state.links import LOWER_CASE_WORTH
+from mnemon.graph.state.state import GraphState
+from mnemon.graph.tables import to_graph, to_tables
 from mnemon.types import UNDATED_US, MemoryRecord
+from tests.support.graphs import extract_all, graph_of, graph_tables, synced_keys
 
 RecordFactory = Callable[..., MemoryRecord]
 
 
 def _graph(records: Sequence[MemoryRecord]) -> Graph:
-    return build_graph(
-        records,
-        [
-            extract(r.content, r.category, r.tags, r.expanded_keywords, is_turn=r.is_turn)
-            for r in records
-        ],
-    )
+    return graph_of(records)
+
+
+def _arrays(graph: Graph, n: int) -> GraphArrays:
+    return to_arrays(to_tables(graph), n)
 
 
 def _steps(graph: Graph) -> list[tuple[int, int, str, float]]:
@@ -71,8 +74,8 @@ def test_an_edge_names_its_evidence_and_holds_from_the_later_memory(record: Reco
 def test_the_more_specific_name_carries_the_edge(record: RecordFactory) -> None:
     graph = _graph(
         [
-            record(0, "Boot Hill\nSo Ann Lee, known as Ann Lee (chef), left."),
-            record(1, "Ann Lee (chef)\nA cook."),
+            record(0, "Boot Hill\nSo Ann Lee, known as Ann Lee (Chef), left."),
+            record(1, "Ann Lee (Chef)\nA cook."),
             record(2, "Ann Lee\nA poet."),
         ]
     )
@@ -80,6 +83,30 @@ def test_the_more_specific_name_carries_the_edge(record: RecordFactory) -> None:
         (0, 1, "mentions_subject", 1.0),
         (0, 2, "mentions_subject", 0.5),
     ]
+
+
+def test_a_common_noun_does_not_carry_the_edge_of_a_proper_one(record: RecordFactory) -> None:
+    graph = _graph(
+        [
+            record(0, "Boot Hill\nSo Ann Lee, known for cold soup, left."),
+            record(1, "Cold Soup\nA dish."),
+            record(2, "Ann Lee\nA poet."),
+        ]
+    )
+    assert _steps(graph) == [
+        (0, 1, "mentions_subject", LOWER_CASE_WORTH),
+        (0, 2, "mentions_subject", 1.0),
+    ]
+
+
+def test_what_a_title_adds_in_parentheses_needs_no_capital(record: RecordFactory) -> None:
+    graph = _graph(
+        [
+            record(0, "Boot Hill\nThere Ann Lee (chef) left."),
+            record(1, "Ann Lee (chef)\nA cook."),
+        ]
+    )
+    assert _steps(graph) == [(0, 1, "mentions_subject", 1.0)]
 
 
 def test_a_tag_is_reached_by_its_own_relation_and_keywords_are_not(record: RecordFactory) -> None:
@@ -103,7 +130,7 @@ def test_a_name_that_too_many_memories_mention_has_no_edges(
     records = [record(i, "we met Dana Whitfield") for i in range(3)]
     records.append(record(3, "Dana Whitfield\nAn actor."))
     assert len(_graph(records).edges) == 3
-    monkeypatch.setattr(build, "HUB_MENTION_MIN", 2)
+    monkeypatch.setattr(steps, "HUB_MENTION_MIN", 2)
     assert _graph(records).edges == ()
 
 
@@ -113,7 +140,7 @@ def test_a_subject_that_too_many_memories_share_has_no_edges(
     records = [record(i, "Dana Whitfield\nAn actor.") for i in range(3)]
     records.append(record(3, "we met Dana Whitfield"))
     assert [e.weight for e in _graph(records).edges] == [pytest.approx(1 / 3)] * 3
-    monkeypatch.setattr(build, "HUB_SUBJECT_LIMIT", 2)
+    monkeypatch.setattr(steps, "HUB_SUBJECT_LIMIT", 2)
     assert _graph(records).edges == ()
 
 
@@ -188,11 +215,12 @@ def test_declined_scripts_and_skipped_subjects_are_counted(record: RecordFactory
     assert dict(graph.skipped_subjects) == {"too short": 1, "only digits": 1}
 
 
-def test_misaligned_input_is_refused(record: RecordFactory) -> None:
-    with pytest.raises(ValueError, match="expected one each"):
-        build_graph([record(0, "x")], [])
-    with pytest.raises(ValueError, match="without gaps"):
-        build_graph([record(1, "x")], [extract("x")])
+def test_misaligned_input_is_refused(record: RecordFactory, tmp_path: Path) -> None:
+    with GraphState.open(tmp_path / "graph.duckdb") as state:
+        with pytest.raises(ValueError, match="expected one each"):
+            state.sync([record(0, "x")], [], lambda _: [])
+        with pytest.raises(ValueError, match="without gaps"):
+            state.sync([record(1, "x")], ["key"], lambda _: [])
 
 
 def test_arrays_are_compressed_rows_of_the_edges(record: RecordFactory) -> None:
@@ -203,7 +231,7 @@ def test_arrays_are_compressed_rows_of_the_edges(record: RecordFactory) -> None:
             record(2, "Ann Lee\nMet Dana Whitfield."),
         ]
     )
-    arrays = to_arrays(graph, 3)
+    arrays = _arrays(graph, 3)
     assert arrays.indptr.tolist() == [0, 2, 2, 3]
     assert arrays.targets.tolist() == [1, 2, 1]
     assert arrays.in_degrees.tolist() == [2, 1, 2]
@@ -225,7 +253,7 @@ def test_in_degrees_count_one_relation_at_a_time(record: RecordFactory) -> None:
             record(4, "Handbook\nOf kubernetes: tagged.", tags="handbook"),
         ]
     )
-    arrays = to_arrays(graph, 5)
+    arrays = _arrays(graph, 5)
     reached = {
         (int(t), RELATIONS[r]): int(d)
         for t, r, d in zip(arrays.targets, arrays.relations, arrays.in_degrees, strict=True)
@@ -245,20 +273,128 @@ def test_a_memory_reached_by_two_relations_has_a_degree_for_each(record: RecordF
             record(2, "Blue Ridge\nA hill.", tags="kubernetes"),
         ]
     )
-    arrays = to_arrays(graph, 3)
+    arrays = _arrays(graph, 3)
     degrees = zip(arrays.relations.tolist(), arrays.in_degrees.tolist(), strict=True)
     assert sorted(set(degrees)) == [(0, 2), (1, 1)]
 
 
 def test_arrays_have_the_stated_types_even_when_empty() -> None:
-    arrays = to_arrays(Graph((), (), (), {}, {}), 2)
+    arrays = _arrays(Graph((), (), (), {}, {}), 2)
     assert arrays.indptr.tolist() == [0, 0, 0]
     kinds = [column.dtype for column in astuple(arrays)]
-    stated = [np.int64, np.int32, np.float32, np.int8, np.int32, np.int32, np.int64, np.int64]
+    stated = [np.int64, np.int32, np.float32, np.int8, np.int32, np.int32]
+    stated += [np.int64] * 4 + [np.int32] * 2
     assert kinds == [np.dtype(kind) for kind in stated]
 
 
 def test_an_edge_outside_the_corpus_is_refused(record: RecordFactory) -> None:
     graph = _graph([record(0, "Boot Hill\nBy Dana Whitfield."), record(1, "Dana Whitfield\nA.")])
     with pytest.raises(ValueError, match="another corpus"):
-        to_arrays(graph, 1)
+        _arrays(graph, 1)
+
+
+def test_arrays_carry_the_evidence_and_both_clocks(record: RecordFactory) -> None:
+    content = "Boot Hill\nBy Dana Whitfield."
+    graph = _graph([record(0, content), record(1, "Dana Whitfield\nA.")])
+    ended = replace(graph.edges[0], valid_to_us=9_000, retracted_at_us=9_001)
+    arrays = _arrays(replace(graph, edges=(ended,)), 2)
+    start, end = int(arrays.evidence_starts[0]), int(arrays.evidence_ends[0])
+    assert content[start:end] == "Dana Whitfield"
+    assert arrays.recorded_at_us.tolist() == [1_001]
+    assert (arrays.valid_to_us.tolist(), arrays.retracted_at_us.tolist()) == ([9_000], [9_001])
+    assert _arrays(graph, 2).retracted_at_us.tolist() == [OPEN_END_US]
+
+
+def test_mentions_are_rows_by_concept_whose_spans_give_the_surfaces(record: RecordFactory) -> None:
+    records = [
+        record(0, "Dana Whitfield\nAn actor.", tags="kubernetes"),
+        record(1, "we met DANA WHITFIELD and Dana Whitfield"),
+    ]
+    tables = graph_tables(records)
+    arrays, graph = to_mention_arrays(tables), to_graph(tables)
+    ordinals = {concept.concept_id: i for i, concept in enumerate(graph.concepts)}
+    dana = ordinals[concept_id("dana whitfield")]
+    rows = slice(int(arrays.indptr[dana]), int(arrays.indptr[dana + 1]))
+    held = zip(
+        arrays.positions[rows].tolist(),
+        arrays.starts[rows].tolist(),
+        arrays.ends[rows].tolist(),
+        strict=True,
+    )
+    assert [records[p].content[start:end] for p, start, end in held] == [
+        "Dana Whitfield",
+        "DANA WHITFIELD",
+        "Dana Whitfield",
+    ]
+    assert arrays.indptr[-1] == len(graph.mentions)
+    tag = int(arrays.indptr[ordinals[concept_id("kubernetes")]])
+    assert (arrays.starts[tag], arrays.ends[tag]) == (NO_SPAN, NO_SPAN)
+
+
+def test_of_several_that_speak_in_a_memory_the_first_concept_counts() -> None:
+    about, speaks = ROLES.index("about"), ROLES.index("speaker")
+    mentions = MentionArrays(
+        indptr=np.array([0, 1, 3, 4]),
+        positions=np.array([5, 5, 9, 5], dtype=np.int32),
+        roles=np.array([about, speaks, speaks, speaks], dtype=np.int8),
+        starts=np.zeros(4, dtype=np.int32),
+        ends=np.ones(4, dtype=np.int32),
+    )
+    assert speaking_concepts(mentions) == {5: 1, 9: 1}
+
+
+def test_a_statement_joins_two_concepts_and_counts_who_says_it(record: RecordFactory) -> None:
+    text = "Boot Hill is part of Blue Ridge."
+    graph = _graph([record(0, text), record(1, text), record(2, "nothing")])
+    (edge,) = graph.concept_edges
+    names = [concept_id("boot hill"), concept_id("blue ridge")]
+    assert [edge.src_concept, edge.dst_concept, edge.relation] == [*names, "part_of"]
+    assert edge.weight == pytest.approx(2 / 3)
+    assert [evidence.position for evidence in edge.evidence] == [0, 1]
+    assert (edge.valid_from_us, edge.recorded_at_us) == (1_000, 1_001)
+    assert set(names) <= {concept.concept_id for concept in graph.concepts}
+
+
+def test_merged_names_are_one_concept_with_the_edges_of_both(
+    record: RecordFactory, tmp_path: Path
+) -> None:
+    records = [
+        record(0, "Kubernetes\nA scheduler."),
+        record(1, "k8s: runs the pods"),
+        record(2, "we moved to k8s"),
+    ]
+    found = extract_all(records)
+    with GraphState.open(tmp_path / "graph.duckdb") as state:
+        state.sync(records, synced_keys(records), lambda chosen: [found[p] for p in chosen])
+        state.place(records)
+        merged = to_graph(state.fold({"k8s": "kubernetes"}))
+    concept = next(c for c in merged.concepts if c.concept_id == concept_id("kubernetes"))
+    assert (concept.canonical_name, concept.aliases) == ("Kubernetes", ("k8s",))
+    assert concept_id("k8s") not in {c.concept_id for c in merged.concepts}
+    weight = LOWER_CASE_WORTH / 2
+    assert _steps(merged) == [(2, target, "mentions_subject", weight) for target in (0, 1)]
+
+
+def test_a_supersession_ends_what_the_newer_memory_contradicts_and_nothing_else(
+    record: RecordFactory,
+) -> None:
+    graph = _graph(
+        [
+            record(0, "Dana Whitfield works at Blue Ridge Railway."),
+            record(1, "Dana Whitfield works at Boot Hill."),
+            record(2, "Boot Hill is part of Blue Ridge."),
+        ]
+    )
+    found = Supersession(
+        0, 1, 1, "newer_value", 2, None, 0, concept_id("dana whitfield"), Evidence(1, 0, 3), 2_000,
+        2_001,
+    )  # fmt: skip
+    closed = to_graph(close(to_tables(graph), [found]))
+    ends = {e.dst_concept: (e.valid_to_us, e.retracted_at_us) for e in closed.concept_edges}
+    assert ends == {
+        concept_id("blue ridge railway"): (2_000, 2_001),
+        concept_id("boot hill"): (None, None),
+        concept_id("blue ridge"): (None, None),
+    }
+    assert closed.supersessions == (found,)
+    assert len(closed.concept_edges) == len(graph.concept_edges)

@@ -28,6 +28,10 @@ def _arrays(n: int, *edges: tuple[int, int, float, int], ends: int = OPEN_END_US
         in_degrees=np.bincount(targets, minlength=n)[targets].astype(np.int32),
         valid_from_us=np.full(len(edges), 100, dtype=np.int64),
         valid_to_us=np.full(len(edges), ends, dtype=np.int64),
+        recorded_at_us=np.full(len(edges), 100, dtype=np.int64),
+        retracted_at_us=np.full(len(edges), ends, dtype=np.int64),
+        evidence_starts=np.full(len(edges), -1, dtype=np.int32),
+        evidence_ends=np.full(len(edges), -1, dtype=np.int32),
     )
 
 
@@ -84,6 +88,27 @@ def test_relations_left_out_or_at_zero_are_not_walked() -> None:
     arrays = _arrays(3, (0, 1, 1.0, SUBJECT), (0, 2, 1.0, NEXT))
     assert walk(*_seeds((0, 1.0)), arrays, {"next_turn": 1.0}).positions.tolist() == [2]
     assert walk(*_seeds((0, 1.0)), arrays, {"next_turn": 0.0}).is_empty
+
+
+def test_by_default_turns_are_not_walked() -> None:
+    previous = RELATIONS.index("previous_turn")
+    tag = RELATIONS.index("mentions_tag")
+    arrays = _arrays(
+        5, (0, 1, 1.0, SUBJECT), (0, 2, 1.0, NEXT), (0, 3, 1.0, previous), (0, 4, 1.0, tag)
+    )
+    found = walk(*_seeds((0, 1.0)), arrays)
+    assert found.positions.tolist() == [1, 4]
+    assert found.scores.tolist() == pytest.approx([1 / 2**0.25, 0.5 / 2**0.25])
+
+
+def test_a_closed_edge_gives_way_to_the_open_one_and_back() -> None:
+    # Both lead to 2; the better one ended at 200, and only before that does it carry the arrival.
+    arrays = _arrays(3, (0, 2, 1.0, SUBJECT), (1, 2, 0.5, SUBJECT))
+    arrays = replace(arrays, valid_to_us=np.array([200, OPEN_END_US], dtype=np.int64))
+    seeds = _seeds((0, 1.0), (1, 1.0))
+    assert walk(*seeds, arrays, as_of_us=199).seeds.tolist() == [0]
+    assert walk(*seeds, arrays, as_of_us=200).seeds.tolist() == [1]
+    assert walk(*seeds, arrays).seeds.tolist() == [1]
 
 
 def test_equal_arrivals_take_the_better_ranked_seed() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from mnemon.graph.state.links import LOWER_CASE_WORTH
 from mnemon.recall.engine import Recaller
 from mnemon.recall.profile import RetrievalProfile
 from mnemon.recall.result import RecalledMemory, RecallResult
@@ -81,9 +82,11 @@ def test_the_graph_leg_lifts_the_memory_that_another_one_names(dense: Recaller) 
         "mentions_subject",
         "Atlas migration",
     )
-    # Seed score 1, rank 1, weight 1, one arriving edge: 1 / 2^0.25; over 1 + weight.
-    assert hit.score == pytest.approx(2**-0.25)
-    assert by_id(result, 103).final_score == pytest.approx(2**-0.25 / 2)
+    # Seed score 1, rank 1, one arriving edge of a name that shows no capital in its second word:
+    # its worth / 2^0.25; over 1 + weight.
+    assert hit.score == pytest.approx(LOWER_CASE_WORTH * 2**-0.25)
+    assert hit.shares == {"mentions_subject": hit.score}
+    assert by_id(result, 103).final_score == pytest.approx(hit.score / 2)
     assert by_id(result, 104).final_score == pytest.approx(0.5)
 
 

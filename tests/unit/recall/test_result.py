@@ -25,7 +25,14 @@ FOUND = RecalledMemory(
     final_score=0.4,
     relevance=0.8,
     lexical=LegHit(1, 2.5),
-    graph=GraphHit(0.1, "s-9", "mentions_subject", None),
+    graph=GraphHit(
+        score=0.1,
+        seed_id="s-9",
+        relation="next_turn",
+        concept=None,
+        evidence=("s-9", 4),
+        shares={"next_turn": 0.075, "in_session": 0.025},
+    ),
 )
 
 
@@ -51,8 +58,10 @@ def test_a_result_survives_json() -> None:
         "graph": {
             "score": 0.1,
             "seed_id": "s-9",
-            "relation": "mentions_subject",
+            "relation": "next_turn",
             "concept": None,
+            "evidence": ["s-9", 4],
+            "shares": {"next_turn": 0.075, "in_session": 0.025},
         },
     }
 

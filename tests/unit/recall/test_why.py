@@ -45,16 +45,19 @@ def test_a_returned_memory_is_shown_with_its_place_and_its_steps(dense: Recaller
 def test_a_memory_below_k_is_set_beside_the_last_returned_one(dense: Recaller) -> None:
     why = ask(dense, "Nina key", "103", 2)
     assert why.stage == "below_limit"
+    own, last = why.facts["final_score"], why.facts["last_returned_score"]
+    assert 0.0 < own < last
     assert why.sentences == (
         "[103] was found, at place 3 of 12; 2 were asked for.",
-        "Its score is 0.166; the last one returned, [104], has 0.197.",
+        f"Its score is {own:.3f}; the last one returned, [104], has {last:.3f}.",
     )
     steps = {step["phase"]: step for step in why.steps}
     assert list(steps) == ["lexical", "dense", "graph", "importance"]
     assert (steps["lexical"]["delta"], steps["lexical"]["reason"]) == (0.0, "")
-    assert steps["graph"]["reason"] == "reached over the graph from [104]"
-    other = sum(step["delta_of_last_returned"] for step in why.steps)
-    assert other == pytest.approx(why.facts["last_returned_score"])
+    assert steps["graph"]["reason"] == "reached over the graph from [104] by mentions_subject"
+    assert steps["graph"]["delta"] > 0.0 > steps["graph"]["delta_of_last_returned"]
+    assert sum(step["delta"] for step in why.steps) == pytest.approx(own)
+    assert sum(step["delta_of_last_returned"] for step in why.steps) == pytest.approx(last)
 
 
 def test_the_order_that_was_asked_for_counts(dense: Recaller) -> None:

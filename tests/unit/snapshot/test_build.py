@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,10 @@ import pytest
 from mnemon.encode.lean import LeanEncoder
 from mnemon.files import read_array
 from mnemon.graph.arrays import RELATIONS
+from mnemon.graph.fold import concept_id, fold_name
+from mnemon.graph.model import ConceptEdge, Evidence, Merge, Supersession
+from mnemon.graph.sessions import SessionArrays
+from mnemon.graph.tables import to_graph, to_table, to_tables
 from mnemon.snapshot import layout
 from mnemon.snapshot.build import PackInputs, build_candidate, facet_values
 from mnemon.snapshot.layout import StorePaths
@@ -45,7 +49,9 @@ def test_equal_inputs_give_equal_bytes_and_one_digest(tmp_path: Path, encoder: L
     first = built(tmp_path / "a", pack_inputs(household(), encoder), encoder)
     second = built(tmp_path / "b", pack_inputs(household(), encoder), encoder)
     assert file_bytes(first) == file_bytes(second)
-    assert len(file_bytes(first)) == 19
+    assert len(file_bytes(first)) == 34
+    arrays = {layout.session_file(field.name) for field in fields(SessionArrays)}
+    assert arrays < set(file_bytes(first))
     assert first.name == second.name
     left, right = read_manifest(first), read_manifest(second)
     assert replace(left, built_at="") == replace(right, built_at="")
@@ -142,9 +148,33 @@ def _one_posting_changed(inputs: PackInputs) -> PackInputs:
     return replace(inputs, postings=replace(inputs.postings, scores=scores))
 
 
-def _one_edge_dropped(inputs: PackInputs) -> PackInputs:
-    graph = inputs.graph
-    return replace(inputs, graph=replace(graph, edges=graph.edges[1:]))
+def _one_statement_more(inputs: PackInputs) -> PackInputs:
+    first, second = inputs.graph.concepts["concept_id"].to_pylist()[:2]
+    edge = ConceptEdge(first, second, "is_a", 0.5, (Evidence(0, 0, 3),), 0, None, 0, None)
+    table = to_table("concept_edges", [edge])
+    return replace(inputs, graph=replace(inputs.graph, concept_edges=table))
+
+
+def _one_supersession_more(inputs: PackInputs) -> PackInputs:
+    found = Supersession(0, 1, 1, "is_now", 2, None, 1, "", Evidence(1, 0, 3), 0, 0)
+    table = to_table("supersessions", [found])
+    return replace(inputs, graph=replace(inputs.graph, supersessions=table))
+
+
+def _one_merge_more(inputs: PackInputs) -> PackInputs:
+    canonical = fold_name(inputs.graph.concepts["canonical_name"].to_pylist()[0])
+    table = to_table("merges", [Merge("other", canonical, "rule", 1.0, "same in merges.toml")])
+    return replace(inputs, graph=replace(inputs.graph, merges=table))
+
+
+def _one_link_dropped(inputs: PackInputs) -> PackInputs:
+    return replace(inputs, graph=replace(inputs.graph, links=inputs.graph.links.slice(1)))
+
+
+def _one_link_weighed(inputs: PackInputs) -> PackInputs:
+    first, *others = to_graph(inputs.graph).links
+    table = to_table("links", [replace(first, weight=0.123), *others])
+    return replace(inputs, graph=replace(inputs.graph, links=table))
 
 
 def _one_edge_closed(inputs: PackInputs) -> PackInputs:
@@ -154,13 +184,14 @@ def _one_edge_closed(inputs: PackInputs) -> PackInputs:
 
 
 def _one_alias_more(inputs: PackInputs) -> PackInputs:
-    first, *others = inputs.graph.concepts
+    graph = to_graph(inputs.graph)
+    first, *others = graph.concepts
     named = replace(first, aliases=(*first.aliases, "alias"))
-    return replace(inputs, graph=replace(inputs.graph, concepts=(named, *others)))
+    return replace(inputs, graph=to_tables(replace(graph, concepts=(named, *others))))
 
 
 def _one_mention_dropped(inputs: PackInputs) -> PackInputs:
-    return replace(inputs, graph=replace(inputs.graph, mentions=inputs.graph.mentions[1:]))
+    return replace(inputs, graph=replace(inputs.graph, mentions=inputs.graph.mentions.slice(1)))
 
 
 def _summary_reworded(inputs: PackInputs) -> PackInputs:
@@ -174,8 +205,9 @@ def _cluster_dropped(inputs: PackInputs) -> PackInputs:
 @pytest.mark.parametrize(
     "change",
     [
-        _one_vector_moved, _one_posting_changed, _one_edge_dropped, _one_edge_closed,
-        _one_alias_more, _one_mention_dropped, _summary_reworded, _cluster_dropped,
+        _one_vector_moved, _one_posting_changed, _one_edge_closed,
+        _one_alias_more, _one_mention_dropped, _one_statement_more, _one_supersession_more,
+        _one_merge_more, _one_link_dropped, _one_link_weighed, _summary_reworded, _cluster_dropped,
     ],
 )  # fmt: skip
 def test_every_artifact_is_in_the_digest(
@@ -201,7 +233,8 @@ def test_what_is_packed_can_be_read_back(tmp_path: Path, encoder: LeanEncoder) -
     with closing(sqlite3.connect(directory / layout.ROWS_FILE)) as rows:
         stored = rows.execute("SELECT * FROM memories ORDER BY position").fetchall()
         spans = rows.execute("SELECT term, stop - start FROM terms ORDER BY term").fetchall()
-        edges = rows.execute("SELECT COUNT(*) FROM edges").fetchone()[0]
+        names = dict(rows.execute("SELECT name, ordinal FROM concept_names"))
+        ids = dict(rows.execute("SELECT ordinal, concept_id FROM concepts"))
         (sources,) = rows.execute("SELECT group_concat(memory_id) FROM summary_sources").fetchone()
         meta = dict(rows.execute("SELECT key, value FROM meta"))
     record = inputs.records[0]
@@ -212,7 +245,7 @@ def test_what_is_packed_can_be_read_back(tmp_path: Path, encoder: LeanEncoder) -
     assert [row[1] for row in stored] == [r.memory_id for r in inputs.records]
     assert [term for term, _ in spans] == inputs.postings.terms
     assert [size for _, size in spans] == np.diff(inputs.postings.starts).tolist()
-    assert edges == len(inputs.graph.edges) > 0
+    assert ids[names["atlas migration"]] == concept_id("atlas migration")
     assert sources == "109,110,111,112"
     assert json.loads(meta["relations"]) == list(RELATIONS)
     assert json.loads(meta["facet_wing"]) == ["home", "work"]
@@ -236,9 +269,11 @@ def test_counts_say_what_is_held(tmp_path: Path, encoder: LeanEncoder) -> None:
         "turns": 6,
         "terms": len(inputs.postings.terms),
         "postings": inputs.postings.positions.size,
-        "concepts": len(inputs.graph.concepts),
-        "mentions": len(inputs.graph.mentions),
-        "edges": len(inputs.graph.edges),
+        "concepts": inputs.graph.concepts.num_rows,
+        "mentions": inputs.graph.mentions.num_rows,
+        "concept_edges": inputs.graph.concept_edges.num_rows,
+        "edges": inputs.graph.edges.num_rows,
+        "supersessions": 0,
         "clusters": 1,
         "summaries": 1,
     }

@@ -10,11 +10,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mnemon.evaluate.generated.answers import Answers, ReadValue, Value, parse_answers
+from mnemon.evaluate.generated.answers import ReadValue, Value, parse_answers
 from mnemon.evaluate.generated.cache import Cache
-from mnemon.evaluate.generated.chat import Sleep, complete
-from mnemon.evaluate.generated.endpoint import BadAnswerError, Endpoint, EndpointDownError
-from mnemon.evaluate.generated.prompts import Prompt, batch_message
+from mnemon.evaluate.generated.prompts import Prompt
+from mnemon.hosted.answers import Answers
+from mnemon.hosted.batches import batch_message
+from mnemon.hosted.chat import Sleep, complete
+from mnemon.hosted.endpoint import BadAnswerError, Endpoint, EndpointDownError
 from mnemon.progress import Progress
 
 MAX_USELESS = 3
@@ -110,7 +112,7 @@ class Asker:
             self._stop(str(error))
             return {}
         except BadAnswerError as error:
-            answers = Answers(faults=Counter({error.fault: 1}))
+            answers = Answers({}, Counter({error.fault: 1}))
         else:
             answers = parse_answers(content, len(batch), prompt.value_key, read)
         self._count(answers)
@@ -119,7 +121,7 @@ class Asker:
             self.cache.put(key, json.dumps(value).encode("ascii"))
         return values
 
-    def _count(self, answers: Answers) -> None:
+    def _count(self, answers: Answers[Value]) -> None:
         for fault, count in answers.faults.items():
             self.tally.faults[f"{self.role}: {fault.value}"] += count
         self.useless = 0 if answers.values else self.useless + 1

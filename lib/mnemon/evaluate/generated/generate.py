@@ -14,18 +14,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mnemon.evaluate.generated.answers import read_grade, read_query
+from mnemon.evaluate.generated.apart import check_apart
 from mnemon.evaluate.generated.asking import Asker, Item, Tally
 from mnemon.evaluate.generated.cache import Cache, grade_key, written_key
-from mnemon.evaluate.generated.chat import Sleep
-from mnemon.evaluate.generated.endpoint import Endpoint, check_apart
 from mnemon.evaluate.generated.overlap import (
     MAX_JACCARD,
     MAX_JACCARD_MULTI_HOP,
     MAX_SHARED,
     measure_overlap,
 )
-from mnemon.evaluate.generated.prompts import GRADE, MULTI_HOP, PARAPHRASE, Prompt, clip_text
+from mnemon.evaluate.generated.prompts import GRADE, MULTI_HOP, PARAPHRASE, Prompt
 from mnemon.evaluate.labels.queries import Query
+from mnemon.hosted.batches import clip_text
+from mnemon.hosted.chat import Sleep
+from mnemon.hosted.endpoint import Endpoint
 from mnemon.progress import SILENT, Progress
 from mnemon.types import MemoryRecord
 

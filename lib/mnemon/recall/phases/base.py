@@ -166,6 +166,26 @@ class SummaryView(NamedTuple):
     confidence: float
 
 
+class Successor(NamedTuple):
+    """What the night found to replace a memory.
+
+    Attributes:
+        newer: Position of the direct successor, which may have one itself.
+        reason: "explicit", "is_now", "newer_value" or "near_duplicate".
+        confidence: 0 low, 1 medium, 2 high.
+        similarity: Cosine of the two, or None where none was needed.
+        age_gap_days: Whole days between the two, 0 where a date is missing.
+        evidence: Position of the memory that says so.
+    """
+
+    newer: int
+    reason: str
+    confidence: int
+    similarity: float | None
+    age_gap_days: int
+    evidence: int
+
+
 class PastQuery(NamedTuple):
     """A query asked before.
 
@@ -232,6 +252,13 @@ class Lookups(Protocol):
 
     def summaries_of(self, positions: Positions) -> Mapping[int, SummaryView]:
         """Return the accepted summary of each memory that is a source of one, by position."""
+        ...
+
+    def successors_of(self, positions: Positions) -> Mapping[int, Successor]:
+        """Return what replaces the positions, and these successors in turn, by older position.
+
+        A successor that the recall may not see, or that came after its `as_of`, replaces nothing.
+        """
         ...
 
     def past_queries(self, *, since_us: int, limit: int) -> Sequence[PastQuery]:

@@ -1,50 +1,44 @@
-"""Phase 8: a newer memory that says the same thing anew stands in for the older one.
+"""Phase 8: a newer memory that replaces an older one stands in for it.
 
-What belongs here: finding such pairs among the candidates, and hiding or marking the older. What
-does not: deletion (nothing is stored: superseded is what one recall says of its candidates), and
-copies filed at the same time, which are the business of "mmr".
+What belongs here: hiding or marking the older, and the search among the candidates for pairs that
+the night does not know. What does not: deletion (nothing is stored: superseded is what one recall
+says of its candidates), what the night found (`successors`), and copies filed at the same time,
+which are the business of "mmr".
 
 Decided here, where the reference is silent:
+- What the night found comes first. Candidates that it found superseded take no part in the search:
+  no pair is told twice, or both ways.
 - Both must belong to the same user, or to nobody: one person's news never hides another's. Wings
   that differ keep both as well ("the deploy key is X" of two projects); a memory without a wing may
   belong to any.
 - Of several newer ones the newest is the successor, and of a chain the newest remains.
 - With "filter" the successor takes over the larger of both scores: it answers what its predecessor
-  was found for, and must not vanish with it because its own wording matched less.
+  was found for, and must not vanish with it because its own wording matched less. One that was not
+  found at all comes in.
 
 Source: research/mempalace.md section 1, phase 8.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemon.graph.supersession.grades import CONFIDENCES, DAY_US, confidence_of
 from mnemon.recall.phases.base import (
     Candidates,
     Dropped,
     PhaseContext,
     PhaseOutcome,
     PositionRef,
-    Scores,
     unchanged,
 )
+from mnemon.recall.phases.successors import Stale, find_stale
 from mnemon.recall.result import RecallWarning
 from mnemon.types import UNDATED_US
-
-HIGH = (0.93, 30)
-"""Least cosine and least days between two memories of high confidence."""
-
-MEDIUM = (0.86, 14)
-"""The same for medium confidence; everything else is low."""
-
-CONFIDENCES = ("low", "medium", "high")
-"""Names of the confidences 0, 1 and 2."""
-
-_DAY_US = 86_400_000_000
 
 _ROWS_AT_ONCE = 128
 """Rows of the similarity matrix in memory (10 MB per array at 10,000 candidates); more is no
@@ -52,7 +46,7 @@ faster."""
 
 
 class Superseded(NamedTuple):
-    """One older memory and its successor.
+    """One older memory and the newer one that says it anew, both among the candidates.
 
     Attributes:
         older: Row of the older among the candidates.
@@ -76,13 +70,6 @@ class Superseded(NamedTuple):
             "age_gap_days": self.age_gap_days,
             "confidence": CONFIDENCES[self.confidence],
         }
-
-
-def confidence_of(similarity: float, age_gap_days: int) -> int:
-    """Return 2 (high), 1 (medium) or 0 (low); never falls as either grows."""
-    if similarity >= HIGH[0] and age_gap_days >= HIGH[1]:
-        return 2
-    return int(similarity >= MEDIUM[0] and age_gap_days >= MEDIUM[1])
 
 
 def find_superseded(
@@ -111,121 +98,153 @@ def find_superseded(
         rows = slice(start, start + _ROWS_AT_ONCE)
         gaps = _gaps_us(created_at_us, rows)
         cosines = np.nan_to_num((vectors[rows] @ vectors.T).astype(np.float64))
-        pairs = (gaps > 0) & (gaps >= least_days * float(_DAY_US)) & (cosines >= least_similarity)
+        pairs = (gaps > 0) & (gaps >= least_days * float(DAY_US)) & (cosines >= least_similarity)
         pairs &= owners[rows, None] == owners[None, :]
         pairs &= (wings[rows, None] == wings) | (wings[rows, None] < 0) | (wings < 0)[None, :]
         newest = np.argmax(np.where(pairs, gaps, 0.0), axis=1)
         for row in np.flatnonzero(pairs.any(axis=1)).tolist():
             newer = int(newest[row])
-            days = int(gaps[row, newer] // _DAY_US)
+            days = int(gaps[row, newer] // DAY_US)
             cosine = min(float(cosines[row, newer]), 1.0)
             found.append(Superseded(start + row, newer, cosine, days, confidence_of(cosine, days)))
     found.sort(key=lambda s: (-s.confidence, -s.similarity))
     return found[:at_most]
 
 
-def successor_scores(scores: Scores, superseded: Sequence[Superseded]) -> Scores:
-    """Return scores in which every successor has at least what its predecessors had.
+def predecessors(positions: Sequence[int], found: Iterable[Stale]) -> dict[int, list[int]]:
+    """Return the rows that every remaining heir stands for, best first, by the heir's position.
 
-    Passes through chains: of three versions the newest has the largest score of all.
+    Passes through chains: of three versions the newest stands for both others.
 
     Args:
-        scores: Shape (m,).
-        superseded: In any order; the successor's date is always the later one.
+        positions: Of the candidates, best first.
+        found: In any order, without cycles, every older one a candidate.
     """
-    raised = scores.copy()
-    newer_of = {s.older: s.newer for s in superseded}
-    for older in newer_of:
-        heir = older
-        while heir in newer_of:
-            heir = newer_of[heir]
-            raised[heir] = max(raised[heir], scores[older])
-    return raised
+    heir_of = {stale.older: stale.heir for stale in found}
+    rows: dict[int, list[int]] = {}
+    for row, position in enumerate(positions):
+        heir = position
+        while heir in heir_of:
+            heir = heir_of[heir]
+        if heir != position:
+            rows.setdefault(heir, []).append(row)
+    return rows
 
 
 def supersede(candidates: Candidates, context: PhaseContext) -> PhaseOutcome:
-    """Hide ("filter") or mark ("annotate") candidates that a newer candidate says anew."""
-    if candidates.size < 2:
+    """Hide ("filter") or mark ("annotate") candidates that a newer memory replaces."""
+    if not candidates.size:
         return unchanged(candidates)
-    vectors = context.lookups.vectors_of(candidates.positions)
-    if vectors is None:
-        return PhaseOutcome(candidates, warnings=(_WITHOUT_VECTORS,))
-    found = _find(candidates, context, vectors)
-    action = context.profile.supersede_action
-    outcome = _filtered if action == "filter" else _annotated
-    notes = {
-        "checked": candidates.size,
-        "action": action,
-        "superseded_filtered": len(found) if action == "filter" else 0,
-        "superseded_annotated": 0 if action == "filter" else len(found),
-    }
-    return outcome(candidates, found, notes) if found else PhaseOutcome(candidates, notes=notes)
+    profile, at_most = context.profile, context.profile.supersede_max_candidates
+    successors = context.lookups.successors_of(candidates.positions)
+    stored = find_stale(candidates.positions, successors, profile)
+    known = [stale.older for stale in stored]
+    unknown = candidates.keep(~np.isin(candidates.positions, known))
+    stored = stored[:at_most]
+    searched, warnings = _search(unknown, context, at_most - len(stored))
+    found = [*stored, *searched]
+    hides = profile.supersede_action == "filter"
+    hidden = [stale for stale in found if hides and stale.is_sure]
+    marked = [stale for stale in found if not (hides and stale.is_sure)]
+    rows = predecessors(candidates.positions.tolist(), hidden)
+    after = _filtered(candidates, hidden, rows) if hidden else candidates
+    return PhaseOutcome(
+        after,
+        reason_of=lambda p: f"takes the place of the older {{{candidates.positions[rows[p][0]]}}}",
+        dropped=_dropped(candidates, hidden),
+        notes={
+            "checked": candidates.size,
+            "action": profile.supersede_action,
+            "superseded_filtered": len(hidden),
+            "superseded_annotated": len(marked),
+            "superseded_stored": len(stored),
+        },
+        annotations=_annotations(after, marked),
+        warnings=warnings,
+    )
 
 
-def _find(
-    candidates: Candidates, context: PhaseContext, vectors: NDArray[np.float32]
-) -> list[Superseded]:
+def _search(
+    candidates: Candidates, context: PhaseContext, at_most: int
+) -> tuple[list[Stale], tuple[RecallWarning, ...]]:
+    """Return those that another candidate says anew, and what kept the search from being made."""
+    if candidates.size < 2 or not at_most:
+        return [], ()
     profile, lookups = context.profile, context.lookups
-    rows = lookups.rows_of([int(p) for p in candidates.positions])
-    owners = [rows[int(p)]["user"] for p in candidates.positions]
-    return find_superseded(
+    vectors = lookups.vectors_of(candidates.positions)
+    if vectors is None:
+        return [], (_WITHOUT_VECTORS,)
+    positions: list[int] = candidates.positions.tolist()
+    rows = lookups.rows_of(positions)
+    found = find_superseded(
         vectors,
         lookups.created_at_us(candidates.positions),
-        _numbered(owners),
+        _numbered([rows[p]["user"] for p in positions]),
         _numbered(lookups.wings_of(candidates.positions)),
         least_similarity=profile.supersede_similarity_threshold,
         least_days=profile.supersede_min_age_gap_days,
-        at_most=profile.supersede_max_candidates,
+        at_most=at_most,
+    )
+    return [_stale(pair, positions) for pair in found], ()
+
+
+def _stale(pair: Superseded, positions: Sequence[int]) -> Stale:
+    said = f"similarity {pair.similarity:.2f}, {pair.age_gap_days} days"
+    confidence = CONFIDENCES[pair.confidence]
+    heir = positions[pair.newer]
+    return Stale(
+        positions[pair.older],
+        heir,
+        is_sure=True,
+        why=f"{said} newer",
+        note=f"a newer memory says this anew: {said} later, confidence {confidence}",
+        facts={"superseded_by": PositionRef(heir), **pair.facts},
     )
 
 
 def _filtered(
-    candidates: Candidates, found: Sequence[Superseded], notes: Mapping[str, Any]
-) -> PhaseOutcome:
-    positions, scores = candidates.positions, candidates.scores
-    kept = np.ones(candidates.size, dtype=np.bool_)
-    kept[[s.older for s in found]] = False
-    raised = Candidates(positions, successor_scores(scores, found), candidates.expanded)
-    dropped = tuple(_dropped(candidates, s) for s in found)
-    heirs = {int(positions[s.newer]): int(positions[s.older]) for s in reversed(found)}
-    still = raised.keep(kept)
-    return PhaseOutcome(
-        still.rescored(still.scores),
-        reason_of=lambda position: f"takes the place of the older {{{heirs[position]}}}",
-        dropped=dropped,
-        notes=notes,
-    )
+    candidates: Candidates, hidden: Iterable[Stale], rows: Mapping[int, Sequence[int]]
+) -> Candidates:
+    """Return the heirs in the places of their predecessors, then sorted by score."""
+    positions, scores = candidates.positions.copy(), candidates.scores.copy()
+    expanded = candidates.expanded.copy()
+    kept = ~np.isin(positions, [stale.older for stale in hidden])
+    for heir, (best, *others) in rows.items():
+        place = np.flatnonzero(candidates.positions == heir)
+        if place.size:
+            scores[place] = np.maximum(scores[place], candidates.scores[best])
+        else:
+            positions[best], kept[best] = heir, True
+            expanded[best] = candidates.expanded[[best, *others]].all()
+    still = Candidates(positions, scores, expanded).keep(kept)
+    return still.rescored(still.scores)
 
 
-def _dropped(candidates: Candidates, pair: Superseded) -> Dropped:
-    newer = int(candidates.positions[pair.newer])
-    return Dropped(
-        phase="supersede",
-        position=int(candidates.positions[pair.older]),
-        reason=f"superseded by {{{newer}}}: {_said(pair)} newer",
-        score=float(candidates.scores[pair.older]),
-        facts={"superseded_by": PositionRef(newer), **pair.facts},
-    )
-
-
-def _annotated(
-    candidates: Candidates, found: Sequence[Superseded], notes: Mapping[str, Any]
-) -> PhaseOutcome:
-    positions = candidates.positions.tolist()
-    annotations: dict[int, dict[str, Any]] = {}
-    for pair in found:
-        older, newer = positions[pair.older], positions[pair.newer]
-        annotations.setdefault(older, {}).update(
-            superseded_by=PositionRef(newer),
-            supersede_note=f"a newer memory says this anew: {_said(pair)} later, confidence "
-            f"{CONFIDENCES[pair.confidence]}",
+def _dropped(candidates: Candidates, hidden: Sequence[Stale]) -> tuple[Dropped, ...]:
+    score_of = dict(zip(candidates.positions.tolist(), candidates.scores.tolist(), strict=True))
+    return tuple(
+        Dropped(
+            phase="supersede",
+            position=stale.older,
+            reason=f"superseded by {{{stale.heir}}}: {stale.why}",
+            score=score_of[stale.older],
+            facts=stale.facts,
         )
-        annotations.setdefault(newer, {}).setdefault("supersedes", []).append(PositionRef(older))
-    return PhaseOutcome(candidates, notes=notes, annotations=annotations)
+        for stale in hidden
+    )
 
 
-def _said(pair: Superseded) -> str:
-    return f"similarity {pair.similarity:.2f}, {pair.age_gap_days} days"
+def _annotations(candidates: Candidates, marked: Iterable[Stale]) -> dict[int, dict[str, Any]]:
+    present = set(candidates.positions.tolist())
+    annotations: dict[int, dict[str, Any]] = {}
+    for stale in marked:
+        annotations.setdefault(stale.older, {}).update(
+            superseded_by=PositionRef(stale.heir), supersede_note=stale.note
+        )
+        if stale.heir in present:
+            others = annotations.setdefault(stale.heir, {}).setdefault("supersedes", [])
+            others.append(PositionRef(stale.older))
+    return annotations
 
 
 def _gaps_us(created_at_us: NDArray[np.int64], rows: slice) -> NDArray[np.float64]:

@@ -27,7 +27,11 @@ class RetrievalProfile:
             (docs/decisions/0008 has the measured difference).
         lexical_weight: Weight of the lexical leg; 0 switches it off.
         dense_weight: Weight of the dense leg; 0 switches it off.
-        graph_weight: Factor on the score that arrives over the concept graph; 0 switches it off.
+        graph_weight: Factor on everything that the concept graph adds; 0 switches it off.
+        session_weight: Further factor on what memories of one session lend each other; 0 leaves
+            sessions out of the graph.
+        graph_mode: How the graph is followed from the best hits: "walk" takes one step along
+            directed edges, "ppr" is PageRank over memories and concepts and needs scipy.
         importance_prior: p in score * ((1 - p) + p * importance); 0 ignores importance.
         exact_match_bonus: Added to the score of a memory that holds every word of the query; it
             lifts literal hits that rank fusion mixes with near-ties, and 0 switches it off.
@@ -114,6 +118,8 @@ class RetrievalProfile:
     lexical_weight: float = 0.5
     dense_weight: float = 0.5
     graph_weight: float = 1.0
+    session_weight: float = 1.0
+    graph_mode: str = "walk"
     importance_prior: float = 0.3
     exact_match_bonus: float = 0.0
     rrf_k: int = 60

@@ -10,6 +10,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "lexical_weight",
         "dense_weight",
         "graph_weight",
+        "session_weight",
+        "graph_mode",
         "importance_prior",
         "exact_match_bonus",
         "rrf_k",

@@ -11,12 +11,14 @@ from typing import Any, NamedTuple
 
 from mnemon.settings import FUSIONS
 
+GRAPH_MODES = ("walk", "ppr")
 LEXICAL_MODES = ("bm25", "fts5")
 SCORERS = ("fusion", "hybrid", "two_pass")
 SUPERSEDE_ACTIONS = ("filter", "annotate")
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "fusion": FUSIONS,
+    "graph_mode": GRAPH_MODES,
     "lexical_mode": LEXICAL_MODES,
     "scorer": SCORERS,
     "supersede_action": SUPERSEDE_ACTIONS,
@@ -71,6 +73,7 @@ _NOT_NEGATIVE = (
     "lexical_weight",
     "dense_weight",
     "graph_weight",
+    "session_weight",
     "exact_match_bonus",
     "session_decay_per_s",
     "user_decay_per_s",

@@ -12,7 +12,7 @@ from mnemon.evaluate.generated.answers import (
     read_grade,
     read_query,
 )
-from mnemon.evaluate.generated.endpoint import AnswerFault
+from mnemon.hosted.endpoint import AnswerFault
 
 GOOD = json.dumps({"items": [{"id": "1", "grade": 3}, {"id": "2", "grade": 0}]})
 JSON = st.recursive(

@@ -7,13 +7,9 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
+from mnemon.graph.supersession.grades import confidence_of
 from mnemon.recall.phases.base import PhaseOutcome, PositionRef
-from mnemon.recall.phases.supersede import (
-    confidence_of,
-    find_superseded,
-    successor_scores,
-    supersede,
-)
+from mnemon.recall.phases.supersede import find_superseded, supersede
 from mnemon.recall.profile import RetrievalProfile
 from mnemon.types import UNDATED_US
 from tests.support.lookups import (
@@ -87,6 +83,7 @@ def test_annotate_marks_both_and_changes_no_score() -> None:
         "action": "annotate",
         "superseded_filtered": 0,
         "superseded_annotated": 2,
+        "superseded_stored": 0,
     }
 
 
@@ -134,6 +131,8 @@ def test_of_a_chain_the_newest_remains_with_the_best_score() -> None:
     outcome = run(FILTER, said(60, first), said(40, second), said(20, third))
     assert scores_of(outcome.candidates) == {2: 0.9}
     assert {d.position: d.facts["superseded_by"].position for d in outcome.dropped} == {0: 1, 1: 2}
+    assert outcome.reason_of is not None
+    assert outcome.reason_of(2) == "takes the place of the older {0}"
 
 
 def test_the_surest_come_first_and_the_bound_holds() -> None:
@@ -187,8 +186,3 @@ def test_blocks_of_rows_find_what_one_by_one_finds() -> None:
     assert all(s.newer in expected[s.older] for s in found)
     keys = [(-s.confidence, -s.similarity) for s in found]
     assert keys == sorted(keys)
-
-
-def test_nobody_inherits_from_nobody() -> None:
-    scores = np.array([0.5, 0.4])
-    assert successor_scores(scores, []).tolist() == [0.5, 0.4]

@@ -1,0 +1,1 @@
+"""What the concept graph is worth: recall with it, without it and without its parts."""

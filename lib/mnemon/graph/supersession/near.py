@@ -1,0 +1,189 @@
+"""Near duplicates: the newest memory in scope that says the same at least a week later.
+
+What belongs here: pairs of vectors, exact inside groups and by shared cells in large ones. What
+does not: what was kept from last night (`memo`), choosing among links (`resolve`).
+
+Rows are compared by user and wing: the rows of a wing with its own, rows of a wing with those
+without one, and these with all of the user. A comparison of up to EXACT_PAIRS pairs is exact and
+blockwise; a larger one only looks at rows that share a cell (`cells`). Turns of a conversation take
+no part: what was said stays said, and between sessions it is courtesies that recur (measured on
+locomo: "Bye!" and "Thanks!").
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemon.graph.supersession.cells import bits_for, shared_cells, signatures
+from mnemon.graph.supersession.grades import DAY_US, LEAST_DAYS, LEAST_SIMILARITY
+from mnemon.graph.supersession.memories import is_dated, moment_of, owner_of, wing_of
+from mnemon.types import MemoryRecord
+
+EXACT_PAIRS = 12_288 * 12_288
+"""Most pairs that are compared one by one (two seconds of one slow core at 384 dimensions). Higher
+finds every pair of larger groups; beyond it, cells miss some pairs near the threshold."""
+
+_BLOCK_ROWS = 128
+"""Older rows compared at once. Fewer skip more columns that are not late enough for any of them;
+more make larger products."""
+
+_BLOCK_COLUMNS = 2_048
+"""Newer rows compared at once: bounds memory to a megabyte per array, and what is computed beyond
+the first match."""
+
+_SLACK = 1e-4
+"""Above the rounding of a float32 product, whose order of summation depends on the block."""
+
+_DIGITS = 6
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+
+
+class NearPair(NamedTuple):
+    """Two memories by position; the newer is the newest near duplicate that was asked for."""
+
+    older: int
+    newer: int
+    similarity: float
+
+
+class Comparison(NamedTuple):
+    """Rows whose newest near duplicates are sought among other rows.
+
+    Attributes:
+        olders: Positions in order of moment, shape (a,).
+        newers: Positions in order of moment, shape (b,).
+        bits: Hyperplanes per table of cells, or 0 for an exact comparison.
+    """
+
+    olders: Ints
+    newers: Ints
+    bits: int
+
+
+def comparisons(
+    records: Sequence[MemoryRecord], *, exact_pairs: int = EXACT_PAIRS
+) -> list[Comparison]:
+    """Return what has to be compared in a corpus: a function of users, wings and dates.
+
+    Args:
+        records: In any order; turns and undated memories are left out.
+        exact_pairs: Most pairs of an exact comparison.
+    """
+    scopes: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for record in sorted(records, key=moment_of):
+        if is_dated(record) and not record.is_turn:
+            scopes[owner_of(record)][wing_of(record)].append(record.position)
+    moments = {record.position: moment_of(record) for record in records}
+    found: list[Comparison] = []
+    for owner in sorted(scopes):
+        wings = scopes[owner]
+        everything = sorted((p for rows in wings.values() for p in rows), key=moments.__getitem__)
+        for wing in sorted(wings):
+            others = [wings[wing], wings.get("", [])] if wing else [everything]
+            found += [_comparison(wings[wing], rows, exact_pairs) for rows in others if rows]
+    return found
+
+
+def newest_near_duplicates(
+    comparison: Comparison, vectors: Floats, created_at_us: Ints
+) -> list[NearPair]:
+    """Return the newest near duplicate of every older row that has one, by older row's moment.
+
+    A pure function of the rows compared: the same rows give the same pairs in any corpus.
+
+    Args:
+        comparison: What to compare.
+        vectors: Unit rows by position, shape (n, d); a row of zeros is near nothing.
+        created_at_us: By position, shape (n,), dated.
+    """
+    search = _Search(comparison, vectors, created_at_us)
+    everything = np.arange(len(comparison.olders)), np.arange(len(comparison.newers))
+    cells = [everything] if comparison.bits == 0 else _by_cells(comparison, vectors)
+    for olders, newers in cells:
+        search.compare(olders, newers)
+    return search.pairs()
+
+
+def exact_cosine(one: Floats, other: Floats) -> float:
+    """Return the cosine of two unit vectors, the same whatever else is compared."""
+    products = one.astype(np.float64) * other.astype(np.float64)
+    return min(round(float(products.sum()), _DIGITS), 1.0)
+
+
+def _comparison(olders: list[int], newers: list[int], exact_pairs: int) -> Comparison:
+    exact = len(olders) * len(newers) <= exact_pairs
+    bits = 0 if exact else bits_for(len(newers))
+    return Comparison(np.array(olders, dtype=np.int64), np.array(newers, dtype=np.int64), bits)
+
+
+def _by_cells(comparison: Comparison, vectors: Floats) -> Iterator[tuple[Ints, Ints]]:
+    olders, newers = (
+        signatures(vectors[rows], comparison.bits)
+        for rows in (comparison.olders, comparison.newers)
+    )
+    for table in range(olders.shape[1]):
+        yield from shared_cells(olders[:, table], newers[:, table])
+
+
+class _Search:
+    """The newest near duplicate of every older row so far. Rows are indices of the comparison."""
+
+    def __init__(self, comparison: Comparison, vectors: Floats, created_at_us: Ints) -> None:
+        self._olders, self._newers = comparison.olders, comparison.newers
+        self._vectors = vectors
+        self._older_us = created_at_us[self._olders]
+        self._newer_us = created_at_us[self._newers]
+        self._best = np.full(len(self._olders), -1, dtype=np.int64)
+        self._similarity = np.zeros(len(self._olders))
+
+    def pairs(self) -> list[NearPair]:
+        return [
+            NearPair(
+                int(self._olders[row]), int(self._newers[self._best[row]]),
+                float(self._similarity[row]),
+            )
+            for row in np.flatnonzero(self._best >= 0)
+        ]  # fmt: skip
+
+    def compare(self, olders: Ints, newers: Ints) -> None:
+        """Look for newer rows; both ascending, that is, in order of moment."""
+        for start in range(0, len(olders), _BLOCK_ROWS):
+            rows = olders[start : start + _BLOCK_ROWS]
+            late_enough = int(self._older_us[rows[0]]) + LEAST_DAYS * DAY_US
+            first = int(np.searchsorted(self._newer_us[newers], late_enough))
+            self._compare_block(rows, newers[first:][::-1])
+
+    def _compare_block(self, rows: Ints, newest_first: Ints) -> None:
+        # A row that has met its newest near duplicate is done, so a thousand copies of one text
+        # cost one block of columns and not a thousand rows.
+        for start in range(0, len(newest_first), _BLOCK_COLUMNS):
+            columns = newest_first[start : start + _BLOCK_COLUMNS]
+            rows = rows[self._best[rows] < columns[0]]
+            if not len(rows):
+                return
+            self._match(rows, columns)
+
+    def _match(self, rows: Ints, columns: Ints) -> None:
+        """Note the first column that is near each row and newer than what it has."""
+        some, others = self._vectors[self._olders[rows]], self._vectors[self._newers[columns]]
+        near = np.nan_to_num(some @ others.T) >= LEAST_SIMILARITY - _SLACK
+        if not near.any():
+            return
+        gaps = self._newer_us[columns][None, :] - self._older_us[rows][:, None]
+        near &= (gaps >= LEAST_DAYS * DAY_US) & (columns[None, :] > self._best[rows][:, None])
+        for row in np.flatnonzero(near.any(axis=1)).tolist():
+            self._note(int(rows[row]), some[row], columns[near[row]])
+
+    def _note(self, row: int, vector: Floats, columns: Ints) -> None:
+        for column in columns.tolist():
+            similarity = exact_cosine(vector, self._vectors[self._newers[column]])
+            if similarity >= LEAST_SIMILARITY:
+                self._best[row], self._similarity[row] = column, similarity
+                return

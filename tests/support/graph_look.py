@@ -1,0 +1,48 @@
+"""Looking into the graph of a published snapshot, as `mnemon graph` does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from mnemon.graph.view.names import NameBook
+from mnemon.graph.view.opening import GraphFiles, Looking, open_graph
+from mnemon.graph.view.source import GraphSource
+from mnemon.recall.reader import SnapshotReader
+from mnemon.recall.scope import Scope, build_mask
+from mnemon.snapshot import layout
+from tests.support.graph_snapshot import GraphSpec
+
+Look = Callable[..., GraphSource]
+Publish = Callable[[GraphSpec], Look]
+
+
+def find(source: GraphSource, name: str) -> tuple[NameBook, int]:
+    """Return the book and the ordinal of a name that exists."""
+    book = NameBook(source)
+    ordinal = book.find(name)
+    assert ordinal is not None
+    return book, ordinal
+
+
+def looks_into(snapshot: Path, stack: ExitStack) -> Look:
+    """Open a snapshot's graph for a user and moments; closed with the stack."""
+
+    def look(
+        *,
+        user: str | None = None,
+        wing: str | None = None,
+        as_of_us: int | None = None,
+        known_at_us: int | None = None,
+    ) -> GraphSource:
+        reader = SnapshotReader.open(snapshot)
+        stack.callback(reader.close)
+        mask, _ = build_mask(Scope(user=user, wing=wing), reader.facets, reader.created_at_us)
+        looking = Looking(mask, reader.created_at_us, reader.relations, True, as_of_us, known_at_us)
+        files = GraphFiles.locate(
+            snapshot, layout.ROWS_FILE, layout.mention_file, layout.graph_file
+        )
+        return stack.enter_context(open_graph(files, looking))
+
+    return look

@@ -1,0 +1,345 @@
+"""A snapshot with a concept graph written by hand: exactly its tables and arrays, no builder."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import astuple, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mnemon.files import write_array
+from mnemon.graph.arrays import OPEN_END_US, RELATIONS, ROLES
+from mnemon.graph.fold import concept_id, fold_name
+from mnemon.graph.sessions import build_sessions
+from mnemon.snapshot import layout
+from mnemon.snapshot.manifest import Manifest, compute_digest, describe_files, write_manifest
+from mnemon.snapshot.nights import record_night
+from mnemon.snapshot.publish import publish_candidate
+from mnemon.snapshot.verdict import CheckResult, store_verdict
+from mnemon.types import UNDATED_US, MemoryRecord
+from tests.support.store import Store, day_us, memory, provenance, renumber
+
+_SCHEMA = """
+CREATE TABLE memories (
+    position INTEGER PRIMARY KEY, memory_id TEXT NOT NULL UNIQUE, content TEXT NOT NULL, category
+    TEXT NOT NULL, tags TEXT NOT NULL, expanded_keywords TEXT NOT NULL, importance REAL NOT NULL,
+    created_at_us INTEGER NOT NULL, updated_at_us INTEGER NOT NULL, session_id TEXT, wing TEXT, room
+    TEXT, user TEXT, is_turn INTEGER NOT NULL, content_hash TEXT NOT NULL);
+CREATE TABLE terms (term TEXT PRIMARY KEY, start INTEGER NOT NULL, stop INTEGER NOT NULL) WITHOUT
+ROWID;
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE concepts (
+    ordinal INTEGER PRIMARY KEY, concept_id TEXT NOT NULL UNIQUE, canonical_name TEXT NOT NULL, kind
+    TEXT NOT NULL, aliases TEXT NOT NULL, df INTEGER NOT NULL);
+CREATE TABLE concept_names (
+    name TEXT NOT NULL, ordinal INTEGER NOT NULL, PRIMARY KEY (name, ordinal)) WITHOUT ROWID;
+CREATE TABLE concept_edges (
+    src INTEGER NOT NULL, dst INTEGER NOT NULL, relation TEXT NOT NULL, weight REAL NOT NULL,
+    evidence TEXT NOT NULL, valid_from_us INTEGER NOT NULL, valid_to_us INTEGER, recorded_at_us
+    INTEGER NOT NULL, retracted_at_us INTEGER);
+CREATE INDEX concept_edges_by_src ON concept_edges (src);
+CREATE INDEX concept_edges_by_dst ON concept_edges (dst);
+CREATE TABLE supersessions (
+    older INTEGER NOT NULL, newer INTEGER NOT NULL, head INTEGER NOT NULL, reason TEXT NOT NULL,
+    confidence INTEGER NOT NULL, similarity REAL, age_gap_days INTEGER NOT NULL, concept INTEGER,
+    evidence_position INTEGER NOT NULL, evidence_start INTEGER NOT NULL, evidence_end INTEGER NOT
+    NULL, valid_to_us INTEGER NOT NULL, recorded_at_us INTEGER NOT NULL,
+    PRIMARY KEY (older, newer)) WITHOUT ROWID;
+CREATE TABLE links (
+    name TEXT PRIMARY KEY, ordinal INTEGER NOT NULL, weight REAL NOT NULL, cased INTEGER NOT NULL)
+    WITHOUT ROWID;
+CREATE TABLE link_starts (word TEXT PRIMARY KEY, words INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE merges (
+    name TEXT NOT NULL, canonical TEXT NOT NULL, reason TEXT NOT NULL, score REAL NOT NULL, detail
+    TEXT NOT NULL);
+"""
+
+Hold = tuple[int, str, str | None]
+"""Position, role, and the words of the content that are the evidence (None: an author field)."""
+
+
+@dataclass(frozen=True)
+class ConceptSpec:
+    """A concept by its canonical name."""
+
+    name: str
+    kind: str
+    holds: tuple[Hold, ...]
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RelationSpec:
+    """A stated relation by the names of its ends; `closer` is the memory that ended it."""
+
+    src: str
+    relation: str
+    dst: str
+    positions: tuple[int, ...]
+    closer: int | None = None
+
+
+@dataclass(frozen=True)
+class StepSpec:
+    """A step between two memories over a concept."""
+
+    src: int
+    dst: int
+    concept: str
+    closer: int | None = None
+
+
+@dataclass(frozen=True)
+class GraphSpec:
+    """A whole graph over some memories."""
+
+    records: Sequence[MemoryRecord]
+    concepts: Sequence[ConceptSpec] = ()
+    relations: Sequence[RelationSpec] = ()
+    steps: Sequence[StepSpec] = ()
+    supersessions: Sequence[tuple[int, int]] = ()
+    merges: Sequence[tuple[str, str, str, float, str]] = ()
+    _ordinals: dict[str, int] = field(default_factory=dict[str, int])
+
+    def ordinal(self, name: str) -> int:
+        """The place of a concept in the snapshot."""
+        if not self._ordinals:
+            by_id = sorted(self.concepts, key=lambda c: concept_id(fold_name(c.name)))
+            self._ordinals.update({c.name: i for i, c in enumerate(by_id)})
+        return self._ordinals[name]
+
+    def in_order(self) -> list[ConceptSpec]:
+        """The concepts by ordinal."""
+        return sorted(self.concepts, key=lambda c: self.ordinal(c.name))
+
+
+def publish_graph(store: Store, spec: GraphSpec) -> str:
+    """Publish a snapshot of the memories and this graph, and return its id; no vectors."""
+    directory = store.paths.candidates / "by-hand"
+    directory.mkdir(parents=True)
+    _write_rows(directory / layout.ROWS_FILE, spec)
+    sessions = build_sessions(spec.records)
+    lines = {f"sessions_{name}": getattr(sessions, name) for name in sessions.__slots__}
+    for name, array in {**_memory_arrays(spec), **_mentions(spec), **_steps(spec), **lines}.items():
+        write_array(directory / f"{name}.npy", array)
+    manifest = _manifest(directory, spec)
+    write_manifest(directory, manifest)
+    directory.rename(directory.with_name(manifest.digest[: layout.DIGEST_NAME_CHARS]))
+    store_verdict(store.paths, manifest.digest, [CheckResult("written_by_hand", True, {})])
+    published = publish_candidate(store.paths, manifest.digest, store.keep)
+    record_night(store.paths)
+    return published.snapshot_id
+
+
+def _manifest(directory: Path, spec: GraphSpec) -> Manifest:
+    files, known = describe_files(directory), provenance()
+    counts = {"memories": len(spec.records), "concepts": len(spec.concepts)}
+    return Manifest(
+        format_version=layout.PACK_FORMAT_VERSION,
+        digest=compute_digest(files, counts, known.id_kind, None),
+        files=files,
+        counts=counts,
+        id_kind=known.id_kind,
+        encoder=None,
+        encoder_digest=None,
+        source=known.source,
+        corpus_digest=known.corpus_digest,
+        settings={},
+        warnings=[],
+        built_at="2026-06-01T00:00:00+00:00",
+    )
+
+
+def _write_rows(path: Path, spec: GraphSpec) -> None:
+    with closing(sqlite3.connect(path)) as db, db:
+        db.executescript(_SCHEMA)
+        for table, rows in {**_memory_rows(spec), **_rows(spec)}.items():
+            if rows:
+                marks = ",".join("?" * len(rows[0]))
+                db.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
+
+
+def _facets(spec: GraphSpec) -> dict[str, list[str]]:
+    return {
+        facet: sorted({value for r in spec.records if (value := getattr(r, facet))})
+        for facet in layout.FACETS
+    }
+
+
+def _memory_rows(spec: GraphSpec) -> dict[str, list[tuple[Any, ...]]]:
+    meta = {f"facet_{facet}": values for facet, values in _facets(spec).items()}
+    return {
+        "memories": [astuple(record) for record in spec.records],
+        "meta": [(k, json.dumps(v)) for k, v in {**meta, "relations": list(RELATIONS)}.items()],
+    }
+
+
+def _memory_arrays(spec: GraphSpec) -> dict[str, Any]:
+    codes = {
+        f"facet_{facet}": np.array(
+            [values.index(v) if (v := getattr(r, facet)) else -1 for r in spec.records],
+            dtype=np.int32,
+        )
+        for facet, values in _facets(spec).items()
+    }
+    return {
+        "created_at_us": np.array([r.created_at_us for r in spec.records], dtype=np.int64),
+        "importance": np.array([r.importance for r in spec.records], dtype=np.float32),
+        "posting_positions": np.empty(0, dtype=np.int32),
+        "posting_scores": np.empty(0, dtype=np.float32),
+        **codes,
+    }
+
+
+def _rows(spec: GraphSpec) -> dict[str, list[tuple[Any, ...]]]:
+    return {
+        "concepts": [
+            (i, concept_id(fold_name(c.name)), c.name, c.kind,
+             json.dumps(list(c.aliases), ensure_ascii=False), len({p for p, _, _ in c.holds}))
+            for i, c in enumerate(spec.in_order())
+        ],
+        "concept_names": sorted({
+            (fold_name(name), spec.ordinal(c.name))
+            for c in spec.concepts for name in (c.name, *c.aliases)
+        }),
+        "concept_edges": [_relation_row(spec, r) for r in spec.relations],
+        "supersessions": [
+            (older, newer, newer, "newer_value", 2, None, 1, None, newer, 0, 1,
+             spec.records[newer].created_at_us, spec.records[newer].updated_at_us)
+            for older, newer in spec.supersessions
+        ],
+        "merges": list(spec.merges),
+    }  # fmt: skip
+
+
+def _relation_row(spec: GraphSpec, relation: RelationSpec) -> tuple[Any, ...]:
+    evidence = [[p, 0, len(spec.records[p].content)] for p in relation.positions]
+    earliest = min((spec.records[p] for p in relation.positions), key=lambda r: r.created_at_us)
+    closer = None if relation.closer is None else spec.records[relation.closer]
+    return (
+        spec.ordinal(relation.src), spec.ordinal(relation.dst), relation.relation,
+        1.0 - 1.0 / (1.0 + len(evidence)), json.dumps(evidence), earliest.created_at_us,
+        None if closer is None else closer.created_at_us, earliest.updated_at_us,
+        None if closer is None else closer.updated_at_us,
+    )  # fmt: skip
+
+
+def _mentions(spec: GraphSpec) -> dict[str, Any]:
+    rows: list[tuple[int, int, int, int, int]] = []
+    for concept in spec.concepts:
+        for position, role, surface in concept.holds:
+            start = -1 if surface is None else spec.records[position].content.index(surface)
+            end = -1 if surface is None else start + len(surface)
+            rows.append((spec.ordinal(concept.name), position, start, end, ROLES.index(role)))
+    table = np.array(sorted(rows), dtype=np.int64).reshape(-1, 5)
+    indptr = np.searchsorted(table[:, 0], np.arange(len(spec.concepts) + 1)).astype(np.int64)
+    return {
+        "mentions_indptr": indptr,
+        "mentions_positions": table[:, 1].astype(np.int32),
+        "mentions_starts": table[:, 2].astype(np.int32),
+        "mentions_ends": table[:, 3].astype(np.int32),
+        "mentions_roles": table[:, 4].astype(np.int8),
+    }
+
+
+def _steps(spec: GraphSpec) -> dict[str, Any]:
+    steps, records = sorted(spec.steps, key=lambda s: (s.src, s.dst)), spec.records
+    sources = [s.src for s in steps]
+    targets = [s.dst for s in steps]
+    arrivals = Counter(targets)
+    closers = [None if s.closer is None else records[s.closer] for s in steps]
+    starts = [max(records[s.src].created_at_us, records[s.dst].created_at_us) for s in steps]
+    columns: dict[str, tuple[Sequence[Any], str]] = {
+        "targets": (targets, "int32"),
+        "weights": ([0.5] * len(steps), "float32"),
+        "relations": ([RELATIONS.index("mentions_subject")] * len(steps), "int8"),
+        "concepts": ([spec.ordinal(s.concept) for s in steps], "int32"),
+        "in_degrees": ([arrivals[t] for t in targets], "int32"),
+        "valid_from_us": (starts, "int64"),
+        "valid_to_us": ([OPEN_END_US if c is None else c.created_at_us for c in closers], "int64"),
+        "recorded_at_us": ([records[s.src].updated_at_us for s in steps], "int64"),
+        "retracted_at_us": (
+            [OPEN_END_US if c is None else c.updated_at_us for c in closers], "int64"
+        ),
+        "evidence_starts": ([0] * len(steps), "int32"),
+        "evidence_ends": ([1] * len(steps), "int32"),
+    }  # fmt: skip
+    indptr = np.searchsorted(sources, np.arange(len(records) + 1)).astype(np.int64)
+    arrays = {name: np.array(values, dtype=kind) for name, (values, kind) in columns.items()}
+    return {"graph_indptr": indptr, **{f"graph_{name}": a for name, a in arrays.items()}}
+
+
+def office() -> GraphSpec:
+    """A believable graph: a closed relation, a merge, two users, three scripts. Ids from 101."""
+    records = _office_records()
+    return GraphSpec(
+        records=records,
+        concepts=[
+            ConceptSpec("Atlas migration", "heading",
+                        ((0, "about", "Atlas migration"), (1, "mentions", "Atlas migration"),
+                         (1, "mentions", "Atlas")), ("Atlas",)),
+            ConceptSpec("Nina", "name",
+                        ((1, "about", "Nina"), (2, "about", "Nina"), (3, "about", "Nina"),
+                         (4, "mentions", "Ninotchka"), (4, "mentions", "Nina"),
+                         (5, "mentions", "Nina")), ("Ninotchka",)),
+            ConceptSpec("Platform", "tag",
+                        ((1, "mentions", "Platform"), (7, "author", None)), ("platform",)),
+            ConceptSpec("boiler", "tag", ((7, "author", None), (7, "mentions", "boiler"))),
+            ConceptSpec("Initech", "name", ((2, "mentions", "Initech"),)),
+            ConceptSpec("Globex", "name",
+                        ((3, "mentions", "Globex"), (5, "mentions", "Globex"),
+                         (6, "mentions", "Globex"))),
+            ConceptSpec("Secret Garden", "name", ((4, "mentions", "Secret Garden"),)),
+            ConceptSpec("Москва", "name", ((5, "mentions", "Москва"),)),
+            ConceptSpec("東京", "name", ((6, "about", "東京"),)),
+            ConceptSpec("Lighthouse", "name", ((8, "about", "Lighthouse"),)),
+        ],
+        relations=[
+            RelationSpec("Atlas migration", "part_of", "Platform", (1,)),
+            RelationSpec("Nina", "works_at", "Initech", (2,), closer=3),
+            RelationSpec("Nina", "works_at", "Globex", (3, 5)),
+            RelationSpec("Nina", "prefers", "Secret Garden", (4,)),
+        ],
+        steps=[
+            StepSpec(1, 0, "Atlas migration"),
+            StepSpec(4, 1, "Nina"),
+            StepSpec(5, 1, "Nina"),
+            StepSpec(5, 2, "Nina", closer=3),
+            StepSpec(5, 3, "Nina"),
+        ],
+        supersessions=[(2, 3)],
+        merges=[
+            ("atlas", "atlas migration", "alias", 1.0, "Atlas migration (Atlas)"),
+            ("ninotchka", "nina", "alias", 1.0, "as Ana calls Nina"),
+        ],
+    )  # fmt: skip
+
+
+def _office_records() -> list[MemoryRecord]:
+    return renumber(
+        [
+            memory("# Atlas migration\nTake a backup before the schema change.", wing="work",
+                   created_at_us=day_us(2), updated_at_us=day_us(2)),
+            memory("Nina leads the Atlas migration; Atlas is part of Platform.", wing="work",
+                   created_at_us=day_us(4), updated_at_us=day_us(4)),
+            memory("Nina works at Initech.", created_at_us=day_us(5), updated_at_us=day_us(5)),
+            memory("Nina works at Globex now.", created_at_us=day_us(60),
+                   updated_at_us=day_us(62)),
+            memory("Ninotchka, as Ana calls Nina, likes Secret Garden.", user="ana",
+                   created_at_us=day_us(8), updated_at_us=day_us(8)),
+            memory("Офис Nina: Москва, рядом с Globex.", created_at_us=day_us(61),
+                   updated_at_us=day_us(61)),
+            memory("東京オフィスは Globex です。", created_at_us=UNDATED_US,
+                   updated_at_us=day_us(9)),
+            memory("The platform team owns the boiler room.", tags="boiler, platform",
+                   wing="home", created_at_us=day_us(10), updated_at_us=day_us(10)),
+            memory("A lonely note about the Lighthouse.", created_at_us=day_us(11),
+                   updated_at_us=day_us(11)),
+        ]
+    )  # fmt: skip

@@ -1,0 +1,49 @@
+"""Graphs of a few memories, made by the project's own code from nothing."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from mnemon.graph.build import Built, build_graph
+from mnemon.graph.extract import extract
+from mnemon.graph.extraction import Extraction
+from mnemon.graph.model import Graph
+from mnemon.graph.state.state import GraphState
+from mnemon.graph.tables import GraphTables, to_graph
+from mnemon.types import MemoryRecord
+
+
+def extract_all(records: Sequence[MemoryRecord]) -> list[Extraction]:
+    """Return the extraction of every memory."""
+    return [
+        extract(r.content, r.category, r.tags, r.expanded_keywords, is_turn=r.is_turn)
+        for r in records
+    ]
+
+
+def synced_keys(records: Sequence[MemoryRecord]) -> list[str]:
+    """Return an extraction key for every memory: all that `extract` reads."""
+    return [repr((r.content, r.category, r.tags, r.expanded_keywords, r.is_turn)) for r in records]
+
+
+def graph_built(records: Sequence[MemoryRecord]) -> Built:
+    """Return what a first night builds, without vectors."""
+    extractions = extract_all(records)
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        GraphState.open(Path(directory) / "graph.duckdb") as state,
+    ):
+        state.sync(records, synced_keys(records), lambda chosen: [extractions[p] for p in chosen])
+        return build_graph(state, records)
+
+
+def graph_tables(records: Sequence[MemoryRecord]) -> GraphTables:
+    """Return the tables of the graph of some memories."""
+    return graph_built(records).tables
+
+
+def graph_of(records: Sequence[MemoryRecord]) -> Graph:
+    """Return the graph of some memories as objects."""
+    return to_graph(graph_tables(records))

@@ -1,0 +1,157 @@
+"""The real graph of a snapshot whose reader holds arrays written by hand, and a leg asking it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemon.graph.arrays import OPEN_END_US, RELATIONS, ROLES, GraphArrays, MentionArrays
+from mnemon.graph.sessions import MIN_MEMBERS, SessionArrays
+from mnemon.recall.graph_leg import GraphLeg, GraphRanking
+from mnemon.recall.reader import SnapshotReader
+from mnemon.recall.scope import Facet
+from mnemon.recall.snapshot_graph import SnapshotGraph
+from mnemon.text.tokens import tokenize
+
+SUBJECT = RELATIONS.index("mentions_subject")
+NINA, ORBIT, GARDEN = 0, 1, 2
+N = 14
+# 0..3 and 4..5 are conversations, 6..7 facts of one session, 8..13 facts of none.
+SESSIONS = ([0, 1, 2, 3], [4, 5], [6, 7])
+TURNS = (0, 1, 2, 3, 4, 5)
+SPOKEN = (1, 4)
+STARTS = {"nina": 1, "orbit": 2, "garden": 1}
+LINKS = {"nina": (NINA, 0.0, 0), "orbit project": (ORBIT, 0.5, 0), "garden": (GARDEN, 1, 1)}
+
+
+@dataclass
+class HandReader:
+    """Holds what `SnapshotGraph` reads, as arrays and dicts."""
+
+    graph_edges: GraphArrays
+    mentions: MentionArrays
+    sessions: SessionArrays
+    facets: Mapping[str, Facet]
+    texts: Mapping[int, str]
+    held: list[tuple[str, int]] = field(init=False)
+    posting_positions: NDArray[np.int32] = field(init=False)
+    posting_scores: NDArray[np.float32] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.held = sorted({(term, p) for p, text in self.texts.items() for term in tokenize(text)})
+        self.posting_positions = np.array([p for _, p in self.held], dtype=np.int32)
+        self.posting_scores = np.array([len(term) / 4 for term, _ in self.held], dtype=np.float32)
+
+    def look_up_terms(self, terms: Sequence[str]) -> list[tuple[int, int]]:
+        held = [term for term, _ in self.held]
+        return [(bisect_left(held, t), bisect_right(held, t)) for t in terms if t in held]
+
+    def look_up(
+        self, table: str, key: str, columns: str, values: Sequence[str]
+    ) -> list[tuple[Any, ...]]:
+        if table == "link_starts":
+            assert (key, columns) == ("word", "word, words")
+            return [(word, STARTS[word]) for word in values if word in STARTS]
+        assert (table, key, columns) == ("links", "name", "name, ordinal, weight, cased")
+        return [(name, *LINKS[name]) for name in values if name in LINKS]
+
+
+def _edges(*edges: tuple[int, int]) -> GraphArrays:
+    ordered, size = sorted(edges), len(edges)
+    past = np.full(size, 100, dtype=np.int64)
+    never = np.full(size, OPEN_END_US, dtype=np.int64)
+    nowhere = np.full(size, -1, dtype=np.int32)
+    return GraphArrays(
+        indptr=np.searchsorted([source for source, _ in ordered], np.arange(N + 1)),
+        targets=np.array([target for _, target in ordered], dtype=np.int32),
+        weights=np.ones(size, dtype=np.float32),
+        relations=np.full(size, SUBJECT, dtype=np.int8),
+        concepts=np.full(size, GARDEN, dtype=np.int32),
+        in_degrees=np.ones(size, dtype=np.int32),
+        valid_from_us=past, valid_to_us=never, recorded_at_us=past, retracted_at_us=never,
+        evidence_starts=nowhere, evidence_ends=nowhere,
+    )  # fmt: skip
+
+
+def _sessions(absent: int | None) -> SessionArrays:
+    left = [[p for p in session if p != absent] for session in SESSIONS]
+    members = [session for session in left if len(session) >= MIN_MEMBERS]  # as a night keeps them
+    order = np.array([p for session in members for p in session], dtype=np.int32)
+    codes, places, speakers = (np.full(N, -1, dtype=np.int32) for _ in range(3))
+    for code, session in enumerate(members):
+        codes[session] = code
+    places[order] = np.arange(len(order))
+    speakers[[p for p in SPOKEN if p != absent]] = NINA
+    indptr = np.cumsum([0, *map(len, members)], dtype=np.int64)
+    turns = np.isin(np.arange(N), TURNS).astype(np.int8)
+    return SessionArrays(codes, places, order, indptr, turns, speakers)
+
+
+def _mentions(abouts: Sequence[tuple[int, int]]) -> MentionArrays:
+    held = sorted(abouts)
+    indptr = np.searchsorted([ordinal for ordinal, _ in held], np.arange(4))
+    positions = np.array([position for _, position in held], dtype=np.int32)
+    roles = np.full(len(held), ROLES.index("about"), dtype=np.int8)
+    nowhere = np.full(len(held), -1, dtype=np.int32)
+    return MentionArrays(indptr, positions, roles, nowhere, nowhere)
+
+
+def hand_reader(
+    *edges: tuple[int, int],
+    texts: Mapping[int, str] | None = None,
+    abouts: Sequence[tuple[int, int]] = ((ORBIT, 9),),
+    wings: Sequence[str] = (),
+    absent: int | None = None,
+) -> HandReader:
+    """Make a snapshot; of a memory that is absent nothing is left anywhere."""
+    codes = np.zeros(N, dtype=np.int32) if wings else np.full(N, -1, dtype=np.int32)
+    return HandReader(
+        graph_edges=_edges(*(edge for edge in edges if absent not in edge)),
+        mentions=_mentions([about for about in abouts if about[1] != absent]),
+        sessions=_sessions(absent),
+        facets={"wing": Facet(tuple(wings), codes)},
+        texts={p: text for p, text in (texts or {}).items() if p != absent},
+    )
+
+
+def hand_graph(reader: HandReader) -> SnapshotGraph:
+    return SnapshotGraph(cast(SnapshotReader, reader))
+
+
+class AskedLeg:
+    """One leg with base scores by position; what is not given has none."""
+
+    def __init__(
+        self,
+        reader: HandReader,
+        base: Mapping[int, float],
+        *,
+        weight: float = 1.0,
+        session_weight: float = 1.0,
+        hidden: Sequence[int] = (),
+        as_of_us: int | None = None,
+    ) -> None:
+        self.base = np.zeros(N)
+        self.base[list(base)] = list(base.values())
+        mask = np.isin(np.arange(N), hidden, invert=True) if hidden else None
+        self.leg = GraphLeg(
+            hand_graph(reader), mask, weight, session_weight=session_weight, as_of_us=as_of_us
+        )
+        self.pool = np.array(sorted(base), dtype=np.int64)
+
+    def rank(self, query: str) -> GraphRanking | None:
+        return self.leg.rank(query, self.pool, self.base[self.pool], lambda p: self.base[p])
+
+    def found(self, query: str) -> GraphRanking:
+        ranking = self.rank(query)
+        assert ranking is not None
+        return ranking
+
+    def scores(self, query: str) -> dict[int, float]:
+        ranking = self.found(query)
+        return dict(zip(ranking.positions.tolist(), ranking.scores.tolist(), strict=True))

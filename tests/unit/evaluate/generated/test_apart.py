@@ -1,0 +1,12 @@
+from __future__ import annotations
+
+import pytest
+
+from mnemon.evaluate.generated.apart import check_apart
+from mnemon.hosted.endpoint import Endpoint
+
+
+def test_generator_and_judge_must_be_two_models() -> None:
+    check_apart(Endpoint("http://h", "one"), Endpoint("http://h", "two"))
+    with pytest.raises(ValueError, match="favours what it wrote itself"):
+        check_apart(Endpoint("http://h", "One"), Endpoint("http://elsewhere", "one "))

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import pytest
+
+from mnemon.graph.canonical import guards
+from mnemon.graph.canonical.guards import GUARDS, Guard, refusal
+from mnemon.graph.canonical.stats import NameStats
+from mnemon.graph.canonical.traits import Traits, read_traits
+from mnemon.graph.fold import fold_name
+
+
+def _traits(*surfaces: str, kind: str = "name", df: int = 1) -> Traits:
+    return read_traits(NameStats(fold_name(surfaces[0]), kind, surfaces, df))
+
+
+def _both_ways(guard: Guard, left: Traits, right: Traits) -> bool:
+    answers = {guard(left, right), guard(right, left)}
+    assert len(answers) == 1, "a guard must not care which name comes first"
+    return answers.pop()
+
+
+@pytest.mark.parametrize(
+    ("guard", "left", "right"),
+    [
+        (guards.short_name, "IDs", "ID s"),
+        (guards.short_name, "the UN", "un"),
+        (guards.differing_numbers, "Charles I of England", "Charles II of England"),
+        (guards.differing_numbers, "budget 2023", "budget 2024"),
+        (guards.differing_numbers, "Part One", "Part Two"),
+        (guards.differing_numbers, "Charlie Chaplin", "Charlie Chaplin 2"),
+        (guards.differing_numbers, "room 12", "room 1 2"),
+        (guards.differing_numbers, "first draft", "second draft"),
+        (guards.differing_versions, "Python 3.11", "Python 3.12"),
+        (guards.differing_versions, "payments API beta", "payments API"),
+        (guards.differing_letters, "plan a for launch", "plan b for launch"),
+        (guards.differing_letters, "John F. Kennedy", "John N. Kennedy"),
+        (guards.differing_capitals, "Maria Anna of Bavaria", "Maria Leopoldine of Bavaria"),
+        (guards.differing_capitals, "Scandinavia", "Scandinavian"),
+        (guards.differing_capitals, "Treaty of Paris", "treaty of Versailles"),
+        (guards.differing_capitals, "New South Wales", "South Wales"),
+        (guards.differing_accents, "Từ Dụ", "Từ Dũ"),
+        (guards.spelled_letters, "B.E.A.T.", "beat"),
+        (guards.differing_qualifiers, "Mercury (planet)", "Mercury (element)"),
+        (guards.differing_qualifiers, "Mercury (planet)", "Mercury"),
+        (guards.opposed, "stable builds", "unstable builds"),
+        (guards.opposed, "blocking checks", "non blocking checks"),
+        (guards.opposed, "allowed", "not allowed"),
+        (guards.opposed, "upload limit", "download limit"),
+        (guards.opposed, "no deploys on Friday", "deploys on Friday"),
+        (guards.proper_plural, "Alien", "Aliens"),
+        (guards.judged_by_spelling, "The Killer", "Killer"),
+        (guards.judged_by_spelling, "Alien", "Aliens"),
+        (guards.narrower, "jazz rock", "jazz"),
+        (guards.narrower, "auth service", "auth"),
+        (guards.narrower, "Empress Dowager Du", "Empress Dowager"),
+        (guards.differing_prepositions, "Slave to Love", "Slave of Love"),
+        (guards.reordered_particles, "Zeid bin Ra'ad", "Ra'ad bin Zeid"),
+        (guards.one_word_repeated, "Side by Side by Side", "Side by Side"),
+        (guards.proper_and_common, "The Matrix", "matrix"),
+        (guards.article_of_one_word, "The Predator", "Predator"),
+    ],
+)
+def test_guard_forbids(guard: Guard, left: str, right: str) -> None:
+    assert _both_ways(guard, _traits(left), _traits(right))
+
+
+@pytest.mark.parametrize(
+    ("guard", "left", "right"),
+    [
+        (guards.short_name, "tags", "tag s"),
+        (guards.differing_numbers, "Part Two", "part 2"),
+        (guards.differing_numbers, "Rocky II", "Rocky 2"),
+        (guards.differing_numbers, "area 051", "Area51"),
+        (guards.differing_versions, "Python 3.11", "the Python 3.11"),
+        (guards.differing_letters, "API key", "API keys"),
+        (guards.differing_capitals, "error handling guide", "guide to error handling"),
+        (guards.differing_capitals, "Mac Donald", "MacDonald"),
+        (guards.differing_capitals, "Kingdom of Bavaria", "The Bavaria Kingdom"),
+        (guards.differing_accents, "Beyoncé", "Beyonce"),
+        (guards.spelled_letters, "P.T.S.D.", "PTSD"),
+        (guards.spelled_letters, "e-mail", "email"),
+        (guards.opposed, "error handling", "handling of errors"),
+        (guards.opposed, "into", "to"),
+        (guards.proper_plural, "gotcha", "gotchas"),
+        (guards.judged_by_spelling, "error handling", "handling of errors"),
+        (guards.narrower, "travel plan, travel dates", "travel plan: dates"),
+        (guards.narrower, "error guide", "guide to the errors"),
+        (guards.differing_prepositions, "University of Cambridge", "Cambridge University"),
+        (guards.differing_prepositions, "notes on errors", "notes about errors"),
+        (guards.reordered_particles, "Academy Honorary Award", "Honorary Academy Award"),
+        (guards.one_word_repeated, "travel plan, travel dates", "travel plan: dates"),
+        (guards.proper_and_common, "The Hunger Games", "Hunger Games"),
+        (guards.article_of_one_word, "The Beatles", "Beatles"),
+        (guards.article_of_one_word, "the monorepo", "monorepo"),
+    ],
+)
+def test_guard_lets_pass(guard: Guard, left: str, right: str) -> None:
+    assert not _both_ways(guard, _traits(left), _traits(right))
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "together"),
+    [
+        ("name", "title", True),
+        ("tag", "speaker", True),
+        ("identifier", "tag", False),
+        ("session", "session", False),
+        ("date", "date", False),
+        ("name", "date", False),
+        ("a kind of tomorrow", "a kind of tomorrow", False),
+    ],
+)
+def test_kinds_decide_who_may_meet(left: str, right: str, together: bool) -> None:
+    names = _traits("release notes", kind=left), _traits("notes on releases", kind=right)
+    assert _both_ways(guards.differing_kinds, *names) is not together
+
+
+def test_code_names_may_be_words_where_only_the_spelling_differs() -> None:
+    code = _traits("rule_registry", kind="identifier")
+    assert not guards.differing_kinds_spelled(code, _traits("RuleRegistry", kind="quoted"))
+    assert guards.differing_kinds_spelled(code, _traits("Rule Registry", kind="speaker"))
+
+
+def test_two_titles_are_two_works_and_a_mention_is_not() -> None:
+    title = _traits("The Circle Line", kind="title")
+    assert guards.two_titles(title, _traits("Circle Line", kind="title"))
+    assert not guards.two_titles(title, _traits("Circle Line", kind="name"))
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "df", "refused"),
+    [
+        ("Christ Church", "Christchurch", 3, True),
+        ("Christ Church", "Christchurch", 2, False),
+        ("Project Altay", "ProjectAltay", 9, False),
+        ("code review", "codereview", 9, False),
+    ],
+)
+def test_two_steady_spellings_of_proper_names(
+    left: str, right: str, df: int, refused: bool
+) -> None:
+    names = _traits(left, df=df), _traits(right, df=df)
+    assert _both_ways(guards.two_established, *names) is refused
+
+
+@pytest.mark.parametrize(
+    ("qualified", "base", "base_df", "refused"),
+    [
+        ("Rose (film)", "Rose", 1, False),
+        ("Rose (film)", "Rose", 2, True),
+        ("Santa Rosa (mountain)", "Santa Rosa", 2, True),
+    ],
+)
+def test_a_base_in_wide_use_is_more_than_its_qualified_name(
+    qualified: str, base: str, base_df: int, refused: bool
+) -> None:
+    names = _traits(qualified), _traits(base, df=base_df)
+    assert _both_ways(guards.widely_used_base, *names) is refused
+
+
+def test_case_is_read_over_all_spellings() -> None:
+    seen_both = _traits("Error budget", "error budget")
+    assert not seen_both.capitals
+    assert not seen_both.proper
+    assert _traits("Duke of Kent").proper
+    assert _traits("GitHub actions").capitals == {"github"}
+
+
+def test_the_first_guard_that_bites_gives_the_reason() -> None:
+    left, right = _traits("Charles I"), _traits("Karl II")
+    assert refusal(left, right, "embedding") == "differing_numbers"
+    assert refusal(_traits("deploy guide"), _traits("guide to deploys"), "embedding") == ""
+
+
+def test_every_guard_is_asked_by_some_stage() -> None:
+    asked = {guard for stage in GUARDS.values() for guard in stage}
+    own = {
+        value
+        for name, value in vars(guards).items()
+        if callable(value) and getattr(value, "__module__", "") == guards.__name__
+        if not name.startswith("_") and name not in ("refusal", "unlike_words")
+    }
+    assert asked == own
+
+
+@pytest.mark.parametrize(
+    ("right", "cosine", "unlike"),
+    [
+        ("exception handling", 0.95, True),
+        ("exception handling", 0.96, False),
+        ("errors handled", 0.89, True),
+        ("errors handled", 0.9, False),
+        ("the handling of errors", 0.8, False),
+    ],
+)
+def test_a_swapped_word_needs_nearer_vectors(right: str, cosine: float, unlike: bool) -> None:
+    assert guards.unlike_words(_traits("error handling"), _traits(right), cosine) is unlike

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from mnemon.graph.canonical.grams import jaccard
+from mnemon.graph.canonical.minhash import (
+    BAND_ROWS,
+    BANDS,
+    BUCKET_MAX_NAMES,
+    CROWDED,
+    ENTROPY_MIN_BITS,
+    FUZZY_MIN_CHARS,
+    candidates,
+    entropy_bits,
+    may_compare,
+    signatures,
+    similar_pairs,
+)
+
+
+def test_jaccard_by_hand() -> None:
+    assert jaccard("abcd", "bcde") == pytest.approx(1 / 3)  # abc bcd | bcd cde
+    assert jaccard("abcd", "abcd") == 1.0
+    assert jaccard("ab", "ab") == 0.0
+
+
+def test_entropy_by_hand() -> None:
+    assert entropy_bits("abcd") == 2.0
+    assert entropy_bits("aabb") == 1.0
+    assert entropy_bits("") == 0.0
+
+
+@pytest.mark.parametrize(
+    ("name", "long_enough"),
+    [("kubernetes", True), ("hahahahaha", False), ("aabbaabbaabb", False), ("kube", False)],
+)
+def test_short_and_repetitive_names_are_not_compared(name: str, long_enough: bool) -> None:
+    assert may_compare(name) is long_enough
+
+
+def test_variety_is_judged_alike_by_the_quick_and_the_full_way() -> None:
+    for name in ("aabbccdd", "aaaabcde", "abcdefgh", "aaaaaaaaaaabcdefgh", "ab ab ab ab cd"):
+        plain = name.replace(" ", "")
+        expected = len(plain) >= FUZZY_MIN_CHARS and entropy_bits(plain) >= ENTROPY_MIN_BITS
+        assert may_compare(name) is expected, name
+
+
+def test_names_of_the_same_repeated_letters_are_not_one() -> None:
+    pairs = similar_pairs(["hahahahahaha", "hahahahaha"], Counter())
+    assert jaccard("hahahahahaha", "hahahahaha") == 1.0
+    assert pairs == []
+
+
+def test_a_signature_depends_on_its_name_alone() -> None:
+    names = ["emotional counseling", "東京都庁舎 の 展望室", "zażółć gęślą jaźń", "abc"]
+    together = signatures(names)
+    assert together.shape == (4, BANDS * BAND_ROWS)
+    for row, name in zip(together, names, strict=True):
+        np.testing.assert_array_equal(signatures([name])[0], row)
+    assert signatures([]).shape == (0, BANDS * BAND_ROWS)
+
+
+def test_signatures_are_the_same_everywhere() -> None:
+    """Kept signatures outlive a process: a changed hash must be a decision."""
+    row = signatures(["kubernetes cluster"])[0]
+    assert row[:4].tolist() == [40262730, 137017946, 928463427, 262717923]
+
+
+def test_too_short_a_name_has_no_signature() -> None:
+    with pytest.raises(ValueError, match="found the name 'ab'"):
+        signatures(["abc", "ab"])
+
+
+def test_equal_positions_estimate_jaccard() -> None:
+    left, right = "the emotional counseling handbook", "an emotional counseling handbook"
+    rows = signatures([left, right])
+    agreed = float(np.mean(rows[0] == rows[1]))
+    truth = jaccard(left, right)
+    deviation = math.sqrt(truth * (1 - truth) / (BANDS * BAND_ROWS))
+    assert abs(agreed - truth) < 4 * deviation
+
+
+def test_a_crowded_bucket_stays_linear_and_is_counted() -> None:
+    count = 3 * BUCKET_MAX_NAMES
+    rows = np.tile(signatures(["request timed out in worker"]), (count, 1))
+    refused: Counter[str] = Counter()
+    found = list(candidates([f"name {chr(97 + i % 26)}{chr(97 + i // 26)}" for i in range(count)],
+                            rows, refused))  # fmt: skip
+    assert len(found) < count * BUCKET_MAX_NAMES
+    assert refused[CROWDED] == count - BUCKET_MAX_NAMES
+
+
+def test_a_crowded_bucket_is_parted_by_digits_first() -> None:
+    count = 3 * BUCKET_MAX_NAMES
+    rows = np.tile(signatures(["request timed out in worker"]), (count, 1))
+    names = [f"request {index // 2}{'a' * (index % 2)} timed out" for index in range(count)]
+    refused: Counter[str] = Counter()
+    found = list(candidates(names, rows, refused))
+    assert sorted(found) == [(index, index + 1) for index in range(0, count, 2)]
+    assert not refused

@@ -1,0 +1,294 @@
+"""The whole plug-in against a real server that answers by rule, and misbehaves on request."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+import pytest
+
+from mnemon.graph.plugins.base import Findings, PluginInput
+from mnemon.graph.plugins.llm.asking import MAX_USELESS_ALONE, PARALLEL_REQUESTS
+from mnemon.graph.plugins.llm.extractor import MAX_FAILED_NIGHTS, LlmExtractor
+from mnemon.graph.plugins.verify import verify_extraction
+from mnemon.hosted.batches import MAX_MEMORY_CHARS
+from mnemon.hosted.endpoint import Endpoint
+from mnemon.progress import SILENT
+from tests.support.model_server import Fault, envelope
+from tests.support.triple_server import Row, TripleServer, Twist
+
+KEY = "sk-very-secret-0123"
+PEOPLE = ("Ann", "Bea", "Cem", "Dia", "Eva", "Fay", "Gil", "Hal", "Ida", "Jon")
+TEXTS = [f"{name} works at Acme{number}" for number, name in enumerate(PEOPLE)]
+
+
+@dataclass
+class DictCache:
+    """Keeps values in memory, and what was put in one step."""
+
+    values: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    steps: list[int] = field(default_factory=list[int])
+
+    def get_many(self, keys: Iterable[str]) -> Mapping[str, bytes]:
+        return {key: self.values[key] for key in keys if key in self.values}
+
+    def put_many(self, values: Mapping[str, bytes]) -> None:
+        self.steps.append(len(values))
+        self.values.update(values)
+
+
+@dataclass
+class Asking:
+    """The plug-in on one server."""
+
+    server: TripleServer
+    cache: DictCache = field(default_factory=DictCache)
+    batch: int = 4
+    model: str = "reader"
+
+    @property
+    def extractor(self) -> LlmExtractor:
+        endpoint = Endpoint(self.server.url, self.model, KEY, timeout_s=5.0)
+        return LlmExtractor(endpoint, self.batch, sleep=lambda _: None)
+
+    def run(self, texts: Sequence[str] = TEXTS) -> Findings:
+        memories = [PluginInput(text, text) for text in texts]
+        return self.extractor.extract_many(memories, self.cache, SILENT)
+
+
+@pytest.fixture
+def asking() -> Iterator[Asking]:
+    with TripleServer() as server:
+        yield Asking(server)
+
+
+def statements(found: Findings) -> set[tuple[str, str, str]]:
+    """Everything that is stated and stands in its memory (keys are contents here)."""
+    return {
+        (s.subject, s.relation, s.object)
+        for content, proposed in found.extractions.items()
+        for s in verify_extraction(content, proposed).extraction.stated
+    }
+
+
+ALL = {(name.lower(), "works_at", f"acme{number}") for number, name in enumerate(PEOPLE)}
+
+
+def test_every_memory_is_asked_about_once_in_batches(asking: Asking) -> None:
+    found = asking.run()
+    assert statements(found) == ALL
+    assert sorted(len(texts) for texts in asking.server.texts) == [2, 4, 4]
+    assert sorted(chain.from_iterable(asking.server.texts)) == sorted(TEXTS)
+    assert found.counts["answered"] == 10
+    assert found.tonight == {"requests": 3, "remembered": 0}
+    assert not found.warnings
+
+
+def test_answers_are_the_same_whatever_the_order_and_the_batches(asking: Asking) -> None:
+    first = asking.run()
+    for batch, texts in ((1, TEXTS[::-1]), (3, sorted(TEXTS)), (99, [*TEXTS, *TEXTS])):
+        other = Asking(asking.server, batch=batch).run(texts)
+        assert dict(other.extractions) == dict(first.extractions)
+
+
+def test_what_was_answered_is_not_asked_again_unless_model_or_text_change(asking: Asking) -> None:
+    first = asking.run()
+    asking.server.asked.clear()
+    second = asking.run([*TEXTS, "Zoe works at Borealis"])
+    assert asking.server.texts == [["Zoe works at Borealis"]]
+    assert second.tonight["remembered"] == 10
+    assert {k: second.extractions[k] for k in TEXTS} == dict(first.extractions)
+    other = replace(asking, model="other")
+    other.run(TEXTS[:1])
+    assert asking.server.texts[-1] == TEXTS[:1]
+    assert other.extractor.fingerprint != asking.extractor.fingerprint
+
+
+def without_first(rows: list[Row]) -> object:
+    return {"items": rows[1:]}
+
+
+def twice(rows: list[Row]) -> object:
+    lie = {**rows[0], "triples": [["Acme0", "is a", "Ann"]]}
+    return {"items": [*rows, lie]}
+
+
+def numbered(rows: list[Row]) -> object:
+    return {"items": [{**row, "id": str(n)} for n, row in enumerate(rows, start=1)]}
+
+
+def no_lists(rows: list[Row]) -> object:
+    return {"items": [{"id": row["id"]} for row in rows]}
+
+
+def truncated(rows: list[Row]) -> object:
+    return json.dumps({"items": rows})[:-9]
+
+
+@pytest.mark.parametrize(
+    ("twist", "alone", "fault"),
+    [
+        (without_first, 1, "an item was not answered"),
+        (numbered, 4, "an id that was not asked about"),
+        (no_lists, 4, "an item without an id or a usable value"),
+        (truncated, 4, "not JSON"),
+    ],
+)
+def test_what_a_batch_does_not_answer_is_asked_alone(
+    asking: Asking, twist: Twist, alone: int, fault: str
+) -> None:
+    asking.server.twists = [twist]
+    found = asking.run()
+    assert statements(found) == ALL
+    assert sum(len(texts) == 1 for texts in asking.server.texts) == alone
+    assert found.tonight[f"fault: {fault}"] >= 1
+    assert not found.warnings
+
+
+def test_the_first_of_two_answers_stands(asking: Asking) -> None:
+    asking.server.twists = [twice]
+    found = asking.run()
+    assert statements(found) == ALL
+    assert found.tonight["fault: an id that was answered twice"] == 1
+    assert found.tonight["requests"] == 3
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(429, headers={"Retry-After": "1"}),
+        Fault(500),
+        Fault(503),
+        Fault(body=envelope("{")[:30], announced=500),  # broken off
+        Fault(400),  # the batch is refused: its memories are asked about alone
+        Fault(body=b"<html>"),
+        Fault(body=envelope("I cannot help with that.")),
+    ],
+)
+def test_passing_faults_cost_no_memory(asking: Asking, fault: Fault) -> None:
+    asking.server.faults = [fault, fault]
+    found = asking.run()
+    assert statements(found) == ALL
+    assert not found.warnings
+
+
+def test_a_slow_answer_is_waited_for_and_a_hanging_one_tried_again(asking: Asking) -> None:
+    rows = [{"id": "x", "names": []}]
+    asking.server.faults = [Fault(hang=True), Fault(body=envelope(json.dumps(rows)), drip_s=0.001)]
+    endpoint = Endpoint(asking.server.url, "reader", timeout_s=0.5)
+    extractor = LlmExtractor(endpoint, 4, sleep=lambda _: None)
+    found = extractor.extract_many([PluginInput(t, t) for t in TEXTS], asking.cache, SILENT)
+    assert statements(found) == ALL
+
+
+def test_invented_names_never_survive_the_check(asking: Asking) -> None:
+    def invent(rows: list[Row]) -> object:
+        lies = {"names": ["Globex", "Ann"], "triples": [["Ann", "works at", "Globex"]]}
+        return {"items": [{**row, **lies} for row in rows]}
+
+    asking.server.twists = [invent]
+    found = asking.run(["Ann lives in Oslo"])
+    ((content, proposed),) = found.extractions.items()
+    kept, dropped = verify_extraction(content, proposed)
+    assert {f.name for f in kept.found} == {"ann"}
+    assert kept.stated == ()
+    assert dropped == {"not_in_text": 2}
+
+
+def test_other_relations_leave_their_names_and_are_counted(asking: Asking) -> None:
+    found = asking.run(["Ann admires Bea"])
+    assert found.counts["unmapped_relations"] == 1
+    assert statements(found) == set()
+    (proposed,) = found.extractions.values()
+    assert {f.name for f in proposed.found} == {"ann", "bea"}
+
+
+def test_texts_that_read_like_a_secret_are_not_sent(asking: Asking) -> None:
+    canary = "sk_live_" + "4eC39HqLyjWDarjtT1zdp7dc"
+    secret, vaulted = f"Ann pays with {canary}", "Bea [REDACTED] canary-7731"
+    found = asking.run([*TEXTS, secret, vaulted])
+    assert canary not in asking.server.everything
+    assert "canary-7731" not in asking.server.everything
+    assert found.counts["left_out_secret"] == 2
+    assert not {secret, vaulted} & set(found.extractions)
+    assert len(found.extractions) == len(TEXTS)
+
+
+def test_only_a_bounded_part_of_a_content_is_sent_and_the_key_is_in_no_finding(
+    asking: Asking,
+) -> None:
+    long = "Ann works at Acme0. " + "x" * MAX_MEMORY_CHARS + "tail-canary"
+    found = asking.run([long])
+    assert "tail-canary" not in asking.server.everything
+    assert found.counts["clipped"] == 1
+    assert KEY not in repr(found)
+    assert KEY not in repr(asking.extractor)
+    assert KEY.encode() not in b"".join(asking.cache.values.values())
+
+
+def test_an_endpoint_that_is_down_leaves_what_is_known_and_a_warning(asking: Asking) -> None:
+    asking.run(TEXTS[:3])
+    asking.server.faults = [Fault(503)] * 99
+    found = asking.run()
+    assert set(found.extractions) == set(TEXTS[:3])
+    assert found.counts["unanswered"] == 7
+    ((code, message),) = found.warnings
+    assert code == "graph_endpoint_down"
+    assert "HTTP 503" in message
+    assert "7 memories" in message
+    asking.server.faults.clear()
+    assert statements(asking.run()) == ALL
+
+
+def test_a_model_that_never_writes_json_is_left_alone_and_held_against_no_memory(
+    asking: Asking,
+) -> None:
+    babble = envelope("Once upon a time")
+    texts = [f"{text} since {year}" for text in TEXTS for year in range(1990, 1999)]
+    for _ in range(MAX_FAILED_NIGHTS + 1):
+        asking.server.asked.clear()
+        asking.server.faults = [Fault(body=babble)] * 999
+        found = asking.run(texts)
+        assert found.warnings[0].code == "graph_endpoint_down"
+        assert len(asking.server.asked) <= 3 + MAX_USELESS_ALONE + PARALLEL_REQUESTS
+    asking.server.faults.clear()
+    assert statements(asking.run(texts)) == ALL
+
+
+def test_a_memory_that_nothing_comes_of_is_reported_and_given_up_after_some_nights(
+    asking: Asking,
+) -> None:
+    asking.server.poisoned = "Gil"
+    poison = next(text for text in TEXTS if "Gil" in text)
+    for night in range(MAX_FAILED_NIGHTS):
+        asking.server.asked.clear()
+        found = asking.run()
+        assert set(found.extractions) == set(TEXTS) - {poison}
+        assert [w.code for w in found.warnings] == ["graph_memories_unanswered"]
+        assert [poison] in asking.server.texts, night
+    asking.server.asked.clear()
+    assert asking.run().counts["unanswered"] == 1
+    assert asking.server.asked == []
+
+
+def test_more_hopeless_memories_than_the_limit_do_not_starve_a_new_one(asking: Asking) -> None:
+    hopeless = [f"Gil sees {n}" for n in range(MAX_USELESS_ALONE * 2)]
+    candidates = [f"Zoe works at Site{n}" for n in range(200)]
+    last = max(candidates, key=asking.extractor.cache_key)
+    asking.run(TEXTS)
+    asking.server.poisoned = "Gil"
+    nights = [asking.run([*TEXTS, *hopeless, last]) for _ in range(3)]
+    assert nights[0].warnings[0].code == "graph_endpoint_down", "it takes the limit to starve"
+    assert last in nights[2].extractions
+
+
+def test_every_batch_is_kept_as_soon_as_it_is_there(asking: Asking) -> None:
+    asking.run()
+    assert sorted(asking.cache.steps) == [2, 4, 4]
+
+
+def test_a_batch_holds_at_least_one_memory() -> None:
+    with pytest.raises(ValueError, match="batch_memories starts at 1, got 0"):
+        LlmExtractor(Endpoint("http://h/v1", "m"), 0)

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import unicodedata
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mnemon.graph.view.display import clean, cut, date, day, iso, pad, width
+from mnemon.graph.view.layout import CANVAS_WIDTH, GAP, place_fans
+from mnemon.graph.view.lines import LINE_CHARACTERS, evidence_line
+from mnemon.types import UNDATED_US
+from tests.support.store import day_us
+
+ANY_TEXT = st.text(st.characters())  # lone surrogates included
+
+
+@given(ANY_TEXT)
+def test_a_clean_text_is_one_line_that_steers_nothing(text: str) -> None:
+    shown = clean(text)
+    assert not any(unicodedata.category(c) in ("Cc", "Cs") for c in shown)
+    assert not set(shown) & set("\u202e\u2066\n\r\x1b")
+    assert clean(shown) == shown
+    shown.encode("utf-8")
+
+
+@given(ANY_TEXT.map(clean), st.integers(1, 30))
+def test_a_cut_text_fits(text: str, columns: int) -> None:
+    assert width(cut(text, columns)) <= columns
+    assert (cut(text, columns) == text) == (width(text) <= columns)
+    assert width(pad(cut(text, columns), columns)) == columns
+
+
+def test_wide_letters_take_two_columns_and_marks_none() -> None:
+    assert (width("東京"), width("Москва"), width("e\u0301")) == (4, 6, 1)
+    assert cut("東京オフィス", 5) == "東京…"
+
+
+def test_dates() -> None:
+    assert (day(day_us(2)), day(day_us(2) + 90_000_000)) == ("2026-01-02", "2026-01-02 00:01")
+    assert (day(UNDATED_US), date(UNDATED_US), iso(UNDATED_US)) == ("undated", "undated", None)
+    assert (day(2**62), iso(2**62), iso(None)) == ("undated", None, None)
+    assert iso(day_us(2)) == "2026-01-02T00:00:00+00:00"
+
+
+@given(ANY_TEXT, st.integers(-1, 300), st.integers(-1, 300))
+def test_the_evidence_stands_where_the_line_says(content: str, start: int, end: int) -> None:
+    line = evidence_line(content, start, end)
+    if 0 <= start < end <= len(content):
+        assert line.text[line.start : line.end] == clean(content[start:end])
+    else:
+        assert (line.start, line.end) == (-1, -1)
+        assert len(line.text) <= LINE_CHARACTERS + 1
+
+
+def test_a_long_line_keeps_what_is_around_the_evidence() -> None:
+    content = "first line\n" + "before " * 40 + "HERE" + " after" * 40 + "\nlast line"
+    at = content.index("HERE")
+    line = evidence_line(content, at, at + 4)
+    assert line.text[line.start : line.end] == "HERE"
+    assert line.text.startswith("…")
+    assert line.text.endswith("…")
+    assert "first" not in line.text
+    assert len(line.text) <= LINE_CHARACTERS + 2
+    assert evidence_line("\n  \n# Title\nbody", -1, -1).text == "# Title"
+
+
+@given(st.lists(st.floats(20, 90), max_size=25), st.lists(st.floats(20, 90), max_size=25))
+def test_rows_never_overlap_and_stay_inside(left: list[float], right: list[float]) -> None:
+    fans = place_fans(left, right, 200.0)
+    for heights, spots in ((left, fans.left), (right, fans.right)):
+        edges = [(s.y - h / 2, s.y + h / 2) for s, h in zip(spots, heights, strict=True)]
+        for (_, bottom), (top, _) in pairwise(edges):
+            assert top - bottom == pytest.approx(GAP, abs=0.2)
+        assert all(top >= 0 and bottom <= fans.height for top, bottom in edges)
+        assert all(abs(s.x - fans.middle.x) > 200 for s in spots)
+        assert all(200 < s.x < CANVAS_WIDTH - 200 for s in spots), "labels have room"

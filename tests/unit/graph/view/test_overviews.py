@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from mnemon.errors import StoreError
+from mnemon.graph.view.merges import list_merges, undo_line
+from mnemon.graph.view.model import MergeView
+from mnemon.graph.view.names import NameBook
+from mnemon.graph.view.opening import GraphFiles, Looking, open_graph
+from mnemon.graph.view.text import merge_lines, top_lines
+from mnemon.graph.view.top import TopView, kinds_of, top_concepts
+from mnemon.recall.reader import SnapshotReader
+from mnemon.snapshot import layout
+from tests.support.graph_look import Look, Publish
+from tests.support.graph_snapshot import GraphSpec
+from tests.support.store import day_us, memory, renumber
+
+
+def top(look: Look, limit: int = 3, kind: str | None = None, **scope: object) -> list[TopView]:
+    source = look(**scope)
+    return list(top_concepts(source, NameBook(source), limit, kind))
+
+
+def test_the_most_connected_come_first(look: Look) -> None:
+    assert top(look) == [
+        TopView("Nina", "name", memories=4, relations=1, steps=2),
+        TopView("Atlas migration", "heading", memories=2, relations=1, steps=1),
+        TopView("Globex", "name", memories=3, relations=1, steps=0),
+    ]
+    assert top(look, user="ana")[0] == TopView("Nina", "name", memories=5, relations=2, steps=3)
+    assert top(look, as_of_us=day_us(30))[0].memories == 2
+
+
+def test_a_kind_narrows_and_the_kinds_are_those_that_may_be_seen(look: Look) -> None:
+    assert [view.name for view in top(look, kind="tag")] == ["Platform", "boiler"]
+    assert top(look, kind="nothing") == []
+    assert kinds_of(look()) == ("heading", "name", "tag")
+    assert kinds_of(look(wing="home")) == ("tag",)
+
+
+def test_the_table_is_aligned(look: Look) -> None:
+    lines = list(top_lines(top(look, limit=10)))
+    assert lines[0] == "concept          kind     memories  relations     steps"
+    assert lines[1] == "Nina             name            4          1         2"
+    assert "東京             name            1          0         0" in lines, "Han is two wide"
+
+
+def test_merges_are_those_of_names_that_may_be_seen(look: Look) -> None:
+    def names(**scope: object) -> list[str]:
+        source = look(**scope)
+        return [merge.name for merge in list_merges(source, NameBook(source))]
+
+    assert names() == ["atlas"]
+    assert names(user="ana") == ["atlas", "ninotchka"]
+    assert names(wing="home") == []
+
+
+def test_the_line_that_undoes_a_merge_is_toml() -> None:
+    merge = MergeView('a "quoted" \\ name', "имя", "minhash", 0.93, "")
+    assert tomllib.loads(undo_line(merge)) == {"never": [[merge.name, merge.canonical]]}
+
+
+def test_merges_as_text() -> None:
+    merge = MergeView("atlas", "atlas migration", "alias", 1.0, "Atlas migration (Atlas)")
+    assert list(merge_lines([merge], 3, "store/merges.toml")) == [
+        '"atlas" is "atlas migration" (alias 1.00: Atlas migration (Atlas))',
+        "... and 2 more (--limit)",
+        "",
+        "to undo one, add its pair to `never` in store/merges.toml; it holds from the next",
+        'night on. For the first: never = [["atlas", "atlas migration"]]',
+    ]
+    assert list(merge_lines([], 0, "merges.toml")) == ["no names were merged"]
+
+
+def test_a_graph_without_concepts(publish: Publish) -> None:
+    source = publish(GraphSpec(renumber([memory("Nothing named.")])))()
+    book = NameBook(source)
+    assert top_concepts(source, book, 10) == ()
+    assert kinds_of(source) == ()
+    assert list_merges(source, book) == []
+    assert (book.find("x"), book.nearest("x")) == (None, ())
+
+
+def test_a_snapshot_without_the_tables_says_what_to_do(look: Look) -> None:
+    source = look()
+    directory = next(iter(source.query("PRAGMA database_list")))[2]
+    snapshot = Path(directory).parent
+    reader = SnapshotReader.open(snapshot)
+    files = GraphFiles.locate(
+        snapshot, layout.ROWS_FILE, lambda f: f"older_{f}.npy", layout.graph_file
+    )
+    looking = Looking(None, reader.created_at_us, reader.relations, True)
+    with (
+        pytest.raises(StoreError, match=r"no older_indptr\.npy.*run the nightly job"),
+        open_graph(files, looking),
+    ):
+        pass
+    reader.close()
+
+
+def test_views_are_plain_values(look: Look) -> None:
+    source = look()
+    book = NameBook(source)
+    rows = [view.to_json() for view in top_concepts(source, book, 10)]
+    rows += [merge.to_json() for merge in list_merges(source, book)]
+    assert json.loads(json.dumps(rows)) == rows

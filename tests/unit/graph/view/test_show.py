@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mnemon.graph.view.model import ConceptView
+from mnemon.graph.view.names import NameBook
+from mnemon.graph.view.show import describe_concept
+from mnemon.graph.view.text import concept_lines
+from mnemon.types import UNDATED_US
+from tests.support.graph_look import Look, Publish, find
+from tests.support.graph_snapshot import ConceptSpec, GraphSpec, RelationSpec, office
+from tests.support.store import day_us, memory, renumber
+
+_NINA = """\
+Nina  (name, 5 memories)
+  also: Ninotchka
+  held as: about 3, mentions 2
+  merged: "ninotchka" is "nina" (alias 1.00: as Ana calls Nina)
+
+memories (5)
+  [104]  2026-03-01  about     «Nina» works at Globex now.
+  [103]  2026-01-05  about     «Nina» works at Initech.  (superseded 2026-03-01 by [104])
+  [102]  2026-01-04  about     «Nina» leads the Atlas migration; Atlas is part of Platform.
+  [106]  2026-03-02  mentions  Офис «Nina»: Москва, рядом с Globex.
+  [105]  2026-01-08  mentions  «Ninotchka», as Ana calls Nina, likes Secret Garden.
+
+stated relations (3)
+  -> works at  Globex         since 2026-03-01, open; said by [104] [106]
+  -> prefers   Secret Garden  since 2026-01-08, open; said by [105]
+  -> works at  Initech        2026-01-05 to 2026-03-01, closed by [104]; said by [103]
+
+near (1 of 6)
+    1.15  Globex  name, shares 2 of its 3 memories
+
+leads to (2)
+  [102]  2026-01-04  from 2 memories  Nina leads the Atlas migration; Atlas is part of Platform.
+  [104]  2026-03-01  from 1 memory  Nina works at Globex now."""
+
+
+def show(look: Look, name: str, limit: int = 10, **scope: object) -> ConceptView:
+    source = look(**scope)
+    return describe_concept(source, *find(source, name), limit)
+
+
+def relations(view: ConceptView) -> list[tuple[str, str, bool]]:
+    return [(r.relation, r.other, r.valid_to_us is None) for r in view.relations]
+
+
+def test_a_concept_as_text(look: Look) -> None:
+    nina = show(look, "Nina", user="ana")
+    nina = nina._replace(neighbours=nina.neighbours[:1])
+    assert "\n".join(concept_lines(nina)) == _NINA
+
+
+def test_what_another_user_says_is_not_there(look: Look) -> None:
+    nina = show(look, "nina")
+    assert nina.held == 4
+    assert nina.totals["memories"] == 4
+    assert nina.aliases == ()
+    assert nina.merges == ()
+    assert 105 not in [m.memory_id for m in nina.memories]
+    assert relations(nina) == [("works_at", "Globex", True), ("works_at", "Initech", False)]
+    assert "Secret Garden" not in [n.name for n in nina.neighbours]
+    assert nina.steps[0].sources == 1, "[105] leads there as well"
+    ana = show(look, "nina", user="ana")
+    assert (ana.held, ana.aliases) == (5, ("Ninotchka",))
+    assert [m.name for m in ana.merges] == ["ninotchka"]
+    assert ("prefers", "Secret Garden", True) in relations(ana)
+
+
+def test_a_name_that_only_a_hidden_memory_holds_shows_nothing(publish: Publish) -> None:
+    """The canonical name itself comes from Ben's memory: others see the spelling of their own."""
+    records = renumber(
+        [
+            memory("Project Kestrel is late.", user="ben"),
+            memory("FALCON is on the list."),
+            memory("No name in here.", tags="falcon two, other"),
+        ]
+    )
+    spec = GraphSpec(
+        records,
+        [
+            ConceptSpec(
+                "Project Kestrel",
+                "name",
+                ((0, "about", "Project Kestrel"), (1, "mentions", "FALCON"), (2, "author", None)),
+                ("FALCON", "falcon two"),
+            )
+        ],
+    )
+    look = publish(spec)
+    seen = show(look, "falcon")
+    assert (seen.name, seen.aliases, seen.held) == ("FALCON", ("falcon two",), 2)
+    assert NameBook(look()).find("Project Kestrel") is None
+    assert NameBook(look()).nearest("Project Kestrel") == ()
+    assert show(look, "project kestrel", user="ben") == show(look, "falcon", user="ben")
+
+
+def test_a_relation_before_and_after_it_was_superseded(look: Look) -> None:
+    before = show(look, "nina", as_of_us=day_us(30))
+    after = show(look, "nina", as_of_us=day_us(60))
+    assert relations(before) == [("works_at", "Initech", False)], "it held, and we know its end"
+    assert relations(after) == [("works_at", "Globex", True)]
+    assert before.relations[0].closed_by == 104
+    assert {m.memory_id: m.replaced_by for m in before.memories} == {103: None, 102: None}
+    assert {m.memory_id: m.replaced_by for m in after.memories} == {104: None, 103: 104, 102: None}
+    assert [s.memory_id for s in before.steps] == []
+    assert (before.as_of_us, before.held) == (day_us(30), 2)
+
+
+def test_the_end_of_a_relation_is_exclusive(look: Look) -> None:
+    last = show(look, "nina", as_of_us=day_us(60) - 1)
+    assert relations(last) == [("works_at", "Initech", False)]
+
+
+def test_what_the_store_had_not_written_is_not_known(look: Look) -> None:
+    """[104] is dated day 60 and was written on day 62: until then nothing had ended."""
+    unknown = show(look, "nina", known_at_us=day_us(61))
+    assert relations(unknown) == [("works_at", "Globex", True), ("works_at", "Initech", True)]
+    assert unknown.relations[0].evidence == (106,)
+    assert unknown.relations[0].valid_from_us == day_us(61)
+    assert unknown.relations[0].weight == pytest.approx(1 - 1 / 2)
+    assert [s.memory_id for s in unknown.steps] == [102, 103], "the step was open as well"
+    known = show(look, "nina", known_at_us=day_us(62))
+    assert relations(known) == relations(show(look, "nina"))
+    assert known.relations[0].weight == pytest.approx(1 - 1 / 3)
+
+
+def test_an_end_that_only_a_hidden_memory_knows_is_none(publish: Publish) -> None:
+    records = renumber(
+        [
+            memory("Nina works at Initech.", created_at_us=day_us(1)),
+            memory("Nina works at Globex.", created_at_us=day_us(5), user="ben"),
+        ]
+    )
+    spec = GraphSpec(
+        records,
+        [
+            ConceptSpec("Nina", "name", ((0, "about", "Nina"), (1, "about", "Nina"))),
+            ConceptSpec("Initech", "name", ((0, "mentions", "Initech"),)),
+        ],
+        [RelationSpec("Nina", "works_at", "Initech", (0,), closer=1)],
+        supersessions=[(0, 1)],
+    )
+    look = publish(spec)
+    assert relations(show(look, "nina")) == [("works_at", "Initech", True)]
+    assert show(look, "nina").memories[0].replaced_by is None
+    assert relations(show(look, "nina", user="ben")) == [("works_at", "Initech", False)]
+
+
+def test_relations_are_seen_from_both_ends(look: Look) -> None:
+    (inward,) = show(look, "Platform").relations
+    assert (inward.outward, inward.other, inward.evidence) == (False, "Atlas migration", (102,))
+    (outward,) = show(look, "Atlas").relations
+    assert (outward.outward, outward.other) == (True, "Platform")
+
+
+def test_evidence_is_marked_in_its_line_and_the_strongest_role_counts(look: Look) -> None:
+    first, second = show(look, "atlas").memories
+    assert (first.line, first.line[first.start : first.end]) == (
+        "# Atlas migration",
+        "Atlas migration",
+    )
+    assert (second.role, second.line[second.start : second.end]) == ("mentions", "Atlas")
+    (boiler,) = show(look, "boiler").memories
+    assert (boiler.role, boiler.line[boiler.start : boiler.end]) == ("mentions", "boiler")
+    assert show(look, "boiler").roles == {"mentions": 1, "author": 1}
+    platform = {m.memory_id: m for m in show(look, "platform").memories}
+    assert platform[108].start == -1, "an author field has no place in the content"
+
+
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        ("  NINA ", "Nina"),
+        ("МОСКВА", "Москва"),
+        ("東京", "東京"),
+        ("atlas-migration", "Atlas migration"),
+    ],
+)
+def test_a_name_is_found_however_it_is_written(look: Look, typed: str, name: str) -> None:
+    assert show(look, typed).name == name
+
+
+def test_an_undated_memory_has_always_existed(look: Look) -> None:
+    tokyo = show(look, "東京", as_of_us=day_us(1))
+    assert tokyo.memories[0].created_at_us == UNDATED_US
+    assert "undated" in "\n".join(concept_lines(tokyo))
+    assert tokyo.memories[0].line == "東京オフィスは Globex です。"
+
+
+def test_a_filter_narrows_everything(look: Look) -> None:
+    nina = show(look, "nina", wing="work")
+    assert (nina.held, nina.relations, nina.steps) == (1, (), ())
+    assert {n.name for n in nina.neighbours} == {"Atlas migration", "Platform"}
+
+
+def test_a_limit_cuts_lists_and_no_total(look: Look) -> None:
+    nina = show(look, "nina", limit=1)
+    assert [len(rows) for rows in (nina.memories, nina.relations, nina.neighbours)] == [1, 1, 1]
+    assert nina.totals == {
+        "merges": 0, "memories": 4, "relations": 2, "neighbours": 5, "steps": 2,
+    }  # fmt: skip
+    assert "memories (1 of 4)" in list(concept_lines(nina))
+    none = show(look, "nina", limit=0)
+    assert none.totals == nina.totals
+
+
+def test_a_concept_alone_has_only_its_memory(look: Look) -> None:
+    lines = list(concept_lines(show(look, "lighthouse")))
+    assert lines == [
+        "Lighthouse  (name, 1 memory)",
+        "  held as: about 1",
+        "",
+        "memories (1)",
+        "  [109]  2026-01-11  about     A lonely note about the «Lighthouse».",
+    ]
+
+
+def test_the_order_of_the_input_makes_no_difference(look: Look, publish: Publish) -> None:
+    spec = office()
+    turned = replace(
+        spec,
+        concepts=list(reversed(spec.concepts)),
+        relations=list(reversed(spec.relations)),
+        steps=list(reversed(spec.steps)),
+        merges=list(reversed(spec.merges)),
+    )
+    other = publish(turned)
+    for name in ("nina", "atlas", "globex"):
+        assert show(other, name, user="ana") == show(look, name, user="ana")
+
+
+def test_nothing_is_described_that_may_not_be_seen(look: Look) -> None:
+    source = look(user="ana")
+    book, ordinal = find(source, "Secret Garden")
+    assert book.shown(ordinal) == "Secret Garden"
+    hidden = look()
+    with pytest.raises(ValueError, match="expected one that may be seen"):
+        describe_concept(hidden, NameBook(hidden), ordinal, 10)

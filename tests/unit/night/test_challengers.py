@@ -1,0 +1,66 @@
+"""What the decision adopts is what recall is then asked with."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from mnemon.evaluate.decision import CHALLENGERS, Challenger
+from mnemon.night.context import Night
+from mnemon.night.evaluation import (
+    challenger_fields,
+    challenger_profile,
+    evaluation_profiles,
+    served_profile,
+)
+from mnemon.recall.profile import RetrievalProfile
+from mnemon.settings import Settings
+from mnemon.snapshot.layout import StorePaths
+
+
+def night(tmp_path: Path, settings: Settings | None = None) -> Night:
+    return Night(StorePaths(tmp_path), tmp_path / "memory.db", settings or Settings())
+
+
+def named(name: str) -> Challenger:
+    return next(challenger for challenger in CHALLENGERS if challenger.name == name)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("sessions_0", {"session_weight": 0.0}),
+        ("graph_0", {"graph_weight": 0.0}),
+        ("graph_2", {"graph_weight": 2.0}),
+        ("rrf", {"fusion": "rrf"}),
+        ("cc_dense_0.3", {"fusion": "cc", "dense_weight": 0.3, "lexical_weight": 0.7}),
+    ],
+)
+def test_a_challenger_changes_the_fields_of_its_name_and_no_other(
+    name: str, fields: dict[str, object]
+) -> None:
+    served = RetrievalProfile()
+    assert challenger_fields(served, named(name)) == fields
+    plain, found = asdict(served), asdict(challenger_profile(served, named(name)))
+    differing = {key: found[key] for key in found if found[key] != plain[key]}
+    assert differing == {key: value for key, value in fields.items() if plain[key] != value}
+    assert differing
+
+
+def test_a_night_measures_recall_without_sessions(tmp_path: Path) -> None:
+    profiles = evaluation_profiles(night(tmp_path))
+    assert profiles["sessions_0"].session_weight == 0.0
+    assert profiles["sessions_0"].graph_weight == RetrievalProfile().graph_weight > 0.0
+    # Where the store asks no sessions anyway there is nothing to challenge.
+    off = Settings(profiles={"default": {"session_weight": 0.0}})
+    assert "sessions_0" not in evaluation_profiles(night(tmp_path, off))
+
+
+def test_what_was_adopted_is_served(tmp_path: Path) -> None:
+    adopted = challenger_fields(RetrievalProfile(), named("sessions_0"))
+    assert served_profile(night(tmp_path), adopted).session_weight == 0.0
+    # The store's own profiles are of people, and stand above what a night found.
+    StorePaths(tmp_path).profiles.write_text("[default]\nsession_weight = 0.5\n")
+    assert served_profile(night(tmp_path), adopted).session_weight == 0.5

@@ -1,0 +1,166 @@
+"""Vectors of names in the stage of the graph: merges, the table, what a night takes over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from numpy.typing import NDArray
+
+from mnemon.encode.fingerprint import EncoderFingerprint
+from mnemon.encode.sentence import SentenceEncoder
+from mnemon.errors import EncoderError
+from mnemon.files import write_array
+from mnemon.graph.canonical import NameStats
+from mnemon.graph.fold import concept_id
+from mnemon.night import concept_vectors
+from mnemon.night.concept_vectors import CONCEPT_VECTORS, NAME_MEMO, choose_names, live_names
+from mnemon.night.context import VECTORS, Night
+from mnemon.night.corpus import export_memories
+from mnemon.night.embedding import LIBRARY
+from mnemon.night.graph import connect_memories
+from mnemon.night.vectors import MEMORY_VECTORS
+from mnemon.snapshot.layout import StorePaths
+from mnemon.vectors.embed import text_key
+from mnemon.work.stage import StageResult
+
+DIM = 16
+ENCODER = EncoderFingerprint("m", "0" * 64, DIM, "mean", True, "", "", 64)
+TEXTS = ("error handling: we retry.", "handling of errors: we log.", "night shift: Dana.")
+NAMES = ["error handling", "handling of errors", "night shift"]
+
+
+class Encoder:
+    """Texts of the same words but for the small ones and the plural have one vector."""
+
+    def __init__(self, *, is_broken: bool = False) -> None:
+        self.seen: list[str] = []
+        self._is_broken = is_broken
+
+    def iter_document_batches(
+        self, texts: Sequence[str]
+    ) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
+        """Yield every text as a batch."""
+        for place, text in enumerate(texts):
+            if self._is_broken:
+                raise EncoderError("the model's files are gone")
+            self.seen.append(text)
+            row = np.zeros((1, DIM), np.float32)
+            row[0, 0 if "handling" in text else 1 + len(text) % (DIM - 1)] = 1.0
+            yield [place], row
+
+
+class Told:
+    """A progress that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, int, int]] = []
+
+    def update(self, task: str, done: int, total: int) -> None:
+        """Keep the report."""
+        self.told.append((task, done, total))
+
+
+class Store:
+    """A store and nights on it."""
+
+    def __init__(self, root: Path) -> None:
+        self._file = root / "memories.jsonl"
+        self.paths = StorePaths(root / "store")
+        self.progress = Told()
+
+    def night(self, encoder: Encoder, texts: Sequence[str] = TEXTS) -> tuple[Night, StageResult]:
+        """Export, pretend to have embedded the memories, and connect."""
+        rows = [{"id": n, "content": text} for n, text in enumerate(texts)]
+        self._file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        night = Night(
+            self.paths,
+            self._file,
+            progress=self.progress,
+            _encoder=cast(SentenceEncoder, encoder),
+            _fingerprint=ENCODER,
+        )
+        export_memories(night)
+
+        def body() -> tuple[int, dict[str, Any]]:
+            write_array(night.work(VECTORS), np.eye(len(texts), DIM, dtype=np.float32))
+            return len(texts), {"face": LIBRARY}
+
+        night.run(MEMORY_VECTORS, {"texts": list(texts)}, body)
+        return night, connect_memories(night)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path)
+
+
+def test_near_names_are_one_concept_that_has_a_vector(store: Store) -> None:
+    night, result = store.night(Encoder())
+    assert result.facts["merges_by_reason"] == {"embedding": 1}
+    table = pq.read_table(night.work(CONCEPT_VECTORS))
+    ids = table["concept_id"].to_pylist()
+    assert ids == sorted([concept_id("handling of errors"), concept_id("night shift")])
+    assert result.facts["concept_vectors"] == 2
+    vector = table["vector"].to_pylist()[ids.index(concept_id("handling of errors"))]
+    assert vector == [1.0] + [0.0] * (DIM - 1)
+    assert str(table.schema.field("vector").type) == "list<element: float>"
+    assert ("concept_vectors", 3, 3) in store.progress.told
+
+
+def test_a_later_night_embeds_only_new_names(store: Store) -> None:
+    store.night(Encoder())
+    encoder = Encoder()
+    night, result = store.night(encoder, (*TEXTS, "day shift: Kim."))
+    assert (encoder.seen, result.notes["names_embedded"]) == (["day shift"], 1)
+    assert sorted(live_names(night)) == sorted(map(text_key, [*NAMES, "day shift"]))
+
+
+@pytest.mark.parametrize("damage", ["[", "{}", '{"encoder": "x", "names": 3, "near": [[1]]}', ""])
+def test_a_damaged_memory_of_near_names_is_only_a_slower_night(store: Store, damage: str) -> None:
+    more = (*TEXTS, "handled errors: we drop.")
+    store.night(Encoder())
+    expected = store.night(Encoder(), more)[1].digest
+    store.night(Encoder())
+    (store.paths.work / NAME_MEMO).write_text(damage)
+    assert store.night(Encoder(), more)[1].digest == expected
+
+
+def test_neighbours_of_another_encoder_are_not_taken_over(store: Store) -> None:
+    store.night(Encoder())
+    memo = store.paths.work / NAME_MEMO
+    told = json.loads(memo.read_text())
+    # Were it read, no name would be near any other.
+    memo.write_text(json.dumps({**told, "encoder": "other", "near": [[n, None] for n in NAMES]}))
+    assert store.night(Encoder(), (*TEXTS, "x"))[1].facts["merges_by_reason"] == {"embedding": 1}
+
+
+def test_without_the_encoder_there_is_a_graph_and_the_next_night_tries_again(store: Store) -> None:
+    night, without = store.night(Encoder(is_broken=True))
+    assert without.facts["merges_by_reason"] == {}
+    assert "files are gone" in without.facts["names_not_embedded"]
+    assert not night.work(CONCEPT_VECTORS).exists()
+    _, later = store.night(Encoder())
+    assert later.facts["merges_by_reason"] == {"embedding": 1}
+    assert "names_not_embedded" not in later.facts
+    assert store.night(Encoder())[1].reused
+
+
+def test_names_of_many_memories_and_of_authors_are_chosen_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = [
+        NameStats("rare", "name", ("rare",), 1),
+        NameStats("shared", "name", ("shared",), 2),
+        NameStats("tagged", "tag", ("tagged",), 1),
+        NameStats("s1", "session", ("s1",), 9),
+        NameStats("common", "run", ("common",), 5),
+    ]
+    assert choose_names(names) == ["common", "shared", "tagged"]
+    monkeypatch.setattr(concept_vectors, "NAMES_MAX", 2)
+    assert choose_names(names) == ["common", "shared"]

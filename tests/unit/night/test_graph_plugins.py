@@ -1,0 +1,150 @@
+"""Which memories a plug-in sees, and what the night has when it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mnemon.errors import ConfigError
+from mnemon.graph.extract import extract
+from mnemon.graph.extraction import Extraction
+from mnemon.night.context import Night
+from mnemon.night.graph_plugins import (
+    FINDINGS_KIND,
+    asks_every_night,
+    extend_extractions,
+    live_findings,
+    plugin_inputs,
+)
+from mnemon.settings import Settings
+from mnemon.snapshot.layout import StorePaths
+from mnemon.types import MemoryRecord
+from mnemon.work.memo import Memo
+from tests.support.model_server import Fault
+from tests.support.store import memory, renumber
+from tests.support.triple_server import Row, TripleServer
+
+CANARY = "canary-7731"
+SHARED_TEXT = "Dia works at Initech"
+RECORDS = renumber(
+    [
+        memory("Ann works at Acme", tags="ops"),
+        memory(f"Bea works at Globex {CANARY}", user="bea"),
+        memory(f"Cem works at Acme, password: Xk9$mQ2v!pL7 {CANARY}"),
+        memory(SHARED_TEXT),
+        memory(SHARED_TEXT, user="dia"),
+    ]
+)
+
+
+@pytest.fixture
+def server() -> Iterator[TripleServer]:
+    with TripleServer() as running:
+        yield running
+
+
+def night_of(tmp_path: Path, **graph: str) -> Night:
+    environ = {f"MNEMON_GRAPH_{name}".upper(): value for name, value in graph.items()}
+    return Night(StorePaths(tmp_path), tmp_path, Settings.load(environ=environ))
+
+
+def llm_night(tmp_path: Path, server: TripleServer, **graph: str) -> Night:
+    return night_of(tmp_path, extractor="llm", llm_url=server.url, llm_model="m", **graph)
+
+
+def rules(records: list[MemoryRecord]) -> list[Extraction]:
+    return [extract(r.content, r.category, r.tags, r.expanded_keywords) for r in records]
+
+
+def test_without_a_plugin_nothing_changes_and_nothing_is_written(tmp_path: Path) -> None:
+    night = night_of(tmp_path)
+    base = rules(RECORDS)
+    assert extend_extractions(night, RECORDS, base) == (base, {}, {})
+    assert (plugin_inputs(night), asks_every_night(night)) == ({}, False)
+    assert live_findings(night, RECORDS) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_statements_are_added_to_what_the_rules_found(tmp_path: Path, server: TripleServer) -> None:
+    base = [Extraction(e.found) for e in rules(RECORDS)]
+    found = extend_extractions(llm_night(tmp_path, server), RECORDS, base)
+    assert [[s[:3] for s in e.stated] for e in found.extractions] == [
+        *[[("ann", "works_at", "acme")], [], [], [("dia", "works_at", "initech")], []]
+    ]
+    assert set(base[0].found) <= set(found.extractions[0].found)
+    assert found.facts["added"]["stated"] == 2
+    assert found.facts["left_out_named_users"] == 2
+    assert found.facts["left_out_secret"] == 1
+    assert "warnings" not in found.facts
+    assert found.notes["requests"] == 1
+
+
+def test_named_users_and_secrets_never_leave_the_machine(
+    tmp_path: Path, server: TripleServer
+) -> None:
+    extend_extractions(llm_night(tmp_path, server), RECORDS, rules(RECORDS))
+    assert server.asked
+    assert CANARY not in server.everything
+    assert "Xk9$mQ2v!pL7" not in server.everything
+    assert "ops" not in server.asked[0].body["messages"][1]["content"], "contents only, no tags"
+
+
+def test_named_users_are_shown_when_switched_on_secrets_never(
+    tmp_path: Path, server: TripleServer
+) -> None:
+    night = llm_night(tmp_path, server, include_named_users="true")
+    found = extend_extractions(night, RECORDS, [Extraction(())] * 5)
+    assert [len(e.stated) for e in found.extractions] == [1, 1, 0, 1, 1]
+    assert "Xk9$mQ2v!pL7" not in server.everything
+    assert plugin_inputs(night) != plugin_inputs(llm_night(tmp_path, server))
+
+
+def test_a_dead_endpoint_leaves_the_rules_and_a_warning(
+    tmp_path: Path, server: TripleServer
+) -> None:
+    server.faults = [Fault(401)] * 9
+    night, base = llm_night(tmp_path, server), rules(RECORDS)
+    found = extend_extractions(night, RECORDS, base)
+    assert found.extractions == base
+    (warning,) = found.facts["warnings"]
+    assert warning["code"] == "graph_endpoint_down"
+    assert "HTTP 401; check the API key" in warning["message"]
+    assert asks_every_night(night)
+
+
+def test_an_answer_about_another_memory_adds_nothing(tmp_path: Path, server: TripleServer) -> None:
+    def swapped(rows: list[Row]) -> object:
+        ids = [row["id"] for row in rows]
+        return {"items": [{**r, "id": i} for r, i in zip(rows, reversed(ids), strict=True)]}
+
+    server.twists = [swapped]
+    base = rules(RECORDS)
+    found = extend_extractions(llm_night(tmp_path, server), RECORDS, base)
+    assert found.extractions == base
+    assert found.facts["dropped"]["not_in_text"] >= 4
+
+
+def test_the_memo_holds_what_is_live_and_no_more(tmp_path: Path, server: TripleServer) -> None:
+    night = llm_night(tmp_path, server)
+    extend_extractions(night, RECORDS, rules(RECORDS))
+    live = live_findings(night, RECORDS)
+    with Memo.open(night.paths.memo) as memo:
+        assert set(memo.get_many(FINDINGS_KIND, live)) == {live[0], live[2]}
+        assert memo.prune({FINDINGS_KIND: live}) == 0
+        assert memo.prune({FINDINGS_KIND: live_findings(night_of(tmp_path), RECORDS)}) == 2
+
+
+def test_a_plugin_that_is_set_up_wrongly_says_what_to_do(
+    tmp_path: Path, server: TripleServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
+    wrong = [
+        (llm_night(tmp_path, server, api_key_variable="NO_SUCH_KEY"), "NO_SUCH_KEY, which is not"),
+        (night_of(tmp_path, extractor="llm", llm_url="ftp://h", llm_model="m"), "starts with http"),
+        (night_of(tmp_path, extractor="spacy", spacy_pipeline="no_such_pipeline"), "install"),
+    ]
+    for night, sentence in wrong:
+        with pytest.raises(ConfigError, match=sentence):
+            extend_extractions(night, RECORDS, rules(RECORDS))

@@ -1,0 +1,326 @@
+"""The leg over arrays written by hand; what a session lends and by which path has its own tests."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mnemon.graph.conversation import lent_scores
+from mnemon.graph.named import NAMED_WEIGHT
+from mnemon.recall.graph_paths import path_of
+from tests.support.hand_graph import (
+    GARDEN,
+    LINKS,
+    NINA,
+    ORBIT,
+    SPOKEN,
+    STARTS,
+    TURNS,
+    AskedLeg,
+    N,
+    hand_graph,
+    hand_reader,
+)
+
+TALK = {0: "why did the pump fail", 1: "a valve was stuck", 2: "thanks", 4: "the pump again"}
+ASKED = {2: 0.6, 1: 0.5, 4: 0.5, 10: 0.7}
+
+
+@pytest.mark.parametrize("query", ["pump", "orbit", "Nina", "", "garden"])
+def test_the_leg_abstains_where_nothing_links_leads_or_talks(query: str) -> None:
+    reader = hand_reader((0, 9), texts=TALK)
+    assert AskedLeg(reader, {10: 0.9, 12: 0.3}).rank(query) is None
+
+
+def test_the_leg_abstains_where_all_it_could_add_is_hidden() -> None:
+    reader = hand_reader((10, 12), texts=TALK)
+    assert AskedLeg(reader, {10: 0.9}, hidden=[9, 12]).rank("Orbit project") is None
+
+
+@pytest.mark.parametrize("weight", [0.5, 1.0])
+def test_what_hits_lead_to_is_added(weight: float) -> None:
+    asked = AskedLeg(hand_reader((10, 12)), {10: 0.8, 11: 0.4}, weight=weight)
+    asked.base[12] = 0.1
+    ranking = asked.found("anything")
+    assert ranking.positions.tolist() == [10, 11, 12]
+    assert ranking.fused.tolist() == [0.8, 0.4, 0.1]
+    arriving = weight * 0.8 / 2**0.25
+    expected = [0.8 / (1 + weight), 0.4 / (1 + weight), (0.1 + arriving) / (1 + weight)]
+    assert ranking.scores.tolist() == pytest.approx(expected)
+    assert (ranking.talk, ranking.lent.size) == (None, 0)
+
+
+@pytest.mark.parametrize("weight", [0.5, 1.0])
+@pytest.mark.parametrize("seed", [0.4, 0.8])
+def test_what_the_query_names_is_added_to_what_arrives(weight: float, seed: float) -> None:
+    asked = AskedLeg(hand_reader((10, 9)), {10: seed}, weight=weight)
+    arriving = seed / 2**0.25 + NAMED_WEIGHT * 0.5
+    scale = 1 + weight * max(1.0, arriving)  # together they bring more than 1 once
+    expected = {9: weight * arriving / scale, 10: seed / scale}
+    assert asked.scores("the Orbit Project?") == pytest.approx(expected)
+    assert [link.ordinal for link in asked.found("the Orbit Project?").links] == [ORBIT]
+
+
+def test_the_order_in_which_a_query_names_things_does_not_matter() -> None:
+    abouts = [(ORBIT, 9), (GARDEN, 9), (GARDEN, 11)]
+    asked = AskedLeg(hand_reader((10, 9), texts=TALK, abouts=abouts), ASKED)
+    expected = asked.scores("Orbit project, Garden, pump")
+    # A concept that is named twice is still named once.
+    for query in ("pump, Garden, Orbit project", "Garden pump Garden, Orbit project and garden"):
+        assert asked.scores(query) == pytest.approx(expected)
+    assert expected[9] > expected[11] > 0.0
+
+
+def test_the_moment_is_handed_to_the_walk() -> None:
+    reader = hand_reader((10, 12))
+    reader.graph_edges = replace(reader.graph_edges, valid_to_us=np.array([200], dtype=np.int64))
+    assert AskedLeg(reader, {10: 0.8}).rank("x") is None
+    assert AskedLeg(reader, {10: 0.8}, as_of_us=200).rank("x") is None
+    assert AskedLeg(reader, {10: 0.8}, as_of_us=199).found("x").positions.tolist() == [10, 12]
+
+
+def test_hidden_memories_are_neither_brought_in_nor_walked_from() -> None:
+    reader = hand_reader((10, 12), (11, 13))
+    asked = AskedLeg(reader, {10: 0.8, 11: 0.4}, hidden=[12, 9])
+    assert asked.found("Orbit project").positions.tolist() == [10, 11, 13]
+
+
+def test_turns_change_order_and_their_best_keeps_its_score() -> None:
+    ranking = AskedLeg(hand_reader(texts=TALK), ASKED).found("pump valve")
+    scores = dict(zip(ranking.positions.tolist(), ranking.scores.tolist(), strict=True))
+    assert set(scores) == {0, 1, 2, 3, 4, 5, 10}
+    # By base 2 leads; 1 holds a word of its own and stands beside the other.
+    best = max(TURNS, key=lambda position: scores[position])
+    assert best == 1
+    assert scores[1] == pytest.approx(0.6)
+    assert scores[2] < 0.6
+    assert scores[10] == 0.7  # said in no conversation: not touched, not scaled
+    assert ranking.scores.max() <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("weight", "session_weight"), [(1.0, 1.0), (0.5, 1.0), (1.0, 0.5), (0.5, 0.5)]
+)
+def test_what_sessions_lend_is_weighed_and_calibrated(weight: float, session_weight: float) -> None:
+    asked = AskedLeg(hand_reader(texts=TALK), ASKED, weight=weight, session_weight=session_weight)
+    ranking = asked.found("pump valve")
+    talk = ranking.talk
+    assert talk is not None
+    base = ranking.fused[np.searchsorted(ranking.positions, talk.members)]
+    assert ranking.before.tolist() == base.tolist()
+    assert ranking.session_weight == session_weight
+    assert ranking.lent.tolist() == (session_weight * lent_scores(talk, base)).tolist()
+    raised = base + weight * session_weight * lent_scores(talk, base)
+    expected = raised * (base.max() / raised.max())
+    members = np.searchsorted(ranking.positions, talk.members)
+    assert ranking.scores[members].tolist() == pytest.approx(expected.tolist())
+
+
+def test_at_weight_zero_sessions_are_not_asked() -> None:
+    assert AskedLeg(hand_reader(texts=TALK), ASKED, session_weight=0.0).rank("pump") is None
+    ranking = AskedLeg(hand_reader((10, 12), texts=TALK), ASKED, session_weight=0.0).found("pump")
+    assert (ranking.talk, ranking.positions.tolist()) == (None, [1, 2, 4, 10, 12])
+
+
+def test_facts_of_a_session_are_ordered_among_themselves() -> None:
+    base = {4: 0.1, 5: 0.05, 6: 0.9, 7: 0.2, 10: 0.5}
+    ranking = AskedLeg(hand_reader(texts={**TALK, 7: "pump"}), base).found("pump")
+    assert ranking.fused.tolist() == list(base.values())  # left alone beside the new scores
+    assert ranking.scores[[2, 4]].tolist() == pytest.approx([0.9, 0.5])
+    assert ranking.scores[3] > 0.2
+    assert ranking.scores[:2].max() == pytest.approx(0.1)
+
+
+def test_a_session_is_heard_where_a_step_leads() -> None:
+    ranking = AskedLeg(hand_reader((10, 4), texts=TALK), {10: 0.8}).found("pump")
+    assert ranking.positions.tolist() == [4, 5, 10]
+
+
+@pytest.mark.parametrize("weight", [0.5, 1.0])
+def test_who_a_session_brings_in_carries_its_fused_base(weight: float) -> None:
+    # The session of 6 brings in 7. Nobody says a word of the query, so nothing is lent to either,
+    # and the walk that scaled the pool scales the newcomer alike.
+    asked = AskedLeg(hand_reader((10, 12)), {6: 0.9, 10: 0.6}, weight=weight)
+    asked.base[7] = 0.3
+    ranking = asked.found("unheard")
+    assert ranking.positions.tolist() == [6, 7, 10, 12]
+    assert ranking.fused.tolist() == [0.9, 0.3, 0.6, 0.0]
+    arrived = weight * (0.6 / 2**0.5) / 2**0.25
+    scaled = [x / (1 + weight) for x in (0.9, 0.3, 0.6, arrived)]
+    assert ranking.scores.tolist() == pytest.approx(scaled)
+
+
+@pytest.mark.parametrize("weight", [0.5, 1.0, 4.0])
+def test_newcomers_are_divided_by_the_scale_of_the_pool(weight: float) -> None:
+    # Step and name bring more than 1 to 9; 7, as good as 6, must not gain by coming late.
+    asked = AskedLeg(hand_reader((10, 9)), {6: 0.9, 10: 1.0}, weight=weight)
+    asked.base[7] = 0.9
+    ranking = asked.found("unheard Orbit project")
+    arriving = 1.0 / 2**0.25 + NAMED_WEIGHT * 0.5
+    scale = 1 + weight * arriving
+    assert arriving > 1.0
+    assert ranking.positions.tolist() == [6, 7, 9, 10]
+    expected = [x / scale for x in (0.9, 0.9, weight * arriving, 1.0)]
+    assert ranking.scores.tolist() == pytest.approx(expected)
+    assert ranking.before.tolist() == pytest.approx([0.9 / scale] * 2)
+
+
+def test_without_a_walk_newcomers_are_not_scaled() -> None:
+    asked = AskedLeg(hand_reader(), {6: 0.9, 10: 0.6})
+    asked.base[7] = 0.3
+    ranking = asked.found("unheard")
+    assert ranking.fused.tolist() == ranking.scores.tolist() == [0.9, 0.3, 0.6]
+    assert (ranking.walked.is_empty, ranking.named.positions.size) == (True, 0)
+
+
+def test_newcomers_raise_what_the_session_lends() -> None:
+    asked = AskedLeg(hand_reader(texts=TALK), {0: 0.2, 4: 0.4})
+    asked.base[3] = 0.9
+    ranking = asked.found("pump")
+    assert ranking.talk is not None
+    # The best of the first session is the newcomer 3, as good as a candidate.
+    base = ranking.fused[np.searchsorted(ranking.positions, ranking.talk.members)]
+    assert base.tolist() == [0.2, 0.0, 0.0, 0.9, 0.4, 0.0]
+    assert ranking.lent.tolist() == lent_scores(ranking.talk, base).tolist()
+    assert ranking.scores.max() == pytest.approx(0.9)
+
+
+def test_positions_are_ascending_and_distinct_and_the_pool_stays_as_it_was() -> None:
+    asked = AskedLeg(hand_reader((10, 1), (10, 12), (4, 9), texts=TALK), {**ASKED, 7: 0.2})
+    pool, base = asked.pool.tolist(), asked.base.tolist()
+    ranking = asked.found("pump of the Orbit project")
+    assert ranking.positions.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 12]
+    assert ranking.fused.shape == ranking.scores.shape == ranking.positions.shape
+    assert (asked.pool.tolist(), asked.base.tolist()) == (pool, base)
+    assert ((ranking.scores >= 0.0) & (ranking.scores <= 1.0)).all()
+
+
+def test_who_speaks_is_lent_to_and_is_no_word() -> None:
+    texts = {**TALK, 3: "Nina, are you there"}
+    talk = AskedLeg(hand_reader(texts=texts), ASKED).found("what did Nina say of the pump").talk
+    assert talk is not None
+    assert talk.members[talk.said].tolist() == [1, 4]
+    # 3 holds the name, but its only word of the query would be who speaks.
+    assert talk.words[:, 3].tolist() == [0.0] * talk.words.shape[0]
+    alone = AskedLeg(hand_reader(texts=texts), ASKED).found("Nina?").talk
+    assert alone is not None
+    assert alone.words[:, 3].max() > 0.0
+
+
+def test_a_name_that_speaks_nowhere_stays_a_word() -> None:
+    talk = AskedLeg(hand_reader(texts={3: "orbit project"}), ASKED).found("Orbit project").talk
+    assert talk is not None
+    assert not talk.said.any()
+    assert talk.own[3] == 1.0
+
+
+@pytest.mark.parametrize("wings", [(), ("work",)])
+def test_company_needs_wings(wings: tuple[str, ...]) -> None:
+    talk = AskedLeg(hand_reader(texts=TALK, wings=wings), ASKED).found("Nina on the pump").talk
+    assert talk is not None
+    assert talk.company.tolist() == [bool(wings)] * 6
+
+
+@pytest.mark.parametrize("query", ["pump valve", "Nina on a stuck valve", "Orbit project pump", ""])
+@pytest.mark.parametrize("hidden", [0, 1, 4, 5, 6, 9, 12])  # 4..5 and 6..7 are sessions of two
+def test_a_hidden_memory_is_as_good_as_absent(query: str, hidden: int) -> None:
+    edges = [(10, 12), (1, 13), (10, 1), (2, 5), (10, 9), (6, 11)]
+    abouts = [(ORBIT, 9), (ORBIT, 1), (ORBIT, 4), (GARDEN, 6)]
+    base = {p: score for p, score in {**ASKED, 6: 0.3, 9: 0.2}.items() if p != hidden}
+    whole = hand_reader(*edges, texts=TALK, abouts=abouts, wings=["work"])
+    bare = hand_reader(*edges, texts=TALK, abouts=abouts, wings=["work"], absent=hidden)
+    seen, absent = (
+        AskedLeg(whole, base, hidden=[hidden]).found(query),
+        AskedLeg(bare, base).found(query),
+    )
+    assert hidden not in seen.positions.tolist()
+    assert seen.positions.tolist() == absent.positions.tolist()
+    assert seen.scores.tolist() == absent.scores.tolist()
+    for position in seen.positions.tolist():
+        assert path_of(seen, position) == path_of(absent, position)
+
+
+def test_a_hidden_speaker_is_as_good_as_silent() -> None:
+    texts = {**TALK, 3: "Nina left"}
+    base = {2: 0.6, 0: 0.3, 10: 0.7}
+    reader = hand_reader(texts=texts)
+    hidden = AskedLeg(reader, base, hidden=[1, 4]).scores("Nina and the pump")
+    speechless = replace(reader.sessions, speakers=np.full(N, -1, dtype=np.int32))
+    silent = replace(reader, sessions=speechless)
+    assert hidden == AskedLeg(silent, base, hidden=[1, 4]).scores("Nina and the pump")
+
+
+@pytest.mark.parametrize("session_weight", [1.0, 0.5])
+def test_paths_sum_to_what_the_session_lent_after_a_walk(session_weight: float) -> None:
+    reader = hand_reader((10, 1), texts=TALK)
+    asked = AskedLeg(reader, {**ASKED, 10: 0.9}, session_weight=session_weight)
+    ranking = asked.found("pump")
+    assert ranking.talk is not None
+    lent = dict(zip(ranking.talk.members.tolist(), ranking.lent.tolist(), strict=True))
+    for position in TURNS:
+        path = path_of(ranking, position)
+        assert path is not None
+        walked = path.shares.get("mentions_subject", 0.0)
+        assert (walked > 0.0) == (position == 1)
+        assert path.score == pytest.approx(lent[position] + walked)
+        assert path.score == pytest.approx(sum(path.shares.values()))
+    # By base 2 leads its session; after the walk 1 does, and owes that to none of it.
+    assert ranking.fused[ranking.positions.tolist().index(2)] == 0.6
+    others = [path_of(ranking, position) for position in (0, 2, 3)]
+    assert {p.seed for p in others if p is not None and p.relation == "in_session"} <= {1}
+    session = ranking._replace(walked=ranking.walked._replace(scores=ranking.walked.scores * 0.0))
+    best = path_of(session, 1)
+    assert best is not None
+    assert best.seed != 1
+
+
+@pytest.mark.parametrize("weight", [0.1, 1.0, 7.0])
+def test_scores_stay_in_the_unit_interval_whatever_arrives(weight: float) -> None:
+    abouts = [(ORBIT, 9), (GARDEN, 9)]
+    reader = hand_reader((10, 9), abouts=abouts, texts=TALK)
+    asked = AskedLeg(reader, {9: 1.0, 10: 1.0, 0: 1.0, 6: 1.0}, weight=weight)
+    scores = asked.scores("Orbit project in the Garden, pump")
+    assert min(scores.values()) >= 0.0
+    assert scores[9] == max(scores.values()) <= 1.0
+
+
+def test_a_name_that_nobody_may_see_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LINKS, "garden wall", (ORBIT, 1.0, 0))
+    monkeypatch.setitem(STARTS, "garden", 2)
+    reader = hand_reader(abouts=[(ORBIT, 9), (GARDEN, 11)])
+    hidden = AskedLeg(reader, {10: 0.5}, hidden=[9])
+    assert hidden.rank("the Garden wall") is not None
+
+
+def test_the_graph_looks_names_up_in_the_snapshot() -> None:
+    graph = hand_graph(hand_reader())
+    assert graph.names_seen(None).longest(["orbit", "pump"]) == {"orbit": 2}
+    found = graph.names_seen(None).names(["garden", "unknown"])
+    assert [(name, tuple(found[name])) for name in found] == [("garden", (GARDEN, 1.0, True))]
+    assert isinstance(found["garden"].cased, bool)
+
+
+def test_the_graph_hands_out_postings_of_known_terms() -> None:
+    reader = hand_reader(texts={3: "pump", 1: "pump valve"})
+    found = hand_graph(reader).postings(["unknown", "pump"])
+    assert [(positions.tolist(), scores.tolist()) for positions, scores in found] == [
+        ([1, 3], [1.0, 1.0])
+    ]
+
+
+def test_the_graph_knows_who_speaks_and_whether_there_are_wings() -> None:
+    graph = hand_graph(hand_reader())
+    assert [graph.speaks(ordinal) for ordinal in (-1, NINA, ORBIT)] == [False, True, False]
+    assert graph.wings is None
+    shown = np.ones(N, dtype=bool)
+    assert [graph.speaks(ordinal, shown) for ordinal in (-1, NINA, ORBIT)] == [False, True, False]
+    shown[SPOKEN[0]] = False
+    assert graph.speaks(NINA, shown)
+    shown[list(SPOKEN)] = False
+    assert not graph.speaks(NINA, shown)
+    assert not graph.speaks(-1, shown)
+    wings = hand_graph(hand_reader(wings=["work"])).wings
+    assert wings is not None
+    assert wings.tolist() == [0] * N
