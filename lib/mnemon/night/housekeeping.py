@@ -5,11 +5,14 @@ What belongs here is only removing, everywhere outside the serving snapshot.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from mnemon.compact.tables import read_summaries
 from mnemon.corpus.export import read_records
 from mnemon.files import remove_temporary_files, remove_tree
-from mnemon.night.concept_vectors import live_names
-from mnemon.night.context import MEMORIES, SUMMARIES, Night
+from mnemon.graph.tables import FILES
+from mnemon.night.concept_vectors import CONCEPT_VECTORS, live_names
+from mnemon.night.context import GRAPH, MEMORIES, SUMMARIES, Night
 from mnemon.night.graph import EXTRACTION_KIND, extraction_key
 from mnemon.night.graph_plugins import FINDINGS_KIND, live_findings
 from mnemon.night.lexical import TOKENS_KIND, tokens_key
@@ -40,6 +43,7 @@ def tidy(night: Night) -> tuple[str, ...]:
         The snapshots that were removed for that reason.
     """
     _prune_memo(night)
+    drop_old_tables(night.work(GRAPH))
     if night.paths.candidates.is_dir():
         for directory in night.paths.candidates.iterdir():
             remove_tree(directory)
@@ -54,6 +58,18 @@ def tidy(night: Night) -> tuple[str, ...]:
     _forget_questions(night.paths)
     night.paths.purge_pending.unlink()
     return removed
+
+
+def drop_old_tables(directory: Path) -> None:
+    """Remove graph tables of an earlier version, whose texts nothing else would forget.
+
+    Args:
+        directory: Where this version's tables lie.
+    """
+    known = {*FILES.values(), Path(CONCEPT_VECTORS).name}
+    for path in directory.glob("*.parquet"):
+        if path.name not in known:
+            path.unlink()
 
 
 def _forget_questions(paths: StorePaths) -> None:

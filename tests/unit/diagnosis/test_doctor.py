@@ -44,7 +44,7 @@ def test_a_good_store_has_nothing_but_good_findings(dense_store: Store) -> None:
         "settings", "pointer", "snapshot", "age", "encoder", "source", "gate", "access_log",
     } <= set(found)  # fmt: skip
     assert "word-axes, 8 dimensions" in found["encoder"].message
-    assert "13 checks" in found["gate"].message
+    assert "19 checks" in found["gate"].message
     assert found["access_log"].message == "nothing has been recalled yet"
 
 

@@ -19,7 +19,8 @@ from mnemon.serve.protocol import (
     settings_in_force,
 )
 
-ANY_TEXT = st.text(st.characters())
+# Surrogates alone have a test of their own; a pair of them is one character to JSON.
+ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | ANY_TEXT,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(ANY_TEXT, inner, max_size=3),

@@ -1,0 +1,18 @@
+"""Graph tables of an earlier version hold texts that nothing else would forget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mnemon.graph.tables import FILES
+from mnemon.night import housekeeping
+
+
+def test_tables_of_an_earlier_version_go_and_those_of_this_one_stay(tmp_path: Path) -> None:
+    directory = tmp_path / "graph"
+    directory.mkdir()
+    kept = {*FILES.values(), "concept_vectors.parquet"}
+    for name in (*kept, "mentions.parquet"):
+        (directory / name).write_bytes(b"PAR1")
+    housekeeping.drop_old_tables(directory)
+    assert {path.name for path in directory.iterdir()} == kept
