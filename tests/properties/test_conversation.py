@@ -230,7 +230,7 @@ def test_scores_are_finite_in_the_unit_interval_and_keep_their_peaks(
     for group in (talk.is_turn, ~talk.is_turn):
         if group.any():
             base = np.array(world.base)[talk.members[group]]
-            assert scores[group].max() == pytest.approx(base.max(), abs=1e-12)
+            assert sorted(scores[group].tolist()) == sorted(base.tolist())
     for part in (talk.context, talk.own, talk.coverage):
         assert np.isfinite(part).all()
         assert ((part >= 0.0) & (part <= 1.0)).all()

@@ -31,7 +31,13 @@ from mnemon.graph.model import (
     StatedRelation,
 )
 from mnemon.graph.state import steps
-from mnemon.graph.state.links import DF_POWER, LEADING_WORTH, LOWER_CASE_WORTH
+from mnemon.graph.state.links import (
+    DF_POWER,
+    LEADING_SHORT_CHARS,
+    LEADING_WORTH,
+    LONG_LEADING_WORTH,
+    LOWER_CASE_WORTH,
+)
 from mnemon.types import MemoryRecord
 
 _DICTIONARY_KINDS = frozenset({"title", "heading", "key", "label", "leading", "tag"})
@@ -189,21 +195,26 @@ def _concepts(held: Sequence[_Held]) -> tuple[Concept, ...]:
 def _worths(held: Sequence[_Held]) -> dict[str, float]:
     strongest: dict[str, str] = {}
     matches: dict[str, list[str]] = defaultdict(list)
+    led: dict[str, list[int]] = defaultdict(list)
     for item in held:
+        if item.kind == "leading":
+            led[item.canonical].append(len(item.record.content))
         kinds = (item.kind, strongest.get(item.canonical, item.kind))
         strongest[item.canonical] = min(kinds, key=KINDS.index)
         if item.by_match:
             matches[item.canonical].append(item.surface)
-    return {name: _worth(kind, matches[name]) for name, kind in strongest.items()}
+    return {name: _worth(kind, matches[name], led[name]) for name, kind in strongest.items()}
 
 
-def _worth(kind: str, surfaces: Sequence[str]) -> float:
+def _worth(kind: str, surfaces: Sequence[str], led: Sequence[int]) -> float:
     if kind not in _KINDS_BY_CASE:
         return 1.0
     capitals = [surface for surface in surfaces if _is_capitalised(surface)]
     share = len(capitals) / len(surfaces) if surfaces else 1.0
     shown = LOWER_CASE_WORTH + (1 - LOWER_CASE_WORTH) * share
-    return LEADING_WORTH * shown if kind == "leading" else shown
+    if kind != "leading":
+        return shown
+    return shown * (LEADING_WORTH if min(led) <= LEADING_SHORT_CHARS else LONG_LEADING_WORTH)
 
 
 def _is_capitalised(surface: str) -> bool:

@@ -8,8 +8,8 @@ A turn rarely repeats what the question says: the question before it or the topi
 does. Four relations carry that, all of them edges of the graph through the session or the speaker:
 next_turn and previous_turn (a query word found a few turns away counts for this turn as well, less
 with distance), in_session (how well the best of the session answers) and said_by (the query names
-who speaks). They order the turns among themselves: the best turn keeps the score that the
-best turn had, so that a conversation does not crowd out what was never said in one.
+who speaks). They order the turns among themselves, who keep the scores that turns had before: a
+conversation does not crowd out what was never said in one.
 
 Source: research/probes.md section 5, taken further; docs/decisions/0033 has what was measured.
 """
@@ -164,16 +164,19 @@ def lent_scores(talk: Talk, base: Floats) -> Floats:
 
 
 def calibrate(base: Floats, raised: Floats) -> Floats:
-    """Scale raised scores so that their best is what the best base score was.
+    """Give the scores that a group of memories had to its members in their new order.
 
-    Keeps a group of memories where it stood against all others while its order changes.
+    The best after raising gets the best base score and so on: the group stands against all others
+    where it stood, and only its order changes. Equal ones keep the order of their base scores.
 
     Args:
-        base: Scores before, (m,), in [0, 1].
-        raised: Scores after, (m,), >= 0.
+        base: Scores before, (m,).
+        raised: What the new order goes by, (m,).
     """
-    peak = float(raised.max()) if raised.size else 0.0
-    return raised * (float(base.max()) / peak) if peak > 0.0 else raised
+    order = np.lexsort((-base, -raised))
+    result = np.empty(base.size)
+    result[order] = np.sort(base)[::-1]
+    return result
 
 
 def spread(words: Floats, owners: Ints) -> Floats:

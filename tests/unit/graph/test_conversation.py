@@ -287,9 +287,13 @@ def test_a_session_larger_than_the_bound_is_left_out(monkeypatch: pytest.MonkeyP
     assert listen(ints(0), floats(1.0), arranged(3, [0, 1, 2]), []) is None
 
 
-def test_calibration_keeps_the_peak_and_the_new_order() -> None:
-    scaled = calibrate(floats(0.8, 0.2, 0.0), floats(1.0, 1.6, 0.4))
-    assert scaled.tolist() == pytest.approx([0.5, 0.8, 0.2])
+def test_calibration_gives_the_old_scores_in_the_new_order() -> None:
+    scores = calibrate(floats(0.8, 0.2, 0.0, 0.5), floats(1.0, 1.6, 0.4, 0.5))
+    assert scores.tolist() == [0.5, 0.8, 0.0, 0.2]
+
+
+def test_calibration_keeps_the_old_order_of_what_is_raised_alike() -> None:
+    assert calibrate(floats(0.2, 0.8, 0.5), floats(1.0, 1.0, 1.0)).tolist() == [0.2, 0.8, 0.5]
 
 
 def test_calibration_of_nothing_raised() -> None:

@@ -20,9 +20,16 @@ LOWER_CASE_WORTH = 0.4
 """Worth of a title or key that other texts only ever write in lower case: a common noun ("obesity")
 names its memory far less surely than a proper one. Lower silences notes titled by common nouns."""
 
-LEADING_WORTH = 0.2
-"""Worth of a subject that only the first words of memories gave: half of them begin a sentence and
-name nothing. Higher lets abstracts link to each other by chance (scifact, cisi)."""
+LEADING_WORTH = 0.6
+"""Worth of a subject that only the first words of short memories gave: some of them begin a
+sentence and name nothing. Higher trusts chance starts as much as titles."""
+
+LONG_LEADING_WORTH = 0.2
+"""The same where every such memory is long: the first words of an abstract say little about the
+rest. Higher lets abstracts link to each other by chance (scifact, cisi)."""
+
+LEADING_SHORT_CHARS = 400
+"""Up to this many characters, some three sentences, the first words say what a memory is about."""
 
 DF_POWER = 0.25
 """(1 + number of memories that mention a concept) to this power divides what a query that names it
@@ -48,8 +55,12 @@ WITH spelt AS (
             regexp_matches(word, '^\p{{Ll}}') AND word NOT IN {_SMALL!r})) > 0
         THEN 0.0::DOUBLE ELSE 1.0::DOUBLE END) AS capitals
     FROM spelt GROUP BY concept
-), known AS (SELECT concept, min(kind) AS kind FROM held GROUP BY concept)
-SELECT concept, CASE WHEN kind = {_LEADING} THEN {LEADING_WORTH}::DOUBLE ELSE 1.0::DOUBLE END
+), known AS (
+    SELECT concept, min(kind) AS kind, min(CASE WHEN kind = {_LEADING} THEN chars END) AS chars
+    FROM held JOIN place USING (position) GROUP BY concept)
+SELECT concept, CASE WHEN kind <> {_LEADING} THEN 1.0::DOUBLE
+        WHEN chars <= {LEADING_SHORT_CHARS} THEN {LEADING_WORTH}::DOUBLE
+        ELSE {LONG_LEADING_WORTH}::DOUBLE END
     * CASE WHEN kind IN ({_TITLE}, {_KEY}, {_LEADING})
         THEN {LOWER_CASE_WORTH}::DOUBLE + (1 - {LOWER_CASE_WORTH}::DOUBLE) * coalesce(capitals, 1.0)
         ELSE 1.0::DOUBLE END AS worth

@@ -102,5 +102,6 @@ def _places(records: Sequence[MemoryRecord]) -> ArrowTable:
             "session_name": pa.array([session_name(r) for r in records], pa.string()),
             "user_name": pa.array([r.user or "" for r in records], pa.string()),
             "wing": pa.array([r.wing or "" for r in records], pa.string()),
+            "chars": pa.array([len(r.content) for r in records], pa.int32()),
         }
     )

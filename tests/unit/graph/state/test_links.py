@@ -9,7 +9,13 @@ import pytest
 from mnemon.graph.fold import concept_id
 from mnemon.graph.model import Graph, NameLink
 from mnemon.graph.state import steps
-from mnemon.graph.state.links import DF_POWER, LEADING_WORTH, LOWER_CASE_WORTH
+from mnemon.graph.state.links import (
+    DF_POWER,
+    LEADING_SHORT_CHARS,
+    LEADING_WORTH,
+    LONG_LEADING_WORTH,
+    LOWER_CASE_WORTH,
+)
 from mnemon.graph.state.state import GraphState
 from mnemon.graph.tables import to_graph
 from tests.support.graphs import extract_all, graph_of, synced_keys
@@ -81,8 +87,16 @@ def test_a_heading_is_worth_one_however_others_write_it() -> None:
 def test_a_subject_that_only_began_a_text_is_worth_little() -> None:
     text = "Boot Hill is part of Blue Ridge."
     assert links(text)["boot hill"].weight == pytest.approx(LEADING_WORTH)
-    titled = links(text, "Boot Hill\nA cemetery.")
-    assert titled["boot hill"].weight > LEADING_WORTH
+    titled = links(text, "Boot Hill: a cemetery on a hill.", "Boot Hill\nA cemetery.")
+    assert titled["boot hill"].weight == pytest.approx(1.0 / 3)
+
+
+def test_the_first_words_of_a_long_text_are_worth_less() -> None:
+    text = "Boot Hill is part of Blue Ridge." + " It rains there." * 30
+    assert len(text) > LEADING_SHORT_CHARS
+    assert links(text)["boot hill"].weight == pytest.approx(LONG_LEADING_WORTH)
+    short = links(text, "Boot Hill is shut.")
+    assert short["boot hill"].weight == pytest.approx(LEADING_WORTH / 2)
 
 
 def test_what_a_name_gives_is_shared_by_the_memories_about_it() -> None:
