@@ -140,7 +140,7 @@ def test_every_setting_and_its_variable_are_in_the_configuration_page() -> None:
 
 def test_the_configuration_page_names_no_setting_that_is_gone() -> None:
     page = (DOCS / "configuration.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `([a-z]+\.[a-z_]+)` \|", page, re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z]+\.[a-z0-9_]+)` \|", page, re.MULTILINE)
     assert sorted(rows) == sorted(known_settings())
 
 

@@ -8,6 +8,9 @@ from mnemon.settings.sections import (
     FUSIONS,
     GRAPH_EXTRACTORS,
     ON_DROP,
+    STRATEGIES,
+    SUMMARIZERS,
+    CompactionSettings,
     EvaluationSettings,
     GraphSettings,
 )
@@ -25,11 +28,7 @@ def range_faults(s: Settings) -> list[str]:
             s.tiers.medium_dims >= s.tiers.small_dims,
             "tiers.medium_dims must be >= tiers.small_dims",
         ),
-        (s.compaction.protected_tail_turns >= 0, "compaction.protected_tail_turns must be >= 0"),
-        (
-            -1.0 <= s.compaction.preserve_threshold <= 1.0,
-            "compaction.preserve_threshold must lie in [-1, 1]",
-        ),
+        *_compaction_rules(s.compaction),
         (s.snapshot.keep >= 2, "snapshot.keep must be at least 2, or rollback has nowhere to go"),
         (s.recall.profile != "", "recall.profile must name a profile, found an empty text"),
         (
@@ -69,6 +68,38 @@ def _endpoint_rules(e: EvaluationSettings) -> list[tuple[bool, str]]:
         (
             not all(wanted) or e.generator_model != e.judge_model,
             "evaluation.judge_model must not be evaluation.generator_model",
+        ),
+    ]
+
+
+def _compaction_rules(c: CompactionSettings) -> list[tuple[bool, str]]:
+    return [
+        (c.protected_tail_turns >= 0, "compaction.protected_tail_turns must be >= 0"),
+        (
+            -1.0 <= c.preserve_threshold <= 1.0,
+            "compaction.preserve_threshold must lie in [-1, 1]",
+        ),
+        (
+            c.strategy in STRATEGIES,
+            f'compaction.strategy must be "chronological" or "communities", found {c.strategy!r}',
+        ),
+        (0.0 < c.density <= 1.0, "compaction.density must lie in (0, 1]"),
+        (
+            0.0 < c.aggressive_density <= c.density,
+            "compaction.aggressive_density must lie in (0, compaction.density]",
+        ),
+        (
+            c.summarizer in SUMMARIZERS,
+            f"compaction.summarizer must be one of {', '.join(SUMMARIZERS)}, found "
+            + repr(c.summarizer),
+        ),
+        (
+            c.summarizer != "seq2seq" or c.seq2seq_model != "",
+            'compaction.summarizer = "seq2seq" needs compaction.seq2seq_model',
+        ),
+        (
+            c.summarizer != "llm" or (c.llm_url != "" and c.llm_model != ""),
+            'compaction.summarizer = "llm" needs compaction.llm_url and compaction.llm_model',
         ),
     ]
 

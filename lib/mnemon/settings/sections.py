@@ -10,6 +10,8 @@ from mnemon.values import dataclass
 FUSIONS = ("cc", "rrf")
 ON_DROP = ("refuse", "report")
 GRAPH_EXTRACTORS = ("rules", "llm", "spacy")
+STRATEGIES = ("chronological", "communities")
+SUMMARIZERS = ("extractive", "seq2seq", "llm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +72,42 @@ class CompactionSettings:
         cluster_size: Target turns per cluster; not positive means 20 (libravdb section 5).
         protected_tail_turns: Newest turns of each session that are never summarised.
         preserve_threshold: Q_align below which a summary is not accepted (libravdb section 5.3).
+        strategy: "chronological" (libravdb section 5) or "communities" of similar turns.
+        density: Share of a cluster's turns that an extractive summary keeps.
+        aggressive_density: The same for the second try, where the first was not smaller.
+        summarizer: "extractive", "seq2seq" (a local transformers model) or "llm" (an
+            OpenAI-compatible endpoint); the last two fall back to extractive.
+        seq2seq_model: Directory or name of the seq2seq model.
+        llm_url: Base URL of the endpoint; contents of turns are sent there.
+        llm_model: Its model.
+        api_key_variable: Environment variable that holds its key; empty: no key.
+        include_named_users: Let the endpoint see turns of named users too.
     """
 
     cluster_size: int = 20
     protected_tail_turns: int = 4
     preserve_threshold: float = 0.65
+    strategy: str = "chronological"
+    density: float = 0.4
+    aggressive_density: float = 0.25
+    summarizer: str = "extractive"
+    seq2seq_model: str = ""
+    llm_url: str = ""
+    llm_model: str = ""
+    api_key_variable: str = ""
+    include_named_users: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CurationSettings:
+    """Proposals for tidying the memory store itself.
+
+    Attributes:
+        enabled: Look for duplicates, superseded facts, contradictions and fragments every night;
+            nothing is written to the source without `mnemon curate --apply`.
+    """
+
+    enabled: bool = False
 
 
 @dataclass(frozen=True, slots=True)

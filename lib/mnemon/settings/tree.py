@@ -20,6 +20,7 @@ from mnemon.settings.rules import range_faults
 from mnemon.settings.sections import (
     CompactionSettings,
     CorpusSettings,
+    CurationSettings,
     EncoderSettings,
     EvaluationSettings,
     GraphSettings,
@@ -58,6 +59,7 @@ class Settings:
     encoder: EncoderSettings = field(default_factory=EncoderSettings)
     tiers: TierSettings = field(default_factory=TierSettings)
     compaction: CompactionSettings = field(default_factory=CompactionSettings)
+    curation: CurationSettings = field(default_factory=CurationSettings)
     snapshot: SnapshotSettings = field(default_factory=SnapshotSettings)
     recall: RecallSettings = field(default_factory=RecallSettings)
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)

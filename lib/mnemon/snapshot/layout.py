@@ -167,6 +167,16 @@ class StorePaths:
         return self.root / "usage.sqlite"
 
     @property
+    def archive(self) -> Path:
+        """Which memories are out of default recall, by which plan; replaced whole, never edited."""
+        return self.root / "archive.sqlite"
+
+    @property
+    def injections(self) -> Path:
+        """Hashes of what was put into prompts, so that it is not remembered again; no text."""
+        return self.root / "injected.sqlite"
+
+    @property
     def dagster_home(self) -> Path:
         """The Dagster instance of this store."""
         return self.root / "dagster"
