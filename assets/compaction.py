@@ -23,19 +23,19 @@ GROUP = "compaction"
 
 
 @dg.asset(
-    deps=["turns"],
+    deps=["turns", "memory_vectors"],
     group_name=GROUP,
     kinds={"parquet"},
     owners=list(OWNERS),
     code_version=TURN_CLUSTERS.version,
 )
 def turn_clusters(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
-    """Chronological clusters of the turns outside each session's protected tail."""
+    """Clusters of the turns outside each session's protected tail, by the chosen strategy."""
     return report_stage(
         night,
         cluster_old_turns(night),
         table=CLUSTERS,
-        columns=("cluster_id", "session_id", "ordinal", "trivial"),
+        columns=("cluster_id", "session_id", "strategy", "ordinal", "trivial"),
     )
 
 
@@ -47,9 +47,9 @@ def turn_clusters(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
     code_version=SUMMARY_TABLE.version,
 )
 def summaries(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
-    """Extractive summaries, each judged by the preservation gate.
+    """Summaries, each judged by the preservation gate and the fact check.
 
-    Rejected ones are kept with their report.
+    Rejected candidates are kept with their reports in a table of their own.
     """
     return report_stage(
         night,

@@ -10,14 +10,36 @@ from typing import Any
 
 import dagster as dg
 
-from assets import compaction, corpus, evaluation, graph, lexical, serving, usage, vectors
+from assets import (
+    archive,
+    compaction,
+    corpus,
+    curation,
+    evaluation,
+    graph,
+    lexical,
+    serving,
+    usage,
+    vectors,
+)
 from mnemon.locate import find_home
 from mnemon.settings import Settings
 from pipelines.jobs import NIGHTLY_JOB
 from pipelines.resources import make_night_resource
 from pipelines.schedules import nightly_schedule
 
-ASSET_MODULES = (corpus, vectors, lexical, graph, compaction, usage, evaluation, serving)
+ASSET_MODULES = (
+    archive,
+    corpus,
+    vectors,
+    lexical,
+    graph,
+    compaction,
+    curation,
+    usage,
+    evaluation,
+    serving,
+)
 
 
 def build_definitions(resources: Mapping[str, Any] | None = None) -> dg.Definitions:

@@ -18,6 +18,17 @@ settings.register_profile("mnemon", deadline=None)
 settings.load_profile("mnemon")
 
 _KEPT_VARIABLES = frozenset({"MNEMON_SHARED"})
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give the workers of this run, and every process that a test starts, one thread each.
+
+    Two workers of two threads wait for each other on two cores. A worker inherits it from the
+    process that starts it, before it imports numpy or torch.
+    """
+    for variable in _THREAD_VARIABLES:
+        os.environ.setdefault(variable, "1")
 
 
 @pytest.fixture(scope="session", autouse=True)

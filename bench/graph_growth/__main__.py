@@ -7,24 +7,18 @@ as JSON and as a plot. A million memories take some ten minutes and 6 GB.
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.datasets import CHECKOUT
+from bench.children import ONE_THREAD, measure_in_child
 from bench.graph_growth.plot import write_plot
 from bench.manifest import describe_run
 from bench.results import RESULTS_DIR, write_result
-from mnemon.errors import StoreError
 
 SIZES = (10_000, 100_000, 1_000_000)
-
-_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
 def measure_sizes(sizes: Sequence[int]) -> dict[str, Any]:
@@ -32,7 +26,7 @@ def measure_sizes(sizes: Sequence[int]) -> dict[str, Any]:
     run = describe_run()
     builds: list[dict[str, Any]] = []
     for size in sorted(sizes):
-        builds.append(_child(size))
+        builds.append(measure_in_child(["-m", "bench.graph_growth.measure", str(size)]))
         print(
             f"{size} memories: {builds[-1]['build_cpu_s']} s, "
             f"{builds[-1]['peak_rss_bytes'] / 1e6:.0f} MB",
@@ -40,7 +34,7 @@ def measure_sizes(sizes: Sequence[int]) -> dict[str, Any]:
         )
     return {
         "kind": "graph_growth",
-        "manifest": {**run, "environment": _ONE_THREAD},
+        "manifest": {**run, "environment": ONE_THREAD},
         "builds": builds,
         "growth": growth(builds),
     }
@@ -68,20 +62,6 @@ def _seconds(build: Mapping[str, Any]) -> float:
 
 def _own_bytes(build: Mapping[str, Any]) -> float:
     return max(float(build["peak_rss_bytes"] - build["memories_rss_bytes"]), 1.0)
-
-
-def _child(size: int) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.graph_growth.measure", str(size)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=CHECKOUT,
-        env={**os.environ, **_ONE_THREAD},
-    )
-    if done.returncode != 0:
-        raise StoreError(f"the build of {size} memories failed: {done.stderr.strip()[-2000:]}")
-    return json.loads(done.stdout.strip().splitlines()[-1])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

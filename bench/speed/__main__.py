@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.datasets import CHECKOUT, open_dataset
+from bench.children import ONE_THREAD, measure_in_child
+from bench.datasets import open_dataset
 from bench.manifest import describe_run
 from bench.results import RESULTS_DIR, write_result
 from bench.speed.oneshot import measure_oneshot
 from bench.speed.targets import judge
-from mnemon.errors import StoreError
 from mnemon.evaluate.labels.queries import read_queries
 from mnemon.files import write_text
 
@@ -41,7 +39,6 @@ from bench.speed.pack import build_store
 print(json.dumps(build_store(Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))))
 """
 _RESULT = "speed.json"
-_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 def measure_store(
@@ -50,8 +47,9 @@ def measure_store(
     """Return the document of one store: warm times and the memory of a serving process."""
     given = [] if vectors is None else ["--vectors", str(vectors)]
     warm = ["-m", "bench.speed.warm", str(store), str(questions), "--fts", str(fts_questions)]
-    document = _child([*warm, *given])
-    document["resident"] = _child(["-m", "bench.speed.resident", str(store), str(questions)])
+    document = measure_in_child([*warm, *given])
+    resident = ["-m", "bench.speed.resident", str(store), str(questions)]
+    document["resident"] = measure_in_child(resident)
     document["synthetic"] = vectors is not None
     print(f"measured {store.name}", flush=True)
     return document
@@ -62,7 +60,7 @@ def measure_synthetic(size: int, root: Path, encoder_from: Path) -> dict[str, An
     store = root / f"synthetic-{size}"
     built: dict[str, Any] = {}
     if not (store / "CURRENT").is_file():
-        built = _child(["-c", BUILD, str(store), str(size), str(encoder_from)])
+        built = measure_in_child(["-c", BUILD, str(store), str(size), str(encoder_from)])
         print(f"built {store.name} in {built['total_s']:.0f} s", flush=True)
     document = measure_store(
         store,
@@ -96,30 +94,11 @@ def measure(locomo: Path, dataset: Path, sizes: Sequence[int], root: Path) -> di
     stores += [measure_synthetic(size, root, locomo) for size in sizes]
     return {
         "kind": "speed",
-        "manifest": {**run, "k": 10, "environment": _ONE_THREAD},
+        "manifest": {**run, "k": 10, "environment": ONE_THREAD},
         "stores": stores,
         "oneshot": oneshot,
         "targets": judge(stores, oneshot),
     }
-
-
-def _child(command: Sequence[str]) -> dict[str, Any]:
-    """Run a measuring process and return what its last line says.
-
-    Raises:
-        StoreError: If it fails.
-    """
-    done = subprocess.run(
-        [sys.executable, *command],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=CHECKOUT,
-        env={**os.environ, **_ONE_THREAD},
-    )
-    if done.returncode != 0:
-        raise StoreError(f"{' '.join(command[:2])} failed: {done.stderr.strip()[-2000:]}")
-    return json.loads(done.stdout.strip().splitlines()[-1])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -34,13 +35,16 @@ class NightRecord:
     load_average_1m: float
 
 
-def build_store(directory: Path, store: Path, log: Path) -> NightRecord:
+def build_store(
+    directory: Path, store: Path, log: Path, environment: Mapping[str, str] | None = None
+) -> NightRecord:
     """Run the night on a set's folder.
 
     Args:
         directory: The set.
         store: Where the store is, or will be.
         log: Gets what the night said on standard error.
+        environment: Settings of this night beside the process's own.
 
     Raises:
         StoreError: If the night did not end well; the message is the night's own.
@@ -50,7 +54,7 @@ def build_store(directory: Path, store: Path, log: Path) -> NightRecord:
     done = subprocess.run(
         [*command, "--store", str(store), "--json"],
         cwd=CHECKOUT,
-        env={**os.environ, **NIGHT_ENVIRONMENT},
+        env={**os.environ, **NIGHT_ENVIRONMENT, **(environment or {})},
         capture_output=True,
         text=True,
         check=False,

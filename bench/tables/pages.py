@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from bench.datasets import CHECKOUT
-from bench.tables import graph_table, phases_table, quality_page, results_page
+from bench.tables import compaction_table, graph_table, phases_table, quality_page, results_page
 from mnemon.files import write_text
 
 DOCS = CHECKOUT / "docs" / "benchmarks"
@@ -18,6 +18,7 @@ PAGES: Mapping[str, Callable[[Path], str]] = {
     "quality.md": quality_page.render,
     "phases.md": phases_table.render,
     "graph.md": graph_table.render,
+    "compaction.md": compaction_table.render,
 }
 """By file name, what makes it from a directory of result files."""
 

@@ -13,22 +13,30 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mnemon.hooks import register_hook
+    from mnemon.injection.injecting import inject
     from mnemon.recall.api import recall
+    from mnemon.recall.expanding import Expansion, expand
     from mnemon.recall.profile import RetrievalProfile
     from mnemon.recall.result import RecalledMemory, RecallResult, RecallWarning
 
 __version__ = "0.1.0"
 __all__ = [
+    "Expansion",
     "RecallResult",
     "RecallWarning",
     "RecalledMemory",
     "RetrievalProfile",
     "__version__",
+    "expand",
+    "inject",
     "recall",
     "register_hook",
 ]
 
 _HOMES = {
+    "Expansion": "mnemon.recall.expanding",
+    "expand": "mnemon.recall.expanding",
+    "inject": "mnemon.injection.injecting",
     "recall": "mnemon.recall.api",
     "register_hook": "mnemon.hooks",
     "RetrievalProfile": "mnemon.recall.profile",

@@ -20,6 +20,8 @@ MnemonError
 │   ├── StoreLockedError
 │   ├── SnapshotMissingError
 │   └── SnapshotCorruptError
+│       └── SnapshotOutdatedError  whole, but of another version's format
+├── CurationRefusedError   the source is not what a proposal or a journal entry was made from
 └── PublishRefusedError    no PASS verdict for exactly this candidate
 
 A single bad row is never an exception: it is quarantined with its reason
@@ -154,6 +156,14 @@ class SnapshotMissingError(StoreError):
 
 class SnapshotCorruptError(StoreError):
     """A published snapshot does not match its manifest."""
+
+
+class SnapshotOutdatedError(SnapshotCorruptError):
+    """A snapshot is of a format that another version of mnemon reads: unreadable, not damaged."""
+
+
+class CurationRefusedError(MnemonError):
+    """The source changed since a proposal or a journal entry was made; nothing was written."""
 
 
 class PublishRefusedError(MnemonError):

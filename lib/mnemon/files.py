@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,10 +40,17 @@ def fsync_file(path: Path) -> None:
 
 def replace_with(path: Path, write: Callable[[Path], None]) -> None:
     """Let `write` fill a temporary sibling, then put it in place atomically and durably."""
+    with replacement(path) as tmp:
+        write(tmp)
+
+
+@contextmanager
+def replacement(path: Path) -> Generator[Path]:
+    """Yield a temporary sibling, and put it in place durably if the block ends well."""
     path.parent.mkdir(parents=True, exist_ok=True)
     tmp = path.with_name(f".{path.name}.{os.getpid()}{_TMP_SUFFIX}")
     try:
-        write(tmp)
+        yield tmp
         fsync_file(tmp)
         tmp.replace(path)
         fsync_dir(path.parent)

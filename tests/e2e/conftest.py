@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.driver import DONE, Ran, run_night
+from tests.e2e.driver import DONE, Ran, end_forks, run_night
 from tests.e2e.stores import Bench, build_full_source, build_small_source
+from tests.support.shared import build_once
 
 _TIMEOUT_S = 1200
 """For one test with the nights that its fixtures run: two minutes on a quiet machine at most."""
@@ -17,7 +20,10 @@ _TIMEOUT_S = 1200
 
 @dataclass(frozen=True)
 class FirstNight:
-    """A bench after its first night, and what that night said. Not to be changed: copy it."""
+    """A bench after its first night, and what that night said. Not to be changed: copy it.
+
+    Every worker of a test run has the same one before its eyes.
+    """
 
     bench: Bench
     ran: Ran
@@ -31,18 +37,23 @@ def _no_store_of_the_developer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     monkeypatch.setenv("MNEMON_HOME", str(tmp_path / "home"))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _forks_end() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
+    """Leave no process behind that nights were forked from."""
+    yield
+    end_forks()
+
+
 @pytest.fixture(scope="session")
 def full_night(tmp_path_factory: pytest.TempPathFactory) -> FirstNight:
     """The whole sample after its first night."""
-    directory = tmp_path_factory.mktemp("full")
-    return _first_night(Bench(build_full_source(directory), directory / "store"))
+    return _first_night(tmp_path_factory, "full", build_full_source)
 
 
 @pytest.fixture(scope="session")
 def small_night(tmp_path_factory: pytest.TempPathFactory) -> FirstNight:
     """A tenth of the sample after its first night."""
-    directory = tmp_path_factory.mktemp("small")
-    return _first_night(Bench(build_small_source(directory), directory / "store"))
+    return _first_night(tmp_path_factory, "small", build_small_source)
 
 
 @pytest.fixture
@@ -51,10 +62,19 @@ def small(small_night: FirstNight, tmp_path: Path) -> Bench:
     return small_night.bench.twin(tmp_path / "bench")
 
 
-def _first_night(bench: Bench) -> FirstNight:
-    ran = run_night(bench.source, bench.store)
-    assert ran.code == DONE, ran.says
-    return FirstNight(bench, ran)
+def _first_night(
+    factory: pytest.TempPathFactory, name: str, build_source: Callable[[Path], Path]
+) -> FirstNight:
+    """Run a first night, or take what another worker of this run has run."""
+
+    def build(directory: Path) -> None:
+        ran = run_night(build_source(directory), directory / "store", fresh=True)
+        assert ran.code == DONE, ran.says
+        (directory / "ran.json").write_text(json.dumps(asdict(ran)), encoding="utf-8")
+
+    directory = build_once(factory, name, build)
+    ran = Ran(**json.loads((directory / "ran.json").read_text(encoding="utf-8")))
+    return FirstNight(Bench(directory / "memory.db", directory / "store"), ran)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.e2e.night_forks import NightForks
+
 ROOT = Path(__file__).resolve().parents[2]
 
 NIGHT_TIMEOUT_S = 900
@@ -94,10 +96,23 @@ def run_night(
     *options: str,
     extra: Mapping[str, str] | None = None,
     before_exec: Callable[[], None] | None = None,
+    fresh: bool = False,
 ) -> Ran:
-    """Run a whole night in a process of its own; with `--json` unless options are given."""
-    words = night_words(source, store, *(options or ("--json",)))
-    return run(words, _home_of(store), extra=extra, before_exec=before_exec)
+    """Run a whole night in a process of its own; with `--json` unless options are given.
+
+    The process is a fork of one that has the libraries, unless it must start afresh: with limits or
+    threads of its own, or because the start is what a test is about.
+    """
+    words, home = night_words(source, store, *(options or ("--json",))), _home_of(store)
+    if fresh or before_exec is not None:
+        return run(words, home, extra=extra, before_exec=before_exec)
+    told = environment(home, extra)
+    return Ran(*_FORKS.run(words[2:], cwd=home, env=told, timeout_s=NIGHT_TIMEOUT_S))
+
+
+def end_forks() -> None:
+    """End the process that nights are forked from; the next night starts another."""
+    _FORKS.close()
 
 
 def start_night(source: Path, store: Path) -> subprocess.Popen[str]:
@@ -123,6 +138,9 @@ def kill(process: subprocess.Popen[str], how: signal.Signals = signal.SIGKILL) -
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, how)
     process.communicate()
+
+
+_FORKS = NightForks(environment(ROOT))
 
 
 def _home_of(store: Path) -> Path:

@@ -22,6 +22,7 @@ STAGES = (
     "access_statistics",
     "ltp_scores",
     "concept_graph",
+    "curation_proposals",
     "lexical_index",
     "memory_vectors",
     "turn_clusters",
@@ -59,7 +60,11 @@ BOUNDARIES: dict[str, Watch] = {
     "verdict": entries_of("verdicts", "*.json"),
     "installed": entries_of("snapshots"),
     "pointer": pointer,
+    "compaction_plan": stamp_of("compaction_plan"),
 }
+
+AFTER_THE_SWAP = frozenset({"pointer", "compaction_plan"})
+"""Boundaries at which the new snapshot already serves."""
 
 
 def vectors_in_memo(store: Path) -> int:

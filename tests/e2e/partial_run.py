@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from unittest import mock
 
@@ -12,6 +13,7 @@ import dagster as dg
 from pipelines.definitions import build_definitions
 from pipelines.resources import make_night_resource
 from pipelines.site import prepare_instance, resolve_site
+from tests.e2e.driver import environment
 from tests.e2e.stores import Bench
 
 BEFORE_THE_CANDIDATE = (
@@ -59,13 +61,15 @@ class PartialRun:
 
 def materialize(bench: Bench, selection: Sequence[str]) -> PartialRun:
     """Materialize some assets on a bench, recorded in the store's own Dagster instance."""
-    site = resolve_site(str(bench.source), str(bench.store))
-    home = prepare_instance(site.paths)
-    definitions = build_definitions({"night": make_night_resource(lambda: site, lambda _: None)})
-    with (
-        mock.patch.dict(os.environ, {"DAGSTER_HOME": str(home)}),
-        dg.DagsterInstance.from_config(str(home)) as instance,
-    ):
+    alone = environment(bench.store.parent)
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.dict(os.environ, alone, clear=True))
+        site = resolve_site(str(bench.source), str(bench.store))
+        home = prepare_instance(site.paths)
+        os.environ["DAGSTER_HOME"] = str(home)
+        night = make_night_resource(lambda: site, lambda _: None)
+        definitions = build_definitions({"night": night})
+        instance = stack.enter_context(dg.DagsterInstance.from_config(str(home)))
         run = definitions.resolve_job_def("nightly").execute_in_process(
             instance=instance,
             raise_on_error=False,

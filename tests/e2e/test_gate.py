@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -145,28 +146,36 @@ def test_publishing_alone_refuses_on_a_store_that_has_nothing(
     assert small_night.bench.ask(QUERIES[0]).memories
 
 
+@pytest.fixture(scope="module")
+def waiting(small_night: FirstNight, tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    """A bench whose new candidate nobody has judged. Not to be changed: copy it."""
+    bench = small_night.bench.twin(tmp_path_factory.mktemp("waiting"))
+    add_memory(bench.source, "The bakery on Alder Street closes at two on Mondays.")
+    assert materialize(bench, (*BEFORE_THE_CANDIDATE, *TO_THE_CANDIDATE)).success
+    return bench
+
+
 @pytest.mark.parametrize("verdict", ["absent", "of another candidate", "damaged", "fail"])
 def test_publishing_alone_refuses_without_a_pass_for_exactly_this_candidate(
-    verdict: str, small: Bench
+    verdict: str, waiting: Bench, tmp_path: Path
 ) -> None:
-    yesterday = small.serving
-    passed = (small.paths.verdicts / f"{small.manifest.digest}.json").read_text()
-    add_memory(small.source, "The bakery on Alder Street closes at two on Mondays.")
-    assert materialize(small, (*BEFORE_THE_CANDIDATE, *TO_THE_CANDIDATE)).success
-    digest = _candidate_digest(small)
-    assert digest != small.manifest.digest
-    place = small.paths.verdicts / f"{digest}.json"
+    bench = waiting.twin(tmp_path / "bench")
+    yesterday = bench.serving
+    passed = (bench.paths.verdicts / f"{bench.manifest.digest}.json").read_text()
+    digest = _candidate_digest(bench)
+    assert digest != bench.manifest.digest
+    place = bench.paths.verdicts / f"{digest}.json"
     if verdict == "of another candidate":
         place.write_text(passed)
     elif verdict == "damaged":
         place.write_text(passed[: len(passed) // 2])
     elif verdict == "fail":
-        place.write_text(passed.replace(small.manifest.digest, digest).replace(PASS, FAIL))
+        place.write_text(passed.replace(bench.manifest.digest, digest).replace(PASS, FAIL))
 
-    ran = materialize(small, ["snapshot"])
+    ran = materialize(bench, ["snapshot"])
 
     assert not ran.success
     expected = "the gate failed" if verdict == "fail" else "has no verdict"
     assert any(expected in error and digest[:12] in error for error in ran.errors), ran.errors
     assert any(PublishRefusedError.__name__ in error for error in ran.errors)
-    assert small.serving == yesterday
+    assert bench.serving == yesterday

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mnemon.compact.tables import read_clusters
+from mnemon.compact.cluster_table import read_clusters
 from mnemon.corpus.export import read_records
 from mnemon.files import read_array
 from mnemon.night.context import CLUSTERS, MEMORIES, VECTORS
@@ -96,7 +96,7 @@ def nights(full_night: FirstNight, tmp_path_factory: pytest.TempPathFactory) -> 
         writer.rollback()
     assert ran.code == DONE, ran.says
     rebuilt = Bench(grown.source, directory / "rebuilt" / "store")
-    again = run_night(rebuilt.source, rebuilt.store, extra=_TWO_THREADS)
+    again = run_night(rebuilt.source, rebuilt.store, extra=_TWO_THREADS, fresh=True)
     assert again.code == DONE, again.says
     return Nights(grown, before, clusters_before, ran, rebuilt, edit, uncommitted)
 

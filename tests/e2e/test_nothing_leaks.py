@@ -23,9 +23,9 @@ PIECE_CHARS = 24
 
 
 @pytest.fixture(scope="module")
-def asked(full_night: FirstNight) -> Bench:
+def asked(full_night: FirstNight, tmp_path_factory: pytest.TempPathFactory) -> Bench:
     """The full bench after people have asked for what it must not hold, with the access log on."""
-    bench = full_night.bench
+    bench = full_night.bench.twin(tmp_path_factory.mktemp("asked"))
     for query in (*CANARIES, "alarm code of the house", "passphrase"):
         words = ["recall", query, "--store", str(bench.store), "--json", "--explain"]
         ran = run([sys.executable, "-m", "mnemon.cli.main", *words], bench.store.parent)

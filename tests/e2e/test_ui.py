@@ -32,7 +32,8 @@ GROUPS = {
     "vectors": ["memory_vectors", "query_encoder", "vector_tiers"],
     "lexical": ["lexical_index"],
     "graph": ["concepts", "memory_concepts", "concept_edges", "edges", "supersessions"],
-    "compaction": ["turn_clusters", "summaries"],
+    "compaction": ["turn_clusters", "summaries", "compaction_plan"],
+    "curation": ["curation_proposals"],
     "usage": ["access_statistics", "ltp_scores"],
     "evaluation": [
         "generated_queries",

@@ -32,19 +32,25 @@ FOUNDATION = frozenset(
 )
 FEATURES = frozenset(
     {
-        "cli", "compact", "corpus", "diagnosis", "encode", "evaluate", "graph", "hosted", "lexical",
-        "night",
+        "archive", "cli", "compact", "corpus", "curate", "diagnosis", "encode", "evaluate", "graph",
+        "hosted", "injection", "lexical", "night",
         "recall", "reports", "serve", "snapshot", "usage", "vectors", "work",
     }
 )  # fmt: skip
 # What only a night needs: whole packages, then single modules of packages that both sides share.
 BUILDERS = (
-    "mnemon.corpus", "mnemon.night", "mnemon.work", "mnemon.compact",
+    "mnemon.corpus", "mnemon.curate", "mnemon.night", "mnemon.work", "mnemon.compact",
     "mnemon.hosted", "mnemon.evaluate", "mnemon.diagnosis", "mnemon.cli", "mnemon.reports",
     "mnemon.snapshot.build", "mnemon.snapshot.checks", "mnemon.snapshot.publish",
     "mnemon.snapshot.verdict", "mnemon.usage.statistics", "mnemon.usage.folding",
     "mnemon.usage.retention", "mnemon.usage.scoring", "mnemon.usage.window",
     "mnemon.usage.writing",
+    "mnemon.archive.applying", "mnemon.archive.candidate", "mnemon.archive.consolidation",
+    "mnemon.archive.history", "mnemon.archive.last_look", "mnemon.archive.plan",
+    "mnemon.archive.planning", "mnemon.archive.rules", "mnemon.archive.scan",
+    "mnemon.archive.snapshot_rows", "mnemon.archive.summaries", "mnemon.archive.summary_row",
+    "mnemon.archive.writing",
+    "mnemon.injection.known", "mnemon.injection.recogniser", "mnemon.injection.retention",
     "mnemon.vectors.cells", "mnemon.vectors.dirty", "mnemon.vectors.embed",
     "mnemon.vectors.lance", "mnemon.vectors.rotation", "mnemon.vectors.thresholds",
     "mnemon.vectors.tiers",
@@ -72,7 +78,7 @@ HEAVY = frozenset(
         "dagster", "dagster_webserver", "lancedb", "lance", "torch", "transformers",
         "sentence_transformers", "safetensors", "tokenizers", "pandas", "pydantic", "polars",
         "pyarrow", "duckdb", "rich", "click", "matplotlib", "jinja2", "PIL",
-        "onnx", "onnxruntime", "scipy",
+        "onnx", "onnxruntime", "psycopg", "scipy",
     }
 )  # fmt: skip
 READ_SIDE_LIBRARIES = frozenset({"numpy", "snowballstemmer"})
@@ -106,10 +112,10 @@ SHARED = frozenset(
         # The keyword search of the seed store; only `fts5_leg` imports it, for lexical_mode="fts5".
         "mnemon.lexical", "mnemon.lexical.fts_seed", "mnemon.lexical.search",
         "mnemon.snapshot", "mnemon.snapshot.layout", "mnemon.snapshot.manifest",
-        "mnemon.snapshot.nights",
+        "mnemon.snapshot.nights", "mnemon.snapshot.summary_arrays",
         # LTP multiplies by a formula that the night uses as well; usage.sqlite is only read.
-        "mnemon.usage", "mnemon.usage.access_log", "mnemon.usage.ltp", "mnemon.usage.reading",
-        "mnemon.usage.usage_file",
+        "mnemon.usage", "mnemon.usage.access_log", "mnemon.usage.log_writer", "mnemon.usage.ltp",
+        "mnemon.usage.reading", "mnemon.usage.usage_file",
         "mnemon.vectors", "mnemon.vectors.cascade",
     }
 )  # fmt: skip
@@ -117,7 +123,10 @@ SHARED = frozenset(
 
 SHARED_LAZILY = frozenset(
     {
-        "mnemon.graph.ppr", "mnemon.graph.supersession.reading", "mnemon.graph.transitions",
+        # Where something was archived; without archive.sqlite neither is loaded.
+        "mnemon.archive", "mnemon.archive.ledger_file", "mnemon.archive.reading",
+        "mnemon.graph.hubs", "mnemon.graph.ppr", "mnemon.graph.supersession.reading",
+        "mnemon.graph.transitions",
         "mnemon.usage.query_log",
     }
 )  # fmt: skip

@@ -74,6 +74,9 @@ assert not result.warnings, result.warnings
     assert "mnemon.recall.engine" in added
     assert not {name for name in added if name.split(".")[0] in HEAVY}
     assert not {name for name in added if name.startswith(BUILDERS)}
+    # With nothing archived, and turns searched as they are, neither costs more than a look.
+    unused = ("mnemon.archive", "mnemon.recall.searched", "mnemon.recall.summar")
+    assert not {name for name in added if name.startswith(unused)}
 
 
 def test_a_recall_that_finds_no_store_loads_no_heavy_module(dense_store: Store) -> None:

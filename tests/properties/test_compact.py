@@ -13,7 +13,8 @@ from mnemon.compact.clusters import (
     cluster_index,
     partition_sizes,
 )
-from mnemon.compact.extractive import central_turns, extract, source_tokens
+from mnemon.compact.escalation import SummarySettings, escalate
+from mnemon.compact.extractive import EXTRACTIVE, central_turns, source_tokens
 from mnemon.compact.gate import (
     alignment,
     coverage,
@@ -22,6 +23,7 @@ from mnemon.compact.gate import (
     judge,
     preservation,
 )
+from mnemon.compact.summarizers.base import Refusal, Request
 from mnemon.text.token_estimate import estimate_tokens
 
 UNIT = st.floats(0.0, 1.0)
@@ -110,18 +112,47 @@ def test_final_confidence_lies_between_its_parts(
     assert preservation(align, cover) <= preservation(align, max(cover, more))
 
 
-@given(st.lists(st.text(max_size=40), max_size=12), st.data())
-def test_an_extract_is_smaller_ordered_and_made_of_its_sources(
+@given(st.lists(st.text(max_size=40), min_size=1, max_size=12), st.data())
+def test_an_extract_is_ordered_and_made_of_its_sources(
     contents: list[str], data: st.DataObject
 ) -> None:
     shape = (len(contents), 3)
     vectors = data.draw(arrays(np.float64, shape, elements=st.floats(-1, 1)))
-    cut = extract(contents, vectors)
-    if cut is None:
+    (cut,) = EXTRACTIVE.drafts([Request("c", contents, vectors)], density=0.4)
+    if isinstance(cut, Refusal):
         return
-    assert cut.summary_tokens == estimate_tokens(cut.text) < source_tokens(contents)
     assert list(cut.kept) == sorted(set(cut.kept))
     assert cut.text == " ".join(contents[i] for i in cut.kept)
+
+
+@given(st.lists(st.text(max_size=40), min_size=2, max_size=12), st.data(), st.floats(-1, 1))
+def test_what_is_taken_is_strictly_smaller_by_one_estimate(
+    contents: list[str], data: st.DataObject, threshold: float
+) -> None:
+    vectors = data.draw(arrays(np.float64, (len(contents), 3), elements=st.floats(-1, 1)))
+    (trial,) = escalate(
+        [Request("c", contents, vectors)],
+        lambda texts: np.ones((len(texts), 3)),
+        settings=SummarySettings(threshold=threshold),
+    )
+    assert trial.source_tokens == source_tokens(contents)
+    assert trial.taken or trial.attempts
+    if trial.taken and trial.last is not None:
+        assert trial.last.tokens == estimate_tokens(trial.last.draft.text) < trial.source_tokens
+        assert trial.last.report.align >= threshold
+
+
+@given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.floats(-10, 10))
+def test_a_more_confident_summary_never_scores_lower(
+    one: float, other: float, penalty: float, base: float
+) -> None:
+    """Confidence to decay to Q to score (libravdb sections 1 and 5.5)."""
+    low, high = sorted((one, other))
+    decays = decay_rate(low), decay_rate(high)
+    qualities = [1.0 - penalty * decay for decay in decays]
+    assert decays[0] >= decays[1]
+    assert 1.0 - penalty <= qualities[0] <= qualities[1] <= 1.0
+    assert abs(base) * qualities[0] <= abs(base) * qualities[1]
 
 
 @given(st.integers(1, 60), st.floats(0.01, 1.0))

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mnemon.graph import hubs as hub_limits
 from mnemon.graph.canonical import canonicalise, keep_runs
 from mnemon.graph.model import Graph
-from mnemon.graph.state import steps
 from mnemon.graph.state.state import GraphState
 from mnemon.graph.state.sync import SyncReport
 from mnemon.graph.tables import to_graph, to_tables
@@ -42,7 +42,7 @@ _TEXTS = (
     "we like the Bank of the Ridge and the bank of the ridge",
     "nothing here",
 )
-_HUBS = ((steps.HUB_MENTION_MIN, steps.HUB_SUBJECT_LIMIT), (1, 2), (2, 1))
+_HUBS = ((hub_limits.HUB_MENTION_MIN, hub_limits.HUB_SUBJECT_LIMIT), (1, 2), (2, 1))
 """Most memories that may mention a concept and be about it; a small corpus has no other hubs."""
 _EDITS = ("add", "text", "delete", "restore", "session", "tags", "dates", "turn")
 
@@ -120,8 +120,8 @@ def _assert_nights_add_up(data: st.DataObject, hubs: tuple[int, int]) -> None:
     source = _Store()
     source.edit(data)
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(steps, "HUB_MENTION_MIN", hubs[0])
-        patch.setattr(steps, "HUB_SUBJECT_LIMIT", hubs[1])
+        patch.setattr(hub_limits, "HUB_MENTION_MIN", hubs[0])
+        patch.setattr(hub_limits, "HUB_SUBJECT_LIMIT", hubs[1])
         path = Path(directory) / "graph.duckdb"
         for edits in data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3)):
             for _ in range(3 * edits):

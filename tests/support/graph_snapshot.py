@@ -58,6 +58,19 @@ CREATE TABLE link_starts (word TEXT PRIMARY KEY, words INTEGER NOT NULL) WITHOUT
 CREATE TABLE merges (
     name TEXT NOT NULL, canonical TEXT NOT NULL, reason TEXT NOT NULL, score REAL NOT NULL, detail
     TEXT NOT NULL);
+CREATE TABLE summaries (
+    ordinal INTEGER PRIMARY KEY, summary_id TEXT NOT NULL UNIQUE, cluster_id TEXT NOT NULL,
+    session_id TEXT NOT NULL, text TEXT NOT NULL, method TEXT NOT NULL, first_us INTEGER NOT NULL,
+    last_us INTEGER NOT NULL, source_tokens INTEGER NOT NULL, summary_tokens INTEGER NOT NULL, align
+    REAL, cover REAL, confidence REAL, decay_rate REAL, facts TEXT, plan_id TEXT);
+CREATE TABLE summary_sources (
+    summary_id TEXT NOT NULL, place INTEGER NOT NULL, position INTEGER NOT NULL, memory_id TEXT NOT
+    NULL, PRIMARY KEY (summary_id, place)) WITHOUT ROWID;
+CREATE TABLE summary_parents (
+    summary_id TEXT NOT NULL, place INTEGER NOT NULL, parent_id TEXT NOT NULL,
+    PRIMARY KEY (summary_id, place)) WITHOUT ROWID;
+CREATE TABLE summary_terms (
+    term TEXT PRIMARY KEY, start INTEGER NOT NULL, stop INTEGER NOT NULL) WITHOUT ROWID;
 """
 
 Hold = tuple[int, str, str | None]
@@ -139,7 +152,7 @@ def publish_graph(store: Store, spec: GraphSpec) -> str:
 
 def _manifest(directory: Path, spec: GraphSpec) -> Manifest:
     files, known = describe_files(directory), provenance()
-    counts = {"memories": len(spec.records), "concepts": len(spec.concepts)}
+    counts = {"memories": len(spec.records), "concepts": len(spec.concepts), "summaries": 0}
     return Manifest(
         format_version=layout.PACK_FORMAT_VERSION,
         digest=compute_digest(files, counts, known.id_kind, None),
@@ -176,7 +189,10 @@ def _memory_rows(spec: GraphSpec) -> dict[str, list[tuple[Any, ...]]]:
     meta = {f"facet_{facet}": values for facet, values in _facets(spec).items()}
     return {
         "memories": [astuple(record) for record in spec.records],
-        "meta": [(k, json.dumps(v)) for k, v in {**meta, "relations": list(RELATIONS)}.items()],
+        "meta": [
+            (k, json.dumps(v))
+            for k, v in {**meta, "relations": list(RELATIONS), "summary_plans": []}.items()
+        ],
     }
 
 
@@ -193,6 +209,12 @@ def _memory_arrays(spec: GraphSpec) -> dict[str, Any]:
         "importance": np.array([r.importance for r in spec.records], dtype=np.float32),
         "posting_positions": np.empty(0, dtype=np.int32),
         "posting_scores": np.empty(0, dtype=np.float32),
+        "summary_posting_positions": np.empty(0, dtype=np.int32),
+        "summary_posting_scores": np.empty(0, dtype=np.float32),
+        "summary_indptr": np.zeros(1, dtype=np.int64),
+        "summary_sources": np.empty(0, dtype=np.int32),
+        "summary_confidences": np.empty(0, dtype=np.float64),
+        "summary_plans": np.empty(0, dtype=np.int32),
         **codes,
     }
 

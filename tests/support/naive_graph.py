@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise, product
 from typing import NamedTuple, cast
 
+from mnemon.graph import hubs
 from mnemon.graph.arrays import RELATIONS
 from mnemon.graph.dictionary import Dictionary, build_dictionary, find_matches
 from mnemon.graph.extraction import KINDS, Extraction
@@ -30,7 +31,6 @@ from mnemon.graph.model import (
     Role,
     StatedRelation,
 )
-from mnemon.graph.state import steps
 from mnemon.graph.state.links import (
     DF_POWER,
     LEADING_SHORT_CHARS,
@@ -250,7 +250,7 @@ def _links(
     found: list[NameLink] = []
     for name, canonical in sorted({(item.name, item.canonical) for item in held}):
         targets, df, speaks = len(about[canonical]), len(matched[canonical]), canonical in speakers
-        leads = 0 < targets <= steps.HUB_SUBJECT_LIMIT and df <= mention_limit
+        leads = 0 < targets <= hubs.HUB_SUBJECT_LIMIT and df <= mention_limit
         if not speaks and not (leads and name in dictionary.cased):
             continue
         weight = worths[canonical] / targets / (1 + df) ** DF_POWER if leads else 0.0
@@ -260,7 +260,7 @@ def _links(
 
 
 def _mention_limit(memories: int) -> int:
-    return max(steps.HUB_MENTION_MIN, int(steps.HUB_MENTION_FRACTION * memories))
+    return max(hubs.HUB_MENTION_MIN, int(hubs.HUB_MENTION_FRACTION * memories))
 
 
 def _subject_edges(
@@ -272,7 +272,7 @@ def _subject_edges(
     for name, mentions in _named(held).items():
         leads_to = targets[name]
         is_hub = len({m.position for m in mentions}) > hub_limit
-        if is_hub or len(leads_to) > steps.HUB_SUBJECT_LIMIT:
+        if is_hub or len(leads_to) > hubs.HUB_SUBJECT_LIMIT:
             continue
         for mention, (target, relation) in product(mentions, leads_to.items()):
             if target == mention.position:

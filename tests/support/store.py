@@ -10,8 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon.compact.clusters import Cluster, cluster_turns
-from mnemon.compact.summaries import Summary, summarize_clusters
+from mnemon.compact.cluster_text import ClusterText
+from mnemon.compact.clusters import Cluster
+from mnemon.compact.strategies import cluster_turns
+from mnemon.compact.summaries import summarize_batch
+from mnemon.compact.summary import Summary
 from mnemon.encode.lean import LeanEncoder
 from mnemon.graph.pack import to_arrays
 from mnemon.hashing import hash_text
@@ -149,6 +152,7 @@ def pack_inputs(
     graph = graph_tables(records)
     clusters = cluster_turns(records, target=4, protected_tail=2)
     vectors = None if encoder is None else encoder.encode_documents([r.content for r in records])
+    summaries = [] if encoder is None else _summaries(records, clusters, encoder)
     inputs = PackInputs(
         records=records,
         vectors=vectors,
@@ -158,21 +162,32 @@ def pack_inputs(
         graph=graph,
         graph_arrays=to_arrays(graph, len(records)),
         clusters=clusters,
-        summaries=[] if encoder is None else _summaries(records, clusters, encoder),
+        summaries=summaries,
+        summary_vectors=summary_vectors(encoder, summaries),
     )
     return replace(inputs, **changes)
+
+
+def summary_vectors(
+    encoder: LeanEncoder | None, summaries: Sequence[Summary]
+) -> NDArray[np.float32] | None:
+    """Return what a night would pack beside the summaries."""
+    if encoder is None:
+        return None
+    if not summaries:
+        return np.empty((0, encoder.fingerprint.dimension), dtype=np.float32)
+    return encoder.encode_documents([s.text for s in summaries])
 
 
 def _summaries(
     records: Sequence[MemoryRecord], clusters: Sequence[Cluster], encoder: LeanEncoder
 ) -> list[Summary]:
-    def contents(positions: Sequence[int]) -> list[str]:
-        return [records[p].content for p in positions]
+    def text_of(cluster: Cluster) -> ClusterText:
+        contents = [records[p].content for p in cluster.member_positions]
+        return ClusterText(cluster, contents, encoder.encode_documents(contents))
 
-    def vectors(positions: Sequence[int]) -> NDArray[np.float32]:
-        return encoder.encode_documents(contents(positions))
-
-    made = summarize_clusters(clusters, contents, vectors, encoder.encode_documents)
+    batch = [text_of(cluster) for cluster in clusters]
+    made = summarize_batch(batch, encoder.encode_documents).summaries
     return [summary for summary in made if summary.status == "accepted"]
 
 

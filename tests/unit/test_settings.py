@@ -86,6 +86,9 @@ SAMPLES: dict[type, tuple[str, Any]] = {
 }
 
 
+CHOICES = {"compaction.strategy": "communities", "compaction.summarizer": "extractive"}
+
+
 @pytest.mark.parametrize("name", known_settings())
 def test_every_setting_can_be_set_from_the_environment(name: str) -> None:
     section, key = name.split(".")
@@ -97,6 +100,9 @@ def test_every_setting_can_be_set_from_the_environment(name: str) -> None:
         environ["MNEMON_TIERS_MEDIUM_DIMS"] = "128"
     if name == "evaluation.on_drop":
         environ["MNEMON_EVALUATION_ON_DROP"] = value = "report"
+    if name in CHOICES:
+        environ = {f"MNEMON_{section}_{key}".upper(): CHOICES[name]}
+        value = CHOICES[name]
     if name == "graph.extractor":
         environ = {"MNEMON_GRAPH_EXTRACTOR": "spacy", "MNEMON_GRAPH_SPACY_PIPELINE": "x"}
         value = "spacy"

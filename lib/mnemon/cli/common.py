@@ -1,4 +1,4 @@
-"""What the commands share: the two options, printing JSON, failing with a sentence."""
+"""What the commands share: the two options, moments, printing JSON, failing with a sentence."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, NoReturn, TypeVar
 
 import click
@@ -45,6 +46,26 @@ def open_paths(store: str | None) -> StorePaths:
             err=True,
         )
     return StorePaths(directory)
+
+
+def read_moment(text: str, option: str | None = None) -> datetime:
+    """Read an option's date or time; without a zone it is UTC.
+
+    Args:
+        text: ISO-8601, e.g. 2026-03-01 or 2026-03-01T08:00:00Z.
+        option: The option's name, where click does not know which one is being read.
+
+    Raises:
+        click.BadParameter: It is something else.
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is no ISO-8601 date or time, e.g. 2026-03-01 or 2026-03-01T08:00:00Z",
+            param_hint=option,
+        ) from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def limit_threads() -> None:

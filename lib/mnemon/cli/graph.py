@@ -5,13 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from mnemon.cli.common import fail, limit_threads, open_paths, print_json, store_options
+from mnemon.cli.common import (
+    fail,
+    limit_threads,
+    open_paths,
+    print_json,
+    read_moment,
+    store_options,
+)
 from mnemon.errors import MnemonError, SnapshotCorruptError
 from mnemon.snapshot import layout
 from mnemon.snapshot.layout import StorePaths
@@ -32,17 +38,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def _moment_us(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
     """Read an option's moment as microseconds; naive times are UTC."""
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise click.BadParameter(
-            f"{text!r} is no ISO-8601 date or time, e.g. 2026-03-01 or 2026-03-01T08:00:00Z",
-            context,
-            parameter,
-        ) from None
-    return to_micros(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+    return None if text is None else to_micros(read_moment(text))
 
 
 def _add(*options: Callable[[F], F]) -> Callable[[F], F]:

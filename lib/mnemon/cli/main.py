@@ -5,8 +5,11 @@ from __future__ import annotations
 import click
 
 from mnemon import __version__
+from mnemon.cli.compact import compact
+from mnemon.cli.curate import curate
 from mnemon.cli.doctor import doctor
 from mnemon.cli.evaluate.group import evaluate
+from mnemon.cli.expand import expand
 from mnemon.cli.graph import graph
 from mnemon.cli.profile import profile
 from mnemon.cli.recall import recall
@@ -27,12 +30,15 @@ def main() -> None:
     make nightly STORE=memory.db      the same for your own memory store
     mnemon recall "spare key"         ask the published snapshot
     mnemon why "spare key" ID         why a memory did not come back
+    mnemon expand ID                  every memory that a summary stands for
     mnemon replay                     kept recalls, run again against their snapshot
     mnemon serve                      keep a warm server for `mnemon recall`
     mnemon status                     what serves, how old it is, what it holds
     mnemon doctor                     what is wrong and what to do about it
     mnemon profile show               how it ranks, and which layer says so
     mnemon graph show CONCEPT         what memories say about a concept, as text or a page
+    mnemon compact                    what could be archived, and why; --apply, --undo
+    mnemon curate                     what could be tidied in your memory store; --apply, --undo
     mnemon evaluate run SET           how well it recalls, measured on labelled queries
 
     Every command that reads a store takes --store (a store directory, its name, or the source it
@@ -41,7 +47,8 @@ def main() -> None:
 
 
 for command in (
-    recall, why, replay, serve, status, doctor, snapshots, rollback, profile, graph, evaluate,
+    recall, why, expand, replay, serve, status, doctor, snapshots, rollback, profile, graph,
+    compact, curate, evaluate,
 ):  # fmt: skip
     main.add_command(command)
 

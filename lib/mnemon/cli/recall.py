@@ -46,6 +46,12 @@ _DAY_CHARS = len("2026-03-01")
 @click.option(
     "--dry-run", is_flag=True, help="Write nothing: no access log, query log or replay log."
 )
+@click.option(
+    "--inject",
+    "for_prompt",
+    is_flag=True,
+    help="Print the block for a prompt, and record hashes of it so that it is not stored again.",
+)
 @click.option("--no-server", is_flag=True, help="Recall in this process even if a server runs.")
 @store_options
 def recall(
@@ -55,6 +61,7 @@ def recall(
     candidate_trace: bool,
     all_candidates: bool,
     dry_run: bool,
+    for_prompt: bool,
     no_server: bool,
     store: str | None,
     as_json: bool,
@@ -78,8 +85,12 @@ def recall(
     served_by = "process" if result is None else "server"
     if result is None:
         result = _recall_here(asked, name, flags)
+    if for_prompt:
+        result = {**result, **_inject(result, on_record=not asked["dry_run"])}
     if as_json:
         print_json({**result, "served_by": served_by})
+    elif for_prompt:
+        _print_injection(result)
     else:
         _print(result, explain=explain, all_candidates=all_candidates)
     if any(w["code"] in _FATAL for w in result["warnings"]):
@@ -129,6 +140,26 @@ def _merge(store: str | None, name: str, flags: dict[str, Any]) -> ResolvedProfi
     return resolve_for_recall(
         current_settings()[0], recaller.reader.adopted, stored.tables, name, flags
     )
+
+
+def _inject(result: dict[str, Any], *, on_record: bool) -> dict[str, Any]:
+    """Return the block, and the warnings with what went wrong with its record."""
+    from mnemon.injection.injecting import inject
+
+    done = inject(result, on_record=on_record)
+    warnings = list(result["warnings"])
+    if done.warning is not None:
+        warnings.append({"code": "injection_log", "message": done.warning})
+    block = {"text": done.text, "memories": done.memories, "left_out": done.left_out}
+    return {"injection": block, "warnings": warnings}
+
+
+def _print_injection(result: dict[str, Any]) -> None:
+    """Print the block and nothing else: a hook hands on what stands on stdout."""
+    for warning in result["warnings"]:
+        click.echo(f"! {warning['code']}: {warning['message']}", err=True)
+    if result["injection"]["text"]:
+        click.echo(result["injection"]["text"].encode("utf-8", "replace").decode())
 
 
 def _print(result: dict[str, Any], *, explain: bool, all_candidates: bool) -> None:

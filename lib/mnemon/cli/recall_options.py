@@ -7,11 +7,11 @@ recalling, printing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import click
 
+from mnemon.cli.common import read_moment
 from mnemon.settings import FUSIONS
 
 FILTERS = ("wing", "room", "category", "user")
@@ -69,11 +69,12 @@ def arguments_of(options: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         click.BadParameter: If a value means nothing.
     """
+    as_of: str | None = options["as_of"]
     return {
         "k": options["k"],
         **{name: options[name] for name in FILTERS},
         "sort_by": options["sort_by"],
-        "as_of": _moment(options["as_of"]),
+        "as_of": None if as_of is None else read_moment(as_of, "--as-of"),
         "session_id": options["session_id"],
     }
 
@@ -112,16 +113,3 @@ def _value(flag: str, text: str) -> Any:
         return kind(text)
     except ValueError:
         return text
-
-
-def _moment(text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise click.BadParameter(
-            f"{text!r} is no ISO-8601 date or time, e.g. 2026-03-01 or 2026-03-01T08:00:00Z",
-            param_hint="--as-of",
-        ) from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

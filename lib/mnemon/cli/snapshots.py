@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Any
 
 import click
 
@@ -25,14 +26,18 @@ def snapshots(store: str | None, as_json: bool) -> None:
         return
     for row in found:
         mark = "*" if row["serving"] else " "
-        state = (
-            f"{row['memories']:>9,} memories  {row['bytes'] / 1e6:8.1f} MB"
-            if row["intact"]
-            else "DAMAGED"
-        )
-        click.echo(f"{mark} {row['snapshot_id']}  {state}  built {row['built_at']}")
+        click.echo(f"{mark} {row['snapshot_id']}  {_state(row)}")
     if not found:
         click.echo("nothing has been published yet: run `make nightly`")
+
+
+def _state(row: dict[str, Any]) -> str:
+    if row["outdated"]:
+        return "made by another version of mnemon: run the night (`make nightly`)"
+    if not row["intact"]:
+        return "DAMAGED"
+    size = f"{row['memories']:>9,} memories  {row['bytes'] / 1e6:8.1f} MB"
+    return f"{size}  built {row['built_at']}"
 
 
 @click.command()

@@ -39,6 +39,10 @@ def status(store: str | None, as_json: bool) -> None:
     click.echo(
         "holds      " + ", ".join(f"{count:,} {name}" for name, count in found["counts"].items())
     )
+    if found["archived"] is None:
+        click.echo("archived   unknown: archive.sqlite cannot be read; run `mnemon doctor`")
+    elif found["archived"]:
+        click.echo(f"archived   {found['archived']:,} of them, out of default recall")
     for wing, count in found["wings"].items():
         click.echo(f"  {count:>8,}  {wing}")
     for code, message in found["warnings"]:

@@ -1,26 +1,22 @@
-"""Which old turns are summarised together: a deterministic chronological partition per session.
+"""Clusters of turns: the noun, its id, and the chronological partition formula.
 
-What belongs here: eligibility (the protected recent tail), the partition and the ids of its
-clusters. What does not: summaries, similarity, or anything that depends on a model.
+What belongs here: what a cluster is and how a run of turns is cut evenly. What does not: which
+turns may be compacted (`eligibility`), which strategy groups them (`strategies`), and summaries.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from mnemon.compact.eligibility import SessionTurn
 from mnemon.hashing import hash_text
-from mnemon.types import UNDATED_US, MemoryRecord
+from mnemon.types import UNDATED_US
 
 TARGET_CLUSTER_TURNS = 20
 # Turns per summary. Larger: fewer tokens in the searched set, but each summary covers more topics
 # and is aligned less well with any one of them. The reference's default.
-
-PROTECTED_TAIL_TURNS = 4
-# The newest turns of each session stay raw: they are what the conversation still refers to. Larger
-# protects more context and compacts less. The reference excludes the last 4.
 
 CLUSTER_ID_HEX_CHARS = 16
 # 64 bits: the chance of a collision among a million clusters is about 3e-8.
@@ -28,13 +24,17 @@ CLUSTER_ID_HEX_CHARS = 16
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A run of consecutive eligible turns of one session, in (created_at_us, position) order.
+    """Turns of one session that are summarised together, in (created_at_us, position) order.
 
     Attributes:
-        cluster_id: 16 hex characters of the session, the members' ids and their content hashes, so
-            that the same turns give the same id on every night and an edit gives another.
+        cluster_id: 16 hex characters of the strategy, the session, the members' ids and their
+            content hashes, so that the same turns give the same id on every night and an edit
+            gives another.
         session_id: The session all members belong to.
-        ordinal: 0-based rank among the clusters of its session, oldest first.
+        user: Whose turns they are, or None.
+        wing: The wing all members belong to, or None.
+        strategy: Name of the strategy that grouped them ("chronological" or "communities").
+        ordinal: 0-based rank among the clusters of its session, by first member.
         member_positions: Corpus positions in chronological order.
         member_ids: Memory ids, parallel to member_positions.
         first_us: Earliest known time of a member, UNDATED_US where no member has one.
@@ -44,6 +44,9 @@ class Cluster:
 
     cluster_id: str
     session_id: str
+    user: str | None
+    wing: str | None
+    strategy: str
     ordinal: int
     member_positions: tuple[int, ...]
     member_ids: tuple[str, ...]
@@ -75,82 +78,36 @@ def partition_sizes(turns: int, target: int = TARGET_CLUSTER_TURNS) -> list[int]
     return [end - start for start, end in pairwise(starts)]
 
 
-def eligible_turns(
-    records: Iterable[MemoryRecord], *, protected_tail: int = PROTECTED_TAIL_TURNS
-) -> list[list[MemoryRecord]]:
-    """Return the turns that may be compacted, one chronological list per session.
-
-    Chronological is by (created_at_us, position). A session is the pair of user and session id, so
-    that two users who share an id never share a cluster. Turns without a session are no
-    conversation and stay raw; undated turns count as oldest, by their smallest time.
-
-    Args:
-        records: The corpus, in any order.
-        protected_tail: How many of the newest turns of each session stay raw; negative counts as 0.
-    """
-    sessions: dict[tuple[str, str], list[MemoryRecord]] = defaultdict(list)
-    for record in records:
-        if record.is_turn and record.session_id is not None:
-            sessions[record.session_id, record.user or ""].append(record)
-    tail = max(protected_tail, 0)
-    result: list[list[MemoryRecord]] = []
-    for key in sorted(sessions):
-        turns = sorted(sessions[key], key=_chronological)
-        if len(turns) > tail:
-            result.append(turns[: len(turns) - tail])
-    return result
+def cut_evenly(
+    turns: Sequence[SessionTurn], target: int = TARGET_CLUSTER_TURNS
+) -> list[Sequence[SessionTurn]]:
+    """Cut a chronological run into consecutive parts of `partition_sizes`."""
+    parts: list[Sequence[SessionTurn]] = []
+    start = 0
+    for size in partition_sizes(len(turns), target):
+        parts.append(turns[start : start + size])
+        start += size
+    return parts
 
 
-def cluster_turns(
-    records: Iterable[MemoryRecord],
-    *,
-    target: int = TARGET_CLUSTER_TURNS,
-    protected_tail: int = PROTECTED_TAIL_TURNS,
-) -> list[Cluster]:
-    """Partition the eligible turns of every session into clusters of about `target` turns.
-
-    Deterministic: the order of `records` does not matter. A cluster never mixes sessions, users or
-    wings: where one session spans several wings, each wing's turns are partitioned on their own, so
-        that a summary can be
-    filtered like its sources.
+def make_cluster(members: Sequence[SessionTurn], strategy: str, ordinal: int) -> Cluster:
+    """Return the cluster of some turns of one session, user and wing.
 
     Args:
-        records: The corpus; memories that are no turns are ignored.
-        target: Turns per cluster; non-positive means TARGET_CLUSTER_TURNS.
-        protected_tail: Newest turns per session that stay raw.
-
-    Source: libravdb mathematics section 5.
+        members: At least one turn, chronological.
+        strategy: Who grouped them.
+        ordinal: Rank among the clusters of the session.
     """
-    clusters: list[Cluster] = []
-    for turns in eligible_turns(records, protected_tail=protected_tail):
-        ordinal = 0
-        for scoped in _by_wing(turns):
-            start = 0
-            for size in partition_sizes(len(scoped), target):
-                clusters.append(_cluster(scoped[start : start + size], ordinal))
-                start, ordinal = start + size, ordinal + 1
-    return clusters
-
-
-def _chronological(record: MemoryRecord) -> tuple[int, int]:
-    return record.created_at_us, record.position
-
-
-def _by_wing(turns: Sequence[MemoryRecord]) -> list[list[MemoryRecord]]:
-    wings: dict[str | None, list[MemoryRecord]] = defaultdict(list)
-    for turn in turns:
-        wings[turn.wing].append(turn)
-    return list(wings.values())
-
-
-def _cluster(members: Sequence[MemoryRecord], ordinal: int) -> Cluster:
-    session_id = members[0].session_id or ""
+    first = members[0]
     ids = tuple(member.memory_id for member in members)
-    hashes = tuple(member.content_hash for member in members)
+    hashes = (member.content_hash for member in members)
     dated = [member.created_at_us for member in members if member.created_at_us != UNDATED_US]
     return Cluster(
-        cluster_id=hash_text(session_id, *ids, *hashes)[:CLUSTER_ID_HEX_CHARS],
-        session_id=session_id,
+        cluster_id=hash_text(strategy, first.session_id, *ids, *hashes)[:CLUSTER_ID_HEX_CHARS],
+        session_id=first.session_id,
+        user=first.user,
+        wing=first.wing,
+        strategy=strategy,
         ordinal=ordinal,
         member_positions=tuple(member.position for member in members),
         member_ids=ids,

@@ -1,20 +1,22 @@
 """The extractive summarizer: a cluster's most central turns, verbatim and in order.
 
-What belongs here: choosing turns by geometry and the escalation to a denser cut. What does not:
-encoding, the gate, storage. The unit is the whole turn, so a speaker's name stays with what was
-said.
+What belongs here: choosing turns by geometry. What does not: encoding, the gate, which cut is tried
+first (escalation). The unit is the whole turn, so a speaker's name stays with what was said.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemon.compact.attempts import Outcome
+from mnemon.compact.summarizers.base import AGGRESSIVE_SUFFIX, Draft, Refusal, Request, Summarizer
+from mnemon.hashing import JsonValue
 from mnemon.text.token_estimate import estimate_tokens
 
 PRIMARY_DENSITY = 0.4
@@ -24,7 +26,7 @@ AGGRESSIVE_DENSITY = 0.25
 # defaults.
 
 METHOD_PRIMARY = "extractive"
-METHOD_AGGRESSIVE = "extractive-aggressive"
+METHOD_AGGRESSIVE = METHOD_PRIMARY + AGGRESSIVE_SUFFIX
 
 _DECIMALS = 9
 # Cosines and products are rounded here so that equal turns tie exactly whatever the BLAS kernel
@@ -32,20 +34,42 @@ _DECIMALS = 9
 
 
 @dataclass(frozen=True, slots=True)
-class Extract:
-    """A candidate summary that is strictly smaller than its sources.
+class ExtractiveSummarizer:
+    """Keeps the turns closest to the centroid; needs no model beside the vectors it is given."""
 
-    Attributes:
-        text: The kept turns joined by a space.
-        kept: Indices into the cluster, ascending.
-        method: METHOD_PRIMARY or METHOD_AGGRESSIVE.
-        summary_tokens: Estimated tokens of `text`.
-    """
+    @property
+    def name(self) -> str:
+        """Return "extractive"."""
+        return METHOD_PRIMARY
 
-    text: str
-    kept: tuple[int, ...]
-    method: str
-    summary_tokens: int
+    @property
+    def recipe(self) -> Mapping[str, JsonValue]:
+        """Return the version of the cut."""
+        return {"extractive": 1}
+
+    @property
+    def uses_context(self) -> bool:
+        """Return False: a cut depends on its cluster alone."""
+        return False
+
+    @property
+    def densities(self) -> tuple[float, float]:
+        """Return the reference's densities."""
+        return PRIMARY_DENSITY, AGGRESSIVE_DENSITY
+
+    def drafts(
+        self, requests: Sequence[Request], *, density: float, aggressive: bool = False
+    ) -> list[Draft | Refusal]:
+        """Return the central turns of each request, joined by a space.
+
+        Raises:
+            ValueError: Texts and vectors of a request differ in number.
+        """
+        method = METHOD_AGGRESSIVE if aggressive else METHOD_PRIMARY
+        return [_cut(request, density, method) for request in requests]
+
+
+EXTRACTIVE: Summarizer = ExtractiveSummarizer()
 
 
 def source_tokens(contents: Sequence[str]) -> int:
@@ -77,33 +101,12 @@ def central_turns(vectors: NDArray[np.floating[Any]], density: float) -> list[in
     return sorted(int(i) for i in order[:keep])
 
 
-def extract(
-    contents: Sequence[str],
-    vectors: NDArray[np.floating[Any]],
-    *,
-    density: float = PRIMARY_DENSITY,
-    aggressive_density: float = AGGRESSIVE_DENSITY,
-) -> Extract | None:
-    """Return the first strictly smaller cut: primary, then aggressive, else None.
-
-    Args:
-        contents: The turns, chronological.
-        vectors: Their vectors, shape (n, d).
-        density: Share kept by the primary cut.
-        aggressive_density: Share kept by the second cut.
-
-    Raises:
-        ValueError: Contents and vectors differ in number.
-    """
-    if len(contents) != len(vectors):
-        raise ValueError(
-            f"{len(contents)} turns came with {len(vectors)} vectors; pass one row per turn"
-        )
-    before = source_tokens(contents)
-    for method, share in ((METHOD_PRIMARY, density), (METHOD_AGGRESSIVE, aggressive_density)):
-        kept = central_turns(vectors, share)
-        text = " ".join(contents[i] for i in kept)
-        after = estimate_tokens(text)
-        if 0 < after < before:
-            return Extract(text=text, kept=tuple(kept), method=method, summary_tokens=after)
-    return None
+def _cut(request: Request, density: float, method: str) -> Draft | Refusal:
+    texts, vectors = request.texts, request.vectors
+    if len(texts) != len(vectors):
+        raise ValueError(f"{len(texts)} turns came with {len(vectors)} vectors; pass one per turn")
+    kept = central_turns(vectors, density)
+    text = " ".join(texts[i] for i in kept)
+    if not text.strip():
+        return Refusal(Outcome.UNUSABLE, "the central turns hold no text")
+    return Draft(text=text, method=method, kept=tuple(kept))

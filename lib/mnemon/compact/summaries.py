@@ -1,163 +1,183 @@
-"""From clusters to judged summaries.
+"""From clusters to judged summaries, batch by batch, with those of earlier nights used again.
 
-What belongs here: the Summary noun and the loop that drafts, encodes, judges and re-uses. What does
-not: how a draft is cut (extractive), how it is judged (gate), how it is stored (tables). Raw turns
-are only read.
+What belongs here: the loop over a batch and the rules of re-use. What does not: which draft is
+tried when (escalation), how it is written (summarizers) or judged (gate, facts), how it is stored
+(tables). Raw turns are only read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
+from mnemon.compact.attempts import TRIED_AGAIN, Attempt, Outcome
+from mnemon.compact.cluster_text import ClusterText
+from mnemon.compact.clusters import Cluster
+from mnemon.compact.context import Earlier, SessionContext
+from mnemon.compact.escalation import DEFAULT_SETTINGS, Encode, SummarySettings, Trial, escalate
+from mnemon.compact.extractive import EXTRACTIVE, source_tokens
+from mnemon.compact.facts.check import FACTS_VERSION
+from mnemon.compact.summarizers.base import Request, Summarizer
+from mnemon.compact.summary import METHOD_NONE, METHOD_TRIVIAL, Status, Summary, summary_id
+from mnemon.hashing import hash_json
 
-from mnemon.compact.clusters import CLUSTER_ID_HEX_CHARS, Cluster
-from mnemon.compact.extractive import (
-    AGGRESSIVE_DENSITY,
-    PRIMARY_DENSITY,
-    Extract,
-    extract,
-    source_tokens,
-)
-from mnemon.compact.gate import TAU_PRESERVE, GateReport, judge
-from mnemon.hashing import hash_json, hash_text
-from mnemon.progress import SILENT, Progress
-
-Status = Literal["accepted", "declined", "trivial"]
-Encode = Callable[[list[str]], NDArray[np.floating[Any]]]
-ContentsOf = Callable[[Sequence[int]], Sequence[str]]
-VectorsOf = Callable[[Sequence[int]], NDArray[np.floating[Any]]]
-
-METHOD_TRIVIAL = "trivial"
-METHOD_NONE = "none"
-RECIPE_VERSION = "1"
+RECIPE_VERSION = "2"
 # Raised when the same turns would be summarised to other text or other numbers, so that old ones
 # are not re-used.
 
-BATCH_CLUSTERS = 256
-# Drafts that are encoded in one call. Larger fills the encoder better, smaller bounds memory: one
-# batch holds the text and the vectors of about 256 * 20 turns.
 
-
-@dataclass(frozen=True, slots=True)
-class SummarySettings:
-    """What decides the text and the verdict of a summary.
+class Known(NamedTuple):
+    """What earlier nights made with the same recipe; see `mnemon.compact.tables.read_known`.
 
     Attributes:
-        density: Share of turns kept by the primary cut, in (0, 1].
-        aggressive_density: Share kept where the primary cut is not smaller, in (0, 1].
-        threshold: Least alignment of an accepted summary, in [-1, 1].
+        summaries: By cluster id.
+        attempts: Rejected candidates by cluster id; clusters without any are left out.
     """
 
-    density: float = PRIMARY_DENSITY
-    aggressive_density: float = AGGRESSIVE_DENSITY
-    threshold: float = TAU_PRESERVE
+    summaries: Mapping[str, Summary]
+    attempts: Mapping[str, tuple[Attempt, ...]]
 
 
-DEFAULT_SETTINGS = SummarySettings()
+NOTHING_KNOWN = Known({}, {})
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """One cluster's outcome; only an accepted one may reach a snapshot.
+class BatchResult(NamedTuple):
+    """What a batch came to.
 
     Attributes:
-        summary_id: 16 hex characters of cluster, method and text.
-        cluster_id: The cluster it stands for.
-        session_id: The session of the cluster.
-        text: The summary; of a declined one the rejected candidate ("" where none was smaller); of
-            a trivial one the turn itself.
-        status: "accepted", "declined" or "trivial".
-        method: How the text was made.
-        source_ids: Memory ids of all turns it covers, chronological.
-        source_positions: Their corpus positions.
-        first_us: Time of the earliest source, not of the night that made the summary.
-        last_us: Time of the latest source.
-        source_tokens: Estimated tokens of the sources.
-        summary_tokens: Estimated tokens of `text`, by the same estimator.
-        report: The gate's verdict; None where there was nothing to judge.
-        reason: Why it is not accepted; "" where it is.
+        summaries: One per cluster, in the order of the batch.
+        attempts: Every rejected candidate of these clusters, those of earlier nights included, in
+            the order of the batch.
+        made: Clusters that were summarised tonight; the others were used again.
     """
 
-    summary_id: str
-    cluster_id: str
-    session_id: str
-    text: str
-    status: Status
-    method: str
-    source_ids: tuple[str, ...]
-    source_positions: tuple[int, ...]
-    first_us: int
-    last_us: int
-    source_tokens: int
-    summary_tokens: int
-    report: GateReport | None
-    reason: str
+    summaries: list[Summary]
+    attempts: list[Attempt]
+    made: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Draft:
-    cluster: Cluster
-    vectors: NDArray[np.floating[Any]]
-    source_tokens: int
-    extract: Extract
-
-
-def recipe_digest(fingerprint_digest: str, settings: SummarySettings = DEFAULT_SETTINGS) -> str:
-    """Return what decides a summary beside its turns: encoder, settings, version of this code.
+def recipe_digest(
+    fingerprint_digest: str,
+    settings: SummarySettings = DEFAULT_SETTINGS,
+    summarizer: Summarizer = EXTRACTIVE,
+) -> str:
+    """Return what decides a summary beside its turns: encoder, settings, summarizer, versions.
 
     Summaries stored under another digest must not be passed as `known`.
     """
-    return hash_json([RECIPE_VERSION, fingerprint_digest, asdict(settings)])
+    return hash_json(
+        [
+            [RECIPE_VERSION, FACTS_VERSION],
+            fingerprint_digest,
+            settings.to_json(),
+            [summarizer.name, dict(summarizer.recipe)],
+            dict(EXTRACTIVE.recipe),
+        ]
+    )
 
 
-def summarize_clusters(
-    clusters: Sequence[Cluster],
-    contents_of: ContentsOf,
-    vectors_of: VectorsOf,
+def summarize_batch(
+    batch: Sequence[ClusterText],
     encode: Encode,
-    known: Mapping[str, Summary] | None = None,
-    progress: Progress = SILENT,
     *,
+    summarizer: Summarizer = EXTRACTIVE,
+    known: Known = NOTHING_KNOWN,
     settings: SummarySettings = DEFAULT_SETTINGS,
-) -> list[Summary]:
-    """Summarise every cluster and judge every candidate: one Summary per cluster, same order.
+    context: SessionContext | None = None,
+) -> BatchResult:
+    """Summarise every cluster of a batch and judge every candidate.
+
+    A cluster is used again if it is known, its summarizer would be shown the same earlier
+    summaries, and it did not fall back for want of an answer (`TRIED_AGAIN`).
 
     Args:
-        clusters: What to summarise.
-        contents_of: Texts of the given corpus positions, in that order.
-        vectors_of: Document vectors of the given positions, shape (n, d), from the same encoder as
-            `encode`.
-        encode: Vectors of the given texts, shape (m, d), encoded as documents.
-        known: Earlier summaries by cluster id, of the same `recipe_digest`; these clusters are not
-            encoded again.
-        progress: Told after each batch.
+        batch: Clusters; those of one session oldest first. How clusters are cut into batches does
+            not change the result.
+        encode: Vectors of the given texts, shape (m, d), from the encoder of the batch's vectors.
+        summarizer: Who writes; where its drafts fail the extractive one follows.
+        known: What earlier nights made with the same `recipe_digest`.
         settings: Densities and threshold.
+        context: Carries sessions over from batch to batch; needed where `summarizer.uses_context`
+            and a session may be longer than a batch.
 
     Raises:
-        ValueError: A callback returned another number of rows than it was asked for.
+        ValueError: The encoder returned another number of vectors than it was given texts, or a
+            cluster's contents and vectors differ in number.
     """
-    known = known or {}
-    fresh = [cluster for cluster in clusters if cluster.cluster_id not in known]
-    made: dict[str, Summary] = {}
-    for batch in _batches(fresh):
-        for summary in _summarize_batch(batch, contents_of, vectors_of, encode, settings):
-            made[summary.cluster_id] = summary
-        progress.update("summaries", len(made), len(fresh))
-    return [
-        made[cluster.cluster_id]
-        if cluster.cluster_id in made
-        else _rebind(known[cluster.cluster_id], cluster)
-        for cluster in clusters
-    ]
+    kept = SessionContext() if context is None else context
+    settled: dict[int, tuple[Summary, tuple[Attempt, ...]]] = {}
+    made = 0
+    for wave in _waves(batch, summarizer.uses_context):
+        fresh: list[tuple[int, tuple[Earlier, ...]]] = []
+        for place in wave:
+            cluster = batch[place].cluster
+            parents = kept.before(cluster) if summarizer.uses_context else ()
+            if _is_settled(cluster, known, parents):
+                again = _rebind(known.summaries[cluster.cluster_id], cluster)
+                settled[place] = again, known.attempts.get(cluster.cluster_id, ())
+            elif cluster.trivial:
+                settled[place] = _trivial(batch[place]), ()
+                made += 1
+            else:
+                fresh.append((place, parents))
+        trials = escalate(
+            [_request(batch[place], parents) for place, parents in fresh],
+            encode,
+            summarizer=summarizer,
+            settings=settings,
+            parent_ids=[tuple(earlier.summary_id for earlier in p) for _, p in fresh],
+        )
+        for (place, _), trial in zip(fresh, trials, strict=True):
+            settled[place] = _summary_of(batch[place].cluster, trial), tuple(trial.attempts)
+        made += len(fresh)
+        for place in wave:
+            kept.remember(settled[place][0])
+    pairs = [settled[place] for place in range(len(batch))]
+    return BatchResult(
+        [summary for summary, _ in pairs], [a for _, attempts in pairs for a in attempts], made
+    )
 
 
-def _batches(clusters: Sequence[Cluster]) -> Iterator[Sequence[Cluster]]:
-    for start in range(0, len(clusters), BATCH_CLUSTERS):
-        yield clusters[start : start + BATCH_CLUSTERS]
+def summarize_group(
+    group: ClusterText, encode: Encode, *, settings: SummarySettings = DEFAULT_SETTINGS
+) -> BatchResult:
+    """Summarise one group of memories extractively and judge the result; see `summarize_batch`."""
+    return summarize_batch([group], encode, settings=settings)
+
+
+def fallback_counts(summaries: Iterable[Summary]) -> dict[str, int]:
+    """Return how often the configured summarizer's text is not used, by reason, sorted."""
+    return dict(sorted(Counter(s.fallback for s in summaries if s.fallback).items()))
+
+
+def _waves(batch: Sequence[ClusterText], in_order: bool) -> list[list[int]]:
+    """Return places that may be summarised together: a session's clusters one after the other."""
+    if not in_order:
+        return [list(range(len(batch)))]
+    waves: list[list[int]] = []
+    ranks: Counter[tuple[str | None, str, str | None]] = Counter()
+    for place, (cluster, _, _) in enumerate(batch):
+        key = cluster.user, cluster.session_id, cluster.wing
+        if ranks[key] == len(waves):
+            waves.append([])
+        waves[ranks[key]].append(place)
+        ranks[key] += 1
+    return waves
+
+
+def _is_settled(cluster: Cluster, known: Known, parents: Sequence[Earlier]) -> bool:
+    summary = known.summaries.get(cluster.cluster_id)
+    if summary is None or summary.fallback in TRIED_AGAIN:
+        return False
+    if summary.status == "trivial":
+        return True
+    shown = summary.parent_ids
+    if summary.fallback:
+        # The text is extractive; what its summarizer was shown stands with the rejected candidate.
+        shown = known.attempts[cluster.cluster_id][0].parent_ids
+    return shown == tuple(earlier.summary_id for earlier in parents)
 
 
 def _rebind(summary: Summary, cluster: Cluster) -> Summary:
@@ -168,86 +188,46 @@ def _rebind(summary: Summary, cluster: Cluster) -> Summary:
         source_ids=cluster.member_ids,
         first_us=cluster.first_us,
         last_us=cluster.last_us,
+        user=cluster.user,
+        wing=cluster.wing,
     )
 
 
-def _summarize_batch(
-    batch: Sequence[Cluster],
-    contents_of: ContentsOf,
-    vectors_of: VectorsOf,
-    encode: Encode,
-    settings: SummarySettings,
-) -> list[Summary]:
-    done: list[Summary] = []
-    drafts: list[_Draft] = []
-    for cluster in batch:
-        contents = contents_of(cluster.member_positions)
-        tokens = source_tokens(contents)
-        if cluster.trivial:
-            done.append(_trivial(cluster, contents[0], tokens))
-            continue
-        vectors = vectors_of(cluster.member_positions)
-        cut = extract(
-            contents,
-            vectors,
-            density=settings.density,
-            aggressive_density=settings.aggressive_density,
-        )
-        if cut is None:
-            done.append(_no_smaller(cluster, tokens))
-        else:
-            drafts.append(_Draft(cluster, vectors, tokens, cut))
-    vectors_of_drafts = _draft_vectors(drafts, encode)
-    done.extend(_judged(d, v, settings) for d, v in zip(drafts, vectors_of_drafts, strict=True))
-    return done
-
-
-def _draft_vectors(drafts: Sequence[_Draft], encode: Encode) -> list[NDArray[np.floating[Any]]]:
-    """Return one vector per draft; a draft that is one turn verbatim already has its own."""
-    mixed = [draft.extract.text for draft in drafts if len(draft.extract.kept) > 1]
-    encoded = list(encode(mixed)) if mixed else []
-    if len(encoded) != len(mixed):
-        raise ValueError(f"the encoder returned {len(encoded)} vectors for {len(mixed)} summaries")
-    rows = iter(encoded)
-    result: list[NDArray[np.floating[Any]]] = []
-    for draft in drafts:
-        first, *others = draft.extract.kept
-        result.append(next(rows) if others else draft.vectors[first])
-    return result
-
-
-def _judged(draft: _Draft, vector: NDArray[np.floating[Any]], settings: SummarySettings) -> Summary:
-    report = judge(vector, draft.vectors, threshold=settings.threshold)
-    return _summary(
-        draft.cluster,
-        text=draft.extract.text,
-        status="accepted" if report.passed else "declined",
-        method=draft.extract.method,
-        tokens=(draft.source_tokens, draft.extract.summary_tokens),
-        report=report,
-        reason="; ".join(report.reasons),
+def _request(item: ClusterText, parents: Sequence[Earlier]) -> Request:
+    return Request(
+        cluster_id=item.cluster.cluster_id,
+        texts=item.contents,
+        vectors=item.vectors,
+        user=item.cluster.user,
+        context=tuple(earlier.text for earlier in parents),
     )
 
 
-def _trivial(cluster: Cluster, content: str, tokens: int) -> Summary:
+def _summary_of(cluster: Cluster, trial: Trial) -> Summary:
+    """Return the summary of a settled cluster: what was taken, or the last one that was judged."""
+    last = trial.last
+    if not trial.taken and trial.attempts[-1].outcome is Outcome.SECRET:
+        last = None
     return _summary(
         cluster,
-        text=content,
+        text=last.draft.text if last else "",
+        status="accepted" if trial.taken else "declined",
+        method=last.draft.method if last else METHOD_NONE,
+        tokens=(trial.source_tokens, last.tokens if last else 0),
+        reason="" if trial.taken else trial.attempts[-1].reason,
+        trial=trial,
+    )
+
+
+def _trivial(item: ClusterText) -> Summary:
+    tokens = source_tokens(item.contents)
+    return _summary(
+        item.cluster,
+        text=item.contents[0],
         status="trivial",
         method=METHOD_TRIVIAL,
         tokens=(tokens, tokens),
         reason="one turn: it stands for itself",
-    )
-
-
-def _no_smaller(cluster: Cluster, tokens: int) -> Summary:
-    return _summary(
-        cluster,
-        text="",
-        status="declined",
-        method=METHOD_NONE,
-        tokens=(tokens, 0),
-        reason=f"no cut was smaller than {tokens} tokens",
     )
 
 
@@ -259,10 +239,11 @@ def _summary(
     method: str,
     tokens: tuple[int, int],
     reason: str,
-    report: GateReport | None = None,
+    trial: Trial | None = None,
 ) -> Summary:
+    judged = trial.last if trial is not None and text else None
     return Summary(
-        summary_id=hash_text("summary", cluster.cluster_id, method, text)[:CLUSTER_ID_HEX_CHARS],
+        summary_id=summary_id(cluster.cluster_id, method, text),
         cluster_id=cluster.cluster_id,
         session_id=cluster.session_id,
         text=text,
@@ -274,6 +255,11 @@ def _summary(
         last_us=cluster.last_us,
         source_tokens=tokens[0],
         summary_tokens=tokens[1],
-        report=report,
+        report=judged.report if judged else None,
         reason=reason,
+        user=cluster.user,
+        wing=cluster.wing,
+        parent_ids=trial.parent_ids if trial and judged and not judged.draft.kept else (),
+        facts=judged.facts if judged else None,
+        fallback=trial.fallback if trial is not None else "",
     )

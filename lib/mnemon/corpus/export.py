@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from mnemon.corpus.guard import Guard
 from mnemon.corpus.normalize import CONTENT_HASH_VERSION
 from mnemon.corpus.quarantine import QuarantineRow
 from mnemon.corpus.records import iter_records, read_records, record_row
@@ -50,6 +51,7 @@ class _Run:
     batch_rows: int
     progress: Progress
     previous_ids: Collection[str]
+    guard: Guard | None
 
 
 def export_corpus(
@@ -61,6 +63,7 @@ def export_corpus(
     batch_rows: int = DEFAULT_BATCH_ROWS,
     progress: Progress = SILENT,
     previous_ids: Collection[str] = frozenset(),
+    guard: Guard | None = None,
 ) -> ExportReport:
     """Export every memory that may leave its store and account for every row that did not.
 
@@ -75,13 +78,15 @@ def export_corpus(
         batch_rows: Rows read at once.
         progress: Told after each batch.
         previous_ids: Ids of the export before; those that are sensitive now are counted.
+        guard: Recognises what recall injected; None lets everything pass.
 
     Raises:
         SourceError: The source cannot be read to its end, or gave another number of rows than it
             counted. The previous export stays in place.
     """
     now_us = time.time_ns() // 1000 if now_us is None else now_us
-    run = _Run(source, settings or CorpusSettings(), now_us, batch_rows, progress, previous_ids)
+    settings = settings or CorpusSettings()
+    run = _Run(source, settings, now_us, batch_rows, progress, previous_ids, guard)
     staging = out_dir / _STAGING
     # What a killed export left behind.
     remove_tree(staging)
@@ -117,6 +122,7 @@ def _write_tables(run: _Run, staging: Path) -> tuple[Tally, str]:
             tally=tally,
             quarantine=set_aside,
             previous_ids=run.previous_ids,
+            guard=run.guard,
         )
         for record in rows:
             memories.add(record_row(record))

@@ -32,6 +32,8 @@ class QuarantineReason(StrEnum):
     BAD_DATE = "bad_date"
     DATE_OUT_OF_RANGE = "date_out_of_range"
     BAD_IMPORTANCE = "bad_importance"
+    INJECTED_BLOCK = "injected_block"
+    INJECTED_LINES = "injected_lines"
 
 
 @dataclass(frozen=True, slots=True)

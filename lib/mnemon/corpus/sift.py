@@ -3,16 +3,18 @@
 What belongs here: the order of judgements and the rule for rows that share an id. Sensitivity comes
 first. Of several rows with one id the first is the memory and the others are duplicates, unless
 any of them is sensitive: then none leaves the store, because the others may be older texts of the
-same row.
+same row. What is a memory otherwise comes before the guard last, which knows what recall put into
+prompts.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from mnemon.corpus.normalize import Rejected, normalize
+from mnemon.corpus.guard import Guard
+from mnemon.corpus.normalize import Rejected, content_hash, normalize
 from mnemon.corpus.quarantine import QuarantineReason, QuarantineRow
 from mnemon.corpus.sensitive import SHARES_ID, find_sensitivity
 from mnemon.corpus.source import RawRow
@@ -20,6 +22,9 @@ from mnemon.settings import CorpusSettings
 from mnemon.types import MemoryRecord
 
 Sink = Callable[[QuarantineRow], None]
+
+WARN_BLOCK_CUT = "injected_block_cut"
+WARN_LINES_CUT = "injected_lines_cut"
 
 
 @dataclass(slots=True)
@@ -57,6 +62,7 @@ def sift(
     tally: Tally,
     quarantine: Sink,
     previous_ids: Collection[str] = frozenset(),
+    guard: Guard | None = None,
 ) -> Iterator[MemoryRecord]:
     """Yield the memories among the rows, positions 0, 1, 2, ... in the order of the rows.
 
@@ -67,10 +73,11 @@ def sift(
         tally: Counts every row; complete once the iterator is exhausted.
         quarantine: Receives every row that is set aside.
         previous_ids: Ids of an earlier export, so that rows which turned sensitive are noticed.
+        guard: Recognises what recall injected; None lets everything pass.
     """
 
     def settle(group: _SameId | None) -> MemoryRecord | None:
-        return _settle(group, now_us, settings, tally, quarantine)
+        return _settle(group, now_us, settings, tally, quarantine, guard)
 
     group: _SameId | None = None
     for row in rows:
@@ -105,6 +112,7 @@ def _settle(
     settings: CorpusSettings,
     tally: Tally,
     quarantine: Sink,
+    guard: Guard | None,
 ) -> MemoryRecord | None:
     if group is None:
         return None
@@ -125,9 +133,28 @@ def _settle(
         tally.quarantined[verdict.reason] += 1
         quarantine(QuarantineRow(first.locator, verdict.reason, verdict.detail))
         return None
+    record = verdict.record if guard is None else _guarded(verdict.record, guard, tally)
+    if isinstance(record, Rejected):
+        tally.quarantined[record.reason] += 1
+        quarantine(QuarantineRow(first.locator, record.reason, record.detail))
+        return None
     tally.exported += 1
     tally.warnings.update(verdict.warnings)
-    return verdict.record
+    return record
+
+
+def _guarded(record: MemoryRecord, guard: Guard, tally: Tally) -> MemoryRecord | Rejected:
+    """Return a memory without what recall injected, or why nothing of it is its own."""
+    found = guard.judge(record)
+    if found.text is None:
+        reason = QuarantineReason.INJECTED_LINES if found.lines else QuarantineReason.INJECTED_BLOCK
+        return Rejected(reason, f"content: {found.blocks} blocks, {found.lines} lines")
+    tally.warnings[WARN_BLOCK_CUT] += found.blocks > 0
+    tally.warnings[WARN_LINES_CUT] += found.lines > 0
+    if found.text == record.content:
+        return record
+    own = replace(record, content=found.text)
+    return replace(own, content_hash=content_hash(own))
 
 
 def _set_aside(row: RawRow, tally: Tally, quarantine: Sink) -> None:

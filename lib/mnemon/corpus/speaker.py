@@ -1,20 +1,11 @@
-"""Who says a turn: the `Speaker: text` convention of transcripts."""
+"""Who says a turn, under the name that the export and what builds on it use.
+
+What belongs here: nothing of its own; the rule (`mnemon.text.speaker`) is shared with the read
+side.
+"""
 
 from __future__ import annotations
 
-import re
+from mnemon.text.speaker import MAX_SPEAKER_CHARS, find_speaker
 
-MAX_SPEAKER_CHARS = 40
-"""Longest prefix that is a name: "Dr. Anna-Maria van der Berg (support)" fits."""
-
-# The full-width colon needs no space after it; the ASCII one does, or "12:30" would speak.
-_PREFIX = re.compile(rf"\s{{0,8}}([^\s:：][^\n:：]{{0,{MAX_SPEAKER_CHARS - 1}}})(?::(?=\s)|：)")
-
-
-def find_speaker(content: str) -> str | None:
-    """Return the name before the first colon of a turn, or None where there is no such prefix."""
-    match = _PREFIX.match(content)
-    if match is None:
-        return None
-    name = match.group(1).strip()
-    return name if any(c.isalnum() for c in name) else None
+__all__ = ["MAX_SPEAKER_CHARS", "find_speaker"]

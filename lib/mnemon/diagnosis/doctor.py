@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from mnemon.archive.reading import ArchiveReader
 from mnemon.diagnosis.server import look_at_server
 from mnemon.encode.fingerprint import EncoderFingerprint, require_same
 from mnemon.errors import ConfigError, MnemonError, SnapshotCorruptError
@@ -49,7 +50,8 @@ def examine(paths: StorePaths) -> list[Finding]:
     """Look at everything; a check that breaks is itself a finding."""
     findings: list[Finding] = []
     looks = (
-        _settings, _profiles, _serving, _last_verdict, _access_log, _usage, _leftovers, _server,
+        _settings, _profiles, _serving, _last_verdict, _access_log, _injections, _usage, _archive,
+        _leftovers, _server,
     )  # fmt: skip
     for look in looks:
         try:
@@ -206,6 +208,23 @@ def _access_log(paths: StorePaths) -> Iterator[Finding]:
     yield Finding("access_log", "ok", f"{count:,} retrievals")
 
 
+def _injections(paths: StorePaths) -> Iterator[Finding]:
+    from mnemon.injection.known import read_injections
+
+    known = read_injections(paths.injections)
+    if known.fault is None:
+        yield Finding(
+            "injections", "ok", f"{len(known.occurrences):,} injected texts are on record"
+        )
+        return
+    yield Finding(
+        "injections",
+        "warn",
+        f"{known.fault}: injected text that lost its tag is not recognised",
+        f"move {paths.injections.name} away; what was injected before is known by its tag alone",
+    )
+
+
 def _usage(paths: StorePaths) -> Iterator[Finding]:
     # Here and not above, as for the encoder: numpy.
     from mnemon.usage.reading import UsageReader
@@ -225,6 +244,21 @@ def _usage(paths: StorePaths) -> Iterator[Finding]:
     else:
         yield Finding("usage", "ok", f"retrievals of {usage.window_days} days are counted")
     usage.close()
+
+
+def _archive(paths: StorePaths) -> Iterator[Finding]:
+    archive = ArchiveReader.open(paths.archive)
+    if archive.is_missing:
+        yield Finding("archive", "ok", "nothing was ever archived")
+    elif archive.warning is not None:
+        yield Finding(
+            "archive", "warn", archive.warning,
+            "put the file back from a backup, or remove it: then nothing is archived any more",
+        )  # fmt: skip
+    else:
+        plans = len(archive.applied_plans_at(None))
+        count = len(archive.entries_at(None))
+        yield Finding("archive", "ok", f"{count:,} memories are archived by {plans} plan(s)")
 
 
 def _leftovers(paths: StorePaths) -> Iterator[Finding]:

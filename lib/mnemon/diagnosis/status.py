@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from mnemon.errors import SnapshotCorruptError, SnapshotMissingError
+from mnemon.archive.reading import ArchiveReader
+from mnemon.errors import SnapshotCorruptError, SnapshotMissingError, SnapshotOutdatedError
 from mnemon.files import tree_bytes
 from mnemon.snapshot import layout
 from mnemon.snapshot.layout import StorePaths, is_snapshot_id
@@ -38,6 +39,7 @@ def read_status(paths: StorePaths) -> dict[str, Any]:
         "source": manifest.source,
         "encoder": manifest.encoder,
         "counts": manifest.counts,
+        "archived": count_archived(paths, directory / layout.ROWS_FILE),
         "wings": wing_counts(directory / layout.ROWS_FILE),
         "snapshot_bytes": sum(entry.bytes for entry in manifest.files.values()),
         "store_bytes": tree_bytes(paths.root),
@@ -67,12 +69,16 @@ def age_hours(iso: str) -> float:
 
 def _describe(paths: StorePaths, name: str, serving: bool) -> dict[str, Any]:
     directory = paths.snapshots / name
-    row: dict[str, Any] = {"snapshot_id": name, "serving": serving, "intact": False}
+    row: dict[str, Any] = {
+        "snapshot_id": name, "serving": serving, "intact": False, "outdated": False,
+    }  # fmt: skip
     try:
         manifest = read_manifest(directory)
         quick_check(directory, manifest)
     except SnapshotCorruptError as error:
-        return {**row, "fault": str(error), "memories": None, "bytes": None, "built_at": None}
+        outdated = isinstance(error, SnapshotOutdatedError)
+        nothing = {"memories": None, "bytes": None, "built_at": None}
+        return {**row, "outdated": outdated, "fault": str(error), **nothing}
     return {
         **row,
         "intact": True,
@@ -81,6 +87,32 @@ def _describe(paths: StorePaths, name: str, serving: bool) -> dict[str, Any]:
         "built_at": manifest.built_at,
         "digest": manifest.digest,
     }
+
+
+def count_archived(paths: StorePaths, rows_file: Path) -> int | None:
+    """Return how many memories of a snapshot the archive hides now; None where it is unreadable.
+
+    Args:
+        paths: The store.
+        rows_file: The snapshot's rows.sqlite.
+
+    Raises:
+        SnapshotCorruptError: If rows.sqlite cannot be read.
+    """
+    archive = ArchiveReader.open(paths.archive)
+    if archive.warning is not None:
+        return None
+    if not archive.applied_plans_at(None):
+        return 0
+    uri = f"{rows_file.absolute().as_uri()}?mode=ro&immutable=1"
+    try:
+        with closing(sqlite3.connect(uri, uri=True)) as rows:
+            known = dict(rows.execute("SELECT memory_id, content_hash FROM memories"))
+    except sqlite3.Error as error:
+        raise SnapshotCorruptError(
+            f"{rows_file.name} cannot be read: {error}; run `mnemon doctor`"
+        ) from error
+    return len(archive.hidden_in(lambda ids: {i: known[i] for i in ids if i in known}))
 
 
 def wing_counts(rows_file: Path) -> dict[str, int]:

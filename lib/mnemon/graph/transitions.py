@@ -16,17 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemon.graph.arrays import ROLES, MentionArrays
+from mnemon.graph.hubs import Hubs
 from mnemon.values import dataclass
-
-HUB_MENTION_FRACTION = 0.02
-"""A concept that a larger share of the memories holds leads nowhere, as in `state.steps`: more lets
-chance arrivals in and costs time, less loses the names of a store with few topics."""
-
-HUB_MENTION_MIN = 50
-"""... but up to this many memories are always fine."""
-
-HUB_SUBJECT_LIMIT = 50
-"""A concept that more memories than this are about leads nowhere either."""
 
 LEAST_HELD = 2
 """Memories that a concept has to join; with 1, most of what leaves a memory would go to names that
@@ -99,8 +90,8 @@ def build_transitions(
     size = mentions.indptr.size - 1
     held = np.bincount(pairs.concepts, minlength=size)
     subjects = np.bincount(pairs.concepts[about], minlength=size)
-    limit = max(HUB_MENTION_MIN, int(HUB_MENTION_FRACTION * visible.size))
-    usable = (held >= LEAST_HELD) & (held <= limit) & (subjects <= HUB_SUBJECT_LIMIT)
+    hubs = Hubs.of(visible.size)
+    usable = (held >= LEAST_HELD) & (held <= hubs.mentions) & (subjects <= hubs.subjects)
     kept = usable[pairs.concepts]
     places = (np.cumsum(usable) - 1)[pairs.concepts[kept]]
     joined = _Pairs(places, pairs.memories[kept])

@@ -7,11 +7,12 @@ not: what the text means (answers.py). Proxies are taken from the environment as
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable
 from email.message import Message
 from http.client import HTTPException, HTTPMessage, HTTPResponse, IncompleteRead
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 from urllib.error import HTTPError, URLError
 from urllib.request import HTTPRedirectHandler, OpenerDirector, Request, build_opener
 
@@ -61,7 +62,34 @@ class _TryAgainError(Exception):
         self.wait_s = wait_s
 
 
+class Answer(NamedTuple):
+    """What a model answered.
+
+    Attributes:
+        content: Its text.
+        confidence: exp of the mean log probability of its tokens, in [0, 1]; None where the
+            endpoint gave none.
+        is_cut_off: It ended at a limit of length and not of its own accord.
+    """
+
+    content: str
+    confidence: float | None
+    is_cut_off: bool
+
+
 def complete(endpoint: Endpoint, system: str, user: str, sleep: Sleep = time.sleep) -> str:
+    """Return the text of the model's answer; see `ask`."""
+    return ask(endpoint, system, user, sleep).content
+
+
+def ask(
+    endpoint: Endpoint,
+    system: str,
+    user: str,
+    sleep: Sleep = time.sleep,
+    *,
+    with_logprobs: bool = False,
+) -> Answer:
     """Return the model's answer to a system and a user message.
 
     Overload (429), server errors, timeouts and broken connections are tried again three times.
@@ -71,12 +99,13 @@ def complete(endpoint: Endpoint, system: str, user: str, sleep: Sleep = time.sle
         system: What it is to do.
         user: What with.
         sleep: Waits between tries.
+        with_logprobs: Ask for log probabilities, which some endpoints refuse.
 
     Raises:
         EndpointDownError: If no try gives an answer, or the endpoint refuses for good.
         BadAnswerError: If an answer comes that is of no use.
     """
-    request = _request(endpoint, system, user)
+    request = _request(endpoint, system, user, with_logprobs)
     opener = build_opener(_NoRedirect)
     reason = ""
     for number in range(RETRIES + 1):
@@ -87,11 +116,11 @@ def complete(endpoint: Endpoint, system: str, user: str, sleep: Sleep = time.sle
             if number < RETRIES:
                 sleep(BACKOFF_S[number] if error.wait_s is None else error.wait_s)
             continue
-        return _content(body)
+        return _answer(body)
     raise EndpointDownError(f"{reason}, {RETRIES + 1} times in a row")
 
 
-def _request(endpoint: Endpoint, system: str, user: str) -> Request:
+def _request(endpoint: Endpoint, system: str, user: str, with_logprobs: bool) -> Request:
     body: dict[str, Any] = {
         "model": endpoint.model,
         "messages": [{"role": "system", "content": system}, {"role": "user", "content": user}],
@@ -99,6 +128,8 @@ def _request(endpoint: Endpoint, system: str, user: str) -> Request:
     }
     if endpoint.temperature is not None:
         body["temperature"] = endpoint.temperature
+    if with_logprobs:
+        body["logprobs"] = True
     headers = {"Content-Type": "application/json", "Accept": "application/json"}
     if endpoint.api_key is not None:
         headers["Authorization"] = f"Bearer {endpoint.api_key}"
@@ -165,16 +196,28 @@ def _transport_reason(error: Exception, timeout_s: float) -> str:
     return f"it could not be reached ({type(cause).__name__})"
 
 
-def _content(body: bytes) -> str:
-    """Return the text of the first choice."""
+def _answer(body: bytes) -> Answer:
+    """Return the first choice."""
     try:
         envelope: Any = json.loads(body)
     except (ValueError, RecursionError):
         raise BadAnswerError(AnswerFault.NOT_JSON) from None
     try:
-        content = envelope["choices"][0]["message"]["content"]
+        choice: dict[str, Any] = envelope["choices"][0]
+        content: Any = choice["message"]["content"]
     except (LookupError, TypeError):
-        content = None
+        raise BadAnswerError(AnswerFault.NO_CONTENT) from None
     if not isinstance(content, str):
         raise BadAnswerError(AnswerFault.NO_CONTENT)
-    return content
+    return Answer(content, _confidence(choice), choice.get("finish_reason") == "length")
+
+
+def _confidence(choice: Any) -> float | None:
+    """Return exp of the mean log probability; None where any is missing or no log probability."""
+    try:
+        values = [float(token["logprob"]) for token in choice["logprobs"]["content"]]
+    except (LookupError, TypeError, ValueError):
+        return None
+    if not values or not all(value <= 0.0 for value in values):
+        return None
+    return math.exp(sum(values) / len(values))

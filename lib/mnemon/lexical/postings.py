@@ -14,6 +14,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,23 +68,69 @@ def build_postings(documents: Iterable[Sequence[str]], k1: float = K1, b: float 
     Raises:
         ValueError: k1 or b is out of range.
     """
+    index = _count(documents, k1, b)
+    return _weighed(index, _idf(index.document_frequencies, len(index.lengths)), k1, b)
+
+
+def build_postings_beside(
+    documents: Iterable[Sequence[str]], corpus: Postings, k1: float = K1, b: float = B
+) -> Postings:
+    """Build the postings of texts that are searched together with those of a corpus.
+
+    How rare a term is comes from the corpus, so that scores of both compare; how long a text is
+    counts among its own kind: summaries are longer than the turns that they stand for, and measured
+    by those they would all be long.
+
+    score(t, s) = idf_corpus(t) * tf / (tf + k1 * (1 - b + b * |s| / mean |s|))
+
+    Args:
+        documents: One token list per text; consumed once.
+        corpus: Postings of the corpus; a term that it lacks has a document frequency of 0.
+        k1: As for `build_postings`.
+        b: As for `build_postings`.
+
+    Raises:
+        ValueError: k1 or b is out of range.
+    """
+    index = _count(documents, k1, b)
+    ranges = corpus.ranges(index.terms)
+    frequencies = np.array([stop - start for start, stop in ranges], dtype=np.int64)
+    return _weighed(index, _idf(frequencies, corpus.n_memories), k1, b)
+
+
+class _Counted(NamedTuple):
+    """Texts as (term, position) pairs, before they are weighed."""
+
+    terms: list[str]
+    lengths: NDArray[np.int64]
+    term_of: NDArray[np.int64]
+    positions: NDArray[np.int64]
+    frequencies: NDArray[np.int64]
+    document_frequencies: NDArray[np.int64]
+
+
+def _count(documents: Iterable[Sequence[str]], k1: float, b: float) -> _Counted:
     if not (0.0 <= k1 < float("inf") and 0.0 <= b <= 1.0):
         raise ValueError(
             f"expected k1 >= 0 and b in [0, 1], found k1={k1}, b={b}; see mnemon.lexical.postings"
         )
     terms, term_ids, lengths = _numbered(documents)
     term_of, positions, frequencies = _pairs(term_ids, lengths)
-    document_frequencies = np.bincount(term_of, minlength=len(terms))
-    starts = np.zeros(len(terms) + 1, dtype=np.int64)
-    np.cumsum(document_frequencies, out=starts[1:])
-    weights = _saturation(frequencies, lengths, positions, k1, b)
-    weights *= _idf(document_frequencies, len(lengths))[term_of]
+    held = np.bincount(term_of, minlength=len(terms))
+    return _Counted(terms, lengths, term_of, positions, frequencies, held)
+
+
+def _weighed(index: _Counted, idf: NDArray[np.float64], k1: float, b: float) -> Postings:
+    starts = np.zeros(len(index.terms) + 1, dtype=np.int64)
+    np.cumsum(index.document_frequencies, out=starts[1:])
+    weights = _saturation(index.frequencies, index.lengths, index.positions, k1, b)
+    weights *= idf[index.term_of]
     return Postings(
-        terms=terms,
+        terms=index.terms,
         starts=starts,
-        positions=positions.astype(np.int32),
+        positions=index.positions.astype(np.int32),
         scores=weights.astype(np.float32),
-        n_memories=len(lengths),
+        n_memories=len(index.lengths),
     )
 
 

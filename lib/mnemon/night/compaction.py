@@ -1,179 +1,197 @@
-"""Stages turn_clusters and summaries."""
+"""Stages turn_clusters and summaries: old turns are grouped, and every group is summarised.
+
+What belongs here: the wiring of files, settings and encoder. Both stages stream: what is in memory
+is one session's turns without their texts, or one batch of clusters with them.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon.compact.clusters import cluster_turns
-from mnemon.compact.summaries import (
-    Summary,
-    SummarySettings,
-    recipe_digest,
-    summarize_clusters,
+from mnemon.compact.attempts import TRIED_AGAIN
+from mnemon.compact.cluster_table import write_clusters
+from mnemon.compact.clusters import Cluster
+from mnemon.compact.communities import Communities
+from mnemon.compact.context import SessionContext
+from mnemon.compact.escalation import SummarySettings
+from mnemon.compact.strategies import COMMUNITIES, Chronological, Strategy, cluster_session
+from mnemon.compact.streaming import ClusterSources, count_later, iter_cluster_texts, iter_sessions
+from mnemon.compact.summaries import NOTHING_KNOWN, Known, recipe_digest, summarize_batch
+from mnemon.compact.summarizers.base import Summarizer
+from mnemon.compact.summarizers.opening import open_summarizer
+from mnemon.compact.summary import Summary
+from mnemon.compact.tables import SummaryWriter, iter_summaries, read_known
+from mnemon.compact.vector_rows import VectorRows
+from mnemon.night.compaction_facts import ClusterTally, SummaryTally
+from mnemon.night.context import (
+    ATTEMPTS,
+    CLUSTERS,
+    MEMORIES,
+    SUMMARIES,
+    TURNS,
+    VECTORS,
+    Night,
 )
-from mnemon.compact.tables import (
-    read_clusters,
-    read_known,
-    read_summaries,
-    write_clusters,
-    write_summaries,
-)
-from mnemon.corpus.export import read_records
-from mnemon.files import read_array
-from mnemon.hooks import fire, has_hooks
-from mnemon.night.context import CLUSTERS, MEMORIES, SUMMARIES, VECTORS, Night
 from mnemon.night.corpus import CORPUS
 from mnemon.night.embedding import embed
 from mnemon.night.vectors import MEMORY_VECTORS, chosen_face
-from mnemon.text.sensitivity import find_text_sensitivity
+from mnemon.settings import CompactionSettings
 from mnemon.vectors.embed import memo_kind
 from mnemon.work.memo import Memo
 from mnemon.work.stage import Stage, StageResult, load_result
 
-PLAN_HOOK = "post_compaction_plan"
-TURN_CLUSTERS = Stage("turn_clusters", "1", (CLUSTERS,))
-SUMMARY_TABLE = Stage("summaries", "1", (SUMMARIES,))
+TURN_CLUSTERS = Stage("turn_clusters", "2", (CLUSTERS,))
+SUMMARY_TABLE = Stage("summaries", "2", (SUMMARIES, ATTEMPTS))
 
 
 def cluster_old_turns(night: Night) -> StageResult:
-    """Partition the turns outside each session's protected tail."""
+    """Group the turns outside each session's protected tail by the strategy of the settings."""
     corpus = night.result_of(CORPUS)
     settings = night.settings.compaction
+    now_us = time.time_ns() // 1000
+    by_vectors = settings.strategy == COMMUNITIES
 
     def body() -> tuple[int, dict[str, Any]]:
-        records = read_records(night.work(MEMORIES))
-        clusters = cluster_turns(
-            records, target=settings.cluster_size, protected_tail=settings.protected_tail_turns
-        )
-        write_clusters(night.work(CLUSTERS), clusters)
-        turns = sum(r.is_turn for r in records)
-        clustered = sum(len(c.member_positions) for c in clusters)
-        return len(clusters), {
-            "turns": turns,
-            "clustered_turns": clustered,
-            "protected_turns": turns - clustered,
-            "trivial_clusters": sum(c.trivial for c in clusters),
-        }
+        tally = ClusterTally()
+        with ExitStack() as files:
+            if by_vectors:
+                vectors = files.enter_context(VectorRows(night.work(VECTORS)))
+                strategy: Strategy = Communities(vectors.take, settings.cluster_size)
+            else:
+                strategy = Chronological(settings.cluster_size)
+            found = _clusters(night, strategy, now_us, tally)
+            rows = write_clusters(night.work(CLUSTERS), found)
+        return rows, tally.to_facts(settings.strategy)
 
-    inputs = {
+    inputs: dict[str, Any] = {
         "corpus": corpus.digest,
+        "strategy": settings.strategy,
         "cluster_size": settings.cluster_size,
         "protected_tail_turns": settings.protected_tail_turns,
+        # Of one corpus they only ever become fewer, so that their number says which they are.
+        "future_turns": count_later(night.work(TURNS), now_us),
     }
-    result = night.run(TURN_CLUSTERS, inputs, body)
-    return night.finish(result.with_notes(hook_faults=_tell_plan(night)))
-
-
-def _tell_plan(night: Night) -> str | None:
-    """Tell the hooks what compaction is about to summarise; return what went wrong there.
-
-    Nothing is archived yet: raw turns stay, and a summary stands beside them.
-    """
-    if not has_hooks(PLAN_HOOK):
-        return None
-    clusters = read_clusters(night.work(CLUSTERS))
-    groups = [
-        {
-            "cluster_id": c.cluster_id,
-            "session_id": c.session_id,
-            "trivial": c.trivial,
-            "memory_ids": list(c.member_ids),
-        }
-        for c in clusters
-    ]
-    candidates = [
-        {"memory_id": memory_id, "cluster_id": c.cluster_id}
-        for c in clusters
-        for memory_id in c.member_ids
-    ]
-    context = {
-        "candidates": candidates,
-        "groups": groups,
-        "would_archive": 0,
-        "would_create_summaries": sum(not c.trivial for c in clusters),
-    }
-    return "; ".join(fire(PLAN_HOOK, context)) or None
+    if by_vectors:
+        inputs["vectors"] = night.result_of(MEMORY_VECTORS).digest
+        inputs["leiden"] = version("scikit-network")
+    return night.finish(night.run(TURN_CLUSTERS, inputs, body))
 
 
 def summarize_turn_clusters(night: Night) -> StageResult:
-    """Summarise every cluster and judge every summary.
+    """Summarise every cluster and judge every candidate.
 
-    Those of unchanged clusters are used again.
+    Those of unchanged clusters are used again: their texts are neither read nor embedded.
     """
-    clusters_result = night.result_of(TURN_CLUSTERS)
-    vectors_result = night.result_of(MEMORY_VECTORS)
-    fingerprint = night.fingerprint()
-    settings = SummarySettings(threshold=night.settings.compaction.preserve_threshold)
-    face = chosen_face(night)
-    recipe = recipe_digest(memo_kind(fingerprint, face.tag), settings)
-    counts = {"made": 0}
+    clusters = night.result_of(TURN_CLUSTERS)
+    settings = _summary_settings(night.settings.compaction)
+    summarizer = open_summarizer(night.settings.compaction)
+    recipe = recipe_digest(
+        memo_kind(night.fingerprint(), chosen_face(night).tag), settings, summarizer
+    )
     # Only what its stamp vouches for: a table that was changed since must not be offered again.
-    vouched = load_result(night.paths.work, SUMMARY_TABLE) is not None
+    before = load_result(night.paths.work, SUMMARY_TABLE)
+    vouched = before is not None
+    # A model that gave no answer last time may be back, though nothing else has changed.
+    # (An older mnemon's stamp does not tell, and its recipe is another anyway.)
+    waiting = before is not None and not TRIED_AGAIN.isdisjoint(before.facts.get("by_fallback", ()))
+    counts = {"made": 0, "texts_embedded": 0}
 
     def body() -> tuple[int, dict[str, Any]]:
-        clusters = read_clusters(night.work(CLUSTERS))
-        contents = [r.content for r in read_records(night.work(MEMORIES))]
-        vectors = read_array(night.work(VECTORS))
-        known = read_known(night.work(SUMMARIES), recipe) if vouched else {}
-        counts["made"] = sum(c.cluster_id not in known for c in clusters)
-        with Memo.open(night.paths.memo) as memo:
-
-            def encode(texts: list[str]) -> NDArray[np.float32]:
-                return embed(night, face, texts, memo).vectors
-
-            summaries = summarize_clusters(
-                clusters,
-                lambda positions: [contents[p] for p in positions],
-                lambda positions: vectors[list(positions)],
-                encode,
-                known,
-                night.progress,
-                settings=settings,
-            )
-        summaries = [_withhold_secret(s) for s in summaries]
-        write_summaries(night.work(SUMMARIES), summaries, recipe=recipe)
-        return len(summaries), _facts(summaries)
+        known = NOTHING_KNOWN
+        if vouched:
+            known = read_known(night.work(SUMMARIES), night.work(ATTEMPTS), recipe)
+        tally = _summarize(night, summarizer, settings, known, recipe, clusters.rows, counts)
+        return clusters.rows, tally.to_facts(str(clusters.facts["strategy"]))
 
     inputs = {
-        "clusters": clusters_result.digest,
-        "vectors": vectors_result.digest,
+        "clusters": clusters.digest,
+        "vectors": night.result_of(MEMORY_VECTORS).digest,
         "recipe": recipe,
     }
-    result = night.run(SUMMARY_TABLE, inputs, body)
-    return night.finish(result.with_notes(summaries_made=counts["made"]))
-
-
-def _withhold_secret(summary: Summary) -> Summary:
-    """Decline a summary that reads like a secret although none of its turns does.
-
-    Turns are joined: "the password?" and the answer to it may meet. The gate would refuse the whole
-    night for it.
-    """
-    reason = find_text_sensitivity(summary.text) if summary.status == "accepted" else None
-    if reason is None:
-        return summary
-    return replace(summary, status="declined", reason=f"its text reads like {reason}")
+    result = night.run(SUMMARY_TABLE, inputs, body, always=waiting)
+    return night.finish(
+        result.with_notes(summaries_made=counts["made"], texts_embedded=counts["texts_embedded"])
+    )
 
 
 def accepted_summaries(night: Night) -> list[Summary]:
     """Return the summaries that may reach a snapshot."""
-    return [s for s in read_summaries(night.work(SUMMARIES)) if s.status == "accepted"]
+    return [s for s in iter_summaries(night.work(SUMMARIES)) if s.status == "accepted"]
 
 
-def _facts(summaries: Sequence[Summary]) -> dict[str, Any]:
-    accepted = [s for s in summaries if s.status == "accepted"]
-    sources = sum(s.source_tokens for s in accepted)
-    aligns = sorted(s.report.align for s in summaries if s.report is not None)
-    return {
-        "by_status": dict(sorted(Counter(s.status for s in summaries).items())),
-        "source_tokens": sources,
-        "summary_tokens": sum(s.summary_tokens for s in accepted),
-        "lowest_q_align": round(aligns[0], 4) if aligns else None,
-        "median_q_align": round(aligns[len(aligns) // 2], 4) if aligns else None,
-    }
+def _clusters(
+    night: Night, strategy: Strategy, now_us: int, tally: ClusterTally
+) -> Iterator[Cluster]:
+    tail = night.settings.compaction.protected_tail_turns
+    for turns in iter_sessions(night.work(TURNS), night.work(MEMORIES)):
+        found = cluster_session(turns, strategy, protected_tail=tail, now_us=now_us)
+        tally.add(found)
+        yield from found.clusters
+
+
+def _summarize(
+    night: Night,
+    summarizer: Summarizer,
+    settings: SummarySettings,
+    known: Known,
+    recipe: str,
+    clusters: int,
+    counts: dict[str, int],
+) -> SummaryTally:
+    """Write both tables batch by batch."""
+    face = chosen_face(night)
+    tally, context, done = SummaryTally(), SessionContext(), 0
+    sources = ClusterSources(night.work(CLUSTERS), night.work(MEMORIES), night.work(VECTORS))
+    tables: tuple[Path, Path] = night.work(SUMMARIES), night.work(ATTEMPTS)
+    with Memo.open(night.paths.memo) as memo, SummaryWriter.open(*tables, recipe=recipe) as writer:
+
+        def encode(texts: list[str]) -> NDArray[np.float32]:
+            embedded = embed(night, face, texts, memo)
+            counts["texts_embedded"] += embedded.computed
+            return embedded.vectors
+
+        for batch in iter_cluster_texts(sources, skip=settled_ids(known, summarizer)):
+            result = summarize_batch(
+                batch,
+                encode,
+                summarizer=summarizer,
+                known=known,
+                settings=settings,
+                context=context,
+            )
+            writer.add(result)
+            tally.add(result.summaries, result.attempts)
+            counts["made"] += result.made
+            done += len(batch)
+            night.progress.update(SUMMARY_TABLE.name, done, clusters)
+    return tally
+
+
+def settled_ids(known: Known, summarizer: Summarizer) -> frozenset[str]:
+    """Return the clusters whose summaries are certainly used again, so that no text is read.
+
+    Where a summarizer is shown earlier summaries, only `summarize_batch` can tell.
+    """
+    if summarizer.uses_context:
+        return frozenset()
+    return frozenset(
+        cluster_id
+        for cluster_id, summary in known.summaries.items()
+        if summary.fallback not in TRIED_AGAIN
+    )
+
+
+def _summary_settings(settings: CompactionSettings) -> SummarySettings:
+    return SummarySettings(
+        density=settings.density,
+        aggressive_density=settings.aggressive_density,
+        threshold=settings.preserve_threshold,
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -15,12 +16,16 @@ from mnemon.corpus.report import ExportReport, read_report
 from mnemon.corpus.source import Source, open_source
 from mnemon.errors import SourceEmptyError, StoreError
 from mnemon.files import write_text
+from mnemon.injection.known import KnownInjections, read_injections
+from mnemon.injection.recogniser import EchoGuard
+from mnemon.injection.retention import prune_injections
+from mnemon.injection.wording import hash_exact
 from mnemon.night.context import MEMORIES, QUARANTINE, TURNS, Night
 from mnemon.snapshot.manifest import read_manifest, read_pointer
 from mnemon.work.batches import TimedProgress
 from mnemon.work.stage import Stage, StageResult
 
-CORPUS = Stage("corpus_export", "1", (MEMORIES, TURNS, QUARANTINE))
+CORPUS = Stage("corpus_export", "2", (MEMORIES, TURNS, QUARANTINE))
 
 
 def export_memories(night: Night) -> StageResult:
@@ -29,11 +34,14 @@ def export_memories(night: Night) -> StageResult:
     It is read on every night, because only reading it tells whether it changed.
     """
     directory = night.work(MEMORIES).parent
-    changes: dict[str, int] = {"turned_sensitive": 0}
+    changes: dict[str, Any] = {"turned_sensitive": 0}
     progress = TimedProgress(TASK, night.progress)
 
     def body() -> tuple[int, dict[str, Any]]:
+        known = read_injections(night.paths.injections)
         with _previous_export(night.work(MEMORIES)) as previous:
+            exported = _contents_of(previous)
+            guard = EchoGuard(known, exported)
             with open_source(night.source) as source:
                 _refuse_emptied(night, source)
                 report = export_corpus(
@@ -41,12 +49,14 @@ def export_memories(night: Night) -> StageResult:
                     directory,
                     night.settings.corpus,
                     progress=progress,
-                    previous_ids=_ids_of(previous),
+                    previous_ids=exported.keys(),
+                    guard=guard,
                 )
             if report.retracted:
                 write_text(night.paths.purge_pending, f"{report.retracted}\n")
             changes["turned_sensitive"] = report.retracted
             changes.update(asdict(diff_corpora(previous, night.work(MEMORIES))))
+        changes.update(_prune(night, known, guard))
         return report.exported, _facts(report)
 
     result = night.run(CORPUS, {}, body, always=True)
@@ -96,14 +106,26 @@ def _refuse_emptied(night: Night, source: Source) -> None:
         )
 
 
-def _ids_of(memories: Path | None) -> set[str]:
-    """Return the ids of an earlier export; one that cannot be read had none that we know of."""
+def _prune(night: Night, known: KnownInjections, guard: EchoGuard) -> dict[str, Any]:
+    """Forget old injections; of a record that could not be read nothing is known to be unused."""
+    path, fault, pruned = night.paths.injections, known.fault, 0
+    if fault is None:
+        now_us = time.time_ns() // 1000
+        pruned, fault = prune_injections(path, used=guard.used, now_us=now_us)
+    return {"injections_pruned": pruned, **({} if fault is None else {"injections_fault": fault})}
+
+
+def _contents_of(memories: Path | None) -> dict[str, bytes]:
+    """Return id and hash of the content of every row of an earlier export.
+
+    One that cannot be read had none that we know of.
+    """
     if memories is None:
-        return set()
+        return {}
     try:
-        return {record.memory_id for batch in iter_records(memories) for record in batch}
+        return {r.memory_id: hash_exact(r.content) for rows in iter_records(memories) for r in rows}
     except StoreError:
-        return set()
+        return {}
 
 
 @contextmanager

@@ -36,7 +36,7 @@ from mnemon.work.memo import Memo
 from mnemon.work.stage import Stage, StageResult, load_result
 
 CONCEPT_GRAPH = Stage(
-    "concept_graph", "5", (*(f"{GRAPH}/{file}" for file in FILES.values()), CONCEPT_VECTORS)
+    "concept_graph", "6", (*(f"{GRAPH}/{file}" for file in FILES.values()), CONCEPT_VECTORS)
 )
 EXTRACTION_KIND = f"extraction:{EXTRACTOR_VERSION}"
 

@@ -5,8 +5,11 @@ What belongs here is only removing, everywhere outside the serving snapshot.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
+from mnemon.archive.summaries import applied_summaries
+from mnemon.archive.writing import purge_texts
 from mnemon.compact.tables import read_summaries
 from mnemon.corpus.export import read_records
 from mnemon.files import remove_temporary_files, remove_tree
@@ -20,6 +23,7 @@ from mnemon.night.vectors import chosen_face
 from mnemon.night.written import ANSWERS_KIND, live_answers
 from mnemon.snapshot.layout import StorePaths
 from mnemon.snapshot.publish import drop_older_snapshots
+from mnemon.types import MemoryRecord
 from mnemon.vectors.embed import memo_kind, text_key
 from mnemon.work.memo import Memo
 
@@ -35,14 +39,16 @@ def sweep(paths: StorePaths) -> None:
 
 
 def tidy(night: Night) -> tuple[str, ...]:
-    """Prune the memo to what is live, drop judged candidates and old verdicts; idempotent.
+    """Prune memo and archive to what is live, drop judged candidates and old verdicts; idempotent.
 
     When a row that was published has turned sensitive, older snapshots still hold it: they go too.
 
     Returns:
         The snapshots that were removed for that reason.
     """
-    _prune_memo(night)
+    records = read_records(night.work(MEMORIES))
+    purge_texts(night.paths.archive, {r.memory_id: r.content_hash for r in records})
+    _prune_memo(night, records)
     drop_old_tables(night.work(GRAPH))
     if night.paths.candidates.is_dir():
         for directory in night.paths.candidates.iterdir():
@@ -79,9 +85,9 @@ def _forget_questions(paths: StorePaths) -> None:
             log.with_name(log.name + ending).unlink(missing_ok=True)
 
 
-def _prune_memo(night: Night) -> int:
-    records = read_records(night.work(MEMORIES))
+def _prune_memo(night: Night, records: Sequence[MemoryRecord]) -> int:
     texts = [r.content for r in records] + [s.text for s in read_summaries(night.work(SUMMARIES))]
+    texts += [a.summary.text for a in applied_summaries(night.paths.archive, records)]
     vectors = memo_kind(night.fingerprint(), chosen_face(night).tag)
     with Memo.open(night.paths.memo) as memo:
         return memo.prune(

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon.compact.tables import read_clusters
+from mnemon.archive.summaries import applied_summaries
+from mnemon.compact.cluster_table import read_clusters
 from mnemon.corpus.export import read_records
 from mnemon.errors import PublishRefusedError, StoreError
 from mnemon.files import read_array
@@ -43,7 +44,7 @@ from mnemon.vectors.rotation import fit_or_load
 from mnemon.work.memo import Memo
 from mnemon.work.stage import Stage, StageResult, forget_result
 
-SERVING_PACK = Stage("serving_pack", "2")
+SERVING_PACK = Stage("serving_pack", "3")
 SNAPSHOT_CANDIDATE = Stage("snapshot_candidate", "2")
 GATE_VERDICT = Stage("gate_verdict", "1")
 SNAPSHOT = Stage("snapshot", "1")
@@ -60,6 +61,8 @@ def build_serving_pack(night: Night) -> StageResult:
     inputs: dict[str, Any] = {stage.name: night.result_of(stage).digest for stage in _PACKED}
     inputs["query_encoder"] = night.result_of(QUERY_ENCODER).digest
     inputs["tier"] = _tier_inputs(night)
+    # What is archived is decided between nights, by hand: no stage of the night tells of it.
+    inputs["archived"] = _archived_summaries(night)
 
     def body() -> tuple[int, dict[str, Any]]:
         records = read_records(night.work(MEMORIES))
@@ -141,11 +144,9 @@ def gate_context(night: Night, drops: DropReport) -> GateContext:
     report = load_report(night)
     tiers = night.result_of(VECTOR_TIERS).facts
     fingerprint = night.fingerprint()
-    face = chosen_face(night)
 
     def encode(texts: Sequence[str]) -> NDArray[np.float32]:
-        with Memo.open(night.paths.memo) as memo:
-            return embed(night, face, texts, memo).vectors
+        return _embed(night, texts)
 
     return GateContext(
         source_counts={
@@ -211,6 +212,11 @@ def _pack_inputs(night: Night) -> PackInputs:
         digest = night.fingerprint().digest
         rotation = fit_or_load(night.paths.rotations / digest, vectors, digest)
         tier = build_prefix_tier(vectors, rotation, wanted["dim"])
+    summaries = accepted_summaries(night)
+    known = {summary.summary_id for summary in summaries}
+    found = applied_summaries(night.paths.archive, records)
+    applied = [a for a in found if a.summary.summary_id not in known]
+    summaries += [a.summary for a in applied]
     return PackInputs(
         records=records,
         vectors=vectors,
@@ -220,8 +226,31 @@ def _pack_inputs(night: Night) -> PackInputs:
         graph=graph,
         graph_arrays=to_arrays(graph, len(records)),
         clusters=read_clusters(night.work(CLUSTERS)),
-        summaries=accepted_summaries(night),
+        summaries=summaries,
+        summary_vectors=_summary_vectors(night, [s.text for s in summaries]),
+        plan_of={a.summary.summary_id: a.plan_id for a in applied},
     )
+
+
+def _archived_summaries(night: Night) -> list[list[str]] | None:
+    """Return which summaries of compaction plans tonight's pack holds; None without an archive."""
+    if not night.paths.archive.exists():
+        return None
+    records = read_records(night.work(MEMORIES))
+    found = applied_summaries(night.paths.archive, records)
+    return [[a.plan_id, a.summary.summary_id] for a in found]
+
+
+def _summary_vectors(night: Night, texts: Sequence[str]) -> NDArray[np.float32]:
+    """Return the vectors that the summaries were judged by: remembered, so not embedded again."""
+    if not texts:
+        return np.empty((0, night.fingerprint().dimension), dtype=np.float32)
+    return _embed(night, texts)
+
+
+def _embed(night: Night, texts: Sequence[str]) -> NDArray[np.float32]:
+    with Memo.open(night.paths.memo) as memo:
+        return embed(night, chosen_face(night), texts, memo).vectors
 
 
 def _provenance(night: Night) -> Provenance:

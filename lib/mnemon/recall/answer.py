@@ -6,9 +6,9 @@ and what only some ask for (`telling`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,6 +30,9 @@ from mnemon.recall.sorting import relevance_of
 from mnemon.types import from_micros
 from mnemon.values import dataclass
 
+if TYPE_CHECKING:
+    from mnemon.recall.searched import Searched
+
 
 @dataclass(slots=True)
 class Answer:
@@ -42,6 +45,9 @@ class Answer:
         pipeline: What the phases did.
         ledger: What every step did to every candidate.
         total_in: Candidates before the phases.
+        searched: What was searched and what was not; None where the scope says it all.
+        unhidden: The ranking before the phases if all that the scope shows were searched; None
+            where that is `base`.
     """
 
     candidates: Candidates
@@ -50,6 +56,8 @@ class Answer:
     pipeline: Pipeline = field(default_factory=Pipeline)
     ledger: Ledger = field(default_factory=Ledger)
     total_in: int = 0
+    searched: Searched | None = None
+    unhidden: Callable[[], BaseRanking] | None = None
 
     @staticmethod
     def nothing() -> Answer:
@@ -75,6 +83,8 @@ def describe_memories(reader: SnapshotReader, answer: Answer, k: int) -> tuple[R
     graph_hits = _graph_hits(reader, answer.base.graph, positions)
     notes = answer.pipeline.annotations
     noted = _annotations(reader, {p: notes[p] for p in positions if p in notes})
+    sources = {p for row in rows.values() for p in row["sources"]}
+    source_ids = reader.public_ids(sources) if sources else {}
     memories: list[RecalledMemory] = []
     for place, position in enumerate(positions):
         row = rows[position]
@@ -98,6 +108,7 @@ def describe_memories(reader: SnapshotReader, answer: Answer, k: int) -> tuple[R
                 graph=graph_hits.get(position),
                 kind="summary" if row["sources"] else "memory",
                 annotations=noted.get(position, {}),
+                sources=tuple(source_ids[p] for p in row["sources"]),
             )
         )
     return tuple(memories)

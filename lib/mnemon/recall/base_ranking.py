@@ -1,4 +1,4 @@
-"""The ranking before the phases: legs, fusion, graph, exact matches and the importance prior.
+"""The ranking before the phases: legs, fusion, graph, exact matches, quality, importance prior.
 
 What belongs here: the order of these steps over one snapshot and what each contributed. Each
 step's arithmetic lives in its own module; what happens to the candidates afterwards is `phases`.
@@ -29,6 +29,7 @@ from mnemon.recall.legs import Leg, find_exact_matches, rank_lexical
 from mnemon.recall.phases.base import Positions, Scores
 from mnemon.recall.phases.quota import quota_positions
 from mnemon.recall.profile import RetrievalProfile
+from mnemon.recall.profile.rules import TURNS
 from mnemon.recall.reader import SnapshotReader
 from mnemon.recall.run import Run
 from mnemon.recall.scope import Mask
@@ -49,7 +50,8 @@ class BaseRanking(NamedTuple):
         positions: int64, ascending, distinct.
         fused: After fusion (or the alternative scorer), in [0, 1].
         with_graph: After what the graph added.
-        relevance: After the exact-match bonus; what sort_by="relevance" starts from.
+        matched: After the exact-match bonus.
+        relevance: Times the quality of summaries; what sort_by="relevance" starts from.
         final: After the importance prior.
         lexical: The lexical leg.
         dense: The dense leg.
@@ -59,6 +61,7 @@ class BaseRanking(NamedTuple):
     positions: Positions
     fused: Scores
     with_graph: Scores
+    matched: Scores
     relevance: Scores
     final: Scores
     lexical: Leg
@@ -82,6 +85,7 @@ class BaseRanker(NamedTuple):
         encode: How a text becomes a vector, or None where there is no dense leg.
         scorer: Takes the place of fusion; None for fusion.
         as_of_us: The moment whose edges are walked; None for now.
+        summaries: Which summaries are searched beside the memories, shape (s,); None for none.
     """
 
     reader: SnapshotReader
@@ -91,6 +95,7 @@ class BaseRanker(NamedTuple):
     encode: QueryVector | None
     scorer: Scorer | None = None
     as_of_us: int | None = None
+    summaries: NDArray[np.bool_] | None = None
 
     def rank(self, run: Run, query: str, depth: int) -> BaseRanking:
         """Return the candidates of a query, at most `depth` from each leg."""
@@ -109,9 +114,11 @@ class BaseRanker(NamedTuple):
             with run.step("exact"):
                 exact = find_exact_matches(self.reader, query, ranking.positions)
                 bonus = self.profile.exact_match_bonus
-                ranking = ranking._replace(
-                    relevance=add_exact_match(ranking.with_graph, exact, bonus)
-                )
+                matched = add_exact_match(ranking.with_graph, exact, bonus)
+                ranking = ranking._replace(matched=matched, relevance=matched)
+        if self.summaries is not None:
+            quality = quality_of(self.reader, ranking.positions, self.profile)
+            ranking = ranking._replace(relevance=ranking.matched * quality)
         importance = importance_of(self.reader, ranking.positions)
         prior = self.profile.importance_prior
         return ranking._replace(final=apply_importance(ranking.relevance, importance, prior))
@@ -132,8 +139,13 @@ class BaseRanker(NamedTuple):
         if self.profile.lexical_mode == "fts5":
             from mnemon.recall.fts5_leg import rank_fts5
 
-            return rank_fts5(self.reader, query, self.mask, depth)
-        return rank_lexical(self.reader, query, self.mask, depth)
+            return rank_fts5(self.reader, query, self.mask, depth, self.summaries)
+        leg = rank_lexical(self.reader, query, self.mask, depth)
+        if self.summaries is None:
+            return leg
+        from mnemon.recall.summary_legs import add_lexical
+
+        return add_lexical(self.reader, query, leg, self.summaries, depth)
 
     def _dense_leg(self, run: Run, query: str, depth: int) -> Leg:
         if run.late():
@@ -144,7 +156,13 @@ class BaseRanker(NamedTuple):
             with run.step("encode"):
                 vector = self.encode(query)
             with run.step("dense"):
-                return rank_dense(self.reader, vector, self.mask, depth)
+                leg = rank_dense(self.reader, vector, self.mask, depth)
+                if self.summaries is None:
+                    return leg
+                from mnemon.recall.summary_legs import add_dense
+
+                by_turns = self.profile.summary_vectors == TURNS
+                return add_dense(self.reader, vector, leg, self.summaries, depth, by_turns=by_turns)
         except (EncoderError, OSError, ValueError) as error:
             run.warn("dense_unavailable", f"answered without the dense leg: {error}")
             return Leg.empty()
@@ -153,8 +171,13 @@ class BaseRanker(NamedTuple):
         """Return the leg with the best of every wing behind its ranking, best first."""
         if leg.all_scores is None:
             return leg
-        wings = self.reader.facets["wing"].codes
-        found = quota_positions(wings, leg.all_scores, self.profile.wing_quota, self.mask)
+        wings, mask = self.reader.facets["wing"].codes, self.mask
+        if self.summaries is not None:
+            summaries = self.reader.summaries.arrays
+            wings = np.concatenate([wings, wings[summaries.first_sources()]])
+            seen = np.ones(self.reader.count, dtype=np.bool_) if mask is None else mask
+            mask = np.concatenate([seen, self.summaries])
+        found = quota_positions(wings, leg.all_scores, self.profile.wing_quota, mask)
         late = found[~np.isin(found, leg.ranking)]
         late = late[np.lexsort((late, -leg.all_scores[late]))]
         return replace(leg, ranking=np.concatenate([leg.ranking, late]))
@@ -165,11 +188,17 @@ class BaseRanker(NamedTuple):
             return ranking
         legs = (ranking.lexical, ranking.dense)
         weights = (self.profile.graph_weight, self.profile.session_weight)
+        memories = ranking if self.summaries is None else _only_memories(ranking, self.reader.count)
+        rest = ranking.positions[memories.positions.size :]
+
+        def fuse_at(positions: Positions) -> Scores:
+            # With the summaries, whose scores are on the same scale, and without them again.
+            everyone = np.concatenate([positions, rest]) if rest.size else positions
+            return fuse(everyone, legs, self.profile)[: positions.size]
+
         with run.step("graph"):
             leg = GraphLeg(self.graph, self.mask, *weights, self.as_of_us, self._transitions(run))
-            found = leg.rank(
-                query, ranking.positions, ranking.fused, lambda p: fuse(p, legs, self.profile)
-            )
+            found = leg.rank(query, memories.positions, memories.fused, fuse_at)
         if found is None:
             return ranking
         if found.talk is not None and found.talk.left_out:
@@ -178,10 +207,7 @@ class BaseRanker(NamedTuple):
                 f"{found.talk.left_out} sessions of weaker hits were not looked into: the graph "
                 "leg's bounds on sessions or members were reached",
             )
-        plain = _plain(found.positions, found.fused, legs)
-        return plain._replace(
-            with_graph=found.scores, relevance=found.scores, final=found.scores, graph=found
-        )
+        return _with_arrivals(ranking, found, legs, rest.size)
 
     def _transitions(self, run: Run) -> Transitions | None:
         if self.profile.graph_mode != "ppr":
@@ -235,7 +261,8 @@ def record_base(ledger: Ledger, ranking: BaseRanking, profile: RetrievalProfile)
             lambda p: f"dense rank {ranks[1].get(p, 'none')}",
         ),
         ("graph", ranking.with_graph, lambda p: _graph_reason(ranking, p)),
-        ("exact_match", ranking.relevance, lambda _: "bonus for holding every word of the query"),
+        ("exact_match", ranking.matched, lambda _: "bonus for holding every word of the query"),
+        ("summary_quality", ranking.relevance, lambda p: _quality_reason(ranking, p)),
         ("importance", ranking.final, lambda _: "importance below 1 takes its share"),
     ]
     for phase, scores, reason_of in steps:
@@ -249,11 +276,55 @@ def _graph_reason(ranking: BaseRanking, position: int) -> str:
     return path.reason
 
 
+def _quality_reason(ranking: BaseRanking, position: int) -> str:
+    place = int(np.searchsorted(ranking.positions, position))
+    share = ranking.relevance[place] / ranking.matched[place]
+    return f"x quality {share:.3f}: a summary counts for what it preserves of its sources"
+
+
 def importance_of(reader: SnapshotReader, positions: Positions) -> Scores:
-    """Return importance in [0, 1] even where the file holds something else."""
-    stored = reader.importance[positions].astype(np.float64)
+    """Return importance in [0, 1] even where the file holds something else.
+
+    A summary has its most important source's.
+    """
+    stored = reader.importance_at(positions).astype(np.float64)
     return np.clip(np.nan_to_num(stored), 0.0, 1.0)
 
 
+def quality_of(reader: SnapshotReader, positions: Positions, profile: RetrievalProfile) -> Scores:
+    """Return Q = 1 - quality_penalty x (1 - confidence) of summaries, 1 of memories; in [0, 1].
+
+    Never falls as the confidence grows (libravdb mathematics sections 1 and 5.5: 1 - confidence is
+    the summary's decay rate).
+    """
+    from mnemon.recall.scorers.hybrid import quality
+
+    return quality(reader.summaries.confidences(positions), profile.quality_penalty)
+
+
 def _plain(positions: Positions, fused: Scores, legs: tuple[Leg, Leg]) -> BaseRanking:
-    return BaseRanking(positions, fused, fused, fused, fused, legs[0], legs[1], None)
+    return BaseRanking(positions, fused, fused, fused, fused, fused, legs[0], legs[1], None)
+
+
+def _only_memories(ranking: BaseRanking, count: int) -> BaseRanking:
+    """Return the part of a plain ranking before the summaries, which come last."""
+    size = int(np.searchsorted(ranking.positions, count))
+    return _plain(ranking.positions[:size], ranking.fused[:size], (ranking.lexical, ranking.dense))
+
+
+def _with_arrivals(
+    ranking: BaseRanking, found: GraphRanking, legs: tuple[Leg, Leg], summaries: int
+) -> BaseRanking:
+    """Return the memories as the graph leaves them and the summaries, to which no path leads.
+
+    Everything is scaled back by the same divisor, so that both stay on one scale.
+    """
+    positions, fused, scores = found.positions, found.fused, found.scores
+    if summaries:
+        rest = ranking.fused[-summaries:]
+        positions = np.concatenate([positions, ranking.positions[-summaries:]])
+        fused, scores = np.concatenate([fused, rest]), np.concatenate([scores, rest / found.scale])
+    plain = _plain(positions, fused, legs)
+    return plain._replace(
+        with_graph=scores, matched=scores, relevance=scores, final=scores, graph=found
+    )

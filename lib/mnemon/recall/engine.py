@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from mnemon.recall.opening import open_serving
 from mnemon.recall.phases.base import Candidates, PhaseContext, Positions, Scores
 from mnemon.recall.phases.order import run_phases
 from mnemon.recall.profile import RetrievalProfile
+from mnemon.recall.profile.rules import RAW
 from mnemon.recall.reader import SnapshotReader
 from mnemon.recall.result import RecallResult
 from mnemon.recall.run import Run
@@ -34,6 +35,10 @@ from mnemon.recall.world import LiveWorld, World
 from mnemon.snapshot.layout import StorePaths
 from mnemon.types import to_micros
 from mnemon.usage.reading import UsageReader
+
+if TYPE_CHECKING:
+    from mnemon.archive.reading import ArchiveReader
+    from mnemon.recall.searched import Archived, Searched
 
 
 class Recaller:
@@ -53,6 +58,8 @@ class Recaller:
         self.may_warm = may_warm
         self._graph = SnapshotGraph(reader)
         self._usage: UsageReader | None = None
+        self._archive: ArchiveReader | None = None
+        self._archived: tuple[str, Archived] | None = None
 
     @staticmethod
     def open(store_dir: Path) -> Recaller:
@@ -69,7 +76,7 @@ class Recaller:
         """Return the world as this store has it now."""
         # One usage file for the whole recall, even if a night ends meanwhile.
         usage = cache(self._usage_now)
-        return LiveWorld(self.paths, self.reader.manifest, usage, self.may_warm)
+        return LiveWorld(self.paths, self.reader.manifest, usage, self.may_warm, self._archive_now)
 
     def recall(
         self,
@@ -124,8 +131,15 @@ class Recaller:
                 request.scope, self.reader.facets, self.reader.created_at_us
             )
             run.extend(warnings)
-        if mask is not None and not mask.any():
-            return answer
+            if mask is not None and not mask.any():
+                return answer
+            answer.searched = self.find_searched(request.profile, world, mask)
+        if self._archive is not None and self._archive.warning is not None:
+            run.warn("archive_unreadable", self._archive.warning)
+        if answer.searched is not None:
+            if answer.searched.is_empty:
+                return answer
+            mask = answer.searched.memories
         answer.guard = self._guard(run, request.profile, world)
         if answer.guard is not None and answer.guard.verdict == "MISMATCH":
             strict = request.profile.model_guard_strict
@@ -163,7 +177,11 @@ class Recaller:
                 request.session_id, request.k,
             )  # fmt: skip
         moment = None if as_of is None else now_us
-        ranker = BaseRanker(self.reader, self._graph, request.profile, mask, encode, scorer, moment)
+        searched = answer.searched
+        ranker = BaseRanker(
+            self.reader, self._graph, request.profile, mask, encode, scorer, moment,
+            None if searched is None else searched.summaries,
+        )  # fmt: skip
 
         def search(text: str, depth: int) -> tuple[Positions, Scores]:
             found = ranker.rank(run, text, depth)
@@ -178,8 +196,15 @@ class Recaller:
             request.scope.user,
             run,
             search,
+            searched,
         )
-        base = ranker.rank(run, request.query, request.depth(self.reader.count))
+        depth = request.depth(self.reader.count)
+        if searched is not None:
+            unhidden = ranker._replace(mask=searched.allowed, summaries=None)
+            # Its own clock and warnings: it explains the recall and is no part of it.
+            apart = Run(time.perf_counter(), None)
+            answer.unhidden = lambda: unhidden.rank(apart, request.query, depth)
+        base = ranker.rank(run, request.query, depth)
         self._shape(run, request, now_us, lookups, base, answer)
 
     def _shape(
@@ -248,6 +273,56 @@ class Recaller:
             pipeline=describe_pipeline(request, answer, memories),
             **extras,
         )
+
+    def find_searched(
+        self, profile: RetrievalProfile, world: World, mask: Mask | None
+    ) -> Searched | None:
+        """Return what is searched; None for all that the scope shows, the usual case.
+
+        With nothing archived and turns searched as they are this is one look for a file.
+
+        Args:
+            profile: Its turn_view and include_archived.
+            world: What is archived.
+            mask: What the scope allows, shape (n,); None for everything.
+        """
+        state = None if profile.include_archived else world.archive()
+        if state is None and profile.turn_view == RAW:
+            return None
+        from mnemon.recall.searched import find_archived, find_searched
+
+        archived: Archived | None = None
+        if state is not None:
+            known = self._archived
+            if known is None or known[0] != state.key:
+                known = self._archived = (state.key, find_archived(self.reader, state))
+            archived = known[1]
+        plans = frozenset[str]() if state is None else state.plans
+        return find_searched(self.reader, mask, profile.turn_view, archived, plans)
+
+    def plan_of(self, memory_id: str) -> str | None:
+        """Return the compaction plan in force that archives a memory, the last one applied."""
+        archive = self._archive_now()
+        if archive is None:
+            return None
+        in_force = archive.applied_plans_at(None)
+        plans = [
+            a.plan_id
+            for a in sorted(archive.applications, key=lambda a: a.applied_at_us)
+            if a.plan_id in in_force
+            and any(entry.memory_id == memory_id for entry in archive.entries_of(a.plan_id))
+        ]
+        return plans[-1] if plans else None
+
+    def _archive_now(self) -> ArchiveReader | None:
+        """Return the archive that is there now; None where nothing was ever archived."""
+        if self._archive is not None:
+            self._archive = self._archive.refreshed()
+        elif self.paths.archive.exists():
+            from mnemon.archive.reading import ArchiveReader
+
+            self._archive = ArchiveReader.open(self.paths.archive)
+        return self._archive
 
     def _usage_now(self) -> UsageReader:
         """Return the usage file that is there now."""

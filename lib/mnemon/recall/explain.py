@@ -6,7 +6,7 @@ What belongs here: turning the ledger into plain values with public ids. What do
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from mnemon.recall.naming import Names
@@ -33,11 +33,19 @@ class Explainer(NamedTuple):
         events: Mapping[int, Sequence[ScoreEvent]],
         dropped: Sequence[Dropped],
         reader: SnapshotReader,
+        shown: Iterable[int] = (),
     ) -> Explainer:
-        """Look up every memory that the explanations name."""
+        """Look up every memory that the explanations name.
+
+        Args:
+            events: Position -> what happened to its score.
+            dropped: What steps removed.
+            reader: The snapshot.
+            shown: Further positions: a candidate whose score stayed 0 has no event.
+        """
         told: list[Any] = [event.reason for found in events.values() for event in found]
         told += [value for d in dropped for value in (d.reason, d.facts)]
-        positions = {*events, *(d.position for d in dropped)}
+        positions = {*events, *shown, *(d.position for d in dropped)}
         return Explainer(events, Names.look_up(reader, positions, told))
 
     def breakdown(self, position: int) -> dict[str, float]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -33,13 +33,19 @@ _ROWS = (
     "SELECT position, content, category, tags, expanded_keywords, importance FROM memories "
     "ORDER BY position"
 )
+_SUMMARY_ROWS = (
+    "SELECT (SELECT COUNT(*) FROM memories) + s.ordinal, s.text, 'summary', '', '', "
+    "(SELECT MAX(m.importance) FROM summary_sources o JOIN memories m ON m.position = o.position "
+    "WHERE o.summary_id = s.summary_id) FROM summaries s ORDER BY s.ordinal"
+)
 
 
 class _Index:
     """The index of one snapshot; one search at a time, because they share a connection."""
 
-    def __init__(self, rows_file: Path) -> None:
+    def __init__(self, rows_file: Path, statements: Sequence[str]) -> None:
         self._rows_file = rows_file
+        self._statements = statements
         self._lock = threading.Lock()
         self._seed: FtsSeed | None = None
 
@@ -47,15 +53,23 @@ class _Index:
         allowed = None if mask is None else _allowed_by(mask)
         with self._lock:
             if self._seed is None:
-                self._seed = _build(self._rows_file)
+                self._seed = _build(self._rows_file, self._statements)
             return self._seed.search(query, depth, "and_then_or", allowed=allowed)
 
 
-_indexes: weakref.WeakKeyDictionary[SnapshotReader, _Index] = weakref.WeakKeyDictionary()
+_Indexes = weakref.WeakKeyDictionary[SnapshotReader, dict[bool, _Index]]
+_indexes: _Indexes = weakref.WeakKeyDictionary()
+"""By snapshot, and whether the summaries are in it: with them, words are rarer or less so."""
 _lock = threading.Lock()
 
 
-def rank_fts5(reader: SnapshotReader, query: str, mask: Mask | None, depth: int) -> Leg:
+def rank_fts5(
+    reader: SnapshotReader,
+    query: str,
+    mask: Mask | None,
+    depth: int,
+    summaries: NDArray[np.bool_] | None = None,
+) -> Leg:
     """Rank by the claude-memory local search: every word, else any; bm25 blended with importance.
 
     The filter acts inside the search: what it hides takes no place, and if every memory that holds
@@ -66,17 +80,18 @@ def rank_fts5(reader: SnapshotReader, query: str, mask: Mask | None, depth: int)
         reader: The snapshot; its index is built by the first call and goes with the reader.
         query: Any text; operators of FTS5 are words like others.
         mask: Which memories may be found, shape (n,), or None.
+        summaries: Which summaries may be found, shape (s,), or None for none.
         depth: Most memories to rank.
 
     Returns:
         A leg whose ranking is `FtsSeed.search`'s order and whose scores are its blends (0 where a
         memory is not ranked); moved up together to `LEAST_SCORE` if the lowest is not above 0.
     """
-    with _lock:
-        index = _indexes.get(reader)
-        if index is None:
-            index = _indexes[reader] = _Index(reader.directory / layout.ROWS_FILE)
-    found = index.search(query, mask, min(depth, reader.count))
+    count = reader.count
+    if summaries is not None:
+        seen = np.ones(count, dtype=np.bool_) if mask is None else mask
+        mask, count = np.concatenate([seen, summaries]), count + summaries.size
+    found = _index_of(reader, summaries is not None).search(query, mask, min(depth, count))
     if not found:
         return Leg.empty()
     ranking = np.array([position for position, _ in found], dtype=np.int64)
@@ -90,6 +105,15 @@ def rank_fts5(reader: SnapshotReader, query: str, mask: Mask | None, depth: int)
     return Leg(ranking, scores_at)
 
 
+def _index_of(reader: SnapshotReader, with_summaries: bool) -> _Index:
+    statements = (_ROWS, _SUMMARY_ROWS) if with_summaries else (_ROWS,)
+    with _lock:
+        known = _indexes.setdefault(reader, {})
+        if with_summaries not in known:
+            known[with_summaries] = _Index(reader.directory / layout.ROWS_FILE, statements)
+        return known[with_summaries]
+
+
 def _allowed_by(mask: Mask) -> Callable[[int], bool]:
     return lambda position: bool(mask[position])
 
@@ -100,7 +124,7 @@ def _above_zero(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     return scores if lowest > 0 else scores - lowest + LEAST_SCORE
 
 
-def _build(rows_file: Path) -> FtsSeed:
+def _build(rows_file: Path, statements: Sequence[str]) -> FtsSeed:
     uri = f"{rows_file.absolute().as_uri()}?mode=ro&immutable=1"
     with closing(sqlite3.connect(uri, uri=True)) as rows:
-        return FtsSeed.build(rows.execute(_ROWS))
+        return FtsSeed.build(row for sql in statements for row in rows.execute(sql))

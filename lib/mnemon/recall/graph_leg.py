@@ -42,12 +42,13 @@ class GraphRanking(NamedTuple):
         scores: With the graph, in [0, 1].
         walked: What arrived from the best hits.
         named: What the query names.
-        links: The concepts it names.
         talk: What sessions said, or None.
         lent: What sessions lend `talk.members`, times the session weight, before calibration;
             empty without talk.
         before: Scores of `talk.members` that sessions added to; empty without talk.
         session_weight: Factor that is in `lent`.
+        scale: What every score was divided by to stay in [0, 1], >= 1; whatever else is compared
+            with these scores is divided by it too.
     """
 
     positions: Positions
@@ -55,11 +56,11 @@ class GraphRanking(NamedTuple):
     scores: Scores
     walked: Walk
     named: Named
-    links: tuple[Link, ...]
     talk: Talk | None
     lent: Scores
     before: Scores
     session_weight: float
+    scale: float = 1.0
 
 
 class GraphLeg(NamedTuple):
@@ -109,7 +110,7 @@ class GraphLeg(NamedTuple):
                 return None
             none = np.empty(0)
             return GraphRanking(
-                positions, base, scores, walked, named, links, None, none, none, self.session_weight
+                positions, base, scores, walked, named, None, none, none, self.session_weight, scale
             )
         everyone = pool_candidates([positions, talk.members])
         if everyone.size > positions.size:
@@ -123,7 +124,7 @@ class GraphLeg(NamedTuple):
         lent = self.session_weight * lent_scores(talk, before)
         scores = self._lend(scores, places, talk, before + self.weight * lent)
         return GraphRanking(
-            everyone, base, scores, walked, named, links, talk, lent, before, self.session_weight
+            everyone, base, scores, walked, named, talk, lent, before, self.session_weight, scale
         )
 
     def _walk(self, pool: Positions, fused: Scores, links: tuple[Link, ...]) -> Walk:

@@ -7,7 +7,7 @@ arrays that exist anyway.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import field
 from typing import NamedTuple
 
@@ -49,10 +49,14 @@ class Ledger:
         """Note the scores after a step."""
         self.entries.append(Entry(phase, positions, scores, why))
 
-    def events(self) -> dict[int, list[ScoreEvent]]:
+    def events(self, reasoned: Container[int] | None = None) -> dict[int, list[ScoreEvent]]:
         """Return every memory's events in order; their deltas sum to its last score.
 
         A memory that a step left alone has no event there; one that came in late starts from 0.
+
+        Args:
+            reasoned: Memories whose events get their reasons, the others' are "": a reason may cost
+                more than the step that it explains. None gives every event its reason.
         """
         found: dict[int, list[ScoreEvent]] = {}
         last: dict[int, float] = {}
@@ -61,7 +65,8 @@ class Ledger:
                 before = last.get(position, 0.0)
                 last[position] = score
                 if abs(score - before) > _SAME:
-                    reason = entry.reason_of(position)
+                    told = reasoned is None or position in reasoned
+                    reason = entry.reason_of(position) if told else ""
                     event = ScoreEvent(entry.phase, position, score - before, reason)
                     found.setdefault(position, []).append(event)
         return found

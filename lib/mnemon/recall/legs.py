@@ -27,7 +27,8 @@ class Leg:
         ranking: Its best allowed positions, best first, scores above 0 only.
         scores_at: The leg's own score of any positions, ranked or not, shape as asked; only
             compared within the leg.
-        all_scores: The same for every memory, shape (n,), where the leg has scored them all.
+        all_scores: The same for every memory, shape (n,), where the leg has scored them all; where
+            summaries are searched they follow, shape (n + s,).
     """
 
     ranking: NDArray[np.int64]
@@ -70,4 +71,8 @@ def find_exact_matches(
     held = hold_every_token(
         tokenize(query), reader.look_up_terms, reader.posting_positions, reader.count
     )
+    if positions.size and int(positions.max()) >= reader.count:
+        from mnemon.recall.summary_legs import hold_every_word
+
+        held = np.concatenate([held, hold_every_word(reader, query)])
     return held[positions]

@@ -32,6 +32,7 @@ from mnemon.values import dataclass
 
 if TYPE_CHECKING:
     from mnemon.graph.supersession.reading import SupersessionRow
+    from mnemon.recall.searched import Searched
 
 Search = Callable[[str, int], tuple[Positions, Scores]]
 
@@ -43,12 +44,13 @@ class SnapshotLookups:
     Attributes:
         reader: The snapshot.
         world: Everything that changes.
-        mask: What the recall may see; None for everything.
+        mask: What the recall searches; None for everything.
         query: What was asked.
         profile: How to rank.
         user: Whose recall it is, or None.
         run: Its clock and its warnings.
         ask: Ranks another text in the same scope.
+        searched: What is searched and what is not, and why; None where `mask` says it all.
     """
 
     reader: SnapshotReader
@@ -59,6 +61,7 @@ class SnapshotLookups:
     user: str | None
     run: Run
     ask: Search
+    searched: Searched | None = None
     _ids: dict[int, str] = field(default_factory=dict[int, str])
 
     @property
@@ -68,17 +71,12 @@ class SnapshotLookups:
 
     def created_at_us(self, positions: Positions) -> NDArray[np.int64]:
         """Return creation times; a summary has its latest turn's."""
-        created = self.reader.created_at_us
-        values = created[np.minimum(positions, self.count - 1)]
-        for place in np.flatnonzero(positions >= self.count):
-            sources = self.reader.summaries.at(int(positions[place])).sources
-            values[place] = created[list(sources)].max()
-        return values
+        return self.reader.created_at(positions)
 
     def wings_of(self, positions: Positions) -> list[str | None]:
         """Return wings; a summary has its first turn's."""
         wings = self.reader.facets["wing"]
-        codes = wings.codes[self._first_turns(positions)]
+        codes = self.reader.codes_at("wing", positions)
         return [None if code < 0 else wings.values[code] for code in codes]
 
     def wing_counts(self) -> Mapping[str, int]:
@@ -89,15 +87,16 @@ class SnapshotLookups:
         return {w: int(n) for w, n in zip(wings.values, counts, strict=True) if n}
 
     def vectors_of(self, positions: Positions) -> NDArray[np.float32] | None:
-        """Return unit rows (m, d); a summary has its turns' mean, scaled to length 1."""
+        """Return unit rows (m, d), each of what is shown: a summary has its own."""
         vectors = self.reader.vectors
         if vectors is None:
             return None
         rows = vectors[np.minimum(positions, self.count - 1)].astype(np.float32)
-        for place in np.flatnonzero(positions >= self.count):
-            sources = self.reader.summaries.at(int(positions[place])).sources
-            mean = vectors[list(sources)].mean(axis=0)
-            rows[place] = mean / max(float(np.linalg.norm(mean)), 1e-12)
+        inside = positions >= self.count
+        if inside.any():
+            of_summaries = self.reader.summary_vectors
+            assert of_summaries is not None
+            rows[inside] = of_summaries[positions[inside] - self.count]
         return rows
 
     def rows_of(self, positions: Sequence[int]) -> Mapping[int, Mapping[str, Any]]:
@@ -140,14 +139,15 @@ class SnapshotLookups:
         """Return what the night found to replace the positions, and these successors in turn.
 
         `as_of` is in the mask: a memory ends when its successor was created, or later, so whoever
-        sees both asks for a moment after that.
+        sees both asks for a moment after that. A successor that is not searched is passed through.
         """
         from mnemon.graph.supersession.reading import NO_SUCCESSOR
 
         index = self.reader.superseded
+        allowed = self.mask if self.searched is None else self.searched.allowed
         rows: dict[int, SupersessionRow] = {}
         while positions.size:
-            newer = index.successors(positions, visible=self.mask)
+            newer = index.successors(positions, visible=allowed)
             replaced = positions[newer != NO_SUCCESSOR]
             found = [index.row_of(p) for p in replaced.tolist()]
             fresh = {row.older: row for row in found if row is not None and row.older not in rows}
@@ -155,13 +155,18 @@ class SnapshotLookups:
             positions = np.array([row.newer for row in fresh.values()], dtype=np.int64)
         wanted = ("supersessions", "older", "older, evidence_position")
         evidence = dict(self.reader.look_up(*wanted, [str(older) for older in rows]))
-        return {
+        links = {
             older: Successor(
                 row.newer, row.reason, row.confidence, row.similarity, row.age_gap_days,
                 evidence[older],
             )
             for older, row in rows.items()
         }  # fmt: skip
+        if self.searched is None:
+            return links
+        from mnemon.recall.standing_in import through_hidden
+
+        return through_hidden(links, self.searched, self.reader.summaries)
 
     def past_queries(self, *, since_us: int, limit: int) -> Sequence[PastQuery]:
         """Return logged queries with what of their results this recall may see."""
@@ -200,13 +205,8 @@ class SnapshotLookups:
         return [self._ids[p] for p in wanted]
 
     def importance_of(self, positions: Positions) -> Scores:
-        """Return importance in [0, 1]; a summary has its first turn's."""
-        return importance_of(self.reader, self._first_turns(positions))
-
-    def _first_turns(self, positions: Positions) -> Positions:
-        if (positions < self.count).all():
-            return positions
-        return self.reader.summaries.first_source(positions)
+        """Return importance in [0, 1]; a summary has its most important turn's."""
+        return importance_of(self.reader, positions)
 
     def _visible(self, positions: Sequence[int]) -> Positions:
         kept = np.array(positions, dtype=np.int64)

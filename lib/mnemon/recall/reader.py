@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from mnemon.recall.profile import RetrievalProfile
 from mnemon.recall.scope import Facet
 from mnemon.snapshot import layout
 from mnemon.snapshot.manifest import Manifest, quick_check, read_manifest
+from mnemon.snapshot.summary_arrays import SummaryArrays
 from mnemon.vectors.cascade import PrefixTier
 
 if TYPE_CHECKING:
@@ -39,6 +40,18 @@ _ROWS = f"SELECT {', '.join(ROW_COLUMNS)} FROM memories WHERE position IN "
 _MENTION_FIELDS = tuple(field.name for field in fields(MentionArrays))
 _SESSION_FIELDS = tuple(field.name for field in fields(SessionArrays))
 _SQL_VARIABLES = 500  # below SQLite's oldest limit of 999
+
+
+class Words(NamedTuple):
+    """Postings of one kind of text.
+
+    Attributes:
+        positions: int32, who holds the term; ascending inside a term.
+        scores: float32, BM25 contribution, positive; same shape.
+    """
+
+    positions: NDArray[np.int32]
+    scores: NDArray[np.float32]
 
 
 class SnapshotReader:
@@ -71,6 +84,7 @@ class SnapshotReader:
         )
         meta = dict(self._query("SELECT key, value FROM meta"))
         self.relations: tuple[str, ...] = tuple(json.loads(meta["relations"]))
+        self.compaction_plans: tuple[str, ...] = tuple(json.loads(meta["summary_plans"]))
         self.facets: dict[str, Facet] = {
             name: Facet(
                 tuple(json.loads(meta[f"facet_{name}"])), self._array(layout.facet_file(name))
@@ -100,14 +114,11 @@ class SnapshotReader:
 
     def look_up_terms(self, terms: Sequence[str]) -> list[tuple[int, int]]:
         """Return the posting slice [start, stop) of every known term, in the order asked."""
-        found: dict[str, tuple[int, int]] = {}
-        for chunk in _chunks(list(dict.fromkeys(terms)), _SQL_VARIABLES):
-            marks = ",".join("?" * len(chunk))
-            for term, start, stop in self._query(
-                f"SELECT term, start, stop FROM terms WHERE term IN ({marks})", chunk
-            ):
-                found[term] = (start, stop)
-        return [found[t] for t in dict.fromkeys(terms) if t in found]
+        return self._slices("terms", terms)
+
+    def look_up_summary_terms(self, terms: Sequence[str]) -> list[tuple[int, int]]:
+        """Return the slice of `summary_words` of every known term, in the order asked."""
+        return self._slices("summary_terms", terms)
 
     def look_up(
         self, table: str, key: str, columns: str, values: Sequence[str]
@@ -126,24 +137,21 @@ class SnapshotReader:
         its first turn, the date of its latest and the importance of its most important one.
         """
         wanted = [int(p) for p in positions]
+        summaries = {p: self.summaries.at(p).sources for p in wanted if p >= self.count}
         needed = {p for p in wanted if p < self.count}
-        summaries = [p for p in wanted if p >= self.count]
-        needed.update(p for s in summaries for p in self.summaries.at(s).sources)
-        rows = self._rows_of(needed)
-        for position in summaries:
-            view = self.summaries.at(position)
-            turns = [rows[p] for p in view.sources]
+        rows = self._rows_of(needed | {sources[0] for sources in summaries.values()})
+        for position, text, importance in self._summary_texts(summaries):
             rows[position] = {
-                **turns[0],
+                **rows[summaries[position][0]],
                 "position": position,
                 "memory_id": self.summaries.ids[position - self.count],
-                "content": self.summaries.texts[position - self.count],
+                "content": text,
                 "category": "summary",
                 "tags": (),
-                "importance": max(turn["importance"] for turn in turns),
-                "created_at_us": max(turn["created_at_us"] for turn in turns),
+                "importance": importance,
+                "created_at_us": int(self.created_at(np.array([position]))[0]),
                 "is_turn": 0,
-                "sources": view.sources,
+                "sources": summaries[position],
             }
         return {p: rows[p] for p in wanted}
 
@@ -174,10 +182,58 @@ class SnapshotReader:
 
     @cached_property
     def summaries(self) -> Summaries:
-        """The accepted summaries, read on first use."""
-        from mnemon.recall.summaries import SUMMARY_SQL, Summaries
+        """The accepted summaries, read on first use.
 
-        return Summaries.of_rows(self.count, self._query(SUMMARY_SQL))
+        Raises:
+            ValueError: If their arrays do not line up.
+        """
+        from mnemon.recall.summaries import Summaries
+
+        arrays = SummaryArrays(
+            **{name: self._array(layout.summary_file(name)) for name in layout.SUMMARY_FIELDS}
+        )
+        ids = self._query("SELECT summary_id FROM summaries ORDER BY ordinal")
+        return Summaries(self.count, arrays, self.compaction_plans, [i for (i,) in ids])
+
+    @cached_property
+    def summary_words(self) -> Words:
+        """Postings of the summaries by ordinal, opened on first use."""
+        return Words(
+            self._array(layout.SUMMARY_POSTING_POSITIONS_FILE),
+            self._array(layout.SUMMARY_POSTING_SCORES_FILE),
+        )
+
+    @cached_property
+    def summary_vectors(self) -> NDArray[np.float32] | None:
+        """Unit vectors of the summaries, (s, d), opened on first use; None without an encoder.
+
+        Raises:
+            ValueError: If there is not one per summary.
+        """
+        if self.vectors is None:
+            return None
+        vectors = self._array(layout.SUMMARY_VECTORS_FILE)
+        if vectors.shape != (self.summaries.size, self.vectors.shape[1]):
+            raise ValueError("vectors of summaries of another shape")
+        return vectors
+
+    def created_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return creation times; a summary has its latest source's."""
+        return self._values(self.created_at_us, positions)
+
+    def importance_at(self, positions: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return importance as stored; a summary has its most important source's."""
+        return self._values(self.importance, positions)
+
+    def codes_at(self, facet: str, positions: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Return facet codes, -1 for none; a summary has its first source's."""
+        return self.facets[facet].codes[self.first_source(positions)]
+
+    def first_source(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the positions with every summary replaced by its first source."""
+        if not positions.size or int(positions.max()) < self.count:
+            return positions
+        return self.summaries.first_source(positions)
 
     @cached_property
     def superseded(self) -> SupersessionIndex:
@@ -240,6 +296,31 @@ class SnapshotReader:
         )
         if not aligned:
             raise ValueError("arrays of different lengths")
+
+    def _values(self, values: NDArray[Any], positions: NDArray[np.int64]) -> NDArray[Any]:
+        if not positions.size or int(positions.max()) < self.count:
+            return values[positions]
+        return self.summaries.largest(values, positions)
+
+    def _summary_texts(self, positions: Iterable[int]) -> Iterable[tuple[int, str, float]]:
+        """Return position, text and the importance of the most important source."""
+        found = (
+            "ordinal, text, (SELECT MAX(m.importance) FROM summary_sources o JOIN memories m "
+            "ON m.position = o.position WHERE o.summary_id = summaries.summary_id)"
+        )
+        asked = [str(p - self.count) for p in positions]
+        for ordinal, text, importance in self.look_up("summaries", "ordinal", found, asked):
+            yield self.count + int(ordinal), str(text), float(importance)
+
+    def _slices(self, table: str, terms: Sequence[str]) -> list[tuple[int, int]]:
+        found: dict[str, tuple[int, int]] = {}
+        for chunk in _chunks(list(dict.fromkeys(terms)), _SQL_VARIABLES):
+            marks = ",".join("?" * len(chunk))
+            for term, start, stop in self._query(
+                f"SELECT term, start, stop FROM {table} WHERE term IN ({marks})", chunk
+            ):
+                found[term] = (start, stop)
+        return [found[t] for t in dict.fromkeys(terms) if t in found]
 
     def _rows_of(self, positions: Iterable[int]) -> dict[int, dict[str, Any]]:
         rows: dict[int, dict[str, Any]] = {}

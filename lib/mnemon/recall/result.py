@@ -68,6 +68,8 @@ class RecalledMemory:
         relevance: The fused score before the importance prior, the phases and any other sort order,
             in [0, 1].
         kind: "memory", or "summary" where an accepted summary stands for its turns.
+        sources: Ids of the memories that a summary stands for, in order of time; `expand` returns
+            them. Empty for a memory.
         annotations: What phases found out about it, for example {"superseded_by": 7}.
         score_breakdown: Share of every step in the final score, and "final_score"; only with
             `explain`.
@@ -93,6 +95,7 @@ class RecalledMemory:
     annotations: Mapping[str, Any] = field(default_factory=dict[str, Any])
     score_breakdown: Mapping[str, float] | None = None
     score_events: tuple[Mapping[str, Any], ...] | None = None
+    sources: tuple[MemoryId, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; dates as ISO-8601. Explanations only where there are any."""
@@ -121,6 +124,8 @@ class RecalledMemory:
             "relevance": self.relevance,
             "legs": legs,
         }
+        if self.sources:
+            plain["sources"] = list(self.sources)
         if self.annotations:
             plain["annotations"] = dict(self.annotations)
         if self.score_breakdown is not None:

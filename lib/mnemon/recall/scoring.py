@@ -57,9 +57,10 @@ class Scorer(NamedTuple):
         return hybrid.rank(
             positions,
             cosines,
-            self.reader.created_at_us[positions],
+            self.reader.created_at(positions),
             self.now_us,
             self._scopes(positions),
+            # The quality of summaries comes after every scorer (base_ranking), not in one of them.
             np.ones(positions.size),
             self.profile,
         )
@@ -68,29 +69,41 @@ class Scorer(NamedTuple):
         self, query: str, positions: Positions, cosines: NDArray[np.float64]
     ) -> tuple[Positions, Scores]:
         counts, most = self._use(positions)
-        coverage = keyword_coverage(
-            tokenize(query), self.reader.look_up_terms, self.reader.posting_positions, positions
-        )
+        coverage = self._coverage(query, positions)
         return two_pass.rank(
             positions,
             cosines,
-            self.reader.created_at_us[positions],
+            self.reader.created_at(positions),
             self.now_us,
             counts,
             most,
-            self.reader.importance[positions],
+            self.reader.importance_at(positions),
             coverage,
             self.profile,
             self.k,
         )
 
+    def _coverage(self, query: str, positions: Positions) -> NDArray[np.float64]:
+        reader, tokens = self.reader, tokenize(query)
+        memories = reader.posting_positions
+        coverage = keyword_coverage(tokens, reader.look_up_terms, memories, positions)
+        inside = positions >= reader.count
+        if inside.any():
+            words = reader.summary_words.positions
+            ordinals = positions[inside] - reader.count
+            coverage[inside] = keyword_coverage(
+                tokens, reader.look_up_summary_terms, words, ordinals
+            )
+        return coverage
+
     def _scopes(self, positions: Positions) -> NDArray[np.int8]:
         sessions, owners = self.reader.facets["session_id"], self.reader.facets["user"]
-        in_session = sessions.codes[positions] == _code(sessions.values, self.session_id)
+        own = _code(sessions.values, self.session_id)
+        in_session = self.reader.codes_at("session_id", positions) == own
         asking = _code(owners.values, self.user)
         return hybrid.scope_codes(
             in_session,
-            owners.codes[positions],
+            self.reader.codes_at("user", positions),
             None if asking < 0 else asking,
             has_owners=bool(owners.values),
         )

@@ -16,7 +16,7 @@ from mnemon.recall.base_ranking import BaseRanker
 from mnemon.recall.engine import Recaller
 from mnemon.recall.profile import RetrievalProfile
 from mnemon.recall.run import Run
-from mnemon.recall.scope import Mask
+from mnemon.recall.searched import Searched
 from mnemon.recall.snapshot_graph import SnapshotGraph
 
 _ROWS_AT_ONCE = 1 << 16
@@ -43,16 +43,16 @@ class Standing:
 
 
 def lexical_standing(
-    recaller: Recaller, profile: RetrievalProfile, mask: Mask | None, query: str, position: int
+    recaller: Recaller, profile: RetrievalProfile, searched: Searched, query: str, position: int
 ) -> Standing:
-    """Rank every allowed memory by the words of the query.
+    """Rank everything that is searched by the words of the query.
 
     Args:
         recaller: The pinned snapshot.
         profile: Says which lexical leg.
-        mask: What may be seen.
+        searched: What the recall searches.
         query: As asked.
-        position: The memory.
+        position: The memory or summary.
     """
     reader = recaller.reader
     if profile.lexical_weight <= 0:
@@ -60,23 +60,27 @@ def lexical_standing(
     alone = replace(
         profile, graph_weight=0.0, exact_match_bonus=0.0, dense_weight=0.0, mmr_enabled=False
     )
-    ranker = BaseRanker(reader, SnapshotGraph(reader), alone, mask, None)
-    leg = ranker.rank(Run(time.perf_counter(), None), query, reader.count).lexical
+    summaries = searched.summaries
+    ranker = BaseRanker(
+        reader, SnapshotGraph(reader), alone, searched.memories, None, summaries=summaries
+    )
+    everything = reader.count + (0 if summaries is None else summaries.size)
+    leg = ranker.rank(Run(time.perf_counter(), None), query, everything).lexical
     score = float(leg.scores_at(np.array([position], dtype=np.int64))[0])
     return Standing("lexical", leg.rank_of().get(position), score, int(leg.ranking.size))
 
 
 def dense_standing(
-    recaller: Recaller, profile: RetrievalProfile, mask: Mask | None, query: str, position: int
+    recaller: Recaller, profile: RetrievalProfile, searched: Searched, query: str, position: int
 ) -> Standing:
-    """Rank every allowed memory by its exact cosine to the query.
+    """Rank everything that is searched by its exact cosine to the query.
 
     Args:
         recaller: The pinned snapshot.
         profile: Says whether there is a dense leg.
-        mask: What may be seen.
+        searched: What the recall searches.
         query: As asked.
-        position: The memory.
+        position: The memory or summary.
     """
     vectors = recaller.reader.vectors
     if profile.dense_weight <= 0:
@@ -89,11 +93,18 @@ def dense_standing(
             np.asarray(vectors[start : start + _ROWS_AT_ONCE] @ vector, dtype=np.float32)
             for start in range(0, recaller.reader.count, _ROWS_AT_ONCE)
         ]
+        if searched.summaries is not None and recaller.reader.summary_vectors is not None:
+            of_summaries = recaller.reader.summary_vectors @ vector
+            parts.append(np.asarray(of_summaries, dtype=np.float32))
     except (EncoderError, OSError, ValueError) as error:
         return Standing("dense", None, None, 0, f"could not be asked: {error}")
     cosines = np.concatenate(parts)
     score = float(cosines[position])
-    above = cosines > 0 if mask is None else mask & (cosines > 0)
+    above = cosines > 0
+    if searched.memories is not None:
+        above[: recaller.reader.count] &= searched.memories
+    if searched.summaries is not None:
+        above[recaller.reader.count :] &= searched.summaries
     if score <= 0:
         return Standing("dense", None, score, int(above.sum()))
     # Ties go to the lower position, as in every leg.

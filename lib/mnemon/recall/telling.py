@@ -13,6 +13,7 @@ from mnemon.hooks import has_hooks
 from mnemon.recall.answer import Answer, wants_events
 from mnemon.recall.asking import Request
 from mnemon.recall.explain import Explainer, beyond_limit
+from mnemon.recall.hidden import find_hidden
 from mnemon.recall.profile import RetrievalProfile
 from mnemon.recall.reader import SnapshotReader
 from mnemon.recall.result import RecalledMemory
@@ -29,11 +30,8 @@ def fire_balanced(reader: SnapshotReader, run: Run, answer: Answer) -> None:
     wings = reader.facets["wing"]
     sides: list[list[dict[str, Any]]] = []
     for candidates in answer.pipeline.balanced:
-        turns = candidates.positions
-        if (turns >= reader.count).any():
-            turns = reader.summaries.first_source(turns)
         ids = reader.public_ids(candidates.positions.tolist())
-        codes = wings.codes[turns].tolist()
+        codes = reader.codes_at("wing", candidates.positions).tolist()
         sides.append(
             [
                 {"id": ids[p], "wing": None if code < 0 else wings.values[code], "score": score}
@@ -65,11 +63,14 @@ def explain_answer(
     The hooks hear of every score event here, whoever else wants to know.
     """
     profile, extras = request.profile, dict[str, Any]()
-    events = answer.ledger.events() if wants_events(profile) else {}
+    described = _described(request, answer, len(memories))
+    events = answer.ledger.events(described) if wants_events(profile) else {}
     dropped = answer.ledger.dropped
     if profile.candidate_trace:
-        dropped = [*dropped, *beyond_limit(answer.candidates, request.k)]
-    explainer = Explainer.of(events, dropped, reader)
+        dropped = [
+            *find_hidden(reader, answer), *dropped, *beyond_limit(answer.candidates, request.k)
+        ]  # fmt: skip
+    explainer = Explainer.of(events, dropped, reader, answer.candidates.positions.tolist())
     _fire_events(run, explainer)
     if profile.explain:
         positions = answer.candidates.positions.tolist()
@@ -98,6 +99,13 @@ def explain_answer(
             *(explainer.drop_row(d, with_score=profile.explain) for d in dropped),
         )
     return memories, extras
+
+
+def _described(request: Request, answer: Answer, shown: int) -> set[int] | None:
+    """Return the candidates whose events somebody reads in words; None for all of them."""
+    if (request.profile.explain and request.dry_run) or has_hooks("post_score_event"):
+        return None
+    return set(answer.candidates.positions[:shown].tolist())
 
 
 def guard_rows(answer: Answer, profile: RetrievalProfile) -> list[dict[str, Any]]:

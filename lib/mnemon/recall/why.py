@@ -20,7 +20,9 @@ from mnemon.recall.phases.base import BREAKDOWN_KEYS
 from mnemon.recall.profile import RetrievalProfile
 from mnemon.recall.result import RecallResult, RecallWarning
 from mnemon.recall.scope import Mask, Scope, build_mask
+from mnemon.recall.searched import Searched
 from mnemon.recall.standings import Standing, dense_standing, lexical_standing
+from mnemon.recall.why_hidden import Hidden, find_reason, say_summary_unsearched
 from mnemon.types import from_micros
 
 UNKNOWN = "unknown"
@@ -46,7 +48,7 @@ class Why:
 
     Attributes:
         memory_id: As asked.
-        stage: One of the constants of this module.
+        stage: One of the constants of this module, or of `why_hidden`.
         sentences: For a person, in order.
         facts: The numbers in the sentences, and more, as JSON values.
         steps: What each step gave the memory, and the last returned one where that one beat it.
@@ -93,9 +95,38 @@ def explain_memory(recaller: Recaller, request: Request, memory_id: str) -> Why:
     mask, _ = build_mask(request.scope, reader.facets, reader.created_at_us)
     if not _is_allowed(recaller, position, mask):
         return _out_of_scope(recaller, request.scope, memory_id, position)
+    # What the recall searched, as it is now; nothing changes it within a moment.
+    searched = recaller.find_searched(request.profile, recaller.live_world(), mask)
+    searched = searched or Searched(mask, mask)
     result = _ask(recaller, request)
-    why = _follow(recaller, request, mask, memory_id, position, result)
+    hidden = find_reason(recaller, searched, memory_id, position)
+    if hidden is None:
+        why = _follow(recaller, request, searched, memory_id, position, result)
+    else:
+        why = _hidden(recaller, request, searched, memory_id, hidden, result)
     return replace(why, result=result)
+
+
+def _hidden(
+    recaller: Recaller,
+    request: Request,
+    searched: Searched,
+    memory_id: str,
+    hidden: Hidden,
+    result: RecallResult,
+) -> Why:
+    """Say what hides a memory and, where it is a summary, what became of that."""
+    if hidden.summary is None:
+        return Why(memory_id, hidden.stage, hidden.sentences, hidden.facts)
+    other = recaller.reader.summaries.ids[hidden.summary - recaller.reader.count]
+    then = _follow(recaller, request, searched, other, hidden.summary, result)
+    return Why(
+        memory_id,
+        hidden.stage,
+        (*hidden.sentences, *then.sentences),
+        {**hidden.facts, "summary": {"stage": then.stage, **then.facts}},
+        then.steps,
+    )
 
 
 def _ask(recaller: Recaller, request: Request) -> RecallResult:
@@ -115,12 +146,12 @@ def _ask(recaller: Recaller, request: Request) -> RecallResult:
 def _follow(
     recaller: Recaller,
     request: Request,
-    mask: Mask | None,
+    searched: Searched,
     memory_id: str,
     position: int,
     result: RecallResult,
 ) -> Why:
-    """Follow a memory that the recall may see through the recall's stages."""
+    """Follow a memory that the recall searches through the recall's stages."""
     for place, memory in enumerate(result.memories, start=1):
         if str(memory.id) == memory_id:
             return _returned(memory_id, place, result)
@@ -133,9 +164,11 @@ def _follow(
         said = [w.message for w in result.warnings if w.code != "user_required"]
         why = "; ".join(said) if said else f"k is {request.k}: nothing was asked for"
         return Why(memory_id, NOT_ANSWERED, (f"The recall was not answered at all: {why}.",))
-    if position >= recaller.reader.count:
-        return _summary_not_found(recaller, request, memory_id, position)
-    return _not_found(recaller, request, mask, memory_id, position)
+    ordinal = position - recaller.reader.count
+    if ordinal >= 0 and (searched.summaries is None or not searched.summaries[ordinal]):
+        said = say_summary_unsearched(recaller, request.profile, memory_id, position)
+        return Why(memory_id, NOT_FOUND, *said)
+    return _not_found(recaller, request, searched, memory_id, position)
 
 
 def _blocked(result: RecallResult) -> bool:
@@ -149,9 +182,7 @@ def _position_of(recaller: Recaller, memory_id: str) -> int | None:
     except UnicodeEncodeError:  # bytes of a command line that are no text, so no id either
         return None
     found = reader.positions_of([memory_id]).get(memory_id)
-    if found is None and memory_id in reader.summaries.ids:
-        return reader.count + reader.summaries.ids.index(memory_id)
-    return found
+    return reader.summaries.position_of(memory_id) if found is None else found
 
 
 def _turns_of(recaller: Recaller, position: int) -> list[int]:
@@ -286,29 +317,14 @@ def _dropped(memory_id: str, row: Row) -> Why:
     )
 
 
-def _summary_not_found(recaller: Recaller, request: Request, memory_id: str, position: int) -> Why:
-    turns = list(recaller.reader.public_ids(_turns_of(recaller, position)).values())
-    consolidates = request.profile.consolidation_enabled
-    shown = ", ".join(f"[{turn}]" for turn in turns)
-    return Why(
-        memory_id,
-        NOT_FOUND,
-        (
-            f"[{memory_id}] is a summary: it only appears in place of its turns ({shown}).",
-            "That takes two things: one of them is found, and consolidation_enabled is on (it is "
-            + ("on)." if consolidates else "off)."),
-        ),
-        {"sources": turns, "consolidation_enabled": consolidates},
-    )
-
-
 def _not_found(
-    recaller: Recaller, request: Request, mask: Mask | None, memory_id: str, position: int
+    recaller: Recaller, request: Request, searched: Searched, memory_id: str, position: int
 ) -> Why:
     profile, count = request.profile, recaller.reader.count
-    allowed = count if mask is None else int(mask.sum())
+    allowed = count if searched.memories is None else int(searched.memories.sum())
+    allowed += 0 if searched.summaries is None else int(searched.summaries.sum())
     depth = request.depth(count)
-    asked = (recaller, profile, mask, request.query, position)
+    asked = (recaller, profile, searched, request.query, position)
     standings = [dense_standing(*asked)]
     if profile.scorer == "fusion":
         standings.insert(0, lexical_standing(*asked))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,10 @@ from mnemon.recall.result import RecallWarning
 from mnemon.snapshot.layout import StorePaths
 from mnemon.snapshot.manifest import Manifest
 from mnemon.usage.reading import UsageReader
+
+if TYPE_CHECKING:
+    from mnemon.archive.reading import ArchiveReader
+    from mnemon.recall.searched import ArchiveState
 
 LoggedQuery = tuple[str, int, float, tuple[str, ...]]
 """text, asked_us, cosine to today's query, ids of what it found (best first)."""
@@ -44,6 +48,10 @@ class World(Protocol):
         Raises:
             EncoderError, OSError, ValueError: If there is none to be had.
         """
+        ...
+
+    def archive(self) -> ArchiveState | None:
+        """Return what is archived, or None where nothing is."""
         ...
 
     def knows_usage(self) -> bool:
@@ -75,6 +83,10 @@ class World(Protocol):
         ...
 
 
+def _no_archive() -> None:
+    return None
+
+
 class LiveWorld(NamedTuple):
     """The world as it is now.
 
@@ -83,12 +95,14 @@ class LiveWorld(NamedTuple):
         manifest: Of the pinned snapshot.
         usage: Returns the newest usage file of the store, opened.
         may_warm: Whether ONNX Runtime may encode, see `encode_query`.
+        archived: Returns the newest archive of the store, opened; None where there is no file.
     """
 
     paths: StorePaths
     manifest: Manifest
     usage: Callable[[], UsageReader]
     may_warm: bool = False
+    archived: Callable[[], ArchiveReader | None] = _no_archive
 
     def now_us(self) -> int:
         """Return the clock."""
@@ -101,6 +115,15 @@ class LiveWorld(NamedTuple):
     def query_vector(self, text: str) -> NDArray[np.float32]:
         """Encode a query."""
         return encode_query(self.paths, self.manifest, text, may_warm=self.may_warm)
+
+    def archive(self) -> ArchiveState | None:
+        """Ask the archive of the store."""
+        reader = self.archived()
+        if reader is None:
+            return None
+        from mnemon.recall.searched import state_of
+
+        return state_of(reader, None)
 
     def knows_usage(self) -> bool:
         """Say whether a night has counted yet."""

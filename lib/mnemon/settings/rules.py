@@ -83,11 +83,8 @@ def _compaction_rules(c: CompactionSettings) -> list[tuple[bool, str]]:
             c.strategy in STRATEGIES,
             f'compaction.strategy must be "chronological" or "communities", found {c.strategy!r}',
         ),
-        (0.0 < c.density <= 1.0, "compaction.density must lie in (0, 1]"),
-        (
-            0.0 < c.aggressive_density <= c.density,
-            "compaction.aggressive_density must lie in (0, compaction.density]",
-        ),
+        (0.0 <= c.density <= 1.0, "compaction.density must lie in [0, 1]"),
+        (0.0 <= c.aggressive_density <= 1.0, "compaction.aggressive_density must lie in [0, 1]"),
         (
             c.summarizer in SUMMARIZERS,
             f"compaction.summarizer must be one of {', '.join(SUMMARIZERS)}, found "

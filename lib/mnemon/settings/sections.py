@@ -11,7 +11,7 @@ FUSIONS = ("cc", "rrf")
 ON_DROP = ("refuse", "report")
 GRAPH_EXTRACTORS = ("rules", "llm", "spacy")
 STRATEGIES = ("chronological", "communities")
-SUMMARIZERS = ("extractive", "seq2seq", "llm")
+SUMMARIZERS = ("sentences", "extractive", "seq2seq", "llm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +73,12 @@ class CompactionSettings:
         protected_tail_turns: Newest turns of each session that are never summarised.
         preserve_threshold: Q_align below which a summary is not accepted (libravdb section 5.3).
         strategy: "chronological" (libravdb section 5) or "communities" of similar turns.
-        density: Share of a cluster's turns that an extractive summary keeps.
+        density: Share of a cluster that a summary keeps, of its tokens ("sentences") or its turns
+            ("extractive"); 0 for the summarizer's own.
         aggressive_density: The same for the second try, where the first was not smaller.
-        summarizer: "extractive", "seq2seq" (a local transformers model) or "llm" (an
-            OpenAI-compatible endpoint); the last two fall back to extractive.
+        summarizer: "sentences" (those that add most words), "extractive" (the most central turns),
+            "seq2seq" (a local transformers model) or "llm" (an OpenAI-compatible endpoint); the
+            others fall back to extractive.
         seq2seq_model: Directory or name of the seq2seq model.
         llm_url: Base URL of the endpoint; contents of turns are sent there.
         llm_model: Its model.
@@ -88,9 +90,9 @@ class CompactionSettings:
     protected_tail_turns: int = 4
     preserve_threshold: float = 0.65
     strategy: str = "chronological"
-    density: float = 0.4
-    aggressive_density: float = 0.25
-    summarizer: str = "extractive"
+    density: float = 0.0
+    aggressive_density: float = 0.0
+    summarizer: str = "sentences"
     seq2seq_model: str = ""
     llm_url: str = ""
     llm_model: str = ""

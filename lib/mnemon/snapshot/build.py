@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemon.compact.clusters import Cluster
-from mnemon.compact.summaries import Summary
+from mnemon.compact.summary import Summary
 from mnemon.files import fsync_dir, remove_tree, write_array, write_text
 from mnemon.graph.arrays import RELATIONS, GraphArrays, MentionArrays
 from mnemon.graph.pack import speaking_concepts, to_mention_arrays
@@ -31,6 +31,8 @@ from mnemon.snapshot import layout
 from mnemon.snapshot.graph_rows import graph_rows
 from mnemon.snapshot.layout import StorePaths
 from mnemon.snapshot.manifest import Manifest, compute_digest, describe_files, write_manifest
+from mnemon.snapshot.summary_arrays import SummaryArrays
+from mnemon.snapshot.summary_pack import LINEAGE_SCHEMA, SummaryPack, pack_summaries
 from mnemon.types import MemoryRecord
 from mnemon.vectors.cascade import PrefixTier
 
@@ -68,16 +70,8 @@ CREATE TABLE merges (
 CREATE TABLE clusters (
     cluster_id TEXT PRIMARY KEY, session_id TEXT NOT NULL, ordinal INTEGER NOT NULL, first_us
     INTEGER NOT NULL, last_us INTEGER NOT NULL, trivial INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE summaries (
-    summary_id TEXT PRIMARY KEY, cluster_id TEXT NOT NULL, session_id TEXT NOT NULL, text TEXT NOT
-    NULL, method TEXT NOT NULL, first_us INTEGER NOT NULL, last_us INTEGER NOT NULL, source_tokens
-    INTEGER NOT NULL, summary_tokens INTEGER NOT NULL, align REAL, cover REAL, confidence REAL,
-    decay_rate REAL) WITHOUT ROWID;
-CREATE TABLE summary_sources (
-    summary_id TEXT NOT NULL, place INTEGER NOT NULL, position INTEGER NOT NULL, memory_id TEXT NOT
-    NULL, PRIMARY KEY (summary_id, place)) WITHOUT ROWID;
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-"""
+"""  # The summaries' tables: `summary_pack`.
 
 
 @dataclass(frozen=True)
@@ -87,7 +81,9 @@ class PackInputs:
     Attributes:
         records: Ordered by position from 0, shape (n,).
         vectors: Unit rows, shape (n, d), or None when there is no encoder.
-        summaries: Accepted ones only.
+        summaries: Accepted ones only: of turn clusters, and of compaction plans in force.
+        summary_vectors: Their unit vectors, aligned, shape (s, d); None without an encoder.
+        plan_of: Summary id -> plan id, for the summaries of plans.
         tier: The short tier of the vectors, where the store is large enough for one.
         exits: By dimensions, the best cosine from which a tier may answer alone, or None.
     """
@@ -99,6 +95,8 @@ class PackInputs:
     graph_arrays: GraphArrays
     clusters: Sequence[Cluster]
     summaries: Sequence[Summary]
+    summary_vectors: NDArray[np.float32] | None = None
+    plan_of: Mapping[str, str] = field(default_factory=dict[str, str])
     tier: PrefixTier | None = None
     exits: Mapping[int, float | None] = field(default_factory=dict[int, "float | None"])
 
@@ -128,8 +126,11 @@ def build_candidate(paths: StorePaths, inputs: PackInputs, provenance: Provenanc
         remove_tree(leftover)
     building = paths.candidates / f".building-{os.getpid()}"
     building.mkdir()
-    _write_arrays(building, inputs)
-    _write_rows(building / layout.ROWS_FILE, inputs)
+    summaries = pack_summaries(
+        inputs.summaries, inputs.summary_vectors, inputs.plan_of, inputs.postings
+    )
+    _write_arrays(building, inputs, summaries)
+    _write_rows(building / layout.ROWS_FILE, inputs, summaries)
     manifest = _make_manifest(building, inputs, provenance)
     write_manifest(building, manifest)
     fsync_dir(building)
@@ -171,7 +172,7 @@ def _make_manifest(directory: Path, inputs: PackInputs, provenance: Provenance) 
     )
 
 
-def _write_arrays(directory: Path, inputs: PackInputs) -> None:
+def _write_arrays(directory: Path, inputs: PackInputs, summaries: SummaryPack) -> None:
     records = inputs.records
     arrays: dict[str, NDArray[Any]] = {
         layout.POSTING_POSITIONS_FILE: inputs.postings.positions,
@@ -198,8 +199,21 @@ def _write_arrays(directory: Path, inputs: PackInputs) -> None:
         ordinals = {value: code for code, value in enumerate(facet_values(records, facet))}
         codes = [ordinals.get(getattr(r, facet) or "", -1) for r in records]
         arrays[layout.facet_file(facet)] = np.array(codes, dtype=np.int32)
+    arrays.update(_summary_arrays(summaries))
     for name, array in arrays.items():
         write_array(directory / name, array)
+
+
+def _summary_arrays(summaries: SummaryPack) -> dict[str, NDArray[Any]]:
+    arrays: dict[str, NDArray[Any]] = {
+        layout.SUMMARY_POSTING_POSITIONS_FILE: summaries.postings.positions,
+        layout.SUMMARY_POSTING_SCORES_FILE: summaries.postings.scores,
+    }
+    if summaries.vectors is not None:
+        arrays[layout.SUMMARY_VECTORS_FILE] = summaries.vectors
+    for column in fields(SummaryArrays):
+        arrays[layout.summary_file(column.name)] = getattr(summaries.arrays, column.name)
+    return arrays
 
 
 def facet_values(records: Sequence[MemoryRecord], facet: str) -> list[str]:
@@ -207,21 +221,24 @@ def facet_values(records: Sequence[MemoryRecord], facet: str) -> list[str]:
     return sorted({value for r in records if (value := getattr(r, facet))})
 
 
-def _write_rows(path: Path, inputs: PackInputs) -> None:
+def _write_rows(path: Path, inputs: PackInputs, summaries: SummaryPack) -> None:
     with closing(sqlite3.connect(path)) as db:
         # The file is written once, fsynced with the rest of the candidate and never changed.
         db.execute("PRAGMA journal_mode=OFF")
         db.execute("PRAGMA synchronous=FULL")
         with db:
-            db.executescript(_SCHEMA)
+            db.executescript(_SCHEMA + LINEAGE_SCHEMA)
             _insert(db, "memories", [_memory_row(r) for r in inputs.records])
             _insert(db, "terms", _term_rows(inputs.postings))
             for table, rows in graph_rows(inputs.graph):
                 _insert(db, table, rows)
-            _insert_compaction(db, inputs)
-            _insert(db, "meta", sorted(_meta(inputs.records).items()))
+            _insert(db, "clusters", [_cluster_row(c) for c in inputs.clusters])
+            for table, rows in summaries.rows():
+                _insert(db, table, rows)
+            meta = {**_meta(inputs.records), "summary_plans": json.dumps(summaries.plans)}
+            _insert(db, "meta", sorted(meta.items()))
     # Connections stamp a change counter only on write: a vacuum here would make equal content equal
-    # bytes as well, # but the fixed insertion order already does.
+    # bytes as well, but the fixed insertion order already does.
 
 
 def _insert(db: sqlite3.Connection, table: str, rows: Sequence[Sequence[Any]]) -> None:
@@ -239,31 +256,8 @@ def _term_rows(postings: Postings) -> list[tuple[str, int, int]]:
     return [(term, starts[i], starts[i + 1]) for i, term in enumerate(postings.terms)]
 
 
-def _insert_compaction(db: sqlite3.Connection, inputs: PackInputs) -> None:
-    _insert(
-        db,
-        "clusters",
-        [
-            (c.cluster_id, c.session_id, c.ordinal, c.first_us, c.last_us, int(c.trivial))
-            for c in inputs.clusters
-        ],
-    )
-    _insert(db, "summaries", [_summary_row(s) for s in inputs.summaries])
-    sources = [
-        (s.summary_id, place, position, memory_id)
-        for s in inputs.summaries
-        for place, (position, memory_id) in enumerate(
-            zip(s.source_positions, s.source_ids, strict=True)
-        )
-    ]
-    _insert(db, "summary_sources", sources)
-
-
-def _summary_row(s: Summary) -> tuple[Any, ...]:
-    gate = s.report
-    judged = (gate.align, gate.cover, gate.confidence, gate.decay_rate) if gate else (None,) * 4
-    when_and_size = (s.first_us, s.last_us, s.source_tokens, s.summary_tokens)
-    return (s.summary_id, s.cluster_id, s.session_id, s.text, s.method, *when_and_size, *judged)
+def _cluster_row(c: Cluster) -> tuple[Any, ...]:
+    return (c.cluster_id, c.session_id, c.ordinal, c.first_us, c.last_us, int(c.trivial))
 
 
 def _meta(records: Sequence[MemoryRecord]) -> Mapping[str, str]:

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon.compact.gate import judge
 from mnemon.errors import SnapshotCorruptError
 from mnemon.files import read_array
 from mnemon.snapshot import layout
@@ -33,13 +32,18 @@ from mnemon.snapshot.graph_checks import (
 )
 from mnemon.snapshot.manifest import Manifest, full_check, read_manifest
 from mnemon.snapshot.session_checks import every_session_holds_its_memories_in_order
+from mnemon.snapshot.summary_checks import (
+    UNIT_NORM_TOLERANCE,
+    every_summary_is_searched_as_it_reads,
+    every_summary_names_its_sources,
+    every_summary_preserves_its_sources,
+    every_summary_reaches_its_turns_once,
+    misplaced_terms,
+)
 from mnemon.snapshot.verdict import CheckResult
 from mnemon.text.sensitivity import find_text_sensitivity
 from mnemon.vectors.cascade import PrefixTier
 
-# float32 rows of a unit-normalising encoder; anything further off was damaged or made by something
-# else.
-UNIT_NORM_TOLERANCE = 1e-3
 PREFIX_TOLERANCE = 1e-4
 # Per component: one product against many rows rounds otherwise than against one.
 _TIER_SAMPLE = 1_000  # rows compared with their vector; a wrong rotation or order shows in any ten
@@ -141,7 +145,7 @@ def no_sensitive_row_is_anywhere(c: Candidate, x: GateContext) -> CheckResult:
     """
     texts = {
         "memories": "SELECT memory_id, content, tags, expanded_keywords FROM memories",
-        "summaries": "SELECT summary_id, text FROM summaries",
+        "summaries": "SELECT summary_id, text, ifnull(facts, '') FROM summaries",
         "concepts": "SELECT concept_id, canonical_name, aliases FROM concepts",
         "concept_names": "SELECT ordinal, name FROM concept_names",
         "merges": "SELECT reason, name, canonical, detail FROM merges",
@@ -246,7 +250,7 @@ def every_posting_has_its_memory(c: Candidate, x: GateContext) -> CheckResult:
     count = c.manifest.counts["memories"]
     outside = int(((positions < 0) | (positions >= count)).sum())
     bad_scores = int((~(np.isfinite(scores) & (scores > 0))).sum())
-    misplaced = _misplaced_terms(c, positions.size)
+    misplaced = misplaced_terms(c.rows, positions.size)
     passed = outside == 0 and bad_scores == 0 and misplaced == 0 and positions.size == scores.size
     return CheckResult(
         "every_posting_has_its_memory",
@@ -258,69 +262,6 @@ def every_posting_has_its_memory(c: Candidate, x: GateContext) -> CheckResult:
             "misplaced_terms": misplaced,
         },
     )
-
-
-def _misplaced_terms(c: Candidate, postings: int) -> int:
-    """Return how many term slices do not start where the one before ends, the end included."""
-    misplaced, end = 0, 0
-    for start, stop in c.rows.execute("SELECT start, stop FROM terms ORDER BY start, stop"):
-        misplaced += start != end or stop <= start
-        end = stop
-    return misplaced + (end != postings)
-
-
-def every_summary_names_its_sources(c: Candidate, x: GateContext) -> CheckResult:
-    """Each summary lists at least two turns, each of them in the snapshot under the same id."""
-    total = c.value("SELECT COUNT(*) FROM summaries")
-    thin = c.value(
-        "SELECT COUNT(*) FROM summaries s WHERE (SELECT COUNT(*) FROM summary_sources r"
-        " WHERE r.summary_id = s.summary_id) < 2"
-    )
-    lost = c.value(
-        "SELECT COUNT(*) FROM summary_sources r WHERE NOT EXISTS (SELECT 1 FROM memories m"
-        " WHERE m.position = r.position AND m.memory_id = r.memory_id)"
-    )
-    passed = thin == 0 and lost == 0
-    return CheckResult(
-        "every_summary_names_its_sources",
-        passed,
-        {"summaries": total, "fewer_than_two_sources": thin, "sources_not_in_snapshot": lost},
-    )
-
-
-def every_summary_preserves_its_sources(c: Candidate, x: GateContext) -> CheckResult:
-    """Each summary's text.
-
-    Embedded again here, has Q_align >= the threshold with its sources (libravdb 5.3).
-    """
-    name = "every_summary_preserves_its_sources"
-    summaries = c.rows.execute(
-        "SELECT summary_id, text FROM summaries ORDER BY summary_id"
-    ).fetchall()
-    if not summaries:
-        return CheckResult(name, True, {"summaries": 0})
-    vectors = c.array(layout.VECTORS_FILE)
-    embedded = x.encode([text for _, text in summaries])
-    failed: list[str] = []
-    lowest = 1.0
-    for (summary_id, _), vector in zip(summaries, embedded, strict=True):
-        places = c.rows.execute(
-            "SELECT position FROM summary_sources WHERE summary_id = ? ORDER BY place", [summary_id]
-        )
-        members = vectors[[p for (p,) in places]]
-        report = judge(vector, members, threshold=x.preserve_threshold)
-        lowest = min(lowest, report.align)
-        if not report.passed:
-            failed.append(summary_id)
-    found: dict[str, int | float | str] = {
-        "summaries": len(summaries),
-        "failed": len(failed),
-        "lowest_q_align": round(lowest, 4),
-        "threshold": x.preserve_threshold,
-    }
-    if failed:
-        found["ids"] = ", ".join(failed[:_LISTED_FAULTS])
-    return CheckResult(name, not failed, found)
 
 
 def recall_has_not_dropped_significantly(c: Candidate, x: GateContext) -> CheckResult:
@@ -363,6 +304,8 @@ GATE_CHECKS: tuple[Check, ...] = (
     every_link_is_found_by_its_first_word,
     every_session_holds_its_memories_in_order,
     every_summary_names_its_sources,
+    every_summary_reaches_its_turns_once,
+    every_summary_is_searched_as_it_reads,
     every_summary_preserves_its_sources,
     recall_has_not_dropped_significantly,
 )

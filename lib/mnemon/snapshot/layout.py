@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mnemon.values import dataclass
 
-PACK_FORMAT_VERSION = 2
+PACK_FORMAT_VERSION = 3
 """Bumped when a reader of the previous format could not read the new one."""
 
 DIGEST_NAME_CHARS = 16
@@ -30,6 +30,9 @@ POSTING_POSITIONS_FILE = "posting_positions.npy"
 POSTING_SCORES_FILE = "posting_scores.npy"
 CREATED_AT_FILE = "created_at_us.npy"
 IMPORTANCE_FILE = "importance.npy"
+SUMMARY_VECTORS_FILE = "summary_vectors.npy"
+SUMMARY_POSTING_POSITIONS_FILE = "summary_posting_positions.npy"
+SUMMARY_POSTING_SCORES_FILE = "summary_posting_scores.npy"
 RANKING_FILE = "ranking.json"
 """Only there where the evaluation adopted another fusion or graph weight than the settings'."""
 TIER_FILES = {
@@ -55,6 +58,7 @@ GRAPH_FIELDS = (
     "evidence_starts",
     "evidence_ends",
 )
+SUMMARY_FIELDS = ("indptr", "sources", "confidences", "plans")
 MENTION_FIELDS = ("indptr", "positions", "roles", "starts", "ends")
 
 _SNAPSHOT_ID = re.compile(r"\d{8}T\d{12}-[0-9a-f]{12}")
@@ -78,6 +82,11 @@ def graph_file(field: str) -> str:
 def mention_file(field: str) -> str:
     """Return the file of one array of the concepts' mentions."""
     return f"mentions_{field}.npy"
+
+
+def summary_file(field: str) -> str:
+    """Return the file of one array of the summaries."""
+    return f"summary_{field}.npy"
 
 
 def session_file(field: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mnemon.errors import SnapshotCorruptError, SnapshotMissingError
+from mnemon.errors import SnapshotCorruptError, SnapshotMissingError, SnapshotOutdatedError
 from mnemon.files import write_text
 from mnemon.hashing import hash_file, hash_json
 from mnemon.snapshot.layout import (
@@ -151,16 +151,13 @@ def read_manifest(directory: Path) -> Manifest:
     """Read and type-check a manifest.
 
     Raises:
-        SnapshotCorruptError: If it is missing, damaged or of another format.
+        SnapshotOutdatedError: If another version of mnemon made it.
+        SnapshotCorruptError: If it is missing or damaged.
     """
     path = directory / MANIFEST_FILE
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
-        if raw["format_version"] != PACK_FORMAT_VERSION:
-            raise SnapshotCorruptError(
-                f"snapshot {directory.name} has format {raw['format_version']}, this mnemon reads "
-                f"{PACK_FORMAT_VERSION}: run the nightly job to rebuild it"
-            )
+        _require_format(raw["format_version"], directory.name)
         files = {name: FileEntry(**entry) for name, entry in raw.pop("files").items()}
         warnings = [(str(code), str(message)) for code, message in raw.pop("warnings")]
         _require_types(raw, _MANIFEST_TYPES)
@@ -171,6 +168,28 @@ def read_manifest(directory: Path) -> Manifest:
             f"snapshot {directory.name} has no readable manifest ({type(error).__name__}): "
             "run `mnemon doctor`, then `mnemon rollback` or the nightly job"
         ) from error
+
+
+def _require_format(found: Any, name: str) -> None:
+    """Refuse another version's snapshot.
+
+    Raises:
+        SnapshotOutdatedError: Saying whether mnemon or the snapshot is the older.
+        TypeError: If it is no number at all.
+    """
+    if isinstance(found, bool) or not isinstance(found, int):
+        raise TypeError(f"format_version is {type(found).__name__}")
+    if found < PACK_FORMAT_VERSION:
+        raise SnapshotOutdatedError(
+            f"snapshot {name} was made by an older mnemon (format {found}, this one reads "
+            f"{PACK_FORMAT_VERSION}); nothing is lost: run the night (`make nightly`), which makes "
+            "a new one from your source"
+        )
+    if found > PACK_FORMAT_VERSION:
+        raise SnapshotOutdatedError(
+            f"snapshot {name} was made by a newer mnemon (format {found}, this one reads "
+            f"{PACK_FORMAT_VERSION}): update mnemon, or run the night with this one"
+        )
 
 
 def quick_check(directory: Path, manifest: Manifest) -> None:

@@ -5,37 +5,15 @@ from dataclasses import replace
 import pytest
 
 from mnemon.compact.clusters import (
-    PROTECTED_TAIL_TURNS,
     TARGET_CLUSTER_TURNS,
     cluster_count,
     cluster_index,
-    cluster_turns,
+    cut_evenly,
+    make_cluster,
     partition_sizes,
 )
-from mnemon.types import UNDATED_US, MemoryRecord
-
-HOUR_US = 3_600_000_000
-
-
-def turn(position: int, session: str | None = "s", **changes: object) -> MemoryRecord:
-    record = MemoryRecord(
-        position=position,
-        memory_id=f"m{position}",
-        content=f"Ann: line {position}",
-        category="dialog_turn",
-        tags="",
-        expanded_keywords="",
-        importance=0.5,
-        created_at_us=position * HOUR_US,
-        updated_at_us=position * HOUR_US,
-        session_id=session,
-        wing=None,
-        room=None,
-        user=None,
-        is_turn=True,
-        content_hash=f"hash-{position}",
-    )
-    return replace(record, **changes)  # type: ignore[arg-type]
+from mnemon.types import UNDATED_US
+from tests.support.turns import HOUR_US, session_turns, turn
 
 
 @pytest.mark.parametrize(
@@ -55,78 +33,54 @@ def turn(position: int, session: str | None = "s", **changes: object) -> MemoryR
 )
 def test_partition_sizes_follow_the_formula(turns: int, target: int, sizes: list[int]) -> None:
     assert partition_sizes(turns, target) == sizes
+    run = session_turns([turn(i) for i in range(turns)])
+    parts = cut_evenly(run, target)
+    assert [len(part) for part in parts] == sizes
+    assert [t for part in parts for t in part] == run
 
 
 def test_the_formula_is_defined_for_no_turns() -> None:
     assert cluster_count(0, 20) == 1
     assert cluster_index(0, 0, 1) == 0
-    assert cluster_turns([]) == []
-
-
-def test_the_newest_turns_of_each_session_stay_raw() -> None:
-    records = [turn(i, "a") for i in range(10)] + [turn(i, "b") for i in range(10, 14)]
-    clusters = cluster_turns(records)
-    assert [c.session_id for c in clusters] == ["a"]
-    assert clusters[0].member_positions == tuple(range(10 - PROTECTED_TAIL_TURNS))
-
-
-def test_turns_are_ordered_by_time_then_position_and_input_order_does_not_matter() -> None:
-    same = [turn(i, created_at_us=HOUR_US) for i in (3, 1, 2)]
-    early = turn(9, created_at_us=0)
-    clusters = cluster_turns([*same, early], protected_tail=0)
-    assert clusters[0].member_positions == (9, 1, 2, 3)
-    assert clusters == cluster_turns([early, *reversed(same)], protected_tail=0)
-
-
-def test_a_clusters_time_is_that_of_its_dated_sources() -> None:
-    undated = turn(0, created_at_us=UNDATED_US)
-    (cluster,) = cluster_turns([undated, turn(1), turn(2)], protected_tail=0)
-    assert (cluster.first_us, cluster.last_us) == (HOUR_US, 2 * HOUR_US)
-    (only,) = cluster_turns([undated], protected_tail=0)
-    assert (only.first_us, only.last_us) == (UNDATED_US, UNDATED_US)
-
-
-def test_a_single_turn_is_trivial() -> None:
-    clusters = cluster_turns([turn(i) for i in range(5)], target=2, protected_tail=0)
-    assert [c.trivial for c in clusters] == [False, False, True]
-    assert [c.ordinal for c in clusters] == [0, 1, 2]
-
-
-def test_memories_and_turns_without_a_session_stay_raw() -> None:
-    records = [turn(0, is_turn=False), turn(1, session=None), turn(2)]
-    clusters = cluster_turns(records, protected_tail=0)
-    assert [c.member_ids for c in clusters] == [("m2",)]
-
-
-def test_a_cluster_never_mixes_users_or_wings() -> None:
-    records = [turn(i, user="u" if i % 2 else "v", wing=f"w{i // 4}") for i in range(8)]
-    clusters = cluster_turns(records, protected_tail=0)
-    for cluster in clusters:
-        members = [records[i] for i in cluster.member_positions]
-        assert len({(m.user, m.wing) for m in members}) == 1
-    assert sorted(i for c in clusters for i in c.member_positions) == list(range(8))
-    assert len(clusters) == 4
-
-
-def test_two_users_with_one_session_id_each_keep_their_own_tail() -> None:
-    records = [turn(i, user="u" if i < 5 else "v") for i in range(10)]
-    clusters = cluster_turns(records)
-    assert [c.member_positions for c in clusters] == [(0,), (5,)]
-
-
-def test_an_id_is_stable_over_nights_and_changes_with_an_edit() -> None:
-    records = [turn(i) for i in range(30)]
-    before = cluster_turns(records)
-    moved = [replace(r, position=r.position + 7) for r in records]
-    assert [c.cluster_id for c in cluster_turns(moved)] == [c.cluster_id for c in before]
-    edited = [replace(records[0], content_hash="edited"), *records[1:]]
-    after = cluster_turns(edited)
-    assert after[0].cluster_id != before[0].cluster_id
-    assert after[1].cluster_id == before[1].cluster_id
-    assert all(len(c.cluster_id) == 16 for c in before)
-    assert len({c.cluster_id for c in before}) == len(before)
+    assert cut_evenly([]) == []
 
 
 def test_the_default_target_is_twenty() -> None:
     assert TARGET_CLUSTER_TURNS == 20
-    assert len(cluster_turns([turn(i) for i in range(60)], protected_tail=0)) == 3
+    assert partition_sizes(60) == [20, 20, 20]
+
+
+def test_a_cluster_s_time_is_that_of_its_dated_members() -> None:
+    undated, *dated = session_turns([turn(0, created_at_us=UNDATED_US), turn(1), turn(2)])
+    cluster = make_cluster([undated, *dated], "chronological", 0)
+    assert (cluster.first_us, cluster.last_us) == (HOUR_US, 2 * HOUR_US)
+    only = make_cluster([undated], "chronological", 0)
+    assert (only.first_us, only.last_us) == (UNDATED_US, UNDATED_US)
+    assert only.trivial
+    assert not cluster.trivial
+
+
+def test_a_cluster_says_whose_it_is_and_who_grouped_it() -> None:
+    members = session_turns([turn(i, user="u", wing="w") for i in range(2)])
+    cluster = make_cluster(members, "communities", 3)
+    assert (cluster.user, cluster.wing, cluster.session_id) == ("u", "w", "s")
+    assert (cluster.strategy, cluster.ordinal) == ("communities", 3)
+    assert cluster.member_ids == ("m0", "m1")
+    assert cluster.member_positions == (0, 1)
+
+
+def test_an_id_depends_on_strategy_session_members_and_their_texts_alone() -> None:
+    records = [turn(i) for i in range(3)]
+    before = make_cluster(session_turns(records), "chronological", 0).cluster_id
+    moved = session_turns([replace(r, position=r.position + 7) for r in records])
+    assert make_cluster(moved, "chronological", 5).cluster_id == before
+    assert len(before) == 16
+    edited = session_turns([replace(records[0], content_hash="edited"), *records[1:]])
+    renamed = session_turns([replace(r, session_id="t") for r in records])
+    others = {
+        make_cluster(edited, "chronological", 0).cluster_id,
+        make_cluster(renamed, "chronological", 0).cluster_id,
+        make_cluster(session_turns(records), "communities", 0).cluster_id,
+        make_cluster(session_turns(records[:2]), "chronological", 0).cluster_id,
+    }
+    assert len(others | {before}) == 5

@@ -3,13 +3,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from mnemon.compact.attempts import Outcome
 from mnemon.compact.extractive import (
+    EXTRACTIVE,
     METHOD_AGGRESSIVE,
     METHOD_PRIMARY,
     central_turns,
-    extract,
     source_tokens,
 )
+from mnemon.compact.summarizers.base import Draft, Refusal, Request
 
 
 def around(*angles: float) -> np.ndarray:
@@ -40,31 +42,32 @@ def test_zero_vectors_are_least_central_and_break_nothing() -> None:
     assert central_turns(np.zeros((0, 2)), 0.4) == []
 
 
-def test_whole_turns_are_joined_so_speakers_stay() -> None:
-    contents = ["Ann: we moved to Lyon", "Bob: nice\nreally", "Ann: the cat is fine", "Bob: ok"]
-    cut = extract(contents, around(0, 90, 1, -90))
-    assert cut is not None
-    assert cut.text == "Ann: we moved to Lyon Ann: the cat is fine"
-    assert cut.kept == (0, 2)
-    assert cut.method == METHOD_PRIMARY
-    assert cut.summary_tokens < source_tokens(contents)
+def request(texts: list[str], vectors: np.ndarray) -> Request:
+    return Request("c", texts, vectors)
 
 
-def test_the_aggressive_cut_is_tried_where_the_primary_is_not_smaller() -> None:
-    contents = ["aaaa", "b", "c", "d"]
-    vectors = around(1, -2, 90, -90)
-    cut = extract(contents, vectors, density=1.0)
-    assert cut is not None
-    assert cut.method == METHOD_AGGRESSIVE
-    assert cut.text == "aaaa"
+def test_a_draft_joins_the_kept_turns_and_names_its_density() -> None:
+    contents = ["first turn", "second", "third turn", "fourth"]
+    asked = [request(contents, around(0, 90, 1, -90))]
+    (primary,) = EXTRACTIVE.drafts(asked, density=0.4)
+    (denser,) = EXTRACTIVE.drafts(asked, density=0.25, aggressive=True)
+    assert primary == Draft("first turn third turn", METHOD_PRIMARY, None, (0, 2))
+    assert denser == Draft("first turn", METHOD_AGGRESSIVE, None, (0,))
 
 
-def test_nothing_smaller_is_declined() -> None:
-    assert extract(["abc"], np.ones((1, 2))) is None
-    assert extract([], np.zeros((0, 2))) is None
-    assert extract(["a", ""], around(0, 1)) is None
+def test_turns_without_text_are_refused_and_each_request_is_answered() -> None:
+    asked = [request(["", " "], np.ones((2, 2))), request(["a", "b"], np.ones((2, 2)))]
+    empty, kept = EXTRACTIVE.drafts(asked, density=0.5)
+    assert isinstance(empty, Refusal)
+    assert empty.outcome is Outcome.UNUSABLE
+    assert kept == Draft("a", METHOD_PRIMARY, None, (0,))
 
 
-def test_one_vector_per_turn_is_required() -> None:
-    with pytest.raises(ValueError, match="2 turns"):
-        extract(["a", "b"], np.ones((3, 2)))
+def test_turns_and_vectors_of_different_number_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 turns came with 3 vectors"):
+        EXTRACTIVE.drafts([request(["a", "b"], np.ones((3, 2)))], density=0.4)
+
+
+def test_the_tokens_of_sources_are_those_of_their_joined_text() -> None:
+    assert source_tokens(["abcd", "efg"]) == 2
+    assert source_tokens([]) == 0

@@ -44,7 +44,7 @@ def test_a_good_store_has_nothing_but_good_findings(dense_store: Store) -> None:
         "settings", "pointer", "snapshot", "age", "encoder", "source", "gate", "access_log",
     } <= set(found)  # fmt: skip
     assert "word-axes, 8 dimensions" in found["encoder"].message
-    assert "19 checks" in found["gate"].message
+    assert "21 checks" in found["gate"].message
     assert found["access_log"].message == "nothing has been recalled yet"
 
 
@@ -204,6 +204,13 @@ def _directory(path: Path) -> None:
 def test_a_damaged_access_log(dense_store: Store, damage: Callable[[Path], None]) -> None:
     damage(dense_store.paths.access_log)
     assert_only(dense_store, "access_log", "fail")
+
+
+def test_a_record_of_injections_that_cannot_be_read(dense_store: Store) -> None:
+    assert findings(dense_store)["injections"].message == "0 injected texts are on record"
+    _garbage(dense_store.paths.injections)
+    found = assert_only(dense_store, "injections", "warn")
+    assert "move injected.sqlite away" in found.remedy
 
 
 def test_looking_changes_nothing(dense_store: Store) -> None:

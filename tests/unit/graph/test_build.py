@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mnemon.graph import hubs
 from mnemon.graph.arrays import OPEN_END_US, RELATIONS, ROLES, GraphArrays, MentionArrays
 from mnemon.graph.build import close
 from mnemon.graph.fold import concept_id
 from mnemon.graph.model import NO_SPAN, Edge, Evidence, Graph, Supersession
 from mnemon.graph.pack import speaking_concepts, to_arrays, to_mention_arrays
-from mnemon.graph.state import steps
 from mnemon.graph.state.links import LOWER_CASE_WORTH
 from mnemon.graph.state.state import GraphState
 from mnemon.graph.tables import to_graph, to_tables
@@ -130,7 +130,7 @@ def test_a_name_that_too_many_memories_mention_has_no_edges(
     records = [record(i, "we met Dana Whitfield") for i in range(3)]
     records.append(record(3, "Dana Whitfield\nAn actor."))
     assert len(_graph(records).edges) == 3
-    monkeypatch.setattr(steps, "HUB_MENTION_MIN", 2)
+    monkeypatch.setattr(hubs, "HUB_MENTION_MIN", 2)
     assert _graph(records).edges == ()
 
 
@@ -140,7 +140,7 @@ def test_a_subject_that_too_many_memories_share_has_no_edges(
     records = [record(i, "Dana Whitfield\nAn actor.") for i in range(3)]
     records.append(record(3, "we met Dana Whitfield"))
     assert [e.weight for e in _graph(records).edges] == [pytest.approx(1 / 3)] * 3
-    monkeypatch.setattr(steps, "HUB_SUBJECT_LIMIT", 2)
+    monkeypatch.setattr(hubs, "HUB_SUBJECT_LIMIT", 2)
     assert _graph(records).edges == ()
 
 

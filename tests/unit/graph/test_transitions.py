@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mnemon.graph import transitions as module
-from mnemon.graph.state import steps
 from mnemon.graph.transitions import Sparse, Transitions, build_transitions
 from tests.support.mentions import Held, mention_arrays, random_mentions
 
@@ -58,12 +56,6 @@ def test_columns_sum_to_one_or_end() -> None:
     left = np.where(found.is_end, 0.0, 1.0)
     assert dense(found.to_concepts).sum(axis=0).tolist() == pytest.approx(left.tolist())
     assert 0 < found.is_end.sum() < 40
-
-
-def test_hubs_have_the_limits_of_the_edges() -> None:
-    assert module.HUB_MENTION_FRACTION == steps.HUB_MENTION_FRACTION
-    assert module.HUB_MENTION_MIN == steps.HUB_MENTION_MIN
-    assert module.HUB_SUBJECT_LIMIT == steps.HUB_SUBJECT_LIMIT
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import socket
 import time
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from mnemon.hosted.chat import BACKOFF_S, MAX_ANSWER_BYTES, complete
+from mnemon.hosted.chat import ask as ask_model
 from mnemon.hosted.endpoint import (
     AnswerFault,
     BadAnswerError,
@@ -182,3 +184,39 @@ def test_texts_of_any_script_arrive_as_they_are(server: ModelServer) -> None:
     text = json.dumps({"text": "Žluťoučký 是 \u2028"}, ensure_ascii=False)
     assert complete(Endpoint(server.url, "m"), "s", text, lambda _: None) == "да 是"
     assert server.asked[0].body["messages"][1]["content"] == text
+
+
+def choice(logprobs: object, finish_reason: str = "stop") -> Fault:
+    message = {"role": "assistant", "content": "hello"}
+    fields = {"message": message, "logprobs": logprobs, "finish_reason": finish_reason}
+    return Fault(body=json.dumps({"choices": [fields]}).encode())
+
+
+@pytest.mark.parametrize(
+    ("logprobs", "confidence"),
+    [
+        ({"content": [{"logprob": math.log(0.5)}, {"logprob": math.log(0.125)}]}, 0.25),
+        ({"content": [{"logprob": 0.0}]}, 1.0),
+        ({"content": []}, None),
+        ({"content": [{"logprob": 0.5}]}, None),
+        ({"content": [{"token": "a"}]}, None),
+        ({"content": [{"logprob": "NaN"}]}, None),
+        ({"content": 3}, None),
+        (None, None),
+        ("many", None),
+    ],
+)
+def test_confidence_is_the_mean_probability_where_it_is_told(
+    server: ModelServer, logprobs: object, confidence: float | None
+) -> None:
+    server.faults = [choice(logprobs)]
+    answer = ask_model(Endpoint(server.url, "m"), "s", "u", with_logprobs=True)
+    assert server.asked[0].body["logprobs"] is True
+    assert (answer.content, answer.is_cut_off) == ("hello", False)
+    assert answer.confidence == pytest.approx(confidence)
+
+
+def test_an_answer_that_ends_at_its_length_says_so(server: ModelServer) -> None:
+    server.faults = [choice(None, "length")]
+    assert ask_model(Endpoint(server.url, "m"), "s", "u").is_cut_off
+    assert "logprobs" not in server.asked[0].body

@@ -4,6 +4,7 @@ import gc
 import random
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from mnemon.lexical.fts_seed import FtsSeed
 from mnemon.recall.fts5_leg import LEAST_SCORE, rank_fts5
 from mnemon.recall.reader import SnapshotReader
 from mnemon.types import MemoryRecord
-from tests.support.store import Store, household, memory, renumber
+from tests.support.store import Store, household, memory, new_store, renumber
 
 WORDS = ["boat", "house", "river", "Köln", "北京", "x-1", "NOT", "🙂"]
 COUNT = 40
@@ -50,9 +51,14 @@ def seed_of(records: list[MemoryRecord]) -> FtsSeed:
     )
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return new_store(tmp_path_factory.mktemp("fts5") / "house").candidate(mixed())
+
+
 @pytest.fixture
-def reader(empty_store: Store) -> SnapshotReader:
-    return SnapshotReader.open(empty_store.candidate(mixed()))
+def reader(built: Path) -> SnapshotReader:
+    return SnapshotReader.open(built)
 
 
 def at(*positions: int) -> NDArray[np.int64]:

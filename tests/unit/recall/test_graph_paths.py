@@ -85,7 +85,7 @@ def _ranking(
         before = with_walk[talk.members]
         lent = session_weight * lent_scores(talk, before)
     return GraphRanking(
-        positions, fused, fused, _walk(arrivals), _named(named or {}), (), talk, lent, before,
+        positions, fused, fused, _walk(arrivals), _named(named or {}), talk, lent, before,
         session_weight,
     )  # fmt: skip
 

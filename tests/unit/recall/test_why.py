@@ -11,6 +11,7 @@ from mnemon.recall.asking import Request
 from mnemon.recall.engine import Recaller
 from mnemon.recall.profile import RetrievalProfile
 from mnemon.recall.scope import Scope
+from mnemon.recall.searched import Searched
 from mnemon.recall.standings import dense_standing, lexical_standing
 from mnemon.recall.why import Why, explain_memory
 from mnemon.types import MemoryRecord
@@ -91,7 +92,7 @@ def test_a_turn_behind_its_summary_is_dropped_by_consolidation(dense: Recaller) 
     off = ask(dense, "morning flight", summary, 14)
     assert off.stage == "not_found"
     assert "[109]" in off.sentences[0]
-    assert off.sentences[1].endswith("(it is off).")
+    assert off.sentences[-1].endswith("(it is off).")
 
 
 @pytest.mark.parametrize(
@@ -222,13 +223,14 @@ def test_a_standing_is_the_rank_of_the_leg_itself(dense_store: Store, mode: str)
         if wing is not None:
             codes = reader.facets["wing"].codes
             mask = np.asarray(codes == reader.facets["wing"].values.index(wing))
+        searched = Searched(mask, mask)
         for query in ("kitten violin", "trip walnut meadow"):
             found = recaller.recall(query, 100, profile=profile, scope=Scope(wing=wing)).memories
             assert found
             for m in found:
                 position = reader.positions_of([str(m.id)])[str(m.id)]
-                lexical = lexical_standing(recaller, profile, mask, query, position)
-                dense = dense_standing(recaller, profile, mask, query, position)
+                lexical = lexical_standing(recaller, profile, searched, query, position)
+                dense = dense_standing(recaller, profile, searched, query, position)
                 assert lexical.rank == (m.lexical.rank if m.lexical else None)
                 assert dense.rank == (m.dense.rank if m.dense else None)
                 if m.lexical is not None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from html.parser import HTMLParser
 from importlib import resources
 
@@ -189,11 +190,17 @@ REPORTS = {
 }
 
 
+@cache
+def page_of(make: Callable[[], NightReport]) -> str:
+    """The page of one of the reports; seconds of drawing, and several tests read it."""
+    return render_page(make())
+
+
 @pytest.mark.parametrize("make", REPORTS.values(), ids=REPORTS)
 def test_every_page_is_well_formed_complete_in_itself_and_accessible(
     make: Callable[[], NightReport],
 ) -> None:
-    html = render_page(make())
+    html = page_of(make)
     page = Page(html)
     assert html.encode("utf-8"), "it can be written"
     for _, attributes in page.tags:
@@ -219,7 +226,7 @@ def test_every_page_is_well_formed_complete_in_itself_and_accessible(
 @pytest.mark.parametrize("make", [REPORTS["full"], REPORTS["empty"], REPORTS["strange names"]])
 def test_pages_name_no_address(make: Callable[[], NightReport]) -> None:
     assert not re.search(
-        r"https?:|//", re.sub(r"data:image/png;base64,[\w+/=]+", "", render_page(make()))
+        r"https?:|//", re.sub(r"data:image/png;base64,[\w+/=]+", "", page_of(make))
     )
 
 
@@ -230,7 +237,7 @@ def test_the_page_forbids_every_request() -> None:
 
 
 def test_hostile_names_and_texts_are_text() -> None:
-    html = render_page(hostile_report())
+    html = page_of(hostile_report)
     page = Page(html)
     assert "<script" not in html
     assert "evil.example" in page.text
@@ -239,13 +246,13 @@ def test_hostile_names_and_texts_are_text() -> None:
 
 
 def test_equal_reports_give_equal_pages() -> None:
-    assert render_page(full_report()) == render_page(full_report())
+    assert render_page(full_report()) == page_of(full_report)
 
 
 def test_a_page_shows_the_plots_of_the_metadata() -> None:
     report = full_report()
     plots = metadata_plots(report)
-    html = render_page(report)
+    html = page_of(full_report)
     assert [image["src"] for image in Page(html).all("img")] == [
         as_data_uri(plots[name])
         for name in (
@@ -263,7 +270,7 @@ def test_plots_that_are_given_are_not_drawn_again() -> None:
 
 def test_tables_hold_the_inputs_numbers() -> None:
     report = full_report()
-    rows = Page(render_page(report)).rows
+    rows = Page(page_of(full_report)).rows
     for shown in report.groups:
         for found in shown.comparisons:
             for metric in METRICS:
@@ -293,13 +300,13 @@ def test_every_pair_of_candidate_and_serving_is_shown_in_every_metric() -> None:
 
 
 def test_the_verdict_comes_before_everything_else() -> None:
-    html = render_page(full_report())
+    html = page_of(full_report)
     assert 0 < html.index("It was refused.") < html.index("<table")
     assert html.index("Refused.") < html.index("It was refused.")
 
 
 def test_the_bias_of_the_exact_group_is_stated_beside_its_count_and_its_results() -> None:
-    text = Page(render_page(full_report())).text
+    text = Page(page_of(full_report)).text
     assert text.count(EXACT_BIAS) >= 2
     assert EXACT_BIAS not in Page(render_page(replace(EMPTY, groups=[group()]))).text
 
@@ -334,7 +341,7 @@ def test_two_groups_of_one_name_are_refused() -> None:
 
 
 def test_characters_that_reorder_or_break_a_page_are_shown_as_escapes() -> None:
-    html = render_page(strange_names())
+    html = page_of(strange_names)
     assert not re.search("[\x00\x1b\u202d\u202e\ud800]", html)
     text = Page(html).text
     for shown in (
@@ -346,7 +353,7 @@ def test_characters_that_reorder_or_break_a_page_are_shown_as_escapes() -> None:
 
 
 def test_hundreds_of_strata_make_a_page_below_three_megabytes() -> None:
-    html = render_page(many_strata())
+    html = page_of(many_strata)
     assert len(html) < 3_000_000
     assert "1500 of 1600 rows are shown" in Page(html).text
 

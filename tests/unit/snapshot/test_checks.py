@@ -24,8 +24,6 @@ ENCODER = "one_encoder_made_every_vector"
 TIERS = "every_tier_row_has_its_memory"
 INDEXED = "no_tier_row_is_unindexed"
 POSTINGS = "every_posting_has_its_memory"
-SOURCES = "every_summary_names_its_sources"
-PRESERVED = "every_summary_preserves_its_sources"
 
 BAD_CANDIDATES: dict[str, tuple[str, Edit]] = {
     "a memory is missing": (COUNTS, sql("DELETE FROM memories WHERE position = 7")),
@@ -109,16 +107,6 @@ BAD_CANDIDATES: dict[str, tuple[str, Edit]] = {
             "UPDATE terms SET stop = stop + 1 WHERE start = (SELECT MIN(stop) FROM terms)",
         ),
     ),
-    "a summary has one source": (SOURCES, sql("DELETE FROM summary_sources WHERE place > 0")),
-    "a summary's source has another id": (
-        SOURCES, sql("UPDATE summary_sources SET memory_id = '999' WHERE place = 0"),
-    ),
-    "a summary's source is another memory": (
-        SOURCES, sql("UPDATE summary_sources SET position = 0 WHERE place = 0"),
-    ),
-    "a summary says something else": (
-        PRESERVED, sql("UPDATE summaries SET text = 'deploy the release, deploy'"),
-    ),
 }  # fmt: skip
 
 LOSS = Drop("labelled", "recall@10", -0.2, -0.3, -0.1, 60, 0.001)
@@ -136,7 +124,6 @@ BAD_NIGHTS: dict[str, tuple[str, dict[str, Any]]] = {
     "a tier row is missing": (TIERS, {"tier_rows": {"64": 14, "full": 13}}),
     "a tier row has no memory": (TIERS, {"tier_faults": {"full": 1}}),
     "a tier row is unindexed": (INDEXED, {"unindexed_rows": {"64": 0, "full": 1}}),
-    "summaries must preserve more": (PRESERVED, {"preserve_threshold": 1.01}),
     "recall got worse": (DROP_CHECK, {"drops": DropReport((LOSS,), tested=4, queries=60)}),
 }
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,15 +24,20 @@ from mnemon.snapshot.manifest import (
     write_manifest,
     write_pointer,
 )
-from tests.support.store import Store, household
+from tests.support.store import Store, household, new_store
 
 POINTER = Pointer("20260101-abc", "d" * 64, "2026-01-01T03:00:00+00:00", "20251231-fff", "publish")
 HELD_FILE = layout.CREATED_AT_FILE
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return new_store(tmp_path_factory.mktemp("built") / "house").candidate(household())
+
+
 @pytest.fixture
-def candidate(empty_store: Store) -> Path:
-    return empty_store.candidate(household())
+def candidate(built: Path, empty_store: Store) -> Path:
+    return shutil.copytree(built, empty_store.paths.candidates / built.name)
 
 
 def test_manifest_round_trip(tmp_path: Path) -> None:

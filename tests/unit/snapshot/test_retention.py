@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pytest
 
 from mnemon.errors import SnapshotCorruptError, SnapshotMissingError
 from mnemon.recall.engine import Recaller
 from mnemon.snapshot import layout
+from mnemon.snapshot.layout import StorePaths
 from mnemon.snapshot.manifest import read_pointer
 from mnemon.snapshot.publish import (
     apply_retention,
@@ -33,9 +35,16 @@ def flip(store: Store, snapshot_id: str, name: str = layout.ROWS_FILE) -> None:
     path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
 
 
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    store = new_store(tmp_path_factory.mktemp("published") / "house")
+    return store.root, [night(store, n) for n in (1, 2, 3)]
+
+
 @pytest.fixture
-def three(empty_store: Store) -> tuple[Store, list[str]]:
-    return empty_store, [night(empty_store, n) for n in (1, 2, 3)]
+def three(home: Path, published: tuple[Path, list[str]]) -> tuple[Store, list[str]]:
+    root, names = published
+    return Store(StorePaths(shutil.copytree(root, home / "house"))), list(names)
 
 
 def test_retention_keeps_the_newest(empty_store: Store) -> None:

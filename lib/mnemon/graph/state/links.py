@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from mnemon.graph.arrays import ROLES
 from mnemon.graph.extraction import KINDS
-from mnemon.graph.state.steps import Hubs
+from mnemon.graph.hubs import Hubs
 from mnemon.graph.tables import ArrowTable
 
 if TYPE_CHECKING:

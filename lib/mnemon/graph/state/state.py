@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from mnemon.graph.canonical.stats import NameStats
 from mnemon.graph.extraction import Extraction
+from mnemon.graph.hubs import Hubs
 from mnemon.graph.model import Merge
 from mnemon.graph.state.holdings import (
     count_declined,
@@ -23,7 +24,7 @@ from mnemon.graph.state.links import rate_concepts, sum_links
 from mnemon.graph.state.outlines import read_outlines
 from mnemon.graph.state.place import count_runs, place_memories
 from mnemon.graph.state.schema import compact_database, open_database
-from mnemon.graph.state.steps import Hubs, sum_edges
+from mnemon.graph.state.steps import sum_edges
 from mnemon.graph.state.sync import Load, SyncReport, sync
 from mnemon.graph.tables import ArrowColumn, ArrowTable, GraphTables, schema_of, to_table
 from mnemon.types import MemoryRecord

@@ -6,25 +6,16 @@ Belongs here: which steps there are, with weights and evidence. Does not belong 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from mnemon.graph.arrays import RELATIONS, ROLES
 from mnemon.graph.extraction import KINDS
+from mnemon.graph.hubs import Hubs
 from mnemon.graph.model import NO_SPAN
 from mnemon.graph.tables import ArrowTable
 
 if TYPE_CHECKING:
     import duckdb
-
-HUB_MENTION_FRACTION = 0.02
-"""A concept that more than this share of the memories mention separates nothing: no edges."""
-
-HUB_MENTION_MIN = 50
-"""... but up to this many mentions are always fine; keeps small stores from losing their names."""
-
-HUB_SUBJECT_LIMIT = 50
-"""A concept that more memories than this are about (or tagged with) gets no edges: each edge would
-weigh less than 1/50, and their number is the product of both counts."""
 
 _ABOUT, _AUTHOR, _SPEAKER = (ROLES.index(role) for role in ("about", "author", "speaker"))
 _TO_SUBJECT, _TO_TAG = (RELATIONS.index(n) for n in ("mentions_subject", "mentions_tag"))
@@ -78,24 +69,6 @@ SELECT src::BIGINT AS src_position, dst::BIGINT AS dst_position,
 FROM step JOIN place s ON s.position = src JOIN place d ON d.position = dst
 ORDER BY src, step.relation, dst
 """
-
-
-class Hubs(NamedTuple):
-    """Limits beyond which a concept tells nothing apart.
-
-    Attributes:
-        mentions: Memories that may mention it.
-        subjects: Memories that may be about it.
-    """
-
-    mentions: int
-    subjects: int
-
-    @staticmethod
-    def of(memories: int) -> Hubs:
-        """Return the limits in a corpus of so many memories."""
-        fraction = int(HUB_MENTION_FRACTION * memories)
-        return Hubs(max(HUB_MENTION_MIN, fraction), HUB_SUBJECT_LIMIT)
 
 
 def sum_edges(connection: duckdb.DuckDBPyConnection, hubs: Hubs) -> ArrowTable:

@@ -8,7 +8,9 @@ group by group (`values.links_of_group`), and choosing is linear in the links: a
 every night. Only comparing vectors is expensive, and `known_near` takes over what did not change.
 
 Turns of a conversation can be replaced by what is said (explicit, is_now, newer value), never for
-being a near duplicate. Undated memories are replaced, and replace, by explicit "#id" links alone.
+being a near duplicate. A memory that is marked as superseded in its source replaces none
+(`mnemon.text.tombstone`). Undated memories are replaced, and replace, by explicit "#id" links
+alone.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from mnemon.graph.supersession.memories import Memories, is_dated, line_up
 from mnemon.graph.supersession.near import NearPair
 from mnemon.graph.supersession.resolve import resolve
 from mnemon.graph.supersession.values import links_of_group, value_groups
+from mnemon.text.tombstone import is_tombstone
 from mnemon.types import MemoryRecord
 
 
@@ -84,6 +87,7 @@ def find_supersessions(
         *_value_links(memories, canonical_of, rejected),
         *(_near_link(pair, memories) for pair in near.pairs),
     ]
+    links = [link for link in links if not is_tombstone(memories[link.newer].record.content)]
     resolved = resolve(links, memories, rejected)
     chosen = [resolved.chosen[older] for older in sorted(resolved.chosen)]
     heads = resolved.head_of

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from mnemon.graph.supersession.cells import bits_for, shared_cells, signatures
 from mnemon.graph.supersession.grades import DAY_US, LEAST_DAYS, LEAST_SIMILARITY
 from mnemon.graph.supersession.memories import is_dated, moment_of, owner_of, wing_of
+from mnemon.text.tombstone import is_tombstone
 from mnemon.types import MemoryRecord
 
 EXACT_PAIRS = 12_288 * 12_288
@@ -81,13 +82,19 @@ def comparisons(
         if is_dated(record) and not record.is_turn:
             scopes[owner_of(record)][wing_of(record)].append(record.position)
     moments = {record.position: moment_of(record) for record in records}
+    # What its owner has marked as superseded stands for nothing.
+    marked = {record.position for record in records if is_tombstone(record.content)}
     found: list[Comparison] = []
     for owner in sorted(scopes):
         wings = scopes[owner]
         everything = sorted((p for rows in wings.values() for p in rows), key=moments.__getitem__)
         for wing in sorted(wings):
             others = [wings[wing], wings.get("", [])] if wing else [everything]
-            found += [_comparison(wings[wing], rows, exact_pairs) for rows in others if rows]
+            found += [
+                _comparison(wings[wing], newers, exact_pairs)
+                for rows in others
+                if (newers := [p for p in rows if p not in marked])
+            ]
     return found
 
 

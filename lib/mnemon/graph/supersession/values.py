@@ -24,6 +24,7 @@ from mnemon.graph.supersession.links import Link
 from mnemon.graph.supersession.memories import Memories, Timeline, is_dated, owner_of, wing_of
 from mnemon.graph.supersession.statements import STATE, Statement, statements_of
 from mnemon.graph.supersession.topics import restates, same_head
+from mnemon.text.tombstone import is_tombstone
 
 VALUES_MAX = 12
 """Most different values of one subject and relation in one wing; more are happenings, not versions
@@ -91,6 +92,8 @@ class _Group:
         for statement in statements:
             self._said[statement.position].add(statement.value)
             ends = statement.slot != STATE or statement.relation == "is_now"
+            # What its owner has marked as superseded ends nothing any more.
+            ends = ends and not is_tombstone(memories[statement.position].record.content)
             if ends and statement.position not in self._ending:
                 self._ending[statement.position] = statement
                 wing = wing_of(memories[statement.position].record)

@@ -227,7 +227,7 @@ class Lookups(Protocol):
         ...
 
     def vectors_of(self, positions: Positions) -> NDArray[np.float32] | None:
-        """Return unit rows (m, d), or None without vectors; a summary has its turns' mean."""
+        """Return unit rows (m, d), or None without vectors; a summary has its own."""
         ...
 
     def rows_of(self, positions: Sequence[int]) -> Mapping[int, Mapping[str, Any]]:
@@ -304,6 +304,7 @@ BREAKDOWN_KEYS: Mapping[str, str] = {
     "scorer": "scorer",
     "graph": "graph_arrival",
     "exact_match": "exact_match_bonus",
+    "summary_quality": "summary_quality",
     "importance": "importance_prior",
     "rerank": "rerank",
     "ltp": "ltp_boost",

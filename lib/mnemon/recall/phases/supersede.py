@@ -139,7 +139,9 @@ def supersede(candidates: Candidates, context: PhaseContext) -> PhaseOutcome:
     successors = context.lookups.successors_of(candidates.positions)
     stored = find_stale(candidates.positions, successors, profile)
     known = [stale.older for stale in stored]
-    unknown = candidates.keep(~np.isin(candidates.positions, known))
+    # A summary stands for many turns: that one of them is said anew must not hide the others.
+    is_memory = candidates.positions < context.lookups.count
+    unknown = candidates.keep(is_memory & ~np.isin(candidates.positions, known))
     stored = stored[:at_most]
     searched, warnings = _search(unknown, context, at_most - len(stored))
     found = [*stored, *searched]

@@ -97,6 +97,13 @@ class RetrievalProfile:
         include_consolidated_summaries: Put the summary in the place of its turns; off, the turns
             stay and only name it.
         include_consolidated_sources: Name the turns under the summary.
+        turn_view: What is searched of a conversation: "raw" its turns, "summaries" the accepted
+            summaries in the place of the turns that they cover. Fewer tokens to search and to show,
+            at the price of what a summary leaves out; never both (docs/decisions/0040).
+        summary_vectors: What the dense leg knows a searched summary by: "own", the vector of its
+            text, or "turns", the mean of its two turns nearest to the query.
+        include_archived: Search archived memories as if they were not, and in their place the
+            summaries of no compaction plan.
         wing_diversity_weight: Phase 11, gamma of the saturation penalty; 0 is plain MMR.
         candidate_pool_multiplier: Candidates per leg, as a multiple of `depth`.
         wing_quota: Best memories of every wing that enter the pool whatever the others hold; only
@@ -180,6 +187,9 @@ class RetrievalProfile:
     consolidation_enabled: bool = False
     include_consolidated_summaries: bool = True
     include_consolidated_sources: bool = False
+    turn_view: str = "raw"
+    summary_vectors: str = "own"
+    include_archived: bool = False
     wing_diversity_weight: float = 0.3
     candidate_pool_multiplier: int = 1
     wing_quota: int = 2
@@ -236,6 +246,8 @@ OFF: Mapping[str, Any] = {
     "query_expansion_enabled": False,
     "supersede_filter_enabled": False,
     "consolidation_enabled": False,
+    "turn_view": "raw",
+    "include_archived": False,
     "wing_diversity_weight": 0.0,
     "candidate_pool_multiplier": 1,
     "explain": False,

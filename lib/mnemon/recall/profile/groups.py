@@ -82,6 +82,9 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "consolidation_enabled",
         "include_consolidated_summaries",
         "include_consolidated_sources",
+        "turn_view",
+        "summary_vectors",
+        "include_archived",
     ),
     "balance of wings (phase 11)": (
         "wing_diversity_weight",

@@ -61,6 +61,11 @@ SHIPPED: Mapping[str, Shipped] = {
             "decay_floor": 0.0,
         },
     ),
+    "compact": Shipped(
+        "old turns by their summaries alone: fewer tokens searched and more shown per result",
+        # The reference's penalty of .5 puts a summary behind every turn that stays as it is.
+        {"turn_view": "summaries", "summary_vectors": "turns", "quality_penalty": 0.05},
+    ),
     "libravdb": Shipped(
         "libravdb section 1: cosine, recency and scope, times the quality of summaries; no phases",
         {

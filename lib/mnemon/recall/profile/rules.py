@@ -15,6 +15,12 @@ GRAPH_MODES = ("walk", "ppr")
 LEXICAL_MODES = ("bm25", "fts5")
 SCORERS = ("fusion", "hybrid", "two_pass")
 SUPERSEDE_ACTIONS = ("filter", "annotate")
+RAW = "raw"
+SUMMARIES = "summaries"
+TURN_VIEWS = (RAW, SUMMARIES)
+OWN = "own"
+TURNS = "turns"
+SUMMARY_VECTORS = (OWN, TURNS)
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "fusion": FUSIONS,
@@ -22,6 +28,8 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "lexical_mode": LEXICAL_MODES,
     "scorer": SCORERS,
     "supersede_action": SUPERSEDE_ACTIONS,
+    "turn_view": TURN_VIEWS,
+    "summary_vectors": SUMMARY_VECTORS,
 }
 """Flags that are one of a few words."""
 

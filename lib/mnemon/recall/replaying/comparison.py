@@ -20,9 +20,10 @@ from mnemon.recall.engine import Recaller
 from mnemon.recall.profile import FIELD_NAMES, RetrievalProfile
 from mnemon.recall.reader import SnapshotReader
 from mnemon.recall.replaying.packet import PACKET_FORMAT, outcome_of
-from mnemon.recall.replaying.worlds import RecordedWorld
+from mnemon.recall.replaying.worlds import ArchiveAt, ArchiveLostError, RecordedWorld
 from mnemon.recall.result import RecallResult
 from mnemon.recall.scope import Scope
+from mnemon.recall.searched import ArchiveState, state_of
 from mnemon.snapshot.layout import StorePaths, is_snapshot_id
 
 _NOT_REPLAYED = frozenset({"hook_failed", "replay_log"})
@@ -100,6 +101,8 @@ def rerun(recaller: Recaller, packet: Mapping[str, Any]) -> Comparison:
     try:
         result = _run(recaller, packet)
         found = list(_differences(packet, result))
+    except ArchiveLostError as error:
+        return _not_run(packet, str(error))
     # A damaged packet, or a snapshot that is damaged below the reach of the quick check, raises
     # whatever the step that meets it raises.
     except Exception as error:
@@ -137,8 +140,19 @@ def _run(recaller: Recaller, packet: Mapping[str, Any]) -> RecallResult:
         sort_by=packet["sort_by"],
         session_id=packet["session_id"],
         dry_run=True,
-        world=RecordedWorld(packet["world"]),
+        world=RecordedWorld(packet["world"], _archive_of(recaller.paths)),
     )
+
+
+def _archive_of(paths: StorePaths) -> ArchiveAt:
+    """Return what reads the store's archive of a moment, opened when it is asked."""
+
+    def archive_at(moment_us: int) -> ArchiveState | None:
+        from mnemon.archive.reading import ArchiveReader
+
+        return state_of(ArchiveReader.open(paths.archive), moment_us)
+
+    return archive_at
 
 
 def _not_run(packet: Mapping[str, Any], why: str) -> Comparison:

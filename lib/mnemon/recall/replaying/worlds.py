@@ -13,17 +13,20 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon.errors import EncoderError, FingerprintMismatchError
+from mnemon.errors import EncoderError, FingerprintMismatchError, StoreError
 from mnemon.hashing import hash_text
 from mnemon.recall.phases.base import Usage
 from mnemon.recall.result import RecallWarning
 from mnemon.recall.world import LoggedQuery, World
 from mnemon.types import UNDATED_US
+
+if TYPE_CHECKING:
+    from mnemon.recall.searched import ArchiveState
 
 _RAISED: Mapping[str, type[Exception]] = {
     error.__name__: error for error in (FingerprintMismatchError, EncoderError, OSError, ValueError)
@@ -32,7 +35,14 @@ _RAISED: Mapping[str, type[Exception]] = {
 
 _VECTOR = np.dtype("<f4")
 
+ArchiveAt = Callable[[int], "ArchiveState | None"]
+"""A moment in microseconds since the epoch -> what was archived then."""
+
 T = TypeVar("T")
+
+
+class ArchiveLostError(StoreError):
+    """What was archived at the time of a recall cannot be found out any more."""
 
 
 class RecordingWorld:
@@ -47,6 +57,7 @@ class RecordingWorld:
         self._now_us: int | None = None
         self._record: dict[str, Any] = {
             "encoder": None,
+            "archive": None,
             "knows_usage": False,
             "vectors": {},
             "usage": {},
@@ -78,6 +89,19 @@ class RecordingWorld:
         vector = self._try(f"vector {key}", lambda: self.world.query_vector(text))
         self._record["vectors"][key] = _packed(vector)
         return vector
+
+    def archive(self) -> ArchiveState | None:
+        """Return what is archived; of the plans in force only the ids are kept.
+
+        A plan never changes, and the archive forgets none, so the ids say all.
+        """
+        state = self.world.archive()
+        if state is not None:
+            self._record["archive"] = {
+                "moment_us": self.now_us(),
+                "plans": sorted(state.plans),
+            }
+        return state
 
     def knows_usage(self) -> bool:
         """Say whether a night has counted yet."""
@@ -148,10 +172,12 @@ class RecordedWorld:
 
     Attributes:
         record: What `RecordingWorld.record` returned, through JSON or not.
+        archive_at: What the store's archive holds for a moment; None where it is not at hand.
     """
 
-    def __init__(self, record: Mapping[str, Any]) -> None:
+    def __init__(self, record: Mapping[str, Any], archive_at: ArchiveAt | None = None) -> None:
         self.record = record
+        self.archive_at = archive_at
 
     def now_us(self) -> int:
         """Return the clock of then."""
@@ -173,6 +199,24 @@ class RecordedWorld:
             return _unpacked(self.record["vectors"][key])
         self._raise_as_then(f"vector {key}")
         raise EncoderError("the replay packet holds no vector of this text")
+
+    def archive(self) -> ArchiveState | None:
+        """Return what was archived then, whatever was applied or undone since.
+
+        Raises:
+            ArchiveLostError: The archive does not know the plans of then.
+        """
+        kept = self.record.get("archive")
+        if kept is None:
+            return None
+        state = None if self.archive_at is None else self.archive_at(int(kept["moment_us"]))
+        if state is None or sorted(state.plans) != kept["plans"]:
+            raise ArchiveLostError(
+                f"plans {', '.join(kept['plans'])} were in force then, and archive.sqlite does not "
+                "say so: it is missing or damaged, or was written in that very moment; ask the "
+                "same query again with `mnemon recall` for today's answer"
+            )
+        return state
 
     def knows_usage(self) -> bool:
         """Say whether a night had counted then."""

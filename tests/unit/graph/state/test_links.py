@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from mnemon.graph import hubs
 from mnemon.graph.fold import concept_id
 from mnemon.graph.model import Graph, NameLink
-from mnemon.graph.state import steps
 from mnemon.graph.state.links import (
     DF_POWER,
     LEADING_SHORT_CHARS,
@@ -126,9 +126,9 @@ def test_names_that_are_not_looked_for_link_to_nothing() -> None:
 
 def test_a_concept_that_too_many_mention_links_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ("Boot Hill\nA cemetery.", *(["we saw Boot Hill"] * 3))
-    monkeypatch.setattr(steps, "HUB_MENTION_MIN", 3)
+    monkeypatch.setattr(hubs, "HUB_MENTION_MIN", 3)
     assert "boot hill" in links(*texts)
-    monkeypatch.setattr(steps, "HUB_MENTION_MIN", 2)
+    monkeypatch.setattr(hubs, "HUB_MENTION_MIN", 2)
     assert links(*texts) == {}
 
 
@@ -136,9 +136,9 @@ def test_a_concept_that_too_many_are_about_links_to_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     texts = ["Boot Hill\nA cemetery."] * 3
-    monkeypatch.setattr(steps, "HUB_SUBJECT_LIMIT", 3)
+    monkeypatch.setattr(hubs, "HUB_SUBJECT_LIMIT", 3)
     assert "boot hill" in links(*texts)
-    monkeypatch.setattr(steps, "HUB_SUBJECT_LIMIT", 2)
+    monkeypatch.setattr(hubs, "HUB_SUBJECT_LIMIT", 2)
     assert links(*texts) == {}
 
 
@@ -157,7 +157,7 @@ def test_a_speaker_that_memories_are_about_gives_them_its_worth() -> None:
 
 
 def test_a_speaker_is_a_link_beyond_every_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "HUB_MENTION_MIN", 1)
+    monkeypatch.setattr(hubs, "HUB_MENTION_MIN", 1)
     told = ["we met Ana", "they met Ana"]
     records = renumber([*turns("s1", "Ana: hi"), *map(memory, ["Ana\nA sailor.", *told])])
     assert by_name(graph_of(records))["ana"].weight == 0.0

@@ -13,6 +13,7 @@ NAMES = [
     "off",
     "seed-hybrid",
     "synapse",
+    "compact",
     "libravdb",
     "libravdb-two-pass",
     "orient",

@@ -15,6 +15,7 @@ from mnemon.errors import EncoderError, FingerprintMismatchError
 from mnemon.recall.phases.base import Usage
 from mnemon.recall.replaying.worlds import RecordedWorld, RecordingWorld
 from mnemon.recall.result import RecallWarning
+from mnemon.recall.searched import ArchiveState
 from mnemon.recall.world import LoggedQuery, World
 from mnemon.types import UNDATED_US
 
@@ -40,6 +41,9 @@ class SmallWorld:
         if self.fault is not None:
             raise self.fault
         return np.array([len(text), 1 / 3, -np.float32(1e-40)], dtype=np.float32)
+
+    def archive(self) -> ArchiveState | None:
+        return None
 
     def knows_usage(self) -> bool:
         return True

@@ -1,0 +1,31 @@
+"""Group curation: what could be tidied in the source. Proposals only; nothing is written there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+
+from assets.reporting import OWNERS, report_stage
+from mnemon.curate.table import PROPOSALS
+from mnemon.night.context import Night
+from mnemon.night.curation import CURATION, propose_curation
+
+GROUP = "curation"
+
+
+@dg.asset(
+    deps=["memories", "memory_vectors", "supersessions"],
+    group_name=GROUP,
+    kinds={"parquet"},
+    owners=list(OWNERS),
+    code_version=CURATION.version,
+)
+def curation_proposals(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
+    """Duplicates, superseded facts, contradictions and fragments; empty unless switched on."""
+    return report_stage(
+        night,
+        propose_curation(night),
+        table=PROPOSALS,
+        columns=("proposal_id", "action", "kind", "confidence"),
+    )

@@ -1,0 +1,33 @@
+"""The ways to compact that are compared: settings of a night by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mnemon.recall.profile.named import SHIPPED
+
+ARMS: Mapping[str, Mapping[str, str]] = {
+    "sentences": {},
+    "central turns": {"MNEMON_COMPACTION_SUMMARIZER": "extractive"},
+    "communities": {"MNEMON_COMPACTION_STRATEGY": "communities"},
+    "communities, central turns": {
+        "MNEMON_COMPACTION_STRATEGY": "communities",
+        "MNEMON_COMPACTION_SUMMARIZER": "extractive",
+    },
+    "10 turns per summary": {"MNEMON_COMPACTION_CLUSTER_SIZE": "10"},
+    "40 turns per summary": {"MNEMON_COMPACTION_CLUSTER_SIZE": "40"},
+}
+"""By name, the environment of the night; the first one is the default."""
+
+VIEWS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
+    "compact": ({}, SHIPPED["compact"].values),
+    "own vectors": ({}, {**SHIPPED["compact"].values, "summary_vectors": "own"}),
+    "turn_view alone": ({}, {"turn_view": "summaries"}),
+    "fusion alone": (
+        {"graph_weight": 0.0},
+        {**SHIPPED["compact"].values, "graph_weight": 0.0},
+    ),
+}
+"""By name, what differs from the default profile where turns are searched, and where summaries
+are."""

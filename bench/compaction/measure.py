@@ -1,0 +1,143 @@
+"""One store asked with its turns and with summaries in their place.
+
+What belongs here: the two questions, evidence recall, tokens. What does not: files, pages.
+
+A summary counts as evidence when it expands to the labelled turn. It covers many turns, so that ten
+summaries reach further than ten turns: the tokens of the answers are told beside the recall.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from bench.compaction.arms import VIEWS
+from bench.suite.loading import LoadedSet
+from mnemon.compact.tables import read_summaries
+from mnemon.evaluate.comparison import compare
+from mnemon.evaluate.labels.queries import Query
+from mnemon.evaluate.scores import Scores
+from mnemon.night.context import SUMMARIES
+from mnemon.recall.engine import Recaller
+from mnemon.recall.profile import RetrievalProfile
+from mnemon.recall.result import RecallResult
+from mnemon.snapshot.layout import StorePaths
+from mnemon.text.token_estimate import estimate_tokens
+
+CUTOFFS = (5, 10)
+METRICS = tuple(f"recall@{k}" for k in CUTOFFS)
+
+
+def measure_arm(loaded: LoadedSet, store: Path) -> dict[str, Any]:
+    """Return tokens, quality of the summaries and evidence recall of both views.
+
+    Args:
+        loaded: The set.
+        store: Its store, as the arm's night left it.
+    """
+    recaller = Recaller.open(store)
+    with closing(recaller.reader):
+        views = {name: _compare_views(loaded, recaller, changes) for name, changes in VIEWS.items()}
+        return {
+            **_tokens(recaller),
+            **_quality(StorePaths(store).work / SUMMARIES),
+            "views": views,
+        }
+
+
+def evidence_recall(found: Sequence[Sequence[str]], query: Query, k: int) -> float:
+    """Return the share of a query's relevant memories that its first k results lead to.
+
+    Args:
+        found: Per result, best first, the ids of the memories that it stands for.
+        query: With at least one relevant id.
+        k: Results looked at.
+    """
+    reached = {memory_id for sources in found[:k] for memory_id in sources}
+    return len(reached & set(query.relevant_ids)) / len(query.relevant_ids)
+
+
+def _compare_views(
+    loaded: LoadedSet, recaller: Recaller, changes: tuple[Mapping[str, Any], Mapping[str, Any]]
+) -> dict[str, Any]:
+    asked = {
+        view: _ask(view, loaded, recaller, RetrievalProfile(**values))
+        for view, values in zip(("raw", "summaries"), changes, strict=True)
+    }
+    difference = compare([(asked["summaries"][0], asked["raw"][0])])[0]
+    return {
+        "means": {
+            view: {m: round(float(scores.column(m).mean()), 5) for m in METRICS}
+            for view, (scores, _) in asked.items()
+        },
+        "answer_tokens": {view: round(tokens, 1) for view, (_, tokens) in asked.items()},
+        "difference": difference.to_json(),
+    }
+
+
+def _ask(
+    name: str, loaded: LoadedSet, recaller: Recaller, profile: RetrievalProfile
+) -> tuple[Scores, float]:
+    """Return the evidence recall of every query and the mean tokens of an answer."""
+    values = np.zeros((len(loaded.queries), len(METRICS)))
+    tokens: list[int] = []
+    for row, query in enumerate(loaded.queries):
+        answer = recaller.recall(query.text, max(CUTOFFS), profile=profile)
+        found = stands_for(answer)
+        values[row] = [evidence_recall(found, query, k) for k in CUTOFFS]
+        tokens.append(sum(estimate_tokens(memory.content) for memory in answer.memories))
+    scores = Scores(
+        name=name,
+        metrics=METRICS,
+        query_ids=tuple(query.query_id for query in loaded.queries),
+        strata=tuple(query.stratum for query in loaded.queries),
+        values=values,
+    )
+    return scores, float(np.mean(tokens))
+
+
+def stands_for(answer: RecallResult) -> list[list[str]]:
+    """Return, per result, the ids of the memories that it stands for: itself, or its turns."""
+    return [[str(s) for s in memory.sources] or [str(memory.id)] for memory in answer.memories]
+
+
+def _tokens(recaller: Recaller) -> dict[str, Any]:
+    """Return the tokens of what is searched, with turns and with summaries in their place."""
+    reader = recaller.reader
+    rows = reader.describe(range(reader.count))
+    memories = {position: estimate_tokens(row["content"]) for position, row in rows.items()}
+    held = reader.summaries
+    covered = {source for view in held.views for source in view.sources}
+    texts = reader.describe(range(reader.count, reader.count + held.size))
+    summaries = sum(estimate_tokens(row["content"]) for row in texts.values())
+    turns = {position for position, row in rows.items() if row["is_turn"]}
+    raw, of_turns = sum(memories.values()), sum(memories[p] for p in turns)
+    saved = sum(memories[p] for p in covered) - summaries
+    return {
+        "memories": reader.count,
+        "turns": len(turns),
+        "turns_covered": len(covered),
+        "tokens_raw": raw,
+        "tokens_with_summaries": raw - saved,
+        "tokens_saved_share": round(saved / max(raw, 1), 4),
+        "turn_tokens_saved_share": round(saved / max(of_turns, 1), 4),
+    }
+
+
+def _quality(path: Path) -> dict[str, Any]:
+    accepted = [s for s in read_summaries(path) if s.status == "accepted"]
+    reports = [s.report for s in accepted if s.report is not None]
+    facts = [s.facts for s in accepted if s.facts is not None and s.facts.total]
+    return {
+        "summaries": len(accepted),
+        "q_align_median": round(median([r.align for r in reports]), 4) if reports else None,
+        "q_align_lowest": round(min([r.align for r in reports]), 4) if reports else None,
+        "q_cover_median": round(median([r.cover for r in reports]), 4) if reports else None,
+        "facts_kept": sum(f.kept for f in facts),
+        "facts_total": sum(f.total for f in facts),
+    }

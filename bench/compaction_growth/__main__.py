@@ -1,0 +1,151 @@
+"""`python -m bench.compaction_growth [--sizes 10000 100000 1000000] [--out FILE.json]`.
+
+Clusters and summarises synthetic turns of every size, each in a process of its own, and writes what
+it cost as JSON and as a plot. Summaries are embedded by a cheap deterministic encoder; what the
+bundled one costs per summary is measured apart. A million turns take some twenty minutes, 1.7 GB of
+disk and less than 2 GB of memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.compaction_growth.plot import write_plot
+from bench.datasets import CHECKOUT
+from bench.manifest import describe_run
+from bench.results import RESULTS_DIR, write_result
+from mnemon.compact.strategies import CHRONOLOGICAL, COMMUNITIES
+from mnemon.errors import StoreError
+
+SIZES = (10_000, 100_000, 1_000_000)
+
+COMMUNITIES_UP_TO = 100_000
+"""Larger stores are clustered chronologically only, unless asked for: a million turns summarised a
+second time take another quarter of an hour."""
+
+MEMORY_BOUND_BYTES = 2_000_000_000
+"""What a million turns may take at most."""
+
+_STRATEGIES = (CHRONOLOGICAL, COMMUNITIES)
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+
+
+def measure_sizes(
+    sizes: Sequence[int],
+    *,
+    communities_up_to: int = COMMUNITIES_UP_TO,
+    one_session: int = 0,
+    embed: bool = True,
+) -> dict[str, Any]:
+    """Return the whole document, sizes in ascending order.
+
+    Args:
+        sizes: Turns of each store.
+        communities_up_to: Largest store that is clustered by communities as well.
+        one_session: Measure a single session of so many turns as well; 0 for none.
+        embed: Measure the bundled encoder on summaries of the smallest store.
+    """
+    document: dict[str, Any] = {
+        "kind": "compaction_growth",
+        "manifest": {**describe_run(), "environment": _ONE_THREAD},
+        "memory_bound_bytes": MEMORY_BOUND_BYTES,
+        "runs": [],
+    }
+    for size in sorted(sizes):
+        with tempfile.TemporaryDirectory(prefix="mnemon-compaction-") as folder:
+            strategies = _STRATEGIES if size <= communities_up_to else _STRATEGIES[:1]
+            document["runs"] += _store(folder, size, strategies)
+            if embed and "embedding" not in document:
+                document["embedding"] = _child("embedding", folder)
+    if one_session:
+        with tempfile.TemporaryDirectory(prefix="mnemon-compaction-") as folder:
+            document["one_session"] = _store(folder, one_session, _STRATEGIES[:1], "one")
+    document["growth"] = {
+        strategy: growth([run for run in document["runs"] if run["strategy"] == strategy])
+        for strategy in _STRATEGIES
+    }
+    return document
+
+
+def growth(runs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the exponents with which seconds and memory grow from the first to the last run.
+
+    1 is linear, 2 quadratic, 0 does not grow. Empty where there is one size only.
+    """
+    if len(runs) < 2:
+        return {}
+    first, last = runs[0], runs[-1]
+    ratio = math.log(last["turns"] / first["turns"])
+    return {
+        name: round(math.log(max(last[name], 0.01) / max(first[name], 0.01)) / ratio, 3)
+        for name in ("cpu_s", "peak_rss_bytes")
+    }
+
+
+def _store(folder: str, size: int, strategies: Sequence[str], *shape: str) -> list[dict[str, Any]]:
+    """Make one store and measure every strategy on it."""
+    _run("corpus", folder, str(size), *shape)
+    runs: list[dict[str, Any]] = []
+    for strategy in strategies:
+        run = _child("measure", folder, strategy)
+        runs.append(run)
+        print(
+            f"{size} turns, {strategy}: {run['cpu_s']} s, {run['peak_rss_bytes'] / 1e6:.0f} MB",
+            flush=True,
+        )
+    return runs
+
+
+def _child(module: str, *arguments: str) -> dict[str, Any]:
+    return json.loads(_run(module, *arguments).strip().splitlines()[-1])
+
+
+def _run(module: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", f"bench.compaction_growth.{module}", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=CHECKOUT,
+        env={**os.environ, **_ONE_THREAD},
+    )
+    if done.returncode != 0:
+        raise StoreError(f"{module} {' '.join(arguments)} failed: {done.stderr.strip()[-2000:]}")
+    return done.stdout
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the result and its plot; 1 where a run took more memory than the bound."""
+    parser = argparse.ArgumentParser(prog="python -m bench.compaction_growth", description=__doc__)
+    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
+    parser.add_argument("--communities-up-to", type=int, default=COMMUNITIES_UP_TO, metavar="TURNS")
+    parser.add_argument("--one-session", type=int, default=0, metavar="TURNS")
+    parser.add_argument("--no-embedding", action="store_true")
+    parser.add_argument("--out", type=Path, default=RESULTS_DIR / "compaction-growth.json")
+    parser.add_argument("--plot", type=Path, help="default: beside the plots of the suite")
+    options = parser.parse_args(arguments)
+    document = measure_sizes(
+        options.sizes,
+        communities_up_to=options.communities_up_to,
+        one_session=options.one_session,
+        embed=not options.no_embedding,
+    )
+    write_result(options.out, document)
+    write_plot(
+        options.plot or RESULTS_DIR.parent / "plots" / "compaction-growth.png", document["runs"]
+    )
+    worst = max(run["peak_rss_bytes"] for run in document["runs"])
+    return 0 if worst <= MEMORY_BOUND_BYTES else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

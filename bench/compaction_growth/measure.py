@@ -1,0 +1,113 @@
+"""One compaction of one store, in a process of its own.
+
+`python -m bench.compaction_growth.measure FOLDER STRATEGY`. The store was made by another process
+(`bench.compaction_growth.corpus`), so that the memory of making it is not counted.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from bench.compaction_growth.corpus import WordVectors
+from mnemon.compact.cluster_table import write_clusters
+from mnemon.compact.clusters import Cluster
+from mnemon.compact.communities import Communities
+from mnemon.compact.escalation import SummarySettings
+from mnemon.compact.strategies import COMMUNITIES, Chronological, Strategy, cluster_session
+from mnemon.compact.streaming import ClusterSources, iter_cluster_texts, iter_sessions
+from mnemon.compact.summaries import NOTHING_KNOWN, Known, recipe_digest, summarize_batch
+from mnemon.compact.summarizers.opening import open_summarizer
+from mnemon.compact.tables import SummaryWriter, read_known
+from mnemon.compact.vector_rows import VectorRows
+from mnemon.corpus.tables import MEMORIES_FILE, TURNS_FILE
+from mnemon.night.compaction import settled_ids
+from mnemon.night.compaction_facts import ClusterTally, SummaryTally
+from mnemon.settings import CompactionSettings
+from mnemon.work.cost import measure
+
+_DEFAULTS = CompactionSettings()
+_SUMMARIZER = open_summarizer(_DEFAULTS)
+_SETTINGS = SummarySettings(
+    density=_DEFAULTS.density,
+    aggressive_density=_DEFAULTS.aggressive_density,
+    threshold=_DEFAULTS.preserve_threshold,
+)
+_RECIPE = recipe_digest("words", _SETTINGS, _SUMMARIZER)
+
+
+def measure_compaction(folder: Path, strategy: str) -> dict[str, Any]:
+    """Return what it costs to cluster and summarise a store, and to do so again unchanged.
+
+    The peak is of the whole process, interpreter and libraries included.
+    """
+    turns = pq.read_metadata(folder / TURNS_FILE).num_rows
+    with measure() as clustering:
+        clusters = _cluster(folder, strategy)
+    with measure() as first:
+        summaries, made = _summarize(folder, NOTHING_KNOWN)
+    known = read_known(folder / "summaries.parquet", folder / "attempts.parquet", _RECIPE)
+    with measure() as again:
+        repeated, made_again = _summarize(folder, known)
+    return {
+        "turns": turns,
+        "strategy": strategy,
+        "summarizer": _SUMMARIZER.name,
+        "clustering": clustering.to_json(),
+        "summarising": first.to_json(),
+        "nothing_new": again.to_json(),
+        "cpu_s": round((clustering.cpu_ms + first.cpu_ms) / 1000, 2),
+        "peak_rss_bytes": max(clustering.peak_rss_bytes, first.peak_rss_bytes),
+        "nothing_new_peak_rss_bytes": again.peak_rss_bytes,
+        "made": made,
+        "made_again": made_again,
+        "same_facts_again": repeated == summaries,
+        "clusters": clusters,
+        "summaries": summaries,
+        "table_bytes": {
+            name: (folder / name).stat().st_size
+            for name in ("clusters.parquet", "summaries.parquet", "attempts.parquet")
+        },
+    }
+
+
+def _cluster(folder: Path, strategy: str) -> dict[str, Any]:
+    tally = ClusterTally()
+
+    def found(chosen: Strategy) -> Iterator[Cluster]:
+        for turns in iter_sessions(folder / TURNS_FILE, folder / MEMORIES_FILE):
+            session = cluster_session(turns, chosen)
+            tally.add(session)
+            yield from session.clusters
+
+    with VectorRows(folder / "memories.npy") as vectors:
+        chosen = Communities(vectors.take) if strategy == COMMUNITIES else Chronological()
+        write_clusters(folder / "clusters.parquet", found(chosen))
+    return tally.to_facts(strategy)
+
+
+def _summarize(folder: Path, known: Known) -> tuple[dict[str, Any], int]:
+    encoder = WordVectors()
+    tally, made = SummaryTally(), 0
+    sources = ClusterSources(
+        folder / "clusters.parquet", folder / MEMORIES_FILE, folder / "memories.npy"
+    )
+    tables = folder / "summaries.parquet", folder / "attempts.parquet"
+    with SummaryWriter.open(*tables, recipe=_RECIPE) as writer:
+        for batch in iter_cluster_texts(sources, skip=settled_ids(known, _SUMMARIZER)):
+            result = summarize_batch(
+                batch, encoder.encode, summarizer=_SUMMARIZER, known=known, settings=_SETTINGS
+            )
+            writer.add(result)
+            tally.add(result.summaries, result.attempts)
+            made += result.made
+    return tally.to_facts(""), made
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure_compaction(Path(sys.argv[1]), sys.argv[2])))

@@ -1,0 +1,68 @@
+"""The summaries that stand for archived groups, as the night packs them into a snapshot.
+
+What belongs here: which of them still hold. What does not: making them (`consolidation`), showing
+them (recall).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from mnemon.archive.reading import ArchiveReader
+from mnemon.archive.summary_row import summary_of
+from mnemon.compact.summary import Summary
+from mnemon.types import MemoryRecord
+
+
+class AppliedSummary(NamedTuple):
+    """A summary and the plan that created it.
+
+    Attributes:
+        plan_id: In force when the summaries were read.
+        summary: With today's positions of its sources.
+    """
+
+    plan_id: str
+    summary: Summary
+
+
+def applied_summaries(path: Path, records: Iterable[MemoryRecord]) -> list[AppliedSummary]:
+    """Return the summaries of plans in force of which every source is still archived, by id.
+
+    A summary is left out as soon as one source or its successor has changed or gone: that source
+    is found again, and must not be found twice. Without a readable ledger there are none.
+
+    Args:
+        path: archive.sqlite.
+        records: The corpus of tonight.
+    """
+    reader = ArchiveReader.open(path)
+    if not reader.applied_plans_at(None):
+        return []
+    known = {record.memory_id: record for record in records}
+    hidden = reader.hidden_in(lambda ids: {i: known[i].content_hash for i in ids if i in known})
+    found: dict[str, AppliedSummary] = {}
+    for plan_id, summary in _held(path, reader.applied_plans_at(None)):
+        if all(source in hidden for source in summary.source_ids):
+            positions = tuple(known[source].position for source in summary.source_ids)
+            bound = replace(summary, source_positions=positions)
+            found[summary.summary_id] = AppliedSummary(plan_id, bound)
+    return [found[summary_id] for summary_id in sorted(found)]
+
+
+def _held(path: Path, plans: frozenset[str]) -> list[tuple[str, Summary]]:
+    """Return the summaries of some plans; one that an older mnemon wrote otherwise is left out."""
+    uri = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
+    sql = "SELECT plan_id, text, body FROM summaries WHERE text IS NOT NULL ORDER BY 1, 2"
+    found: list[tuple[str, Summary]] = []
+    with suppress(sqlite3.Error), closing(sqlite3.connect(uri, uri=True)) as db:
+        for plan_id, text, body in db.execute(sql):
+            if plan_id in plans:
+                with suppress(ValueError):
+                    found.append((plan_id, summary_of(text, body)))
+    return found

@@ -1,0 +1,43 @@
+"""From what the user calls the source to a store that can be written.
+
+What belongs here: the choice by kind, and which kinds are read-only.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mnemon.corpus.source import open_source
+from mnemon.corpus.sqlite_source import KIND
+from mnemon.curate.stores.base import WritableStore
+from mnemon.curate.stores.postgres_address import names_postgres, read_address
+from mnemon.errors import SourceError
+from mnemon.settings import CorpusSettings
+
+
+def open_writable(source: str, settings: CorpusSettings) -> WritableStore:
+    """Open a source for writing.
+
+    Args:
+        source: A path, `postgresql://...`, or `env:NAME`.
+        settings: As of the night that made the proposals.
+
+    Raises:
+        SourceError: There is none, it is read-only, or it cannot be opened.
+        ConfigError: The address cannot be read.
+    """
+    if names_postgres(source):
+        from mnemon.curate.stores.postgres import PostgresStore
+
+        return PostgresStore(read_address(source), settings)
+    with open_source(Path(source)) as opened:
+        identity = opened.identity()
+    if identity.kind != KIND:
+        raise SourceError(
+            f"{identity.location} is JSON lines, which mnemon only reads: a row of them cannot be "
+            "changed within a transaction. Tidy the database that it was exported from: "
+            "--source memory.db, or --source env:NAME with a PostgreSQL address in it."
+        )
+    from mnemon.curate.stores.sqlite import SqliteStore
+
+    return SqliteStore(Path(identity.location), settings)

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+from click.testing import Result
+
+from mnemon import inject, recall
+from mnemon.injection.block import NOTE
+from mnemon.injection.known import read_injections
+from mnemon.injection.recogniser import EchoGuard
+from mnemon.usage.access_log import close_access_logs
+from tests.support.injections import row
+from tests.support.store import Store
+
+Run = Callable[..., Result]
+RunJson = Callable[..., Any]
+
+
+def test_the_block_and_nothing_else_is_printed_and_recorded(run: Run, dense_store: Store) -> None:
+    result = run("recall", "spare key", "-k", "2", "--inject")
+    assert result.exit_code == 0
+    opening, note, first, second, closing_tag = result.stdout.splitlines()
+    assert opening.startswith('<mnemon-recall id="')
+    assert note == NOTE
+    assert first == "- [101] 2026-01-02: The spare key hangs behind the blue door."
+    assert second.startswith("- [")
+    assert closing_tag == "</mnemon-recall>"
+    assert "! user_required: " in result.stderr
+    close_access_logs()
+    guard = EchoGuard(read_injections(dense_store.paths.injections))
+    now_us = time.time_ns() // 1000
+    echo = row("The spare key hangs behind the blue door.", created_at_us=now_us)
+    assert guard.judge(echo).text is None
+
+
+def test_json_has_the_block_beside_the_answer(run_json: RunJson, dense_store: Store) -> None:
+    found = run_json("recall", "spare key", "-k", "1", "--inject")
+    assert found["injection"]["memories"] == len(found["memories"]) == 1
+    assert found["injection"]["text"] == inject(found, on_record=False).text
+    assert "injection" not in run_json("recall", "spare key")
+
+
+def test_nothing_found_prints_nothing(run: Run, dense_store: Store) -> None:
+    result = run("recall", "spare key", "--wing", "nowhere", "--inject")
+    assert (result.exit_code, result.stdout) == (0, "")
+
+
+def test_a_dry_run_records_nothing(run: Run, dense_store: Store) -> None:
+    assert NOTE in run("recall", "spare key", "--inject", "--dry-run").stdout
+    assert not dense_store.paths.injections.exists()
+
+
+def test_without_the_option_nothing_is_recorded(run: Run, dense_store: Store) -> None:
+    run("recall", "spare key")
+    assert not dense_store.paths.injections.exists()
+
+
+def test_a_record_that_cannot_be_written_is_a_warning(run: Run, dense_store: Store) -> None:
+    dense_store.paths.injections.mkdir()
+    result = run("recall", "spare key", "--inject")
+    assert result.exit_code == 0
+    assert NOTE in result.stdout
+    assert "! injection_log: this injection was not logged: " in result.stderr
+
+
+def test_the_function_is_a_name_of_the_package(dense_store: Store) -> None:
+    done = inject(recall("spare key", 1, store=dense_store.root))
+    assert done.warning is None
+    close_access_logs()
+    with closing(sqlite3.connect(dense_store.paths.injections)) as record:
+        assert record.execute("SELECT count(*) FROM injected").fetchone() == (1,)

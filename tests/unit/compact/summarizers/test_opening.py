@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mnemon.compact.attempts import Outcome
+from mnemon.compact.extractive import EXTRACTIVE
+from mnemon.compact.summaries import recipe_digest, summarize_batch
+from mnemon.compact.summarizers.base import Refusal, Request
+from mnemon.compact.summarizers.opening import open_summarizer
+from mnemon.compact.summarizers.sentences import SentenceSummarizer
+from mnemon.settings import CompactionSettings
+from tests.support.clusters import Bag, cluster_text
+
+LLM = CompactionSettings(summarizer="llm", llm_url="http://127.0.0.1:9/v1", llm_model="m")
+
+
+def test_sentences_are_the_default_and_the_extractive_one_can_be_had() -> None:
+    assert open_summarizer(CompactionSettings()) == SentenceSummarizer()
+    assert open_summarizer(CompactionSettings(summarizer="extractive")) is EXTRACTIVE
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [(LLM, "llm"), (CompactionSettings(summarizer="seq2seq", seq2seq_model="/none"), "seq2seq")],
+)
+def test_the_configured_one_is_opened_without_loading_anything(
+    settings: CompactionSettings, name: str
+) -> None:
+    assert open_summarizer(settings).name == name
+
+
+@pytest.mark.parametrize(
+    ("settings", "detail"),
+    [
+        (replace(LLM, llm_url="ftp://nowhere"), "http://"),
+        (replace(LLM, api_key_variable="MNEMON_TEST_NO_SUCH_KEY"), "MNEMON_TEST_NO_SUCH_KEY"),
+        (CompactionSettings(summarizer="seq2seq", seq2seq_model="/none"), "/none"),
+    ],
+    ids=["address", "key", "model"],
+)
+def test_what_is_set_up_wrongly_refuses_and_the_night_goes_on(
+    settings: CompactionSettings, detail: str
+) -> None:
+    summarizer = open_summarizer(settings)
+    (refused,) = summarizer.drafts([Request("c", ["a", "b"], np.ones((2, 2)))], density=0.4)
+    assert isinstance(refused, Refusal)
+    assert refused.outcome is Outcome.UNAVAILABLE
+    assert detail in refused.detail
+    result = summarize_batch([cluster_text("c", 0, 1, 2, 3)], Bag(), summarizer=summarizer)
+    assert result.summaries[0].status == "accepted"
+    assert result.summaries[0].fallback == "unavailable"
+
+
+def test_without_its_key_earlier_summaries_are_still_used() -> None:
+    wrong = open_summarizer(replace(LLM, api_key_variable="MNEMON_TEST_NO_SUCH_KEY"))
+    right = open_summarizer(LLM)
+    assert recipe_digest("e", summarizer=wrong) == recipe_digest("e", summarizer=right)
+    assert wrong.uses_context == right.uses_context

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mnemon.compact import tables
+from mnemon.compact.attempts import Outcome
+from mnemon.compact.cluster_table import write_clusters
+from mnemon.compact.escalation import SummarySettings
+from mnemon.compact.summaries import NOTHING_KNOWN, BatchResult, summarize_batch
+from mnemon.compact.tables import (
+    SummaryWriter,
+    read_attempts,
+    read_known,
+    read_summaries,
+    write_summaries,
+)
+from mnemon.errors import StoreError
+from tests.support.clusters import Bag, cluster_text
+
+
+@pytest.fixture
+def mixed() -> BatchResult:
+    made = summarize_batch([cluster_text("a", 4), cluster_text("b", 0, 1, 2, 3)], Bag())
+    strict = SummarySettings(threshold=0.999)
+    declined = summarize_batch([cluster_text("d", 0, 1, 2, 3, user="u")], Bag(), settings=strict)
+    return BatchResult(made.summaries + declined.summaries, made.attempts + declined.attempts, 3)
+
+
+def write(directory: Path, *batches: BatchResult, recipe: str = "r") -> tuple[Path, Path]:
+    places = directory / "summaries.parquet", directory / "attempts.parquet"
+    with SummaryWriter.open(*places, recipe=recipe) as writer:
+        for batch in batches:
+            writer.add(batch)
+    return places
+
+
+def test_both_tables_survive_a_round_trip(tmp_path: Path, mixed: BatchResult) -> None:
+    summaries, attempts = write(tmp_path, mixed)
+    assert read_summaries(summaries) == mixed.summaries
+    assert {s.status for s in mixed.summaries} == {"accepted", "declined", "trivial"}
+    assert read_attempts(attempts) == mixed.attempts
+    assert [a.outcome for a in mixed.attempts] == [Outcome.GATE]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["attempts.parquet", "summaries.parquet"]
+
+
+def test_equal_rows_give_equal_bytes_however_they_are_cut(
+    tmp_path: Path, mixed: BatchResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "ROW_GROUP_ROWS", 2)
+    whole = write(tmp_path / "one", mixed)
+    singles = [BatchResult([s], [], 1) for s in mixed.summaries]
+    cut = write(tmp_path / "two", *singles, BatchResult([], mixed.attempts, 0))
+    assert [p.read_bytes() for p in whole] == [p.read_bytes() for p in cut]
+    assert read_summaries(cut[0]) == mixed.summaries
+
+
+def test_after_an_exception_the_old_tables_stay(tmp_path: Path, mixed: BatchResult) -> None:
+    places = write(tmp_path, mixed)
+    before = [place.read_bytes() for place in places]
+    broken = mixed._replace(attempts=[replace(mixed.attempts[0], summary_tokens="many")])
+    with pytest.raises(Exception, match="many"), SummaryWriter.open(*places) as writer:
+        writer.add(broken)
+    assert [place.read_bytes() for place in places] == before
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_only_tables_of_the_same_recipe_are_known(tmp_path: Path, mixed: BatchResult) -> None:
+    places = tmp_path / "summaries.parquet", tmp_path / "attempts.parquet"
+    assert read_known(*places, "r") == NOTHING_KNOWN
+    write(tmp_path, mixed)
+    known = read_known(*places, "r")
+    assert known.summaries == {s.cluster_id: s for s in mixed.summaries}
+    assert known.attempts == {"d": tuple(mixed.attempts)}
+    assert read_known(*places, "other") == NOTHING_KNOWN
+    places[1].write_bytes(places[1].read_bytes()[:100])
+    assert read_known(*places, "r") == NOTHING_KNOWN
+
+
+def test_a_fallback_without_its_rejected_draft_is_not_known(
+    tmp_path: Path, mixed: BatchResult
+) -> None:
+
+    summaries = [replace(s, fallback="gate") for s in mixed.summaries]
+    places = write(tmp_path, mixed._replace(summaries=summaries))
+    assert set(read_known(*places, "r").summaries) == {"d"}
+
+
+def test_the_summary_table_can_be_replaced_alone(tmp_path: Path, mixed: BatchResult) -> None:
+    path = tmp_path / "summaries.parquet"
+    write_summaries(path, mixed.summaries, recipe="r")
+    assert path.read_bytes() == write(tmp_path / "both", mixed)[0].read_bytes()
+
+
+def test_a_foreign_or_missing_table_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="rebuild"):
+        read_summaries(tmp_path / "none.parquet")
+    write_clusters(tmp_path / "clusters.parquet", [])
+    with pytest.raises(StoreError, match="expected"):
+        read_summaries(tmp_path / "clusters.parquet")

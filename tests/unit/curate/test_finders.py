@@ -1,0 +1,291 @@
+"""What is proposed for which memories, and what is left alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mnemon.curate.compose import FIELD_MAX_CHARS, Fields, changed_fields, united
+from mnemon.curate.exact import normalised
+from mnemon.curate.holding import why_not_held
+from mnemon.curate.near import shingle_pairs
+from mnemon.text.tombstone import MARK, buried, is_tombstone
+from mnemon.types import UNDATED_US, MemoryRecord
+from tests.support.proposals import ask, numbered, replaced, told
+from tests.support.store import day_us, memory
+
+LINE = "The harbour master answers on channel 12 from dawn to dusk."
+
+
+def test_equal_memories_leave_the_newest() -> None:
+    records = numbered(
+        memory(LINE, created_at_us=day_us(3)),
+        memory(f"  {LINE}\n", created_at_us=day_us(9)),
+        memory(LINE, created_at_us=UNDATED_US),
+    )
+    assert told(ask(records)) == [
+        ("SUPERSEDE", "exact_duplicate", [("superseded", "1"), ("kept", "2"), ("superseded", "3")])
+    ]
+
+
+def test_of_one_moment_the_one_with_lines_stays() -> None:
+    records = numbered(memory("- a b\n- c d"), memory("- a b - c d"))
+    (found,) = ask(records)
+    assert told([found])[0][2] == [("kept", "1"), ("superseded", "2")]
+    assert found.confidence == 0.97
+
+
+def test_the_newest_takes_over_what_only_the_others_have() -> None:
+    records = numbered(
+        memory(LINE, tags="radio,session:a", importance=0.9),
+        memory(LINE, tags="Radio,boats", created_at_us=day_us(2)),
+    )
+    (found,) = ask(records)
+    assert (found.action, found.fields) == ("UPDATE", ("importance",))
+    assert told([found])[0][2] == [("superseded", "1"), ("updated", "2")]
+
+
+@pytest.mark.parametrize("field", ["user", "wing", "room"])
+def test_equal_memories_of_two_scopes_are_not_duplicates(field: str) -> None:
+    records = numbered(memory(LINE, **{field: "a"}), memory(LINE, **{field: "b"}), memory(LINE))
+    assert [p for p in ask(records) if p.action != "NOOP"] == []
+
+
+def test_turns_are_never_proposed_for_anything() -> None:
+    turns = [
+        memory(text, is_turn=True, session_id="s")
+        for text in (LINE, LINE, "x (part 1 of 2): a", "x (part 2 of 2): b", f"{MARK} {LINE}")
+    ]
+    assert ask(numbered(*turns)) == []
+    assert ask(numbered(*turns), [replaced(0, 1)]) == []
+
+
+def test_a_memory_is_claimed_once_and_ids_do_not_repeat() -> None:
+    records = numbered(
+        memory("Port: 1", created_at_us=day_us(1)),
+        memory("Port: 1", created_at_us=day_us(2)),
+        memory("Port: 2", created_at_us=day_us(12)),
+    )
+    found = ask(records, [replaced(0, 2), replaced(1, 2)])
+    assert told(found) == [
+        ("SUPERSEDE", "exact_duplicate", [("superseded", "1"), ("kept", "2")]),
+        ("SUPERSEDE", "superseded", [("superseded", "2"), ("kept", "3")]),
+    ]
+    assert len({p.proposal_id for p in found}) == len(found)
+
+
+def test_a_memory_whose_fields_change_is_left_alone_otherwise() -> None:
+    records = numbered(
+        memory("Port: 1", created_at_us=day_us(1), tags="a"),
+        memory("Port: 1", created_at_us=day_us(2)),
+        memory("Port: 2", created_at_us=day_us(12)),
+    )
+    (found,) = ask(records, [replaced(1, 2)])
+    assert found.action == "UPDATE"
+
+
+def test_a_sure_successor_of_the_same_scope_is_proposed() -> None:
+    records = numbered(memory("Port: 1"), memory("Port: 2", created_at_us=day_us(9)))
+    (found,) = ask(records, [replaced(0, 1)])
+    assert told([found]) == [("SUPERSEDE", "superseded", [("superseded", "1"), ("kept", "2")])]
+    assert found.evidence.spans[0][:] == ("2", 0, 5)
+    (unsure,) = ask(records, [replaced(0, 1, confidence=0)])
+    assert (unsure.action, unsure.confidence) == ("NOOP", 0.4)
+
+
+@pytest.mark.parametrize(("one", "two"), [({}, {"wing": "a"}), ({"wing": "b"}, {"wing": "a"})])
+def test_a_successor_of_another_wing_is_not_proposed(
+    one: dict[str, str], two: dict[str, str]
+) -> None:
+    records = numbered(memory("Port: 1", **one), memory("Port: 2", **two))
+    assert ask(records, [replaced(0, 1)]) == []
+
+
+def test_a_tombstone_is_neither_superseded_again_nor_kept_for_another() -> None:
+    records = numbered(
+        memory(f"{MARK} Port: 1", created_at_us=day_us(1)),
+        memory("Port: 1", created_at_us=day_us(2)),
+        memory(f"{MARK} Port: 2", created_at_us=day_us(3)),
+        memory("Port: 2", created_at_us=day_us(4)),
+    )
+    found = ask(records, [replaced(0, 3), replaced(1, 2)])
+    assert told(found) == [("NOOP", "tombstone", [("looked_at", n)]) for n in ("1", "3")]
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        ("User has kids.", "User has kids, two of them."),
+        ("Maria volunteers at a shelter.", "Maria volunteers at a homeless shelter."),
+        ("The export method is CSV.", "Export method: CSV"),
+        ("User's son is well", "User's son is very well now."),
+        ("Port 8080 is open", "Port 8080 is open to all"),
+    ],
+)
+def test_texts_that_hold_another(older: str, newer: str) -> None:
+    assert why_not_held(older, newer) is None
+    assert why_not_held(older, older) is None
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        ("Port 8080 is open.", "Port 8081 is open."),
+        ("Port 8080 is open.", "Ports 8080 and 8081 are open."),
+        ("User likes tea.", "User does not like tea."),
+        ("User likes tea.", "User doesn't like tea."),
+        ("User likes tea.", "User no longer likes tea."),
+        ("User will move to Rome.", "User moves to Rome."),
+        ("User likes tea.", "User's brother likes tea."),
+        ("Evan paints with Sam.", "Sam paints with Evan."),
+        ("Lives in Rome near the river.", "Lives in Rome."),
+        ("The a of", "The a of it"),
+    ],
+)
+def test_texts_that_do_not(older: str, newer: str) -> None:
+    assert why_not_held(older, newer) is not None
+
+
+def test_a_newer_memory_that_holds_the_older_supersedes_it() -> None:
+    records = numbered(
+        memory(LINE), memory(LINE.replace("dawn", "early dawn"), created_at_us=day_us(2))
+    )
+    (found,) = ask(records, vectors=np.eye(2, 3, dtype=np.float32))
+    assert told([found]) == [("SUPERSEDE", "near_duplicate", [("superseded", "1"), ("kept", "2")])]
+    assert found.evidence.shingles is not None
+    assert found.evidence.shingles >= 0.8
+    assert found.evidence.cosine == 0.0
+    assert 0.8 <= found.confidence < 1.0
+
+
+def test_a_lookalike_is_left_alone_with_the_reason() -> None:
+    records = numbered(memory(LINE), memory(LINE.replace("12", "14"), created_at_us=day_us(2)))
+    (found,) = ask(records)
+    assert (found.action, found.evidence.reason) == ("NOOP", "They differ in numbers.")
+
+
+def test_the_nights_cosine_pairs_are_asked_the_same_question() -> None:
+    near = {"reason": "near_duplicate", "similarity": 0.9}
+    records = numbered(
+        memory("Maria sails."),
+        memory("Maria sails, which she has done since childhood.", created_at_us=day_us(20)),
+        memory("Maria rows.", created_at_us=day_us(40)),
+    )
+    found = ask(records, [replaced(0, 1, **near), replaced(1, 2, **near)])
+    assert [(p.action, p.memory_ids) for p in found] == [
+        ("SUPERSEDE", ("1", "2")), ("NOOP", ("2", "3")),
+    ]  # fmt: skip
+
+
+def test_shingle_pairs_are_those_of_a_comparison_of_all() -> None:
+    from mnemon.graph.canonical.grams import jaccard
+
+    rng = np.random.default_rng(6)
+    words = ["".join(rng.choice(list("abcdefghij"), 7)) for _ in range(200)]
+    records: list[MemoryRecord] = []
+    for _ in range(40):
+        base = list(rng.choice(words, 30))
+        records.append(memory(" ".join(base)))
+        base[int(rng.integers(30))] = "changed"
+        records.append(memory(" ".join(base)))
+    records = numbered(*records)
+    expected = {
+        (one.position, other.position)
+        for one in records
+        for other in records[one.position + 1 :]
+        if jaccard(one.content, other.content) >= 0.8
+    }
+    found = set(shingle_pairs(records))
+    assert found <= expected
+    assert len(found) >= 0.97 * len(expected) > 10
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "found"),
+    [
+        ("Deploy port: 8080", "Deploy port: 9090", True),
+        ("Deploy port: 8080", "Deploy port: 8080 now", False),
+        ("Nina works at Initech.", "Nina works at Hooli.", True),
+        ("Nina has a dog.", "Nina has a cat.", False),
+    ],
+)
+def test_two_values_of_one_moment_contradict_each_other(one: str, two: str, found: bool) -> None:
+    records = numbered(memory(one), memory(two))
+    proposals = [p for p in ask(records) if p.kind == "contradiction"]
+    assert [p.action for p in proposals] == ["NOOP"] * found
+    if found:
+        assert [s.memory_id for s in proposals[0].evidence.spans] == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "found"),
+    [
+        ({}, {"created_at_us": day_us(2)}, 0),
+        ({}, {"created_at_us": UNDATED_US}, 1),
+        ({"created_at_us": UNDATED_US}, {"created_at_us": UNDATED_US}, 1),
+        ({}, {"user": "mia"}, 0),
+        ({"wing": "a"}, {"wing": "b"}, 0),
+        ({"wing": "a"}, {}, 0),
+    ],
+)
+def test_a_date_settles_it_and_scopes_do_not_meet(
+    one: dict[str, object], two: dict[str, object], found: int
+) -> None:
+    records = numbered(memory("Deploy port: 8080", **one), memory("Deploy port: 9090", **two))
+    assert sum(p.kind == "contradiction" for p in ask(records)) == found
+
+
+def test_ids_are_of_contents_alone() -> None:
+    records = numbered(memory("Something else."), memory(LINE), memory(LINE))
+    moved = numbered(memory(LINE), memory(LINE), memory("Something else."))
+    same = [
+        replace(m, memory_id=r.memory_id, content_hash=r.content_hash)
+        for m, r in zip(moved, (*records[1:], records[0]), strict=True)
+    ]
+    assert [p.proposal_id for p in ask(records)] == [p.proposal_id for p in ask(same)]
+    edited = [replace(r, content_hash="other") for r in records]
+    assert [p.proposal_id for p in ask(edited)] != [p.proposal_id for p in ask(records)]
+
+
+def test_no_text_of_a_memory_is_in_a_proposal() -> None:
+    records = numbered(
+        *(memory(f"Zanzibar is known for cloves and number {n}.") for n in (1, 1, 2)),
+        memory("Zanzibar (part 1 of 2): cloves"),
+        memory("Zanzibar (part 2 of 2): spices"),
+        memory("Zanzibar port: 8080"),
+        memory("Zanzibar port: 9090"),
+        memory(f"{MARK} Zanzibar"),
+    )
+    found = ask(records)
+    assert {p.kind for p in found} == {
+        "exact_duplicate", "fragments", "near_duplicate", "contradiction", "tombstone",
+    }  # fmt: skip
+    assert "anzibar" not in str([p.to_json() for p in found])
+
+
+def test_fields_are_united_in_order_without_repeats_and_scope_tags_of_others() -> None:
+    kept = Fields("a, b", "one two", 0.4)
+    after = united(kept, [Fields("B,c,session:x,wing:y", "two three", 0.6), Fields("c", "", 0.1)])
+    assert after == Fields("a,b,c", "one two three", 0.6)
+    assert changed_fields(kept, after) == ("tags", "expanded_keywords", "importance")
+    assert united(kept, [kept]) == kept
+
+
+def test_a_field_that_would_be_too_long_stays() -> None:
+    kept = Fields("a", "w", 0.5)
+    after = united(kept, [Fields("b" * FIELD_MAX_CHARS, "x" * FIELD_MAX_CHARS, 0.5)])
+    assert after == kept
+
+
+def test_what_normalising_keeps() -> None:
+    assert normalised(" a\n\tb\u200b ") == "a b"
+    assert normalised("A") != normalised("a")
+
+
+def test_the_mark_is_set_once() -> None:
+    assert buried("x") == "[SUPERSEDED] x"
+    assert buried(buried("x")) == buried("x")
+    assert is_tombstone(" [superseded]: y")
+    assert not is_tombstone("It was [SUPERSEDED] once.")

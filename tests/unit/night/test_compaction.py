@@ -1,0 +1,265 @@
+"""Clusters and summaries of several nights: what stays is neither read nor embedded again."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from mnemon.compact.attempts import Outcome
+from mnemon.compact.cluster_table import read_clusters
+from mnemon.compact.eligibility import GIANT_TURN_CHARS
+from mnemon.compact.extractive import EXTRACTIVE, ExtractiveSummarizer
+from mnemon.compact.summaries import Known
+from mnemon.compact.tables import read_summaries
+from mnemon.encode.fingerprint import EncoderFingerprint
+from mnemon.night import compaction, embedding
+from mnemon.night.compaction import (
+    SUMMARY_TABLE,
+    accepted_summaries,
+    cluster_old_turns,
+    settled_ids,
+    summarize_turn_clusters,
+)
+from mnemon.night.context import ATTEMPTS, CLUSTERS, SUMMARIES, Night
+from mnemon.night.corpus import export_memories
+from mnemon.night.vectors import embed_memories
+from mnemon.settings import CompactionSettings, Settings
+from mnemon.snapshot.layout import StorePaths
+from mnemon.work.stage import StageResult
+from tests.support.turns import word_vectors
+
+DIMENSION = 32
+FINGERPRINT = EncoderFingerprint(
+    model="words",
+    weights_sha256="0" * 64,
+    dimension=DIMENSION,
+    pooling="mean",
+    normalized=True,
+    query_prefix="",
+    document_prefix="",
+    max_tokens=256,
+)
+
+
+@dataclass
+class CountingEncoder:
+    """Embeds by words and remembers what it was given."""
+
+    seen: Counter[str] = field(default_factory=Counter[str])
+
+    def iter_document_batches(
+        self, texts: Sequence[str]
+    ) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
+        self.seen.update(texts)
+        yield list(range(len(texts))), word_vectors(texts, DIMENSION)
+
+
+@dataclass
+class Nights:
+    """A store, its source, and an encoder that counts."""
+
+    root: Path
+    encoder: CountingEncoder
+    settings: CompactionSettings = field(
+        default_factory=lambda: CompactionSettings(cluster_size=5, summarizer="extractive")
+    )
+
+    def write(self, turns: int, **changes: dict[str, Any]) -> None:
+        """Write two sessions of so many turns each; changes by id."""
+        lines = [
+            {
+                "id": f"{session}{n:03d}",
+                "content": f"Ana: turn {n} of {session} is about the garden and the rain.",
+                "category": "turn",
+                "session_id": session,
+                "created_at": f"2026-03-{1 + n // 60:02d}T10:{n % 60:02d}:00Z",
+            }
+            for session in ("a", "b")
+            for n in range(turns)
+        ]
+        for line in lines:
+            line.update(changes.get(str(line["id"]), {}))
+        source = self.root / "memories.jsonl"
+        source.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    def run(self) -> tuple[Night, StageResult, StageResult]:
+        """Run the stages up to the summaries as a new night does."""
+        night = Night(
+            StorePaths(self.root / "store"),
+            self.root / "memories.jsonl",
+            settings=replace(Settings(), compaction=self.settings),
+            _encoder=self.encoder,  # type: ignore[arg-type]
+            _fingerprint=FINGERPRINT,
+        )
+        export_memories(night)
+        embed_memories(night)
+        return night, cluster_old_turns(night), summarize_turn_clusters(night)
+
+
+@pytest.fixture
+def nights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Nights:
+    # A machine without ONNX Runtime, where the night's encoder embeds itself.
+    monkeypatch.setattr(embedding, "toolchain", lambda: None)
+    return Nights(tmp_path, CountingEncoder())
+
+
+def test_the_facts_say_what_became_of_every_turn(nights: Nights) -> None:
+    giant = {"content": "Ana: " + "x" * GIANT_TURN_CHARS}
+    nights.write(
+        30,
+        a003=giant,
+        b028={"created_at": "2190-01-01T00:00:00Z"},
+        b025={"content": "Bo: Will it rain?"},
+    )
+    _, clusters, summaries = nights.run()
+    facts = clusters.facts
+    assert facts["strategy"] == "chronological"
+    assert facts["sessions"] == 2
+    assert facts["turns"] == 60
+    assert facts["giant_turns"] == 1
+    assert facts["future_turns"] == 1
+    # With b028 set aside the tail of b begins at b025: a question, which needs nothing before it.
+    assert (facts["protected_turns"], facts["bundled_turns"]) == (8, 0)
+    assert facts["clustered_turns"] == 50
+    assert facts["cluster_turns"]["max"] <= 5
+    made = summaries.facts
+    assert made["by_status"]["accepted"] == accepted_count(made)
+    assert made["summarised_turns"] == 50
+    assert 0 < made["summary_tokens"] < made["source_tokens"]
+    assert made["tokens_saved_share"] == pytest.approx(
+        1 - made["summary_tokens"] / made["source_tokens"], abs=1e-4
+    )
+    assert 0.65 <= made["q_align"]["min"] <= made["q_align"]["median"] <= 1.0
+    assert 0.0 < made["facts_kept_share"] <= 1.0
+
+
+def accepted_count(facts: dict[str, Any]) -> int:
+    return sum(facts["by_method"].values())
+
+
+def test_the_question_of_the_tail_s_first_answer_is_protected_too(nights: Nights) -> None:
+    nights.write(30, a025={"content": "Bo: Will it rain?"})
+    night, clusters, _ = nights.run()
+    assert clusters.facts["bundled_turns"] == 1
+    members = {m for c in read_clusters(night.work(CLUSTERS)) for m in c.member_ids}
+    assert "a025" not in members
+    assert "b025" in members
+
+
+def test_a_second_night_reads_and_embeds_nothing_again(nights: Nights) -> None:
+    nights.write(30)
+    night, _, first = nights.run()
+    seen = nights.encoder.seen.copy()
+    assert first.notes["summaries_made"] == first.rows
+    assert first.notes["texts_embedded"] > 0
+    _, clusters, again = nights.run()
+    assert clusters.reused
+    assert again.reused
+    assert nights.encoder.seen == seen
+    assert max(seen.values()) == 1
+    assert len(accepted_summaries(night)) == first.facts["by_status"]["accepted"]
+
+
+@pytest.mark.parametrize("strategy", ["chronological", "communities"])
+def test_only_changed_clusters_are_summarised_again(nights: Nights, strategy: str) -> None:
+    nights.settings = replace(nights.settings, strategy=strategy)
+    nights.write(30)
+    night, _, _ = nights.run()
+    before = {s.cluster_id: s for s in read_summaries(night.work(SUMMARIES))}
+    nights.write(30, b000={"content": "Ana: turn 0 of b tells of the rain and the garden."})
+    _, clusters, second = nights.run()
+    after = {s.cluster_id: s for s in read_summaries(night.work(SUMMARIES))}
+    assert clusters.facts["strategy"] == strategy
+    assert second.notes["summaries_made"] == len(after.keys() - before.keys())
+    assert 0 < second.notes["summaries_made"] < len(after)
+    assert all(after[c] == before[c] for c in after.keys() & before.keys())
+    assert all(c.session_id == "b" for c in after.values() if c.cluster_id not in before)
+    assert max(nights.encoder.seen.values()) == 1
+
+
+def test_tables_grown_over_nights_equal_those_made_at_once(nights: Nights, tmp_path: Path) -> None:
+    nights.write(17)
+    nights.run()
+    nights.write(30)
+    night, _, _ = nights.run()
+    fresh = Nights(tmp_path / "fresh", CountingEncoder())
+    fresh.root.mkdir()
+    fresh.write(30)
+    other, _, _ = fresh.run()
+    for table in (CLUSTERS, SUMMARIES, ATTEMPTS):
+        assert night.work(table).read_bytes() == other.work(table).read_bytes()
+
+
+def test_a_table_that_was_changed_since_is_not_offered_again(nights: Nights) -> None:
+    nights.write(30)
+    night, _, first = nights.run()
+    night.work(SUMMARIES).write_bytes(night.work(SUMMARIES).read_bytes()[:-1] + b"?")
+    _, _, second = nights.run()
+    assert second.notes["summaries_made"] == first.rows
+    assert second.digest == first.digest
+
+
+def test_a_turn_from_the_future_is_clustered_once_its_moment_has_passed(
+    nights: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nights.write(30, a000={"created_at": "2190-01-01T00:00:00Z"})
+    _, before, _ = nights.run()
+    assert before.facts["future_turns"] == 1
+    _, same, _ = nights.run()
+    assert same.reused
+    monkeypatch.setattr(compaction.time, "time_ns", lambda: 8_000_000_000_000_000_000)
+    _, after, _ = nights.run()
+    assert not after.reused
+    assert after.facts["future_turns"] == 0
+    assert after.facts["turns"] == before.facts["turns"]
+
+
+def test_another_strategy_is_another_night_s_work(nights: Nights) -> None:
+    nights.write(30)
+    night, first, _ = nights.run()
+    nights.settings = replace(nights.settings, strategy="communities")
+    _, second, summaries = nights.run()
+    assert second.digest != first.digest
+    assert {c.strategy for c in read_clusters(night.work(CLUSTERS))} == {"communities"}
+    assert summaries.facts["strategy"] == "communities"
+    assert max(nights.encoder.seen.values()) == 1
+
+
+def test_a_store_without_turns_has_empty_tables(nights: Nights) -> None:
+    nights.write(1, a000={"category": "fact"}, b000={"category": "fact"})
+    night, clusters, summaries = nights.run()
+    assert (clusters.rows, summaries.rows) == (0, 0)
+    assert clusters.facts["cluster_turns"] == {}
+    assert summaries.facts["tokens_saved_share"] is None
+    assert accepted_summaries(night) == []
+
+
+def test_the_tables_are_the_stage_s_outputs() -> None:
+    assert SUMMARY_TABLE.outputs == (SUMMARIES, ATTEMPTS)
+
+
+def test_only_what_is_certainly_used_again_is_not_read(nights: Nights) -> None:
+    nights.write(30)
+    night, _, _ = nights.run()
+    summaries = {s.cluster_id: s for s in read_summaries(night.work(SUMMARIES))}
+    first, *others = summaries
+    unanswered = replace(summaries[first], fallback=Outcome.UNAVAILABLE.value)
+    known = Known({**summaries, first: unanswered}, {})
+    assert settled_ids(known, EXTRACTIVE) == set(others)
+
+    class Reader(ExtractiveSummarizer):
+        """Is shown what came before."""
+
+        @property
+        def uses_context(self) -> bool:
+            return True
+
+    assert settled_ids(known, Reader()) == frozenset()

@@ -1,0 +1,95 @@
+"""One ranking of memories and summaries, against a plain sort of both."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mnemon.lexical.postings import K1, B, build_postings, build_postings_beside
+from mnemon.lexical.search import score, top_positions
+from mnemon.recall.legs import Leg
+from mnemon.recall.summary_legs import join_legs
+from mnemon.snapshot.summary_arrays import SummaryArrays
+
+grades = st.sampled_from([-0.5, 0.0, 0.25, 0.5, 0.75, 1.0])
+words = st.lists(st.sampled_from(["a", "b", "c", "d", "e"]), max_size=6)
+
+
+@given(
+    st.lists(grades, min_size=1, max_size=12),
+    st.lists(st.tuples(grades, st.booleans()), max_size=8),
+    st.integers(1, 15),
+)
+def test_both_kinds_are_ranked_by_score_then_position(
+    memories: list[float], summaries: list[tuple[float, bool]], depth: int
+) -> None:
+    of_memories = np.array(memories, dtype=np.float32)
+    scores = np.array([s for s, _ in summaries], dtype=np.float32)
+    shown = np.array([b for _, b in summaries], dtype=np.bool_)
+    count = len(memories)
+    leg = Leg.of_scores(of_memories, top_positions(of_memories, depth))
+    joined = join_legs(leg, scores, shown, count, depth)
+    everyone = [(-s, p) for p, s in enumerate(memories) if s > 0]
+    everyone += [(-s, count + i) for i, (s, b) in enumerate(summaries) if b and s > 0]
+    assert joined.ranking.tolist() == [p for _, p in sorted(everyone)][:depth]
+    positions = np.arange(count + scores.size)
+    expected = np.concatenate([of_memories, scores]).astype(np.float64)
+    assert joined.scores_at(positions).tolist() == expected.tolist()
+    assert joined.all_scores is not None
+    assert joined.all_scores.tolist() == expected.tolist()
+
+
+@given(st.lists(words, min_size=1, max_size=8), st.lists(words, min_size=1, max_size=4), words)
+def test_a_summarys_words_weigh_what_they_weigh_in_the_corpus(
+    corpus: list[list[str]], texts: list[list[str]], query: list[str]
+) -> None:
+    """Against the formula in plain loops."""
+    beside = build_postings_beside(texts, build_postings(corpus))
+    found = score(query, beside.ranges, beside.positions, beside.scores, len(texts))
+    mean = sum(map(len, texts)) / len(texts)
+    for i, text in enumerate(texts):
+        counts, expected = Counter(text), 0.0
+        for term in set(query) & set(text):
+            df = sum(term in memory for memory in corpus)
+            idf = math.log1p((len(corpus) - df + 0.5) / (df + 0.5))
+            tf = counts[term]
+            expected += idf * tf / (tf + K1 * (1 - B + B * len(text) / mean))
+        assert math.isclose(found[i], expected, rel_tol=1e-5, abs_tol=1e-6)
+
+
+def arrays_of(sources: list[list[int]]) -> SummaryArrays:
+    lengths = [len(s) for s in sources]
+    return SummaryArrays(
+        indptr=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        sources=np.array([p for s in sources for p in s], dtype=np.int32),
+        confidences=np.ones(len(sources)),
+        plans=np.full(len(sources), -1, dtype=np.int32),
+    )
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=4), max_size=5),
+    st.lists(st.booleans(), min_size=10, max_size=10),
+    st.lists(st.booleans(), min_size=5, max_size=5),
+)
+def test_masks_over_summaries_say_what_plain_loops_say(
+    sources: list[list[int]], seen: list[bool], shown: list[bool]
+) -> None:
+    arrays, mask = arrays_of(sources), np.array(seen)
+    assert arrays.is_aligned(10)
+    assert arrays.where_all(mask).tolist() == [all(seen[p] for p in s) for s in sources]
+    chosen = np.array(shown[: len(sources)], dtype=np.bool_)
+    covered = {p for s, b in zip(sources, chosen, strict=True) if b for p in s}
+    assert np.flatnonzero(arrays.covered(chosen, 10)).tolist() == sorted(covered)
+    assert arrays.first_sources().tolist() == [s[0] for s in sources]
+
+
+def test_arrays_that_do_not_fit_are_not_aligned() -> None:
+    good = arrays_of([[0, 1], [2]])
+    assert good.is_aligned(3)
+    assert not good.is_aligned(2), "a source beyond the memories"
+    assert not arrays_of([[0, 1], []]).is_aligned(3), "a summary of nothing"
