@@ -80,12 +80,15 @@ class ModelServer:
         write: The generator's rule.
         grade: The judge's rule.
         faults: Taken one per request, oldest first, before the rule gets a turn.
+        spares_single_items: Faults are for requests of several items only. Of requests that are
+            sent at once it is chance which comes first.
         asked: Every request, in order.
     """
 
     write: Callable[[Item], object] = write_by_rule
     grade: Callable[[str, str], object] = grade_high
     faults: list[Fault] = field(default_factory=list[Fault])
+    spares_single_items: bool = False
     asked: list[Asked] = field(default_factory=list[Asked])
 
     def __enter__(self) -> Self:
@@ -138,7 +141,9 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         asked = Asked(self.path, dict(self.headers.items()), json.loads(body))
         rules.asked.append(asked)
-        self._send(rules.faults.pop(0) if rules.faults else Fault(body=rules.answer(asked)))
+        spared = rules.spares_single_items and len(asked.items) == 1
+        faulty = bool(rules.faults) and not spared
+        self._send(rules.faults.pop(0) if faulty else Fault(body=rules.answer(asked)))
 
     def do_GET(self) -> None:
         self.rules.asked.append(Asked(self.path, dict(self.headers.items()), {}))

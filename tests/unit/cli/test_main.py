@@ -17,7 +17,15 @@ ARGUMENTS = {"recall": ["key"], "why": ["key", "101"]}
 
 
 def test_the_commands_are_these() -> None:
-    assert set(main.commands) == {*COMMANDS, "profile", "graph", "evaluate"}
+    assert set(main.commands) == {
+        *COMMANDS,
+        "expand",
+        "compact",
+        "curate",
+        "profile",
+        "graph",
+        "evaluate",
+    }
 
 
 def test_help_lists_every_command_and_shows_how_to_begin(run: Run) -> None:
@@ -25,7 +33,7 @@ def test_help_lists_every_command_and_shows_how_to_begin(run: Run) -> None:
         result = run(flag)
         assert result.exit_code == 0
         assert "make nightly" in result.output
-        for command in COMMANDS:
+        for command in (*COMMANDS, "expand", "compact", "curate"):
             assert command in result.output
 
 

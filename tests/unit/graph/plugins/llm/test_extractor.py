@@ -169,8 +169,11 @@ def test_the_first_of_two_answers_stands(asking: Asking) -> None:
 )
 def test_passing_faults_cost_no_memory(asking: Asking, fault: Fault) -> None:
     asking.server.faults = [fault, fault]
+    # A memory that is asked about alone after the first would be lost for tonight by the second.
+    asking.server.spares_single_items = True
     found = asking.run()
     assert statements(found) == ALL
+    assert not asking.server.faults
     assert not found.warnings
 
 
