@@ -7,7 +7,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-WINDOW = "1600,1000"
+WINDOW = "2000,1250"
+"""Large enough for a group and all that hangs on it: the UI draws no node outside of the window."""
 VIRTUAL_TIME_MS = 25_000
 """Time on the page's own clocks before it is read: the Dagster UI polls and lays out its graph."""
 
