@@ -19,8 +19,8 @@ ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THRE
 """What a manifest says of the environment of these processes."""
 
 
-def measure_in_child(command: Sequence[str]) -> dict[str, Any]:
-    """Run Python with these words in the checkout and return the JSON object of its last line.
+def run_in_child(command: Sequence[str]) -> str:
+    """Run Python with these words in the checkout and return what it printed.
 
     Raises:
         StoreError: If it fails, with the end of what it said.
@@ -35,4 +35,9 @@ def measure_in_child(command: Sequence[str]) -> dict[str, Any]:
     )
     if done.returncode != 0:
         raise StoreError(f"{' '.join(command[:2])} failed: {done.stderr.strip()[-2000:]}")
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    return done.stdout
+
+
+def measure_in_child(command: Sequence[str]) -> dict[str, Any]:
+    """Run a child and return the JSON object of its last line; raises as `run_in_child`."""
+    return json.loads(run_in_child(command).strip().splitlines()[-1])

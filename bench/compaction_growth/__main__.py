@@ -9,22 +9,18 @@ disk and less than 2 GB of memory.
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.children import ONE_THREAD, measure_in_child, run_in_child
 from bench.compaction_growth.plot import write_plot
-from bench.datasets import CHECKOUT
 from bench.manifest import describe_run
 from bench.results import RESULTS_DIR, write_result
 from mnemon.compact.strategies import CHRONOLOGICAL, COMMUNITIES
-from mnemon.errors import StoreError
 
 SIZES = (10_000, 100_000, 1_000_000)
 
@@ -36,7 +32,6 @@ MEMORY_BOUND_BYTES = 2_000_000_000
 """What a million turns may take at most."""
 
 _STRATEGIES = (CHRONOLOGICAL, COMMUNITIES)
-_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
 def measure_sizes(
@@ -56,7 +51,7 @@ def measure_sizes(
     """
     document: dict[str, Any] = {
         "kind": "compaction_growth",
-        "manifest": {**describe_run(), "environment": _ONE_THREAD},
+        "manifest": {**describe_run(), "environment": ONE_THREAD},
         "memory_bound_bytes": MEMORY_BOUND_BYTES,
         "runs": [],
     }
@@ -65,7 +60,7 @@ def measure_sizes(
             strategies = _STRATEGIES if size <= communities_up_to else _STRATEGIES[:1]
             document["runs"] += _store(folder, size, strategies)
             if embed and "embedding" not in document:
-                document["embedding"] = _child("embedding", folder)
+                document["embedding"] = measure_in_child(_words("embedding", folder))
     if one_session:
         with tempfile.TemporaryDirectory(prefix="mnemon-compaction-") as folder:
             document["one_session"] = _store(folder, one_session, _STRATEGIES[:1], "one")
@@ -93,10 +88,10 @@ def growth(runs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 def _store(folder: str, size: int, strategies: Sequence[str], *shape: str) -> list[dict[str, Any]]:
     """Make one store and measure every strategy on it."""
-    _run("corpus", folder, str(size), *shape)
+    run_in_child(_words("corpus", folder, str(size), *shape))
     runs: list[dict[str, Any]] = []
     for strategy in strategies:
-        run = _child("measure", folder, strategy)
+        run = measure_in_child(_words("measure", folder, strategy))
         runs.append(run)
         print(
             f"{size} turns, {strategy}: {run['cpu_s']} s, {run['peak_rss_bytes'] / 1e6:.0f} MB",
@@ -105,22 +100,8 @@ def _store(folder: str, size: int, strategies: Sequence[str], *shape: str) -> li
     return runs
 
 
-def _child(module: str, *arguments: str) -> dict[str, Any]:
-    return json.loads(_run(module, *arguments).strip().splitlines()[-1])
-
-
-def _run(module: str, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", f"bench.compaction_growth.{module}", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=CHECKOUT,
-        env={**os.environ, **_ONE_THREAD},
-    )
-    if done.returncode != 0:
-        raise StoreError(f"{module} {' '.join(arguments)} failed: {done.stderr.strip()[-2000:]}")
-    return done.stdout
+def _words(module: str, *arguments: str) -> list[str]:
+    return ["-m", f"bench.compaction_growth.{module}", *arguments]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mnemon.files import replace_with
+from mnemon.files import write_bytes
 from mnemon.reports.canvas import BLUE, MUTED, VERMILLION, new_figure, to_png
 
 _SIZE_INCHES = (8.0, 3.4)
@@ -42,8 +42,4 @@ def write_plot(path: Path, runs: Sequence[Mapping[str, Any]]) -> None:
     figure.tight_layout()
     image = to_png(figure)
     path.parent.mkdir(parents=True, exist_ok=True)
-    replace_with(path, lambda tmp: _write_bytes(tmp, image))
-
-
-def _write_bytes(path: Path, data: bytes) -> None:
-    path.write_bytes(data)
+    write_bytes(path, image)

@@ -16,7 +16,7 @@ from typing import Any
 from bench.suite.plan import ABSTAINING, DEPTH
 from mnemon.errors import SourceFormatError
 from mnemon.evaluate.run import Run
-from mnemon.files import replace_with
+from mnemon.files import write_bytes
 
 SCHEMA_VERSION = 1
 SCORE_DIGITS = 6
@@ -69,7 +69,7 @@ def write_kept(path: Path, kept: KeptRankings) -> None:
     }
     text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
     packed = gzip.compress(text.encode("utf-8"), compresslevel=9, mtime=0)
-    replace_with(path, lambda tmp: _write_bytes(tmp, packed))
+    write_bytes(path, packed)
 
 
 def read_kept(path: Path) -> KeptRankings:
@@ -136,8 +136,3 @@ def _unpack(packed: Mapping[str, Any]) -> dict[str, Run]:
         )
         for arm, found in rankings.items()
     }
-
-
-def _write_bytes(path: Path, data: bytes) -> None:
-    with path.open("wb") as handle:
-        handle.write(data)

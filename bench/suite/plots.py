@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mnemon.evaluate.comparison import Comparison
-from mnemon.files import replace_with
+from mnemon.files import write_bytes
 
 METRIC = "recall@10"
 BASELINE = "mnemon"
@@ -33,9 +33,4 @@ def write_plot(path: Path, document: Mapping[str, Any]) -> None:
         return
     title = f"{document['dataset']} ({document['manifest']['n_queries']} queries)"
     image = plot_differences(chosen, METRIC, title)
-    replace_with(path, lambda tmp: _write_bytes(tmp, image))
-
-
-def _write_bytes(path: Path, data: bytes) -> None:
-    with path.open("wb") as handle:
-        handle.write(data)
+    write_bytes(path, image)

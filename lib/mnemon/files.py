@@ -72,9 +72,19 @@ def remove_temporary_files(directory: Path, *, below: bool = True) -> None:
             path.unlink(missing_ok=True)
 
 
+def write_bytes(path: Path, data: bytes) -> None:
+    """Replace a file atomically."""
+
+    def write(tmp: Path) -> None:
+        with tmp.open("wb") as handle:
+            handle.write(data)
+
+    replace_with(path, write)
+
+
 def write_text(path: Path, text: str) -> None:
     """Replace a text file atomically (UTF-8)."""
-    replace_with(path, lambda tmp: _write_bytes(tmp, text.encode("utf-8")))
+    write_bytes(path, text.encode("utf-8"))
 
 
 def write_array(path: Path, array: NDArray[Any]) -> None:
@@ -118,8 +128,3 @@ def _is_alive(pid: int) -> bool:
     except PermissionError:
         return True
     return True
-
-
-def _write_bytes(path: Path, data: bytes) -> None:
-    with path.open("wb") as handle:
-        handle.write(data)

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from mnemon.errors import SourceFormatError, SourceMissingError
 from mnemon.evaluate.run import Run
-from mnemon.files import replace_with
+from mnemon.files import write_bytes
 from mnemon.hashing import JsonValue, canonical_json
 
 KIND = "run"
@@ -39,7 +39,7 @@ def write_run(path: Path, run: Run, manifest: Mapping[str, JsonValue]) -> None:
     if path.suffix == ".gz":
         # Without a time of writing in the header, or no two files would be equal.
         data = gzip.compress(data, compresslevel=_GZIP_LEVEL, mtime=0)
-    replace_with(path, lambda tmp: _write_bytes(tmp, data))
+    write_bytes(path, data)
 
 
 def read_run(path: Path) -> tuple[Run, dict[str, Any]]:
@@ -74,8 +74,3 @@ def _parse(document: object) -> tuple[Run, dict[str, Any]]:
     if not isinstance(manifest, dict):
         raise ValueError(f"expected a manifest object, found {type(manifest).__name__}")  # noqa: TRY004
     return Run.from_json(found.get("run")), cast("dict[str, Any]", manifest)
-
-
-def _write_bytes(path: Path, data: bytes) -> None:
-    with path.open("wb") as handle:
-        handle.write(data)
