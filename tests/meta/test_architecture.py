@@ -23,6 +23,7 @@ FOUNDATION = frozenset(
         "hashing",
         "files",
         "hooks",
+        "immutable",
         "progress",
         "settings",
         "locate",

@@ -21,6 +21,7 @@ from mnemon.snapshot import layout
 from mnemon.snapshot.manifest import Manifest, compute_digest, describe_files, write_manifest
 from mnemon.snapshot.nights import record_night
 from mnemon.snapshot.publish import publish_candidate
+from mnemon.snapshot.summary_pack import LINEAGE_SCHEMA
 from mnemon.snapshot.verdict import CheckResult, store_verdict
 from mnemon.types import UNDATED_US, MemoryRecord
 from tests.support.store import Store, day_us, memory, provenance, renumber
@@ -58,19 +59,6 @@ CREATE TABLE link_starts (word TEXT PRIMARY KEY, words INTEGER NOT NULL) WITHOUT
 CREATE TABLE merges (
     name TEXT NOT NULL, canonical TEXT NOT NULL, reason TEXT NOT NULL, score REAL NOT NULL, detail
     TEXT NOT NULL);
-CREATE TABLE summaries (
-    ordinal INTEGER PRIMARY KEY, summary_id TEXT NOT NULL UNIQUE, cluster_id TEXT NOT NULL,
-    session_id TEXT NOT NULL, text TEXT NOT NULL, method TEXT NOT NULL, first_us INTEGER NOT NULL,
-    last_us INTEGER NOT NULL, source_tokens INTEGER NOT NULL, summary_tokens INTEGER NOT NULL, align
-    REAL, cover REAL, confidence REAL, decay_rate REAL, facts TEXT, plan_id TEXT);
-CREATE TABLE summary_sources (
-    summary_id TEXT NOT NULL, place INTEGER NOT NULL, position INTEGER NOT NULL, memory_id TEXT NOT
-    NULL, PRIMARY KEY (summary_id, place)) WITHOUT ROWID;
-CREATE TABLE summary_parents (
-    summary_id TEXT NOT NULL, place INTEGER NOT NULL, parent_id TEXT NOT NULL,
-    PRIMARY KEY (summary_id, place)) WITHOUT ROWID;
-CREATE TABLE summary_terms (
-    term TEXT PRIMARY KEY, start INTEGER NOT NULL, stop INTEGER NOT NULL) WITHOUT ROWID;
 """
 
 Hold = tuple[int, str, str | None]
@@ -171,7 +159,7 @@ def _manifest(directory: Path, spec: GraphSpec) -> Manifest:
 
 def _write_rows(path: Path, spec: GraphSpec) -> None:
     with closing(sqlite3.connect(path)) as db, db:
-        db.executescript(_SCHEMA)
+        db.executescript(_SCHEMA + LINEAGE_SCHEMA)
         for table, rows in {**_memory_rows(spec), **_rows(spec)}.items():
             if rows:
                 marks = ",".join("?" * len(rows[0]))

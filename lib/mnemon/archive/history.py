@@ -15,6 +15,7 @@ from typing import Any
 
 from mnemon.archive.reading import Application, ArchiveReader
 from mnemon.errors import StoreError
+from mnemon.immutable import connect_immutable
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +73,8 @@ def list_plans(path: Path) -> list[PlanHistory]:
         return []
     if reader.warning is not None:
         raise StoreError(f"{path}: {reader.warning}")
-    uri = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
     try:
-        with closing(sqlite3.connect(uri, uri=True)) as db:
+        with closing(connect_immutable(path)) as db:
             rows = db.execute("SELECT plan_id, snapshot_id, rules FROM plans").fetchall()
             found = [_history(db, reader, *row) for row in rows]
     except (sqlite3.Error, ValueError) as error:

@@ -25,13 +25,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mnemon.archive.ledger_file import DIGEST, FORMAT
+from mnemon.immutable import connect_immutable, identify
 
 ContentHashes = Callable[[Sequence[str]], Mapping[str, str]]
 """Memory ids to the content hashes of those that a snapshot holds."""
 
 _FAULTS = (sqlite3.Error, ValueError, TypeError, KeyError, OverflowError)
-
-_Identity = tuple[int, int, int, int]
 
 
 class Entry(NamedTuple):
@@ -93,7 +92,7 @@ class ArchiveReader:
         self.applications: tuple[Application, ...] = ()
         self._entries: dict[str, tuple[Entry, ...]] = {}
         # Before the file is opened: if it is replaced in between, `refreshed` opens it again.
-        self._identity = _identify(path)
+        self._identity = identify(path)
         self.is_missing = self._identity is None
         if not self.is_missing:
             try:
@@ -111,7 +110,7 @@ class ArchiveReader:
 
         Costs one look at the file's metadata. The old reader goes on answering for whoever has it.
         """
-        return self if _identify(self.path) == self._identity else ArchiveReader(self.path)
+        return self if identify(self.path) == self._identity else ArchiveReader(self.path)
 
     def applied_plans_at(self, moment_us: int | None) -> frozenset[str]:
         """Return the plans that hold at a moment; None: now."""
@@ -163,7 +162,7 @@ class ArchiveReader:
         return [latest[memory_id] for memory_id in sorted(latest)]
 
     def _read(self) -> None:
-        with closing(_open(self.path)) as db:
+        with closing(connect_immutable(self.path)) as db:
             found = db.execute("PRAGMA user_version").fetchone()[0]
             if found != FORMAT:
                 raise ValueError(f"format {found}, expected {FORMAT}")
@@ -184,16 +183,3 @@ class ArchiveReader:
             f"{self.path.name} cannot be read ({error}): archived memories are shown again until "
             "it is repaired; `mnemon compact --list` says more"
         )
-
-
-def _open(path: Path) -> sqlite3.Connection:
-    uri = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
-    return sqlite3.connect(uri, uri=True)
-
-
-def _identify(path: Path) -> _Identity | None:
-    try:
-        stat = path.stat()
-    except OSError:
-        return None
-    return stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size

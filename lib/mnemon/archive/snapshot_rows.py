@@ -6,7 +6,6 @@ What does not: what the rows mean for a plan (`scan`, `consolidation`).
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 
 from mnemon.compact.eligibility import SessionTurn, ends_as_question
 from mnemon.corpus.speaker import find_speaker
+from mnemon.immutable import connect_immutable
 
 _IDS_AT_ONCE = 500
 """Values in one statement; SQLite of before 3.32 allows 999."""
@@ -80,8 +80,7 @@ class SnapshotRows:
     """The rows of one snapshot, read only; close it after use."""
 
     def __init__(self, path: Path) -> None:
-        uri = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
-        self._db = sqlite3.connect(uri, uri=True)
+        self._db = connect_immutable(path)
 
     def close(self) -> None:
         """Close the file."""

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from mnemon.archive.reading import ArchiveReader
 from mnemon.archive.summary_row import summary_of
 from mnemon.compact.summary import Summary
+from mnemon.immutable import connect_immutable
 from mnemon.types import MemoryRecord
 
 
@@ -57,10 +58,9 @@ def applied_summaries(path: Path, records: Iterable[MemoryRecord]) -> list[Appli
 
 def _held(path: Path, plans: frozenset[str]) -> list[tuple[str, Summary]]:
     """Return the summaries of some plans; one that an older mnemon wrote otherwise is left out."""
-    uri = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
     sql = "SELECT plan_id, text, body FROM summaries WHERE text IS NOT NULL ORDER BY 1, 2"
     found: list[tuple[str, Summary]] = []
-    with suppress(sqlite3.Error), closing(sqlite3.connect(uri, uri=True)) as db:
+    with suppress(sqlite3.Error), closing(connect_immutable(path)) as db:
         for plan_id, text, body in db.execute(sql):
             if plan_id in plans:
                 with suppress(ValueError):

@@ -21,6 +21,7 @@ from mnemon.archive.reading import ArchiveReader, Entry
 from mnemon.archive.summary_row import body_of
 from mnemon.errors import StoreError
 from mnemon.files import replace_with
+from mnemon.immutable import connect_immutable
 
 Change = Callable[[sqlite3.Connection], None]
 
@@ -122,8 +123,7 @@ def purge_texts(path: Path, content_hashes: Mapping[str, str]) -> int:
 
 
 def _held_texts(path: Path) -> set[tuple[str, str]]:
-    uri = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
-    with closing(sqlite3.connect(uri, uri=True)) as db:
+    with closing(connect_immutable(path)) as db:
         return set(db.execute("SELECT plan_id, summary_id FROM summaries WHERE text IS NOT NULL"))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from mnemon.archive.reading import ArchiveReader
 from mnemon.errors import SnapshotCorruptError, SnapshotMissingError, SnapshotOutdatedError
 from mnemon.files import tree_bytes
+from mnemon.immutable import connect_immutable
 from mnemon.snapshot import layout
 from mnemon.snapshot.layout import StorePaths, is_snapshot_id
 from mnemon.snapshot.manifest import quick_check, read_manifest, read_pointer
@@ -104,9 +105,8 @@ def count_archived(paths: StorePaths, rows_file: Path) -> int | None:
         return None
     if not archive.applied_plans_at(None):
         return 0
-    uri = f"{rows_file.absolute().as_uri()}?mode=ro&immutable=1"
     try:
-        with closing(sqlite3.connect(uri, uri=True)) as rows:
+        with closing(connect_immutable(rows_file)) as rows:
             known = dict(rows.execute("SELECT memory_id, content_hash FROM memories"))
     except sqlite3.Error as error:
         raise SnapshotCorruptError(
@@ -124,9 +124,8 @@ def wing_counts(rows_file: Path) -> dict[str, int]:
     Raises:
         SnapshotCorruptError: If it cannot be read.
     """
-    uri = f"{rows_file.absolute().as_uri()}?mode=ro&immutable=1"
     try:
-        with closing(sqlite3.connect(uri, uri=True)) as rows:
+        with closing(connect_immutable(rows_file)) as rows:
             found = rows.execute(
                 "SELECT COALESCE(wing, '(none)'), COUNT(*) FROM memories GROUP BY 1 ORDER BY 2 "
                 "DESC, 1"

@@ -9,7 +9,6 @@ mode is for comparing and for small stores; "bm25" reads what the night has scor
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemon.immutable import connect_immutable
 from mnemon.lexical.fts_seed import FtsSeed
 from mnemon.recall.legs import Leg
 from mnemon.recall.reader import SnapshotReader
@@ -125,6 +125,5 @@ def _above_zero(scores: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _build(rows_file: Path, statements: Sequence[str]) -> FtsSeed:
-    uri = f"{rows_file.absolute().as_uri()}?mode=ro&immutable=1"
-    with closing(sqlite3.connect(uri, uri=True)) as rows:
+    with closing(connect_immutable(rows_file)) as rows:
         return FtsSeed.build(row for sql in statements for row in rows.execute(sql))

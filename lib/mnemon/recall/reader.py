@@ -6,7 +6,6 @@ Opens, looks up, closes; does not rank.
 from __future__ import annotations
 
 import json
-import sqlite3
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -21,6 +20,7 @@ from mnemon.errors import SnapshotCorruptError
 from mnemon.files import read_array
 from mnemon.graph.arrays import GraphArrays, MentionArrays
 from mnemon.graph.sessions import SessionArrays
+from mnemon.immutable import connect_immutable
 from mnemon.recall.profile import RetrievalProfile
 from mnemon.recall.scope import Facet
 from mnemon.snapshot import layout
@@ -63,8 +63,7 @@ class SnapshotReader:
         self.count = manifest.counts["memories"]
         self.id_kind = manifest.id_kind
         self._lock = threading.Lock()
-        uri = f"{(directory / layout.ROWS_FILE).absolute().as_uri()}?mode=ro&immutable=1"
-        self._rows = sqlite3.connect(uri, uri=True, check_same_thread=False)
+        self._rows = connect_immutable(directory / layout.ROWS_FILE, check_same_thread=False)
         self.created_at_us: NDArray[np.int64] = self._array(layout.CREATED_AT_FILE)
         self.importance: NDArray[np.float32] = self._array(layout.IMPORTANCE_FILE)
         self.posting_positions: NDArray[np.int32] = self._array(layout.POSTING_POSITIONS_FILE)

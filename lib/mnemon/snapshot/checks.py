@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from mnemon.errors import SnapshotCorruptError
 from mnemon.files import read_array
+from mnemon.immutable import connect_immutable
 from mnemon.snapshot import layout
 from mnemon.snapshot.drops import REFUSE, DropReport
 from mnemon.snapshot.graph_checks import (
@@ -109,8 +110,7 @@ def judge_candidate(directory: Path, context: GateContext) -> list[CheckResult]:
     except SnapshotCorruptError as error:
         return [CheckResult("files_match_the_manifest", False, {"fault": str(error)})]
     results = [CheckResult("files_match_the_manifest", True, {"files": len(manifest.files)})]
-    uri = f"{(directory / layout.ROWS_FILE).absolute().as_uri()}?mode=ro&immutable=1"
-    with closing(sqlite3.connect(uri, uri=True)) as rows:
+    with closing(connect_immutable(directory / layout.ROWS_FILE)) as rows:
         candidate = Candidate(directory, manifest, rows)
         for check in GATE_CHECKS:
             results.append(_run(check, candidate, context))

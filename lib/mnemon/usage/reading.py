@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemon.immutable import connect_immutable, identify
 from mnemon.types import UNDATED_US
 from mnemon.usage.usage_file import (
     AS_OF_US,
@@ -33,8 +34,6 @@ Counts = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 """Retrievals inside the window, distinct days over all time, last retrieval in microseconds."""
 
 _FAULTS = (sqlite3.Error, ValueError, TypeError, KeyError, OverflowError)
-
-_Identity = tuple[int, int, int, int]
 
 
 class UsageReader:
@@ -60,13 +59,13 @@ class UsageReader:
         self._lock = threading.Lock()
         self._db: sqlite3.Connection | None = None
         # Before the file is opened: if it is replaced in between, `refreshed` opens it again.
-        self._identity = _identify(path)
+        self._identity = identify(path)
         self.is_missing = self._identity is None
         if self.is_missing:
             self.warning = f"{path.name} is missing: no night has counted retrievals yet"
             return
         try:
-            self._db = _open(path)
+            self._db = connect_immutable(path, check_same_thread=False)
             self._read_meta(self._db)
         except _FAULTS as error:
             self._give_up(error)
@@ -81,7 +80,7 @@ class UsageReader:
 
         Costs one look at the file's metadata. The old reader goes on answering for whoever has it.
         """
-        return self if _identify(self.path) == self._identity else UsageReader(self.path)
+        return self if identify(self.path) == self._identity else UsageReader(self.path)
 
     def close(self) -> None:
         """Close the file; every later answer is "never used"."""
@@ -199,16 +198,3 @@ def _chunks(values: Sequence[str]) -> Iterator[Sequence[str]]:
 
 def _marks(values: Sequence[str]) -> str:
     return ",".join("?" * len(values))
-
-
-def _open(path: Path) -> sqlite3.Connection:
-    uri = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
-    return sqlite3.connect(uri, uri=True, check_same_thread=False)
-
-
-def _identify(path: Path) -> _Identity | None:
-    try:
-        stat = path.stat()
-    except OSError:
-        return None
-    return stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size

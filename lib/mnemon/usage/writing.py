@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from mnemon.files import replace_with
+from mnemon.immutable import connect_immutable
 from mnemon.usage.folding import Folded
 from mnemon.usage.usage_file import AS_OF_US, DIGEST, FORMAT, SCHEMA, WINDOW_DAYS
 from mnemon.usage.window import Window
@@ -87,8 +88,7 @@ def _carry_scores(before: Path, db: sqlite3.Connection, known: Collection[str]) 
     """Take over the scores, and how far the last scan got; of a damaged file what can be read."""
     if not before.exists():
         return
-    uri = f"{before.absolute().as_uri()}?mode=ro&immutable=1"
-    with closing(sqlite3.connect(uri, uri=True)) as old:
+    with closing(connect_immutable(before)) as old:
         if [(FORMAT,)] not in _read(old, "PRAGMA user_version"):
             return
         for rows in _read(old, "SELECT * FROM ltp ORDER BY memory_id"):

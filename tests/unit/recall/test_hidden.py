@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,15 +16,14 @@ from mnemon.recall.graph_paths import GraphPath, path_of
 from mnemon.recall.profile import RetrievalProfile
 from mnemon.recall.replaying.comparison import rerun
 from mnemon.recall.replaying.packet import recall_and_log
-from mnemon.recall.result import RecallResult
 from mnemon.recall.scope import Scope
 from mnemon.recall.why import Why, explain_memory
-from tests.support.archive_file import Span, write_archive
 from tests.support.store import (
     Store,
     renumber,
     turns,
 )
+from tests.support.views import archive, deep, ids
 
 SUMMARIES = RetrievalProfile(turn_view="summaries")
 
@@ -33,23 +31,6 @@ SUMMARIES = RetrievalProfile(turn_view="summaries")
 @pytest.fixture(name="dense")
 def _dense(dense_store: Store) -> Recaller:
     return Recaller.open(dense_store.root)
-
-
-def ids(result: RecallResult) -> list[str]:
-    return [str(m.id) for m in result.memories]
-
-
-def deep(recaller: Recaller, query: str, profile: RetrievalProfile, **how: Any) -> RecallResult:
-    """Everything that is found at all."""
-    return recaller.recall(query, 100, profile=replace(profile, depth=1000), **how)
-
-
-def archive(
-    recaller: Recaller, entries: dict[str, str], spans: Sequence[Span] = ((1, None),)
-) -> Recaller:
-    """Archive memories by one plan; a fresh recaller of the same store."""
-    write_archive(recaller.paths.archive, recaller.reader, {"p1": entries}, {"p1": spans})
-    return Recaller.open(recaller.paths.root)
 
 
 def explain(recaller: Recaller, query: str, memory_id: str, **flags: Any) -> Why:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,13 +14,11 @@ from hypothesis import strategies as st
 from mnemon.compact.summary import Summary
 from mnemon.recall.engine import Recaller
 from mnemon.recall.profile import RetrievalProfile
-from mnemon.recall.result import RecallResult
 from mnemon.recall.scope import Scope
 from mnemon.recall.summaries import Summaries
 from mnemon.snapshot.build import build_candidate
 from mnemon.snapshot.publish import publish_candidate
 from mnemon.types import MemoryRecord
-from tests.support.archive_file import Span, write_archive
 from tests.support.store import (
     Store,
     day_us,
@@ -33,6 +30,7 @@ from tests.support.store import (
     summary_vectors,
     turns,
 )
+from tests.support.views import archive, deep, ids
 
 TURNS = ("109", "110", "111", "112")
 TAIL = ("113", "114")
@@ -44,23 +42,6 @@ QUERIES = ("morning flight Lisbon", "the invoice", "booked for the ninth", "Bot:
 @pytest.fixture(name="dense")
 def _dense(dense_store: Store) -> Recaller:
     return Recaller.open(dense_store.root)
-
-
-def ids(result: RecallResult) -> list[str]:
-    return [str(m.id) for m in result.memories]
-
-
-def deep(recaller: Recaller, query: str, profile: RetrievalProfile, **how: Any) -> RecallResult:
-    """Everything that is found at all."""
-    return recaller.recall(query, 100, profile=replace(profile, depth=1000), **how)
-
-
-def archive(
-    recaller: Recaller, entries: dict[str, str], spans: Sequence[Span] = ((1, None),)
-) -> Recaller:
-    """Archive memories by one plan; a fresh recaller of the same store."""
-    write_archive(recaller.paths.archive, recaller.reader, {"p1": entries}, {"p1": spans})
-    return Recaller.open(recaller.paths.root)
 
 
 @pytest.mark.parametrize("query", QUERIES)

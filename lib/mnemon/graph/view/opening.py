@@ -15,6 +15,7 @@ from mnemon.errors import StoreError
 from mnemon.files import read_array
 from mnemon.graph.view.sight import Mask, make_sight
 from mnemon.graph.view.source import MENTION_FIELDS, STEP_FIELDS, Arrays, GraphSource
+from mnemon.immutable import connect_immutable
 
 _TABLES = frozenset({"concepts", "concept_names", "concept_edges", "supersessions", "merges"})
 
@@ -72,8 +73,7 @@ def open_graph(files: GraphFiles, looking: Looking) -> Generator[GraphSource]:
     Raises:
         StoreError: The snapshot was built before concepts could be looked at.
     """
-    uri = f"{files.rows.absolute().as_uri()}?mode=ro&immutable=1"
-    with closing(sqlite3.connect(uri, uri=True)) as rows:
+    with closing(connect_immutable(files.rows)) as rows:
         _require(rows, files)
         updated = None if looking.known_at_us is None else _updated_at_us(rows)
         allowed = looking.allowed
