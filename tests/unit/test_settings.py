@@ -86,7 +86,11 @@ SAMPLES: dict[type, tuple[str, Any]] = {
 }
 
 
-CHOICES = {"compaction.strategy": "communities", "compaction.summarizer": "extractive"}
+CHOICES = {
+    "compaction.strategy": "communities",
+    "compaction.summarizer": "extractive",
+    "hook.scope": "project",
+}
 
 
 @pytest.mark.parametrize("name", known_settings())

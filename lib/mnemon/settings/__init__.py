@@ -7,6 +7,7 @@ library only, because a hook reads its settings too.
 from mnemon.settings.sections import (
     FUSIONS,
     GRAPH_EXTRACTORS,
+    HOOK_SCOPES,
     ON_DROP,
     STRATEGIES,
     SUMMARIZERS,
@@ -16,11 +17,14 @@ from mnemon.settings.sections import (
     EncoderSettings,
     EvaluationSettings,
     GraphSettings,
+    HookSettings,
+    PromotionSettings,
     RecallSettings,
     ScheduleSettings,
     SnapshotSettings,
     SourceSettings,
     TierSettings,
+    TranscriptSettings,
 )
 from mnemon.settings.tree import CONFIG_FILE_NAME, ENV_PREFIX, Settings, known_settings
 
@@ -29,6 +33,7 @@ __all__ = [
     "ENV_PREFIX",
     "FUSIONS",
     "GRAPH_EXTRACTORS",
+    "HOOK_SCOPES",
     "ON_DROP",
     "STRATEGIES",
     "SUMMARIZERS",
@@ -38,11 +43,14 @@ __all__ = [
     "EncoderSettings",
     "EvaluationSettings",
     "GraphSettings",
+    "HookSettings",
+    "PromotionSettings",
     "RecallSettings",
     "ScheduleSettings",
     "Settings",
     "SnapshotSettings",
     "SourceSettings",
     "TierSettings",
+    "TranscriptSettings",
     "known_settings",
 ]

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 from mnemon.settings.sections import (
     FUSIONS,
     GRAPH_EXTRACTORS,
+    HOOK_SCOPES,
     ON_DROP,
     STRATEGIES,
     SUMMARIZERS,
     CompactionSettings,
     EvaluationSettings,
     GraphSettings,
+    HookSettings,
 )
 
 if TYPE_CHECKING:
@@ -49,6 +51,9 @@ def range_faults(s: Settings) -> list[str]:
         ),
         *_endpoint_rules(s.evaluation),
         *_graph_rules(s.graph),
+        (s.transcripts.tool_chars >= 0, "transcripts.tool_chars must be >= 0"),
+        (0.0 <= s.promotion.threshold <= 1.0, "promotion.threshold must lie in [0, 1]"),
+        *_hook_rules(s.hook),
         (
             len(s.schedule.cron.split()) == 5,
             f"schedule.cron needs five fields, found {s.schedule.cron!r}",
@@ -97,6 +102,19 @@ def _compaction_rules(c: CompactionSettings) -> list[tuple[bool, str]]:
         (
             c.summarizer != "llm" or (c.llm_url != "" and c.llm_model != ""),
             'compaction.summarizer = "llm" needs compaction.llm_url and compaction.llm_model',
+        ),
+    ]
+
+
+def _hook_rules(h: HookSettings) -> list[tuple[bool, str]]:
+    return [
+        (h.memories >= 0, "hook.memories must be >= 0"),
+        (h.budget_tokens >= 0, "hook.budget_tokens must be >= 0"),
+        (h.restore_tokens >= 0, "hook.restore_tokens must be >= 0"),
+        (h.deadline_ms > 0, "hook.deadline_ms must be > 0"),
+        (
+            h.scope in HOOK_SCOPES,
+            f'hook.scope must be "store" or "project", found {h.scope!r}',
         ),
     ]
 

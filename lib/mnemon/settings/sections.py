@@ -11,6 +11,7 @@ FUSIONS = ("cc", "rrf")
 ON_DROP = ("refuse", "report")
 GRAPH_EXTRACTORS = ("rules", "llm", "spacy")
 STRATEGIES = ("chronological", "communities")
+HOOK_SCOPES = ("store", "project")
 SUMMARIZERS = ("sentences", "extractive", "seq2seq", "llm")
 
 
@@ -205,6 +206,62 @@ class GraphSettings:
     llm_batch_memories: int = 8
     spacy_pipeline: str = ""
     include_named_users: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptSettings:
+    """Conversations that agents keep as JSON lines.
+
+    Attributes:
+        path: Their folder or one file; what is new in them joins the source every night. Empty
+            means none: then only what the Stop hook has captured joins it.
+        include_sidechains: Take the turns of subagents as well.
+        tool_chars: Characters kept of one tool call and of its result; 0 keeps names only.
+    """
+
+    path: str = ""
+    include_sidechains: bool = False
+    tool_chars: int = 400
+
+
+@dataclass(frozen=True, slots=True)
+class PromotionSettings:
+    """Which turns are proposed as durable memories (libravdb's gating scalar).
+
+    Attributes:
+        enabled: Score the user's turns every night; nothing is written to the source.
+        threshold: Least gating scalar of a proposal, in [0, 1].
+    """
+
+    enabled: bool = True
+    threshold: float = 0.35
+
+
+@dataclass(frozen=True, slots=True)
+class HookSettings:
+    """What `mnemon hook` puts into an agent's prompts.
+
+    Attributes:
+        memories: How many at most per prompt.
+        budget_tokens: Tokens of one injection at most, as estimated from script and length.
+        restore_tokens: The same for the injection after the agent has compacted its context.
+        deadline_ms: Time for one answer; after it the hook answers with what it has.
+        abstain: Inject nothing below the score that the snapshot was calibrated to.
+        scope: "store" (everything) or "project" (the wing named as the agent's folder).
+        user: Whose memories; empty: those of nobody in particular.
+        in_subagents: Inject into subagents as well.
+        capture: Keep the turns of a session when the agent stops.
+    """
+
+    memories: int = 8
+    budget_tokens: int = 1_500
+    restore_tokens: int = 1_500
+    deadline_ms: float = 250.0
+    abstain: bool = True
+    scope: str = "store"
+    user: str = ""
+    in_subagents: bool = False
+    capture: bool = True
 
 
 @dataclass(frozen=True, slots=True)

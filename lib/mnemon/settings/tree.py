@@ -24,11 +24,14 @@ from mnemon.settings.sections import (
     EncoderSettings,
     EvaluationSettings,
     GraphSettings,
+    HookSettings,
+    PromotionSettings,
     RecallSettings,
     ScheduleSettings,
     SnapshotSettings,
     SourceSettings,
     TierSettings,
+    TranscriptSettings,
 )
 from mnemon.settings.suggest import nearest_hint
 from mnemon.values import dataclass
@@ -64,6 +67,9 @@ class Settings:
     recall: RecallSettings = field(default_factory=RecallSettings)
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     graph: GraphSettings = field(default_factory=GraphSettings)
+    transcripts: TranscriptSettings = field(default_factory=TranscriptSettings)
+    promotion: PromotionSettings = field(default_factory=PromotionSettings)
+    hook: HookSettings = field(default_factory=HookSettings)
     schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
     profiles: Mapping[str, Mapping[str, Any]] = field(
         default_factory=dict[str, Mapping[str, Any]], hash=False

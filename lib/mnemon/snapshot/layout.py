@@ -35,6 +35,8 @@ SUMMARY_POSTING_POSITIONS_FILE = "summary_posting_positions.npy"
 SUMMARY_POSTING_SCORES_FILE = "summary_posting_scores.npy"
 RANKING_FILE = "ranking.json"
 """Only there where the evaluation adopted another fusion or graph weight than the settings'."""
+ABSTENTION_FILE = "abstention.json"
+"""Only there where labelled queries told below which score nothing is an answer."""
 TIER_FILES = {
     "vectors": TIER_VECTORS_FILE,
     "positions": TIER_POSITIONS_FILE,
@@ -184,6 +186,11 @@ class StorePaths:
     def injections(self) -> Path:
         """Hashes of what was put into prompts, so that it is not remembered again; no text."""
         return self.root / "injected.sqlite"
+
+    @property
+    def turns(self) -> Path:
+        """Turns of agents' transcripts: kept, because agents delete those files."""
+        return self.root / "turns.sqlite"
 
     @property
     def dagster_home(self) -> Path:
