@@ -10,15 +10,26 @@ from typing import Any
 import dagster as dg
 
 from assets.reporting import OWNERS, report_stage
+from mnemon.evaluate.calibration import MAX_RECALL_LOSS
+from mnemon.night.abstention import (
+    ABSTENTION_CALIBRATION,
+    calibrate_abstention,
+    read_calibration,
+    read_judged,
+)
 from mnemon.night.comparison import RECALL_COMPARISON, compare_with_serving
 from mnemon.night.context import Night
 from mnemon.night.decision import FUSION_DECISION, decide_fusion
 from mnemon.night.evaluation import RECALL_EVALUATION, evaluate_pack
 from mnemon.night.night_report import EVALUATION_REPORT, evaluation_plots, report_night
 from mnemon.night.written import GENERATED_QUERIES, write_queries
+from mnemon.reports.drawing import plot_risk_coverage
 from mnemon.reports.markdown import as_markdown_image
 
 GROUP = "evaluation"
+
+_ROUNDING = 1e-4
+"""Of the recalls in the file: six decimals, divided by each other."""
 
 
 @dg.asset(
@@ -70,6 +81,43 @@ def fusion_decision(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]
     Proven means that its interval excludes zero on queries it was not chosen on.
     """
     return report_stage(night, decide_fusion(night))
+
+
+@dg.asset(
+    deps=["serving_pack", recall_evaluation, fusion_decision],
+    group_name=GROUP,
+    kinds={"json"},
+    owners=list(OWNERS),
+    code_version=ABSTENTION_CALIBRATION.version,
+)
+def abstention_calibration(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
+    """Below which score the snapshot has no answer, chosen on the owner's labelled queries.
+
+    Without enough of them there is no threshold, and recall abstains from nothing. Its plots are
+    with the night that chose it.
+    """
+    result = calibrate_abstention(night)
+    described = report_stage(night, result)
+    judged = {} if result.reused else read_judged(night)
+    plots = {
+        f"plot_{name}": dg.MetadataValue.md(as_markdown_image(plot_risk_coverage(found), name))
+        for name, found in judged.items()
+    }
+    return dg.MaterializeResult(
+        metadata={**(described.metadata or {}), **plots}, data_version=described.data_version
+    )
+
+
+@dg.asset_check(asset=abstention_calibration)
+def abstaining_keeps_the_labelled_recall(night: dg.ResourceParam[Night]) -> dg.AssetCheckResult:
+    """No threshold costs the labelled queries more of their recall than the rule allows."""
+    sealed = read_calibration(night)["sealed"]
+    signals = sealed["signals"] if sealed else {}
+    kept = {name: s["recall_kept"] / s["recall"] for name, s in signals.items()}
+    return dg.AssetCheckResult(
+        passed=all(share >= 1.0 - MAX_RECALL_LOSS - _ROUNDING for share in kept.values()),
+        metadata={f"kept {name}": round(share, 4) for name, share in kept.items()},
+    )
 
 
 @dg.asset(

@@ -13,6 +13,7 @@ import dagster as dg
 
 from assets.reporting import OWNERS, report_stage
 from mnemon.errors import PublishRefusedError
+from mnemon.night.abstention import read_calibration
 from mnemon.night.comparison import read_drops
 from mnemon.night.context import Night
 from mnemon.night.decision import FUSION_DECISION
@@ -61,16 +62,17 @@ def serving_pack(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
 
 
 @dg.asset(
-    deps=[serving_pack, "fusion_decision"],
+    deps=[serving_pack, "fusion_decision", "abstention_calibration"],
     group_name=GROUP,
     kinds={"sqlite", "numpy"},
     owners=list(OWNERS),
     code_version=SNAPSHOT_CANDIDATE.version,
 )
 def snapshot_candidate(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
-    """The pack with the ranking that was adopted, if any was, under one digest."""
+    """The pack with the adopted ranking and the thresholds for abstaining, under one digest."""
     decision = night.result_of(FUSION_DECISION)
-    return report_stage(night, seal_snapshot_candidate(night, decision))
+    sealed = read_calibration(night)["sealed"]
+    return report_stage(night, seal_snapshot_candidate(night, decision, sealed))
 
 
 @dg.asset(

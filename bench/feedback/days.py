@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mnemon.injection.injecting import Injection
+from mnemon.injection.lookups import is_lookup
 from mnemon.text.sensitivity import find_text_sensitivity
 
 PROMPTS_A_DAY = 4
@@ -36,6 +37,12 @@ class Prompted(NamedTuple):
     injection: Injection
 
     @property
+    def only_asks(self) -> bool:
+        """Say whether the prompt tells nothing of its own, so that its turn is no memory."""
+        stored = [m for m in self.result["memories"] if m["session_id"] is None]
+        return is_lookup(self.question, (m["content"] for m in stored))
+
+    @property
     def texts(self) -> list[str]:
         """Return what was recalled, best first."""
         return [memory["content"] for memory in self.result["memories"]]
@@ -45,7 +52,8 @@ class Row(NamedTuple):
     """A row for the source.
 
     Attributes:
-        own: What of its content is new; "" for a row that only repeats what was injected.
+        own: What of its content is new; "" for a row that only repeats what was injected, or only
+            asks for it.
     """
 
     content: str
@@ -74,6 +82,8 @@ def turns_of(prompted: Prompted, day: int) -> list[Row]:
     before = f"{prompted.injection.text}\n" if prompted.injection.text else ""
     # The line break between a speaker's name and the question stays where the block was.
     own = f"Mira: {chr(10) if before else ''}{prompted.question}"
+    if prompted.only_asks:
+        own = ""
     quoted = prompted.texts[0] if prompted.texts else "nothing"
     answer = (
         f"assistant: You asked: {prompted.question} What I have on that, as of day {day}, is:\n"

@@ -8,7 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from bench.datasets import CHECKOUT
-from bench.tables import compaction_table, graph_table, phases_table, quality_page, results_page
+from bench.tables import (
+    abstention_table,
+    compaction_table,
+    graph_table,
+    phases_table,
+    quality_page,
+    results_page,
+)
 from mnemon.files import write_text
 
 DOCS = CHECKOUT / "docs" / "benchmarks"
@@ -19,6 +26,7 @@ PAGES: Mapping[str, Callable[[Path], str]] = {
     "phases.md": phases_table.render,
     "graph.md": graph_table.render,
     "compaction.md": compaction_table.render,
+    "abstention.md": abstention_table.render,
 }
 """By file name, what makes it from a directory of result files."""
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mnemon.context.api import assemble
+    from mnemon.context.values import Context
     from mnemon.hooks import register_hook
     from mnemon.injection.injecting import inject
     from mnemon.recall.api import recall
@@ -21,12 +23,14 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Context",
     "Expansion",
     "RecallResult",
     "RecallWarning",
     "RecalledMemory",
     "RetrievalProfile",
     "__version__",
+    "assemble",
     "expand",
     "inject",
     "recall",
@@ -34,6 +38,8 @@ __all__ = [
 ]
 
 _HOMES = {
+    "assemble": "mnemon.context.api",
+    "Context": "mnemon.context.values",
     "Expansion": "mnemon.recall.expanding",
     "expand": "mnemon.recall.expanding",
     "inject": "mnemon.injection.injecting",

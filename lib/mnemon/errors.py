@@ -8,6 +8,7 @@ MnemonError
 │   │   └── FileFaultsError        lines of a labelled set's file are wrong; lists the first ten
 │   │       ├── CorpusFileError
 │   │       ├── QrelsFileError
+│   │       ├── SessionFileError       turns of a session for `mnemon context`
 │   │       └── QueryFileError     faults of several kinds; of one kind:
 │   │           ├── UnlabelledQueryError   a query without relevant_ids
 │   │           ├── UnknownLabelError      a label that is no id of the corpus
@@ -21,6 +22,10 @@ MnemonError
 │   ├── SnapshotMissingError
 │   └── SnapshotCorruptError
 │       └── SnapshotOutdatedError  whole, but of another version's format
+├── AuthoredError          a document for the agent (AGENTS.md) cannot be used
+│   ├── AuthoredMissingError
+│   ├── AuthoredFormatError  not UTF-8, binary, too large, front matter that is no mapping
+│   └── AuthoredBudgetError  its hard nodes exceed what a prompt reserves for them
 ├── CurationRefusedError   the source is not what a proposal or a journal entry was made from
 └── PublishRefusedError    no PASS verdict for exactly this candidate
 
@@ -85,7 +90,7 @@ class LineFault:
 
 
 class FileFaultsError(SourceFormatError):
-    """Lines of a labelled set's file are wrong.
+    """Lines of a labelled set's file, or of a session's, are wrong.
 
     Attributes:
         path: The file.
@@ -112,6 +117,10 @@ class CorpusFileError(FileFaultsError):
 
 class QrelsFileError(FileFaultsError):
     """A file of judgements has faults."""
+
+
+class SessionFileError(FileFaultsError):
+    """A file of turns cannot be read, or has lines that are no turns."""
 
 
 class QueryFileError(FileFaultsError):
@@ -160,6 +169,47 @@ class SnapshotCorruptError(StoreError):
 
 class SnapshotOutdatedError(SnapshotCorruptError):
     """A snapshot is of a format that another version of mnemon reads: unreadable, not damaged."""
+
+
+class AuthoredError(MnemonError):
+    """A document that people write for their agents cannot be used."""
+
+
+class AuthoredMissingError(AuthoredError, FileNotFoundError):
+    """There is nothing at a document's path."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class AuthoredFormatError(AuthoredError):
+    """A document is not readable Markdown in UTF-8, or its front matter is no YAML mapping."""
+
+
+class AuthoredBudgetError(AuthoredError):
+    """The hard nodes of the documents exceed what a prompt reserves for them.
+
+    Attributes:
+        tokens: Of all hard nodes.
+        reserve_tokens: What they may have.
+        nodes: How many there are.
+        largest: The largest of them, for the message.
+    """
+
+    def __init__(self, tokens: int, reserve_tokens: float, nodes: int, largest: str) -> None:
+        super().__init__(
+            f"{nodes} hard nodes (list items and front matter) need {tokens:,} tokens and have a "
+            f"reserve of {reserve_tokens:,g}. They are never cut: shorten them, make some of them "
+            f"paragraphs, or raise the budget. The largest (tokens): {largest}."
+        )
+        self.tokens = tokens
+        self.reserve_tokens = reserve_tokens
+        self.nodes = nodes
+        self.largest = largest
+
+    def __reduce__(self) -> tuple[type[AuthoredBudgetError], tuple[int, float, int, str]]:
+        # Rebuilt from what __init__ takes: errors cross processes.
+        return type(self), (self.tokens, self.reserve_tokens, self.nodes, self.largest)
 
 
 class CurationRefusedError(MnemonError):

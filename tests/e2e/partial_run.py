@@ -39,6 +39,7 @@ TO_THE_CANDIDATE = (
     "serving_pack",
     "recall_evaluation",
     "fusion_decision",
+    "abstention_calibration",
     "snapshot_candidate",
 )
 FROM_THE_CANDIDATE = (

@@ -34,11 +34,13 @@ GROUPS = {
     "graph": ["concepts", "memory_concepts", "concept_edges", "edges", "supersessions"],
     "compaction": ["turn_clusters", "summaries", "compaction_plan"],
     "curation": ["curation_proposals"],
+    "promotion": ["promotion_proposals"],
     "usage": ["access_statistics", "ltp_scores"],
     "evaluation": [
         "generated_queries",
         "recall_evaluation",
         "fusion_decision",
+        "abstention_calibration",
         "recall_comparison",
         "evaluation_report",
     ],

@@ -33,15 +33,20 @@ FOUNDATION = frozenset(
 )
 FEATURES = frozenset(
     {
-        "archive", "cli", "compact", "corpus", "curate", "diagnosis", "encode", "evaluate", "graph",
-        "hosted", "injection", "lexical", "night",
-        "recall", "reports", "serve", "snapshot", "usage", "vectors", "work",
+        "agents", "archive", "authored", "cli", "compact", "context", "corpus", "curate",
+        "diagnosis", "encode", "evaluate", "graph",
+        "hosted", "injection", "lexical", "mcp_server", "night",
+        "promote", "recall", "reports", "serve", "snapshot", "transcripts", "usage", "vectors",
+        "work",
     }
 )  # fmt: skip
 # What only a night needs: whole packages, then single modules of packages that both sides share.
 BUILDERS = (
     "mnemon.corpus", "mnemon.curate", "mnemon.night", "mnemon.work", "mnemon.compact",
-    "mnemon.hosted", "mnemon.evaluate", "mnemon.diagnosis", "mnemon.cli", "mnemon.reports",
+    "mnemon.hosted", "mnemon.evaluate", "mnemon.diagnosis", "mnemon.cli", "mnemon.promote",
+    "mnemon.reports",
+    "mnemon.mcp_server",
+    "mnemon.agents.install",
     "mnemon.snapshot.build", "mnemon.snapshot.checks", "mnemon.snapshot.publish",
     "mnemon.snapshot.verdict", "mnemon.usage.statistics", "mnemon.usage.folding",
     "mnemon.usage.retention", "mnemon.usage.scoring", "mnemon.usage.window",
@@ -52,6 +57,7 @@ BUILDERS = (
     "mnemon.archive.snapshot_rows", "mnemon.archive.summaries", "mnemon.archive.summary_row",
     "mnemon.archive.writing",
     "mnemon.injection.known", "mnemon.injection.recogniser", "mnemon.injection.retention",
+    "mnemon.transcripts.turns_source",
     "mnemon.vectors.cells", "mnemon.vectors.dirty", "mnemon.vectors.embed",
     "mnemon.vectors.lance", "mnemon.vectors.rotation", "mnemon.vectors.thresholds",
     "mnemon.vectors.tiers",
@@ -79,7 +85,8 @@ HEAVY = frozenset(
         "dagster", "dagster_webserver", "lancedb", "lance", "torch", "transformers",
         "sentence_transformers", "safetensors", "tokenizers", "pandas", "pydantic", "polars",
         "pyarrow", "duckdb", "rich", "click", "matplotlib", "jinja2", "PIL",
-        "onnx", "onnxruntime", "psycopg", "scipy",
+        "onnx", "onnxruntime", "psycopg", "scipy", "mcp", "mcp_types", "anyio",
+        "markdown_it", "yaml",
     }
 )  # fmt: skip
 READ_SIDE_LIBRARIES = frozenset({"numpy", "snowballstemmer"})
@@ -305,7 +312,7 @@ def test_only_the_edges_of_the_system_import_recall() -> None:
         if name.startswith("mnemon.recall")
     }
     # The doctor checks profiles as a recall would read them.
-    assert importers <= {"cli", "diagnosis", "night", "serve"}
+    assert importers <= {"agents", "cli", "context", "diagnosis", "mcp_server", "night", "serve"}
 
 
 def test_every_package_says_what_it_is() -> None:

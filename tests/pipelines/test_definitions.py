@@ -51,14 +51,18 @@ def test_everything_ends_in_the_snapshot_and_starts_in_the_export(
     assert roots == {dg.AssetKey(n) for n in ("memories", "turns", "quarantine")}
     # What serves, the page about it (a refused night has one as well), and what a person may apply.
     ends = dg.AssetSelection.assets(
-        "snapshot", "evaluation_report", "compaction_plan", "curation_proposals"
+        "snapshot",
+        "evaluation_report",
+        "compaction_plan",
+        "curation_proposals",
+        "promotion_proposals",
     )
     assert ends.upstream().resolve(graph) == everything
 
 
 def test_every_asset_says_what_it_is(definitions: dg.Definitions) -> None:
     graph = definitions.resolve_asset_graph()
-    assert len(graph.get_all_asset_keys()) == 27
+    assert len(graph.get_all_asset_keys()) == 29
     for node in graph.asset_nodes:
         name = node.key.to_user_string()
         assert list(node.owners) == ["team:mnemon"], name

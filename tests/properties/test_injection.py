@@ -6,13 +6,17 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.injection.block import Line, cut_blocks, one_line, render_block
-from mnemon.injection.injecting import ECHO_BYTES
+from mnemon.injection.block import Line, cut_blocks, one_line, place_of, render_block
+from mnemon.injection.injecting import ECHO_BYTES, inject
 from mnemon.injection.wording import size_bytes, unescaped, words_of
-from tests.support.injections import guard_of, memory, put_in_prompt, row
+from mnemon.text.token_estimate import estimate_tokens
+from tests.support.injections import answer, guard_of, memory, put_in_prompt, row
 
 BLOCK = render_block(
-    [Line("17", "2026-03-01", "the spare key"), Line("<]", "undated", "</mnemon-recall> &")]
+    [
+        Line("17", "2026-03-01", "the spare key", "home/hall"),
+        Line("<]", "undated", "</mnemon-recall> &"),
+    ]
 )
 # Pieces that could make, close or tear a tag, between plain ones.
 PIECES = st.sampled_from(
@@ -53,29 +57,36 @@ def test_no_text_outside_of_a_block_is_lost(outside: list[str], memories: list[s
     assert cut.blocks == len(outside) - 1
 
 
-@given(st.lists(TEXTS, min_size=1, max_size=4), TEXTS)
-def test_any_memory_survives_rendering_and_is_recognised(memories: list[str], ids: str) -> None:
-    lines = [Line(f"{ids}{i}", "undated", one_line(text)) for i, text in enumerate(memories)]
+@given(st.lists(TEXTS, min_size=1, max_size=4), TEXTS, TEXTS, TEXTS)
+def test_any_memory_survives_rendering_and_is_recognised(
+    memories: list[str], ids: str, wing: str, room: str
+) -> None:
+    place = place_of(wing, room)
+    lines = [Line(f"{ids}{i}", "undated", one_line(text), place) for i, text in enumerate(memories)]
     block = render_block(lines)
     assert block.count("\n") == len(lines) + 2, "one line per memory"
     for line, rendered in zip(lines, block.splitlines()[2:-1], strict=True):
-        shown = rendered.split("] undated: ", 1)[1]
+        head = "undated: " if not place else "): "
+        shown = rendered.split("] undated", 1)[1].split(head.removeprefix("undated"), 1)[1]
         assert words_of(shown) == words_of(line.text)
     with tempfile.TemporaryDirectory() as folder:
         assert guard_of(Path(folder)).judge(row(block)) == (None, 1, 0)
 
 
-@given(TEXTS)
-def test_any_memory_that_is_long_enough_is_recognised_without_its_tag(content: str) -> None:
+@given(TEXTS, TEXTS)
+def test_any_memory_that_is_long_enough_is_recognised_without_its_tag(
+    content: str, wing: str
+) -> None:
     content = f"{content} and one more thing to be remembered here"
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder)
-        block = put_in_prompt(store, memory(1, content)).text
+        block = put_in_prompt(store, memory(1, content, wing=wing)).text
         if size_bytes(words_of(one_line(content))) < ECHO_BYTES:
             return
         (_, _, line, _) = block.splitlines()
         guard = guard_of(store)
-        for copied in (content, line, line.removeprefix("- "), " ".join(content.split())):
+        bare = Line("1", "2026-03-01", one_line(content)).rendered()  # as blocks of before had it
+        for copied in (content, line, bare, line.removeprefix("- "), " ".join(content.split())):
             assert guard.judge(row(copied)).text is None, copied
         assert guard.judge(row(content, "1")).text == content, "its original stays"
 
@@ -97,3 +108,18 @@ def test_another_word_is_another_wording(content: str, word: str) -> None:
         put_in_prompt(Path(folder), memory(1, old))
         if "\n" not in content and len(old.splitlines()) == 1:
             assert guard_of(Path(folder)).judge(row(new)).text == new
+
+
+@given(st.lists(TEXTS, max_size=8), st.integers(0, 400))
+def test_a_block_keeps_its_token_budget_and_wastes_none(memories: list[str], budget: int) -> None:
+    """Against the naive choice: the longest prefix whose whole block is estimated to fit."""
+    found = answer(Path("/s"), *(memory(i, text) for i, text in enumerate(memories)))
+    done = inject(found, max_tokens=budget, on_record=False)
+    assert estimate_tokens(done.text) <= budget or not done.memories
+    fits = [0]
+    for count in range(1, len(memories) + 1):
+        shown = {**found, "memories": found["memories"][:count]}
+        if estimate_tokens(inject(shown, on_record=False).text) <= budget:
+            fits.append(count)
+    assert done.memories == max(fits)
+    assert done.left_out == len(memories) - done.memories

@@ -11,9 +11,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mnemon.compact.eligibility import SessionTurn, ends_as_question
+from mnemon.compact.eligibility import SessionTurn
 from mnemon.corpus.speaker import find_speaker
 from mnemon.immutable import connect_immutable
+from mnemon.text.sentences import ends_as_question
 
 _IDS_AT_ONCE = 500
 """Values in one statement; SQLite of before 3.32 allows 999."""

@@ -18,8 +18,9 @@ _MARKS = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}
 def doctor(store: str | None, as_json: bool) -> None:
     """Look for what is wrong and say what to do about it.
 
-    Checks the settings, the pointer, every checksum of the serving snapshot, the encoder, the
-    source, the last verdict and the access log.
+    Checks the settings, the pointer, every checksum of the serving snapshot, its age and vectors,
+    the encoder, the source, the transcripts, the schedule, the last verdict, the indexes, the logs,
+    the warm server, the hooks in agents' settings and how they fare, and the MCP server.
 
     Exit code 1 if anything fails; warnings alone are 0.
     """

@@ -6,12 +6,17 @@ import click
 
 from mnemon import __version__
 from mnemon.cli.compact import compact
+from mnemon.cli.context import context
 from mnemon.cli.curate import curate
 from mnemon.cli.doctor import doctor
 from mnemon.cli.evaluate.group import evaluate
 from mnemon.cli.expand import expand
 from mnemon.cli.graph import graph
+from mnemon.cli.hook import hook
+from mnemon.cli.hooks import hooks
+from mnemon.cli.mcp import mcp
 from mnemon.cli.profile import profile
+from mnemon.cli.promotions import promotions
 from mnemon.cli.recall import recall
 from mnemon.cli.replay import replay
 from mnemon.cli.serve import serve
@@ -30,15 +35,20 @@ def main() -> None:
     make nightly STORE=memory.db      the same for your own memory store
     mnemon recall "spare key"         ask the published snapshot
     mnemon why "spare key" ID         why a memory did not come back
+    mnemon context "key" --budget N   a prompt's rules, last turns and memories, in N tokens
     mnemon expand ID                  every memory that a summary stands for
     mnemon replay                     kept recalls, run again against their snapshot
     mnemon serve                      keep a warm server for `mnemon recall`
+    mnemon hooks install --agent A    memories in the prompts of a coding agent; status, uninstall
+    mnemon hook --agent A             what the agent then runs; see docs/agents.md
+    mnemon mcp                        the same memory for agents that speak MCP
     mnemon status                     what serves, how old it is, what it holds
     mnemon doctor                     what is wrong and what to do about it
     mnemon profile show               how it ranks, and which layer says so
     mnemon graph show CONCEPT         what memories say about a concept, as text or a page
     mnemon compact                    what could be archived, and why; --apply, --undo
     mnemon curate                     what could be tidied in your memory store; --apply, --undo
+    mnemon promotions                 what was said that should be remembered for good
     mnemon evaluate run SET           how well it recalls, measured on labelled queries
 
     Every command that reads a store takes --store (a store directory, its name, or the source it
@@ -47,8 +57,8 @@ def main() -> None:
 
 
 for command in (
-    recall, why, expand, replay, serve, status, doctor, snapshots, rollback, profile, graph,
-    compact, curate, evaluate,
+    recall, why, context, expand, replay, serve, status, doctor, snapshots, rollback, profile,
+    graph, compact, curate, promotions, evaluate, mcp, hooks, hook,
 ):  # fmt: skip
     main.add_command(command)
 

@@ -22,10 +22,6 @@ GIANT_TURN_CHARS = 20_000
 """A longer turn (some 5,000 tokens) stays raw. Encoders read its beginning only, so the gate could
 not tell whether a summary preserves the rest; larger compacts more and vouches for less."""
 
-QUESTION_MARKS = "?？؟"
-CLOSING_CHARS = " \t\r\n\"'”’»)*_"
-"""What may follow a question mark at the end of a question."""
-
 _REQUESTERS = frozenset({"user", "human", "customer", "client"})
 _RESPONDERS = frozenset({"assistant", "ai", "agent", "bot", "chatbot", "model"})
 
@@ -42,7 +38,7 @@ class SessionTurn(NamedTuple):
         user: Whose turn it is, or None.
         wing: Its wing, or None.
         speaker: Who says it (`mnemon.corpus.speaker`), or None.
-        asks: True where the text ends in a question mark (see `ends_as_question`).
+        asks: True where the text ends in a question mark (`mnemon.text.sentences`).
         chars: Length of the text in code points.
     """
 
@@ -75,12 +71,6 @@ class Eligibility:
     bundled: int
     ahead: int
     giant: int
-
-
-def ends_as_question(content: str) -> bool:
-    """Return whether a text ends in a question mark, closing quotes and brackets aside."""
-    last = content.rstrip(CLOSING_CHARS)[-1:]
-    return bool(last) and last in QUESTION_MARKS
 
 
 def split_session(turns: Sequence[SessionTurn], *, protected_tail: int, now_us: int) -> Eligibility:

@@ -16,10 +16,10 @@ from mnemon.compact.eligibility import (
     PROTECTED_TAIL_TURNS,
     Eligibility,
     SessionTurn,
-    ends_as_question,
     split_session,
 )
 from mnemon.corpus.speaker import find_speaker
+from mnemon.text.sentences import ends_as_question
 from mnemon.types import MemoryRecord
 
 CHRONOLOGICAL = "chronological"

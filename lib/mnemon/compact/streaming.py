@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from mnemon.compact.cluster_table import iter_clusters
 from mnemon.compact.cluster_text import ClusterText
 from mnemon.compact.clusters import Cluster
-from mnemon.compact.eligibility import CLOSING_CHARS, QUESTION_MARKS, SessionTurn
+from mnemon.compact.eligibility import SessionTurn
 from mnemon.compact.vector_rows import VectorRows
 from mnemon.corpus.engine import open_duckdb
+from mnemon.text.sentences import CLOSING_CHARS, QUESTION_MARKS
 
 MEMORY_LIMIT = "512MB"
 """What DuckDB may hold before it spills. Larger sorts more turns without touching the disk; the

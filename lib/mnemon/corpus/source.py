@@ -25,6 +25,7 @@ GZIP_MAGIC = b"\x1f\x8b"
 
 _DATA_SET_FILES = ("corpus.jsonl.gz", "corpus.jsonl")
 _STORE_FILES = ("memory.db", "memory/memory.db")
+_STORE_NAMES = (*_DATA_SET_FILES, *_STORE_FILES)
 _JSONL_SUFFIXES = (".jsonl", ".ndjson", ".gz")
 
 
@@ -112,6 +113,8 @@ def open_source(path: Path) -> Source:
     Raises:
         SourceMissingError: Nothing is there.
         SourceFormatError: What is there is not a store that mnemon reads, or it is ambiguous.
+            Transcripts of agents are none: a night keeps their turns first
+            (`mnemon.night.transcripts`).
     """
     # Late: the modules of the kinds import the nouns above.
     from mnemon.corpus.jsonl_source import JsonlSource
@@ -133,6 +136,11 @@ def open_source(path: Path) -> Source:
     )
 
 
+def holds_store(folder: Path) -> bool:
+    """Say whether a path is a folder with a memory store in one of its usual places."""
+    return folder.is_dir() and bool(_stores_in(folder))
+
+
 def _locate(path: Path) -> Path:
     if not path.exists():
         raise SourceMissingError(
@@ -148,12 +156,12 @@ def _locate(path: Path) -> Path:
 
 
 def _locate_in(folder: Path) -> Path:
-    names = (*_DATA_SET_FILES, *_STORE_FILES)
-    found = [folder / name for name in names if (folder / name).is_file()]
+    found = _stores_in(folder)
     if not found:
         raise SourceMissingError(
-            f"The folder {folder} holds no memory store: expected one of {', '.join(names)}. "
-            f"Name the store's file itself if it is called differently."
+            f"The folder {folder} holds no memory store: expected one of "
+            f"{', '.join(_STORE_NAMES)}, or transcripts of an agent (*.jsonl). Name the store's "
+            f"file itself if it is called differently."
         )
     if len(found) > 1:
         # Picking one silently could index last month's copy.
@@ -162,3 +170,7 @@ def _locate_in(folder: Path) -> Path:
             f"({', '.join(str(f.relative_to(folder)) for f in found)}); name the one to read."
         )
     return found[0]
+
+
+def _stores_in(folder: Path) -> list[Path]:
+    return [folder / name for name in _STORE_NAMES if (folder / name).is_file()]

@@ -4,54 +4,40 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from mnemon.agents.events import AGENTS
+from mnemon.agents.install.status import enabled_plugin
 from mnemon.archive.reading import ArchiveReader
+from mnemon.diagnosis.finding import Finding
+from mnemon.diagnosis.hooks import are_hooked, look_at_hooks
+from mnemon.diagnosis.inputs import look_at_transcripts
+from mnemon.diagnosis.rows import look_at_index
+from mnemon.diagnosis.schedule import look_at_schedule
 from mnemon.diagnosis.server import look_at_server
-from mnemon.encode.fingerprint import EncoderFingerprint, require_same
-from mnemon.errors import ConfigError, MnemonError, SnapshotCorruptError
+from mnemon.diagnosis.serving import look_at_serving
+from mnemon.errors import ConfigError, MnemonError
 from mnemon.locate import find_home
+from mnemon.mcp_server.extra import find_sdk_fault
 from mnemon.recall.current_settings import current_settings
 from mnemon.recall.profile import layers_of, read_store_profiles
 from mnemon.recall.profile.catalogue import list_profiles
-from mnemon.settings import RecallSettings, Settings
+from mnemon.settings import Settings
 from mnemon.snapshot.layout import StorePaths
-from mnemon.snapshot.manifest import Manifest, Pointer, full_check, read_manifest, read_pointer
-from mnemon.snapshot.nights import last_night_hours
 from mnemon.snapshot.verdict import PASS
 
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at.
-
-    Attributes:
-        name: What was looked at.
-        level: "ok", "warn" or "fail".
-        message: What was found.
-        remedy: What to do, or "".
-    """
-
-    name: str
-    level: str
-    message: str
-    remedy: str = ""
-
-    def to_json(self) -> dict[str, str]:
-        """Return plain values."""
-        return asdict(self)
+__all__ = ["Finding", "examine"]
 
 
 def examine(paths: StorePaths) -> list[Finding]:
     """Look at everything; a check that breaks is itself a finding."""
     findings: list[Finding] = []
     looks = (
-        _settings, _profiles, _serving, _last_verdict, _access_log, _injections, _usage, _archive,
-        _leftovers, _server,
+        _settings, _profiles, _serving, _schedule, _last_verdict, _index, _transcripts, _access_log,
+        _injections, _usage, _archive, _leftovers, _server, _hooks, _mcp,
     )  # fmt: skip
     for look in looks:
         try:
@@ -92,87 +78,44 @@ def _profiles(paths: StorePaths) -> Iterator[Finding]:
 
 
 def _serving(paths: StorePaths) -> Iterator[Finding]:
+    is_hooked = are_hooked(find_home(), Path.cwd())
+    yield from look_at_serving(paths, _known_settings(), is_hooked=is_hooked)
+
+
+def _schedule(paths: StorePaths) -> Iterator[Finding]:
+    yield look_at_schedule(paths)
+
+
+def _index(paths: StorePaths) -> Iterator[Finding]:
+    yield look_at_index(paths)
+
+
+def _transcripts(_: StorePaths) -> Iterator[Finding]:
+    yield look_at_transcripts(_known_settings().transcripts.path)
+
+
+def _hooks(_: StorePaths) -> Iterator[Finding]:
+    yield from look_at_hooks(find_home(), Path.cwd())
+
+
+def _mcp(_: StorePaths) -> Iterator[Finding]:
+    fault = find_sdk_fault()
+    plugin = next((p for a in AGENTS if (p := enabled_plugin(a, Path.cwd())) is not None), None)
+    if fault is None:
+        yield Finding("mcp", "ok", "the MCP server can run")
+    elif plugin is not None:
+        message, remedy = fault.split(": ", 1)
+        yield Finding("mcp", "warn", f"{message}, and the plugin in {plugin} starts it", remedy)
+    else:
+        yield Finding("mcp", "ok", f"{fault}. Nothing else needs it")
+
+
+def _known_settings() -> Settings:
+    """Return the settings in force: the defaults where a file or a variable is wrong."""
     try:
-        pointer = read_pointer(paths)
-    except MnemonError as error:
-        yield Finding("pointer", "fail", str(error), "run `make nightly`, or `mnemon rollback`")
-        return
-    yield Finding("pointer", "ok", f"{pointer.snapshot_id} serves since {pointer.published_at}")
-    try:
-        manifest = _verified(paths, pointer)
-    except MnemonError as error:
-        yield Finding("snapshot", "fail", str(error), "run `mnemon rollback`, then `make nightly`")
-        return
-    total = sum(entry.bytes for entry in manifest.files.values())
-    yield Finding(
-        "snapshot", "ok", f"{len(manifest.files)} files, {total / 1e6:.1f} MB, every checksum holds"
-    )
-    yield _age(paths, pointer)
-    yield _encoder(paths, manifest)
-    yield _source(manifest)
-    for code, message in manifest.warnings:
-        yield Finding(code, "warn", message)
-
-
-def _verified(paths: StorePaths, pointer: Pointer) -> Manifest:
-    directory = paths.snapshots / pointer.snapshot_id
-    manifest = read_manifest(directory)
-    full_check(directory, manifest)
-    if manifest.digest != pointer.digest:
-        raise SnapshotCorruptError(
-            f"snapshot {pointer.snapshot_id} is whole, but not the one that was published"
-        )
-    return manifest
-
-
-def _age(paths: StorePaths, pointer: Pointer) -> Finding:
-    limit = _stale_after_hours()
-    hours = last_night_hours(paths)
-    if hours is None or 0 < limit < hours:
-        since = "ever" if hours is None else f"for {hours:.0f} h"
-        return Finding(
-            "age",
-            "warn",
-            f"no night went through {since}; the snapshot was published at {pointer.published_at}",
-            "check that the schedule is on (`make ui`) or that cron runs `make nightly`",
-        )
-    return Finding("age", "ok", f"the last night went through {hours:.1f} h ago")
-
-
-def _stale_after_hours() -> float:
-    try:
-        return Settings.load(home=find_home()).recall.stale_after_hours
+        return Settings.load(home=find_home())
     except MnemonError:
-        return RecallSettings().stale_after_hours
-
-
-def _encoder(paths: StorePaths, manifest: Manifest) -> Finding:
-    if manifest.encoder is None or manifest.encoder_digest is None:
-        return Finding(
-            "encoder", "warn", "the snapshot has no vectors: recall is lexical and graph only"
-        )
-    # Here and not above: numpy must not be loaded before `mnemon recall` has limited its threads.
-    from mnemon.encode.lean import LeanEncoder
-
-    try:
-        encoder = LeanEncoder.open(paths.encoders / manifest.encoder_digest, verify=True)
-        require_same(EncoderFingerprint.from_json(manifest.encoder), encoder.fingerprint)
-    except MnemonError as error:
-        return Finding(
-            "encoder", "fail", str(error), "run `make nightly`: it exports the query encoder again"
-        )
-    return Finding(
-        "encoder", "ok", f"{encoder.fingerprint.model}, {encoder.fingerprint.dimension} dimensions"
-    )
-
-
-def _source(manifest: Manifest) -> Finding:
-    location = Path(str(manifest.source.get("location", "")))
-    if location.exists():
-        return Finding("source", "ok", f"{location} is there")
-    return Finding(
-        "source", "warn", f"{location} is gone", "the next night cannot run; recall still answers"
-    )
+        return Settings()
 
 
 def _last_verdict(paths: StorePaths) -> Iterator[Finding]:
@@ -274,6 +217,3 @@ def _leftovers(paths: StorePaths) -> Iterator[Finding]:
 
 def _server(paths: StorePaths) -> Iterator[Finding]:
     yield Finding("server", *look_at_server(paths.root))
-
-
-Look = Callable[[StorePaths], Iterator[Finding]]

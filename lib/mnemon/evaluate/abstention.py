@@ -1,7 +1,7 @@
 """Whether the score of the best result tells that there is an answer, for one arm.
 
-What belongs here: from two runs to confidences, and the shape of the result. What does not: AUROC
-and the risk-coverage curve themselves (metrics/abstention.py), plots.
+What belongs here: from two runs to confidences, their judgement, and the shape of the result. What
+does not: AUROC and the risk-coverage curve themselves (metrics/abstention.py), plots.
 """
 
 from __future__ import annotations
@@ -129,9 +129,33 @@ def judge_abstention(
         unknown = _confidences(unanswerable, unanswerable.query_ids)
     if known is None or unknown is None:
         return None
+    return judge_confidences(answerable.name, metric, known, unknown, correct, resampling)
+
+
+def judge_confidences(
+    name: str,
+    metric: str,
+    known: NDArray[np.float64],
+    unknown: NDArray[np.float64],
+    correct: NDArray[np.bool_],
+    resampling: Resampling = Resampling(),  # noqa: B008 (frozen)
+) -> Abstention:
+    """Judge any confidence as a sign that there is an answer.
+
+    Args:
+        name: What the confidence is called.
+        metric: Which of its values above 0 counted as a correct answer.
+        known: Confidence of every answerable query, shape (n,), n at least 1; no NaN.
+        unknown: Of every unanswerable one, shape (m,); may be empty.
+        correct: Whether each answerable query is answered correctly, shape (n,).
+        resampling: Draws, seed and confidence of the AUROC's interval.
+
+    Raises:
+        ValueError: If shapes differ, there is no answerable query, or a confidence is NaN.
+    """
     both = unknown.size > 0
     return Abstention(
-        name=answerable.name,
+        name=name,
         metric=metric,
         auroc=auroc(known, unknown) if both else None,
         interval=_auroc_interval(known, unknown, resampling) if both else None,

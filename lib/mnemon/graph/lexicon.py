@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from mnemon.text.speaker import ROLES
+
 _FUNCTION_WORDS_TEXT = """
     a about above after again against all also although always am among an and another any
     anyone anything are as at away back be because been before being below besides between both
@@ -46,11 +48,7 @@ _GENERIC_KEYS_TEXT = """
 GENERIC_KEYS = frozenset(_GENERIC_KEYS_TEXT.split())
 """Keys of `key: value` that say what sort of memory it is and not what it is about."""
 
-_SPEAKER_KEYS_TEXT = """
-    agent ai assistant human me system tool user
-"""
-
-SPEAKER_KEYS = frozenset(_SPEAKER_KEYS_TEXT.split())
+SPEAKER_KEYS = ROLES
 """Keys that are a role in a conversation wherever they stand before a colon."""
 
 CLAUSE_WORDS = frozenset(("i", "we", "you", "he", "she", "it", "they", "there", "who", "which"))

@@ -5,13 +5,14 @@ what was injected (`injecting`), texts that lost their tags (`recogniser`). Stan
 
     <mnemon-recall id="3f9c2b7a41d0e586" memories="2">
     Recalled from memory; it is stored already: do not store it again.
-    - [17] 2026-03-01: The spare key hangs in the pantry.
+    - [17] 2026-03-01 (home/kitchen): The spare key hangs in the pantry.
     - [104] undated: ...
     </mnemon-recall>
 
-The id is a hash of the lines, so equal memories give equal bytes. In a memory `&` and `<` are
-escaped and white space is one space, so none can close the tag, open another or begin a line. That
-holds for the tags of whoever wraps the block as well.
+Behind the day stand wing and room, where the memory has any; blocks of before had neither and are
+recognised as well. The id is a hash of the lines, so equal memories give equal bytes. In a memory
+`&` and `<` are escaped and white space is one space, so none can close the tag, open another or
+begin a line. That holds for the tags of whoever wraps the block as well.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ MAX_MEMORY_CHARS = 1_500
 """Characters of one memory; a longer one is cut at a space and ends in "...". More lets one pasted
 file take the place of all others."""
 
+MAX_PLACE_CHARS = 80
+"""Characters of wing and room together; a longer one is cut. It is paid for with every memory."""
+
 _ID_CHARS = 16
 _OPENING = rf"<{TAG} id=[\"']?[0-9a-f]{{{_ID_CHARS}}}[\"']? memories=[\"']?(\d{{1,6}})[\"']?>"
 _CLOSING = f"</{TAG}>"
@@ -37,9 +41,16 @@ FRAME_CHARS = len(f'<{TAG} id="" memories="123456">\n{NOTE}\n{_CLOSING}') + _ID_
 """Characters of a block besides its memories' lines and their line breaks, at most."""
 
 _NEXT_TAG = re.compile(rf"{_OPENING}|{_CLOSING}")
+PLACE = r" \([^()\n]{1,400}\)"
+"""Pattern of wing and room behind a day. Escaped, they are up to five times as long."""
+
 # An id has at most 512 characters, and an escaped one is up to five times as long.
-_HEAD = re.compile(r"[\s>]*- \[[^\]\n]{0,2560}\] (?:\d{4}-\d{2}-\d{2}|undated): ")
-_BEGUN_HEAD = re.compile(r"[\s>]*-?(?: \[[^\]\n]{0,2560}(?:\](?: [\d\-a-z]{0,10}:?)?)?)?\s*\Z")
+_HEAD = re.compile(
+    rf"[\s>]*- \[[^\]\n]{{0,2560}}\] (?:\d{{4}}-\d{{2}}-\d{{2}}|undated)(?:{PLACE})?: "
+)
+_BEGUN_HEAD = re.compile(
+    r"[\s>]*-?(?: \[[^\]\n]{0,2560}(?:\](?: [\d\-a-z]{0,10}(?: \([^()\n]{0,400}\)?)?:?)?)?)?\s*\Z"
+)
 
 
 class Line(NamedTuple):
@@ -49,16 +60,19 @@ class Line(NamedTuple):
         memory_id: As text.
         day: "2026-03-01" or "undated".
         text: The content as `one_line` gives it, not escaped.
+        place: Where it belongs, as `place_of` gives it, not escaped; "" for nowhere.
     """
 
     memory_id: str
     day: str
     text: str
+    place: str = ""
 
     def rendered(self) -> str:
         """Return the line as it stands in the block."""
         shown = _escape(" ".join(self.memory_id.split())).replace("]", "&#93;")
-        return f"- [{shown}] {self.day}: {_escape(self.text)}"
+        place = _escape(self.place).replace("(", "&#40;").replace(")", "&#41;")
+        return f"- [{shown}] {self.day}{f' ({place})' if place else ''}: {_escape(self.text)}"
 
 
 class Cut(NamedTuple):
@@ -80,6 +94,12 @@ def one_line(content: str) -> str:
         return text
     kept, _, _ = text[: MAX_MEMORY_CHARS - len(" ...") + 1].rpartition(" ")
     return f"{kept or text[: MAX_MEMORY_CHARS - len(' ...')]} ..."
+
+
+def place_of(wing: str | None, room: str | None) -> str:
+    """Return where a memory belongs, "wing/room", on one line of at most `MAX_PLACE_CHARS`."""
+    named = [" ".join(name.split()) for name in (wing, room) if name]
+    return "/".join(name for name in named if name)[:MAX_PLACE_CHARS].strip()
 
 
 def render_block(lines: Sequence[Line]) -> str:

@@ -12,11 +12,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast
 
-from mnemon.injection.block import FRAME_CHARS, Line, one_line, render_block
+from mnemon.injection.block import FRAME_CHARS, Line, one_line, place_of, render_block
+from mnemon.injection.lookups import is_lookup
 from mnemon.injection.record import (
     ASKED,
     BLOCK,
     LINE,
+    LOOKUP,
     NOBODY,
     SHORT,
     InjectedWording,
@@ -66,6 +68,7 @@ def inject(
     result: RecallAnswer | Mapping[str, Any],
     *,
     max_chars: int = MAX_BLOCK_CHARS,
+    max_tokens: int | None = None,
     on_record: bool = True,
 ) -> Injection:
     """Return the block that a hook puts into a prompt, and record what it holds.
@@ -73,18 +76,20 @@ def inject(
     Args:
         result: A `RecallResult`, or what its `to_json` gave.
         max_chars: Longest block, > 0.
+        max_tokens: The same as `mnemon.text.token_estimate` estimates the whole block; None for no
+            limit.
         on_record: Write hashes of it to the store's `injected.sqlite`; off leaves no trace, and
             what loses its tag is not known again.
     """
     plain = result if isinstance(result, Mapping) else result.to_json()
     found = cast("Sequence[Mapping[str, Any]]", plain.get("memories", ()))
-    lines = [_line(memory) for memory in found]
-    shown = _fitting(lines, max_chars)
+    lines = [line_of(memory) for memory in found]
+    shown = _fitting(lines, max_chars, max_tokens)
     text = render_block(shown)
     left_out = len(lines) - len(shown)
-    if not shown or not on_record:
+    wordings = wordings_of(found[: len(shown)], str(plain.get("query", ""))) if on_record else []
+    if not wordings:
         return Injection(text, len(shown), left_out)
-    wordings = wordings_of(found[: len(shown)], str(plain.get("query", "")))
     store = plain.get("store")
     if not isinstance(store, str):
         return Injection(text, len(shown), left_out, "this injection was not logged: no store")
@@ -97,14 +102,15 @@ def wordings_of(memories: Sequence[Mapping[str, Any]], query: str) -> list[Injec
     """Return what is recorded of the memories of one block and of the question behind it.
 
     Of a turn also what follows its speaker's name: who quotes it leaves the name out. The question
-    only where a turn was found, which may be the same question asked before. Wordings of less than
+    where a turn was found, which may be the same question asked before, and as a `LOOKUP` where it
+    says nothing of its own. Wordings of less than
     `ECHO_BYTES` are `SHORT`; with the id and the day that they have in the block they are a `LINE`.
     """
     found: list[InjectedWording] = []
     together: list[str] = []
     owners = {m.get("user") for m in memories} - {None}
     for memory in memories:
-        line = _line(memory)
+        line = line_of(memory)
         shown, words = line.text, words_of(line.text)
         together += words
         texts = [shown]
@@ -119,8 +125,13 @@ def wordings_of(memories: Sequence[Mapping[str, Any]], query: str) -> list[Injec
     if len(memories) > 1:
         user = _user_hash(next(iter(owners))) if len(owners) == 1 else NOBODY
         found += _wording(BLOCK, together, NOBODY, user)
-    if any(m.get("session_id") is not None for m in memories) and not _is_secret(query):
-        found += _wording(ASKED, words_of(query), NOBODY, NOBODY)
+    if not _is_secret(query):
+        if any(m.get("session_id") is not None for m in memories):
+            found += _wording(ASKED, words_of(query), NOBODY, NOBODY)
+        # A request that was made before is made again, which is news of its own.
+        stored = [m for m in memories if m.get("session_id") is None]
+        if is_lookup(query, (str(m.get("content", "")) for m in stored)):
+            found.append(_row(LOOKUP, words_of(query), NOBODY, NOBODY))
     return list(dict.fromkeys(found))
 
 
@@ -139,21 +150,39 @@ def _row(kind: str, words: list[str], origin: bytes, user: bytes) -> InjectedWor
     return InjectedWording(kind, hash_words(words), origin, user, hash_anchor(words), len(words))
 
 
-def _line(memory: Mapping[str, Any]) -> Line:
+def line_of(memory: Mapping[str, Any]) -> Line:
+    """Return a memory, as `RecalledMemory.to_json` gives it, as a line of the block."""
     made = memory.get("created_at")
     day = made[:_DAY_CHARS] if isinstance(made, str) and made else "undated"
-    return Line(str(memory.get("id")), day, one_line(str(memory.get("content", ""))))
+    place = place_of(_name(memory.get("wing")), _name(memory.get("room")))
+    return Line(str(memory.get("id")), day, one_line(str(memory.get("content", ""))), place)
 
 
-def _fitting(lines: Sequence[Line], max_chars: int) -> list[Line]:
+def _name(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _fitting(lines: Sequence[Line], max_chars: int, max_tokens: int | None) -> list[Line]:
     """Return as many of the first lines as fit."""
     size, shown = FRAME_CHARS, list[Line]()
     for line in lines:
         size += len(line.rendered()) + 1
-        if size > max_chars:
+        if size > max_chars or not _is_within(max_tokens, [*shown, line]):
             break
         shown.append(line)
     return shown
+
+
+def _is_within(max_tokens: int | None, lines: Sequence[Line]) -> bool:
+    """Tell whether a block costs a prompt at most this much: its tags and its note count as well.
+
+    The whole of it is estimated, as one text of another script changes the estimate of all.
+    """
+    if max_tokens is None:
+        return True
+    from mnemon.text.token_estimate import estimate_tokens
+
+    return estimate_tokens(render_block(lines)) <= max_tokens
 
 
 def _user_hash(user: Any) -> bytes:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from mnemon.injection.record import ASKED, RECORD, SHORT
+from mnemon.injection.record import ASKED, LOOKUP, RECORD, SHORT
 from mnemon.injection.wording import ANCHOR_WORDS, hash_anchor, hash_words
 
 _READ = "SELECT kind, text_hash, memory_hash, user_hash, anchor, words, first_us FROM injected"
@@ -43,6 +43,8 @@ class KnownInjections:
         lengths: Anchor -> lengths in words of the wordings that begin with it, longest first.
         short: Hashes of wordings that count beside longer ones only.
         asked: Hashes of questions.
+        lookups: Hashes of prompts that only asked memory -> when first, microseconds since the
+            epoch.
         fault: Why the record could not be read, or None.
     """
 
@@ -52,6 +54,7 @@ class KnownInjections:
     lengths: Mapping[bytes, tuple[int, ...]] = field(default_factory=dict[bytes, tuple[int, ...]])
     short: frozenset[bytes] = frozenset()
     asked: frozenset[bytes] = frozenset()
+    lookups: Mapping[bytes, int] = field(default_factory=dict[bytes, int])
     fault: str | None = None
 
     def find(
@@ -102,10 +105,14 @@ def _collect(rows: Iterable[tuple[str, bytes, bytes, bytes, bytes, int, int]]) -
     occurrences: dict[bytes, list[Occurrence]] = defaultdict(list)
     lengths: dict[bytes, set[int]] = defaultdict(set)
     asked: set[bytes] = set()
+    lookups: dict[bytes, int] = {}
     short: set[bytes] = set()
     for kind, text_hash, memory_hash, user_hash, anchor, words, first_us in rows:
         if kind == ASKED:
             asked.add(text_hash)
+            continue
+        if kind == LOOKUP:
+            lookups[text_hash] = first_us
             continue
         if kind == SHORT:
             short.add(text_hash)
@@ -116,4 +123,5 @@ def _collect(rows: Iterable[tuple[str, bytes, bytes, bytes, bytes, int, int]]) -
         {anchor: tuple(sorted(found, reverse=True)) for anchor, found in lengths.items()},
         frozenset(short),
         frozenset(asked),
+        lookups,
     )

@@ -6,14 +6,16 @@ In this order:
 
     1. Tagged blocks are cut out (`cut_blocks`). Nothing left but a speaker's name: set aside.
     2. A row that the export before held with exactly this text stays.
-    3. A row that a matching wording came from is the original and stays, whatever its clock says.
-    4. A turn with the wording of a recorded question stays: somebody typed it.
-    5. A line is injected if recorded wordings make it up, after bullets, numbers, quote marks, ids,
+    3. A turn that is nothing but a prompt to memory (`lookups`) is set aside: kept, it would rank
+       above its own answers when it is asked again. Not one that was said long before.
+    4. A row that a matching wording came from is the original and stays, whatever its clock says.
+    5. A turn with the wording of a recorded question stays: somebody typed it.
+    6. A line is injected if recorded wordings make it up, after bullets, numbers, quote marks, ids,
        days and neutral labels; a wording may run over several lines. Short ones count beside a
        longer one only. A wording does not count for a row that is dated more than
        `CLOCK_OFFSET_US` before its first injection, nor between rows and memories of different
        named users.
-    6. All lines injected: the row is an echo and set aside. At least `MOSTLY` of the words: those
+    7. All lines injected: the row is an echo and set aside. At least `MOSTLY` of the words: those
        lines are cut out and the rest stays. Less: it is a quotation, and all of it stays.
 """
 
@@ -24,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from mnemon.corpus.guard import Verdict
-from mnemon.injection.block import NOTE, cut_blocks
+from mnemon.injection.block import NOTE, PLACE, cut_blocks
 from mnemon.injection.known import KnownInjections, Occurrence
 from mnemon.injection.record import NOBODY
 from mnemon.injection.wording import hash_exact, hash_words, words_of
@@ -50,7 +52,8 @@ NEUTRAL_LABELS = frozenset(
 
 _HEAD = re.compile(
     r"[\s>#*+•–—-]*(?:\d{1,3}[.)]\s+)?(?:\[[^\]\n]{0,2560}\]\s*)?"
-    r"(?:(?:\d{4}-\d{2}-\d{2}|undated):?\s+)?"
+    # A place counts with its colon only: people put remarks in parentheses as well.
+    rf"(?:(?:\d{{4}}-\d{{2}}-\d{{2}}|undated)(?:{PLACE}(?=:))?:?\s+)?"
 )
 _NOTE_WORDS = words_of(NOTE)
 
@@ -92,7 +95,12 @@ class EchoGuard:
         cut = cut_blocks(record.content)
         if cut.blocks and not _own_words(cut.text):
             return Verdict(None, cut.blocks)
-        if not self._known.occurrences or self._was_exported(record, cut.text):
+        if self._was_exported(record, cut.text):
+            return Verdict(cut.text, cut.blocks)
+        if record.is_turn and (lookup := self._find_lookup(record, cut.text)) is not None:
+            self.used.add(lookup)
+            return Verdict(None, cut.blocks, 1)
+        if not self._known.occurrences:
             return Verdict(cut.text, cut.blocks)
         words, lines = _split(cut.text, is_turn=record.is_turn)
         found = self._injected_lines(record, words, lines)
@@ -112,6 +120,15 @@ class EchoGuard:
 
     def _was_exported(self, record: MemoryRecord, text: str) -> bool:
         return self._exported.get(record.memory_id) == hash_exact(text)
+
+    def _find_lookup(self, record: MemoryRecord, text: str) -> bytes | None:
+        """Return the hash of the prompt to memory that a turn is, or None."""
+        said = hash_words(_own_words(text))
+        asked_us = self._known.lookups.get(said)
+        if asked_us is None:
+            return None
+        is_dated = record.created_at_us != UNDATED_US
+        return None if is_dated and record.created_at_us < asked_us - CLOCK_OFFSET_US else said
 
     def _was_asked(self, text: str) -> bool:
         said = split_speaker(text)[1]

@@ -32,6 +32,9 @@ BLOCK = "block"
 ASKED = "asked"
 """Kind of a row: the wording of a question. What somebody typed is no echo of its own answer."""
 
+LOOKUP = "lookup"
+"""Kind of a row: the wording of a prompt that only asks memory, and so is none itself."""
+
 RECORD = LogFormat(
     noun="record of injections",
     event="this injection",
@@ -61,7 +64,7 @@ class InjectedWording(NamedTuple):
     """What the record keeps of one wording.
 
     Attributes:
-        kind: `LINE`, `SHORT`, `BLOCK` or `ASKED`.
+        kind: `LINE`, `SHORT`, `BLOCK`, `ASKED` or `LOOKUP`.
         text_hash: Of its words (`hash_words`).
         memory_hash: Of the id of the memory that it came from, or `NOBODY`.
         user_hash: Of the user that the memory belongs to, or `NOBODY`.

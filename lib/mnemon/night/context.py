@@ -38,6 +38,7 @@ EVALUATION_QUERIES = "evaluation/queries.json"
 EVALUATION_RUNS = "evaluation/runs.json"
 GENERATED = "evaluation/generated.json"
 DECISION = "evaluation/decision.json"
+ABSTENTION = "evaluation/abstention.json"
 COMPARISON = "evaluation/comparison.json"
 
 

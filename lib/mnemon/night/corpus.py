@@ -10,10 +10,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from mnemon.corpus.combined_source import CombinedSource
 from mnemon.corpus.diff import diff_corpora
 from mnemon.corpus.export import TASK, export_corpus, iter_records
 from mnemon.corpus.report import ExportReport, read_report
-from mnemon.corpus.source import Source, open_source
+from mnemon.corpus.source import Source
 from mnemon.errors import SourceEmptyError, StoreError
 from mnemon.files import write_text
 from mnemon.injection.known import KnownInjections, read_injections
@@ -21,6 +22,7 @@ from mnemon.injection.recogniser import EchoGuard
 from mnemon.injection.retention import prune_injections
 from mnemon.injection.wording import hash_exact
 from mnemon.night.context import MEMORIES, QUARANTINE, TURNS, Night
+from mnemon.night.transcripts import ingest_new_turns, last_source_rows, open_night_source
 from mnemon.snapshot.manifest import read_manifest, read_pointer
 from mnemon.work.batches import TimedProgress
 from mnemon.work.stage import Stage, StageResult
@@ -31,18 +33,20 @@ CORPUS = Stage("corpus_export", "2", (MEMORIES, TURNS, QUARANTINE))
 def export_memories(night: Night) -> StageResult:
     """Export the source.
 
-    It is read on every night, because only reading it tells whether it changed.
+    It is read on every night, because only reading it tells whether it changed. What is new in
+    agents' transcripts is kept first and joined to it.
     """
     directory = night.work(MEMORIES).parent
     changes: dict[str, Any] = {"turned_sensitive": 0}
     progress = TimedProgress(TASK, night.progress)
 
     def body() -> tuple[int, dict[str, Any]]:
+        changes.update(ingest_new_turns(night))
         known = read_injections(night.paths.injections)
         with _previous_export(night.work(MEMORIES)) as previous:
             exported = _contents_of(previous)
             guard = EchoGuard(known, exported)
-            with open_source(night.source) as source:
+            with open_night_source(night) as source:
                 _refuse_emptied(night, source)
                 report = export_corpus(
                     source,
@@ -91,7 +95,8 @@ def _refuse_emptied(night: Night, source: Source) -> None:
     Raises:
         SourceEmptyError: Naming both.
     """
-    if source.count():
+    own = source.primary if isinstance(source, CombinedSource) else source
+    if own.count() or (own is not source and last_source_rows(night) == 0):
         return
     try:
         serving = read_pointer(night.paths).snapshot_id
@@ -100,7 +105,7 @@ def _refuse_emptied(night: Night, source: Source) -> None:
         return
     if held:
         raise SourceEmptyError(
-            f"{source.identity().location} holds no row any more, but snapshot {serving} holds "
+            f"{own.identity().location} holds no row any more, but snapshot {serving} holds "
             f"{held:,} memories: it keeps serving and nothing was published. If the store was "
             f"emptied on purpose, remove {night.paths.root}"
         )

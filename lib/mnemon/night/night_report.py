@@ -15,6 +15,7 @@ from mnemon.errors import SnapshotCorruptError, SnapshotMissingError
 from mnemon.evaluate.comparison import Comparison
 from mnemon.evaluate.report import Report
 from mnemon.files import remove_tree, write_text
+from mnemon.night.abstention import read_calibration
 from mnemon.night.comparison import read_comparisons, read_drops
 from mnemon.night.context import DECISION, EVALUATION, EVALUATION_PLOTS, Night
 from mnemon.night.decision import FUSION_DECISION
@@ -133,7 +134,7 @@ def _measured(
         gate=_gate(night, verdict),
         abstention=measure_abstention(questions, runs),
         query_texts=_texts(questions) if night.settings.evaluation.report_texts else None,
-        notes=questions.notes,
+        notes=(*questions.notes, *(read_calibration(night)["said"] if verdict else ())),
     )
 
 

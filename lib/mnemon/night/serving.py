@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ from mnemon.work.memo import Memo
 from mnemon.work.stage import Stage, StageResult, forget_result
 
 SERVING_PACK = Stage("serving_pack", "3")
-SNAPSHOT_CANDIDATE = Stage("snapshot_candidate", "2")
+SNAPSHOT_CANDIDATE = Stage("snapshot_candidate", "3")
 GATE_VERDICT = Stage("gate_verdict", "1")
 SNAPSHOT = Stage("snapshot", "1")
 
@@ -87,20 +87,28 @@ def pack_path(night: Night) -> Path:
     return directory
 
 
-def seal_snapshot_candidate(night: Night, decision: StageResult) -> StageResult:
-    """Make the candidate of tonight's pack and of the ranking that was adopted, if any was."""
+def seal_snapshot_candidate(
+    night: Night, decision: StageResult, abstention: Mapping[str, Any] | None
+) -> StageResult:
+    """Make the candidate of tonight's pack and of what the evaluation found out about it.
+
+    Args:
+        night: The night.
+        decision: What `fusion_decision` decided.
+        abstention: The thresholds that `abstention_calibration` chose; None for none.
+    """
     pack = _digest_of(night, SERVING_PACK)
     ranking = decision.facts["ranking"]
 
     def body() -> tuple[int, dict[str, Any]]:
-        manifest = read_manifest(seal_candidate(night.paths, pack, ranking))
+        manifest = read_manifest(seal_candidate(night.paths, pack, ranking, abstention))
         facts = {"digest": manifest.digest, "adopted": ranking["adopted"] if ranking else None}
         return manifest.counts["memories"], facts
 
     known = night.paths.work / "stamps" / f"{SNAPSHOT_CANDIDATE.name}.json"
     if known.exists() and not _is_still_there(night):
         forget_result(night.paths.work, SNAPSHOT_CANDIDATE)
-    inputs = {"pack": pack, "ranking": ranking}
+    inputs = {"pack": pack, "ranking": ranking, "abstention": abstention}
     return night.finish(night.run(SNAPSHOT_CANDIDATE, inputs, body))
 
 

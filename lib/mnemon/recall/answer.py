@@ -14,6 +14,7 @@ import numpy as np
 
 from mnemon.graph.named import mention_span
 from mnemon.hooks import has_hooks
+from mnemon.recall.answerability import Answerability
 from mnemon.recall.asking import Request
 from mnemon.recall.base_ranking import BaseRanking
 from mnemon.recall.graph_leg import GraphRanking
@@ -48,6 +49,7 @@ class Answer:
         searched: What was searched and what was not; None where the scope says it all.
         unhidden: The ranking before the phases if all that the scope shows were searched; None
             where that is `base`.
+        answerability: Whether there is an answer at all; None where that was not judged.
     """
 
     candidates: Candidates
@@ -58,6 +60,7 @@ class Answer:
     total_in: int = 0
     searched: Searched | None = None
     unhidden: Callable[[], BaseRanking] | None = None
+    answerability: Answerability | None = None
 
     @staticmethod
     def nothing() -> Answer:

@@ -16,6 +16,7 @@ import numpy as np
 
 from mnemon.hooks import has_hooks
 from mnemon.recall.answer import Answer, describe_memories, describe_pipeline, wants_events
+from mnemon.recall.answerability import Answerability
 from mnemon.recall.asking import Request, check_arguments
 from mnemon.recall.base_ranking import BaseRanker, BaseRanking, record_base
 from mnemon.recall.lookups import SnapshotLookups
@@ -47,6 +48,7 @@ class Recaller:
     Attributes:
         may_warm: Whether ONNX Runtime may take over encoding; what must be reproducible to the last
             digit (an evaluation) leaves it off.
+        calibration: The snapshot's thresholds for abstaining; None judges no answerability.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Recaller:
         self.reader = reader
         self.snapshot_id = snapshot_id
         self.may_warm = may_warm
+        self.calibration = reader.calibration
         self._graph = SnapshotGraph(reader)
         self._usage: UsageReader | None = None
         self._archive: ArchiveReader | None = None
@@ -133,6 +136,7 @@ class Recaller:
             run.extend(warnings)
             if mask is not None and not mask.any():
                 return answer
+            allowed = mask
             answer.searched = self.find_searched(request.profile, world, mask)
         if self._archive is not None and self._archive.warning is not None:
             run.warn("archive_unreadable", self._archive.warning)
@@ -149,6 +153,7 @@ class Recaller:
             if strict:
                 return answer
         self._rank(run, request, world, mask, answer)
+        answer.answerability = self._judge(run, request.query, allowed, answer)
         if self._usage is not None and self._usage.warning and not self._usage.is_missing:
             run.warn("usage_unreadable", self._usage.warning)
         return answer
@@ -247,6 +252,18 @@ class Recaller:
             )
         answer.candidates = candidates
 
+    def _judge(
+        self, run: Run, query: str, allowed: Mask | None, answer: Answer
+    ) -> Answerability | None:
+        """Say whether there is an answer at all, where the snapshot is calibrated."""
+        if self.calibration is None or answer.base is None:
+            return None
+        from mnemon.recall.answerability_score import score_answer
+
+        with run.step("answerability"):
+            found = score_answer(self.reader, self._graph, query, allowed, answer.base)
+            return self.calibration.judge(found.score, found.signal)
+
     def _result(self, run: Run, request: Request, answer: Answer) -> RecallResult:
         with run.step("fetch"):
             memories = describe_memories(self.reader, answer, request.k)
@@ -271,6 +288,7 @@ class Recaller:
             profile=profile.to_json(),
             profile_used=request.profile_used,
             pipeline=describe_pipeline(request, answer, memories),
+            answerability=answer.answerability,
             **extras,
         )
 

@@ -68,6 +68,15 @@ def lean_reason(paths: StorePaths, manifest: Manifest) -> str:
     return _open(*_place(paths, manifest)).reason
 
 
+def lean_encoder(paths: StorePaths, manifest: Manifest) -> LeanEncoder:
+    """Return the lean encoder itself, for texts other than queries and for its vocabulary.
+
+    Raises:
+        EncoderError: As for `encode_query`.
+    """
+    return _open(*_place(paths, manifest)).lean
+
+
 def forget_queries() -> None:
     """Drop every cached query vector, so that a benchmark times prompts as if never asked."""
     _encode.cache_clear()

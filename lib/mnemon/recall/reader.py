@@ -21,6 +21,7 @@ from mnemon.files import read_array
 from mnemon.graph.arrays import GraphArrays, MentionArrays
 from mnemon.graph.sessions import SessionArrays
 from mnemon.immutable import connect_immutable
+from mnemon.recall.answerability import Calibration
 from mnemon.recall.profile import RetrievalProfile
 from mnemon.recall.scope import Facet
 from mnemon.snapshot import layout
@@ -91,6 +92,7 @@ class SnapshotReader:
             for name in layout.FACETS
         }
         self.adopted = self._read_adopted()
+        self.calibration = self._read_calibration()
         self._require_shapes()
 
     @staticmethod
@@ -353,6 +355,17 @@ class SnapshotReader:
         adopted: dict[str, Any] = dict(ranking["adopted"])
         replace(RetrievalProfile(), **adopted)
         return adopted
+
+    def _read_calibration(self) -> Calibration | None:
+        """Return the thresholds for abstaining; None where the night had nothing to choose by.
+
+        Raises:
+            ValueError: If the file holds anything else.
+        """
+        if layout.ABSTENTION_FILE not in self.manifest.files:
+            return None
+        path = self.directory / layout.ABSTENTION_FILE
+        return Calibration.parse(path.read_text(encoding="utf-8"))
 
     def _array(self, name: str) -> NDArray[Any]:
         # A plain view of the map: every slice of a memmap object costs some microseconds more.

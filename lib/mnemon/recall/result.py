@@ -7,6 +7,7 @@ from dataclasses import field
 from datetime import datetime
 from typing import Any
 
+from mnemon.recall.answerability import Answerability
 from mnemon.values import dataclass
 
 MemoryId = int | str
@@ -153,6 +154,8 @@ class RecallResult:
         candidate_trace: What was dropped: where, why and with which score; only with
             `candidate_trace`.
         replay_packet: What a re-run needs; only with the profile's `replay_log`.
+        answerability: Whether there is an answer at all; None where the snapshot was not calibrated
+            (docs/abstention.md) or nothing was searched. It changes no memory, order or score.
     """
 
     query: str
@@ -167,6 +170,7 @@ class RecallResult:
     candidates: tuple[Mapping[str, Any], ...] | None = None
     candidate_trace: tuple[Mapping[str, Any], ...] | None = None
     replay_packet: Mapping[str, Any] | None = None
+    answerability: Answerability | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; what was not asked for is left out."""
@@ -187,6 +191,8 @@ class RecallResult:
                 plain[name] = [dict(row) for row in rows]
         if self.replay_packet is not None:
             plain["replay_packet"] = dict(self.replay_packet)
+        if self.answerability is not None:
+            plain["answerability"] = self.answerability.to_json()
         return plain
 
 

@@ -251,6 +251,7 @@ class HookSettings:
         user: Whose memories; empty: those of nobody in particular.
         in_subagents: Inject into subagents as well.
         capture: Keep the turns of a session when the agent stops.
+        start_server: Start a warm server in the background when a hook finds none.
     """
 
     memories: int = 8
@@ -262,6 +263,7 @@ class HookSettings:
     user: str = ""
     in_subagents: bool = False
     capture: bool = True
+    start_server: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,8 @@ RANKING_FILE = "ranking.json"
 """Only there where the evaluation adopted another fusion or graph weight than the settings'."""
 ABSTENTION_FILE = "abstention.json"
 """Only there where labelled queries told below which score nothing is an answer."""
+SEALED_FILES = (RANKING_FILE, ABSTENTION_FILE)
+"""What sealing puts beside a pack's own files; its digest does not count them."""
 TIER_FILES = {
     "vectors": TIER_VECTORS_FILE,
     "positions": TIER_POSITIONS_FILE,

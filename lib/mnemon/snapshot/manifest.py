@@ -17,7 +17,7 @@ from mnemon.hashing import hash_file, hash_json
 from mnemon.snapshot.layout import (
     MANIFEST_FILE,
     PACK_FORMAT_VERSION,
-    RANKING_FILE,
+    SEALED_FILES,
     StorePaths,
 )
 from mnemon.values import dataclass
@@ -126,8 +126,8 @@ def compute_digest(
 
 
 def pack_digest(manifest: Manifest) -> str:
-    """Return the digest without the adopted ranking: equal packs hold the same memories."""
-    files = {name: entry for name, entry in manifest.files.items() if name != RANKING_FILE}
+    """Return the digest without what was sealed in: equal packs hold the same memories."""
+    files = {name: entry for name, entry in manifest.files.items() if name not in SEALED_FILES}
     return compute_digest(files, manifest.counts, manifest.id_kind, manifest.encoder_digest)
 
 

@@ -1,7 +1,8 @@
-"""Sealing: a serving pack and the ranking that the evaluation adopted become one candidate.
+"""Sealing: a serving pack and what the evaluation found out about it become one candidate.
 
-What belongs here: finding a pack, putting the adopted ranking beside its files, the new digest.
-What does not: building the pack, deciding what is adopted.
+What belongs here: finding a pack, putting the adopted ranking and the thresholds for abstaining
+beside its files, the new digest. What does not: building the pack, deciding what is adopted,
+choosing a threshold.
 """
 
 from __future__ import annotations
@@ -17,7 +18,14 @@ from pathlib import Path
 from mnemon.errors import SnapshotCorruptError, StoreError
 from mnemon.files import fsync_dir, remove_tree, write_text
 from mnemon.hashing import JsonValue
-from mnemon.snapshot.layout import DIGEST_NAME_CHARS, MANIFEST_FILE, RANKING_FILE, StorePaths
+from mnemon.snapshot.layout import (
+    ABSTENTION_FILE,
+    DIGEST_NAME_CHARS,
+    MANIFEST_FILE,
+    RANKING_FILE,
+    SEALED_FILES,
+    StorePaths,
+)
 from mnemon.snapshot.manifest import (
     Manifest,
     compute_digest,
@@ -32,13 +40,16 @@ from mnemon.snapshot.publish import find_by_digest, is_intact, list_snapshots
 Ranking = Mapping[str, JsonValue]
 """`adopted` (fusion, lexical_weight, dense_weight, graph_weight) and the evidence for it."""
 
+Abstention = Mapping[str, JsonValue]
+"""`signals`: by signal its threshold and what that costs (docs/formats.md)."""
+
 
 def find_pack(paths: StorePaths, digest: str) -> Path | None:
     """Return an intact directory that holds a pack, sealed or not, published or not, or None.
 
     Args:
         paths: The store.
-        digest: The pack's own digest, without an adopted ranking.
+        digest: The pack's own digest, without what was sealed in.
     """
     exact = find_by_digest(paths, digest)
     if exact is not None and is_intact(exact, digest):
@@ -62,15 +73,18 @@ def _holds(directory: Path, digest: str) -> bool:
     return True
 
 
-def seal_candidate(paths: StorePaths, digest: str, ranking: Ranking | None) -> Path:
-    """Return the candidate made of a pack and an adopted ranking.
+def seal_candidate(
+    paths: StorePaths, digest: str, ranking: Ranking | None, abstention: Abstention | None = None
+) -> Path:
+    """Return the candidate made of a pack, an adopted ranking and thresholds for abstaining.
 
-    Without an adopted ranking the pack itself is the candidate and nothing is copied.
+    Without either the pack itself is the candidate and nothing is copied.
 
     Args:
         paths: The store.
         digest: The pack's digest.
         ranking: What was adopted and why; None adopts nothing.
+        abstention: Below which scores nothing is an answer; None never abstains.
 
     Raises:
         StoreError: If no intact directory holds the pack.
@@ -79,17 +93,19 @@ def seal_candidate(paths: StorePaths, digest: str, ranking: Ranking | None) -> P
     if pack is None:
         raise StoreError("tonight's serving pack is gone: run the nightly job again")
     manifest = read_manifest(pack)
-    if ranking is None and manifest.digest == digest:
+    sealed = {RANKING_FILE: ranking, ABSTENTION_FILE: abstention}
+    if ranking is None and abstention is None and manifest.digest == digest:
         return pack
     building = paths.candidates / f".building-{os.getpid()}"
     remove_tree(building)
     building.mkdir(parents=True)
     for name in manifest.files:
-        if name != RANKING_FILE:
+        if name not in SEALED_FILES:
             shutil.copyfile(pack / name, building / name)
-    if ranking is not None:
-        text = json.dumps(ranking, indent=1, sort_keys=True, ensure_ascii=False)
-        write_text(building / RANKING_FILE, text + "\n")
+    for name, document in sealed.items():
+        if document is not None:
+            text = json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False)
+            write_text(building / name, text + "\n")
     return _finish(paths, building, manifest)
 
 

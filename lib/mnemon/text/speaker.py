@@ -11,6 +11,9 @@ import re
 MAX_SPEAKER_CHARS = 40
 """Longest prefix that is a name: "Dr. Anna-Maria van der Berg (support)" fits."""
 
+ROLES = frozenset(("agent", "ai", "assistant", "human", "me", "system", "tool", "user"))
+"""Labels, folded, that are a role in a conversation and nobody's name."""
+
 # The full-width colon needs no space after it; the ASCII one does, or "12:30" would speak.
 _PREFIX = re.compile(rf"\s{{0,8}}([^\s:：][^\n:：]{{0,{MAX_SPEAKER_CHARS - 1}}})(?::(?=\s)|：)")
 

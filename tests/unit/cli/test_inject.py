@@ -26,7 +26,7 @@ def test_the_block_and_nothing_else_is_printed_and_recorded(run: Run, dense_stor
     opening, note, first, second, closing_tag = result.stdout.splitlines()
     assert opening.startswith('<mnemon-recall id="')
     assert note == NOTE
-    assert first == "- [101] 2026-01-02: The spare key hangs behind the blue door."
+    assert first == "- [101] 2026-01-02 (home/hall): The spare key hangs behind the blue door."
     assert second.startswith("- [")
     assert closing_tag == "</mnemon-recall>"
     assert "! user_required: " in result.stderr
@@ -72,4 +72,5 @@ def test_the_function_is_a_name_of_the_package(dense_store: Store) -> None:
     assert done.warning is None
     close_access_logs()
     with closing(sqlite3.connect(dense_store.paths.injections)) as record:
-        assert record.execute("SELECT count(*) FROM injected").fetchone() == (1,)
+        kinds = {kind for (kind,) in record.execute("SELECT kind FROM injected")}
+    assert kinds == {"line", "lookup"}

@@ -21,10 +21,15 @@ def test_the_commands_are_these() -> None:
         *COMMANDS,
         "expand",
         "compact",
+        "context",
         "curate",
         "profile",
+        "promotions",
         "graph",
         "evaluate",
+        "mcp",
+        "hook",
+        "hooks",
     }
 
 

@@ -13,9 +13,9 @@ from mnemon.compact.eligibility import (
     Eligibility,
     SessionTurn,
     bundle_start,
-    ends_as_question,
     split_session,
 )
+from mnemon.text.sentences import ends_as_question
 from mnemon.types import UNDATED_US
 from tests.support.turns import HOUR_US, session_turns, turn
 

@@ -16,7 +16,6 @@ from mnemon.compact import streaming
 from mnemon.compact.cluster_table import write_clusters
 from mnemon.compact.clusters import Cluster
 from mnemon.compact.communities import Communities
-from mnemon.compact.eligibility import CLOSING_CHARS, QUESTION_MARKS
 from mnemon.compact.strategies import (
     Chronological,
     Strategy,
@@ -33,6 +32,7 @@ from mnemon.corpus.export import export_corpus, read_records
 from mnemon.corpus.source import open_source
 from mnemon.corpus.tables import MEMORIES_FILE, TURNS_FILE
 from mnemon.files import write_array
+from mnemon.text.sentences import CLOSING_CHARS, QUESTION_MARKS
 from mnemon.types import MemoryRecord
 from tests.support.turns import word_vectors
 

@@ -41,7 +41,8 @@ def test_a_good_store_has_nothing_but_good_findings(dense_store: Store) -> None:
     found = findings(dense_store)
     assert {f.level for f in found.values()} == {"ok"}
     assert {
-        "settings", "pointer", "snapshot", "age", "encoder", "source", "gate", "access_log",
+        "settings", "pointer", "snapshot", "age", "encoder", "vectors", "source", "abstention",
+        "schedule", "gate", "index", "transcripts", "access_log", "server", "hooks", "mcp",
     } <= set(found)  # fmt: skip
     assert "word-axes, 8 dimensions" in found["encoder"].message
     assert "21 checks" in found["gate"].message

@@ -5,10 +5,12 @@ import pytest
 from mnemon.injection.block import (
     FRAME_CHARS,
     MAX_MEMORY_CHARS,
+    MAX_PLACE_CHARS,
     NOTE,
     Line,
     cut_blocks,
     one_line,
+    place_of,
     render_block,
 )
 
@@ -34,6 +36,52 @@ def test_equal_memories_give_equal_bytes_and_others_another_id() -> None:
     assert render_block(list(LINES)) == BLOCK
     assert render_block(LINES[:1]).splitlines()[0] != BLOCK.splitlines()[0]
     assert render_block([]) == ""
+
+
+PLACED = render_block(
+    [
+        Line("17", "2026-03-01", "The spare key hangs in the pantry.", "home/kitchen"),
+        Line("t9", "undated", "Mira: F22.", "R&D (Lab <2>)"),
+    ]
+)
+
+
+def test_wing_and_room_stand_behind_the_day() -> None:
+    assert PLACED.splitlines()[2:-1] == [
+        "- [17] 2026-03-01 (home/kitchen): The spare key hangs in the pantry.",
+        "- [t9] undated (R&amp;D &#40;Lab &lt;2>&#41;): Mira: F22.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wing", "room", "place"),
+    [
+        ("home", "hall", "home/hall"), ("home", None, "home"), (None, "hall", "hall"),
+        (None, None, ""), ("", " ", ""), ("a\n b", "c", "a b/c"),
+        ("w" * 100, "r", "w" * MAX_PLACE_CHARS),
+    ],
+)  # fmt: skip
+def test_a_place_is_short_and_on_one_line(wing: str | None, room: str | None, place: str) -> None:
+    assert place_of(wing, room) == place
+
+
+def test_blocks_with_and_without_places_are_recognised_however_torn() -> None:
+    for block in (PLACED, BLOCK):
+        assert cut_blocks(block) == ("", 1)
+        torn = block.removesuffix("\n</mnemon-recall>")
+        assert cut_blocks(f"{torn}\nwhere is it?").text == "where is it?"
+        tail = "\n".join(block.splitlines()[2:])
+        assert cut_blocks(f"{tail}\nquestion") == ("question", 1)
+    pieces = {f"question\n{'</mnemon-recall>'[:n]}".strip() for n in range(16)}
+    for chars in range(PLACED.index(">") + 1, len(PLACED)):
+        assert cut_blocks(f"question\n{PLACED[:chars]}").text in pieces, PLACED[:chars]
+
+
+def test_a_remark_in_parentheses_is_no_place() -> None:
+    own = "- [17] 2026-03-01 (as I said) the key is gone"
+    torn = PLACED.removesuffix("\n</mnemon-recall>")
+    third = f"{torn}\n{own}"
+    assert cut_blocks(third).text == own
 
 
 def test_an_id_cannot_leave_its_brackets() -> None:

@@ -58,7 +58,7 @@ def test_the_record_has_hashes_and_no_text(tmp_path: Path) -> None:
     )
     assert inject(found).warning is None
     rows = rows_of(tmp_path)
-    assert [row["kind"] for row in rows] == ["asked", "block", "line", "line", "line"]
+    assert [row["kind"] for row in rows] == ["asked", "block", "line", "line", "line", "lookup"]
     hashes = {row["text_hash"]: row for row in rows}
     assert hashes.keys() == {
         hash_words(words_of(text))
@@ -101,7 +101,7 @@ def test_injecting_again_adds_no_row_and_moves_the_last_time(tmp_path: Path) -> 
 def test_short_texts_are_recorded_as_such_and_with_their_id_and_day(tmp_path: Path) -> None:
     short = "Thanks, that was really helpful!"
     assert len(short.replace(" ", "")) <= ECHO_BYTES
-    inject(answer(tmp_path, memory(1, short), memory(2, "Bye now."), query="hm?"))
+    inject(answer(tmp_path, memory(1, short), memory(2, "Bye now."), query="hm"))
     assert {(row["kind"], row["text_hash"]) for row in rows_of(tmp_path)} == {
         ("block", hash_words(words_of(f"{short} Bye now."))),
         ("short", hash_words(words_of(short))),

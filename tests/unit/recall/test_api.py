@@ -191,8 +191,9 @@ def test_an_unknown_name_of_the_package_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="remember"):
         _ = mnemon.remember  # pyright: ignore[reportAttributeAccessIssue]
     assert set(mnemon.__all__) == {
-        "Expansion", "RecallResult", "RecallWarning", "RecalledMemory", "RetrievalProfile",
-        "__version__", "expand", "inject", "recall", "register_hook",
+        "Context", "Expansion", "RecallResult", "RecallWarning", "RecalledMemory",
+        "RetrievalProfile", "__version__", "assemble", "expand", "inject", "recall",
+        "register_hook",
     }  # fmt: skip
     assert mnemon.RecallResult is RecallResult
 

@@ -1,0 +1,129 @@
+"""What `mnemon doctor` says about what serves: pointer, snapshot, age, encoder, calibration.
+
+What belongs here: the serving snapshot and what was made with it. What does not: files beside it
+(`doctor`), where it came from (`inputs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from mnemon.diagnosis.finding import Finding
+from mnemon.diagnosis.inputs import look_at_source
+from mnemon.diagnosis.rows import look_at_vectors
+from mnemon.encode.fingerprint import EncoderFingerprint, require_same
+from mnemon.errors import MnemonError, SnapshotCorruptError
+from mnemon.recall.answerability import Calibration
+from mnemon.settings import Settings
+from mnemon.snapshot.layout import ABSTENTION_FILE, StorePaths
+from mnemon.snapshot.manifest import Manifest, Pointer, full_check, read_manifest, read_pointer
+from mnemon.snapshot.nights import last_night_hours
+
+
+def look_at_serving(paths: StorePaths, settings: Settings, *, is_hooked: bool) -> Iterator[Finding]:
+    """Yield how it is with the snapshot that serves.
+
+    Args:
+        paths: The store.
+        settings: The settings in force.
+        is_hooked: Whether some agent runs mnemon's hooks.
+    """
+    try:
+        pointer = read_pointer(paths)
+    except MnemonError as error:
+        yield Finding("pointer", "fail", str(error), "run `make nightly`, or `mnemon rollback`")
+        return
+    yield Finding("pointer", "ok", f"{pointer.snapshot_id} serves since {pointer.published_at}")
+    directory = paths.snapshots / pointer.snapshot_id
+    try:
+        manifest = _verified(directory, pointer)
+    except MnemonError as error:
+        yield Finding("snapshot", "fail", str(error), "run `mnemon rollback`, then `make nightly`")
+        return
+    total = sum(entry.bytes for entry in manifest.files.values())
+    yield Finding(
+        "snapshot", "ok", f"{len(manifest.files)} files, {total / 1e6:.1f} MB, every checksum holds"
+    )
+    yield look_at_age(paths, pointer, settings.recall.stale_after_hours)
+    yield _encoder(paths, manifest)
+    yield from look_at_vectors(directory, manifest)
+    yield look_at_source(manifest)
+    yield look_at_abstention(directory, wants=is_hooked and settings.hook.abstain)
+    for code, message in manifest.warnings:
+        yield Finding(code, "warn", message)
+
+
+def look_at_age(paths: StorePaths, pointer: Pointer, limit_hours: float) -> Finding:
+    """Return how long ago a night went through.
+
+    Args:
+        paths: The store.
+        pointer: What serves.
+        limit_hours: From which age on the snapshot is stale; 0 means never.
+    """
+    hours = last_night_hours(paths)
+    if hours is None or 0 < limit_hours < hours:
+        since = "ever" if hours is None else f"for {hours:.0f} h"
+        return Finding(
+            "age",
+            "warn",
+            f"no night went through {since}; the snapshot was published at {pointer.published_at}",
+            "check that the schedule is on (`make ui`) or that cron runs `make nightly`",
+        )
+    return Finding("age", "ok", f"the last night went through {hours:.1f} h ago")
+
+
+def look_at_abstention(snapshot: Path, *, wants: bool) -> Finding:
+    """Return whether the snapshot knows below which score it had better say nothing.
+
+    Args:
+        snapshot: The snapshot's directory.
+        wants: Whether anything abstains by it: hooks are installed and hook.abstain is true.
+    """
+    try:
+        text = (snapshot / ABSTENTION_FILE).read_text(encoding="utf-8")
+        calibration = Calibration.parse(text)
+    except FileNotFoundError:
+        message = "not calibrated: prompts get the best memories, however unlike them"
+        if not wants:
+            return Finding("abstention", "ok", "not calibrated, and nothing abstains by it here")
+        remedy = "label queries for a night (docs/abstention.md), or set hook.abstain = false"
+        return Finding("abstention", "warn", message, remedy)
+    except (OSError, ValueError) as error:
+        return Finding(
+            "abstention", "warn", f"{ABSTENTION_FILE} cannot be read: {error}", "run `make nightly`"
+        )
+    thresholds = sorted(calibration.thresholds.items())
+    told = ", ".join(f"{signal} below {at:.2f}" for signal, at in thresholds)
+    return Finding("abstention", "ok", f"calibrated: {told or 'for no signal'}")
+
+
+def _verified(directory: Path, pointer: Pointer) -> Manifest:
+    manifest = read_manifest(directory)
+    full_check(directory, manifest)
+    if manifest.digest != pointer.digest:
+        raise SnapshotCorruptError(
+            f"snapshot {pointer.snapshot_id} is whole, but not the one that was published"
+        )
+    return manifest
+
+
+def _encoder(paths: StorePaths, manifest: Manifest) -> Finding:
+    if manifest.encoder is None or manifest.encoder_digest is None:
+        return Finding(
+            "encoder", "warn", "the snapshot has no vectors: recall is lexical and graph only"
+        )
+    # Here and not above: numpy must not be loaded before `mnemon recall` has limited its threads.
+    from mnemon.encode.lean import LeanEncoder
+
+    try:
+        encoder = LeanEncoder.open(paths.encoders / manifest.encoder_digest, verify=True)
+        require_same(EncoderFingerprint.from_json(manifest.encoder), encoder.fingerprint)
+    except MnemonError as error:
+        return Finding(
+            "encoder", "fail", str(error), "run `make nightly`: it exports the query encoder again"
+        )
+    return Finding(
+        "encoder", "ok", f"{encoder.fingerprint.model}, {encoder.fingerprint.dimension} dimensions"
+    )

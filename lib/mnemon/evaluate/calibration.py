@@ -1,0 +1,187 @@
+"""Below which score nothing is an answer: the threshold that labelled queries lead to.
+
+What belongs here: the rule, and what it costs and saves. What does not: where the scores come from
+(mnemon.recall.answerability_score), which queries are asked, AUROC and risk-coverage themselves
+(`abstention`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemon.evaluate.abstention import Abstention, judge_confidences
+from mnemon.evaluate.metrics.abstention import RiskCoverage
+from mnemon.evaluate.resampling import DIGITS, Resampling
+from mnemon.hashing import JsonValue
+
+Floats = NDArray[np.float64]
+
+MAX_RECALL_LOSS = 0.05
+"""Share of the answerable queries' recall that abstaining may cost: more keeps more pollution out
+of prompts, less loses fewer memories that were wanted."""
+
+MIN_ANSWERABLE = 20
+"""Fewest answerable queries to choose by: with fewer the first one lost already costs more than
+MAX_RECALL_LOSS allows."""
+
+SCORE_DIGITS = 5
+"""Decimals of a score that count, rounded down: equal nights choose equal thresholds, and what was
+asked in the night is not below its own score the next day."""
+
+CURVE_POINTS = 40
+"""Points kept of a risk-coverage curve: a snapshot carries them, and a plot shows no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """A threshold, with what it does to the queries that it was chosen on.
+
+    Attributes:
+        threshold: In [0, 1]; a query is abstained from where its score is below.
+        recall: Mean recall of the answerable queries when every one is answered, in (0, 1].
+        recall_kept: The same when those below the threshold find nothing.
+        answerable_abstained: Share of the answerable queries below the threshold.
+        unanswerable_abstained: Share of the unanswerable ones; None where there is none.
+        judged: AUROC and risk-coverage of the score.
+    """
+
+    threshold: float
+    recall: float
+    recall_kept: float
+    answerable_abstained: float
+    unanswerable_abstained: float | None
+    judged: Abstention
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return plain values, rounded; the curve with at most CURVE_POINTS points."""
+        judged = replace(self.judged, curve=thin_curve(self.judged.curve))
+        unanswerable = self.unanswerable_abstained
+        return {
+            "threshold": self.threshold,
+            "recall": round(self.recall, DIGITS),
+            "recall_kept": round(self.recall_kept, DIGITS),
+            "answerable_abstained": round(self.answerable_abstained, DIGITS),
+            "unanswerable_abstained": None if unanswerable is None else round(unanswerable, DIGITS),
+            **judged.to_json(),
+        }
+
+    def describe(self) -> str:
+        """Return one sentence with the numbers."""
+        judged = self.judged
+        known = round(self.answerable_abstained * judged.n_answerable)
+        kept = self.recall_kept / self.recall
+        said = (
+            f"{judged.name}: below {self.threshold:.3f} nothing is an answer, which drops {known} "
+            f"of {judged.n_answerable} answerable queries and keeps {kept:.1%} of their recall"
+        )
+        if self.unanswerable_abstained is None or judged.auroc is None:
+            return f"{said}; no unanswerable query tells what that is good for"
+        caught = round(self.unanswerable_abstained * judged.n_unanswerable)
+        return (
+            f"{said}; {caught} of {judged.n_unanswerable} unanswerable ones are dropped "
+            f"(AUROC {judged.auroc:.3f})"
+        )
+
+
+def calibrate(
+    signal: str,
+    metric: str,
+    answerable: Sequence[float],
+    recalls: Sequence[float],
+    unanswerable: Sequence[float] = (),
+    resampling: Resampling = Resampling(),  # noqa: B008 (frozen)
+) -> Calibrated | str:
+    """Choose the threshold of a signal, or say why there is none.
+
+    The largest one that keeps at least 1 - MAX_RECALL_LOSS of the recall of the answerable queries:
+    an unanswerable query has no say in it, so that a handful of them cannot move it. They have a
+    veto: a signal whose AUROC on them is not above .5 tells nothing and gets no threshold.
+
+    Args:
+        signal: What the score is called.
+        metric: What `recalls` are, for example "recall@10".
+        answerable: Score of every answerable query, in [0, 1], shape (n,).
+        recalls: What recall found for each, in [0, 1], same shape.
+        unanswerable: Score of every query that nothing answers.
+        resampling: For the AUROC's interval.
+
+    Raises:
+        ValueError: If shapes differ, or a score lies outside [0, 1].
+    """
+    if len(answerable) < MIN_ANSWERABLE:
+        return f"{len(answerable)} labelled queries can calibrate and {MIN_ANSWERABLE} are needed"
+    known, unknown = _checked(answerable), _checked(unanswerable)
+    found = np.asarray(recalls, dtype=np.float64)
+    if found.shape != known.shape:
+        raise ValueError(f"one recall per score is needed, got {found.shape} and {known.shape}")
+    if not found.sum() > 0.0:
+        return "no labelled query found anything: there is no recall to keep"
+    judged = judge_confidences(signal, metric, known, unknown, found > 0.0, resampling)
+    if judged.auroc is not None and judged.auroc <= 0.5:
+        return f"{signal} tells nothing here: its AUROC is {judged.auroc:.3f}"
+    threshold = choose_threshold(known, found)
+    kept = known >= threshold
+    return Calibrated(
+        threshold=threshold,
+        recall=float(found.mean()),
+        recall_kept=float((found * kept).mean()),
+        answerable_abstained=float(np.mean(~kept)),
+        unanswerable_abstained=float(np.mean(unknown < threshold)) if unknown.size else None,
+        judged=judged,
+    )
+
+
+def choose_threshold(
+    scores: Floats, recalls: Floats, max_recall_loss: float = MAX_RECALL_LOSS
+) -> float:
+    """Return the largest score of a query such that those below it hold little of the recall.
+
+    Args:
+        scores: Shape (n,), n at least 1.
+        recalls: In [0, 1], shape (n,), not all 0.
+        max_recall_loss: Largest share of the summed recall that may lie below, in [0, 1].
+    """
+    order = np.argsort(scores, kind="stable")
+    ranked = scores[order]
+    before = np.concatenate([[0.0], np.cumsum(recalls[order])])
+    below = before[np.searchsorted(ranked, ranked, side="left")]
+    # The sum of many recalls is not exact: 1 of 20 is 5 %.
+    allowed = max_recall_loss * before[-1] + 1e-9
+    return float(ranked[below <= allowed][-1])
+
+
+def floor_score(score: float) -> float:
+    """Return a score with SCORE_DIGITS decimals, rounded down."""
+    scale = 10**SCORE_DIGITS
+    return math.floor(score * scale) / scale
+
+
+def thin_curve(curve: RiskCoverage, points: int = CURVE_POINTS) -> RiskCoverage:
+    """Return at most `points` of a curve's points, evenly chosen, both ends kept.
+
+    Args:
+        curve: The whole curve; its area stays that of the whole.
+        points: At least 2.
+    """
+    size = len(curve.thresholds)
+    if size <= points:
+        return curve
+    places = [round(i * (size - 1) / (points - 1)) for i in range(points)]
+    return RiskCoverage(
+        thresholds=tuple(curve.thresholds[i] for i in places),
+        coverage=tuple(curve.coverage[i] for i in places),
+        risk=tuple(curve.risk[i] for i in places),
+        area=curve.area,
+    )
+
+
+def _checked(scores: Sequence[float]) -> Floats:
+    found = np.array([floor_score(score) for score in scores], dtype=np.float64)
+    if found.size and not (found.min() >= 0.0 and found.max() <= 1.0):
+        raise ValueError(f"scores lie in [0, 1], got {found.min()} to {found.max()}")
+    return found

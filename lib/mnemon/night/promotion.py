@@ -1,0 +1,76 @@
+"""Stage promotion_proposals: which turns should be remembered for good; nothing is written there.
+
+What belongs here: whether it is switched on, what the gate is given, the counts. What does not: the
+gate (`mnemon.promote`), writing to a source (nothing does).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from mnemon.corpus.export import iter_records
+from mnemon.files import read_array
+from mnemon.night.context import MEMORIES, VECTORS, Night
+from mnemon.night.corpus import CORPUS
+from mnemon.night.vectors import MEMORY_VECTORS
+from mnemon.promote.candidates import Candidates, find_candidates, judge_turns
+from mnemon.promote.table import PROPOSALS, PromotionRow, make_row, write_table
+from mnemon.promote.walk import PROPOSED
+from mnemon.types import MemoryRecord
+from mnemon.work.stage import Stage, StageResult
+
+PROMOTION = Stage("promotion_proposals", "1", (PROPOSALS,))
+
+
+def propose_promotions(night: Night) -> StageResult:
+    """Judge the turns, if promotion.enabled; else leave an empty table and say so."""
+    chosen = night.settings.promotion
+    inputs: dict[str, Any] = {"on": chosen.enabled}
+    if chosen.enabled:
+        inputs |= {
+            "threshold": chosen.threshold,
+            "corpus": night.result_of(CORPUS).digest,
+            "vectors": night.result_of(MEMORY_VECTORS).digest,
+        }
+
+    def body() -> tuple[int, dict[str, Any]]:
+        place = night.work(PROPOSALS)
+        if not chosen.enabled:
+            write_table(place, (), is_on=False)
+            return 0, {"note": "off: promotion.enabled is false"}
+        ids: dict[int, str] = {}
+        candidates = find_candidates(_records(night, ids))
+        counts = write_table(
+            place,
+            _judge(night, candidates, ids),
+            threshold=chosen.threshold,
+            corpus=inputs["corpus"],
+        )
+        return sum(counts.values()), _facts(candidates, counts)
+
+    return night.finish(night.run(PROMOTION, inputs, body))
+
+
+def _records(night: Night, ids: dict[int, str]) -> Iterator[MemoryRecord]:
+    """Yield the corpus, and keep the ids: the texts of a large one are not held."""
+    for batch in iter_records(night.work(MEMORIES)):
+        for record in batch:
+            ids[record.position] = record.memory_id
+            yield record
+
+
+def _judge(night: Night, candidates: Candidates, ids: Mapping[int, str]) -> Iterator[PromotionRow]:
+    vectors = read_array(night.work(VECTORS))
+    threshold = night.settings.promotion.threshold
+    for heard, judged in judge_turns(candidates, vectors, threshold, night.progress):
+        yield make_row(heard, judged, ids)
+
+
+def _facts(candidates: Candidates, counts: Mapping[str, int]) -> dict[str, Any]:
+    return {
+        "proposed": counts.get(PROPOSED, 0),
+        "by_reason": dict(counts),
+        "not_said_by_a_person": candidates.unheard,
+        "durable_memories": sum(len(found) for found in candidates.memories.values()),
+    }

@@ -1,0 +1,158 @@
+"""A world in memory for the pure core of the hooks: it keeps what it is told, and fails on demand.
+
+It stands for files, processes and clocks alone; what is decided is the real core's.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mnemon.agents.journal import JournalEntry
+from mnemon.agents.sessions import SessionState
+from mnemon.agents.world import Block, Failure
+from mnemon.injection.injecting import inject
+from mnemon.settings import HookSettings
+from mnemon.transcripts.projects import project_of
+
+
+def memory(memory_id: int | str, content: str, score: float = 0.5, **fields: Any) -> dict[str, Any]:
+    """One memory of an answer, as `to_json` gives it."""
+    return {
+        "id": memory_id, "content": content, "created_at": "2026-03-01T08:00:00+00:00",
+        "wing": None, "room": None, "user": None, "session_id": None, "final_score": score,
+        **fields,
+    }  # fmt: skip
+
+
+def answer(*memories: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
+    """An answer, as `to_json` gives it."""
+    return {"query": "", "store": "/s", "memories": list(memories), "warnings": [], **fields}
+
+
+class MemoryWorld:
+    """The outside in memory.
+
+    Attributes:
+        hook_settings: What `settings` returns.
+        result: What `recall` returns.
+        known: What `fetch` finds.
+        sessions: By session id.
+        calls: Names of everything that was called.
+        asked: Arguments of every recall.
+        journal: Entries.
+        captured: Transcripts.
+        counted: Event and code of every call that was counted.
+        tells: What `count` returns for a failure.
+    """
+
+    def __init__(self, agent: str = "claude", **settings: Any) -> None:
+        self.agent = agent
+        self.hook_settings: HookSettings | Failure = HookSettings(**settings)
+        self.result: Mapping[str, Any] | Failure = answer()
+        self.known: Mapping[str, Any] | Failure = answer()
+        self.sessions: dict[str, SessionState] = {}
+        self.calls: list[str] = []
+        self.asked: list[dict[str, Any]] = []
+        self.journal: list[JournalEntry] = []
+        self.captured: list[str] = []
+        self.counted: list[tuple[str, str | None]] = []
+        self.tells = True
+
+    def settings(self) -> HookSettings | Failure:
+        self._called("settings")
+        return self.hook_settings
+
+    def now_us(self) -> int:
+        self._called("now_us")
+        return 1_790_000_000_000_000
+
+    def project_of(self, cwd: str) -> str:
+        self._called("project_of")
+        return project_of(cwd)
+
+    def recall(
+        self, query: str, *, k: int, user: str | None, wing: str | None, session_id: str | None
+    ) -> Mapping[str, Any] | Failure:
+        self._called("recall")
+        self.asked.append(
+            {"query": query, "k": k, "user": user, "wing": wing, "session_id": session_id}
+        )
+        return self.result
+
+    def fetch(self, memory_ids: Sequence[str], *, user: str | None) -> Mapping[str, Any] | Failure:
+        self._called("fetch")
+        if isinstance(self.known, Failure):
+            return self.known
+        found = [m for m in self.known["memories"] if str(m["id"]) in set(memory_ids)]
+        return {**self.known, "memories": found}
+
+    def inject(self, result: Mapping[str, Any], *, max_tokens: int) -> Block:
+        self._called("inject")
+        done = inject(result, max_tokens=max_tokens, on_record=False)
+        return Block(done.text, done.memories)
+
+    def read_session(self, session_id: str) -> SessionState:
+        self._called("read_session")
+        return self.sessions.get(session_id, SessionState())
+
+    def write_session(self, session_id: str, state: SessionState) -> None:
+        self._called("write_session")
+        self.sessions[session_id] = state
+
+    def size_bytes(self, path: str) -> int | None:
+        self._called("size_bytes")
+        return len(path)
+
+    def append(self, entry: JournalEntry) -> Failure | None:
+        self._called("append")
+        self.journal.append(entry)
+        return None
+
+    def capture(self, transcript_path: str) -> Failure | None:
+        self._called("capture")
+        self.captured.append(transcript_path)
+        return None
+
+    def prepare(self) -> None:
+        self._called("prepare")
+
+    def count(self, event: str, failure: Failure | None) -> bool:
+        self._called("count")
+        self.counted.append((event, None if failure is None else failure.code))
+        return failure is not None and self.tells
+
+    def _called(self, name: str) -> None:
+        self.calls.append(name)
+
+
+class BrokenWorld(MemoryWorld):
+    """The same, with calls that raise and return what they must not, by chance."""
+
+    def __init__(self, rng: random.Random, agent: str) -> None:
+        super().__init__(
+            agent,
+            scope=rng.choice(["store", "project"]),
+            memories=rng.choice([0, 1, 8]),
+            budget_tokens=rng.choice([0, 40, 1_500, 10**9]),
+            in_subagents=rng.random() < 0.5,
+        )
+        self._rng = rng
+        self._share = rng.choice([0.0, 0.1, 0.5])
+        some = [memory(i, rng.choice(["the spare key", "x" * 9_000, "\ud800", ""])) for i in (1, 2)]
+        self.result = self.known = rng.choice(
+            [
+                answer(), answer(*some), answer(*some, answerability={"abstain": True}),
+                answer(*some, answerability=rng.choice([None, 1, {"abstain": "yes"}])),
+                answer(warnings=[{"code": "no_snapshot", "message": "run\nit " * 200}]),
+                Failure("timeout", "slow"), {"memories": None}, {"memories": [{}]}, {},
+            ]
+        )  # fmt: skip
+        if rng.random() < 0.1:
+            self.hook_settings = Failure("bad_settings", "two faults")
+
+    def _called(self, name: str) -> None:
+        super()._called(name)
+        if self._rng.random() < self._share:
+            raise self._rng.choice([OSError(28, "full"), ValueError, KeyError, MemoryError])

@@ -1,0 +1,306 @@
+"""Settings files: what is written, what is kept, what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mnemon.agents.events import AGENTS
+from mnemon.agents.install import installing, settings_file
+from mnemon.agents.install.errors import HookInstallError
+from mnemon.agents.install.installing import install_hooks, uninstall_hooks
+from mnemon.agents.install.receipts import read_receipts, receipts_path
+from mnemon.agents.install.settings_file import read_settings, write_settings
+from mnemon.agents.install.settings_places import SettingsPlace, find_place
+from tests.support.agent_settings import hook_faults, json_layouts, settings_values
+
+PROGRAM = ("/opt/mnemon/bin/mnemon",)
+OWN = '{\n    "model": "opus",  "n": [1,\n 2],\n    "hooks": {"Stop": []}\n}\n'
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> SettingsPlace:
+    (tmp_path / ".claude").mkdir()
+    path = tmp_path / ".claude" / "settings.json"
+    path.write_text(OWN, encoding="utf-8")
+    return SettingsPlace("claude", "user", path)
+
+
+@pytest.fixture
+def mnemon_home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+def backups(place: SettingsPlace) -> list[Path]:
+    return sorted(place.path.parent.glob("*.bak"))
+
+
+def test_installing_twice_writes_once(place: SettingsPlace, mnemon_home: Path) -> None:
+    first = install_hooks(place, PROGRAM, home=mnemon_home)
+    written = place.path.read_bytes()
+    second = install_hooks(place, PROGRAM, home=mnemon_home)
+    assert (first.action, second.action) == ("installed", "unchanged")
+    assert place.path.read_bytes() == written
+    assert second.diff == ""
+    assert second.backup is None
+    assert len(backups(place)) == 1
+    hooks = json.loads(written)["hooks"]
+    assert hook_faults("claude", hooks) == []
+
+
+def test_the_owners_bytes_stay_and_come_back(place: SettingsPlace, mnemon_home: Path) -> None:
+    install_hooks(place, PROGRAM, home=mnemon_home, store="/data/store")
+    text = place.path.read_text(encoding="utf-8")
+    assert text.startswith('{\n    "model": "opus",  "n": [1,\n 2],\n    "hooks": {"Stop": [')
+    assert uninstall_hooks(place, home=mnemon_home).action == "removed"
+    removed = json.loads(place.path.read_bytes())
+    assert removed == json.loads(OWN)
+    assert uninstall_hooks(place, home=mnemon_home).action == "absent"
+
+
+def test_the_old_file_is_kept_once(place: SettingsPlace, mnemon_home: Path) -> None:
+    change = install_hooks(place, PROGRAM, home=mnemon_home)
+    assert change.backup is not None
+    assert Path(change.backup).read_text(encoding="utf-8") == OWN
+    place.path.write_text(OWN, encoding="utf-8")
+    again = install_hooks(place, PROGRAM, home=mnemon_home)
+    assert again.backup == change.backup
+    assert len(backups(place)) == 1
+
+
+def test_a_file_that_was_not_there_goes_with_its_folder(tmp_path: Path) -> None:
+    place = find_place("codex", "project", tmp_path / "project")
+    (tmp_path / "project").mkdir()
+    change = install_hooks(place, PROGRAM, home=tmp_path / "home")
+    assert place.path.read_bytes().endswith(b"}\n")
+    assert stat.S_IMODE(place.path.stat().st_mode) == 0o600
+    assert change.backup is None
+    assert any("trusted" in note for note in change.notes)
+    assert any("do not commit" in note for note in change.notes)
+    uninstall_hooks(place, home=tmp_path / "home")
+    assert list((tmp_path / "project").iterdir()) == []
+    assert read_receipts(tmp_path / "home") == {}
+
+
+def test_a_folder_that_holds_something_else_stays(tmp_path: Path) -> None:
+    place = find_place("codex", "project", tmp_path)
+    install_hooks(place, PROGRAM, home=tmp_path / "home")
+    (place.path.parent / "config.toml").write_text("x = 1\n")
+    uninstall_hooks(place, home=tmp_path / "home")
+    assert [p.name for p in place.path.parent.iterdir()] == ["config.toml"]
+
+
+def test_an_empty_file_counts_as_no_settings(place: SettingsPlace, mnemon_home: Path) -> None:
+    place.path.write_bytes(b"")
+    install_hooks(place, PROGRAM, home=mnemon_home)
+    uninstall_hooks(place, home=mnemon_home)
+    assert json.loads(place.path.read_bytes()) == {}
+
+
+@pytest.mark.parametrize("lost", ["missing", "damaged"])
+def test_without_the_receipt_every_entry_goes_all_the_same(
+    place: SettingsPlace, mnemon_home: Path, lost: str
+) -> None:
+    place.path.write_text('{"a": 1}')
+    install_hooks(place, PROGRAM, home=mnemon_home)
+    receipt = receipts_path(mnemon_home)
+    receipt.unlink() if lost == "missing" else receipt.write_text('{"version": 1, "installs": [3')
+    uninstall_hooks(place, home=mnemon_home)
+    assert json.loads(place.path.read_bytes()) == {"a": 1}
+
+
+def test_an_older_installation_is_renewed_and_still_comes_out(
+    place: SettingsPlace, mnemon_home: Path
+) -> None:
+    place.path.unlink()
+    install_hooks(place, ("/old/mnemon",), home=mnemon_home)
+    assert install_hooks(place, PROGRAM, home=mnemon_home).action == "renewed"
+    assert "/old/mnemon" not in place.path.read_text()
+    uninstall_hooks(place, home=mnemon_home)
+    assert not place.path.exists()
+
+
+@pytest.mark.parametrize("undo", [False, True])
+def test_a_dry_run_writes_nothing_and_says_the_same(
+    place: SettingsPlace, mnemon_home: Path, tmp_path: Path, undo: bool
+) -> None:
+    if undo:
+        install_hooks(place, PROGRAM, home=mnemon_home)
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    if undo:
+        dry = uninstall_hooks(place, home=mnemon_home, dry_run=True)
+    else:
+        dry = install_hooks(place, PROGRAM, home=mnemon_home, dry_run=True)
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+    wet = (
+        uninstall_hooks(place, home=mnemon_home)
+        if undo
+        else install_hooks(place, PROGRAM, home=mnemon_home)
+    )
+    assert (dry.action, dry.diff) == (wet.action, wet.diff)
+    assert dry.diff
+    assert dry.dry_run
+
+
+def test_links_are_followed_and_permissions_stay(tmp_path: Path, mnemon_home: Path) -> None:
+    target = tmp_path / "dotfiles" / "settings.json"
+    target.parent.mkdir()
+    target.write_text("{}\n")
+    target.chmod(0o640)
+    link = tmp_path / ".claude" / "settings.json"
+    link.parent.mkdir()
+    link.symlink_to(target)
+    change = install_hooks(SettingsPlace("claude", "user", link), PROGRAM, home=mnemon_home)
+    assert link.is_symlink()
+    assert "UserPromptSubmit" in target.read_text()
+    assert stat.S_IMODE(target.stat().st_mode) == 0o640
+    assert change.backup is not None
+    assert Path(change.backup).parent == target.parent
+    assert stat.S_IMODE(Path(change.backup).stat().st_mode) == 0o640
+    assert not list(target.parent.glob("*.tmp"))
+
+
+@pytest.mark.parametrize(
+    ("raw", "says"),
+    [
+        (b"{", "not valid JSON"),
+        (b'{"a": 1} x', "not valid JSON"),
+        (b'{"a": 1,}', "not valid JSON"),
+        (b'{// mine\n"a": 1}', "JSON has no comments"),
+        (b'{"a": NaN}', "NaN is no JSON"),
+        (b'{"a": 1, "a": 2}', "stands twice"),
+        (b'{"hooks": {"Stop": [], "Stop": []}}', "stands twice"),
+        (b"[]", "holds list"),
+        (b"null", "holds NoneType"),
+        (b'"text"', "holds str"),
+        (b'{"a": "\xff"}', "no UTF-8"),
+        (b'{"hooks": []}', "an array"),
+        (b'{"hooks": {"Stop": {}}}', "an object"),
+        (b'{"a":' * 200_000, "not"),
+        (b"[" * 200_000, "not"),
+        (b" " * 8_000_001, "more than"),
+    ],
+)
+def test_a_file_that_is_not_understood_is_refused_and_stays(
+    place: SettingsPlace, mnemon_home: Path, raw: bytes, says: str
+) -> None:
+    place.path.write_bytes(raw)
+    with pytest.raises(HookInstallError, match=says):
+        install_hooks(place, PROGRAM, home=mnemon_home)
+    assert place.path.read_bytes() == raw
+    assert [p.name for p in place.path.parent.iterdir()] == [place.path.name]
+    assert not mnemon_home.exists()
+
+
+def test_what_is_no_file_is_refused(place: SettingsPlace, mnemon_home: Path) -> None:
+    place.path.unlink()
+    place.path.mkdir()
+    with pytest.raises(HookInstallError, match="no regular file"):
+        install_hooks(place, PROGRAM, home=mnemon_home)
+    place.path.rmdir()
+    os.mkfifo(place.path)
+    with pytest.raises(HookInstallError, match="no regular file"):
+        install_hooks(place, PROGRAM, home=mnemon_home)
+    place.path.unlink()
+    place.path.symlink_to(place.path)
+    with pytest.raises(HookInstallError, match="cannot be reached"):
+        install_hooks(place, PROGRAM, home=mnemon_home)
+
+
+def test_a_file_that_changes_meanwhile_is_not_overwritten(place: SettingsPlace) -> None:
+    before = read_settings(place.path)
+    place.path.write_text('{"by": "the agent"}')
+    with pytest.raises(HookInstallError, match="changed by somebody else"):
+        write_settings(before, {"a": 1}, dry_run=False)
+    assert place.path.read_text() == '{"by": "the agent"}'
+    assert backups(place) == []
+
+
+def test_a_text_that_would_not_read_back_is_not_written(
+    place: SettingsPlace, monkeypatch: pytest.MonkeyPatch, mnemon_home: Path
+) -> None:
+    def patch_nothing(text: str, value: object) -> str:
+        return text
+
+    monkeypatch.setattr(settings_file, "patch_json", patch_nothing)
+    with pytest.raises(HookInstallError, match="would not read back"):
+        install_hooks(place, PROGRAM, home=mnemon_home)
+    assert place.path.read_text(encoding="utf-8") == OWN
+
+
+def test_a_failed_replacement_leaves_the_old_file(
+    place: SettingsPlace, monkeypatch: pytest.MonkeyPatch, mnemon_home: Path
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="No space"):
+        install_hooks(place, PROGRAM, home=mnemon_home)
+    assert place.path.read_text(encoding="utf-8") == OWN
+    assert [p.name for p in place.path.parent.iterdir()] == [place.path.name]
+    assert read_receipts(mnemon_home) == {}
+
+
+def test_a_byte_order_mark_stays(place: SettingsPlace, mnemon_home: Path) -> None:
+    place.path.write_bytes(b"\xef\xbb\xbf" + OWN.encode())
+    install_hooks(place, PROGRAM, home=mnemon_home)
+    assert place.path.read_bytes().startswith(b"\xef\xbb\xbf{")
+
+
+def test_both_scopes_at_once_are_told(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    user = install_hooks(find_place("claude", "user", folder), PROGRAM, home=home)
+    assert user.notes == ()
+    project = install_hooks(find_place("claude", "project", folder), PROGRAM, home=home)
+    assert any("both run" in note and str(tmp_path / "claude") in note for note in project.notes)
+    assert installing.environment_notes({}) == ()
+    assert "start the agent with it" in installing.environment_notes({"MNEMON_HOME": "/m"})[0]
+
+
+def test_switched_off_hooks_are_told(place: SettingsPlace, mnemon_home: Path) -> None:
+    place.path.write_text('{"disableAllHooks": true}')
+    notes = install_hooks(place, PROGRAM, home=mnemon_home).notes
+    assert any("no hook runs" in note for note in notes)
+
+
+def test_equal_installations_have_equal_receipts(place: SettingsPlace, mnemon_home: Path) -> None:
+    install_hooks(place, PROGRAM, home=mnemon_home)
+    first = receipts_path(mnemon_home).read_bytes()
+    uninstall_hooks(place, home=mnemon_home)
+    install_hooks(place, PROGRAM, home=mnemon_home)
+    assert receipts_path(mnemon_home).read_bytes() == first
+
+
+@given(settings_values, json_layouts, st.sampled_from(AGENTS), st.booleans())
+def test_installing_and_uninstalling_gives_the_settings_of_before(
+    settings: dict[str, Any], layout: dict[str, Any], agent: str, newline: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "settings.json"
+        text = json.dumps(settings, **layout) + ("\n" if newline else "")
+        raw = text.encode("utf-8", "surrogatepass")
+        path.write_bytes(raw)
+        place = SettingsPlace(agent, "user", path)
+        install_hooks(place, PROGRAM, home=Path(directory))
+        hooks = json.loads(path.read_bytes())["hooks"]
+        assert len(hooks) >= 6
+        uninstall_hooks(place, home=Path(directory))
+        after = path.read_bytes()
+        assert json.loads(after) == json.loads(raw)
+        # Where nothing was empty that had to be filled, every byte is the same.
+        hooks = settings.get("hooks", {"": 1})
+        if all([settings, hooks, *hooks.values()]):
+            assert after == raw

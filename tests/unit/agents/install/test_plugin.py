@@ -1,0 +1,92 @@
+"""The plugin folder: both agents' forms, equal on every run, and nobody else's folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mnemon import __version__
+from mnemon.agents.install.errors import HookInstallError
+from mnemon.agents.install.plugin import plugin_files, write_plugin
+from tests.support.agent_settings import plugin_faults
+
+PROGRAM = ("/opt/my tools/mnemon",)
+
+
+@pytest.mark.parametrize("program", [PROGRAM, ("mnemon",), ("/usr/bin/python3", "-m", "mnemon")])
+@pytest.mark.parametrize("store", [None, "/data/ä store"])
+def test_every_file_has_the_published_form(program: tuple[str, ...], store: str | None) -> None:
+    files = plugin_files(program, store)
+    assert plugin_faults(files) == []
+    assert list(files) == sorted(files)
+    server = json.loads(files["mnemon/.mcp.json"])["mcpServers"]["mnemon"]
+    assert [server["command"], *server["args"]][: len(program) + 1] == [*program, "mcp"]
+    assert ("--store" in server["args"]) == (store is not None)
+    assert all(text.endswith("\n") for text in files.values())
+
+
+def test_both_manifests_say_the_version_of_mnemon() -> None:
+    files = plugin_files(PROGRAM)
+    for agent in ("claude", "codex"):
+        assert json.loads(files[f"mnemon/.{agent}-plugin/plugin.json"])["version"] == __version__
+
+
+def test_each_agent_reads_hooks_of_its_own() -> None:
+    files = plugin_files(PROGRAM)
+    codex = json.loads(files["mnemon/.codex-plugin/plugin.json"])["hooks"]
+    assert "--agent codex" in files[f"mnemon/{codex.removeprefix('./')}"]
+    assert '"claude"' in files["mnemon/hooks/hooks.json"]
+    assert "codex" not in files["mnemon/hooks/hooks.json"]
+
+
+def test_writing_again_writes_nothing(tmp_path: Path) -> None:
+    files = plugin_files(PROGRAM)
+    folder = tmp_path / "plugin"
+    assert len(write_plugin(folder, files)) == len(files)
+    times = {p: p.stat().st_mtime_ns for p in folder.rglob("*")}
+    assert write_plugin(folder, files) == ()
+    assert {p: p.stat().st_mtime_ns for p in folder.rglob("*")} == times
+    newer = plugin_files(("/new/mnemon",))
+    changed = write_plugin(folder, newer)
+    assert {p.name for p in changed} == {"hooks.json", "codex.json", ".mcp.json"}
+
+
+def test_other_folders_are_left_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "notes.md").write_text("mine")
+    with pytest.raises(HookInstallError, match="holds other things"):
+        write_plugin(folder, plugin_files(PROGRAM))
+    assert [p.name for p in folder.iterdir()] == ["notes.md"]
+    with pytest.raises(HookInstallError, match="no folder"):
+        write_plugin(folder / "notes.md", plugin_files(PROGRAM))
+
+
+@pytest.mark.parametrize("manifest", ["[]", "{", '{"name": "other"}', "[" * 100_000])
+def test_a_folder_with_another_plugin_is_left_alone(tmp_path: Path, manifest: str) -> None:
+    path = tmp_path / "mnemon" / ".claude-plugin" / "plugin.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(manifest)
+    with pytest.raises(HookInstallError, match="holds other things"):
+        write_plugin(tmp_path, plugin_files(PROGRAM))
+
+
+def test_the_checks_see_faults() -> None:
+    """The checks above would fail where something is wrong: each of these is told."""
+    good = plugin_files(PROGRAM)
+
+    def with_change(path: str, old: str, new: str) -> list[str]:
+        assert old in good[path]
+        return plugin_faults({**good, path: good[path].replace(old, new, 1)})
+
+    assert with_change(".agents/plugins/marketplace.json", "./mnemon", "./")
+    assert with_change(".claude-plugin/marketplace.json", '"mnemon-local"', '"My Market"')
+    assert with_change("mnemon/.claude-plugin/plugin.json", '"mnemon"', '"Mnemon"')
+    assert with_change("mnemon/.codex-plugin/plugin.json", "./hooks/codex.json", "hooks/codex.json")
+    assert with_change("mnemon/hooks/hooks.json", '"timeout": 10', '"timeout": "5"')
+    assert with_change("mnemon/hooks/hooks.json", '"Stop"', '"Stopped"')
+    assert with_change("mnemon/hooks/codex.json", '"timeout": 10', '"timeout": 0.5')
+    assert with_change("mnemon/hooks/codex.json", '"timeout": 10', '"args": [], "timeout": 10')
+    assert with_change("mnemon/hooks/hooks.json", "startup|", "begin|")

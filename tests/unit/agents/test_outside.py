@@ -1,0 +1,318 @@
+"""The real outside: stores, servers, files and processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mnemon.agents import recalling, warming
+from mnemon.agents.capturing import CAPTURE, capture, capture_journalled, start_capture
+from mnemon.agents.counters import read_counters
+from mnemon.agents.fetching import fetch_memories
+from mnemon.agents.handling import handle
+from mnemon.agents.outside import MAX_DEADLINE_S, ProcessWorld, environment_home
+from mnemon.agents.places import HookPlaces
+from mnemon.agents.recalling import TOO_SLOW, fetch_in_time, recall_in_time
+from mnemon.agents.world import Failure
+from mnemon.recall.engine import Recaller
+from mnemon.serve.answer import answer_recall
+from mnemon.serve.client import ping
+from mnemon.serve.protocol import Refusal
+from mnemon.serve.server import Server
+from mnemon.settings import TranscriptSettings
+from tests.support.store import Store
+
+ASKED = {"k": 3, "user": None, "wing": None, "session_id": None}
+
+
+@contextmanager
+def serving(
+    store: Path, answer: Callable[..., dict[str, Any] | Refusal] = answer_recall
+) -> Generator[None]:
+    """A real server in a thread of this process."""
+    server, ready = Server(store, answer), threading.Event()
+    thread = threading.Thread(target=server.run, args=(ready.set,))
+    thread.start()
+    assert ready.wait(10)
+    try:
+        yield
+    finally:
+        server.stop()
+        thread.join(10)
+
+
+def soon(condition: Callable[[], bool], seconds: float = 15.0) -> bool:
+    """Wait for what another process brings about."""
+    until = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def world_of(home: Path, **fields: Any) -> ProcessWorld:
+    return ProcessWorld("claude", fields.pop("store", None), home, time.monotonic(), **fields)
+
+
+def ids(found: Mapping[str, Any] | Failure) -> list[Any]:
+    assert not isinstance(found, Failure)
+    return [memory["id"] for memory in found["memories"]]
+
+
+def test_a_server_and_this_process_give_one_answer(dense_store: Store, runtime: Path) -> None:
+    ask: dict[str, Any] = {"store": str(dense_store.root), "until_s": time.monotonic() + 30}
+    here, was_served = recall_in_time("spare key", ASKED, **ask)
+    assert not was_served
+    with serving(dense_store.root):
+        there, was_served = recall_in_time("spare key", ASKED, **ask)
+    assert was_served
+    assert ids(here) == ids(there)
+    assert ids(here)[0] == 101
+
+
+def test_behind_the_deadline_the_answer_is_the_lexical_one(
+    dense_store: Store, runtime: Path
+) -> None:
+    with serving(dense_store.root):
+        found, was_served = recall_in_time(
+            "spare key", ASKED, store=str(dense_store.root), until_s=time.monotonic()
+        )
+    assert not was_served, "no time is left to ask it"
+    assert not isinstance(found, Failure)
+    assert "deadline_dense" in {w["code"] for w in found["warnings"]}
+    assert ids(found)[0] == 101
+    assert all("dense" not in m["legs"] for m in found["memories"])
+
+
+def test_a_stuck_server_costs_its_wait_and_this_process_answers(
+    dense_store: Store, runtime: Path
+) -> None:
+    let_go = threading.Event()
+
+    def stuck(store: Path, request: Mapping[str, Any]) -> Refusal:
+        let_go.wait(20)
+        return Refusal("late", "stuck")
+
+    with serving(dense_store.root, stuck):
+        started = time.monotonic()
+        found, was_served = recall_in_time(
+            "spare key", ASKED, store=str(dense_store.root), until_s=started + 0.1
+        )
+        took_s = time.monotonic() - started
+        let_go.set()
+    assert not was_served
+    assert ids(found)[0] == 101
+    assert took_s < 0.1 + 0.25 + recalling.COLD_GRACE_S
+
+
+def test_work_that_takes_too_long_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recalling, "COLD_GRACE_S", 0.1)
+
+    def sleep(*_: Any, **__: Any) -> None:
+        time.sleep(30)
+
+    monkeypatch.setattr("mnemon.recall.api.recall", sleep)
+    started = time.monotonic()
+    found, _ = recall_in_time("spare key", ASKED, store="nowhere", until_s=started)
+    assert found == TOO_SLOW
+    assert time.monotonic() - started < 2
+
+
+def test_work_that_fails_is_a_failure_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise ImportError("numpy is broken")
+
+    monkeypatch.setattr("mnemon.recall.api.recall", fail)
+    found, _ = recall_in_time("x", ASKED, store="nowhere", until_s=time.monotonic())
+    assert found == Failure("internal", "ImportError: numpy is broken")
+
+
+def test_memories_by_id_are_those_of_the_user_and_of_nobody(dense_store: Store) -> None:
+    reader = Recaller.open(dense_store.root).reader
+    summary = reader.summaries.ids[0]
+    asked = ["101", "106", "107", summary, "999", "no id"]
+    for user, own in ((None, []), ("ana", [106]), ("ben", [107]), ("eve", [])):
+        found = {m["id"]: m for m in fetch_memories(reader, asked, user)}
+        assert set(found) == {101, summary, *own}
+    by_id = {m["id"]: m for m in fetch_memories(reader, asked, "ana")}
+    recalled = Recaller.open(dense_store.root).recall("spare key", 1).memories[0].to_json()
+    assert by_id[101] == {name: recalled[name] for name in by_id[101]}
+
+
+@pytest.mark.parametrize("code", ["no_snapshot", "store_unreadable"])
+def test_what_cannot_be_fetched_is_a_failure(plain_store: Store, code: str) -> None:
+    if code == "no_snapshot":
+        (plain_store.root / "CURRENT").unlink()
+        (plain_store.root / "snapshots").rename(plain_store.root / "elsewhere")
+    else:
+        for path in plain_store.root.rglob("*"):
+            if path.is_file():
+                path.write_bytes(b"x")
+    until_s = time.monotonic() + 10
+    found = fetch_in_time(["101"], None, store=str(plain_store.root), until_s=until_s)
+    assert isinstance(found, Failure)
+    assert found.code == code
+
+
+def test_without_a_home_nothing_is_counted_and_nothing_raises(plain_store: Store) -> None:
+    world = ProcessWorld("claude", str(plain_store.root), None, time.monotonic())
+    world.write_session("s", world.read_session("s"))
+    world.prepare()
+    assert not world.count("Stop", Failure("x", "y"))
+    prompt = {"hook_event_name": "UserPromptSubmit", "prompt": "where is the spare key?"}
+    output, _ = handle(prompt, world)
+    assert "spare key" in output["hookSpecificOutput"]["additionalContext"]
+
+
+def test_a_home_that_leads_nowhere_is_none(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    assert environment_home() == home
+    monkeypatch.setenv("MNEMON_HOME", "~nobody-of-that-name/x")
+    assert environment_home() is None
+
+
+def test_bad_settings_are_a_failure_and_a_long_deadline_gets_its_time(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[float] = []
+    monkeypatch.setenv("MNEMON_HOOK_DEADLINE_MS", "4000")
+    world_of(home, give_more_time=given.append).settings()
+    monkeypatch.setenv("MNEMON_HOOK_DEADLINE_MS", "4e9")
+    world_of(home, give_more_time=given.append).settings()
+    assert given == [4.0, MAX_DEADLINE_S]
+    monkeypatch.setenv("MNEMON_HOOK_DEADLINE_MS", "soon")
+    found = world_of(home).settings()
+    assert isinstance(found, Failure)
+    assert found.code == "bad_settings"
+    assert "hook.deadline_ms" in found.message
+
+
+def test_files_are_measured_without_being_opened(tmp_path: Path, home: Path) -> None:
+    (tmp_path / "t").write_bytes(b"12345")
+    world = world_of(home)
+    assert world.size_bytes(str(tmp_path / "t")) == 5
+    assert world.size_bytes("/no/such/file") is None
+    assert world.size_bytes("a\0b") is None
+
+
+def test_a_project_is_a_wing_as_transcripts_name_theirs(home: Path) -> None:
+    assert world_of(home).project_of("/srv/ana/atlas") == "atlas"
+
+
+def test_no_server_is_started_unless_the_settings_say_so(
+    plain_store: Store, home: Path, runtime: Path
+) -> None:
+    world_of(home).prepare()
+    assert not (HookPlaces(home).directory / warming.STAMP).exists()
+
+
+def test_a_server_is_started_once_and_then_answers(
+    plain_store: Store, home: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MNEMON_HOOK_START_SERVER", "true")
+    started: list[tuple[str, ...]] = []
+    real = warming.start_detached
+
+    def start(module: str, arguments: Sequence[str]) -> bool:
+        started.append((module, *arguments))
+        return real(module, arguments) if len(started) == 1 else True
+
+    monkeypatch.setattr(warming, "start_detached", start)
+    store = str(plain_store.root)
+    world_of(home, store=store).prepare()
+    world_of(home, store=store).prepare()
+    assert started == [("mnemon.cli.main", "serve", "--store", store)]
+    assert soon(lambda: not isinstance(ping(store), Refusal))
+    found = ping(store)
+    assert not isinstance(found, Refusal)
+    pid = found["pid"]
+    assert os.getsid(pid) == pid, "a session of its own"
+    os.kill(pid, 15)
+    assert soon(lambda: isinstance(ping(store), Refusal))
+    stamp = HookPlaces(home).directory / warming.STAMP
+    old = time.time() - warming.RETRY_S - 1
+    os.utime(stamp, (old, old))
+    world_of(home, store=store).prepare()
+    assert len(started) == 2
+
+
+def transcript(folder: Path, *texts: str) -> Path:
+    """A small transcript in Claude's shape."""
+    path = folder / "11111111-2222-3333-4444-555555555555.jsonl"
+    lines = [
+        {
+            "type": "user", "uuid": f"u{i}", "parentUuid": None, "sessionId": path.stem,
+            "timestamp": f"2026-11-20T10:0{i}:00.000Z", "cwd": "/srv/ana/atlas",
+            "isSidechain": False, "message": {"role": "user", "content": text},
+        }
+        for i, text in enumerate(texts)
+    ]  # fmt: skip
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return path
+
+
+def captured(home: Path) -> int:
+    events = read_counters(HookPlaces(home).counters).events
+    return sum(e.calls for e in events if e.event == CAPTURE)
+
+
+def test_a_stop_keeps_what_was_said_and_does_not_wait_for_it(
+    plain_store: Store, home: Path, tmp_path: Path
+) -> None:
+    path = transcript(tmp_path, "My locker code changed to the blue one.")
+    world = world_of(home, store=str(plain_store.root))
+    stop = {"hook_event_name": "Stop", "session_id": path.stem, "transcript_path": str(path)}
+    assert handle(stop, world) == ({}, 0)
+    assert soon(lambda: captured(home) == 1)
+    (counted,) = [e for e in read_counters(HookPlaces(home).counters).events if e.event == CAPTURE]
+    assert (counted.failures, counted.last_error_code) == (0, None)
+    assert b"locker code changed" in plain_store.paths.turns.read_bytes()
+
+
+def test_what_cannot_be_captured_is_counted(plain_store: Store, home: Path, tmp_path: Path) -> None:
+    plain_store.paths.turns.mkdir()
+    path = transcript(tmp_path, "My locker code changed to the blue one.")
+    assert capture("codex", str(path), str(plain_store.root)) is not None
+    (counted,) = read_counters(HookPlaces(home).counters).outages
+    assert (counted.agent, counted.event, counted.outage_code) == ("codex", CAPTURE, "capture")
+
+
+@pytest.mark.parametrize("store", [None, "nowhere", "/no/such/store"])
+def test_without_a_store_the_night_captures_from_the_journal(
+    home: Path, tmp_path: Path, store: str | None
+) -> None:
+    assert capture("claude", str(transcript(tmp_path, "something")), store) is None
+    assert not list(home.rglob("turns.sqlite"))
+
+
+def test_the_night_keeps_what_the_journal_names_for_its_store(
+    plain_store: Store, home: Path, tmp_path: Path
+) -> None:
+    path = transcript(tmp_path, "My locker code changed to the blue one.")
+    compact = {"hook_event_name": "PreCompact", "transcript_path": str(path)}
+    handle(compact, world_of(home))
+    (tmp_path / "other").mkdir()
+    for store, turns in ((tmp_path / "other", 0), (plain_store.root, 1), (plain_store.root, 0)):
+        notes = capture_journalled(home, store, TranscriptSettings())
+        assert notes == {"transcripts": int(store == plain_store.root), "turns": turns, "faults": 0}
+    path.unlink()
+    assert capture_journalled(home, plain_store.root, TranscriptSettings())["transcripts"] == 0
+
+
+@pytest.mark.parametrize("path", ["/no/such/file", "/dev/zero", "/tmp", "a\0b"])
+def test_no_process_is_started_for_what_is_no_transcript(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(module: str, arguments: Any) -> bool:
+        raise AssertionError(module)
+
+    monkeypatch.setattr("mnemon.agents.capturing.start_detached", refuse)
+    assert start_capture(path, agent="claude", store=None) is None

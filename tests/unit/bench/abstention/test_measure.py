@@ -1,0 +1,71 @@
+"""From signals to AUROC and shares, on questions by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bench.abstention.measure import REFITS, judge_refits, judge_signals, judge_thresholds
+from bench.abstention.questions import ANSWERABLE, FOREIGN, UNANSWERABLE, Asked
+from bench.abstention.signals import SHIPPED, SHIPPED_WORDS
+from mnemon.evaluate.labels.queries import Query
+
+WINGS = ("north", "south")
+SIGNALS = {SHIPPED, SHIPPED_WORDS, *(name for names in REFITS.values() for name in names)}
+
+
+def asked(kind: str, number: int, wing: str | None = None) -> Asked:
+    return Asked(kind, Query(f"{kind}{number}", "text", "all", (), wing=wing))
+
+
+def questions(wings: bool = True) -> list[Asked]:
+    def wing(number: int) -> str | None:
+        return WINGS[number % 2] if wings else None
+
+    return [
+        *(asked(ANSWERABLE, n, wing(n)) for n in range(40)),
+        *(asked(UNANSWERABLE, n, wing(n)) for n in range(10)),
+        *(asked(FOREIGN, n) for n in range(10)),
+    ]
+
+
+def table(foreign: float = 0.0) -> dict[str, np.ndarray]:
+    values = np.concatenate([np.linspace(0.3, 0.9, 40), np.full(10, 0.45), np.full(10, foreign)])
+    return dict.fromkeys(SIGNALS, values)
+
+
+def test_every_kind_has_its_own_auroc() -> None:
+    found = judge_signals(questions(), table())[SHIPPED]
+    assert set(found) == {UNANSWERABLE, FOREIGN}
+    assert found[FOREIGN]["auroc"] == 1.0
+    assert found[UNANSWERABLE]["auroc"] == pytest.approx(0.75)
+    assert found[UNANSWERABLE]["low"] < 0.75 < found[UNANSWERABLE]["high"]
+
+
+def test_thresholds_are_judged_where_they_were_not_chosen() -> None:
+    rows = judge_thresholds(questions(), table(), [1.0] * 40)
+    by_loss = {row["max_recall_loss"]: row for row in rows if row["signal"] == SHIPPED}
+    assert sorted(by_loss) == [0.01, 0.02, 0.05, 0.1]
+    assert by_loss[0.05]["threshold"] == pytest.approx(0.3 + 2 * 0.6 / 39, abs=1e-4)
+    assert by_loss[0.05]["abstained"] == {UNANSWERABLE: 0.0, FOREIGN: 1.0}
+    assert by_loss[0.05]["recall_kept"] == pytest.approx(
+        1.0 - by_loss[0.05]["answerable_abstained"]
+    )
+    assert by_loss[0.01]["recall_kept"] >= by_loss[0.1]["recall_kept"]
+    assert judge_thresholds(questions()[30:], table(), [1.0] * 10) == []
+
+
+def test_a_threshold_of_the_other_wing_may_cost_more_than_its_own() -> None:
+    """Scores of one wing lie far below the other's: what is kept must show it."""
+    values = {name: found.copy() for name, found in table().items()}
+    values[SHIPPED][0:40:2] = 0.1
+    row = judge_thresholds(questions(), values, [1.0] * 40)[2]
+    assert row["max_recall_loss"] == 0.05
+    assert row["recall_kept"] == pytest.approx(0.5)
+
+
+def test_refits_need_wings_and_unanswerable_questions() -> None:
+    found = judge_refits(questions(), table())
+    assert set(found) == set(REFITS)
+    assert judge_refits(questions(wings=False), table()) == {}
+    assert judge_refits(questions()[:40], table()) == {}

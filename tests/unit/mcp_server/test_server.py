@@ -1,0 +1,313 @@
+"""The server as a client sees it: names, shapes, errors, progress, in both protocol eras."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from mcp import Client, MCPError
+from mcp.types import CallToolResult
+
+from mnemon import __version__
+from mnemon.injection.tool_answer import is_tool_answer
+from mnemon.mcp_server import bounded
+from mnemon.mcp_server import server as server_module
+from mnemon.mcp_server.schemas import (
+    CLUSTER_URI,
+    CONCEPT_URI,
+    ITEM_URI,
+    cluster_uri,
+    concept_uri,
+    item_uri,
+)
+from mnemon.mcp_server.server import INSTRUCTIONS
+from mnemon.mcp_server.view import View
+from tests.support.mcp import call, read, refusal, text, values, with_client
+from tests.support.store import Store, memory, new_store, renumber
+
+MODES = ["auto", "legacy"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_server_says_what_it_is_and_what_it_offers(owned_store: Store, mode: str) -> None:
+    async def look(client: Client) -> None:
+        assert client.server_info is not None
+        assert (client.server_info.name, client.server_info.version) == ("mnemon", __version__)
+        assert client.instructions == INSTRUCTIONS
+        assert client.protocol_version == {"auto": "2026-07-28", "legacy": "2025-11-25"}[mode]
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert set(tools) == {"recall", "get", "related", "status"}
+        for tool in tools.values():
+            assert tool.annotations is not None
+            assert tool.annotations.read_only_hint is True
+            assert tool.annotations.destructive_hint is False
+            assert tool.annotations.idempotent_hint is True
+            assert tool.annotations.open_world_hint is False
+            assert tool.title
+            assert tool.description
+            assert tool.output_schema is not None
+            assert tool.output_schema["additionalProperties"] is False
+        asked = tools["recall"].input_schema["properties"]
+        assert set(asked) == {"query", "k", "wing", "room", "category", "as_of", "explain"}
+        assert (asked["k"]["minimum"], asked["k"]["maximum"], asked["k"]["default"]) == (1, 50, 10)
+        assert all(field.get("description") for field in asked.values())
+        templates = (await client.list_resource_templates()).resource_templates
+        assert {t.uri_template for t in templates} == {ITEM_URI, CLUSTER_URI, CONCEPT_URI}
+        assert {t.mime_type for t in templates} == {"application/json"}
+
+    with_client(View(owned_store.root, user="ana"), look, mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_tool_and_resource_answers_in_both_eras(owned_store: Store, mode: str) -> None:
+    async def look(client: Client) -> None:
+        found = await call(client, "recall", query="spare key", k=2, explain=True)
+        assert [m["id"] for m in found["memories"]] == [119, 101]
+        first = found["memories"][0]
+        item = await read(client, first["uri"])
+        assert item == await call(client, "get", id=first["id"])
+        assert item == await call(client, "get", id=str(first["id"])), "ids as text are the same"
+        assert item["content"] == first["content"]
+        turn = await call(client, "get", id=105)
+        cluster = await read(client, cluster_uri(turn["summarized_by"]))
+        assert [m["id"] for m in cluster["memories"]] == [104, 105, 106, 107]
+        concept = await read(client, concept_uri("Atlas migration"))
+        assert concept == await call(client, "related", concept="Atlas migration")
+        assert (await call(client, "status"))["counts"]["memories"] == 18
+
+    with_client(View(owned_store.root, user="ana"), look, mode)
+
+
+def test_every_answer_with_texts_of_memories_is_known_again_in_a_transcript(
+    owned_store: Store,
+) -> None:
+    async def look(client: Client) -> None:
+        answers = [
+            await client.call_tool("recall", {"query": "spare key", "explain": True}),
+            await client.call_tool("get", {"id": 105}),
+            await client.call_tool("related", {"id": 105}),
+            await client.call_tool("related", {"concept": "atlas"}),
+        ]
+        for result in answers:
+            assert is_tool_answer(text(result))
+            assert is_tool_answer(json.dumps(result.structured_content)), "also as sent beside it"
+        summary = values(answers[1])["summarized_by"]
+        for uri in (item_uri(105), cluster_uri(summary), concept_uri("atlas")):
+            assert is_tool_answer(json.dumps(await read(client, uri)))
+        assert not is_tool_answer(text(await client.call_tool("status", {})))
+
+    with_client(View(owned_store.root, user="ana"), look)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_goes_wrong_is_told_in_words(owned_store: Store, mode: str) -> None:
+    async def look(client: Client) -> None:
+        assert "there is no memory 'x' here" in await refusal(client, "get", id="x")
+        assert "near:" in await refusal(client, "related", concept="atlsa")
+        assert "either the id" in await refusal(client, "related")
+        assert "no ISO-8601" in await refusal(client, "recall", query="key", as_of="soon")
+        for wrong in ({}, {"query": "key", "k": 0}, {"query": "key", "k": 51}, {"query": 7}):
+            assert "validation error" in await refusal(client, "recall", **wrong)
+        for uri in (item_uri("x"), cluster_uri("x"), concept_uri("qq"), "memory://item/", "x://y"):
+            with pytest.raises(MCPError) as raised:
+                await client.read_resource(uri)
+            assert raised.value.code == -32602
+        with pytest.raises(MCPError, match="there is no memory 'x' here"):
+            await client.read_resource(item_uri("x"))
+
+    with_client(View(owned_store.root, user="ana"), look, mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_addresses_hold_ids_of_any_script(home: Path, mode: str) -> None:
+    identifiers = ["ключ/№1", "日本 語", "a/../b", "/etc/x", "5%25", "é?#&", "{id}"]
+    store = new_store(home / "texts")
+    records = [memory(f"The spare key number {i}.", memory_id=i) for i in identifiers]
+    store.publish(renumber(records), id_kind="text")
+
+    async def look(client: Client) -> None:
+        found = await call(client, "recall", query="spare key", k=50)
+        assert {m["id"] for m in found["memories"]} == set(identifiers)
+        for one in found["memories"]:
+            assert (await read(client, one["uri"]))["id"] == one["id"]
+            assert (await call(client, "get", id=one["id"]))["uri"] == one["uri"]
+
+    with_client(View(store.root), look, mode)
+
+
+def test_without_a_store_calls_say_what_to_run(home: Path) -> None:
+    async def look(client: Client) -> None:
+        assert "make nightly" in await refusal(client, "get", id=1)
+        assert "make nightly" in (await call(client, "status"))["warnings"][0]["message"]
+        found = await call(client, "recall", query="key")
+        assert found["memories"] == []
+        assert "make nightly" in found["warnings"][0]["message"]
+        with pytest.raises(MCPError, match="make nightly") as raised:
+            await client.read_resource(item_uri(1))
+        assert raised.value.code == -32603, "not that it is not there, but that it cannot be read"
+
+    with_client(View(), look)
+
+
+class Blocked(View):
+    """A view of a store on a disk that hangs."""
+
+    def __init__(self, store: Path) -> None:
+        super().__init__(store)
+        self.go = threading.Event()
+
+    def store(self) -> Path:
+        self.go.wait(20)
+        return super().store()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_call_that_takes_too_long_is_told_to_try_again_and_then_works(
+    plain_store: Store, mode: str
+) -> None:
+    view = Blocked(plain_store.root)
+
+    async def look(client: Client) -> None:
+        started = time.monotonic()
+        for tool, arguments in (("recall", {"query": "key"}), ("get", {"id": 101}), ("status", {})):
+            said = await refusal(client, tool, **arguments)
+            assert f"{tool} was given up after 0.2 s; nothing was changed" in said
+            assert "call it again in a few seconds" in said
+        with pytest.raises(MCPError, match="given up after 0"):
+            await client.read_resource(item_uri(101))
+        assert time.monotonic() - started < 10
+        view.go.set()
+        until = time.monotonic() + 10  # the calls that were left behind are over by then
+        while (await client.call_tool("get", {"id": 101})).is_error:
+            assert time.monotonic() < until
+            await asyncio.sleep(0.05)
+
+    with_client(view, look, mode, timeout_s=0.2)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_long_calls_report_progress_to_who_asks_for_it(
+    plain_store: Store, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounded, "PROGRESS_EVERY_S", 0.05)
+    view = Blocked(plain_store.root)
+    heard: list[tuple[float, float | None, str | None]] = []
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        heard.append((progress, total, message))
+        if len(heard) == 2:
+            view.go.set()
+
+    async def look(client: Client) -> CallToolResult:
+        return await client.call_tool("get", {"id": 101}, progress_callback=hear)
+
+    assert not with_client(view, look, mode).is_error
+    assert [done for done, _, _ in heard] == sorted({done for done, _, _ in heard})
+    assert {(total, message) for _, total, message in heard} == {(30.0, "get is still working")}
+
+
+def test_a_defect_is_not_told_to_the_client(
+    plain_store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any) -> None:
+        raise LookupError("a secret of the implementation")
+
+    monkeypatch.setattr(server_module, "read_state", fail)
+    said = with_client(View(plain_store.root), lambda client: refusal(client, "status"))
+    assert said == "Error executing tool status"
+    assert "a secret of the implementation" in caplog.text
+
+
+def logged(path: Path, table: str) -> int:
+    if not path.exists():
+        return 0
+    with closing(sqlite3.connect(path)) as log:
+        return log.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0]
+
+
+def test_what_is_handed_out_is_on_record_and_the_source_is_not_touched(owned_store: Store) -> None:
+    before = {p: p.stat().st_mtime_ns for p in owned_store.paths.snapshots.rglob("*")}
+
+    async def look(client: Client) -> None:
+        found = await call(client, "recall", query="spare key", k=1)
+        assert logged(owned_store.paths.access_log, "retrievals") == len(found["memories"])
+        recorded = logged(owned_store.paths.injections, "injected")
+        assert recorded >= len(found["memories"])
+        await call(client, "status")
+        await call(client, "get", id=102)
+        assert logged(owned_store.paths.injections, "injected") > recorded
+        turn = await call(client, "get", id=105)
+        recorded = logged(owned_store.paths.injections, "injected")
+        await read(client, cluster_uri(turn["summarized_by"]))
+        assert logged(owned_store.paths.injections, "injected") > recorded
+        assert logged(owned_store.paths.access_log, "retrievals") == len(found["memories"])
+
+    with_client(View(owned_store.root, user="ana"), look)
+    assert {p: p.stat().st_mtime_ns for p in owned_store.paths.snapshots.rglob("*")} == before
+
+
+def test_a_store_that_cannot_be_written_is_answered_from(
+    plain_store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    for log in (plain_store.paths.injections, plain_store.paths.access_log):
+        log.mkdir()  # nobody, root included, can write a file there
+
+    async def look(client: Client) -> None:
+        found = await call(client, "recall", query="spare key", k=1)
+        assert found["memories"]
+        assert "access_log" in {w["code"] for w in found["warnings"]}
+
+    with_client(View(plain_store.root), look)
+    assert "this injection was not logged" in caplog.text
+
+
+def test_twenty_calls_at_once_get_their_own_answers(owned_store: Store) -> None:
+    async def look(client: Client) -> None:
+        ids = [101 + n % 9 for n in range(20)]
+        answers = await asyncio.gather(*(call(client, "get", id=i) for i in ids))
+        assert [a["id"] for a in answers] == ids
+
+    with_client(View(owned_store.root, user="ana"), look)
+
+
+@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    asked=st.lists(
+        st.tuples(st.text(max_size=60), st.integers(1, 50), st.booleans()), min_size=10, max_size=12
+    )
+)
+def test_any_question_has_an_answer_that_fits_its_schema(
+    plain_store: Store, asked: list[tuple[str, int, bool]]
+) -> None:
+    async def look(client: Client) -> None:
+        for query, k, explain in asked:
+            found = await call(client, "recall", query=query, k=k, explain=explain)
+            assert found["query"] == query
+            assert len(found["memories"]) <= k
+
+    with_client(View(plain_store.root), look)
+
+
+@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(asked=st.lists(st.text(max_size=40) | st.integers(), min_size=10, max_size=12))
+def test_any_id_or_name_is_answered_or_refused_and_never_a_defect(
+    plain_store: Store, asked: list[str | int]
+) -> None:
+    async def look(client: Client) -> None:
+        for name in asked:
+            for arguments in ({"id": name}, {"concept": str(name)}):
+                result = await client.call_tool("related", arguments)
+                assert not result.is_error or " here" in text(result)
+            result = await client.call_tool("get", {"id": name})
+            assert not result.is_error or "there is no memory" in text(result)
+
+    with_client(View(plain_store.root), look)

@@ -1,0 +1,148 @@
+"""The stage: the owner's labelled queries become thresholds, and the snapshot carries them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mnemon.corpus.export import read_records
+from mnemon.evaluate.calibration import MAX_RECALL_LOSS, MIN_ANSWERABLE
+from mnemon.night.abstention import (
+    ABSTENTION_CALIBRATION,
+    calibrate_abstention,
+    read_calibration,
+    read_judged,
+)
+from mnemon.night.context import MEMORIES, Night
+from mnemon.night.corpus import export_memories
+from mnemon.night.decision import decide_fusion
+from mnemon.night.evaluation import evaluate_pack
+from mnemon.night.serving import SERVING_PACK, seal_snapshot_candidate
+from mnemon.recall.answerability import WORDS, WORDS_AND_VECTORS
+from mnemon.recall.reader import SnapshotReader
+from mnemon.settings import EvaluationSettings, Settings
+from mnemon.snapshot.layout import StorePaths
+from mnemon.snapshot.manifest import read_manifest
+from mnemon.work.stage import StageResult
+from tests.support.lean import write_encoder
+from tests.support.store import Store
+
+THINGS = ("kettle", "ladder", "violin", "harbour", "lantern", "orchard", "saddle", "tunnel")
+ACTS = ("repaired", "painted", "sold", "borrowed")
+COUNT = len(THINGS) * len(ACTS)
+NOTHING = ("Which zeppelin was chartered?", "Where is the observatory?", "Who won the regatta?")
+
+
+def texts(number: int) -> tuple[str, str]:
+    """Return a memory and a question that it answers."""
+    thing, act = THINGS[number % len(THINGS)], ACTS[number // len(THINGS)]
+    return f"last week the {thing} was {act} by the neighbours", f"Was the {thing} {act}?"
+
+
+def write_source(folder: Path, questions: Iterable[dict[str, Any]]) -> Path:
+    folder.mkdir(parents=True)
+    rows = [
+        {"id": n + 1, "content": texts(n)[0], "created_at": "2026-01-05T10:00:00Z"}
+        for n in range(COUNT)
+    ]
+    for name, lines in (("corpus.jsonl", rows), ("queries.jsonl", list(questions))):
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def questions(answerable: int = COUNT, unanswerable: int = len(NOTHING)) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = [
+        {"query_id": f"q{n}", "text": texts(n)[1], "relevant_ids": [n + 1]}
+        for n in range(answerable)
+    ]
+    return found + [
+        {"query_id": f"n{n}", "text": NOTHING[n], "relevant_ids": []} for n in range(unanswerable)
+    ]
+
+
+class Made:
+    """A store whose pack is there, and the stages up to the sealed candidate run on it."""
+
+    def __init__(self, tmp_path: Path, asked: list[dict[str, Any]], *, dense: bool) -> None:
+        root = tmp_path / "house"
+        encoder = write_encoder(root / "encoders") if dense else None
+        store = Store(StorePaths(root), encoder)
+        settings = Settings(evaluation=EvaluationSettings(exact_queries=4))
+        source = write_source(tmp_path / "source", asked)
+        self.night = Night(store.paths, source, settings)
+        export_memories(self.night)
+        pack = store.candidate(read_records(self.night.work(MEMORIES)))
+        digest = read_manifest(pack).digest
+        self.night.run(SERVING_PACK, {}, lambda: (COUNT, {"digest": digest}))
+        evaluate_pack(self.night)
+        self.decision = decide_fusion(self.night)
+
+    def sealed(self) -> SnapshotReader:
+        sealed = read_calibration(self.night)["sealed"]
+        result = seal_snapshot_candidate(self.night, self.decision, sealed)
+        name = str(result.facts["digest"])[:16]
+        return SnapshotReader.open(self.night.paths.candidates / name)
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_the_night_chooses_a_threshold_that_keeps_the_recall(tmp_path: Path, dense: bool) -> None:
+    made = Made(tmp_path, questions(), dense=dense)
+    result = calibrate_abstention(made.night)
+    signals = read_calibration(made.night)["sealed"]["signals"]
+    assert set(signals) == {WORDS, *([WORDS_AND_VECTORS] if dense else [])}
+    for name, found in signals.items():
+        assert (found["n_answerable"], found["n_unanswerable"]) == (COUNT, len(NOTHING))
+        assert found["auroc"] == 1.0
+        assert found["recall_kept"] >= (1 - MAX_RECALL_LOSS) * found["recall"]
+        assert result.facts[f"threshold {name}"] == found["threshold"] > 0.0
+    assert signals[WORDS]["unanswerable_abstained"] == 1.0
+    assert read_judged(made.night)[WORDS].auroc == 1.0
+    calibration = made.sealed().calibration
+    assert calibration is not None
+    assert calibration.thresholds == {name: f["threshold"] for name, f in signals.items()}
+
+
+def test_the_same_night_twice_does_nothing_and_gives_the_same_bytes(tmp_path: Path) -> None:
+    made = Made(tmp_path, questions(), dense=False)
+    first = calibrate_abstention(made.night)
+    text = made.night.work(*ABSTENTION_CALIBRATION.outputs).read_bytes()
+    second = calibrate_abstention(made.night)
+    assert (first.reused, second.reused) == (False, True)
+    assert first.digest == second.digest
+    made.night.work(*ABSTENTION_CALIBRATION.outputs).unlink()
+    third = calibrate_abstention(made.night)
+    assert not third.reused
+    assert made.night.work(*ABSTENTION_CALIBRATION.outputs).read_bytes() == text
+
+
+@pytest.mark.parametrize("answerable", [0, MIN_ANSWERABLE - 1])
+def test_with_too_few_labels_nothing_is_sealed_and_the_night_says_so(
+    tmp_path: Path, answerable: int
+) -> None:
+    made = Made(tmp_path, questions(answerable), dense=False)
+    result = calibrate_abstention(made.night)
+    assert result.rows == 0
+    assert f"{answerable} labelled queries can calibrate" in result.facts["reason"]
+    assert read_calibration(made.night)["sealed"] is None
+    assert read_judged(made.night) == {}
+    assert made.sealed().calibration is None
+
+
+def test_without_unanswerable_queries_there_is_a_threshold_and_a_caveat(tmp_path: Path) -> None:
+    made = Made(tmp_path, questions(unanswerable=0), dense=False)
+    result = calibrate_abstention(made.night)
+    assert read_calibration(made.night)["sealed"]["signals"][WORDS]["auroc"] is None
+    assert "no unanswerable query" in result.facts["reason"]
+
+
+def test_nothing_that_is_sealed_or_told_quotes_a_query(tmp_path: Path) -> None:
+    made = Made(tmp_path, questions(), dense=False)
+    result: StageResult = calibrate_abstention(made.night)
+    written = json.dumps([read_calibration(made.night), result.facts])
+    for word in (*THINGS, "zeppelin", "observatory", "regatta"):
+        assert word not in written

@@ -1,0 +1,157 @@
+"""Thresholds as a snapshot carries them, and what a recall says by them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mnemon.errors import SnapshotCorruptError
+from mnemon.files import remove_tree
+from mnemon.recall.answerability import (
+    SIGNALS,
+    WORDS,
+    WORDS_AND_VECTORS,
+    Answerability,
+    Calibration,
+)
+from mnemon.recall.engine import Recaller
+from mnemon.recall.profile import RetrievalProfile
+from mnemon.recall.reader import SnapshotReader
+from mnemon.recall.result import RecallResult
+from mnemon.recall.scope import Scope
+from mnemon.snapshot.layout import ABSTENTION_FILE, DIGEST_NAME_CHARS
+from mnemon.snapshot.manifest import pack_digest, read_manifest
+from mnemon.snapshot.publish import publish_candidate
+from mnemon.snapshot.seal import seal_candidate
+from tests.support.store import Store, household
+
+HIGH: dict[str, Any] = {
+    "signals": {WORDS: {"threshold": 0.999}, WORDS_AND_VECTORS: {"threshold": 0.999}}
+}
+LOW: dict[str, Any] = {
+    "signals": {WORDS: {"threshold": 0.0}, WORDS_AND_VECTORS: {"threshold": 0.0}}
+}
+
+
+def sealed(store: Store, abstention: dict[str, Any]) -> Recaller:
+    pack = read_manifest(store.candidate(household())).digest
+    candidate = seal_candidate(store.paths, pack, None, abstention)
+    publish_candidate(store.paths, store.judge(candidate), 7)
+    return Recaller.open(store.root)
+
+
+def test_a_snapshot_carries_its_thresholds_and_they_change_the_digest(empty_store: Store) -> None:
+    pack = read_manifest(empty_store.candidate(household()))
+    directory = seal_candidate(empty_store.paths, pack.digest, None, HIGH)
+    manifest = read_manifest(directory)
+    assert manifest.digest != pack.digest
+    assert pack_digest(manifest) == pack.digest
+    found = SnapshotReader.open(directory).calibration
+    assert found == Calibration({WORDS: 0.999, WORDS_AND_VECTORS: 0.999})
+    again = seal_candidate(empty_store.paths, pack.digest, None, HIGH)
+    assert read_manifest(again).digest == manifest.digest
+    remove_tree(empty_store.paths.candidates / pack.digest[:DIGEST_NAME_CHARS])
+    bare = seal_candidate(empty_store.paths, pack.digest, None)
+    assert ABSTENTION_FILE not in read_manifest(bare).files
+    assert SnapshotReader.open(bare).calibration is None
+
+
+def test_without_a_calibration_nothing_is_said(plain_store: Store) -> None:
+    result = Recaller.open(plain_store.root).recall("spare key")
+    assert result.answerability is None
+    assert "answerability" not in result.to_json()
+    assert "answerability" not in result.phase_timing_ms
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_a_recall_says_how_sure_it_is_and_changes_nothing_else(
+    dense_store: Store, dense: bool
+) -> None:
+    profile = RetrievalProfile() if dense else RetrievalProfile(dense_weight=0.0)
+    plain = Recaller.open(dense_store.root)
+    before = plain.recall("spare key", profile=profile)
+    plain.calibration = Calibration.parse(json.dumps(HIGH))
+    after = plain.recall("spare key", profile=profile)
+    assert after.memories == before.memories
+    assert before.answerability is None
+    found = after.answerability
+    assert found is not None
+    assert found.signal == (WORDS_AND_VECTORS if dense else WORDS)
+    assert 0.0 < found.score < found.threshold == 0.999
+    assert found.abstain
+    assert after.to_json()["answerability"] == {
+        "score": found.score,
+        "threshold": 0.999,
+        "abstain": True,
+        "signal": found.signal,
+    }
+
+
+def test_the_published_thresholds_are_the_ones_in_force(empty_store: Store) -> None:
+    found = sealed(empty_store, LOW).recall("spare key").answerability
+    assert found is not None
+    assert not found.abstain
+
+
+@pytest.mark.parametrize(
+    ("query", "k", "scope"),
+    [("  ", 10, Scope()), ("key", 0, Scope()), ("key", 10, Scope(wing="nowhere"))],
+)
+def test_where_nothing_is_searched_nothing_is_said(
+    plain_store: Store, query: str, k: int, scope: Scope
+) -> None:
+    recaller = Recaller.open(plain_store.root)
+    recaller.calibration = Calibration.observing()
+    assert recaller.recall(query, k, scope=scope).answerability is None
+
+
+def test_a_query_that_finds_nothing_scores_zero_and_is_below_any_threshold(
+    plain_store: Store,
+) -> None:
+    recaller = Recaller.open(plain_store.root)
+    recaller.calibration = Calibration({WORDS: 0.00001})
+    found = recaller.recall("zymurgy quux").answerability
+    assert found == Answerability(0.0, 0.00001, abstain=True, signal=WORDS)
+
+
+def test_a_signal_that_was_not_calibrated_is_not_judged() -> None:
+    calibration = Calibration({WORDS: 0.4})
+    assert calibration.judge(0.1, WORDS_AND_VECTORS) is None
+    judged = calibration.judge(0.4, WORDS)
+    assert judged is not None
+    assert not judged.abstain, "at the threshold is not below it"
+
+
+def test_observing_shows_every_score_and_abstains_from_nothing() -> None:
+    for signal in SIGNALS:
+        judged = Calibration.observing().judge(0.0, signal)
+        assert judged is not None
+        assert not judged.abstain
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "[]", "{}", '{"signals": 3}', '{"signals": {"words": {}}}', '{"signals": {"words": 1}}',
+        '{"signals": {"words": {"threshold": "x"}}}', '{"signals": {"words": {"threshold": NaN}}}',
+        '{"signals": {"words": {"threshold": 1.5}}}', '{"signals": {"words": {"threshold": -1}}}',
+    ],
+)  # fmt: skip
+def test_what_is_no_calibration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        Calibration.parse(text)
+
+
+def test_a_damaged_file_is_a_damaged_snapshot(empty_store: Store, tmp_path: Path) -> None:
+    pack = read_manifest(empty_store.candidate(household())).digest
+    broken = {"signals": {"words": {"threshold": 7}}}
+    directory = seal_candidate(empty_store.paths, pack, None, broken)
+    with pytest.raises(SnapshotCorruptError, match="doctor"):
+        SnapshotReader.open(directory)
+
+
+def test_a_result_without_a_judgement_says_nothing_about_it() -> None:
+    assert "answerability" not in RecallResult(query="x").to_json()

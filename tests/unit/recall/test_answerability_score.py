@@ -1,0 +1,242 @@
+"""The score: support by words and vectors, attribution to who is asked about."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mnemon.recall.answerability import WORDS, WORDS_AND_VECTORS, Calibration
+from mnemon.recall.answerability_score import (
+    BEST_TURNS,
+    CLOSENESS_WEIGHT,
+    Scored,
+    combine,
+    find_attribution,
+    find_support,
+    score_answer,
+)
+from mnemon.recall.answerability_words import read_words
+from mnemon.recall.base_ranking import BaseRanker
+from mnemon.recall.engine import Recaller
+from mnemon.recall.legs import Leg
+from mnemon.recall.profile import RetrievalProfile
+from mnemon.recall.run import Run
+from mnemon.recall.scope import Mask, Scope
+from mnemon.recall.snapshot_graph import SnapshotGraph
+from mnemon.text.tokens import tokenize
+from mnemon.types import MemoryRecord
+from tests.support.store import Store, memory, new_store, renumber, turns
+
+LEXICAL = RetrievalProfile(dense_weight=0.0)
+ONE = np.array([0.5])
+
+
+def friends() -> list[MemoryRecord]:
+    """Return what two friends say: one painted a sunrise, the other ran a charity race."""
+    return renumber(
+        [
+            *turns(
+                "s1",
+                "Melanie: hello, how was the week?",
+                "Caroline: I ran a charity race for the shelter on Sunday.",
+                "Melanie: that is great news.",
+                "Caroline: the race made me realise how much the shelter needs.",
+                "Melanie: I painted a sunrise over the lake.",
+                "Caroline: lovely, where is it now?",
+                "Melanie: the sunrise hangs in the hall.",
+                wing="friends",
+            ),
+            *turns("s2", "User: the race condition is in the worker.", "Assistant: I fixed it.",
+                   "User: Thanks, deploy the worker.", wing="work"),
+            memory("The ferry to the island leaves at nine.", wing="travel"),
+        ]
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def recaller(tmp_path_factory: pytest.TempPathFactory) -> Recaller:
+    store = new_store(tmp_path_factory.mktemp("friends") / "house")
+    store.publish(friends())
+    return Recaller.open(store.root)
+
+
+def score(recaller: Recaller, query: str, mask: Mask | None = None) -> Scored:
+    graph = SnapshotGraph(recaller.reader)
+    ranker = BaseRanker(recaller.reader, graph, LEXICAL, mask, None)
+    ranking = ranker.rank(Run(time.perf_counter(), None), query, 50)
+    return score_answer(recaller.reader, graph, query, mask, ranking)
+
+
+def with_cosines(recaller: Recaller, query: str, cosines: Sequence[float]) -> Scored:
+    """Return the score when the dense leg says the same cosines of whatever it is asked."""
+    graph = SnapshotGraph(recaller.reader)
+    ranker = BaseRanker(recaller.reader, graph, LEXICAL, None, None)
+    ranking = ranker.rank(Run(time.perf_counter(), None), query, 50)
+    values = np.resize(np.array(cosines), recaller.reader.count)
+    leg = Leg(np.arange(3), lambda positions: values[positions])
+    return score_answer(recaller.reader, graph, query, None, replace_dense(ranking, leg))
+
+
+def replace_dense(ranking: Any, leg: Leg) -> Any:
+    return ranking._replace(dense=leg)
+
+
+def test_the_right_person_scores_above_the_wrong_one(recaller: Recaller) -> None:
+    right = score(recaller, "What did Caroline realise after the charity race?")
+    wrong = score(recaller, "What did Melanie realise after the charity race?")
+    assert right.attribution > 0.1
+    assert wrong.attribution < -0.1
+    assert right.score > 2 * wrong.score
+
+
+def test_attribution_is_symmetric_in_who_is_asked_about(recaller: Recaller) -> None:
+    her = score(recaller, "Where does Melanie's painted sunrise hang?")
+    other = score(recaller, "Where does Caroline's painted sunrise hang?")
+    assert her.attribution == pytest.approx(-other.attribution)
+    assert her.attribution > 0
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["when does the ferry leave", "who ran the charity race", "Caroline and Melanie: the sunrise",
+     "Melanie", "Caroline?"],
+)  # fmt: skip
+def test_where_nobody_else_could_be_meant_attribution_is_neutral(
+    recaller: Recaller, query: str
+) -> None:
+    assert score(recaller, query).attribution == 0.0
+
+
+@pytest.mark.parametrize("query", ["Which worker does the User deploy?", "Assistant: I fixed it"])
+def test_a_role_is_nobody_to_attribute_to(recaller: Recaller, query: str) -> None:
+    assert score(recaller, query).attribution == 0.0
+
+
+def test_only_those_in_the_same_place_are_compared(recaller: Recaller) -> None:
+    # "worker" is said in another wing: it speaks neither for nor against anybody here.
+    assert score(recaller, "Did Caroline deploy the worker?").attribution == 0.0
+
+
+def test_what_nobody_wrote_scores_lower_than_what_somebody_did(recaller: Recaller) -> None:
+    known = score(recaller, "when does the ferry to the island leave")
+    half = score(recaller, "when does the zeppelin to the island leave")
+    nothing = score(recaller, "zeppelin timetable quux")
+    assert known.score > half.score > nothing.score == 0.0
+
+
+def test_words_that_only_others_may_see_move_nothing(empty_store: Store) -> None:
+    mine = [memory("The ferry to the island leaves at nine.", user="ana")]
+    theirs = [
+        memory("Island tickets cost twelve.", user="ben"),
+        *turns("s1", "Ana: island island", "Ben: the ferry leaves", "Ana: ferry", user="ben"),
+    ]
+    scores: list[Scored] = []
+    for records in (mine, [*mine, *theirs]):
+        empty_store.publish(renumber(records))
+        recaller = Recaller.open(empty_store.root)
+        recaller.calibration = Calibration.observing()
+        found = recaller.recall("Did Ben say when the ferry leaves?", scope=Scope(user="ana"))
+        assert found.answerability is not None
+        mask = np.arange(recaller.reader.count) == 0
+        scores.append(score(recaller, "Did Ben say when the ferry leaves?", mask))
+        assert scores[-1].score == pytest.approx(found.answerability.score)
+    assert scores[0] == scores[1]
+    assert scores[0].score > 0.0
+
+
+def test_turns_that_only_others_may_see_count_for_no_side(empty_store: Store) -> None:
+    shared = turns("s1", "Ana: the ferry leaves at nine.", "Ben: good, book the ferry cabin.")
+    hidden = turns("s2", *("Ana: yes.", "Ben: no.") * BEST_TURNS, user="ben")
+    attributions: list[float] = []
+    for records in (shared, [*shared, *hidden]):
+        empty_store.publish(renumber(records))
+        recaller = Recaller.open(empty_store.root)
+        mask = np.arange(recaller.reader.count) < len(shared)
+        attributions.append(score(recaller, "Did Ben book the ferry cabin?", mask).attribution)
+    assert attributions[0] == attributions[1] > 0.1
+
+
+def test_what_nobody_says_is_on_nobodys_side(empty_store: Store) -> None:
+    talk = turns("s1", "Ana: the ferry leaves at nine.", "Ben: good, book the cabin.")
+    fact = memory("Ferry cabin bookings close at noon.", wing="home")
+    attributions: list[float] = []
+    for records in (talk, [*talk, fact]):
+        empty_store.publish(renumber(records))
+        recaller = Recaller.open(empty_store.root)
+        attributions.append(score(recaller, "Did Ana see the ferry?").attribution)
+    assert min(attributions) > 0.1
+
+
+def test_a_vector_makes_up_for_words_and_a_nan_makes_up_for_nothing(recaller: Recaller) -> None:
+    query = "when does the ferry leave"
+    alone = score(recaller, query)
+    near = with_cosines(recaller, query, [0.9])
+    far = with_cosines(recaller, query, [-0.5])
+    broken = with_cosines(recaller, query, [float("nan")])
+    assert (alone.signal, near.signal) == (WORDS, WORDS_AND_VECTORS)
+    assert near.support == pytest.approx(far.support + CLOSENESS_WEIGHT * 0.9)
+    assert near.score > far.score
+    assert broken == far
+    assert np.isfinite(broken.score)
+
+
+def test_a_recall_that_searches_summaries_counts_what_they_stand_for(dense_store: Store) -> None:
+    recaller = Recaller.open(dense_store.root)
+    recaller.calibration = Calibration.observing()
+    assert recaller.reader.summaries.size > 0
+    query = "which flight was booked for the ninth"
+    raw = recaller.recall(query).answerability
+    views = replace(RetrievalProfile(), turn_view="summaries")
+    found = recaller.recall(query, profile=views)
+    assert any(m.kind == "summary" for m in found.memories)
+    assert found.answerability is not None
+    assert raw is not None
+    assert found.answerability.score == pytest.approx(raw.score, abs=0.02)
+
+
+def test_coverage_is_the_share_of_idf_that_a_memory_holds(recaller: Recaller) -> None:
+    reader = recaller.reader
+    words = read_words(reader, tokenize("ferry island zeppelin ferry"), None)
+    idf = [np.log1p((reader.count - df + 0.5) / (df + 0.5)) for df in (1, 1, 0)]
+    (ferry,) = (p for p, row in reader.describe(range(reader.count)).items()
+                if "ferry" in row["content"])  # fmt: skip
+    expected = (idf[0] + idf[1]) / sum(idf)
+    assert words.coverage_at(np.array([ferry, 0])).tolist() == pytest.approx([expected, 0.0])
+    assert words.coverage(reader.count)[ferry] == pytest.approx(expected)
+    assert read_words(reader, [], None).coverage_at(np.array([0])).tolist() == [0.0]
+
+
+def test_support_is_the_best_single_memory_not_the_best_of_each(recaller: Recaller) -> None:
+    covered, near = np.array([1.0, 0.2, 0.6]), np.array([0.0, 0.7, 0.5])
+    assert find_support(covered, near) == pytest.approx(0.2 + CLOSENESS_WEIGHT * 0.7)
+    assert find_support(np.empty(0), np.empty(0)) == 0.0
+
+
+def test_attribution_compares_equally_many_turns() -> None:
+    many = np.linspace(0.0, 0.9, 50)
+    assert find_attribution(ONE, many) == pytest.approx(0.5 - 0.9)
+    assert find_attribution(many, np.full(50, 0.3)) == pytest.approx(
+        float(np.sort(many)[-BEST_TURNS:].mean()) - 0.3
+    )
+    assert find_attribution(ONE, np.empty(0)) == find_attribution(np.empty(0), ONE) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("support", "attribution", "signal", "expected"),
+    [
+        (1.4, 0.0, WORDS_AND_VECTORS, 0.25),
+        (0.4, 0.0, WORDS, 0.25),
+        (2.4, 0.1, WORDS_AND_VECTORS, 0.6185),
+        (0.0, 1.0, WORDS_AND_VECTORS, 0.0),
+        (float("nan"), 0.0, WORDS, 0.0),
+    ],
+)
+def test_the_score_by_hand(
+    support: float, attribution: float, signal: str, expected: float
+) -> None:
+    assert combine(support, attribution, signal) == pytest.approx(expected, abs=1e-4)

@@ -1,0 +1,128 @@
+"""turns.sqlite as a source of the corpus."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from mnemon.errors import StoreError
+from mnemon.transcripts import turns_source
+from mnemon.transcripts.capture import capture_session
+from mnemon.transcripts.ingest import ingest_transcripts
+from mnemon.transcripts.turns_file import NUMBER_BITS, first_number, next_number
+from mnemon.transcripts.turns_source import TranscriptSource, holds_turns
+from tests.support.transcripts import ClaudeSession, kept_rows, working_session, write_session
+
+
+@pytest.fixture
+def turns(tmp_path: Path) -> Path:
+    write_session(tmp_path / "p" / "s.jsonl", working_session(1, 8).lines)
+    ingest_transcripts(tmp_path / "p", tmp_path / "turns.sqlite")
+    return tmp_path / "turns.sqlite"
+
+
+def test_rows_come_in_key_order_and_are_counted(turns: Path) -> None:
+    texts, numbers = kept_rows(turns), kept_rows(turns, id_kind="int")
+    with TranscriptSource(turns) as source:
+        assert source.count() == len(texts) == len(numbers) == 24
+    assert [r.key for r in texts] == sorted(r.key for r in texts if isinstance(r.key, str))
+    assert [r.key for r in numbers] == sorted(r.key for r in numbers if isinstance(r.key, int))
+    assert all(isinstance(r.key, int) and -(2**NUMBER_BITS) <= r.key < 0 for r in numbers)
+    by_locator = {r.locator: r.fields["content"] for r in texts}
+    assert by_locator == {r.locator: r.fields["content"] for r in numbers}
+
+
+@pytest.mark.parametrize("size", [1, 5, 24, 100])
+def test_batches_hold_what_was_asked_for(turns: Path, size: int) -> None:
+    with TranscriptSource(turns) as source:
+        batches = list(source.batches(size))
+    assert [row for batch in batches for row in batch] == kept_rows(turns)
+    assert all(len(batch) == size for batch in batches[:-1])
+
+
+def test_a_batch_ends_early_when_its_texts_are_large(
+    turns: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns_source, "BATCH_CHARS", 500)
+    with TranscriptSource(turns) as source:
+        sizes = [len(batch) for batch in source.batches()]
+    assert len(sizes) > 5
+    assert sum(sizes) == 24
+
+
+def test_a_number_that_is_taken_is_passed_on_to_the_next_free_one(turns: Path) -> None:
+    plain = kept_rows(turns, id_kind="int")
+    keys = [r.key for r in plain if isinstance(r.key, int)]
+    taken = {keys[3], keys[3] - 1, keys[10]}
+    found = kept_rows(turns, id_kind="int", taken=taken)
+    moved = {r.locator: r.key for r in found}
+    assert [r.key for r in found] == sorted(r.key for r in found if isinstance(r.key, int))
+    assert not taken & {r.key for r in found}
+    expected = {r.locator: r.key for r in plain}
+    expected[plain[3].locator] = keys[3] - 2
+    expected[plain[10].locator] = keys[10] - 1
+    assert moved == expected
+    assert next(r for r in found if r.locator == plain[3].locator).fields["id"] == keys[3] - 2
+
+
+def test_numbers_wrap_at_their_end() -> None:
+    assert next_number(-1) == -2
+    assert next_number(-(2**NUMBER_BITS)) == -1
+    assert first_number("turn-1") == first_number("turn-1") != first_number("turn-2")
+
+
+def test_two_turns_of_one_number_both_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def seventh(_: str) -> int:
+        return -7
+
+    monkeypatch.setattr("mnemon.transcripts.turns_file.first_number", seventh)
+    write_session(tmp_path / "p" / "s.jsonl", working_session(1, 2).lines)
+    ingest_transcripts(tmp_path / "p", tmp_path / "turns.sqlite")
+    found = kept_rows(tmp_path / "turns.sqlite", id_kind="int")
+    assert [r.key for r in found] == list(range(-12, -6))
+
+
+def test_a_source_is_pinned_while_a_hook_writes(turns: Path, tmp_path: Path) -> None:
+    with TranscriptSource(turns) as source:
+        later = ClaudeSession("later")
+        later.user("one more")
+        capture_session(write_session(tmp_path / "later.jsonl", later.lines), turns)
+        assert source.count() == 24
+        assert sum(len(batch) for batch in source.batches()) == 24
+    assert len(kept_rows(turns)) == 25
+
+
+def test_the_marker_tells_states_apart(turns: Path, tmp_path: Path) -> None:
+    def marker() -> object:
+        with TranscriptSource(turns) as source:
+            return source.identity().marker
+
+    before = marker()
+    assert marker() == before
+    later = ClaudeSession("later")
+    later.user("one more")
+    capture_session(write_session(tmp_path / "later.jsonl", later.lines), turns)
+    assert marker() != before
+
+
+def test_holds_turns_says_whether_there_are_any(turns: Path, tmp_path: Path) -> None:
+    assert holds_turns(turns)
+    assert not holds_turns(tmp_path / "none.sqlite")
+    (tmp_path / "empty").mkdir()
+    ingest_transcripts(tmp_path / "empty", tmp_path / "empty.sqlite")
+    assert not holds_turns(tmp_path / "empty.sqlite")
+
+
+def test_what_cannot_be_read_is_a_store_error(tmp_path: Path) -> None:
+    path = tmp_path / "turns.sqlite"
+    path.write_bytes(b"no database" * 500)
+    with pytest.raises(StoreError, match="cannot be used"):
+        TranscriptSource(path)
+    path.unlink()
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+    with pytest.raises(StoreError, match="format 99, expected 1"):
+        holds_turns(path)
