@@ -130,6 +130,7 @@ def test_a_real_loss_of_recall_keeps_yesterdays_snapshot(tmp_path: Path) -> None
     assert fourth.stage("recall_evaluation")["reused"]
 
 
+@pytest.mark.slow
 def test_without_usable_labels_the_exact_group_is_asked_alone(
     small_night: FirstNight, tmp_path: Path
 ) -> None:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from tests.e2e.agent_session import Entry
 from tests.e2e.byte_scan import find_texts
+from tests.e2e.conftest import FirstNight
 from tests.e2e.working_day import (
     CHARS_LIMIT,
     NEWS,
     SECRET,
     Day,
-    Entry,
     account,
     entry_line,
     live_the_day,
@@ -26,8 +28,10 @@ _MIN_HIT_SHARE = 0.6
 
 
 @pytest.fixture(scope="module", name="day")
-def _day(tmp_path_factory: pytest.TempPathFactory) -> Day:
-    return live_the_day(tmp_path_factory.mktemp("day"))
+def _day(full_night: FirstNight, tmp_path_factory: pytest.TempPathFactory) -> Day:
+    bench = full_night.bench.twin(tmp_path_factory.mktemp("day"))
+    shutil.copy(full_night.bench.source.with_name("queries.jsonl"), bench.source.parent)
+    return live_the_day(bench)
 
 
 def of_kind(day: Day, kind: str) -> list[Entry]:
