@@ -1,6 +1,6 @@
 """How long an agent waits for `mnemon hook`: whole processes, interpreter start included.
 
-`python -m bench.hooks --store STORE_DIR --queries data/sample/queries.jsonl [--rounds 40]`
+`python -m bench.hooks --store STORE_DIR --queries data/sample/queries.jsonl [--rounds 40] [--keep]`
 
 The store is copied, and every prompt is the first of a session of its own, so that each has
 something to inject. "bare" is `python -c pass`: what any hook written in Python costs at least on
@@ -23,6 +23,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.manifest import describe_run
+from bench.results import RESULTS_DIR, write_result
 from mnemon.evaluate.labels.queries import read_queries
 from mnemon.serve.client import ping
 from mnemon.serve.protocol import Refusal
@@ -121,9 +123,14 @@ def main() -> None:
     parser.add_argument("--store", type=Path, required=True, help="a published store directory")
     parser.add_argument("--queries", type=Path, required=True, help="labelled queries to ask")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="processes of each kind")
+    parser.add_argument("--keep", action="store_true", help="write docs/benchmarks/json/hooks.json")
     given = parser.parse_args()
     prompts = [query.text for query in read_queries(given.queries).ranked]
-    print(json.dumps(measure_hooks(given.store, prompts, given.rounds), indent=1))
+    processes = measure_hooks(given.store, prompts, given.rounds)
+    document = {"kind": "hooks", "manifest": describe_run(), "processes": processes}
+    if given.keep:
+        write_result(RESULTS_DIR / "hooks.json", document)
+    print(json.dumps(document, indent=1))
 
 
 if __name__ == "__main__":

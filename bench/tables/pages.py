@@ -12,6 +12,7 @@ from bench.tables import (
     abstention_table,
     compaction_table,
     graph_table,
+    hooks_table,
     phases_table,
     quality_page,
     results_page,
@@ -27,6 +28,7 @@ PAGES: Mapping[str, Callable[[Path], str]] = {
     "graph.md": graph_table.render,
     "compaction.md": compaction_table.render,
     "abstention.md": abstention_table.render,
+    "hooks.md": hooks_table.render,
 }
 """By file name, what makes it from a directory of result files."""
 
