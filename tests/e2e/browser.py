@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-WINDOW = "2000,1250"
+WINDOW = "2800,1800"
 """Large enough for a group and all that hangs on it: the UI draws no node outside of the window."""
 VIRTUAL_TIME_MS = 25_000
 """Time on the page's own clocks before it is read: the Dagster UI polls and lays out its graph."""

@@ -272,7 +272,7 @@ def _text_of(page: str) -> str:
 def _require_picture(path: Path) -> None:
     data = path.read_bytes()
     assert data.startswith(b"\x89PNG\r\n\x1a\n")
-    assert struct.unpack(">II", data[16:24]) == (2000, 1250)
+    assert struct.unpack(">II", data[16:24]) == (2800, 1800)
     assert len(data) > SMALLEST_PICTURE_BYTES
 
 
