@@ -17,6 +17,9 @@ from mnemon.types import UNDATED_US, to_micros
 
 Mask = NDArray[np.bool_]
 
+_NO_CODE = -2
+"""Code of a value that no memory has; -1 is that of having none."""
+
 
 class Scope(NamedTuple):
     """The filters of one recall.
@@ -46,30 +49,30 @@ def aware(moment: datetime) -> datetime:
 def build_mask(
     scope: Scope, facets: Mapping[str, Facet], created_at_us: NDArray[np.int64]
 ) -> tuple[Mask | None, tuple[RecallWarning, ...]]:
-    """Return the memories that the scope allows, and a warning for every value nobody has.
+    """Return the memories that the scope allows, and a warning for every value that none has.
 
     Users are denied by default: memories that belong to a named user are only seen by a recall for
     that user; memories that belong to nobody are seen by all. `as_of` keeps what existed then;
-    undated memories are kept.
+    undated memories are kept. What only
+    others have is unknown, and no name of theirs is suggested.
 
     Returns:
         A mask of shape (n,), or None when nothing is hidden, and warnings.
     """
     masks: list[Mask] = []
     warnings: list[RecallWarning] = []
+    own = _own_mask(facets["user"], scope.user)
     for name in ("wing", "room", "category"):
         wanted = getattr(scope, name)
         if wanted is None:
             continue
-        code = _code_of(facets[name], wanted)
-        if code is None:
-            warnings.append(_unknown(name, wanted, facets[name].values))
-        masks.append(facets[name].codes == (-2 if code is None else code))
-    owners = facets["user"]
-    if owners.values:
-        code = None if scope.user is None else _code_of(owners, scope.user)
-        masks.append((owners.codes == -1) | (owners.codes == (-2 if code is None else code)))
-        if scope.user is None and not (owners.codes == -1).all():
+        mask = facets[name].codes == _code_of(facets[name], wanted)
+        if not (mask if own is None else mask & own).any():
+            warnings.append(_unknown(name, wanted, _visible_values(facets[name], own)))
+        masks.append(mask)
+    if own is not None:
+        masks.append(own)
+        if scope.user is None and not own.all():
             warnings.append(
                 RecallWarning(
                     "user_required", "this store holds memories of named users: pass user=..."
@@ -86,11 +89,27 @@ def _as_of_mask(as_of: datetime, created_at_us: NDArray[np.int64]) -> Mask:
     return (created_at_us == UNDATED_US) | (created_at_us <= to_micros(aware(as_of)))
 
 
-def _code_of(facet: Facet, value: str) -> int | None:
+def _own_mask(owners: Facet, user: str | None) -> Mask | None:
+    """Return which memories belong to a user or to nobody; None where all belong to nobody."""
+    if not owners.values:
+        return None
+    code = _NO_CODE if user is None else _code_of(owners, user)
+    return (owners.codes == -1) | (owners.codes == code)
+
+
+def _visible_values(facet: Facet, own: Mask | None) -> tuple[str, ...]:
+    """Return the values that memories of the user or of nobody have: others' names are theirs."""
+    if own is None:
+        return facet.values
+    codes = np.unique(facet.codes[own])
+    return tuple(facet.values[code] for code in codes.tolist() if code >= 0)
+
+
+def _code_of(facet: Facet, value: str) -> int:
     try:
         return facet.values.index(value)
     except ValueError:
-        return None
+        return _NO_CODE
 
 
 def _unknown(name: str, wanted: str, values: tuple[str, ...]) -> RecallWarning:

@@ -133,3 +133,23 @@ def test_as_of_keeps_what_existed_then_and_what_has_no_date(
 def test_as_of_and_user_hold_together() -> None:
     assert masked(Scope(user="ana", as_of=NOON), user=OWNED) == ([0, 1, 3], [])
     assert masked(Scope(user="ben", as_of=NOON), user=OWNED) == ([0], [])
+
+
+@pytest.mark.parametrize(
+    ("user", "codes", "message"),
+    [
+        ("ben", [], None),
+        ("ana", ["unknown_wing"], "no memory has wing 'work'; there are 2"),
+        ("eve", ["unknown_wing"], "no memory has wing 'work'; there are 1"),
+    ],
+)
+def test_a_wing_that_only_others_have_is_unknown_and_not_suggested(
+    user: str, codes: list[str], message: str | None
+) -> None:
+    facets = {**FACETS, "user": OWNED, "wing": facet("home", "shed", "work", "shed")}
+    mask, warnings = build_mask(Scope(wing="work", user=user), facets, DATES)
+    assert [w.code for w in warnings] == codes
+    assert [w.message for w in warnings if w.code == "unknown_wing"] == [message] * len(codes)
+    assert seen(mask) == ([2] if user == "ben" else [])
+    _, told = build_mask(Scope(wing="wrok", user=user), facets, DATES)
+    assert ("near: work" in told[0].message) is (user == "ben")
