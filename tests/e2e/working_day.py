@@ -104,20 +104,28 @@ def first_night(directory: Path, say: Callable[[str], None]) -> Bench:
     return bench
 
 
-def live_the_day(bench: Bench, say: Callable[[str], None] = lambda _: None) -> Day:
+def live_the_day(
+    bench: Bench,
+    say: Callable[[str], None] = lambda _: None,
+    settings: Mapping[str, str] | None = None,
+) -> Day:
     """Live two days on a store, in the directory that it is in.
 
     Args:
         bench: The sample after its first night; it is changed.
         say: Hears a line for everything that happens.
+        settings: Variables of the hooks and the server.
     """
     directory = bench.store.parent
+    runtime = directory / "run"
+    runtime.mkdir(mode=0o700)
+    told = environment(directory, {"XDG_RUNTIME_DIR": str(runtime), **(settings or {})})
     transcripts = directory / "projects"
     project = directory / "household"
     project.mkdir()
-    ask = _asker(bench, directory, say)
+    ask = _asker(bench, told, say)
     morning = datetime.now(UTC) - timedelta(hours=9)
-    with _server(bench, directory):
+    with _server(bench, told):
         first = Session(project, transcripts, ask, morning)
         first.start("startup")
         said = prompts_of_the_day()
@@ -145,10 +153,9 @@ def _run_night(bench: Bench, home: Path) -> dict[str, Any]:
 
 
 def _asker(
-    bench: Bench, home: Path, say: Callable[[str], None]
+    bench: Bench, told: Mapping[str, str], say: Callable[[str], None]
 ) -> Callable[[Mapping[str, Any], Prompt | None], Entry]:
     words = [str(_executable()), "hook", "--agent", "claude", "--store", str(bench.store)]
-    told = environment(home, {"XDG_RUNTIME_DIR": str(home / "run")})
 
     def ask(event: Mapping[str, Any], prompt: Prompt | None) -> Entry:
         started = time.perf_counter()
@@ -174,13 +181,11 @@ def _executable() -> Path:
 
 
 @contextmanager
-def _server(bench: Bench, home: Path) -> Generator[None]:
+def _server(bench: Bench, told: Mapping[str, str]) -> Generator[None]:
     """Keep a warm server while the day lasts."""
-    runtime = home / "run"
-    runtime.mkdir(mode=0o700)
     process = subprocess.Popen(
         [str(_executable()), "serve", "--store", str(bench.store)],
-        env=environment(home, {"XDG_RUNTIME_DIR": str(runtime)}),
+        env=told,
         stdout=subprocess.PIPE,
         text=True,
     )
