@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from types import TracebackType
-from typing import Self
 
-from mnemon.corpus.source import DEFAULT_BATCH_ROWS, RawRow, Source, SourceIdentity
-
-BATCH_CHARS = 16 * 2**20
-"""A batch ends early once its contents reach this: bounds memory when rows are huge."""
+from mnemon.corpus.source import (
+    DEFAULT_BATCH_ROWS,
+    Closing,
+    RawRow,
+    Source,
+    SourceIdentity,
+    batch_rows,
+)
 
 MAX_TAKEN = 1_000_000
 """Negative ids of a store that are held to keep turns from being named alike."""
 
 
-class CombinedSource:
+class CombinedSource(Closing):
     """A source with the rows of another joined to it; see `mnemon.corpus.source.Source`.
 
     It is named as the first: that is the store which its owner writes. Ids of the two should
@@ -48,17 +50,7 @@ class CombinedSource:
 
     def batches(self, size: int = DEFAULT_BATCH_ROWS) -> Iterator[Sequence[RawRow]]:
         """Yield the rows of both by ascending id, the store's first among equals."""
-        batch: list[RawRow] = []
-        held_chars = 0
-        for row in self._merged(size):
-            batch.append(row)
-            content = row.fields.get("content")
-            held_chars += len(content) if isinstance(content, str) else 0
-            if len(batch) >= size or held_chars >= BATCH_CHARS:
-                yield batch
-                batch, held_chars = [], 0
-        if batch:
-            yield batch
+        yield from batch_rows(self._merged(size), size)
 
     def close(self) -> None:
         """Close both."""
@@ -66,17 +58,6 @@ class CombinedSource:
             self._joined.close()
         finally:
             self.primary.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _merged(self, size: int) -> Iterator[RawRow]:
         others = (row for batch in self._joined.batches(size) for row in batch)

@@ -14,15 +14,14 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mnemon.corpus.jsonl_lines import MAX_LINE_BYTES, Line, LinePass, PinnedFile
 from mnemon.corpus.quarantine import QuarantineReason
-from mnemon.corpus.source import DEFAULT_BATCH_ROWS, IdKind, RawRow, SourceIdentity
+from mnemon.corpus.source import DEFAULT_BATCH_ROWS, Closing, IdKind, RawRow, SourceIdentity
 from mnemon.errors import SourceError, SourceFormatError
 
 EXPECTED_KEYS = (
@@ -66,7 +65,7 @@ class _Scan:
         return "str" if self.texts else "int"
 
 
-class JsonlSource:
+class JsonlSource(Closing):
     """A JSONL file, pinned to the bytes it had; see `mnemon.corpus.source.Source`."""
 
     def __init__(
@@ -125,17 +124,6 @@ class JsonlSource:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _scan(self) -> _Scan:
         if self._scanned is None:

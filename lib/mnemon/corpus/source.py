@@ -6,7 +6,7 @@ module.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +19,10 @@ IdKind = Literal["int", "str"]
 
 DEFAULT_BATCH_ROWS = 1_000
 """Rows handed over at once: larger saves calls, smaller saves memory (a row may be a megabyte)."""
+
+BATCH_CHARS = 16 * 2**20
+"""A batch of `batch_rows` ends early once its contents reach this: bounds memory when rows are
+huge."""
 
 SQLITE_MAGIC = b"SQLite format 3\x00"
 GZIP_MAGIC = b"\x1f\x8b"
@@ -101,6 +105,40 @@ class Source(Protocol):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None: ...
+
+
+class Closing:
+    """What `with` does for every kind of source: it closes it."""
+
+    def close(self) -> None:
+        """Release the store; safe to call twice."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def batch_rows(rows: Iterable[RawRow], size: int) -> Iterator[list[RawRow]]:
+    """Yield rows in batches of at most `size`, cut short where contents reach `BATCH_CHARS`."""
+    batch: list[RawRow] = []
+    held_chars = 0
+    for row in rows:
+        batch.append(row)
+        content = row.fields.get("content")
+        held_chars += len(content) if isinstance(content, str) else 0
+        if len(batch) >= size or held_chars >= BATCH_CHARS:
+            yield batch
+            batch, held_chars = [], 0
+    if batch:
+        yield batch
 
 
 def open_source(path: Path) -> Source:

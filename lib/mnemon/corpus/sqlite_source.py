@@ -12,10 +12,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from mnemon.corpus.source import DEFAULT_BATCH_ROWS, RawRow, SourceIdentity
+from mnemon.corpus.source import DEFAULT_BATCH_ROWS, Closing, RawRow, SourceIdentity
 from mnemon.errors import SourceError, SourceFormatError
 
 KIND = "claude-memory-sqlite"
@@ -56,7 +55,7 @@ BATCH_BYTES = 64 * 2**20
 """A batch ends early once its texts reach this: bounds memory when rows are huge."""
 
 
-class SqliteSource:
+class SqliteSource(Closing):
     """A claude-memory store, pinned to one snapshot; see `mnemon.corpus.source.Source`."""
 
     def __init__(self, path: Path) -> None:
@@ -113,17 +112,6 @@ class SqliteSource:
     def close(self) -> None:
         """End the read transaction and close the connection."""
         self._db.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _batch(
         self, columns: Sequence[str], last_id: int | None, size: int

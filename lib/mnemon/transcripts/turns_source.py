@@ -10,10 +10,16 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from mnemon.corpus.source import DEFAULT_BATCH_ROWS, IdKind, RawRow, SourceIdentity
+from mnemon.corpus.source import (
+    DEFAULT_BATCH_ROWS,
+    Closing,
+    IdKind,
+    RawRow,
+    SourceIdentity,
+    batch_rows,
+)
 from mnemon.errors import StoreError
 from mnemon.transcripts.ingest import damaged
 from mnemon.transcripts.turns_file import FORMAT, join_parts, next_number
@@ -21,9 +27,6 @@ from mnemon.types import from_micros
 
 KIND = "transcripts"
 CATEGORY = "turn"
-
-BATCH_CHARS = 16 * 2**20
-"""A batch ends early once its texts reach this: bounds memory when turns are huge."""
 
 TOOL_IMPORTANCE = 0.2
 """Importance of a turn in which nobody says anything but to tools; that of others is the default.
@@ -36,7 +39,7 @@ _SHOWN = """
 """
 
 
-class TranscriptSource:
+class TranscriptSource(Closing):
     """The turns of a turns.sqlite, pinned to one state; see `mnemon.corpus.source.Source`.
 
     Ids are text ("turn-" and 16 hexadecimal digits) or negative integers, both the same on every
@@ -97,31 +100,11 @@ class TranscriptSource:
 
     def batches(self, size: int = DEFAULT_BATCH_ROWS) -> Iterator[Sequence[RawRow]]:
         """Yield the turns by ascending id; a batch is cut short when its texts reach the bound."""
-        batch: list[RawRow] = []
-        held_chars = 0
-        for row in self._in_order(size):
-            batch.append(row)
-            held_chars += len(str(row.fields["content"]))
-            if len(batch) >= size or held_chars >= BATCH_CHARS:
-                yield batch
-                batch, held_chars = [], 0
-        if batch:
-            yield batch
+        yield from batch_rows(self._in_order(size), size)
 
     def close(self) -> None:
         """End the read transaction and close the file."""
         self._db.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _in_order(self, size: int) -> Iterator[RawRow]:
         if self._id_kind == "str":

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from mnemon.errors import StoreError
-from mnemon.transcripts import turns_source
 from mnemon.transcripts.capture import capture_session
 from mnemon.transcripts.ingest import ingest_transcripts
 from mnemon.transcripts.turns_file import NUMBER_BITS, first_number, next_number
@@ -45,7 +44,7 @@ def test_batches_hold_what_was_asked_for(turns: Path, size: int) -> None:
 def test_a_batch_ends_early_when_its_texts_are_large(
     turns: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns_source, "BATCH_CHARS", 500)
+    monkeypatch.setattr("mnemon.corpus.source.BATCH_CHARS", 500)
     with TranscriptSource(turns) as source:
         sizes = [len(batch) for batch in source.batches()]
     assert len(sizes) > 5
