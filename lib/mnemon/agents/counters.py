@@ -106,11 +106,6 @@ class Counters(NamedTuple):
     events: tuple[EventCounters, ...] = ()
     fault: str | None = None
 
-    @property
-    def outages(self) -> tuple[EventCounters, ...]:
-        """Events whose last call failed."""
-        return tuple(e for e in self.events if e.outage_code is not None)
-
 
 def read_counters(path: Path) -> Counters:
     """Return what the hooks counted. Never raises.

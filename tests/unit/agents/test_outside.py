@@ -281,7 +281,8 @@ def test_what_cannot_be_captured_is_counted(plain_store: Store, home: Path, tmp_
     plain_store.paths.turns.mkdir()
     path = transcript(tmp_path, "My locker code changed to the blue one.")
     assert capture("codex", str(path), str(plain_store.root)) is not None
-    (counted,) = read_counters(HookPlaces(home).counters).outages
+    events = read_counters(HookPlaces(home).counters).events
+    (counted,) = [event for event in events if event.outage_code is not None]
     assert (counted.agent, counted.event, counted.outage_code) == ("codex", CAPTURE, "capture")
 
 
