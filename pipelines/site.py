@@ -18,6 +18,7 @@ from mnemon.locate import checkout_root, find_home, store_for_source
 from mnemon.settings import Settings
 from mnemon.snapshot.layout import StorePaths
 from mnemon.snapshot.publish import serving_manifest
+from mnemon.source_name import DatabaseName, SourceName, name_source
 
 _DAGSTER_YAML = """\
 # Written by mnemon; edits are kept. The instance belongs to this store and is as durable as it.
@@ -56,7 +57,7 @@ class Site:
     """
 
     home: Path
-    source: Path
+    source: SourceName
     paths: StorePaths
     settings: Settings
 
@@ -78,7 +79,7 @@ def resolve_site(
     home = find_home(env)
     settings = Settings.load(home=home, environ=env)
     named = source or settings.source.path
-    path = Path(named).expanduser().absolute() if named else ensure_sample()
+    path = _named(named, env) if named else ensure_sample()
     chosen = store or env.get("MNEMON_STORE", "").strip()
     if source and not store and chosen:
         _refuse_foreign_store(Path(chosen), path)
@@ -88,7 +89,12 @@ def resolve_site(
     return Site(home, path, StorePaths(directory.absolute()), settings)
 
 
-def _refuse_foreign_store(store: Path, source: Path) -> None:
+def _named(named: str, environ: Mapping[str, str]) -> SourceName:
+    source = name_source(named, environ)
+    return source if isinstance(source, DatabaseName) else source.expanduser().absolute()
+
+
+def _refuse_foreign_store(store: Path, source: SourceName) -> None:
     """Keep a forgotten MNEMON_STORE from being overwritten with another source.
 
     Raises:
@@ -96,7 +102,7 @@ def _refuse_foreign_store(store: Path, source: Path) -> None:
     """
     manifest = serving_manifest(StorePaths(store.expanduser().absolute()))
     built_from = manifest.source.get("location") if manifest else None
-    if built_from and source not in (Path(built_from), Path(built_from).parent):
+    if built_from and str(source) not in (built_from, str(Path(built_from).parent)):
         raise ConfigError(
             f"MNEMON_STORE names {store}, which was built from {built_from}, not from {source}: "
             "unset it, or pass --store to say which store to write"
@@ -134,7 +140,9 @@ def export_environment(site: Site) -> dict[str, str]:
     """Return the variables with which another process resolves the same site."""
     return {
         "MNEMON_HOME": str(site.home),
-        "MNEMON_SOURCE_PATH": str(site.source),
+        "MNEMON_SOURCE_PATH": site.source.spec
+        if isinstance(site.source, DatabaseName)
+        else str(site.source),
         "MNEMON_STORE": str(site.paths.root),
         "DAGSTER_HOME": str(site.paths.dagster_home),
     }

@@ -1,6 +1,6 @@
 """Where things are.
 
-Mnemon's home, the store that belongs to a source, the source that a path names.
+Mnemon's home, the store that belongs to a source, the source that a name leads to.
 
 What belongs here: paths and their precedence. No file contents. A *source* is the memory store that
 the user owns and mnemon only reads; a *store* is the directory that mnemon writes for it.
@@ -13,8 +13,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from mnemon.errors import SnapshotMissingError, StoreError
+from mnemon.errors import ConfigError, SnapshotMissingError, StoreError
 from mnemon.hashing import hash_text
+from mnemon.source_name import DatabaseName, SourceName, name_source, names_postgres
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
 _SLUG_HASH_CHARS = 6
@@ -58,12 +59,21 @@ def expand_user(path: str | Path) -> Path:
         ) from None
 
 
-def store_for_source(home: Path, source: Path) -> Path:
-    """Return the store directory of a source: readable name plus a hash of its full path."""
-    full = expand_user(source).resolve()
-    stem = full.name if full.is_dir() else f"{full.parent.name}-{full.name.split('.')[0]}"
+def store_for_source(home: Path, source: SourceName) -> Path:
+    """Return the store directory of a source: readable name plus a hash of its full path.
+
+    A database's is named after what may be shown of its address, so that a new password or another
+    way to name it leads to the same store.
+    """
+    if isinstance(source, DatabaseName):
+        full = source.display
+        stem = full.partition("://")[2].rpartition("@")[2]
+    else:
+        path = expand_user(source).resolve()
+        full = str(path)
+        stem = path.name if path.is_dir() else f"{path.parent.name}-{path.name.split('.')[0]}"
     slug = re.sub(r"[^\w.-]+", "-", stem).strip("-.") or "store"
-    return home / f"{slug}-{hash_text(str(full))[:_SLUG_HASH_CHARS]}"
+    return home / f"{slug}-{hash_text(full)[:_SLUG_HASH_CHARS]}"
 
 
 def list_stores(home: Path) -> list[Path]:
@@ -79,9 +89,9 @@ def find_store(
     """Resolve which store a reader means.
 
     Args:
-        store: A store directory, the name of one below `home`, or the source it was built from;
-            None means `MNEMON_STORE`, else the only store of `home`, else the one that published
-            last.
+        store: A store directory, the name of one below `home`, or the source it was built from
+            (a path, `postgresql://...` or `env:NAME`); None means `MNEMON_STORE`, else the only
+            store of `home`, else the one that published last.
         home: mnemon's home.
         environ: The environment; None means the process's own.
 
@@ -90,11 +100,12 @@ def find_store(
 
     Raises:
         SnapshotMissingError: If nothing was named and `home` holds no published store.
+        StoreError: If the address of a database cannot be read.
     """
     env = os.environ if environ is None else environ
     named = store if store is not None else (env.get("MNEMON_STORE", "").strip() or None)
     if named is not None:
-        return _named_store(named, home), False
+        return _named_store(named, home, env), False
     stores = list_stores(home)
     if not stores:
         raise SnapshotMissingError(
@@ -105,7 +116,12 @@ def find_store(
     return newest, len(stores) > 1
 
 
-def _named_store(named: str | Path, home: Path) -> Path:
+def _named_store(named: str | Path, home: Path, environ: Mapping[str, str]) -> Path:
+    if isinstance(named, str) and names_postgres(named):
+        try:
+            return store_for_source(home, name_source(named, environ))
+        except ConfigError as error:
+            raise StoreError(str(error)) from None
     path = expand_user(named)
     for candidate in (path, home / path):
         if (candidate / "CURRENT").is_file() or (candidate / "work").is_dir():

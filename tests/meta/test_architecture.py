@@ -27,6 +27,7 @@ FOUNDATION = frozenset(
         "progress",
         "settings",
         "locate",
+        "source_name",
         "text",
         "values",
     }
@@ -35,7 +36,7 @@ FEATURES = frozenset(
     {
         "agents", "archive", "authored", "cli", "compact", "context", "corpus", "curate",
         "diagnosis", "encode", "evaluate", "graph",
-        "hosted", "injection", "lexical", "mcp_server", "night",
+        "hosted", "injection", "lexical", "mcp_server", "night", "postgres",
         "promote", "recall", "reports", "serve", "snapshot", "transcripts", "usage", "vectors",
         "work",
     }
@@ -85,7 +86,7 @@ HEAVY = frozenset(
         "dagster", "dagster_webserver", "lancedb", "lance", "torch", "transformers",
         "sentence_transformers", "safetensors", "tokenizers", "pandas", "pydantic", "polars",
         "pyarrow", "duckdb", "rich", "click", "matplotlib", "jinja2", "PIL",
-        "onnx", "onnxruntime", "psycopg", "scipy", "mcp", "mcp_types", "anyio",
+        "onnx", "onnxruntime", "psycopg", "httpx", "chromadb", "scipy", "mcp", "mcp_types", "anyio",
         "markdown_it", "yaml",
     }
 )  # fmt: skip

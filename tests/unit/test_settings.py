@@ -90,6 +90,7 @@ CHOICES = {
     "compaction.strategy": "communities",
     "compaction.summarizer": "extractive",
     "hook.scope": "project",
+    "encoder.provider": "voyage",
 }
 
 
@@ -97,6 +98,8 @@ CHOICES = {
 def test_every_setting_can_be_set_from_the_environment(name: str) -> None:
     section, key = name.split(".")
     text, value = SAMPLES[type(getattr(getattr(Settings(), section), key))]
+    if name == "sensor.poll_seconds":
+        text, value = "77.0", 77.0
     if name == "schedule.cron":
         text = value = "5 4 * * 1"
     environ = {f"MNEMON_{section}_{key}".upper(): text}
@@ -107,6 +110,8 @@ def test_every_setting_can_be_set_from_the_environment(name: str) -> None:
     if name in CHOICES:
         environ = {f"MNEMON_{section}_{key}".upper(): CHOICES[name]}
         value = CHOICES[name]
+    if name == "encoder.provider":
+        environ |= {"MNEMON_ENCODER_MODEL": "m", "MNEMON_ENCODER_API_KEY_VARIABLE": "KEY"}
     if name == "graph.extractor":
         environ = {"MNEMON_GRAPH_EXTRACTOR": "spacy", "MNEMON_GRAPH_SPACY_PIPELINE": "x"}
         value = "spacy"

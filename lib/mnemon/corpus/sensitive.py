@@ -33,6 +33,8 @@ def find_sensitivity(row: RawRow) -> str | None:
 
     Every text of the row is scanned, also of fields that would not be exported.
     """
+    if row.withheld is not None:
+        return row.withheld
     if row.problem is not None and row.unread_text:
         return _judge_unread(row.unread_text)
     if any(is_flag_set(row.fields.get(name)) for name in _FLAG_FIELDS):

@@ -14,6 +14,8 @@ from typing import Literal, Protocol, Self
 
 from mnemon.corpus.quarantine import QuarantineReason
 from mnemon.errors import SourceFormatError, SourceMissingError
+from mnemon.settings import SourceSettings
+from mnemon.source_name import DatabaseName, SourceName
 
 IdKind = Literal["int", "str"]
 
@@ -65,6 +67,8 @@ class RawRow:
         problem: Why the row could not be read as a row at all, or None.
         problem_detail: Sizes and types that go with the problem; no text of the row.
         unread_text: What could be decoded of an unreadable row, for the sensitivity scan alone.
+        withheld: Why the store itself kept the text back (its query left sensitive columns out), or
+            None; such a row is counted as sensitive under this reason and has no fields.
     """
 
     locator: str
@@ -73,6 +77,7 @@ class RawRow:
     problem: QuarantineReason | None = None
     problem_detail: str = ""
     unread_text: str = ""
+    withheld: str | None = None
 
 
 class Source(Protocol):
@@ -141,12 +146,13 @@ def batch_rows(rows: Iterable[RawRow], size: int) -> Iterator[list[RawRow]]:
         yield batch
 
 
-def open_source(path: Path) -> Source:
-    """Open the memory store at a path: a SQLite file, a JSONL file or a folder of one.
+def open_source(path: SourceName, settings: SourceSettings | None = None) -> Source:
+    """Open a memory store: a SQLite file, a JSONL file, a folder of one, a database.
 
     Args:
-        path: The file, or a folder that holds corpus.jsonl.gz, corpus.jsonl, memory.db or
-            memory/memory.db.
+        path: The file, a folder that holds corpus.jsonl.gz, corpus.jsonl, memory.db or
+            memory/memory.db, or a PostgreSQL database.
+        settings: Whose rows are read, of a store that several share; None means the defaults.
 
     Raises:
         SourceMissingError: Nothing is there.
@@ -158,6 +164,10 @@ def open_source(path: Path) -> Source:
     from mnemon.corpus.jsonl_source import JsonlSource
     from mnemon.corpus.sqlite_source import SqliteSource
 
+    if isinstance(path, DatabaseName):
+        from mnemon.corpus.postgres_source import PostgresSource
+
+        return PostgresSource(path, settings or SourceSettings())
     file = _locate(path)
     with file.open("rb") as handle:
         head = handle.read(len(SQLITE_MAGIC))

@@ -14,6 +14,7 @@ from mnemon.files import tree_bytes, write_text
 from mnemon.progress import SILENT, Progress
 from mnemon.settings import Settings
 from mnemon.snapshot.layout import StorePaths
+from mnemon.source_name import SourceName
 from mnemon.work.stage import Body, Stage, StageResult, load_result, run_stage
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Night:
     """
 
     paths: StorePaths
-    source: Path
+    source: SourceName
     settings: Settings = field(default_factory=Settings)
     progress: Progress = SILENT
     report: Callable[[StageResult], None] = _ignore

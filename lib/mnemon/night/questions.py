@@ -19,6 +19,7 @@ from mnemon.evaluate.exact_stratum import build_exact_queries
 from mnemon.evaluate.labels.queries import Query, read_queries
 from mnemon.files import write_text
 from mnemon.night.context import EVALUATION_QUERIES, GENERATED, MEMORIES, Night
+from mnemon.source_name import DatabaseName
 from mnemon.types import MemoryRecord
 
 QUERIES_FILE = "queries.jsonl"
@@ -57,7 +58,10 @@ def labelled_path(night: Night) -> Path | None:
     configured = night.settings.evaluation.queries
     if configured:
         return Path(configured).expanduser()
-    folder = night.source if night.source.is_dir() else night.source.parent
+    source = night.source
+    if isinstance(source, DatabaseName):
+        return None
+    folder = source if source.is_dir() else source.parent
     path = folder / QUERIES_FILE
     return path if path.is_file() else None
 

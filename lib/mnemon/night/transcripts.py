@@ -16,6 +16,7 @@ from mnemon.corpus.source import Source, holds_store, open_source
 from mnemon.errors import StoreError
 from mnemon.locate import expand_user, find_home
 from mnemon.night.context import MEMORIES, Night
+from mnemon.source_name import DatabaseName, SourceName
 from mnemon.transcripts.discovery import is_transcripts
 from mnemon.transcripts.ingest import WAIT_S, forget_sensitive, ingest_transcripts
 from mnemon.transcripts.turns_file import TurnsFile
@@ -38,8 +39,9 @@ def ingest_new_turns(night: Night) -> dict[str, Any]:
     notes: dict[str, Any] = {}
     settings = night.settings.transcripts
     roots = [expand_user(settings.path)] if settings.path else []
-    if _is_transcript_path(night.source) and night.source.resolve() not in map(Path.resolve, roots):
-        roots.insert(0, night.source)
+    folder = _transcripts_of(night.source)
+    if folder is not None and folder.resolve() not in map(Path.resolve, roots):
+        roots.insert(0, folder)
     if roots:
         reports = [
             ingest_transcripts(root, night.paths.turns, settings, night.progress).to_json()
@@ -63,11 +65,11 @@ def open_night_source(night: Night) -> Source:
         StoreError: turns.sqlite cannot be read.
     """
     sidechains, turns = night.settings.transcripts.include_sidechains, night.paths.turns
-    if _reads_transcripts(night):
+    if (folder := _read_transcripts(night)) is not None:
         if not turns.is_file():
             TurnsFile(turns, wait_s=WAIT_S).close()
-        return TranscriptSource(turns, include_sidechains=sidechains, location=night.source)
-    source = open_source(night.source)
+        return TranscriptSource(turns, include_sidechains=sidechains, location=folder)
+    source = open_source(night.source, night.settings.source)
     try:
         if not holds_turns(turns):
             return source
@@ -93,18 +95,21 @@ def last_source_rows(night: Night) -> int | None:
     return rows if isinstance(rows, int) else None
 
 
-def _is_transcript_path(path: Path) -> bool:
-    """Say whether a path leads to transcripts of an agent and not to a memory store."""
-    return not holds_store(path) and is_transcripts(path)
+def _transcripts_of(source: SourceName) -> Path | None:
+    """Return the path of a source that is transcripts of an agent and no memory store."""
+    if isinstance(source, DatabaseName) or holds_store(source) or not is_transcripts(source):
+        return None
+    return source
 
 
-def _reads_transcripts(night: Night) -> bool:
-    """Say whether the source is transcripts, or a folder whose transcripts are all deleted."""
-    if _is_transcript_path(night.source):
-        return True
-    if not night.source.is_dir() or holds_store(night.source):
-        return False
+def _read_transcripts(night: Night) -> Path | None:
+    """Return the path of a source that is transcripts, or a folder whose are all deleted."""
+    if (folder := _transcripts_of(night.source)) is not None:
+        return folder
+    source = night.source
+    if isinstance(source, DatabaseName) or not source.is_dir() or holds_store(source):
+        return None
     try:
-        return read_report(night.work(MEMORIES).parent).identity.kind == KIND
+        return source if read_report(night.work(MEMORIES).parent).identity.kind == KIND else None
     except StoreError:
-        return False
+        return None

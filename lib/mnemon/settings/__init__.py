@@ -9,6 +9,7 @@ from mnemon.settings.sections import (
     GRAPH_EXTRACTORS,
     HOOK_SCOPES,
     ON_DROP,
+    PROVIDERS,
     STRATEGIES,
     SUMMARIZERS,
     CompactionSettings,
@@ -22,9 +23,15 @@ from mnemon.settings.sections import (
     RecallSettings,
     ScheduleSettings,
     SnapshotSettings,
-    SourceSettings,
     TierSettings,
     TranscriptSettings,
+)
+from mnemon.settings.source_sections import (
+    CaptureSettings,
+    LiveSettings,
+    SensitiveSettings,
+    SensorSettings,
+    SourceSettings,
 )
 from mnemon.settings.tree import CONFIG_FILE_NAME, ENV_PREFIX, Settings, known_settings
 
@@ -35,8 +42,10 @@ __all__ = [
     "GRAPH_EXTRACTORS",
     "HOOK_SCOPES",
     "ON_DROP",
+    "PROVIDERS",
     "STRATEGIES",
     "SUMMARIZERS",
+    "CaptureSettings",
     "CompactionSettings",
     "CorpusSettings",
     "CurationSettings",
@@ -44,9 +53,12 @@ __all__ = [
     "EvaluationSettings",
     "GraphSettings",
     "HookSettings",
+    "LiveSettings",
     "PromotionSettings",
     "RecallSettings",
     "ScheduleSettings",
+    "SensitiveSettings",
+    "SensorSettings",
     "Settings",
     "SnapshotSettings",
     "SourceSettings",

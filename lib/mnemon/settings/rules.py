@@ -9,9 +9,11 @@ from mnemon.settings.sections import (
     GRAPH_EXTRACTORS,
     HOOK_SCOPES,
     ON_DROP,
+    PROVIDERS,
     STRATEGIES,
     SUMMARIZERS,
     CompactionSettings,
+    EncoderSettings,
     EvaluationSettings,
     GraphSettings,
     HookSettings,
@@ -25,6 +27,8 @@ def range_faults(s: Settings) -> list[str]:
     """Return one sentence per rule that the settings break."""
     rules: list[tuple[bool, str]] = [
         (s.corpus.max_content_bytes >= 1, "corpus.max_content_bytes must be at least 1"),
+        *_source_rules(s),
+        *_encoder_rules(s.encoder),
         (s.tiers.small_dims >= 1, "tiers.small_dims must be at least 1"),
         (
             s.tiers.medium_dims >= s.tiers.small_dims,
@@ -60,6 +64,38 @@ def range_faults(s: Settings) -> list[str]:
         ),
     ]
     return [message for holds, message in rules if not holds]
+
+
+def _source_rules(s: Settings) -> list[tuple[bool, str]]:
+    return [
+        (s.capture.overlap_minutes >= 0, "capture.overlap_minutes must be >= 0"),
+        (s.capture.full_diff_hours >= 0, "capture.full_diff_hours must be >= 0"),
+        (s.live.max_rows >= 0, "live.max_rows must be >= 0"),
+        (s.live.deadline_ms > 0, "live.deadline_ms must be > 0"),
+        (s.sensor.poll_seconds >= 1, "sensor.poll_seconds must be at least 1"),
+        (s.sensor.minimum_minutes >= 0, "sensor.minimum_minutes must be >= 0"),
+    ]
+
+
+def _encoder_rules(e: EncoderSettings) -> list[tuple[bool, str]]:
+    hosted = e.provider != PROVIDERS[0]
+    return [
+        (
+            e.provider in PROVIDERS,
+            f"encoder.provider must be one of {', '.join(PROVIDERS)}, found {e.provider!r}",
+        ),
+        (
+            not hosted or e.model != EncoderSettings().model,
+            f'encoder.provider = "{e.provider}" needs encoder.model, as it is named there',
+        ),
+        (
+            not hosted or e.api_key_variable != "",
+            f'encoder.provider = "{e.provider}" needs encoder.api_key_variable',
+        ),
+        (e.dimension >= 0, "encoder.dimension must be >= 0"),
+        (e.budget_usd >= 0, "encoder.budget_usd must be >= 0"),
+        (e.usd_per_million_tokens >= 0, "encoder.usd_per_million_tokens must be >= 0"),
+    ]
 
 
 def _endpoint_rules(e: EvaluationSettings) -> list[tuple[bool, str]]:

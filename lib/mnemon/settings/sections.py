@@ -1,6 +1,7 @@
 """The sections of the settings: names, types, defaults and what each one trades.
 
-What belongs here: declarations. What does not: ranges (rules.py), reading (tree.py).
+What belongs here: declarations. What does not: the sections about the store that is read
+(source_sections.py), ranges (rules.py), reading (tree.py).
 """
 
 from __future__ import annotations
@@ -13,17 +14,7 @@ GRAPH_EXTRACTORS = ("rules", "llm", "spacy")
 STRATEGIES = ("chronological", "communities")
 HOOK_SCOPES = ("store", "project")
 SUMMARIZERS = ("sentences", "extractive", "seq2seq", "llm")
-
-
-@dataclass(frozen=True, slots=True)
-class SourceSettings:
-    """The memory store to read.
-
-    Attributes:
-        path: SQLite file, JSONL(.gz) file or data set folder; empty means the bundled sample.
-    """
-
-    path: str = ""
+PROVIDERS = ("local", "voyage", "openai", "cohere")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +37,23 @@ class EncoderSettings:
 
     Attributes:
         model: `all-MiniLM-L6-v2` (bundled) or the name or path of a local sentence-transformers
-            model.
+            model; with a hosted provider, its name there.
+        provider: "local", or who embeds over the network: "voyage", "openai" or "cohere"; contents
+            of memories that are not sensitive are sent there, and every query.
+        url: Base URL in the place of the provider's own; empty: the provider's.
+        api_key_variable: Environment variable that holds the provider's key.
+        dimension: Length of the vectors asked for; 0 means the model's own.
+        budget_usd: A night whose estimate is above this embeds nothing and fails; 0 sends nothing.
+        usd_per_million_tokens: What the provider asks; 0 means what is known of the model.
     """
 
     model: str = "all-MiniLM-L6-v2"
+    provider: str = "local"
+    url: str = ""
+    api_key_variable: str = ""
+    dimension: int = 0
+    budget_usd: float = 5.0
+    usd_per_million_tokens: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

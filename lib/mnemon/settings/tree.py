@@ -29,9 +29,15 @@ from mnemon.settings.sections import (
     RecallSettings,
     ScheduleSettings,
     SnapshotSettings,
-    SourceSettings,
     TierSettings,
     TranscriptSettings,
+)
+from mnemon.settings.source_sections import (
+    CaptureSettings,
+    LiveSettings,
+    SensitiveSettings,
+    SensorSettings,
+    SourceSettings,
 )
 from mnemon.settings.suggest import nearest_hint
 from mnemon.values import dataclass
@@ -58,6 +64,8 @@ class Settings:
     """
 
     source: SourceSettings = field(default_factory=SourceSettings)
+    capture: CaptureSettings = field(default_factory=CaptureSettings)
+    sensitive: SensitiveSettings = field(default_factory=SensitiveSettings)
     corpus: CorpusSettings = field(default_factory=CorpusSettings)
     encoder: EncoderSettings = field(default_factory=EncoderSettings)
     tiers: TierSettings = field(default_factory=TierSettings)
@@ -65,12 +73,14 @@ class Settings:
     curation: CurationSettings = field(default_factory=CurationSettings)
     snapshot: SnapshotSettings = field(default_factory=SnapshotSettings)
     recall: RecallSettings = field(default_factory=RecallSettings)
+    live: LiveSettings = field(default_factory=LiveSettings)
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     graph: GraphSettings = field(default_factory=GraphSettings)
     transcripts: TranscriptSettings = field(default_factory=TranscriptSettings)
     promotion: PromotionSettings = field(default_factory=PromotionSettings)
     hook: HookSettings = field(default_factory=HookSettings)
     schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
+    sensor: SensorSettings = field(default_factory=SensorSettings)
     profiles: Mapping[str, Mapping[str, Any]] = field(
         default_factory=dict[str, Mapping[str, Any]], hash=False
     )

@@ -16,9 +16,9 @@ from mnemon.curate.matching import Where
 from mnemon.curate.model import Proposal
 from mnemon.curate.stores.open import open_writable
 from mnemon.curate.stores.postgres import PostgresStore
-from mnemon.curate.stores.postgres_address import read_address
 from mnemon.curate.undo import undo
 from mnemon.errors import CurationRefusedError, SourceError, SourceFormatError
+from mnemon.postgres.address import read_address
 from mnemon.settings import CorpusSettings
 from tests.support.claude_memory import proposals_for, records_of
 from tests.unit.curate.conftest import MakePostgres, MakeSqlite

@@ -7,9 +7,10 @@ import pytest
 
 from mnemon.curate.model import Evidence, Piece, Proposal, Span, Target, named
 from mnemon.curate.proposed import chosen, replacement_text
-from mnemon.curate.stores.postgres_address import names_postgres, read_address
 from mnemon.curate.table import ProposalTable, read_proposals, write_proposals
 from mnemon.errors import ConfigError, CurationRefusedError, StoreError
+from mnemon.postgres.address import read_address
+from mnemon.source_name import names_postgres
 
 
 def proposal(number: int = 0, **fields: Any) -> Proposal:

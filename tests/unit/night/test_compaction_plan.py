@@ -20,6 +20,7 @@ from mnemon.night.context import Night
 from mnemon.night.corpus import export_memories
 from mnemon.night.ltp import score_memories
 from mnemon.night.usage import fold_accesses
+from mnemon.source_name import path_of
 from tests.support import usage_file
 from tests.support.archive import NOW_US, count_use, new_archive_store, versions
 from tests.support.lean import write_encoder
@@ -40,7 +41,7 @@ def night(store: Store, tmp_path: Path) -> Night:
     night = Night(store.paths, tmp_path / "memories.jsonl")
     records, _ = versions()
     lines = [{"id": int(r.memory_id), "content": r.content} for r in records]
-    night.source.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    path_of(night.source).write_text("".join(json.dumps(line) + "\n" for line in lines))
     export_memories(night)
     fold_accesses(night)
     score_memories(night)

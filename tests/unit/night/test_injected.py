@@ -14,6 +14,7 @@ from mnemon.injection.retention import RETENTION_DAYS
 from mnemon.night.context import Night
 from mnemon.night.corpus import export_memories
 from mnemon.snapshot.layout import StorePaths
+from mnemon.source_name import path_of
 from mnemon.work.stage import StageResult
 from tests.support.injections import DAY_US, INJECTED_US, memory, put_in_prompt
 
@@ -31,7 +32,7 @@ def night(tmp_path: Path) -> Night:
 def pass_night(night: Night, rows: dict[str, str]) -> StageResult:
     """Let the source hold undated rows, and export it."""
     lines = [json.dumps({"id": i, "content": text}) for i, text in rows.items()]
-    night.source.write_text("\n".join(lines) + "\n")
+    path_of(night.source).write_text("\n".join(lines) + "\n")
     return export_memories(night)
 
 

@@ -20,6 +20,7 @@ from mnemon.night.ltp import score_memories, scoring_rules
 from mnemon.night.usage import fold_accesses
 from mnemon.recall.profile import RetrievalProfile
 from mnemon.snapshot.layout import StorePaths
+from mnemon.source_name import path_of
 from mnemon.usage.access_log import append_retrievals
 from mnemon.usage.reading import UsageReader
 from mnemon.work.stage import StageResult
@@ -43,7 +44,7 @@ def hold(night: Night, *ids: int, sensitive: int | None = None) -> None:
         }
         for n in ids
     ]
-    night.source.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    path_of(night.source).write_text("".join(json.dumps(line) + "\n" for line in lines))
     export_memories(night)
 
 

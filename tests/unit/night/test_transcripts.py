@@ -17,6 +17,7 @@ from mnemon.night.corpus import export_memories
 from mnemon.settings import Settings, TranscriptSettings
 from mnemon.snapshot.layout import PACK_FORMAT_VERSION, StorePaths
 from mnemon.snapshot.manifest import Manifest, Pointer, write_manifest, write_pointer
+from mnemon.source_name import path_of
 from mnemon.transcripts.capture import capture_session
 from mnemon.types import MemoryRecord
 from mnemon.work.stage import StageResult
@@ -50,7 +51,7 @@ class Nights:
 
     def fill(self, *ids: object) -> None:
         rows = [{"id": i, "content": f"memory {i}"} for i in ids]
-        self.night.source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        path_of(self.night.source).write_text("".join(json.dumps(row) + "\n" for row in rows))
 
     def write(self) -> None:
         write_session(self.transcripts / "-home-me-shop" / "s.jsonl", self.session.lines)
@@ -204,19 +205,19 @@ class TestTranscriptsAlone:
         assert (identity.kind, identity.location) == ("transcripts", str(night.source))
 
     def test_one_file_is_one_too(self, night: Night) -> None:
-        night.source = next(night.source.rglob("*.jsonl"))
+        night.source = next(path_of(night.source).rglob("*.jsonl"))
         assert export_memories(night).facts["turns"] == 2
 
     def test_an_empty_folder_serves_on_where_transcripts_were(self, night: Night) -> None:
         export_memories(night)
-        next(night.source.rglob("*.jsonl")).unlink()
+        next(path_of(night.source).rglob("*.jsonl")).unlink()
         assert export_memories(night).reused
         fresh = Night(StorePaths(night.paths.root.with_name("fresh")), night.source)
         with pytest.raises(SourceMissingError, match=r"or transcripts of an agent"):
             export_memories(fresh)
 
     def test_a_store_among_transcripts_is_the_source(self, night: Night) -> None:
-        (night.source / "corpus.jsonl").write_text('{"id": 1, "content": "a"}\n')
+        (path_of(night.source) / "corpus.jsonl").write_text('{"id": 1, "content": "a"}\n')
         result = export_memories(night)
         assert (result.facts["exported"], result.facts["turns"]) == (1, 0)
 

@@ -16,6 +16,7 @@ from mnemon.night.corpus import export_memories
 from mnemon.night.vectors import MEMORY_VECTORS, sync_vector_tiers
 from mnemon.settings import Settings, TierSettings
 from mnemon.snapshot.layout import StorePaths
+from mnemon.source_name import path_of
 from mnemon.work.stage import StageResult
 from tests.support.vectors import topical_vectors
 
@@ -87,8 +88,8 @@ def test_other_vectors_dimensions_or_rules_derive_again(
     embed(night, seed=1)
     second = sync_vector_tiers(night).facts["exits"]
     assert (derived.times, first != second) == (2, True)
-    third = sync_vector_tiers(a_night(tmp_path, night.source, (8, 24))).facts["exits"]
+    third = sync_vector_tiers(a_night(tmp_path, path_of(night.source), (8, 24))).facts["exits"]
     assert (derived.times, set(third)) == (3, {"8", "24"})
     monkeypatch.setattr(vectors, "RULES", {**vectors.RULES, "target_recall": 0.8})
-    sync_vector_tiers(a_night(tmp_path, night.source, (8, 24)))
+    sync_vector_tiers(a_night(tmp_path, path_of(night.source), (8, 24)))
     assert derived.times == 4

@@ -10,9 +10,10 @@ from pathlib import Path
 from mnemon.corpus.source import open_source
 from mnemon.corpus.sqlite_source import KIND
 from mnemon.curate.stores.base import WritableStore
-from mnemon.curate.stores.postgres_address import names_postgres, read_address
 from mnemon.errors import SourceError
+from mnemon.postgres.address import read_address
 from mnemon.settings import CorpusSettings
+from mnemon.source_name import names_postgres
 
 
 def open_writable(source: str, settings: CorpusSettings) -> WritableStore:

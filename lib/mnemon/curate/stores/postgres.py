@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, LiteralString, cast
 from mnemon.corpus.sqlite_source import OPTIONAL_COLUMNS, REQUIRED_COLUMNS
 from mnemon.curate.journal import TABLE
 from mnemon.curate.stores.base import BUSY_TIMEOUT_MS, RESTORED, StoredRow, judge
-from mnemon.curate.stores.postgres_address import Address
 from mnemon.errors import SourceError, SourceFormatError
+from mnemon.postgres.address import Address
 from mnemon.settings import CorpusSettings
 
 if TYPE_CHECKING:

@@ -1,20 +1,16 @@
-"""Where a PostgreSQL source is, and what of that may be shown: never the password.
+"""Where a PostgreSQL source is, checked by libpq, and what of that may be shown: no password.
 
-What belongs here: reading `postgresql://...` or `env:NAME`. What does not: connecting (`postgres`).
+What belongs here: the address and its secrets. What does not: what a user calls a source
+(`mnemon.source_name`), connecting.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mnemon.errors import ConfigError, SourceError
-
-SCHEMES = ("postgresql://", "postgres://")
-VARIABLE = "env:"
-"""Begins the name of an environment variable that holds the address: a command line can be read by
-every user of the machine."""
+from mnemon.source_name import DatabaseName, name_source
 
 _HIDDEN = "***"
 _SHORTEST = 3  # of a secret that is replaced in a message: a shorter one would garble every word
@@ -42,26 +38,16 @@ class Address:
         return " ".join(message.split())
 
 
-def names_postgres(source: str) -> bool:
-    """Say whether a source is given as an address or a variable that holds one."""
-    return source.startswith((*SCHEMES, VARIABLE))
-
-
-def read_address(source: str, environ: Mapping[str, str] | None = None) -> Address:
+def read_address(source: str | DatabaseName, environ: Mapping[str, str] | None = None) -> Address:
     """Return the database that a source names.
 
     Raises:
         ConfigError: The variable is not set, or it is no address of PostgreSQL.
         SourceError: psycopg is not installed.
     """
-    if source.startswith(VARIABLE):
-        name = source.removeprefix(VARIABLE)
-        source = (os.environ if environ is None else environ).get(name, "").strip()
-        if not source.startswith(SCHEMES):
-            what = "something else" if source else "nothing"
-            raise ConfigError(
-                f"the environment variable {name!r} holds {what}; expected postgresql://..."
-            )
+    named = name_source(source, environ) if isinstance(source, str) else source
+    if not isinstance(named, DatabaseName):
+        raise ConfigError(f"{named} is a path; expected postgresql://... or env:NAME")
     try:
         from psycopg import ProgrammingError
         from psycopg.conninfo import conninfo_to_dict
@@ -70,19 +56,12 @@ def read_address(source: str, environ: Mapping[str, str] | None = None) -> Addre
             "A PostgreSQL source needs psycopg: install mnemon with the extra 'postgres'."
         ) from None
     try:
-        parts = conninfo_to_dict(source)
+        parts = conninfo_to_dict(named.conninfo)
     except ProgrammingError:
         # Its text quotes the address.
         raise ConfigError(
             "the address of the PostgreSQL source cannot be read; expected "
             "postgresql://USER@HOST:PORT/DATABASE"
         ) from None
-    return _address(source, {name: str(value) for name, value in parts.items()})
-
-
-def _address(source: str, parts: Mapping[str, str]) -> Address:
-    user = f"{parts['user']}@" if "user" in parts else ""
-    port = f":{parts['port']}" if "port" in parts else ""
-    display = f"postgresql://{user}{parts.get('host', '')}{port}/{parts.get('dbname', '')}"
-    secrets = tuple(parts[name] for name in ("password", "sslpassword") if name in parts)
-    return Address(source, display, secrets)
+    secrets = tuple(str(parts[name]) for name in ("password", "sslpassword") if name in parts)
+    return Address(named.conninfo, named.display, secrets)
