@@ -10,16 +10,17 @@ STORE ?=
 Q ?= who is my manager
 SETS ?=
 WORKERS ?= 2
-SOURCE := $(if $(STORE),$(abspath $(STORE)),)
+# A database (env:NAME, postgresql://...) is no path.
+SOURCE := $(if $(STORE),$(if $(filter env:% postgresql:% postgres:%,$(STORE)),$(STORE),$(abspath $(STORE))),)
 CODE := lib assets pipelines tests bench data/sample
 
 .DEFAULT_GOAL := help
-.PHONY: help setup nightly recall status doctor test test-all lint format types bench bench-quality bench-verify bench-tables ui clean
+.PHONY: help setup nightly recall status doctor test test-server test-all lint format types bench bench-quality bench-verify bench-tables ui clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(ROOT)/Makefile
 	@echo
-	@echo "  STORE=path     memory store to read: memory.db, corpus.jsonl(.gz) or a folder (default: the bundled sample)"
+	@echo "  STORE=path     memory store to read: memory.db, corpus.jsonl(.gz), a folder, or env:NAME of a database (default: the bundled sample)"
 	@echo "  SETS=\"...\"     labelled sets for make bench-quality and make bench-verify (default: all)"
 	@echo "  Q=\"...\"        question for make recall"
 
@@ -47,8 +48,12 @@ doctor: $(READY) ## Look for what is wrong
 
 # The files of a suite go to the workers whole and in order: the long end-to-end ones first
 # (docs/decisions/0044).
-test: $(READY) ## Run the default test suite (under 10 minutes on 2 cores): [WORKERS=2]
+test: $(READY) test-server ## Run the default test suite (under 10 minutes on 2 cores): [WORKERS=2]
 	@cd $(ROOT) && $(PY) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+# Installs nothing where this user may not; the tests that need a server then skip and say so.
+test-server: $(READY) ## Install the PostgreSQL server that tests start (Debian package), if need be
+	@cd $(ROOT) && $(PY) -m tests.support.postgres
 
 # The slow tests kill, measure and open browsers: one at a time.
 test-all: test ## Run every test: kills, browser, real data sets

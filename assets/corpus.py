@@ -11,6 +11,7 @@ from typing import Any
 import dagster as dg
 
 from assets.reporting import OWNERS, report_stage
+from mnemon.corpus.table_scan import scan_tables
 from mnemon.night.context import MEMORIES, QUARANTINE, TURNS, Night
 from mnemon.night.corpus import CORPUS, export_memories
 
@@ -42,7 +43,9 @@ def _spec(key: str, kinds: set[str], description: str) -> dg.AssetSpec:
         ),
     ],
     check_specs=[
-        dg.AssetCheckSpec("exported_quarantined_and_sensitive_add_up_to_source", asset="memories")
+        dg.AssetCheckSpec("exported_quarantined_and_sensitive_add_up_to_source", asset="memories"),
+        # Nothing is made of a table that holds what it must not.
+        dg.AssetCheckSpec("no_exported_memory_is_sensitive", asset="memories", blocking=True),
     ],
 )
 def corpus_export(night: dg.ResourceParam[Night]) -> Iterator[Any]:
@@ -78,4 +81,11 @@ def corpus_export(night: dg.ResourceParam[Night]) -> Iterator[Any]:
         check_name="exported_quarantined_and_sensitive_add_up_to_source",
         passed=total == facts["source_rows"],
         metadata={k: facts[k] for k in ("source_rows", "exported", "quarantined", "sensitive")},
+    )
+    scan = scan_tables(night.work(MEMORIES).parent)
+    yield dg.AssetCheckResult(
+        asset_key="memories",
+        check_name="no_exported_memory_is_sensitive",
+        passed=not scan.findings,
+        metadata=scan.to_json(),
     )

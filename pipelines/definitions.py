@@ -1,4 +1,4 @@
-"""The one code location: every asset, check, job and schedule.
+"""The one code location: every asset, check, job, schedule and sensor.
 
 `build_definitions` lets tests swap resources.
 """
@@ -28,6 +28,7 @@ from mnemon.settings import Settings
 from pipelines.jobs import NIGHTLY_JOB
 from pipelines.resources import make_night_resource
 from pipelines.schedules import nightly_schedule
+from pipelines.sensors import source_sensor
 
 ASSET_MODULES = (
     archive,
@@ -46,11 +47,13 @@ ASSET_MODULES = (
 
 def build_definitions(resources: Mapping[str, Any] | None = None) -> dg.Definitions:
     """Return fresh definitions; `resources` replaces the default ones by name."""
+    settings = Settings.load(home=find_home())
     return dg.Definitions(
         assets=dg.load_assets_from_modules(list(ASSET_MODULES)),
         asset_checks=dg.load_asset_checks_from_modules(list(ASSET_MODULES)),
         jobs=[NIGHTLY_JOB],
-        schedules=[nightly_schedule(Settings.load(home=find_home()).schedule)],
+        schedules=[nightly_schedule(settings.schedule)],
+        sensors=[source_sensor(settings.sensor)],
         resources={"night": make_night_resource(), **(resources or {})},
         # One process: a step of its own would import everything again, and the work is in
         # vectorised libraries anyway.

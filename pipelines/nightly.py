@@ -106,7 +106,8 @@ def run_night(site: Site, *, echo: bool = False) -> Outcome:
             click.echo(describe(result))
 
     before = _serving_id(site)
-    definitions = build_definitions({"night": make_night_resource(lambda: site, report)})
+    say = click.echo if echo else None
+    definitions = build_definitions({"night": make_night_resource(lambda: site, report, say)})
     with dg.DagsterInstance.from_config(str(site.paths.dagster_home)) as instance:
         job = definitions.resolve_job_def("nightly")
         run = job.execute_in_process(

@@ -10,14 +10,18 @@ from mnemon.night.context import Night
 from mnemon.night.housekeeping import sweep
 from mnemon.work.lock import hold_lock
 from mnemon.work.stage import StageResult
+from pipelines.marks import mark_start
 from pipelines.progress import choose_progress
 from pipelines.site import Site, resolve_site
 
 Report = Callable[[StageResult], None]
+Say = Callable[[str], None]
 
 
 def make_night_resource(
-    resolve: Callable[[], Site] = resolve_site, report: Report | None = None
+    resolve: Callable[[], Site] = resolve_site,
+    report: Report | None = None,
+    say: Say | None = None,
 ) -> dg.ResourceDefinition:
     """Return the resource `night`.
 
@@ -26,6 +30,7 @@ def make_night_resource(
     Args:
         resolve: Says where the run takes place; called when the run starts.
         report: Told of every finished stage; None logs to the run.
+        say: Shown lines for a person, which are logged to the run as well.
     """
 
     @dg.resource(description="Tonight's run on one store; keeps other nights out while it lasts.")
@@ -35,15 +40,29 @@ def make_night_resource(
         with hold_lock(site.paths.lock):
             sweep(site.paths)
             _close_dead_runs(context)
-            yield Night(
+            mark_start(site)
+            tonight = Night(
                 paths=site.paths,
                 source=site.source,
                 settings=site.settings,
                 progress=choose_progress(log.info if log is not None and report is None else None),
                 report=report or (lambda result: log.info(describe(result)) if log else None),
+                say=lambda line: _say(line, log, say),
             )
+            try:
+                yield tonight
+            finally:
+                tonight.close()
 
     return night
+
+
+def _say(line: str, log: dg.DagsterLogManager | None, say: Say | None) -> None:
+    """Log a line to the run, and show it where somebody looks on."""
+    if log is not None:
+        log.info(line)
+    if say is not None:
+        say(line)
 
 
 def _close_dead_runs(context: dg.InitResourceContext) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,12 +10,16 @@ from hypothesis import settings
 
 from mnemon.encode.lean import LeanEncoder
 from mnemon.snapshot.layout import StorePaths
+from tests.support.claude_memory import Row, fill_database
 from tests.support.lean import write_encoder
+from tests.support.postgres import Cluster, cluster
 from tests.support.store import Store, household, new_store
 
 # An example that is slow on a busy machine is no failure; a hanging one meets pytest's timeout.
 settings.register_profile("mnemon", deadline=None)
 settings.load_profile("mnemon")
+
+MakeDatabase = Callable[..., str]
 
 _KEPT_VARIABLES = frozenset({"MNEMON_SHARED"})
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -69,6 +73,28 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "claude"))
     monkeypatch.setenv("CODEX_HOME", str(tmp_path / "codex"))
     return directory
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Cluster]:
+    """A real PostgreSQL server, one for all tests of this process; without one they skip."""
+    running = cluster()
+    try:
+        started = running.__enter__()
+    except RuntimeError as error:
+        pytest.skip(f"needs a PostgreSQL server: {error}; python -m tests.support.postgres")
+    yield started
+    running.__exit__(None, None, None)
+
+
+@pytest.fixture
+def database(server: Cluster) -> MakeDatabase:
+    """Make a claude-memory database from rows; return its address over the server's socket."""
+
+    def make(rows: Iterable[Row] = (), *, schema: str | None = None) -> str:
+        return fill_database(server.dsn("postgres"), rows, schema=schema)
+
+    return make
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ class RememberedVectors:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._world, name)
 
-    def query_vector(self, text: str) -> NDArray[np.float32]:
+    def query_vector(self, text: str, within_ms: float = math.inf) -> NDArray[np.float32]:
         """Return the vector of a query."""
         if text not in self._vectors:
             self._vectors[text] = self._world.query_vector(text)

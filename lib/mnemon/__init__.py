@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from mnemon.recall.expanding import Expansion, expand
     from mnemon.recall.profile import RetrievalProfile
     from mnemon.recall.result import RecalledMemory, RecallResult, RecallWarning
+    from mnemon.sensitive.answer import SensitiveAnswer, SensitiveMemory
+    from mnemon.sensitive.api import recall_sensitive
 
 __version__ = "0.1.0"
 __all__ = [
@@ -29,11 +31,14 @@ __all__ = [
     "RecallWarning",
     "RecalledMemory",
     "RetrievalProfile",
+    "SensitiveAnswer",
+    "SensitiveMemory",
     "__version__",
     "assemble",
     "expand",
     "inject",
     "recall",
+    "recall_sensitive",
     "register_hook",
 ]
 
@@ -49,6 +54,9 @@ _HOMES = {
     "RecallResult": "mnemon.recall.result",
     "RecalledMemory": "mnemon.recall.result",
     "RecallWarning": "mnemon.recall.result",
+    "recall_sensitive": "mnemon.sensitive.api",
+    "SensitiveAnswer": "mnemon.sensitive.answer",
+    "SensitiveMemory": "mnemon.sensitive.answer",
 }
 
 

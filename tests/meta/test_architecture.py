@@ -34,18 +34,20 @@ FOUNDATION = frozenset(
 )
 FEATURES = frozenset(
     {
-        "agents", "archive", "authored", "cli", "compact", "context", "corpus", "curate",
-        "diagnosis", "encode", "evaluate", "graph",
-        "hosted", "injection", "lexical", "mcp_server", "night", "postgres",
-        "promote", "recall", "reports", "serve", "snapshot", "transcripts", "usage", "vectors",
+        "agents", "archive", "authored", "capture", "cli", "compact", "context", "corpus", "curate",
+        "diagnosis", "encode", "evaluate", "exchange", "graph",
+        "hosted", "injection", "lexical", "live", "mcp_server", "night", "postgres",
+        "promote", "recall", "reports", "sensitive", "serve", "snapshot", "sql", "transcripts",
+        "usage", "vectors",
         "work",
     }
 )  # fmt: skip
 # What only a night needs: whole packages, then single modules of packages that both sides share.
 BUILDERS = (
+    "mnemon.capture",
     "mnemon.corpus", "mnemon.curate", "mnemon.night", "mnemon.work", "mnemon.compact",
     "mnemon.hosted", "mnemon.evaluate", "mnemon.diagnosis", "mnemon.cli", "mnemon.promote",
-    "mnemon.reports",
+    "mnemon.reports", "mnemon.exchange", "mnemon.sql",
     "mnemon.mcp_server",
     "mnemon.agents.install",
     "mnemon.snapshot.build", "mnemon.snapshot.checks", "mnemon.snapshot.publish",
@@ -69,6 +71,7 @@ BUILDERS = (
     "mnemon.graph.possessives", "mnemon.graph.reader", "mnemon.graph.runs",
     "mnemon.graph.lexicon", "mnemon.graph.model",
     "mnemon.graph.names", "mnemon.graph.pack", "mnemon.graph.subjects", "mnemon.graph.tables",
+    "mnemon.graph.told",
     "mnemon.graph.plugins", "mnemon.graph.supersession.cells",
     "mnemon.graph.supersession.explicit", "mnemon.graph.supersession.find",
     "mnemon.graph.supersession.intervals", "mnemon.graph.supersession.links",
@@ -76,10 +79,12 @@ BUILDERS = (
     "mnemon.graph.supersession.near", "mnemon.graph.supersession.resolve",
     "mnemon.graph.supersession.statements", "mnemon.graph.supersession.topics",
     "mnemon.graph.supersession.values", "mnemon.graph.view",
-    "mnemon.lexical.fields", "mnemon.lexical.postings",
+    "mnemon.lexical.postings",
     "mnemon.encode.batching", "mnemon.encode.bert_weights", "mnemon.encode.export",
     "mnemon.encode.known", "mnemon.encode.locate", "mnemon.encode.sentence",
     "mnemon.encode.onnx_encoder", "mnemon.encode.onnx_export", "mnemon.encode.onnx_format",
+    "mnemon.encode.hosted.cost", "mnemon.encode.hosted.documents",
+    "mnemon.encode.hosted.opening", "mnemon.encode.hosted.retrying",
 )  # fmt: skip
 HEAVY = frozenset(
     {
@@ -100,8 +105,35 @@ LAZY_DOORS = {
     ("mnemon.recall.reranking", "transformers"): (
         "the same library's progress bar, kept quiet while that model is loaded"
     ),
+    ("mnemon.encode.hosted.client", "httpx"): (
+        "a provider is asked for a query's vector, where one made the snapshot's"
+    ),
     ("mnemon.encode.warm", "mnemon.encode.onnx_encoder"): (
         "ONNX Runtime encodes queries in a process that keeps asking, never in a hook"
+    ),
+    ("mnemon.live.judging", "mnemon.corpus"): (
+        "rows of the store itself are judged by the export's own rules; most recalls find none"
+    ),
+    ("mnemon.live.judging", "mnemon.corpus.sift"): (
+        "rows of the store itself are judged by the export's own rules; most recalls find none"
+    ),
+    ("mnemon.live.judging", "mnemon.corpus.source"): (
+        "rows of the store itself are judged by the export's own rules; most recalls find none"
+    ),
+    ("mnemon.live.judging", "mnemon.injection.known"): (
+        "what recall injected is told from what was said, by the night's rules"
+    ),
+    ("mnemon.live.judging", "mnemon.injection.recogniser"): (
+        "what recall injected is told from what was said, by the night's rules"
+    ),
+    ("mnemon.live.postgres_look", "mnemon.corpus"): (
+        "a database is read by the source of the nights, where a store is one"
+    ),
+    ("mnemon.live.postgres_look", "mnemon.corpus.changes"): (
+        "a database is read by the source of the nights, where a store is one"
+    ),
+    ("mnemon.live.postgres_look", "mnemon.corpus.source"): (
+        "a database is read by the source of the nights, where a store is one"
     ),
     ("mnemon.graph.transitions", "scipy"): (
         "sparse matrices, where a profile says graph_mode=ppr; the walk answers without them"
@@ -120,6 +152,9 @@ SHARED = frozenset(
         "mnemon.graph.sessions", "mnemon.graph.supersession", "mnemon.graph.supersession.grades",
         # The keyword search of the seed store; only `fts5_leg` imports it, for lexical_mode="fts5".
         "mnemon.lexical", "mnemon.lexical.fts_seed", "mnemon.lexical.search",
+        # Only `overlay` imports them, where the store has something that the snapshot lacks.
+        "mnemon.lexical.bm25", "mnemon.lexical.fields", "mnemon.live", "mnemon.live.state",
+        "mnemon.live.words",
         "mnemon.snapshot", "mnemon.snapshot.layout", "mnemon.snapshot.manifest",
         "mnemon.snapshot.nights", "mnemon.snapshot.summary_arrays",
         # LTP multiplies by a formula that the night uses as well; usage.sqlite is only read.
@@ -134,8 +169,20 @@ SHARED_LAZILY = frozenset(
     {
         # Where something was archived; without archive.sqlite neither is loaded.
         "mnemon.archive", "mnemon.archive.ledger_file", "mnemon.archive.reading",
+        # Where a provider made the snapshot's vectors, it is asked for the query's.
+        "mnemon.encode.hosted", "mnemon.encode.hosted.answers", "mnemon.encode.hosted.client",
+        "mnemon.encode.hosted.description", "mnemon.encode.hosted.faults",
+        "mnemon.encode.hosted.model", "mnemon.encode.hosted.models",
+        "mnemon.encode.hosted.queries", "mnemon.encode.hosted.shapes",
+        "mnemon.encode.hosted.texts",
         "mnemon.graph.hubs", "mnemon.graph.ppr", "mnemon.graph.supersession.reading",
         "mnemon.graph.transitions",
+        # Who else may read what; without shares it is not loaded.
+        "mnemon.snapshot.share_arrays",
+        # Where the store has something that the snapshot lacks.
+        "mnemon.injection", "mnemon.injection.wording",
+        "mnemon.live.found", "mnemon.live.judging", "mnemon.live.looking",
+        "mnemon.live.postgres_look", "mnemon.live.sqlite_look",
         "mnemon.usage.query_log",
     }
 )  # fmt: skip

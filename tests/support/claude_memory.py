@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString, cast
 
 from mnemon.corpus.export import export_corpus, read_records
 from mnemon.corpus.source import open_source
@@ -48,6 +48,129 @@ CREATE INDEX idx_memories_search ON memories USING gin (search_vector);
 CREATE INDEX idx_memories_user ON memories (user_id);
 CREATE INDEX idx_memories_updated ON memories (updated_at);
 """
+
+# What each migration of the server adds (research/peers.md 2.2); the tables as they are there.
+MIGRATIONS = {
+    "001": """
+        CREATE TABLE memories (
+            id SERIAL PRIMARY KEY,
+            content TEXT NOT NULL,
+            category VARCHAR(50) DEFAULT 'facts',
+            tags TEXT DEFAULT '',
+            expanded_keywords TEXT DEFAULT '',
+            importance REAL DEFAULT 0.5,
+            created_at TIMESTAMPTZ NOT NULL DEFAULT now(),
+            updated_at TIMESTAMPTZ NOT NULL DEFAULT now(),
+            search_vector tsvector GENERATED ALWAYS AS (
+                setweight(to_tsvector('english', content), 'A')
+                || setweight(to_tsvector('english', coalesce(expanded_keywords, '')), 'B')
+                || setweight(to_tsvector('english', coalesce(tags, '')), 'C')
+                || setweight(to_tsvector('english', coalesce(category, '')), 'D')) STORED);
+        CREATE INDEX idx_memories_search ON memories USING gin (search_vector);""",
+    "002": """
+        ALTER TABLE memories ADD COLUMN user_id VARCHAR(100) NOT NULL DEFAULT 'default',
+            ADD COLUMN is_sensitive BOOLEAN DEFAULT false, ADD COLUMN vault_path TEXT,
+            ADD COLUMN encrypted_content BYTEA;
+        CREATE INDEX idx_memories_user ON memories (user_id);""",
+    "003": """
+        ALTER TABLE memories ADD COLUMN deleted_at TIMESTAMPTZ;
+        CREATE INDEX idx_memories_updated ON memories (updated_at);""",
+    "004": """
+        CREATE TABLE memory_shares (
+            id SERIAL PRIMARY KEY, memory_id INTEGER NOT NULL REFERENCES memories (id),
+            owner_id VARCHAR(100) NOT NULL, shared_with VARCHAR(100) NOT NULL,
+            permission VARCHAR(10) NOT NULL DEFAULT 'read', created_at TIMESTAMPTZ DEFAULT now(),
+            UNIQUE (memory_id, shared_with));
+        CREATE TABLE tag_shares (
+            id SERIAL PRIMARY KEY, owner_id VARCHAR(100) NOT NULL, tag VARCHAR(100) NOT NULL,
+            shared_with VARCHAR(100) NOT NULL, permission VARCHAR(10) NOT NULL DEFAULT 'read',
+            created_at TIMESTAMPTZ DEFAULT now(), UNIQUE (owner_id, tag, shared_with));""",
+    "005": """
+        CREATE TABLE concepts (
+            id SERIAL PRIMARY KEY, canonical_name TEXT NOT NULL UNIQUE,
+            aliases TEXT[] NOT NULL DEFAULT '{}', category VARCHAR(50) NOT NULL DEFAULT 'concept',
+            created_at TIMESTAMPTZ DEFAULT now());
+        CREATE TABLE concept_edges (
+            id SERIAL PRIMARY KEY,
+            src_id INTEGER NOT NULL REFERENCES concepts (id) ON DELETE CASCADE,
+            dst_id INTEGER NOT NULL REFERENCES concepts (id) ON DELETE CASCADE,
+            relation VARCHAR(50) NOT NULL, weight INTEGER NOT NULL DEFAULT 0,
+            evidence_memory_ids INTEGER[] NOT NULL DEFAULT '{}',
+            UNIQUE (src_id, dst_id, relation));
+        CREATE TABLE memory_concepts (
+            id SERIAL PRIMARY KEY,
+            memory_id INTEGER NOT NULL REFERENCES memories (id) ON DELETE CASCADE,
+            concept_id INTEGER NOT NULL REFERENCES concepts (id) ON DELETE CASCADE,
+            relation VARCHAR(50) NOT NULL, UNIQUE (memory_id, concept_id, relation));""",
+    "006": """
+        CREATE TABLE memory_links (
+            id SERIAL PRIMARY KEY, user_id TEXT NOT NULL,
+            src_id INTEGER NOT NULL REFERENCES memories (id) ON DELETE CASCADE,
+            dst_id INTEGER NOT NULL REFERENCES memories (id) ON DELETE CASCADE,
+            link_type TEXT NOT NULL
+                CHECK (link_type IN ('part-of', 'supersedes', 'see-also', 'resolved-by')),
+            created_at TIMESTAMPTZ DEFAULT now(), UNIQUE (user_id, src_id, dst_id, link_type));
+        CREATE INDEX idx_memory_links_user_src ON memory_links (user_id, src_id);
+        CREATE INDEX idx_memory_links_user_dst ON memory_links (user_id, dst_id);""",
+}
+
+# Of migration 005, where the server has pgvector.
+VECTORS = """
+    ALTER TABLE memories ADD COLUMN embedding {halfvec};
+    ALTER TABLE concepts ADD COLUMN embedding {halfvec};"""
+
+# A type of the same name and length where this machine has no package of pgvector.
+STAND_IN = """
+    CREATE DOMAIN halfvec AS REAL[] CHECK (value IS NULL OR array_length(value, 1) = 1024);"""
+
+
+def migrations(version: str = "006", *, vectors: str = "") -> str:
+    """Return the statements that make an empty database of one migration.
+
+    Args:
+        version: "001" to "006".
+        vectors: "" as on a server without pgvector, "stand-in" for a type of the same name,
+            "extension" for the real one.
+    """
+    statements = [sql for number, sql in MIGRATIONS.items() if number <= version]
+    if vectors == "stand-in":
+        statements += [STAND_IN, VECTORS.format(halfvec="halfvec")]
+    elif vectors == "extension":
+        statements += ["CREATE EXTENSION vector;", VECTORS.format(halfvec="halfvec(1024)")]
+    return "".join(statements)
+
+
+def fill_database(dsn: str, rows: Iterable[Row], *, schema: str | None = None) -> str:
+    """Make a database hold nothing but an empty schema and some rows; return its address.
+
+    Args:
+        dsn: Of a database whose schema `public` may go.
+        rows: Of `memories`.
+        schema: Statements; None means every migration, without vectors.
+    """
+    import psycopg
+
+    with psycopg.connect(dsn, autocommit=True) as db:
+        # Quicker than a database of its own by a second.
+        db.execute("DROP SCHEMA public CASCADE")
+        db.execute("CREATE SCHEMA public")
+        db.execute(cast("LiteralString", migrations() if schema is None else schema))
+    insert_rows(dsn, "memories", rows)
+    return dsn
+
+
+def insert_rows(dsn: str, table: str, rows: Iterable[Row]) -> None:
+    """Insert rows into a table of a database, in one transaction."""
+    import psycopg
+    from psycopg import sql
+
+    with psycopg.connect(dsn) as db:
+        for row in rows:
+            columns = sql.SQL(", ").join(map(sql.Identifier, row))
+            marks = sql.SQL(", ").join(sql.Placeholder() * len(row))
+            statement = sql.SQL("INSERT INTO {} ({}) VALUES ({})")
+            db.execute(statement.format(sql.Identifier(table), columns, marks), tuple(row.values()))
+
 
 Row = Mapping[str, object]
 

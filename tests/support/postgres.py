@@ -1,31 +1,52 @@
-"""A throw-away PostgreSQL server for tests: its own data directory, a Unix socket, no TCP port."""
+"""A throw-away PostgreSQL server for tests: its own data directory, loopback only.
+
+`python -m tests.support.postgres` installs the Debian package where there is no server and this
+user may; `make test` does so. Without a server the tests that need one skip and say why.
+"""
 
 from __future__ import annotations
 
 import os
 import pwd
 import shutil
+import socket
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+PASSWORD = "tide-and-harbour"
+"""Of every user that connects over TCP; over the socket none is asked for."""
+
+PACKAGE = "postgresql"
+VECTOR_PACKAGES = ("postgresql-{}-pgvector",)
+
 _START_TIMEOUT_S = 30
 _RUNNERS = ("postgres", "nobody")  # users that may run it where the tests run as root
+_OWN_CLUSTERS = Path("/etc/postgresql-common/createcluster.conf")
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A running server; `dsn` of any of its databases works without a password."""
+    """A running server; its superuser is `tester`."""
 
     directory: Path
+    port: int
 
     def dsn(self, database: str) -> str:
-        """Return the address of a database."""
-        return f"postgresql://tester@/{database}?host={self.directory}"
+        """Return the address of a database over the server's socket; no password is needed."""
+        return f"postgresql://tester@/{database}?host={self.directory}&port={self.port}"
+
+    def tcp_dsn(
+        self, database: str, *, password: str | None = PASSWORD, port: int | None = None
+    ) -> str:
+        """Return the address of a database over TCP, where a password is asked for."""
+        secret = "" if password is None else f":{password}"
+        return f"postgresql://tester{secret}@127.0.0.1:{port or self.port}/{database}"
 
 
 @dataclass(frozen=True)
@@ -56,6 +77,57 @@ def find_runner() -> Runner | None:
     return None
 
 
+def install_commands(version: str | None) -> list[list[str]]:
+    """Return what installs the server, or pgvector for a server that is there.
+
+    Args:
+        version: Of the server that is there, or None.
+    """
+    wanted = [PACKAGE] if version is None else [x.format(version) for x in VECTOR_PACKAGES]
+    install = ["apt-get", "install", "--yes", "--no-install-recommends", *wanted]
+    return [["apt-get", "update", "--quiet"], install]
+
+
+def install_server() -> str:
+    """Install the Debian package of the server, and pgvector where there is one; say what was done.
+
+    Never fails: what is missing then is said by the tests that skip.
+    """
+    said: list[str] = []
+    if find_binaries() is None:
+        if os.geteuid() != 0 or shutil.which("apt-get") is None:
+            return "no PostgreSQL server, and this user may not install one: its tests skip"
+        if not _OWN_CLUSTERS.exists():
+            # The package would start a server of its own on the usual port.
+            _OWN_CLUSTERS.parent.mkdir(parents=True, exist_ok=True)
+            _OWN_CLUSTERS.write_text("create_main_cluster = false\n", encoding="utf-8")
+        said.append("server installed" if _apt(install_commands(None)) else "server not installed")
+    version = server_version()
+    if version is not None and not has_vector_package(version) and os.geteuid() == 0:
+        known = _packages(install_commands(version)[1][4:])
+        if known and _apt(install_commands(version)):
+            said.append("pgvector installed")
+        else:
+            said.append("no package of pgvector here: its columns are stood in for")
+    return "; ".join(said) or "a PostgreSQL server is there"
+
+
+def server_version() -> str | None:
+    """Return the major version of the server that the tests run, or None."""
+    binaries = find_binaries()
+    if binaries is None:
+        return None
+    shown = subprocess.run(
+        [binaries["postgres"], "--version"], capture_output=True, text=True, check=True
+    )
+    return shown.stdout.split()[2].split(".")[0]
+
+
+def has_vector_package(version: str) -> bool:
+    """Say whether pgvector is installed for a version of the server."""
+    return Path(f"/usr/share/postgresql/{version}/extension/vector.control").exists()
+
+
 @contextmanager
 def cluster() -> Generator[Cluster]:
     """Run a server for the block.
@@ -69,22 +141,37 @@ def cluster() -> Generator[Cluster]:
     # Not pytest's own directory: another user may not look into it. A socket's path is short.
     with tempfile.TemporaryDirectory(prefix="mnemon-pg-") as name:
         directory = Path(name)
+        data, secret = directory / "data", directory / "password"
+        secret.write_text(PASSWORD, encoding="utf-8")
         if runner.user is not None:
             shutil.chown(directory, runner.user)
-        data = directory / "data"
-        command = [binaries["initdb"], "-D", str(data), "-U", "tester", "-A", "trust"]
+            shutil.chown(secret, runner.user)
+        command = [binaries["initdb"], "-D", str(data), "-U", "tester", f"--pwfile={secret}"]
+        command += ["--auth-local=trust", "--auth-host=scram-sha-256"]
         _run([*command, "--no-sync", "-E", "UTF8", "--locale=C"], directory, runner)
-        process = _start([binaries["postgres"], "-D", str(data), *_options(directory)], runner)
+        started = Cluster(directory, _free_port())
+        process = _start([binaries["postgres"], "-D", str(data), *_options(started)], runner)
         try:
-            _wait(Cluster(directory), process)
-            yield Cluster(directory)
+            _wait(started, process)
+            yield started
         finally:
             process.terminate()
             process.wait(_START_TIMEOUT_S)
 
 
-def _options(directory: Path) -> list[str]:
-    settings = ["listen_addresses=", f"unix_socket_directories={directory}", "fsync=off"]
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _options(started: Cluster) -> list[str]:
+    settings = [
+        "listen_addresses=127.0.0.1",
+        f"port={started.port}",
+        f"unix_socket_directories={started.directory}",
+        "fsync=off",
+    ]
     return [word for setting in settings for word in ("-c", setting)]
 
 
@@ -129,3 +216,23 @@ def _wait(started: Cluster, process: subprocess.Popen[bytes]) -> None:
             time.sleep(0.02)
         else:
             return
+
+
+def _packages(names: Sequence[str]) -> bool:
+    """Say whether apt knows every one of some packages."""
+    shown = subprocess.run(
+        ["apt-cache", "show", *names], capture_output=True, text=True, check=False
+    )
+    return shown.returncode == 0 and bool(shown.stdout.strip())
+
+
+def _apt(commands: list[list[str]]) -> bool:
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    return all(
+        subprocess.run(command, env=environment, check=False).returncode == 0
+        for command in commands
+    )
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{install_server()}\n")

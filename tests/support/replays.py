@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 from mnemon.recall.engine import Recaller
@@ -12,7 +13,7 @@ from mnemon.recall.replaying.packet import recall_and_log
 from mnemon.recall.result import RecallResult
 from mnemon.recall.scope import Scope
 from mnemon.usage.query_log import append_query
-from tests.support.store import Store
+from tests.support.store import Store, household, renumber
 from tests.support.usage import count_retrievals
 
 KEPT = RetrievalProfile(replay_log=True)
@@ -29,6 +30,11 @@ def keep(store: Store, query: str, k: int = 5, **changes: Any) -> RecallResult:
     asked: dict[str, Any] = {"profile": KEPT, "profile_used": "p", "scope": Scope(), **changes}
     recaller = Recaller.open(store.root)
     return recall_and_log(recaller, query, k, log_path=store.paths.replays, **asked)
+
+
+def forget_users(store: Store) -> None:
+    """Publish the household as one that has no named users: then all use counts for all."""
+    store.publish(renumber([replace(record, user=None) for record in household()]))
 
 
 def last_packet(store: Store) -> dict[str, Any]:

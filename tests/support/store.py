@@ -15,6 +15,7 @@ from mnemon.compact.clusters import Cluster
 from mnemon.compact.strategies import cluster_turns
 from mnemon.compact.summaries import summarize_batch
 from mnemon.compact.summary import Summary
+from mnemon.corpus.evidence import Share
 from mnemon.encode.lean import LeanEncoder
 from mnemon.graph.pack import to_arrays
 from mnemon.hashing import hash_text
@@ -248,9 +249,11 @@ class Store:
         """The store directory."""
         return self.paths.root
 
-    def candidate(self, records: Sequence[MemoryRecord], **changes: Any) -> Path:
+    def candidate(
+        self, records: Sequence[MemoryRecord], *, shares: Sequence[Share] = (), **changes: Any
+    ) -> Path:
         """Build a candidate; its directory."""
-        inputs = pack_inputs(records, self.encoder)
+        inputs = pack_inputs(records, self.encoder, shares=shares)
         return build_candidate(self.paths, inputs, provenance(self.encoder, **changes))
 
     def judge(self, candidate: Path) -> str:

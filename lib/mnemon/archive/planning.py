@@ -25,6 +25,7 @@ from mnemon.archive.rules import ArchiveRules
 from mnemon.archive.snapshot_rows import SnapshotRows
 from mnemon.encode.fingerprint import EncoderFingerprint, require_same
 from mnemon.encode.lean import LeanEncoder
+from mnemon.encode.lean_format import HEADER_FILE
 from mnemon.files import read_array
 from mnemon.progress import SILENT, Progress
 from mnemon.snapshot import layout
@@ -84,7 +85,8 @@ def _encoding(paths: StorePaths, directory: Path, manifest: Manifest) -> Encodin
     if manifest.encoder is None or manifest.encoder_digest is None:
         return None
     place = paths.encoders / manifest.encoder_digest
-    if not place.is_dir():
+    # Where a provider made the vectors there is none either: summaries are not sent in passing.
+    if not (place / HEADER_FILE).is_file():
         return None
     vectors = read_array(directory / layout.VECTORS_FILE)
     expected = EncoderFingerprint.from_json(manifest.encoder)

@@ -11,16 +11,20 @@ from mnemon.cli.curate import curate
 from mnemon.cli.doctor import doctor
 from mnemon.cli.evaluate.group import evaluate
 from mnemon.cli.expand import expand
+from mnemon.cli.export import export
 from mnemon.cli.graph import graph
 from mnemon.cli.hook import hook
 from mnemon.cli.hooks import hooks
+from mnemon.cli.import_store import import_store
 from mnemon.cli.mcp import mcp
 from mnemon.cli.profile import profile
 from mnemon.cli.promotions import promotions
 from mnemon.cli.recall import recall
 from mnemon.cli.replay import replay
+from mnemon.cli.sensitive import sensitive
 from mnemon.cli.serve import serve
 from mnemon.cli.snapshots import rollback, snapshots
+from mnemon.cli.sql import sql
 from mnemon.cli.status import status
 from mnemon.cli.why import why
 
@@ -49,6 +53,9 @@ def main() -> None:
     mnemon compact                    what could be archived, and why; --apply, --undo
     mnemon curate                     what could be tidied in your memory store; --apply, --undo
     mnemon promotions                 what was said that should be remembered for good
+    mnemon sql "select ..."           a read-only query on memories, concepts, edges, use
+    mnemon sensitive "alarm code"     rows that never leave the store, asked in the store itself
+    mnemon export DIR                 what serves, as JSON lines and Parquet; import DIR
     mnemon evaluate run SET           how well it recalls, measured on labelled queries
 
     Every command that reads a store takes --store (a store directory, its name, or the source it
@@ -58,7 +65,7 @@ def main() -> None:
 
 for command in (
     recall, why, context, expand, replay, serve, status, doctor, snapshots, rollback, profile,
-    graph, compact, curate, promotions, evaluate, mcp, hooks, hook,
+    graph, compact, curate, promotions, evaluate, mcp, hooks, hook, sql, export, import_store, sensitive,
 ):  # fmt: skip
     main.add_command(command)
 

@@ -69,6 +69,7 @@ def _explain(
     from mnemon.recall.engine import Recaller
     from mnemon.recall.profile import read_store_profiles, resolve_for_recall
     from mnemon.recall.scope import Scope
+    from mnemon.recall.store_look import world_with_store
     from mnemon.recall.why import explain_memory
 
     recaller = Recaller.open(open_paths(store).root)
@@ -88,7 +89,8 @@ def _explain(
     )
     said = [w.to_json() for w in (*bad_settings, *stored.warnings, *resolved.warnings)]
     try:
-        return explain_memory(recaller, request, memory_id), said
+        world = world_with_store(recaller, settings, scope.user)
+        return explain_memory(recaller, request, memory_id, world), said
     # As in `mnemon.recall`: damage below the reach of the quick check is no traceback.
     except Exception as error:
         message = f"{type(error).__name__} in {recaller.snapshot_id}: run `mnemon doctor`"

@@ -160,7 +160,7 @@ class StoreSearch:
         self, recaller: Recaller, query: str, k: int, profile: RetrievalProfile
     ) -> RecallResult:
         # A query vector that depends on how many were asked before would make scores depend on it.
-        world = recaller.live_world()
+        world = recaller.live_world(self._scope.user)
         if isinstance(world, LiveWorld):
             world = world._replace(may_warm=False)
         return recaller.recall(

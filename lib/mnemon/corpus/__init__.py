@@ -2,7 +2,8 @@
 
 The order of the modules is the order of a row's way:
 
-    source, sqlite_source, jsonl_source   what the store holds, untyped, in key order
+    source, sqlite_source, jsonl_source,
+    palace_source                         what the store holds, untyped, in key order
     sensitive                             may it leave the store at all
     normalize                             is it a memory, and what are its fields
     sift                                  one pass over all rows that counts every one of them

@@ -34,6 +34,7 @@ class QuarantineReason(StrEnum):
     BAD_IMPORTANCE = "bad_importance"
     INJECTED_BLOCK = "injected_block"
     INJECTED_LINES = "injected_lines"
+    BOOKKEEPING = "bookkeeping"
 
 
 @dataclass(frozen=True, slots=True)

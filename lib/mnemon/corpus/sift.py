@@ -19,6 +19,7 @@ from mnemon.corpus.quarantine import QuarantineReason, QuarantineRow
 from mnemon.corpus.sensitive import SHARES_ID, find_sensitivity
 from mnemon.corpus.source import RawRow
 from mnemon.settings import CorpusSettings
+from mnemon.text.sensitivity import find_text_sensitivity
 from mnemon.types import MemoryRecord
 
 Sink = Callable[[QuarantineRow], None]
@@ -138,9 +139,28 @@ def _settle(
         tally.quarantined[record.reason] += 1
         quarantine(QuarantineRow(first.locator, record.reason, record.detail))
         return None
+    if (reason := _find_made_sensitivity(first, record)) is not None:
+        tally.sensitive[reason] += 1
+        tally.retracted += group.was_exported
+        return None
     tally.exported += 1
     tally.warnings.update(verdict.warnings)
     return record
+
+
+def _find_made_sensitivity(row: RawRow, record: MemoryRecord) -> str | None:
+    """Judge the texts that are not the row's own: lists that were joined, contents that were cut.
+
+    What stood apart may read like a secret once it stands together.
+    """
+    texts = (
+        ("content", record.content),
+        ("category", record.category),
+        ("tags", record.tags),
+        ("expanded_keywords", record.expanded_keywords),
+    )
+    made = [text for name, text in texts if text and row.fields.get(name) != text]
+    return next(filter(None, map(find_text_sensitivity, made)), None)
 
 
 def _guarded(record: MemoryRecord, guard: Guard, tally: Tally) -> MemoryRecord | Rejected:

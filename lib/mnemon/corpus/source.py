@@ -30,7 +30,7 @@ SQLITE_MAGIC = b"SQLite format 3\x00"
 GZIP_MAGIC = b"\x1f\x8b"
 
 _DATA_SET_FILES = ("corpus.jsonl.gz", "corpus.jsonl")
-_STORE_FILES = ("memory.db", "memory/memory.db")
+_STORE_FILES = ("memory.db", "memory/memory.db", "chroma.sqlite3", "palace/chroma.sqlite3")
 _STORE_NAMES = (*_DATA_SET_FILES, *_STORE_FILES)
 _JSONL_SUFFIXES = (".jsonl", ".ndjson", ".gz")
 
@@ -40,7 +40,7 @@ class SourceIdentity:
     """What exactly was read.
 
     Attributes:
-        kind: "claude-memory-sqlite", "jsonl" or "jsonl.gz".
+        kind: "claude-memory-sqlite", "mempalace-chroma", "jsonl", "jsonl.gz" or that of a database.
         location: Absolute path.
         schema_version: The store's schema as its kind names it.
         id_kind: "int" when ids order by number, "str" when they order by code point.
@@ -147,11 +147,12 @@ def batch_rows(rows: Iterable[RawRow], size: int) -> Iterator[list[RawRow]]:
 
 
 def open_source(path: SourceName, settings: SourceSettings | None = None) -> Source:
-    """Open a memory store: a SQLite file, a JSONL file, a folder of one, a database.
+    """Open a memory store: a SQLite file, a palace, a JSONL file, a folder of one, a database.
 
     Args:
-        path: The file, a folder that holds corpus.jsonl.gz, corpus.jsonl, memory.db or
-            memory/memory.db, or a PostgreSQL database.
+        path: The file, a folder that holds corpus.jsonl.gz, corpus.jsonl, memory.db,
+            memory/memory.db, chroma.sqlite3 (a palace) or palace/chroma.sqlite3, or a PostgreSQL
+            database.
         settings: Whose rows are read, of a store that several share; None means the defaults.
 
     Raises:
@@ -162,6 +163,8 @@ def open_source(path: SourceName, settings: SourceSettings | None = None) -> Sou
     """
     # Late: the modules of the kinds import the nouns above.
     from mnemon.corpus.jsonl_source import JsonlSource
+    from mnemon.corpus.palace_schema import holds_palace
+    from mnemon.corpus.palace_source import PalaceSource
     from mnemon.corpus.sqlite_source import SqliteSource
 
     if isinstance(path, DatabaseName):
@@ -172,28 +175,28 @@ def open_source(path: SourceName, settings: SourceSettings | None = None) -> Sou
     with file.open("rb") as handle:
         head = handle.read(len(SQLITE_MAGIC))
     if head == SQLITE_MAGIC:
-        return SqliteSource(file)
+        return PalaceSource(file) if holds_palace(file) else SqliteSource(file)
     if head.startswith(GZIP_MAGIC) or file.suffix in _JSONL_SUFFIXES:
         return JsonlSource(file)
     found = f"{len(head)} bytes" if len(head) < len(SQLITE_MAGIC) else "neither header"
     raise SourceFormatError(
         f"{file} is not a database and not JSON lines: expected a SQLite file (it starts with "
         f"'SQLite format 3'; found {found}) or a file named *.jsonl or *.jsonl.gz. Point mnemon at "
-        f"a claude-memory memory.db or at an exported corpus; an encrypted database must be "
-        f"decrypted first."
+        f"a claude-memory memory.db, at a palace's chroma.sqlite3 or at an exported corpus; an "
+        f"encrypted database must be decrypted first."
     )
 
 
 def holds_store(folder: Path) -> bool:
     """Say whether a path is a folder with a memory store in one of its usual places."""
-    return folder.is_dir() and bool(_stores_in(folder))
+    return folder.is_dir() and bool(stores_in(folder))
 
 
 def _locate(path: Path) -> Path:
     if not path.exists():
         raise SourceMissingError(
             f"There is no memory store at {path.absolute()}. Check the path; expected a memory.db, "
-            f"a .jsonl or .jsonl.gz file, or a folder that holds one."
+            f"a palace's chroma.sqlite3, a .jsonl or .jsonl.gz file, or a folder that holds one."
         )
     path = path.absolute()
     if path.is_dir():
@@ -204,7 +207,7 @@ def _locate(path: Path) -> Path:
 
 
 def _locate_in(folder: Path) -> Path:
-    found = _stores_in(folder)
+    found = stores_in(folder)
     if not found:
         raise SourceMissingError(
             f"The folder {folder} holds no memory store: expected one of "
@@ -220,5 +223,6 @@ def _locate_in(folder: Path) -> Path:
     return found[0]
 
 
-def _stores_in(folder: Path) -> list[Path]:
+def stores_in(folder: Path) -> list[Path]:
+    """Return the memory stores that lie in the usual places of a folder."""
     return [folder / name for name in _STORE_NAMES if (folder / name).is_file()]

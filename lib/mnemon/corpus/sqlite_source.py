@@ -1,6 +1,8 @@
 """Reading a claude-memory SQLite store beside its live writer.
 
-What belongs here: the connection, the schema check and keyset batches. The store is opened
+What belongs here: the connection, the schema check and keyset batches. A row that is marked
+sensitive never leaves the database: the query gives its id and the mark, and reads no other column
+of it (what is sensitive by its text is found by the export). The store is opened
 read-only and one read transaction is held from the first look to `close`, so that the count and
 the batches are of one state, whatever a WAL writer commits meanwhile. Nothing is ever written;
 SQLite itself may leave an empty `-wal` and a `-shm` file beside a store in WAL mode, as any reader
@@ -14,8 +16,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from mnemon.corpus.source import DEFAULT_BATCH_ROWS, Closing, RawRow, SourceIdentity
-from mnemon.errors import SourceError, SourceFormatError
+from mnemon.corpus.pinned_file import PinnedFile
+from mnemon.corpus.source import DEFAULT_BATCH_ROWS, RawRow, SourceIdentity
+from mnemon.errors import SourceFormatError
+from mnemon.text.sensitivity_marks import FLAG_FIELDS, VAULT_FIELDS
+from mnemon.text.sensitivity_sql import mark_sql
 
 KIND = "claude-memory-sqlite"
 
@@ -45,23 +50,19 @@ OPTIONAL_COLUMNS = (
     "encrypted_content",
     "deleted_at",
 )
+_MARKS = frozenset((*FLAG_FIELDS, *VAULT_FIELDS))
 
 KNOWN_USER_VERSION = 2
-
-BUSY_TIMEOUT_MS = 30_000
-"""How long to wait for a writer that locks the whole store; its own clients wait as long."""
 
 BATCH_BYTES = 64 * 2**20
 """A batch ends early once its texts reach this: bounds memory when rows are huge."""
 
 
-class SqliteSource(Closing):
+class SqliteSource(PinnedFile):
     """A claude-memory store, pinned to one snapshot; see `mnemon.corpus.source.Source`."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path.absolute()
-        self._stamp: tuple[int, int] | None = None
-        self._db = self._open()
+        super().__init__(path)
         try:
             self._columns = _check_schema(self._db, self._path)
         except sqlite3.Error as error:
@@ -97,11 +98,12 @@ class SqliteSource(Closing):
 
     def batches(self, size: int = DEFAULT_BATCH_ROWS) -> Iterator[Sequence[RawRow]]:
         """Yield the rows by ascending id; a batch is cut short when its texts reach BATCH_BYTES."""
-        wanted = (*REQUIRED_COLUMNS, *OPTIONAL_COLUMNS)
-        columns = [name for name in wanted if name in self._columns]
+        wanted = [*REQUIRED_COLUMNS, *OPTIONAL_COLUMNS]
+        columns = [n for n in wanted if n in self._columns and n not in _MARKS]
+        select = _select(columns, mark_sql(self._columns))
         last_id: int | None = None
         try:
-            while batch := self._batch(columns, last_id, size):
+            while batch := self._batch(select, last_id, size):
                 last_id = int(batch[-1][0])
                 yield [_raw_row(columns, values) for values in batch]
             self._check_unchanged()
@@ -109,20 +111,10 @@ class SqliteSource(Closing):
             # Its text may quote the row it failed on.
             raise self._damaged(error) from None
 
-    def close(self) -> None:
-        """End the read transaction and close the connection."""
-        self._db.close()
-
-    def _batch(
-        self, columns: Sequence[str], last_id: int | None, size: int
-    ) -> list[tuple[Any, ...]]:
+    def _batch(self, select: str, last_id: int | None, size: int) -> list[tuple[Any, ...]]:
+        # The interpolated names are constants of this package.
         where, values = ("", (size,)) if last_id is None else ("WHERE id > ?", (last_id, size))
-        names = ", ".join(columns)
-        # The interpolated names are constants of this module.
-        cursor = self._db.execute(
-            f"SELECT {names} FROM memories {where} ORDER BY id LIMIT ?",
-            values,
-        )
+        cursor = self._db.execute(select.format(where=where), values)
         batch: list[tuple[Any, ...]] = []
         held_bytes = 0
         for row in cursor:
@@ -132,93 +124,6 @@ class SqliteSource(Closing):
                 break
         cursor.close()
         return batch
-
-    def _open(self) -> sqlite3.Connection:
-        uri = f"{self._path.as_uri()}?mode=ro"
-        try:
-            return _pin(uri)
-        except sqlite3.OperationalError as error:
-            if not self._may_be_immutable(error):
-                raise self._damaged(error) from None
-        except sqlite3.Error as error:
-            raise self._damaged(error) from None
-        # A WAL store on read-only media: SQLite cannot make its -shm file, and nobody can write.
-        self._stamp = self._read_stamp()
-        try:
-            return _pin(f"{uri}&immutable=1")
-        except sqlite3.Error as error:
-            raise self._damaged(error) from None
-
-    def _may_be_immutable(self, error: sqlite3.Error) -> bool:
-        cannot_open = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
-        wal = self._path.with_name(f"{self._path.name}-wal")
-        return error.sqlite_errorcode & 0xFF in cannot_open and not wal.exists()
-
-    def _read_stamp(self) -> tuple[int, int]:
-        stat = self._path.stat()
-        return stat.st_size, stat.st_mtime_ns
-
-    def _check_unchanged(self) -> None:
-        if self._stamp is not None and self._stamp != self._read_stamp():
-            raise SourceError(
-                f"{self._path} changed while it was read without locks (its folder is read-only "
-                f"for this user). Run again, or give this user write access to the folder."
-            )
-
-    def _one(self, sql: str) -> Any:
-        try:
-            return self._db.execute(sql).fetchone()[0]
-        except sqlite3.Error as error:
-            raise self._damaged(error) from None
-
-    def _damaged(self, error: sqlite3.Error) -> SourceError:
-        name = getattr(error, "sqlite_errorname", type(error).__name__)
-        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-            return SourceError(
-                f"{self._path} stayed locked by another process for {BUSY_TIMEOUT_MS // 1000} s "
-                f"({name}). Wait until it has finished, or switch the store to WAL mode."
-            )
-        if name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH")):
-            return SourceError(
-                f"{self._path} cannot be opened for reading ({name}). Check the permissions of the "
-                f"file, of its -wal and -shm files and of its folder."
-            )
-        return SourceFormatError(
-            f"{self._path} starts like a SQLite database but cannot be read as one ({name}). Run "
-            f"'PRAGMA integrity_check' on a copy and restore the store from a backup."
-        )
-
-
-def _pin(uri: str) -> sqlite3.Connection:
-    """Open a connection and take the read snapshot at once."""
-    db = sqlite3.connect(
-        uri,
-        uri=True,
-        timeout=BUSY_TIMEOUT_MS / 1000,
-        isolation_level=None,
-        # A pipeline may open the source in one thread and read it in another, never in two at once.
-        check_same_thread=False,
-    )
-    try:
-        db.text_factory = _decode
-        db.execute("PRAGMA query_only = 1")
-        db.execute("PRAGMA temp_store = 2")  # memory: no text of a row in a temporary file
-        db.execute("BEGIN DEFERRED")
-        db.execute(
-            "SELECT count(*) FROM sqlite_master"
-        ).fetchone()  # the first read takes the snapshot
-    except BaseException:
-        db.close()
-        raise
-    return db
-
-
-def _decode(raw: bytes) -> str | bytes:
-    """Return text, or the bytes themselves where they are no UTF-8 (SQLite does not check)."""
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError:
-        return raw
 
 
 def _check_schema(db: sqlite3.Connection, path: Path) -> frozenset[str]:
@@ -245,8 +150,22 @@ def _check_schema(db: sqlite3.Connection, path: Path) -> frozenset[str]:
     return columns
 
 
+def _select(columns: Sequence[str], mark: str) -> str:
+    """Return the query of a batch: id, mark and, where there is none, every column.
+
+    Marks are judged first, by themselves; the join fetches the texts of the other rows alone.
+    """
+    names = ", ".join(f"m.{name}" for name in columns)
+    return (
+        f"WITH judged AS (SELECT id AS row_id, {mark} AS mark FROM memories {{where}}"
+        f" ORDER BY id LIMIT ?) SELECT row_id, mark, {names} FROM judged"
+        f" LEFT JOIN memories m ON m.id = row_id AND mark IS NULL ORDER BY row_id"
+    )
+
+
 def _raw_row(columns: Sequence[str], values: Sequence[object]) -> RawRow:
-    fields = dict(zip(columns, values, strict=True))
-    key = fields["id"]
+    key, mark, *rest = values
     assert isinstance(key, int)  # an INTEGER PRIMARY KEY holds nothing else
-    return RawRow(locator=f"id {key}", key=key, fields=fields)
+    if mark is not None:
+        return RawRow(locator=f"id {key}", key=key, fields={}, withheld=str(mark))
+    return RawRow(f"id {key}", key, dict(zip(columns, rest, strict=True)))

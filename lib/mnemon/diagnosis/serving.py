@@ -13,7 +13,7 @@ from mnemon.diagnosis.finding import Finding
 from mnemon.diagnosis.inputs import look_at_source
 from mnemon.diagnosis.rows import look_at_vectors
 from mnemon.encode.fingerprint import EncoderFingerprint, require_same
-from mnemon.errors import MnemonError, SnapshotCorruptError
+from mnemon.errors import ConfigError, MnemonError, SnapshotCorruptError
 from mnemon.recall.answerability import Calibration
 from mnemon.settings import Settings
 from mnemon.snapshot.layout import ABSTENTION_FILE, StorePaths
@@ -114,6 +114,8 @@ def _encoder(paths: StorePaths, manifest: Manifest) -> Finding:
         return Finding(
             "encoder", "warn", "the snapshot has no vectors: recall is lexical and graph only"
         )
+    if EncoderFingerprint.from_json(manifest.encoder).is_hosted:
+        return _hosted_encoder(paths.encoders / manifest.encoder_digest)
     # Here and not above: numpy must not be loaded before `mnemon recall` has limited its threads.
     from mnemon.encode.lean import LeanEncoder
 
@@ -127,3 +129,27 @@ def _encoder(paths: StorePaths, manifest: Manifest) -> Finding:
     return Finding(
         "encoder", "ok", f"{encoder.fingerprint.model}, {encoder.fingerprint.dimension} dimensions"
     )
+
+
+def _hosted_encoder(directory: Path) -> Finding:
+    """Look at the description and the key; the provider is not asked, because that costs."""
+    from mnemon.encode.hosted.description import read_description
+    from mnemon.settings.api_key import read_api_key
+
+    try:
+        model = read_description(directory)
+    except MnemonError as error:
+        return Finding(
+            "encoder", "fail", str(error), "run `make nightly`: it describes the encoder again"
+        )
+    try:
+        read_api_key(model.api_key_variable, "encoder.api_key_variable")
+    except ConfigError as error:
+        return Finding(
+            "encoder",
+            "warn",
+            f"{model.title} cannot be asked from here: {error}; recall is lexical and graph only",
+            f"set {model.api_key_variable} where recall runs, hooks and servers included",
+        )
+    message = f"{model.title}, {model.dimension} dimensions, over the network: queries leave"
+    return Finding("encoder", "ok", message)

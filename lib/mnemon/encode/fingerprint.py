@@ -18,6 +18,9 @@ DIGEST_CHARS = 16
 """Hex digits of a digest: 64 bits tell the handful of models of one store apart and stay
 readable."""
 
+HOSTED_POOLING = "hosted"
+"""In the place of a pooling: a provider makes the vectors and does not say how."""
+
 _TYPES: Mapping[str, type] = {"str": str, "int": int, "bool": bool}
 
 
@@ -27,9 +30,11 @@ class EncoderFingerprint:
 
     Attributes:
         model: Name of the model as configured; for a local directory, the directory's name.
-        weights_sha256: SHA-256 of the weights as published (64 hex digits).
+        weights_sha256: SHA-256 of the weights as published (64 hex digits); of a hosted model,
+            whose weights nobody sees, of provider, name and dimension.
         dimension: Length of a vector.
-        pooling: How token vectors become one vector, for example "mean".
+        pooling: How token vectors become one vector, for example "mean"; HOSTED_POOLING where a
+            provider makes the vectors.
         normalized: True if vectors are scaled to unit length.
         query_prefix: Text put before a query, possibly empty.
         document_prefix: Text put before a document, possibly empty.
@@ -49,6 +54,11 @@ class EncoderFingerprint:
     def digest(self) -> str:
         """Short name of this fingerprint: the first 16 hex digits of the hash of its JSON."""
         return hash_json(self.to_json())[:DIGEST_CHARS]
+
+    @property
+    def is_hosted(self) -> bool:
+        """Whether a provider makes the vectors, over the network."""
+        return self.pooling == HOSTED_POOLING
 
     def to_json(self) -> dict[str, str | int | bool]:
         """Return the fields as a JSON object."""

@@ -7,8 +7,17 @@ from numpy.typing import NDArray
 
 from mnemon.values import dataclass
 
-RELATIONS = ("mentions_subject", "mentions_tag", "next_turn", "previous_turn")
+LINK_RELATIONS = ("part_of", "see_also", "resolved_by")
+"""Relations of edges that a store's links make; they rest on no concept (NO_CONCEPT)."""
+
+FOUND_RELATIONS = ("mentions_subject", "mentions_tag", "next_turn", "previous_turn")
+"""Relations of edges that rest on what memories say."""
+
+RELATIONS = (*FOUND_RELATIONS, *LINK_RELATIONS)
 """Relation names by code. Append only: published snapshots store the codes."""
+
+NO_CONCEPT = -1
+"""`concepts` of an edge that a link makes."""
 
 OPEN_END_US = 2**63 - 1
 """`valid_to_us` of an edge that still holds (the largest int64)."""
@@ -27,7 +36,7 @@ class GraphArrays:
         targets: int32 (E,), positions.
         weights: float32 (E,), in (0, 1].
         relations: int8 (E,), index into RELATIONS.
-        concepts: int32 (E,), ordinal of the evidence concept.
+        concepts: int32 (E,), ordinal of the evidence concept; NO_CONCEPT for LINK_RELATIONS.
         in_degrees: int32 (E,), number of edges of the same relation that arrive at the target.
         valid_from_us: int64 (E,), inclusive.
         valid_to_us: int64 (E,), exclusive; OPEN_END_US while the edge holds.
@@ -49,6 +58,15 @@ class GraphArrays:
     retracted_at_us: NDArray[np.int64]
     evidence_starts: NDArray[np.int32]
     evidence_ends: NDArray[np.int32]
+
+
+def relations_in_use(relations: NDArray[np.int8]) -> tuple[str, ...]:
+    """Return the names by code as far as edges need them, those of no link at the least.
+
+    A snapshot whose store has no links names its relations as one did before there were any.
+    """
+    last = int(relations.max(initial=-1))
+    return RELATIONS[: max(len(FOUND_RELATIONS), last + 1)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,16 +7,21 @@ from dataclasses import dataclass
 from typing import Literal
 
 Role = Literal["about", "mentions", "author", "speaker"]
-Relation = Literal["mentions_subject", "mentions_tag", "next_turn", "previous_turn"]
+Relation = Literal[
+    "mentions_subject", "mentions_tag", "next_turn", "previous_turn", "part_of", "see_also",
+    "resolved_by",
+]  # fmt: skip
 
 StatedRelation = Literal[
     "supersedes", "depends_on", "part_of", "is_a", "is_now", "prefers", "works_at", "lives_in",
-    "has", "owned_by", "resolved_by",
+    "has", "owned_by", "resolved_by", "related_to",
 ]  # fmt: skip
-"""What a text may state between two concepts: `subject relation object`."""
+"""What a text may state between two concepts: `subject relation object`. Only a store's own edges
+(`mnemon.graph.told`) are `related_to`: their relation has no word here."""
 
 NO_SPAN = -1
-"""`start` and `end` of a mention that stands in an author field and not in the content."""
+"""`start` and `end` of what stands in no content: a mention in an author field, what a store tells
+of its memories."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +73,11 @@ class Edge:
         dst_position: The memory it leads to, never the source itself.
         relation: Its type.
         weight: In (0, 1]; worth of the concept as a link / (number of memories with the subject),
-            1 for adjacent turns.
-        concept_id: The concept that the edge rests on (the session, for adjacent turns).
+            1 for adjacent turns and for links of the store.
+        concept_id: The concept that the edge rests on (the session, for adjacent turns), "" for a
+            link of the store.
         evidence_position: The memory that holds the evidence.
-        evidence_start: First character of the evidence there, or NO_SPAN (session field).
+        evidence_start: First character of the evidence there, or NO_SPAN (session field, link).
         evidence_end: One past its last character, or NO_SPAN.
         valid_from_us: Microseconds; when the later of the two memories was created.
         valid_to_us: Exclusive end in microseconds, None while it holds.
@@ -124,7 +130,8 @@ class ConceptEdge:
         dst_concept: The object's concept_id, never the subject's.
         relation: Its type.
         weight: In (0, 1]: 1 - 1 / (1 + number of memories that state it).
-        evidence: Every place that states it, by position and span, never empty.
+        evidence: Every place that states it, by position and span, never empty; NO_SPAN where the
+            memory's store says so and not its text.
         valid_from_us: When the earliest memory that states it was created.
         valid_to_us: Exclusive end, None while it holds.
         recorded_at_us: When the store last wrote the earliest memory that states it.

@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon.graph.arrays import OPEN_END_US, RELATIONS, ROLES, GraphArrays, MentionArrays
+from mnemon.graph.arrays import (
+    NO_CONCEPT,
+    OPEN_END_US,
+    RELATIONS,
+    ROLES,
+    GraphArrays,
+    MentionArrays,
+)
 from mnemon.graph.tables import ArrowColumn, ArrowTable, GraphTables, arrow_compute
 
 
@@ -23,7 +30,7 @@ def to_arrays(tables: GraphTables, n: int) -> GraphArrays:
     _check_range("source", sources, n)
     _check_range("target", targets, n)
     relations = _codes(edges["relation"], RELATIONS)
-    concepts = concept_ordinals(tables.concepts, edges["concept_id"])
+    concepts = _evidence_ordinals(tables)
     order = np.lexsort((concepts, targets, relations, sources))
     columns = {
         "targets": (targets, np.int32),
@@ -92,6 +99,18 @@ def concept_ordinals(concepts: ArrowTable, ids: ArrowColumn) -> NDArray[np.int64
             f"found {found.null_count} ids of no concept: the tables are of different graphs"
         )
     return found.to_numpy().astype(np.int64)
+
+
+def _evidence_ordinals(tables: GraphTables) -> NDArray[np.int64]:
+    """Return the concept of every edge, NO_CONCEPT for those of links."""
+    pc = arrow_compute()
+
+    ids = tables.edges["concept_id"]
+    is_link: NDArray[np.bool_] = pc.equal(ids, "").to_numpy()
+    ordinals = np.full(len(ids), NO_CONCEPT, dtype=np.int64)
+    rows = np.flatnonzero(~is_link)
+    ordinals[rows] = concept_ordinals(tables.concepts, ids.take(rows))
+    return ordinals
 
 
 def _integers(table: ArrowTable, name: str) -> NDArray[np.int64]:

@@ -29,10 +29,14 @@ RANK_DISCOUNT_POWER = 0.5
 """rank (from 1) to minus this power multiplies a seed's score; higher trusts first hits more."""
 
 DEFAULT_RELATION_WEIGHTS: Mapping[str, float] = MappingProxyType(
-    {"mentions_subject": 1.0, "mentions_tag": 0.5}
-)
+    {
+        "mentions_subject": 1.0, "mentions_tag": 0.5,
+        "part_of": 0.5, "see_also": 0.5, "resolved_by": 0.5,
+    }
+)  # fmt: skip
 """How much a step of each relation carries. Turns are not walked: what stands near a turn is heard
-word by word (`conversation`), which a step of one weight cannot."""
+word by word (`conversation`), which a step of one weight cannot. Links of a store weigh like a tag:
+no labelled set has any, so that nothing says more of them."""
 
 
 NOWHERE = -1
@@ -48,7 +52,7 @@ class Walk(NamedTuple):
         seeds: int64, the seed from which the best arrival came; NOWHERE where the query led to it.
         relations: int8, the relation it took (index into RELATIONS); NOWHERE where it came over
             all ways at once (`ppr`).
-        concepts: int32, ordinal of the concept it rests on, or NOWHERE.
+        concepts: int32, ordinal of the concept it rests on, or NOWHERE (so is a link's).
     """
 
     positions: NDArray[np.int64]

@@ -1,6 +1,6 @@
 """Language models behind OpenAI-compatible endpoints: addresses, conversations, batches of items.
 
-What belongs here: HTTP, retries, reading answers item by item, API keys. What does not: what is
+What belongs here: HTTP, retries, reading answers item by item. What does not: what is
 asked, which texts may be sent, where answers are kept (mnemon.evaluate.generated,
 mnemon.graph.plugins.llm and the stages that call them).
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from urllib.parse import urlsplit, urlunsplit
 
 from mnemon.errors import MnemonError
+from mnemon.settings.api_key import require_header_text
+from mnemon.settings.web_address import join_path, require_web_address
 
 DEFAULT_TIMEOUT_S = 120.0
 """Seconds for one whole answer. A batch on a local model takes a minute; longer waits only delay
@@ -68,33 +69,15 @@ class Endpoint:
     temperature: float | None = 0.0
 
     def __post_init__(self) -> None:
-        _check_url(self.url)
+        require_web_address(self.url)
         if not self.model.strip():
             raise ValueError("an endpoint needs the name of a model, got an empty one")
         if not self.timeout_s > 0.0:
             raise ValueError(f"timeout_s must be above 0, got {self.timeout_s}")
         key = (self.api_key or "").strip()
-        if not (key.isascii() and key.isprintable()):
-            # Refused here because the HTTP library would quote the header, and so the key.
-            raise ValueError("the API key holds characters that cannot stand in an HTTP header")
+        require_header_text(key)
         object.__setattr__(self, "api_key", key or None)
 
     def completions_url(self) -> str:
         """Return the address that prompts are posted to."""
-        parts = urlsplit(self.url)
-        return urlunsplit(parts._replace(path=parts.path.rstrip("/") + PATH, fragment=""))
-
-
-def _check_url(url: str) -> None:
-    # The URL is not quoted: it may hold a password.
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("an endpoint's URL starts with http:// or https:// and names a host")
-    if not (url.isascii() and url.isprintable()) or " " in url:
-        raise ValueError("an endpoint's URL holds characters that a URL cannot have; encode them")
-    if parts.username is not None or parts.password is not None:
-        raise ValueError("an endpoint's URL holds a user or a password; pass an API key instead")
-    try:
-        _ = parts.port
-    except ValueError as error:
-        raise ValueError("an endpoint's URL has a port that is no number up to 65535") from error
+        return join_path(self.url, PATH)

@@ -19,10 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-K1 = 0.9
-"""Saturation of the term frequency: higher lets repeats count for more. 0.9 suits short texts."""
-B = 0.4
-"""Length normalisation in [0, 1]: higher favours short memories more."""
+from mnemon.lexical.bm25 import K1, B, idf, saturation
 
 
 @dataclass(frozen=True)
@@ -69,7 +66,7 @@ def build_postings(documents: Iterable[Sequence[str]], k1: float = K1, b: float 
         ValueError: k1 or b is out of range.
     """
     index = _count(documents, k1, b)
-    return _weighed(index, _idf(index.document_frequencies, len(index.lengths)), k1, b)
+    return _weighed(index, idf(index.document_frequencies, len(index.lengths)), k1, b)
 
 
 def build_postings_beside(
@@ -95,7 +92,7 @@ def build_postings_beside(
     index = _count(documents, k1, b)
     ranges = corpus.ranges(index.terms)
     frequencies = np.array([stop - start for start, stop in ranges], dtype=np.int64)
-    return _weighed(index, _idf(frequencies, corpus.n_memories), k1, b)
+    return _weighed(index, idf(frequencies, corpus.n_memories), k1, b)
 
 
 class _Counted(NamedTuple):
@@ -120,11 +117,11 @@ def _count(documents: Iterable[Sequence[str]], k1: float, b: float) -> _Counted:
     return _Counted(terms, lengths, term_of, positions, frequencies, held)
 
 
-def _weighed(index: _Counted, idf: NDArray[np.float64], k1: float, b: float) -> Postings:
+def _weighed(index: _Counted, rarity: NDArray[np.float64], k1: float, b: float) -> Postings:
     starts = np.zeros(len(index.terms) + 1, dtype=np.int64)
     np.cumsum(index.document_frequencies, out=starts[1:])
-    weights = _saturation(index.frequencies, index.lengths, index.positions, k1, b)
-    weights *= idf[index.term_of]
+    weights = _saturations(index, k1, b)
+    weights *= rarity[index.term_of]
     return Postings(
         terms=index.terms,
         starts=starts,
@@ -165,18 +162,8 @@ def _pairs(
     return pairs // n_memories, pairs % n_memories, frequencies
 
 
-def _idf(document_frequencies: NDArray[np.int64], n_memories: int) -> NDArray[np.float64]:
-    return np.log1p((n_memories - document_frequencies + 0.5) / (document_frequencies + 0.5))
-
-
-def _saturation(
-    frequencies: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    positions: NDArray[np.int64],
-    k1: float,
-    b: float,
-) -> NDArray[np.float64]:
-    if not len(positions):
+def _saturations(index: _Counted, k1: float, b: float) -> NDArray[np.float64]:
+    if not len(index.positions):
         return np.zeros(0)
-    norms = k1 * (1.0 - b + b * lengths / lengths.mean())
-    return frequencies / (frequencies + norms[positions])
+    lengths, mean = index.lengths[index.positions], float(index.lengths.mean())
+    return saturation(index.frequencies, lengths, mean, k1, b)

@@ -205,7 +205,8 @@ def _neighbours(source: GraphSource, book: NameBook, steps: Sequence[Joined]) ->
             direction="out" if step.outward else "in",
             line=evidence_line(contents[step.position], -1, -1).text,
             created_at=iso(created[step.position]),
-            weight=round(step.weight, 6),
+            # Shared out over all memories about the concept: it would tell how many others have.
+            weight=None if source.sight.hides else round(step.weight, 6),
             concept=book.shown(step.concept) if step.concept >= 0 else None,
         )
         for step in steps

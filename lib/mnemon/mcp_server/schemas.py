@@ -148,7 +148,9 @@ class Neighbour(_Shape):
     )
     line: str = Field(description="The line that shows the connection, or its first line.")
     created_at: str | None = None
-    weight: float | None = Field(default=None, description="Strength in (0, 1].")
+    weight: float | None = Field(
+        default=None, description="Strength in (0, 1]; absent where others share the store."
+    )
     concept: str | None = Field(default=None, description="What connects them.")
     superseded_by: MemoryId | None = None
 

@@ -91,6 +91,7 @@ class NameVectors:
                     lambda: face.opened(self.night, chosen),
                     _Named(self.night.progress),
                     face=face.tag,
+                    batches_per_write=face.batches_per_write,
                 )
         except (EncoderError, OSError) as error:
             self.failure = f"{type(error).__name__}: {error}"

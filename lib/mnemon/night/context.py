@@ -13,16 +13,19 @@ from mnemon.errors import StoreError
 from mnemon.files import tree_bytes, write_text
 from mnemon.progress import SILENT, Progress
 from mnemon.settings import Settings
+from mnemon.settings.sections import PROVIDERS
 from mnemon.snapshot.layout import StorePaths
 from mnemon.source_name import SourceName
 from mnemon.work.stage import Body, Stage, StageResult, load_result, run_stage
 
 if TYPE_CHECKING:
+    from mnemon.encode.hosted.documents import HostedEncoder
     from mnemon.encode.sentence import SentenceEncoder
 
 MEMORIES = "corpus/memories.parquet"
 TURNS = "corpus/turns.parquet"
 QUARANTINE = "corpus/quarantine.parquet"
+BRIDGE = "corpus/bridge.parquet"
 VECTORS = "vectors/memories.npy"
 POSTING_TERMS = "lexical/terms.json"
 POSTING_ARRAYS = ("lexical/starts.npy", "lexical/positions.npy", "lexical/scores.npy")
@@ -47,6 +50,10 @@ def _ignore(_: StageResult) -> None:
     """Report nothing."""
 
 
+def _say_nothing(_: str) -> None:
+    """Show no line."""
+
+
 @dataclass
 class Night:
     """One run of the pipeline, or of a part of it, on one store.
@@ -57,6 +64,7 @@ class Night:
         settings: The settings in force.
         progress: Told about long work.
         report: Told of every finished stage.
+        say: Shown a line for a person while a stage works, before money is spent for example.
     """
 
     paths: StorePaths
@@ -64,6 +72,8 @@ class Night:
     settings: Settings = field(default_factory=Settings)
     progress: Progress = SILENT
     report: Callable[[StageResult], None] = _ignore
+    say: Callable[[str], None] = _say_nothing
+    _hosted: HostedEncoder | None = None
     _encoder: SentenceEncoder | None = None
     _fingerprint: EncoderFingerprint | None = None
 
@@ -124,11 +134,32 @@ class Night:
             self._encoder = open_sentence_encoder(self.settings.encoder.model)
         return self._encoder
 
+    def hosted_encoder(self) -> HostedEncoder:
+        """Return the hosted encoder; one for the whole night, because it counts what it spends.
+
+        Raises:
+            ConfigError: If the encoder is local, or its address, dimension or price is missing.
+        """
+        if self._hosted is None:
+            from mnemon.encode.hosted.opening import open_hosted_encoder
+
+            self._hosted = open_hosted_encoder(self.settings.encoder, self.say)
+        return self._hosted
+
+    def close(self) -> None:
+        """Close what the night opened to others: connections to a provider."""
+        if self._hosted is not None:
+            self._hosted.close()
+
     def fingerprint(self) -> EncoderFingerprint:
         """Return the configured encoder's fingerprint.
 
-        The model is only loaded when its files are new.
+        The model is only loaded when its files are new; a hosted one is never asked.
         """
+        if self._fingerprint is None and self.settings.encoder.provider != PROVIDERS[0]:
+            from mnemon.encode.hosted.opening import require_hosted_model
+
+            self._fingerprint = require_hosted_model(self.settings.encoder).fingerprint()
         if self._fingerprint is None:
             from mnemon.encode.known import find_fingerprint
 

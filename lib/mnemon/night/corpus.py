@@ -10,24 +10,37 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from mnemon.capture.bridge import cache_path, write_bridge
+from mnemon.capture.replica_source import ReplicaSource
 from mnemon.corpus.combined_source import CombinedSource
 from mnemon.corpus.diff import diff_corpora
+from mnemon.corpus.evidence_tables import EVIDENCE_FILES, EvidenceCounts, write_evidence
 from mnemon.corpus.export import TASK, export_corpus, iter_records
 from mnemon.corpus.report import ExportReport, read_report
 from mnemon.corpus.source import Source
-from mnemon.errors import SourceEmptyError, StoreError
+from mnemon.errors import SourceEmptyError, SourceError, StoreError
 from mnemon.files import write_text
 from mnemon.injection.known import KnownInjections, read_injections
 from mnemon.injection.recogniser import EchoGuard
 from mnemon.injection.retention import prune_injections
 from mnemon.injection.wording import hash_exact
-from mnemon.night.context import MEMORIES, QUARANTINE, TURNS, Night
+from mnemon.night.context import BRIDGE, MEMORIES, QUARANTINE, TURNS, Night
 from mnemon.night.transcripts import ingest_new_turns, last_source_rows, open_night_source
 from mnemon.snapshot.manifest import read_manifest, read_pointer
 from mnemon.work.batches import TimedProgress
 from mnemon.work.stage import Stage, StageResult
 
-CORPUS = Stage("corpus_export", "2", (MEMORIES, TURNS, QUARANTINE))
+# What a store says about its memories is part of it: a share that is revoked, with nothing else
+# changed, must reach the snapshot.
+CORPUS = Stage(
+    "corpus_export",
+    "2",
+    (MEMORIES, TURNS, QUARANTINE, *(f"corpus/{name}" for name in EVIDENCE_FILES)),
+)
+
+
+READ_AT_FILE = "read_at"
+"""When the source was opened, microseconds since the epoch: of tonight alone, so in no digest."""
 
 
 def export_memories(night: Night) -> StageResult:
@@ -46,7 +59,10 @@ def export_memories(night: Night) -> StageResult:
         with _previous_export(night.work(MEMORIES)) as previous:
             exported = _contents_of(previous)
             guard = EchoGuard(known, exported)
+            # Before the source is pinned: whatever is written from now on came later (mnemon.live).
+            read_us = time.time_ns() // 1000
             with open_night_source(night) as source:
+                changes.update(_captured(source))
                 _refuse_emptied(night, source)
                 report = export_corpus(
                     source,
@@ -56,16 +72,32 @@ def export_memories(night: Night) -> StageResult:
                     previous_ids=exported.keys(),
                     guard=guard,
                 )
+                said = write_evidence(source, directory)
+            write_text(directory / READ_AT_FILE, f"{read_us}\n")
             if report.retracted:
                 write_text(night.paths.purge_pending, f"{report.retracted}\n")
             changes["turned_sensitive"] = report.retracted
             changes.update(asdict(diff_corpora(previous, night.work(MEMORIES))))
         changes.update(_prune(night, known, guard))
-        return report.exported, _facts(report)
+        changes.update(_bridge(night))
+        return report.exported, {**_facts(report), **_said(said)}
 
     result = night.run(CORPUS, {}, body, always=True)
     batches = progress.timings.summary()
     return night.finish(result.with_notes(**changes, source_batches=batches))
+
+
+def _said(counts: EvidenceCounts) -> dict[str, Any]:
+    """Return what the store says about its memories, if it says anything."""
+    return {"evidence": asdict(counts)} if counts != EvidenceCounts() else {}
+
+
+def read_at_us(night: Night) -> int | None:
+    """Return when the source of the last export was opened; None if nothing says so."""
+    try:
+        return int((night.work(MEMORIES).parent / READ_AT_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
 
 
 def load_report(night: Night) -> ExportReport:
@@ -109,6 +141,25 @@ def _refuse_emptied(night: Night, source: Source) -> None:
             f"{held:,} memories: it keeps serving and nothing was published. If the store was "
             f"emptied on purpose, remove {night.paths.root}"
         )
+
+
+def _captured(source: Source) -> dict[str, Any]:
+    """Return what following a store at the other end of a connection took, if it is one."""
+    own = source.primary if isinstance(source, CombinedSource) else source
+    return {"capture": own.report.to_json()} if isinstance(own, ReplicaSource) else {}
+
+
+def _bridge(night: Night) -> dict[str, Any]:
+    """Match the rows of the configured local cache; one that cannot be read bridges nothing."""
+    path, cache = night.work(BRIDGE), cache_path(night.source, night.settings.capture)
+    if cache is not None:
+        try:
+            return {"bridge": write_bridge(cache, night.work(MEMORIES), path)}
+        except SourceError as error:
+            path.unlink(missing_ok=True)
+            return {"bridge": {"fault": str(error)}}
+    path.unlink(missing_ok=True)
+    return {}
 
 
 def _prune(night: Night, known: KnownInjections, guard: EchoGuard) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Which implementation of the encoder embeds tonight, for every stage that embeds.
 
 What belongs here: the choice between ONNX Runtime and sentence-transformers, made once by the stage
-memory_vectors and followed by the later ones, so that no night mixes their last bits.
+memory_vectors and followed by the later ones, so that no night mixes their last bits. A hosted
+model leaves no choice.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ from mnemon.encode.onnx_export import export_onnx, known_header
 from mnemon.encode.onnx_format import OnnxHeader, hash_files, onnx_directory, toolchain
 from mnemon.errors import EncoderError
 from mnemon.night.context import Night
-from mnemon.vectors.embed import DocumentEncoder, Embedded, embed_texts
+from mnemon.settings.sections import PROVIDERS
+from mnemon.vectors.embed import BATCHES_PER_WRITE, DocumentEncoder, Embedded, embed_texts
 from mnemon.work.memo import Memo
 
 LIBRARY = "sentence-transformers"
+
+HOSTED = frozenset(PROVIDERS[1:])
 
 NOT_INSTALLED = "onnx or onnxruntime is not installed"
 
@@ -31,7 +35,8 @@ class Face:
     """The implementation that embeds.
 
     Attributes:
-        tag: Of its vectors in the memo; empty for sentence-transformers.
+        tag: Of its vectors in the memo; empty for sentence-transformers, of a hosted model its
+            provider.
         min_cosine: Worst agreement with sentence-transformers; 0 where there was nothing to
             compare.
         declined: Why it is not ONNX Runtime; empty if it is.
@@ -47,6 +52,11 @@ class Face:
         if self._encoder is None:
             self._encoder = _open(night, self, texts)
         return self._encoder
+
+    @property
+    def batches_per_write(self) -> int:
+        """How many batches a kill may lose: none that was paid for."""
+        return 1 if self.tag in HOSTED else BATCHES_PER_WRITE
 
     def to_facts(self) -> dict[str, str]:
         """Return what the stage's facts say; `face_of` reads it back."""
@@ -66,6 +76,8 @@ def choose_face(night: Night, texts: Sequence[str]) -> Face:
         night: The night.
         texts: The corpus; a sample of it is compared.
     """
+    if night.settings.encoder.provider in HOSTED:
+        return Face(night.settings.encoder.provider)
     if toolchain() is None:
         return Face("", declined=NOT_INSTALLED)
     directory = onnx_directory(night.paths.encoders, night.fingerprint())
@@ -85,6 +97,7 @@ def embed(night: Night, face: Face, texts: Sequence[str], memo: Memo) -> Embedde
         lambda: face.opened(night, texts),
         night.progress,
         face=face.tag,
+        batches_per_write=face.batches_per_write,
     )
 
 
@@ -99,6 +112,8 @@ def _open(night: Night, face: Face, texts: Sequence[str]) -> DocumentEncoder:
             f"{found.tag or LIBRARY} {found.declined}. Delete {night.paths.work / 'stamps'} and "
             "run the whole nightly job: it embeds again."
         )
+    if face.tag in HOSTED:
+        return night.hosted_encoder()
     return OnnxEncoder.open(onnx_directory(night.paths.encoders, night.fingerprint()))
 
 

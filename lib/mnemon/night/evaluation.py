@@ -21,6 +21,7 @@ from mnemon.evaluate.scores import Scores, score_run
 from mnemon.files import write_text
 from mnemon.hashing import hash_file
 from mnemon.night.context import (
+    BRIDGE,
     EVALUATION,
     EVALUATION_QUERIES,
     EVALUATION_RUNS,
@@ -28,11 +29,13 @@ from mnemon.night.context import (
     Night,
 )
 from mnemon.night.profile import store_profile
+from mnemon.night.query_vectors import fetch_query_vectors
 from mnemon.night.questions import (
     UNANSWERABLE,
     Questions,
     gather_questions,
     labelled_path,
+    local_names,
     write_questions,
 )
 from mnemon.night.retriever import ProfileRetriever
@@ -116,6 +119,8 @@ def evaluate_pack(night: Night) -> StageResult:
         "enabled": night.settings.evaluation.enabled,
         "exact_queries": night.settings.evaluation.exact_queries,
     }
+    if local_names(night, labels) is not None:
+        inputs["bridge"] = hash_file(bridge) if (bridge := night.work(BRIDGE)).is_file() else None
 
     def body() -> tuple[int, dict[str, Any]]:
         if not night.settings.evaluation.enabled:
@@ -154,6 +159,9 @@ def measure_abstention(questions: Questions, runs: Runs) -> Abstention | None:
 
 
 def _ask(night: Night, recaller: Recaller, questions: Questions) -> dict[str, dict[str, Run]]:
+    asked = [*questions.groups.values(), questions.unanswerable]
+    texts = [query.text for queries in asked for query in queries]
+    fetch_query_vectors(night, recaller.reader.manifest, texts)
     profiles = evaluation_profiles(night)
     runs: dict[str, dict[str, Run]] = {}
     for group, queries in questions.groups.items():

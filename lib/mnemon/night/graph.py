@@ -16,6 +16,7 @@ from mnemon.graph.build import Built, build_graph
 from mnemon.graph.canonical import MergeRules
 from mnemon.graph.extract import extract
 from mnemon.graph.extraction import EXTRACTOR_VERSION, Extraction
+from mnemon.graph.plugins.merge import merge_extractions
 from mnemon.graph.state.schema import STATE_VERSION
 from mnemon.graph.state.state import GraphState
 from mnemon.graph.state.sync import SyncReport
@@ -30,6 +31,7 @@ from mnemon.night.concept_vectors import (
 from mnemon.night.context import GRAPH, GRAPH_STATE, MEMORIES, NEAR_MEMO, VECTORS, Night
 from mnemon.night.corpus import CORPUS
 from mnemon.night.graph_plugins import asks_every_night, extend_extractions, plugin_inputs
+from mnemon.night.told import read_told, told_inputs
 from mnemon.night.vectors import MEMORY_VECTORS
 from mnemon.types import MemoryRecord
 from mnemon.work.memo import Memo
@@ -68,6 +70,7 @@ def connect_memories(night: Night) -> StageResult:
         "state": STATE_VERSION,
         "merges": hash_file(merges) if merges.is_file() else "none",
         **plugin_inputs(night),
+        **told_inputs(night),
     }
     notes: dict[str, Any] = {"memories_extracted": 0, "memories_touched": 0}
 
@@ -127,10 +130,19 @@ def _build(night: Night) -> _Tonight:
 
 
 class _Extractions:
-    """Extractions of tonight's memories on demand, from the memo or made anew."""
+    """Extractions of tonight's memories on demand, from the memo or made anew.
+
+    What the store tells of a memory is added to what its text gave, and is part of its key.
+    """
 
     def __init__(self, night: Night, records: Sequence[MemoryRecord]) -> None:
-        self.keys: list[str] = [extraction_key(r) for r in records]
+        self._text_keys = [extraction_key(r) for r in records]
+        told = read_told(night)
+        self._told = {r.position: told[r.memory_id] for r in records if r.memory_id in told}
+        self.keys: list[str] = [
+            hash_text(key, _encode(self._told[p]).decode("utf-8")) if p in self._told else key
+            for p, key in enumerate(self._text_keys)
+        ]
         self.extracted = 0
         self.facts: Mapping[str, Any] = {}
         self.notes: Mapping[str, Any] = {}
@@ -140,7 +152,7 @@ class _Extractions:
     def load(self, chosen: Sequence[int]) -> Sequence[Extraction]:
         """Return the extractions of the memories at some positions."""
         fresh: dict[str, Extraction] = {}
-        keys = [self.keys[position] for position in chosen]
+        keys = [self._text_keys[position] for position in chosen]
         with Memo.open(self._night.paths.memo) as memo:
             known = memo.get_many(EXTRACTION_KIND, keys)
             for position, key in zip(chosen, keys, strict=True):
@@ -148,7 +160,14 @@ class _Extractions:
                     fresh[key] = _extract(self._records[position])
             memo.put_many(EXTRACTION_KIND, {key: _encode(found) for key, found in fresh.items()})
         self.extracted += len(fresh)
-        return [fresh[key] if key in fresh else _decode(known[key]) for key in keys]
+        return [
+            self._with_told(position, fresh[key] if key in fresh else _decode(known[key]))
+            for position, key in zip(chosen, keys, strict=True)
+        ]
+
+    def _with_told(self, position: int, found: Extraction) -> Extraction:
+        told = self._told.get(position)
+        return found if told is None else merge_extractions(found, told)
 
 
 class _Extended(_Extractions):

@@ -19,10 +19,10 @@ from mnemon.graph.plugins.merge import merge_extractions
 from mnemon.graph.plugins.spacy import SpacyExtractor
 from mnemon.graph.plugins.verify import VERIFY_VERSION, verify_extraction
 from mnemon.hashing import hash_text
-from mnemon.hosted.api_key import read_api_key
 from mnemon.hosted.endpoint import Endpoint
 from mnemon.night.context import Night
 from mnemon.settings import GraphSettings
+from mnemon.settings.api_key import read_api_key
 from mnemon.types import MemoryRecord
 from mnemon.work.memo import Memo
 

@@ -13,12 +13,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from mnemon.capture.bridge import cache_path, read_bridge
 from mnemon.corpus.export import read_records
 from mnemon.errors import FileFaultsError, SourceError
 from mnemon.evaluate.exact_stratum import build_exact_queries
 from mnemon.evaluate.labels.queries import Query, read_queries
 from mnemon.files import write_text
-from mnemon.night.context import EVALUATION_QUERIES, GENERATED, MEMORIES, Night
+from mnemon.night.context import BRIDGE, EVALUATION_QUERIES, GENERATED, MEMORIES, Night
 from mnemon.source_name import DatabaseName
 from mnemon.types import MemoryRecord
 
@@ -54,13 +55,19 @@ class Questions:
 
 
 def labelled_path(night: Night) -> Path | None:
-    """Return the file of labelled queries: the configured one, else the one beside the source."""
+    """Return the file of labelled queries: the configured one, else the one beside the source.
+
+    Beside a database is where the local cache of it is.
+    """
     configured = night.settings.evaluation.queries
     if configured:
         return Path(configured).expanduser()
     source = night.source
     if isinstance(source, DatabaseName):
-        return None
+        cache = cache_path(night.source, night.settings.capture)
+        if cache is None:
+            return None
+        source = cache
     folder = source if source.is_dir() else source.parent
     path = folder / QUERIES_FILE
     return path if path.is_file() else None
@@ -70,7 +77,8 @@ def gather_questions(night: Night) -> Questions:
     """Gather tonight's queries; a fault in the owner's file is a note, it must not stop a night."""
     records = read_records(night.work(MEMORIES))
     known = {record.memory_id for record in records}
-    labelled, unanswerable, notes = _labelled(labelled_path(night), known)
+    path = labelled_path(night)
+    labelled, unanswerable, notes = _labelled(path, known, local_names(night, path))
     exact, said = _exact(records, night.settings.evaluation.exact_queries)
     owners = {record.memory_id: record.user for record in records if record.user}
     groups = {
@@ -118,7 +126,7 @@ def read_generated(night: Night) -> tuple[Query, ...]:
 
 
 def _labelled(
-    path: Path | None, known: Collection[str]
+    path: Path | None, known: Collection[str], names: Mapping[str, str] | None
 ) -> tuple[tuple[Query, ...], tuple[Query, ...], tuple[str, ...]]:
     if path is None:
         note = f"no {QUERIES_FILE} beside the source: only the corpus's own phrases are asked"
@@ -133,11 +141,34 @@ def _labelled(
         return (), (), (f"{path.name} is not used: {said}; {hint}",)
     except (SourceError, OSError) as error:
         return (), (), (f"labelled queries not used: {error}",)
-    kept, gone = _answerable(found.ranked, known)
-    dropped = len(found.ranked) - len(kept)
+    ranked = found.ranked if names is None else tuple(_rename(q, names) for q in found.ranked)
+    kept, gone = _answerable(ranked, known)
+    dropped = len(ranked) - len(kept)
     notes = [f"{gone} labels name memories that the corpus does not hold"] if gone else []
     notes += [f"{dropped} queries lost all their labels and are not asked"] if dropped else []
     return kept, found.unanswerable, tuple(notes)
+
+
+def local_names(night: Night, path: Path | None) -> Mapping[str, str] | None:
+    """Return memory id by local id if a file of labels speaks in ids of the local cache, else None.
+
+    It does where it lies beside that cache (`mnemon.capture.bridge`: the two number their rows
+    differently).
+    """
+    cache = cache_path(night.source, night.settings.capture)
+    if path is None or cache is None or path.resolve().parent != cache.resolve().parent:
+        return None
+    return read_bridge(night.work(BRIDGE))
+
+
+def _rename(query: Query, names: Mapping[str, str]) -> Query:
+    """Return a query with labels in memory ids; one that is not bridged is no memory's."""
+    unknown = "local:"
+    return replace(
+        query,
+        relevant_ids=tuple(names.get(i, unknown + i) for i in query.relevant_ids),
+        grades={names.get(i, unknown + i): grade for i, grade in query.grades.items()},
+    )
 
 
 def _answerable(queries: Sequence[Query], known: Collection[str]) -> tuple[tuple[Query, ...], int]:

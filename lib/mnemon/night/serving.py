@@ -12,13 +12,16 @@ from numpy.typing import NDArray
 
 from mnemon.archive.summaries import applied_summaries
 from mnemon.compact.cluster_table import read_clusters
+from mnemon.corpus.evidence_tables import SHARES_FILE, read_shares
 from mnemon.corpus.export import read_records
+from mnemon.corpus.report import ExportReport
 from mnemon.errors import PublishRefusedError, StoreError
 from mnemon.files import read_array
 from mnemon.graph.pack import to_arrays
+from mnemon.hashing import hash_file
 from mnemon.night.compaction import SUMMARY_TABLE, TURN_CLUSTERS, accepted_summaries
 from mnemon.night.context import CLUSTERS, MEMORIES, VECTORS, Night
-from mnemon.night.corpus import CORPUS, load_report
+from mnemon.night.corpus import CORPUS, load_report, read_at_us
 from mnemon.night.embedding import embed
 from mnemon.night.graph import CONCEPT_GRAPH, load_tables
 from mnemon.night.housekeeping import tidy
@@ -63,6 +66,9 @@ def build_serving_pack(night: Night) -> StageResult:
     inputs["tier"] = _tier_inputs(night)
     # What is archived is decided between nights, by hand: no stage of the night tells of it.
     inputs["archived"] = _archived_summaries(night)
+    # Only where somebody shares: what others have packed so far stays as it is.
+    if (table := night.work(MEMORIES).parent / SHARES_FILE).exists():
+        inputs["shares"] = hash_file(table)
 
     def body() -> tuple[int, dict[str, Any]]:
         records = read_records(night.work(MEMORIES))
@@ -237,6 +243,7 @@ def _pack_inputs(night: Night) -> PackInputs:
         summaries=summaries,
         summary_vectors=_summary_vectors(night, [s.text for s in summaries]),
         plan_of={a.summary.summary_id: a.plan_id for a in applied},
+        shares=read_shares(night.work(MEMORIES).parent),
     )
 
 
@@ -261,6 +268,14 @@ def _embed(night: Night, texts: Sequence[str]) -> NDArray[np.float32]:
         return embed(night, chosen_face(night), texts, memo).vectors
 
 
+def _state_read(night: Night, report: ExportReport) -> dict[str, int]:
+    """Return what tells a recall which rows of the store came later (mnemon.live)."""
+    marker = report.identity.marker
+    told = {name: marker.get(name) for name in ("rows", "last_id")}
+    found = {**told, "read_us": read_at_us(night)}
+    return {name: value for name, value in found.items() if isinstance(value, int)}
+
+
 def _provenance(night: Night) -> Provenance:
     report = load_report(night)
     fingerprint = night.fingerprint()
@@ -276,6 +291,7 @@ def _provenance(night: Night) -> Provenance:
             "kind": report.identity.kind,
             "schema_version": report.identity.schema_version,
             "location": report.identity.location,
+            **_state_read(night, report),
         },
         corpus_digest=report.corpus_digest,
         settings=night.settings.to_json(),

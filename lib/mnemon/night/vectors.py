@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 from mnemon.corpus.export import read_records
 from mnemon.encode.base import EncoderUnsupportedError
 from mnemon.encode.export import export_lean
+from mnemon.encode.hosted.description import HOSTED_FILE, describe_model, write_description
+from mnemon.encode.hosted.model import HostedModel, hosted_model
 from mnemon.encode.onnx_format import toolchain
 from mnemon.files import read_array, remove_tree, write_array
 from mnemon.night.context import MEMORIES, VECTORS, Night
 from mnemon.night.corpus import CORPUS
-from mnemon.night.embedding import Face, choose_face, embed, face_of
+from mnemon.night.embedding import HOSTED, Face, choose_face, embed, face_of
 from mnemon.vectors.rotation import Rotation, fit_or_load
 from mnemon.vectors.thresholds import RULES, derive_thresholds
 from mnemon.vectors.tiers import TierReport, sync_tiers, tiers_match
@@ -45,7 +47,9 @@ def embed_memories(night: Night) -> StageResult:
             embedded = embed(night, face, texts, memo)
         write_array(night.work(VECTORS), embedded.vectors)
         notes.update(texts_embedded=embedded.computed, texts_reused=embedded.reused)
-        if face.tag:
+        if face.tag in HOSTED:
+            notes.update(night.hosted_encoder().spending.to_notes())
+        elif face.tag:
             notes.update(onnx_min_cosine=face.min_cosine)
         return len(texts), {
             "dimension": fingerprint.dimension,
@@ -77,8 +81,11 @@ def chosen_face(night: Night) -> Face:
 def export_query_encoder(night: Night) -> StageResult:
     """Export the encoder for the read side, where torch is not imported.
 
-    Declined for unknown architectures.
+    Declined for unknown architectures; a hosted model is described.
     """
+    hosted = hosted_model(night.settings.encoder)
+    if hosted is not None:
+        return _describe_hosted(night, hosted)
     fingerprint = night.fingerprint()
     directory = night.paths.encoders / fingerprint.digest
 
@@ -100,6 +107,21 @@ def export_query_encoder(night: Night) -> StageResult:
     if supported is not None and supported.facts["supported"] and not directory.is_dir():
         forget_result(night.paths.work, QUERY_ENCODER)
     inputs = {"fingerprint": fingerprint.digest}
+    return night.finish(night.run(QUERY_ENCODER, inputs, body, places=(directory,)))
+
+
+def _describe_hosted(night: Night, model: HostedModel) -> StageResult:
+    """Write by which model recall encodes queries, and where it is asked."""
+    fingerprint = model.fingerprint()
+    directory = night.paths.encoders / fingerprint.digest
+
+    def body() -> tuple[int, dict[str, Any]]:
+        write_description(directory, model)
+        return 1, {"supported": True, "hosted": model.title}
+
+    if not (directory / HOSTED_FILE).is_file():
+        forget_result(night.paths.work, QUERY_ENCODER)
+    inputs = {"fingerprint": fingerprint.digest, "hosted": describe_model(model)}
     return night.finish(night.run(QUERY_ENCODER, inputs, body, places=(directory,)))
 
 

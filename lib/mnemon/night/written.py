@@ -16,13 +16,13 @@ from mnemon.errors import ConfigError
 from mnemon.evaluate.generated.generate import Generated, Pair, generate_queries
 from mnemon.files import write_text
 from mnemon.hashing import hash_text
-from mnemon.hosted.api_key import read_api_key
 from mnemon.hosted.endpoint import Endpoint
 from mnemon.night.context import GENERATED, MEMORIES, Night
 from mnemon.night.corpus import CORPUS
 from mnemon.night.graph import linked_pairs
 from mnemon.night.questions import query_to_json
 from mnemon.settings import EvaluationSettings
+from mnemon.settings.api_key import read_api_key
 from mnemon.types import MemoryRecord
 from mnemon.work.memo import Memo
 from mnemon.work.stage import Stage, StageResult

@@ -32,6 +32,7 @@ from mnemon.types import from_micros
 from mnemon.values import dataclass
 
 if TYPE_CHECKING:
+    from mnemon.recall.overlay import Overlay
     from mnemon.recall.searched import Searched
 
 
@@ -50,6 +51,7 @@ class Answer:
         unhidden: The ranking before the phases if all that the scope shows were searched; None
             where that is `base`.
         answerability: Whether there is an answer at all; None where that was not judged.
+        overlay: The live rows among the candidates; None where there are none.
     """
 
     candidates: Candidates
@@ -61,6 +63,11 @@ class Answer:
     searched: Searched | None = None
     unhidden: Callable[[], BaseRanking] | None = None
     answerability: Answerability | None = None
+    overlay: Overlay | None = None
+
+    def view(self, reader: SnapshotReader) -> SnapshotReader:
+        """Return where candidates are looked up by position: the snapshot, or it with live rows."""
+        return reader if self.overlay is None else self.overlay.view
 
     @staticmethod
     def nothing() -> Answer:
@@ -112,6 +119,7 @@ def describe_memories(reader: SnapshotReader, answer: Answer, k: int) -> tuple[R
                 kind="summary" if row["sources"] else "memory",
                 annotations=noted.get(position, {}),
                 sources=tuple(source_ids[p] for p in row["sources"]),
+                live=row.get("live", False),
             )
         )
     return tuple(memories)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,9 @@ from mnemon.recall.scope import Mask
 from mnemon.recall.snapshot_graph import SnapshotGraph
 from mnemon.text.speaker import ROLES
 from mnemon.text.tokens import tokenize
+
+if TYPE_CHECKING:
+    from mnemon.recall.overlay import Overlay
 
 CLOSENESS_WEIGHT = 2.0
 """What a cosine of 1 counts beside all of the query's words: more trusts vectors, which know
@@ -71,6 +74,7 @@ def score_answer(
     query: str,
     mask: Mask | None,
     ranking: BaseRanking,
+    overlay: Overlay | None = None,
 ) -> Scored:
     """Return how sure the snapshot may be that it holds an answer.
 
@@ -83,9 +87,10 @@ def score_answer(
         query: Any text.
         mask: What the scope allows, shape (n,); None for everything.
         ranking: The candidates of this query; a dense leg that ranked nothing leaves words alone.
+        overlay: The live rows among the candidates; None for none.
     """
     terms = tokenize(query)
-    candidates = _memories(reader, ranking.positions)
+    candidates = _memories(reader, ranking.positions[ranking.positions < reader.end])
     covered = read_words(reader, terms, mask).coverage_at(candidates)
     signal, cosines = WORDS, np.zeros(candidates.size)
     if ranking.dense.ranking.size:
@@ -93,6 +98,10 @@ def score_answer(
         # fmax passes NaN over.
         cosines = np.minimum(np.fmax(ranking.dense.scores_at(candidates), 0.0), 1.0)
     support = find_support(covered, cosines)
+    if overlay is not None:
+        held = overlay.coverage(terms, mask)
+        near = np.minimum(np.fmax(overlay.cosines(ranking.dense), 0.0), 1.0)
+        support = max(support, find_support(held, near))
     attribution = _attribute(reader, graph, query, terms, mask)
     return Scored(combine(support, attribution, signal), signal, support, attribution)
 

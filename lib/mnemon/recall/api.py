@@ -23,6 +23,7 @@ from mnemon.recall.profile.stored import read_store_profiles
 from mnemon.recall.result import RecallResult, RecallWarning
 from mnemon.recall.scope import Scope
 from mnemon.recall.serving import find_serving, staleness
+from mnemon.recall.store_look import world_with_store
 from mnemon.settings import Settings
 from mnemon.usage.access_log import append_retrievals
 
@@ -107,6 +108,7 @@ def recall(
             deadline_ms=deadline_ms,
             session_id=session_id,
             dry_run=dry_run,
+            world=world_with_store(recaller, settings, user),
         )
     except Exception as error:
         # A snapshot that is damaged below the reach of the quick check must not reach a prompt as a
@@ -169,7 +171,8 @@ def _log_query(recaller: Recaller, result: RecallResult, user: str | None) -> li
     if digest is None or result.pipeline.get("model_guard") == "MISMATCH":
         return []
     try:
-        vector = world.query_vector(result.query)
+        # Known from the recall, or not to be had: a provider is not asked again for a log.
+        vector = world.query_vector(result.query, within_ms=0.0)
     except (EncoderError, OSError, ValueError):
         return []  # the recall has warned already
     fault = append_query(

@@ -37,6 +37,7 @@ from mnemon.recall.snapshot_graph import SnapshotGraph
 
 if TYPE_CHECKING:
     from mnemon.graph.transitions import Transitions
+    from mnemon.recall.overlay import Overlay
     from mnemon.recall.scoring import Scorer
 
 QueryVector = Callable[[str], NDArray[np.float32]]
@@ -86,6 +87,7 @@ class BaseRanker(NamedTuple):
         scorer: Takes the place of fusion; None for fusion.
         as_of_us: The moment whose edges are walked; None for now.
         summaries: Which summaries are searched beside the memories, shape (s,); None for none.
+        overlay: Rows of the store itself that are searched as well; None for none.
     """
 
     reader: SnapshotReader
@@ -96,6 +98,7 @@ class BaseRanker(NamedTuple):
     scorer: Scorer | None = None
     as_of_us: int | None = None
     summaries: NDArray[np.bool_] | None = None
+    overlay: Overlay | None = None
 
     def rank(self, run: Run, query: str, depth: int) -> BaseRanking:
         """Return the candidates of a query, at most `depth` from each leg."""
@@ -112,16 +115,26 @@ class BaseRanker(NamedTuple):
             ranking = self._with_graph(run, query, ranking)
         if self.profile.exact_match_bonus > 0:
             with run.step("exact"):
-                exact = find_exact_matches(self.reader, query, ranking.positions)
+                exact = self._exact_matches(query, ranking.positions)
                 bonus = self.profile.exact_match_bonus
                 matched = add_exact_match(ranking.with_graph, exact, bonus)
                 ranking = ranking._replace(matched=matched, relevance=matched)
         if self.summaries is not None:
-            quality = quality_of(self.reader, ranking.positions, self.profile)
+            quality = quality_of(self._view, ranking.positions, self.profile)
             ranking = ranking._replace(relevance=ranking.matched * quality)
-        importance = importance_of(self.reader, ranking.positions)
+        importance = importance_of(self._view, ranking.positions)
         prior = self.profile.importance_prior
         return ranking._replace(final=apply_importance(ranking.relevance, importance, prior))
+
+    @property
+    def _view(self) -> SnapshotReader:
+        """Where candidates are looked up by position."""
+        return self.reader if self.overlay is None else self.overlay.view
+
+    def _exact_matches(self, query: str, positions: Positions) -> Mask:
+        if self.overlay is None:
+            return find_exact_matches(self.reader, query, positions)
+        return self.overlay.find_exact_matches(query, positions)
 
     def _legs(self, run: Run, query: str, depth: int) -> tuple[Leg, Leg]:
         lexical = dense = Leg.empty()
@@ -141,11 +154,11 @@ class BaseRanker(NamedTuple):
 
             return rank_fts5(self.reader, query, self.mask, depth, self.summaries)
         leg = rank_lexical(self.reader, query, self.mask, depth)
-        if self.summaries is None:
-            return leg
-        from mnemon.recall.summary_legs import add_lexical
+        if self.summaries is not None:
+            from mnemon.recall.summary_legs import add_lexical
 
-        return add_lexical(self.reader, query, leg, self.summaries, depth)
+            leg = add_lexical(self.reader, query, leg, self.summaries, depth)
+        return leg if self.overlay is None else self.overlay.add_lexical(query, leg, depth)
 
     def _dense_leg(self, run: Run, query: str, depth: int) -> Leg:
         if run.late():
@@ -157,12 +170,15 @@ class BaseRanker(NamedTuple):
                 vector = self.encode(query)
             with run.step("dense"):
                 leg = rank_dense(self.reader, vector, self.mask, depth)
-                if self.summaries is None:
-                    return leg
-                from mnemon.recall.summary_legs import add_dense
+                if self.summaries is not None:
+                    from mnemon.recall.summary_legs import add_dense
 
-                by_turns = self.profile.summary_vectors == TURNS
-                return add_dense(self.reader, vector, leg, self.summaries, depth, by_turns=by_turns)
+                    shown, by_turns = self.summaries, self.profile.summary_vectors == TURNS
+                    leg = add_dense(self.reader, vector, leg, shown, depth, by_turns=by_turns)
+            if self.overlay is None:
+                return leg
+            with run.step("live"):
+                return self.overlay.add_dense(query, vector, leg, depth)
         except (EncoderError, OSError, ValueError) as error:
             run.warn("dense_unavailable", f"answered without the dense leg: {error}")
             return Leg.empty()
@@ -188,7 +204,8 @@ class BaseRanker(NamedTuple):
             return ranking
         legs = (ranking.lexical, ranking.dense)
         weights = (self.profile.graph_weight, self.profile.session_weight)
-        memories = ranking if self.summaries is None else _only_memories(ranking, self.reader.count)
+        alone = self.summaries is None and self.overlay is None
+        memories = ranking if alone else _only_memories(ranking, self.reader.count)
         rest = ranking.positions[memories.positions.size :]
 
         def fuse_at(positions: Positions) -> Scores:

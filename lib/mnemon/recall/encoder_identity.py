@@ -1,4 +1,7 @@
-"""Who encodes queries here: the fingerprint that the store's lean encoder states. No encoding."""
+"""Who encodes queries here: the fingerprint that the store's lean encoder states. No encoding.
+
+Where a provider made the snapshot's vectors, the store describes its model in a file of its own.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from mnemon.encode.fingerprint import HOSTED_POOLING
 from mnemon.encode.lean_format import HEADER_FILE, read_header
 from mnemon.errors import EncoderError
 from mnemon.snapshot.layout import StorePaths
@@ -19,11 +23,23 @@ def encoder_identity(paths: StorePaths, manifest: Manifest) -> dict[str, Any] | 
     """Return the fingerprint of the encoder on disk; None where there is none that can be read."""
     if manifest.encoder_digest is None:
         return None
-    header = paths.encoders / manifest.encoder_digest / HEADER_FILE
+    directory = paths.encoders / manifest.encoder_digest
+    if manifest.encoder is not None and manifest.encoder.get("pooling") == HOSTED_POOLING:
+        return _read_hosted(directory)
+    header = directory / HEADER_FILE
     try:
         stat = header.stat()
         return _read(header, stat.st_mtime_ns, stat.st_size, stat.st_ino)
     except (OSError, EncoderError):
+        return None
+
+
+def _read_hosted(directory: Path) -> dict[str, Any] | None:
+    from mnemon.encode.hosted.description import read_description
+
+    try:
+        return read_description(directory).fingerprint().to_json()
+    except EncoderError:
         return None
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mnemon.hooks import has_hooks
 from mnemon.recall.answer import Answer, describe_memories, describe_pipeline, wants_events
@@ -29,7 +30,7 @@ from mnemon.recall.profile.rules import RAW
 from mnemon.recall.reader import SnapshotReader
 from mnemon.recall.result import RecallResult
 from mnemon.recall.run import Run
-from mnemon.recall.scope import Mask, Scope, aware, build_mask
+from mnemon.recall.scope import Mask, Scope, aware, build_mask, private_mask
 from mnemon.recall.snapshot_graph import SnapshotGraph
 from mnemon.recall.sorting import sort_candidates
 from mnemon.recall.world import LiveWorld, World
@@ -39,6 +40,7 @@ from mnemon.usage.reading import UsageReader
 
 if TYPE_CHECKING:
     from mnemon.archive.reading import ArchiveReader
+    from mnemon.recall.own_use import Use
     from mnemon.recall.searched import Archived, Searched
 
 
@@ -75,10 +77,10 @@ class Recaller:
         opened = open_serving(paths)
         return Recaller(paths, opened.reader, opened.snapshot_id)
 
-    def live_world(self) -> World:
-        """Return the world as this store has it now."""
+    def live_world(self, user: str | None = None) -> World:
+        """Return the world as this store has it now, with what it may tell a user about use."""
         # One usage file for the whole recall, even if a night ends meanwhile.
-        usage = cache(self._usage_now)
+        usage = cache(lambda: self._use_of(user))
         return LiveWorld(self.paths, self.reader.manifest, usage, self.may_warm, self._archive_now)
 
     def recall(
@@ -119,7 +121,7 @@ class Recaller:
             dry_run,
         )  # fmt: skip
         run = Run(time.perf_counter(), deadline_ms)
-        answer = self._answer(run, request, world or self.live_world())
+        answer = self._answer(run, request, world or self.live_world(scope.user))
         return self._result(run, request, answer)
 
     def _answer(self, run: Run, request: Request, world: World) -> Answer:
@@ -130,18 +132,15 @@ class Recaller:
         if request.k == 0:
             return answer
         with run.step("scope"):
-            mask, warnings = build_mask(
-                request.scope, self.reader.facets, self.reader.created_at_us
-            )
-            run.extend(warnings)
-            if mask is not None and not mask.any():
+            mask = self._in_scope(run, request, world, answer)
+            if mask is not None and not mask.any() and answer.overlay is None:
                 return answer
             allowed = mask
             answer.searched = self.find_searched(request.profile, world, mask)
         if self._archive is not None and self._archive.warning is not None:
             run.warn("archive_unreadable", self._archive.warning)
         if answer.searched is not None:
-            if answer.searched.is_empty:
+            if answer.searched.is_empty and answer.overlay is None:
                 return answer
             mask = answer.searched.memories
         answer.guard = self._guard(run, request.profile, world)
@@ -158,6 +157,18 @@ class Recaller:
             run.warn("usage_unreadable", self._usage.warning)
         return answer
 
+    def _in_scope(self, run: Run, request: Request, world: World, answer: Answer) -> Mask | None:
+        """Return what may be seen of the snapshot, and lay what the store has beyond it over it."""
+        reader = self.reader
+        mask, warnings = build_mask(request.scope, reader.facets, reader.created_at_us)
+        state = world.live()
+        if state is not None:
+            from mnemon.recall.overlay import lay_over
+
+            mask, warnings = lay_over(run, request, world, reader, state, mask, warnings, answer)
+        run.extend(warnings)
+        return mask
+
     def _guard(self, run: Run, profile: RetrievalProfile, world: World) -> GuardResult | None:
         if not profile.model_guard or profile.dense_weight <= 0:
             return None
@@ -170,22 +181,26 @@ class Recaller:
         self, run: Run, request: Request, world: World, mask: Mask | None, answer: Answer
     ) -> None:
         blind = answer.guard is not None and answer.guard.verdict == "MISMATCH"
-        encode = None if blind else world.query_vector
-        as_of = request.scope.as_of
+
+        def encode(text: str) -> NDArray[np.float32]:
+            return world.query_vector(text, run.left_ms())
+
+        as_of, view = request.scope.as_of, answer.view(self.reader)
         now_us = to_micros(aware(as_of)) if as_of is not None else world.now_us()
         scorer = None
         if request.profile.scorer != "fusion":
             from mnemon.recall.scoring import Scorer
 
             scorer = Scorer(
-                self.reader, world, request.profile, now_us, request.scope.user,
-                request.session_id, request.k,
+                view, world, request.profile, now_us, request.scope.user,
+                request.session_id, request.k, answer.overlay,
             )  # fmt: skip
         moment = None if as_of is None else now_us
         searched = answer.searched
         ranker = BaseRanker(
-            self.reader, self._graph, request.profile, mask, encode, scorer, moment,
-            None if searched is None else searched.summaries,
+            self.reader, self._graph, request.profile, mask,
+            None if blind else encode, scorer, moment,
+            None if searched is None else searched.summaries, answer.overlay,
         )  # fmt: skip
 
         def search(text: str, depth: int) -> tuple[Positions, Scores]:
@@ -193,7 +208,7 @@ class Recaller:
             return found.positions[found.order], found.final[found.order]
 
         lookups = SnapshotLookups(
-            self.reader,
+            view,
             world,
             mask,
             request.query,
@@ -203,9 +218,9 @@ class Recaller:
             search,
             searched,
         )
-        depth = request.depth(self.reader.count)
+        depth = request.depth(self.reader.count + view.end - self.reader.end)
         if searched is not None:
-            unhidden = ranker._replace(mask=searched.allowed, summaries=None)
+            unhidden = ranker._replace(mask=searched.allowed, summaries=None, overlay=None)
             # Its own clock and warnings: it explains the recall and is no part of it.
             apart = Run(time.perf_counter(), None)
             answer.unhidden = lambda: unhidden.rank(apart, request.query, depth)
@@ -261,22 +276,25 @@ class Recaller:
         from mnemon.recall.answerability_score import score_answer
 
         with run.step("answerability"):
-            found = score_answer(self.reader, self._graph, query, allowed, answer.base)
+            found = score_answer(
+                self.reader, self._graph, query, allowed, answer.base, answer.overlay
+            )
             return self.calibration.judge(found.score, found.signal)
 
     def _result(self, run: Run, request: Request, answer: Answer) -> RecallResult:
+        view = answer.view(self.reader)
         with run.step("fetch"):
-            memories = describe_memories(self.reader, answer, request.k)
+            memories = describe_memories(view, answer, request.k)
         profile, extras = request.profile, dict[str, Any]()
         if has_hooks("post_cross_wing"):
             from mnemon.recall.telling import fire_balanced
 
-            fire_balanced(self.reader, run, answer)
+            fire_balanced(view, run, answer)
         if wants_events(profile) or profile.candidate_trace:
             from mnemon.recall.telling import explain_answer
 
             with run.step("score_explainability"):
-                memories, extras = explain_answer(self.reader, request, run, answer, memories)
+                memories, extras = explain_answer(view, request, run, answer, memories)
         run.finish()
         return RecallResult(
             query=request.query,
@@ -341,6 +359,15 @@ class Recaller:
 
             self._archive = ArchiveReader.open(self.paths.archive)
         return self._archive
+
+    def _use_of(self, user: str | None) -> Use:
+        """Return use as far as only this user had a part in it; all of it where nobody is named."""
+        private = private_mask(self.reader.facets["user"], user)
+        if private is None:
+            return self._usage_now()
+        from mnemon.recall.own_use import OwnUse
+
+        return OwnUse(self._usage_now(), self.reader, private)
 
     def _usage_now(self) -> UsageReader:
         """Return the usage file that is there now."""

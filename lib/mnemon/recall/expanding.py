@@ -18,7 +18,7 @@ from typing import Any, cast
 from mnemon.errors import SnapshotCorruptError, StoreError
 from mnemon.recall.reader import SnapshotReader
 from mnemon.recall.result import MemoryId
-from mnemon.recall.scope import Scope, build_mask
+from mnemon.recall.scope import Mask, Scope, build_mask
 from mnemon.types import from_micros
 from mnemon.values import dataclass
 
@@ -52,7 +52,8 @@ class Parent:
 
     Attributes:
         id: Its id.
-        text: Its text; None where the snapshot does not hold it any more.
+        text: Its text; None where the snapshot does not hold it any more, or where whoever asks may
+            not see all that it stands for.
     """
 
     id: str
@@ -167,7 +168,7 @@ def _expansion(
         summary_id=summary_id,
         text=lineage["text"],
         sources=_sources(reader, sources),
-        parents=_parents(reader, summary_id),
+        parents=_parents(reader, summary_id, mask),
         method=lineage["method"],
         first_at=from_micros(lineage["first_us"]),
         last_at=from_micros(lineage["last_us"]),
@@ -192,10 +193,18 @@ def _sources(reader: SnapshotReader, positions: Sequence[int]) -> tuple[Source, 
     )
 
 
-def _parents(reader: SnapshotReader, summary_id: str) -> tuple[Parent, ...]:
+def _parents(reader: SnapshotReader, summary_id: str, mask: Mask | None) -> tuple[Parent, ...]:
     rows = reader.look_up("summary_parents", "summary_id", "place, parent_id", [summary_id])
     ids = [parent for _, parent in sorted(rows)]
-    texts = dict(reader.look_up("summaries", "summary_id", "summary_id, text", ids))
+    places = {i: reader.summaries.position_of(i) for i in ids}
+    # A user may share the turns of one summary and not those of the one before it.
+    seen = [
+        i
+        for i, position in places.items()
+        if position is not None
+        and (mask is None or mask[list(reader.summaries.at(position).sources)].all())
+    ]
+    texts = dict(reader.look_up("summaries", "summary_id", "summary_id, text", seen))
     return tuple(Parent(parent, texts.get(parent)) for parent in ids)
 
 

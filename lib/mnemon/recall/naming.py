@@ -25,8 +25,7 @@ class Names(NamedTuple):
         for value in told:
             wanted |= _references(value)
         # A wing may be called "{7}": what is no position stays as it is.
-        last = reader.count + reader.manifest.counts["summaries"]
-        return Names(reader.public_ids(sorted(p for p in wanted if p < last)))
+        return Names(reader.public_ids(sorted(p for p in wanted if p < reader.end)))
 
     def of(self, position: int) -> MemoryId:
         """Return the public id of a position."""

@@ -1,14 +1,17 @@
 """Turning a query into a vector without torch: the store's encoder, opened once per process.
 
 The lean encoder answers; a process that keeps asking may change to ONNX Runtime
-(`mnemon.encode.warm`).
+(`mnemon.encode.warm`). Where a provider made the snapshot's vectors, it is asked over the network
+(`mnemon.encode.hosted`), for as long as the recall may still take.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +23,9 @@ from mnemon.errors import EncoderError
 from mnemon.snapshot.layout import StorePaths
 from mnemon.snapshot.manifest import Manifest
 
+if TYPE_CHECKING:
+    from mnemon.encode.hosted.queries import HostedQueryEncoder
+
 _OPEN_ENCODERS = 2  # one, and its successor while a new model is being rolled out
 _CACHED_QUERIES = 2048  # prompts repeat across scopes and evaluation arms; 1.5 KB each
 _ONNX_SUFFIX = ".onnx"  # as mnemon.encode.onnx_format.onnx_directory names it; not worth its import
@@ -27,7 +33,12 @@ _lock = threading.Lock()
 
 
 def encode_query(
-    paths: StorePaths, manifest: Manifest, query: str, *, may_warm: bool = False
+    paths: StorePaths,
+    manifest: Manifest,
+    query: str,
+    *,
+    may_warm: bool = False,
+    within_ms: float = math.inf,
 ) -> NDArray[np.float32]:
     """Return the unit vector of a query.
 
@@ -40,12 +51,16 @@ def encode_query(
         may_warm: Whether ONNX Runtime may encode once several queries were asked. The two agree to
             float32 rounding (1e-6), and when the change happens depends on time: what must be
             reproducible to the last digit (a night's evaluation) leaves it off.
+        within_ms: Longest wait for a provider; an encoder on this machine takes what it takes.
 
     Raises:
         EncoderError: If the snapshot names no encoder, its files are missing or damaged, or the
-            model differs.
+            model differs; if a provider gives no vector in time.
     """
-    return _encode(*_place(paths, manifest), query, may_warm)
+    directory, expected = _place(paths, manifest)
+    if expected.is_hosted:
+        return _hosted(directory, expected).encode_query(query, within_ms)
+    return _encode(directory, expected, query, may_warm)
 
 
 def warm_up(paths: StorePaths, manifest: Manifest) -> str:
@@ -54,7 +69,10 @@ def warm_up(paths: StorePaths, manifest: Manifest) -> str:
     Raises:
         EncoderError: As for `encode_query`.
     """
-    encoder = _open(*_place(paths, manifest))
+    directory, expected = _place(paths, manifest)
+    if expected.is_hosted:
+        return _told(_hosted(directory, expected))
+    encoder = _open(directory, expected)
     encoder.load()
     return encoder.reason
 
@@ -65,21 +83,49 @@ def lean_reason(paths: StorePaths, manifest: Manifest) -> str:
     Raises:
         EncoderError: As for `encode_query`.
     """
-    return _open(*_place(paths, manifest)).reason
+    directory, expected = _place(paths, manifest)
+    if expected.is_hosted:
+        return _told(_hosted(directory, expected))
+    return _open(directory, expected).reason
 
 
 def lean_encoder(paths: StorePaths, manifest: Manifest) -> LeanEncoder:
     """Return the lean encoder itself, for texts other than queries and for its vocabulary.
 
     Raises:
+        EncoderError: As for `encode_query`; and where a provider made the vectors: what a session
+            says is sent to nobody.
+    """
+    directory, expected = _place(paths, manifest)
+    if expected.is_hosted:
+        raise EncoderError(
+            f"{expected.model} encodes over the network; only queries and stored memories are sent "
+            "there"
+        )
+    return _open(directory, expected).lean
+
+
+def remember_query(
+    paths: StorePaths, manifest: Manifest, query: str, vector: NDArray[np.float32]
+) -> None:
+    """Keep the vector of a query that a provider was asked for elsewhere, in a batch.
+
+    Args:
+        paths: The store.
+        manifest: Of the snapshot, whose vectors a provider made.
+        query: The text.
+        vector: Its unit vector; made read-only.
+
+    Raises:
         EncoderError: As for `encode_query`.
     """
-    return _open(*_place(paths, manifest)).lean
+    _hosted(*_place(paths, manifest)).remember(query, vector)
 
 
 def forget_queries() -> None:
     """Drop every cached query vector, so that a benchmark times prompts as if never asked."""
     _encode.cache_clear()
+    _opened_hosted.cache_clear()
 
 
 def _place(paths: StorePaths, manifest: Manifest) -> tuple[Path, EncoderFingerprint]:
@@ -87,6 +133,37 @@ def _place(paths: StorePaths, manifest: Manifest) -> tuple[Path, EncoderFingerpr
         raise EncoderError("the snapshot was built without vectors that this machine can query")
     directory = paths.encoders / manifest.encoder_digest
     return directory, EncoderFingerprint.from_json(manifest.encoder)
+
+
+def _told(encoder: HostedQueryEncoder) -> str:
+    return f"queries are encoded by {encoder.model.title} over the network"
+
+
+def _hosted(directory: Path, expected: EncoderFingerprint) -> HostedQueryEncoder:
+    from mnemon.encode.hosted.description import HOSTED_FILE
+
+    try:
+        # The address may change without another fingerprint: then the night writes the file anew.
+        written_ns = (directory / HOSTED_FILE).stat().st_mtime_ns
+    except OSError as error:
+        raise EncoderError(
+            f"cannot read {directory / HOSTED_FILE} ({type(error).__name__}), which says where "
+            f"{expected.model} is asked. Run the nightly job again."
+        ) from None
+    with _lock:
+        return _opened_hosted(directory, expected, written_ns)
+
+
+@lru_cache(maxsize=_OPEN_ENCODERS)
+def _opened_hosted(
+    directory: Path, expected: EncoderFingerprint, _written_ns: int
+) -> HostedQueryEncoder:
+    from mnemon.encode.hosted.description import read_description
+    from mnemon.encode.hosted.queries import HostedQueryEncoder
+
+    model = read_description(directory)
+    require_same(expected, model.fingerprint())
+    return HostedQueryEncoder(model)
 
 
 @lru_cache(maxsize=_CACHED_QUERIES)

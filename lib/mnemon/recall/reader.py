@@ -91,9 +91,17 @@ class SnapshotReader:
             )
             for name in layout.FACETS
         }
+        if layout.SHARE_STARTS_FILE in manifest.files:
+            shared = self._read_shares(json.loads(meta[layout.SHARED_WITH]))
+            self.facets["user"] = self.facets["user"]._replace(shared=shared)
         self.adopted = self._read_adopted()
         self.calibration = self._read_calibration()
         self._require_shapes()
+
+    @property
+    def end(self) -> int:
+        """The first position that neither a memory nor a summary has."""
+        return self.count + self.manifest.counts["summaries"]
 
     @staticmethod
     def open(directory: Path) -> SnapshotReader:
@@ -331,6 +339,12 @@ class SnapshotReader:
                 row["tags"] = tuple(t.strip() for t in row["tags"].split(",") if t.strip())
                 rows[row["position"]] = {**row, "sources": ()}
         return rows
+
+    def _read_shares(self, readers: Sequence[str]) -> Mapping[str, NDArray[np.int32]]:
+        """Return the memories that are shared with each reader; ValueError for damage."""
+        from mnemon.snapshot.share_arrays import ShareArrays
+
+        return ShareArrays(readers, *map(self._array, layout.SHARE_FILES)).by_reader(self.count)
 
     def _fits_vectors(self, tier: PrefixTier) -> bool:
         return self.vectors is not None and tier.is_aligned(self.count, self.vectors.shape[1])

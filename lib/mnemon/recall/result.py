@@ -71,6 +71,7 @@ class RecalledMemory:
         kind: "memory", or "summary" where an accepted summary stands for its turns.
         sources: Ids of the memories that a summary stands for, in order of time; `expand` returns
             them. Empty for a memory.
+        live: It comes from the store itself: the snapshot lacks it, or has another form of it.
         annotations: What phases found out about it, for example {"superseded_by": 7}.
         score_breakdown: Share of every step in the final score, and "final_score"; only with
             `explain`.
@@ -97,6 +98,7 @@ class RecalledMemory:
     score_breakdown: Mapping[str, float] | None = None
     score_events: tuple[Mapping[str, Any], ...] | None = None
     sources: tuple[MemoryId, ...] = ()
+    live: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; dates as ISO-8601. Explanations only where there are any."""
@@ -127,6 +129,8 @@ class RecalledMemory:
         }
         if self.sources:
             plain["sources"] = list(self.sources)
+        if self.live:
+            plain["live"] = True
         if self.annotations:
             plain["annotations"] = dict(self.annotations)
         if self.score_breakdown is not None:

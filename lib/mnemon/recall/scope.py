@@ -35,10 +35,18 @@ class Scope(NamedTuple):
 
 
 class Facet(NamedTuple):
-    """One scope column: its values and, per memory, the code of its value (-1 = none)."""
+    """One scope column: its values and, per memory, the code of its value (-1 = none).
+
+    Attributes:
+        values: Distinct values, sorted.
+        codes: int32 (n,), the place of each memory's value in `values`.
+        shared: Of the owners only: positions of the memories that others share with a user, by that
+            user's name, which need not be among `values`. None where nobody shares.
+    """
 
     values: tuple[str, ...]
     codes: NDArray[np.int32]
+    shared: Mapping[str, NDArray[np.int32]] | None = None
 
 
 def aware(moment: datetime) -> datetime:
@@ -52,9 +60,9 @@ def build_mask(
     """Return the memories that the scope allows, and a warning for every value that none has.
 
     Users are denied by default: memories that belong to a named user are only seen by a recall for
-    that user; memories that belong to nobody are seen by all. `as_of` keeps what existed then;
-    undated memories are kept. What only
-    others have is unknown, and no name of theirs is suggested.
+    that user, or for one whom that user shares them with; memories that belong to nobody are seen
+    by all. `as_of` keeps what existed then; undated memories are kept. What only others have is
+    unknown, and no name of theirs is suggested.
 
     Returns:
         A mask of shape (n,), or None when nothing is hidden, and warnings.
@@ -89,12 +97,38 @@ def _as_of_mask(as_of: datetime, created_at_us: NDArray[np.int64]) -> Mask:
     return (created_at_us == UNDATED_US) | (created_at_us <= to_micros(aware(as_of)))
 
 
-def _own_mask(owners: Facet, user: str | None) -> Mask | None:
-    """Return which memories belong to a user or to nobody; None where all belong to nobody."""
+def private_mask(owners: Facet, user: str | None) -> Mask | None:
+    """Return which memories nobody but this user may see; None where all belong to nobody.
+
+    None of those of nobody, and none that the user shares. A recall without a user has none.
+
+    Args:
+        owners: The facet "user".
+        user: Whose, or None.
+
+    Returns:
+        A mask of shape (n,), or None.
+    """
     if not owners.values:
         return None
-    code = _NO_CODE if user is None else _code_of(owners, user)
-    return (owners.codes == -1) | (owners.codes == code)
+    private: Mask = owners.codes == _code_of_user(owners, user)
+    for positions in (owners.shared or {}).values():
+        private[positions] = False
+    return private
+
+
+def _own_mask(owners: Facet, user: str | None) -> Mask | None:
+    """Return which memories a user may see; None where all belong to nobody."""
+    if not owners.values:
+        return None
+    own: Mask = (owners.codes == -1) | (owners.codes == _code_of_user(owners, user))
+    if user is not None and owners.shared is not None and user in owners.shared:
+        own[owners.shared[user]] = True
+    return own
+
+
+def _code_of_user(owners: Facet, user: str | None) -> int:
+    return _NO_CODE if user is None else _code_of(owners, user)
 
 
 def _visible_values(facet: Facet, own: Mask | None) -> tuple[str, ...]:

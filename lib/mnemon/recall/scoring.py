@@ -5,7 +5,7 @@ What belongs here: arrays for the formulas of `scorers`. What does not: the form
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ from mnemon.recall.scorers.coverage import keyword_coverage
 from mnemon.recall.world import World
 from mnemon.text.tokens import tokenize
 
+if TYPE_CHECKING:
+    from mnemon.recall.overlay import Overlay
+
 
 class Scorer(NamedTuple):
     """Scores the nearest memories of one recall by libravdb's section 1 or 7.
@@ -31,6 +34,7 @@ class Scorer(NamedTuple):
         user: Whose recall it is, or None.
         session_id: The active conversation, or None.
         k: How many memories were asked for.
+        overlay: The live rows among the candidates; None for none.
     """
 
     reader: SnapshotReader
@@ -40,6 +44,7 @@ class Scorer(NamedTuple):
     user: str | None
     session_id: str | None
     k: int
+    overlay: Overlay | None = None
 
     def score(self, query: str, dense: Leg) -> tuple[Positions, Scores]:
         """Return the positions that are left, ascending, and their scores in [0, 1]."""
@@ -88,6 +93,11 @@ class Scorer(NamedTuple):
         memories = reader.posting_positions
         coverage = keyword_coverage(tokens, reader.look_up_terms, memories, positions)
         inside = positions >= reader.count
+        if self.overlay is not None:
+            first = self.overlay.view.first_live
+            live = positions >= first
+            coverage[live] = self.overlay.share_of_words(tokens)[positions[live] - first]
+            inside &= ~live
         if inside.any():
             words = reader.summary_words.positions
             ordinals = positions[inside] - reader.count

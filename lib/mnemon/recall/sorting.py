@@ -58,7 +58,8 @@ def _scale_dates(all_us: NDArray[np.int64], chosen: Positions) -> Scores:
     dated = all_us[all_us != UNDATED_US]
     if not dated.size:
         return np.zeros(chosen.size, dtype=np.float64)
-    low, high = int(dated.min()), int(dated.max())
+    # What came live may be newer than all that the snapshot has.
+    low, high = int(dated.min()), max(int(dated.max()), int(chosen.max(initial=UNDATED_US)))
     # One more microsecond than since the oldest, so that undated memories come after it.
     ages = np.maximum(chosen, low).astype(np.float64) - low + 1.0
     return np.where(chosen == UNDATED_US, 0.0, ages / (float(high) - low + 1.0))

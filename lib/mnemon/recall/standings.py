@@ -111,3 +111,28 @@ def dense_standing(
     ahead = above & (cosines > cosines[position])
     ahead[:position] |= above[:position] & (cosines[:position] == cosines[position])
     return Standing("dense", int(ahead.sum()) + 1, score, int(above.sum()))
+
+
+def say_standing(standing: Standing, allowed: int, depth: int) -> str:
+    """Return where a memory stands in a leg, as a clause.
+
+    Args:
+        standing: Its place.
+        allowed: Memories that the recall may see.
+        depth: Candidates that a leg takes.
+    """
+    if standing.fault is not None:
+        return standing.fault
+    if standing.leg == "lexical":
+        if standing.rank is None:
+            return "shares no word with the query"
+        return (
+            f"rank {standing.rank:,} of {standing.ranked:,} that share a word with the query "
+            f"(score {standing.score:.3f}); the best {depth:,} are taken"
+        )
+    if standing.rank is None:
+        return f"points away from the query (cosine {standing.score:.3f}); only above 0 is taken"
+    return (
+        f"rank {standing.rank:,} of {allowed:,} (cosine {standing.score:.3f}); the best {depth:,} "
+        "are taken"
+    )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mnemon.recall.asking import Request
 from mnemon.recall.engine import Recaller
@@ -21,9 +21,13 @@ from mnemon.recall.profile import RetrievalProfile
 from mnemon.recall.result import RecallResult, RecallWarning
 from mnemon.recall.scope import Mask, Scope, build_mask
 from mnemon.recall.searched import Searched
-from mnemon.recall.standings import Standing, dense_standing, lexical_standing
+from mnemon.recall.standings import dense_standing, lexical_standing, say_standing
 from mnemon.recall.why_hidden import Hidden, find_reason, say_summary_unsearched
+from mnemon.recall.world import World
 from mnemon.types import from_micros
+
+if TYPE_CHECKING:
+    from mnemon.recall.why_live import LiveStanding
 
 UNKNOWN = "unknown"
 OUT_OF_SCOPE = "out_of_scope"
@@ -32,6 +36,8 @@ NOT_FOUND = "not_found"
 DROPPED = "dropped"
 BELOW_LIMIT = "below_limit"
 RETURNED = "returned"
+GONE = "gone_since"
+"""The store removed the memory since the snapshot, or may not show it any more."""
 
 Row = Mapping[str, Any]
 
@@ -79,32 +85,57 @@ class Why:
         }
 
 
-def explain_memory(recaller: Recaller, request: Request, memory_id: str) -> Why:
+def explain_memory(
+    recaller: Recaller, request: Request, memory_id: str, world: World | None = None
+) -> Why:
     """Say why a recall returned, or did not return, one memory.
 
     Args:
         recaller: The pinned snapshot.
         request: The recall; it is made as a dry run.
         memory_id: The memory's id as text, or a summary's.
+        world: What changes besides the snapshot; None means the store's own, without a look into
+            the source.
     """
-    reader = recaller.reader
+    reader, world = recaller.reader, world or recaller.live_world(request.scope.user)
+    mask, _ = build_mask(request.scope, reader.facets, reader.created_at_us)
+    state = world.live()
+    if state is not None:
+        from mnemon.recall.why_live import find_standing
+
+        live = find_standing(reader, state, request.scope, mask, memory_id)
+        if live is not None:
+            return _of_store(recaller, request, world, memory_id, live)
     position = _position_of(recaller, memory_id)
     owner_mask, _ = build_mask(Scope(user=request.scope.user), reader.facets, reader.created_at_us)
     if position is None or not _is_allowed(recaller, position, owner_mask):
         return _unknown(recaller, memory_id)
-    mask, _ = build_mask(request.scope, reader.facets, reader.created_at_us)
     if not _is_allowed(recaller, position, mask):
         return _out_of_scope(recaller, request.scope, memory_id, position)
     # What the recall searched, as it is now; nothing changes it within a moment.
-    searched = recaller.find_searched(request.profile, recaller.live_world(), mask)
+    searched = recaller.find_searched(request.profile, world, mask)
     searched = searched or Searched(mask, mask)
-    result = _ask(recaller, request)
+    result = _ask(recaller, request, world)
     hidden = find_reason(recaller, searched, memory_id, position)
     if hidden is None:
         why = _follow(recaller, request, searched, memory_id, position, result)
     else:
         why = _hidden(recaller, request, searched, memory_id, hidden, result)
     return replace(why, result=result)
+
+
+def _of_store(
+    recaller: Recaller, request: Request, world: World, memory_id: str, live: LiveStanding
+) -> Why:
+    """Say what became of a memory that the store itself decides about."""
+    result = _ask(recaller, request, world)
+    if not live.is_row:
+        return Why(memory_id, GONE, tuple(live.sentences), live.facts, result=result)
+    then = _met(memory_id, result) or Why(
+        memory_id, NOT_FOUND, ("Neither its words nor its vector brought it among the candidates.",)
+    )
+    facts = {**then.facts, **live.facts}
+    return replace(then, sentences=(*live.sentences, *then.sentences), facts=facts, result=result)
 
 
 def _hidden(
@@ -129,7 +160,7 @@ def _hidden(
     )
 
 
-def _ask(recaller: Recaller, request: Request) -> RecallResult:
+def _ask(recaller: Recaller, request: Request, world: World) -> RecallResult:
     profile = replace(request.profile, explain=True, candidate_trace=True, replay_log=False)
     return recaller.recall(
         request.query,
@@ -140,7 +171,19 @@ def _ask(recaller: Recaller, request: Request) -> RecallResult:
         sort_by=request.sort_by,
         session_id=request.session_id,
         dry_run=True,
+        world=world,
     )
+
+
+def _met(memory_id: str, result: RecallResult) -> Why | None:
+    """Say where the recall met a memory; None where it was never a candidate."""
+    for place, memory in enumerate(result.memories, start=1):
+        if str(memory.id) == memory_id:
+            return _returned(memory_id, place, result)
+    last = [r for r in result.candidate_trace or () if str(r.get("memory_id")) == memory_id][-1:]
+    if last and last[0]["dropped_at"] == LIMIT:
+        return _below_limit(memory_id, result)
+    return _dropped(memory_id, last[0]) if last else None
 
 
 def _follow(
@@ -152,14 +195,9 @@ def _follow(
     result: RecallResult,
 ) -> Why:
     """Follow a memory that the recall searches through the recall's stages."""
-    for place, memory in enumerate(result.memories, start=1):
-        if str(memory.id) == memory_id:
-            return _returned(memory_id, place, result)
-    last = [r for r in result.candidate_trace or () if str(r.get("memory_id")) == memory_id][-1:]
-    if last and last[0]["dropped_at"] == LIMIT:
-        return _below_limit(memory_id, result)
-    if last:
-        return _dropped(memory_id, last[0])
+    met = _met(memory_id, result)
+    if met is not None:
+        return met
     if not result.memories and (request.k == 0 or not request.query.strip() or _blocked(result)):
         said = [w.message for w in result.warnings if w.code != "user_required"]
         why = "; ".join(said) if said else f"k is {request.k}: nothing was asked for"
@@ -323,14 +361,15 @@ def _not_found(
     profile, count = request.profile, recaller.reader.count
     allowed = count if searched.memories is None else int(searched.memories.sum())
     allowed += 0 if searched.summaries is None else int(searched.summaries.sum())
-    depth = request.depth(count)
+    # Of what may be seen: how many memories others have is theirs.
+    depth = request.depth(allowed)
     asked = (recaller, profile, searched, request.query, position)
     standings = [dense_standing(*asked)]
     if profile.scorer == "fusion":
         standings.insert(0, lexical_standing(*asked))
     sentences = [
         f"[{memory_id}] was not among the candidates that the legs found.",
-        *(f"{s.leg}: {_said(s, allowed, depth)}." for s in standings),
+        *(f"{s.leg}: {say_standing(s, allowed, depth)}." for s in standings),
         _beyond_legs(profile),
     ]
     facts = {
@@ -353,21 +392,3 @@ def _beyond_legs(profile: RetrievalProfile) -> str:
     if profile.graph_weight > 0:
         return "graph: nothing that was found led to it."
     return "graph: off (graph_weight 0)."
-
-
-def _said(standing: Standing, allowed: int, depth: int) -> str:
-    if standing.fault is not None:
-        return standing.fault
-    if standing.leg == "lexical":
-        if standing.rank is None:
-            return "shares no word with the query"
-        return (
-            f"rank {standing.rank:,} of {standing.ranked:,} that share a word with the query "
-            f"(score {standing.score:.3f}); the best {depth:,} are taken"
-        )
-    if standing.rank is None:
-        return f"points away from the query (cosine {standing.score:.3f}); only above 0 is taken"
-    return (
-        f"rank {standing.rank:,} of {allowed:,} (cosine {standing.score:.3f}); the best {depth:,} "
-        "are taken"
-    )

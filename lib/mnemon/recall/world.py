@@ -8,8 +8,9 @@ Everything is asked by memory id or text, never by position, so that an answer c
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -21,10 +22,12 @@ from mnemon.recall.query_encoder import encode_query
 from mnemon.recall.result import RecallWarning
 from mnemon.snapshot.layout import StorePaths
 from mnemon.snapshot.manifest import Manifest
-from mnemon.usage.reading import UsageReader
+from mnemon.types import MemoryRecord
 
 if TYPE_CHECKING:
     from mnemon.archive.reading import ArchiveReader
+    from mnemon.live.state import LiveState
+    from mnemon.recall.own_use import Use
     from mnemon.recall.searched import ArchiveState
 
 LoggedQuery = tuple[str, int, float, tuple[str, ...]]
@@ -42,8 +45,8 @@ class World(Protocol):
         """Return the fingerprint of the encoder that queries are encoded with; None if unknown."""
         ...
 
-    def query_vector(self, text: str) -> NDArray[np.float32]:
-        """Return the unit vector of a query.
+    def query_vector(self, text: str, within_ms: float = math.inf) -> NDArray[np.float32]:
+        """Return the unit vector of a query; a provider is not waited for longer than said.
 
         Raises:
             EncoderError, OSError, ValueError: If there is none to be had.
@@ -52,6 +55,17 @@ class World(Protocol):
 
     def archive(self) -> ArchiveState | None:
         """Return what is archived, or None where nothing is."""
+        ...
+
+    def live(self) -> LiveState | None:
+        """Return what the store has beyond the snapshot, or None where that is nothing."""
+        ...
+
+    def live_vectors(self, rows: Sequence[MemoryRecord]) -> Mapping[str, NDArray[np.float32]]:
+        """Return unit vectors of live rows, the most wanted first, by content hash.
+
+        Of as many as there was time for.
+        """
         ...
 
     def knows_usage(self) -> bool:
@@ -87,22 +101,36 @@ def _no_archive() -> None:
     return None
 
 
+class Overlaying(NamedTuple):
+    """Where live rows come from.
+
+    Attributes:
+        look: Returns what the store has beyond the snapshot; asked once per recall.
+        within_s: Time for encoding what was found, seconds.
+    """
+
+    look: Callable[[], LiveState | None]
+    within_s: float
+
+
 class LiveWorld(NamedTuple):
     """The world as it is now.
 
     Attributes:
         paths: The store.
         manifest: Of the pinned snapshot.
-        usage: Returns the newest usage file of the store, opened.
+        usage: Returns what the newest usage file of the store may tell who asks.
         may_warm: Whether ONNX Runtime may encode, see `encode_query`.
         archived: Returns the newest archive of the store, opened; None where there is no file.
+        overlaying: How the store itself is looked into; None: the snapshot is all there is.
     """
 
     paths: StorePaths
     manifest: Manifest
-    usage: Callable[[], UsageReader]
+    usage: Callable[[], Use]
     may_warm: bool = False
     archived: Callable[[], ArchiveReader | None] = _no_archive
+    overlaying: Overlaying | None = None
 
     def now_us(self) -> int:
         """Return the clock."""
@@ -112,9 +140,11 @@ class LiveWorld(NamedTuple):
         """Return the fingerprint of the encoder on disk; None if it cannot be read."""
         return encoder_identity(self.paths, self.manifest)
 
-    def query_vector(self, text: str) -> NDArray[np.float32]:
+    def query_vector(self, text: str, within_ms: float = math.inf) -> NDArray[np.float32]:
         """Encode a query."""
-        return encode_query(self.paths, self.manifest, text, may_warm=self.may_warm)
+        return encode_query(
+            self.paths, self.manifest, text, may_warm=self.may_warm, within_ms=within_ms
+        )
 
     def archive(self) -> ArchiveState | None:
         """Ask the archive of the store."""
@@ -124,6 +154,17 @@ class LiveWorld(NamedTuple):
         from mnemon.recall.searched import state_of
 
         return state_of(reader, None)
+
+    def live(self) -> LiveState | None:
+        """Look into the store, where that is wanted."""
+        return None if self.overlaying is None else self.overlaying.look()
+
+    def live_vectors(self, rows: Sequence[MemoryRecord]) -> Mapping[str, NDArray[np.float32]]:
+        """Encode what was not encoded before."""
+        from mnemon.recall.live_vectors import encode_rows
+
+        within_s = 0.0 if self.overlaying is None else self.overlaying.within_s
+        return encode_rows(self.paths, self.manifest, rows, within_s)
 
     def knows_usage(self) -> bool:
         """Say whether a night has counted yet."""
@@ -152,7 +193,8 @@ class LiveWorld(NamedTuple):
             return [], None
         return similar_queries(
             self.paths.queries,
-            self.query_vector(text),
+            # Known from the dense leg, or not to be had: a provider is not asked again.
+            self.query_vector(text, within_ms=0.0),
             encoder_digest=digest,
             since_us=since_us,
             limit=limit,

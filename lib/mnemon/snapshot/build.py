@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from mnemon.compact.clusters import Cluster
 from mnemon.compact.summary import Summary
+from mnemon.corpus.evidence import Share
 from mnemon.files import fsync_dir, remove_tree, write_array, write_text
-from mnemon.graph.arrays import RELATIONS, GraphArrays, MentionArrays
+from mnemon.graph.arrays import GraphArrays, MentionArrays, relations_in_use
 from mnemon.graph.pack import speaking_concepts, to_mention_arrays
 from mnemon.graph.sessions import SessionArrays, build_sessions
 from mnemon.graph.tables import GraphTables
@@ -31,6 +32,8 @@ from mnemon.snapshot import layout
 from mnemon.snapshot.graph_rows import graph_rows
 from mnemon.snapshot.layout import StorePaths
 from mnemon.snapshot.manifest import Manifest, compute_digest, describe_files, write_manifest
+from mnemon.snapshot.share_arrays import ShareArrays
+from mnemon.snapshot.share_pack import pack_shares
 from mnemon.snapshot.summary_arrays import SummaryArrays
 from mnemon.snapshot.summary_pack import LINEAGE_SCHEMA, SummaryPack, pack_summaries
 from mnemon.types import MemoryRecord
@@ -73,6 +76,9 @@ CREATE TABLE clusters (
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """  # The summaries' tables: `summary_pack`.
 
+ROWS_SCHEMA = _SCHEMA + LINEAGE_SCHEMA
+"""Every table of rows.sqlite."""
+
 
 @dataclass(frozen=True)
 class PackInputs:
@@ -86,6 +92,7 @@ class PackInputs:
         plan_of: Summary id -> plan id, for the summaries of plans.
         tier: The short tier of the vectors, where the store is large enough for one.
         exits: By dimensions, the best cosine from which a tier may answer alone, or None.
+        shares: Who else may read which memory, as the store says.
     """
 
     records: Sequence[MemoryRecord]
@@ -99,6 +106,7 @@ class PackInputs:
     plan_of: Mapping[str, str] = field(default_factory=dict[str, str])
     tier: PrefixTier | None = None
     exits: Mapping[int, float | None] = field(default_factory=dict[int, "float | None"])
+    shares: Sequence[Share] = ()
 
 
 @dataclass(frozen=True)
@@ -129,9 +137,10 @@ def build_candidate(paths: StorePaths, inputs: PackInputs, provenance: Provenanc
     summaries = pack_summaries(
         inputs.summaries, inputs.summary_vectors, inputs.plan_of, inputs.postings
     )
-    _write_arrays(building, inputs, summaries)
-    _write_rows(building / layout.ROWS_FILE, inputs, summaries)
-    manifest = _make_manifest(building, inputs, provenance)
+    shares = pack_shares(inputs.records, inputs.shares)
+    _write_arrays(building, inputs, summaries, shares)
+    _write_rows(building / layout.ROWS_FILE, inputs, summaries, shares)
+    manifest = _make_manifest(building, inputs, provenance, shares)
     write_manifest(building, manifest)
     fsync_dir(building)
     final = paths.candidates / manifest.digest[: layout.DIGEST_NAME_CHARS]
@@ -141,7 +150,9 @@ def build_candidate(paths: StorePaths, inputs: PackInputs, provenance: Provenanc
     return final
 
 
-def _make_manifest(directory: Path, inputs: PackInputs, provenance: Provenance) -> Manifest:
+def _make_manifest(
+    directory: Path, inputs: PackInputs, provenance: Provenance, shares: ShareArrays | None
+) -> Manifest:
     files = describe_files(directory)
     counts = {
         "memories": len(inputs.records),
@@ -156,6 +167,8 @@ def _make_manifest(directory: Path, inputs: PackInputs, provenance: Provenance) 
         "clusters": len(inputs.clusters),
         "summaries": len(inputs.summaries),
     }
+    if shares is not None:
+        counts["shares"] = int(shares.positions.size)
     return Manifest(
         format_version=layout.PACK_FORMAT_VERSION,
         digest=compute_digest(files, counts, provenance.id_kind, provenance.encoder_digest),
@@ -172,7 +185,9 @@ def _make_manifest(directory: Path, inputs: PackInputs, provenance: Provenance) 
     )
 
 
-def _write_arrays(directory: Path, inputs: PackInputs, summaries: SummaryPack) -> None:
+def _write_arrays(
+    directory: Path, inputs: PackInputs, summaries: SummaryPack, shares: ShareArrays | None
+) -> None:
     records = inputs.records
     arrays: dict[str, NDArray[Any]] = {
         layout.POSTING_POSITIONS_FILE: inputs.postings.positions,
@@ -200,6 +215,9 @@ def _write_arrays(directory: Path, inputs: PackInputs, summaries: SummaryPack) -
         codes = [ordinals.get(getattr(r, facet) or "", -1) for r in records]
         arrays[layout.facet_file(facet)] = np.array(codes, dtype=np.int32)
     arrays.update(_summary_arrays(summaries))
+    if shares is not None:
+        arrays[layout.SHARE_STARTS_FILE] = shares.indptr
+        arrays[layout.SHARE_POSITIONS_FILE] = shares.positions
     for name, array in arrays.items():
         write_array(directory / name, array)
 
@@ -221,13 +239,15 @@ def facet_values(records: Sequence[MemoryRecord], facet: str) -> list[str]:
     return sorted({value for r in records if (value := getattr(r, facet))})
 
 
-def _write_rows(path: Path, inputs: PackInputs, summaries: SummaryPack) -> None:
+def _write_rows(
+    path: Path, inputs: PackInputs, summaries: SummaryPack, shares: ShareArrays | None
+) -> None:
     with closing(sqlite3.connect(path)) as db:
         # The file is written once, fsynced with the rest of the candidate and never changed.
         db.execute("PRAGMA journal_mode=OFF")
         db.execute("PRAGMA synchronous=FULL")
         with db:
-            db.executescript(_SCHEMA + LINEAGE_SCHEMA)
+            db.executescript(ROWS_SCHEMA)
             _insert(db, "memories", [_memory_row(r) for r in inputs.records])
             _insert(db, "terms", _term_rows(inputs.postings))
             for table, rows in graph_rows(inputs.graph):
@@ -235,7 +255,9 @@ def _write_rows(path: Path, inputs: PackInputs, summaries: SummaryPack) -> None:
             _insert(db, "clusters", [_cluster_row(c) for c in inputs.clusters])
             for table, rows in summaries.rows():
                 _insert(db, table, rows)
-            meta = {**_meta(inputs.records), "summary_plans": json.dumps(summaries.plans)}
+            meta = {**_meta(inputs), "summary_plans": json.dumps(summaries.plans)}
+            if shares is not None:
+                meta[layout.SHARED_WITH] = json.dumps(shares.readers, ensure_ascii=False)
             _insert(db, "meta", sorted(meta.items()))
     # Connections stamp a change counter only on write: a vacuum here would make equal content equal
     # bytes as well, but the fixed insertion order already does.
@@ -260,8 +282,9 @@ def _cluster_row(c: Cluster) -> tuple[Any, ...]:
     return (c.cluster_id, c.session_id, c.ordinal, c.first_us, c.last_us, int(c.trivial))
 
 
-def _meta(records: Sequence[MemoryRecord]) -> Mapping[str, str]:
-    values = {"relations": json.dumps(list(RELATIONS))}
+def _meta(inputs: PackInputs) -> Mapping[str, str]:
+    records, relations = inputs.records, relations_in_use(inputs.graph_arrays.relations)
+    values = {"relations": json.dumps(list(relations))}
     for facet in layout.FACETS:
         values[f"facet_{facet}"] = json.dumps(facet_values(records, facet), ensure_ascii=False)
     return values

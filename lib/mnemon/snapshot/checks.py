@@ -33,6 +33,7 @@ from mnemon.snapshot.graph_checks import (
 )
 from mnemon.snapshot.manifest import Manifest, full_check, read_manifest
 from mnemon.snapshot.session_checks import every_session_holds_its_memories_in_order
+from mnemon.snapshot.share_checks import every_share_is_of_an_owned_memory
 from mnemon.snapshot.summary_checks import (
     UNIT_NORM_TOLERANCE,
     every_summary_is_searched_as_it_reads,
@@ -303,6 +304,7 @@ GATE_CHECKS: tuple[Check, ...] = (
     every_link_leads_to_a_concept,
     every_link_is_found_by_its_first_word,
     every_session_holds_its_memories_in_order,
+    every_share_is_of_an_owned_memory,
     every_summary_names_its_sources,
     every_summary_reaches_its_turns_once,
     every_summary_is_searched_as_it_reads,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon.graph.arrays import RELATIONS, ROLES
+from mnemon.graph.arrays import LINK_RELATIONS, NO_CONCEPT, RELATIONS, ROLES
 from mnemon.graph.model import NO_SPAN
 from mnemon.snapshot import layout
 from mnemon.snapshot.verdict import CheckResult
@@ -23,7 +23,8 @@ Bools = NDArray[np.bool_]
 def every_edge_has_evidence(c: Candidate, x: GateContext) -> CheckResult:
     """Each edge joins two memories, names a concept, and rests on a span of its source's text.
 
-    Edges between turns rest on the session and have no span. No edge ends before it begins.
+    Edges between turns rest on the session and have no span; links of the store have neither span
+    nor concept. No edge ends before it begins.
     """
     arrays = {name: c.array(layout.graph_file(name)) for name in layout.GRAPH_FIELDS}
     lengths = _content_lengths(c)
@@ -33,9 +34,9 @@ def every_edge_has_evidence(c: Candidate, x: GateContext) -> CheckResult:
         return CheckResult("every_edge_has_evidence", False, {**found, "fault": "arrays differ"})
     sources = np.repeat(np.arange(len(lengths)), np.diff(rows))
     concepts = c.value("SELECT COUNT(*) FROM concepts")
-    spans = _has_span(
-        sources, arrays["evidence_starts"], arrays["evidence_ends"], lengths
-    ) & _within(arrays["concepts"], concepts)
+    links = np.isin(arrays["relations"], [RELATIONS.index(name) for name in LINK_RELATIONS])
+    known = np.where(links, arrays["concepts"] == NO_CONCEPT, _within(arrays["concepts"], concepts))
+    spans = known & _has_span(sources, arrays["evidence_starts"], arrays["evidence_ends"], lengths)
     joined = _within(targets, len(lengths)) & _within(arrays["relations"], len(RELATIONS))
     ordered = arrays["valid_from_us"] <= arrays["valid_to_us"]
     found["without_evidence"] = int((~spans).sum())

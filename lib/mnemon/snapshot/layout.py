@@ -39,6 +39,12 @@ ABSTENTION_FILE = "abstention.json"
 """Only there where labelled queries told below which score nothing is an answer."""
 SEALED_FILES = (RANKING_FILE, ABSTENTION_FILE)
 """What sealing puts beside a pack's own files; its digest does not count them."""
+SHARE_STARTS_FILE = "shares_indptr.npy"
+"""This and the next are only there where a user of the store shares a memory with another."""
+SHARE_POSITIONS_FILE = "shares_positions.npy"
+SHARE_FILES = (SHARE_STARTS_FILE, SHARE_POSITIONS_FILE)
+SHARED_WITH = "shared_with"
+"""Key of table `meta`, there where the two files are: who memories are shared with, sorted."""
 TIER_FILES = {
     "vectors": TIER_VECTORS_FILE,
     "positions": TIER_POSITIONS_FILE,
@@ -208,6 +214,11 @@ class StorePaths:
     def last_night(self) -> Path:
         """Touched by every night that went through, published or not: tells staleness."""
         return self.root / "LAST_NIGHT"
+
+    @property
+    def source_marker(self) -> Path:
+        """Which state of the source the last night began with; read by the sensor."""
+        return self.work / "source_marker.json"
 
     @property
     def purge_pending(self) -> Path:

@@ -1,12 +1,11 @@
-"""What a credential looks like: a table of public token formats and one rule for assignments.
+"""What a credential looks like: formats with spaces in them, assignments, and looking for all.
 
-What belongs here: patterns over one text. What becomes of a row that matches is decided in
-`mnemon.text.sensitivity` and `mnemon.corpus.sensitive`.
+What belongs here: patterns over one text. What does not: tokens without a space
+(`mnemon.text.token_formats`), what becomes of a row that matches (`mnemon.text.sensitivity`,
+`mnemon.corpus.sensitive`).
 
-The prefixes and lengths are those that the issuers document (AWS unique identifiers, GitHub,
-GitLab, Slack, Stripe, npm and PyPI token formats, RFC 7468 for PEM, RFC 7519 for JWT). Lengths are
-lower bounds: a token that grows stays a match. A table of our own instead of detect-secrets
-(Apache-2.0): that one is made for files in a repository and brings requests and PyYAML with it.
+Rules of our own instead of a package's: measured against three of them on labelled texts, these
+find more, flag less and load nothing (docs/decisions/0057-sensitive-rows.md).
 
 Every pattern starts at a literal and repeats a bounded class, or is guarded by a look-behind, so
 that ten hostile megabytes take linear time.
@@ -17,7 +16,8 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from dataclasses import dataclass
+
+from mnemon.text.token_formats import MIN_TOKEN_CHARS, TOKEN_FORMATS, SecretRule, rule
 
 MIN_SECRET_ENTROPY_BITS = 2.5
 """Shannon bits per character that an assigned value needs: eight random characters, one of them
@@ -27,98 +27,31 @@ passwords."""
 MIN_SECRET_CHARS = 8
 """Shortest assigned value that is judged: below, versions, ports and counts look like passwords."""
 
-
-@dataclass(frozen=True, slots=True)
-class SecretRule:
-    """One credential format.
-
-    Attributes:
-        name: What is counted in the report.
-        hints: Lower-case literals, one of which every match holds; the cheap test before the
-            pattern.
-        pattern: The format.
-    """
-
-    name: str
-    hints: tuple[str, ...]
-    pattern: re.Pattern[str]
-
-
-def _rule(name: str, hints: str, pattern: str) -> SecretRule:
-    return SecretRule(name, tuple(hints.split()), re.compile(pattern))
-
-
-_START = r"(?<![A-Za-z0-9_])"
-
-SECRET_RULES: tuple[SecretRule, ...] = (
-    _rule(
+TEXT_FORMATS: tuple[SecretRule, ...] = (
+    rule(
         "private_key",
         "-----begin putty-user-key-file age-secret-key-1",
         r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
         r"|PuTTY-User-Key-File-\d|AGE-SECRET-KEY-1[A-Z0-9]{40}",
     ),
-    _rule(
-        "aws_access_key",
-        "akia asia abia acca",
-        _START + r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Za-z0-9])",
-    ),
-    _rule(
-        "github_token",
-        "ghp_ gho_ ghu_ ghs_ ghr_ github_pat_",
-        _START + r"(?:gh[pousr]_[A-Za-z0-9]{36}|github_pat_[A-Za-z0-9_]{22})",
-    ),
-    _rule(
-        "gitlab_token",
-        "glpat- gloas- gldt- glrt- glptt- glft- glimt- glsoat- glcbt- glagent-",
-        _START + r"gl(?:pat|oas|dt|rt|ptt|ft|imt|soat|cbt|agent)-[A-Za-z0-9_-]{20}",
-    ),
-    _rule(
-        "slack_token",
-        "xox xapp- hooks.slack.com",
-        _START + r"(?:xox[a-z]-[A-Za-z0-9-]{10}|xapp-\d-[A-Za-z0-9-]{10})"
-        r"|hooks\.slack\.com/(?:services|workflows)/[A-Za-z0-9/]{20}",
-    ),
-    _rule(
-        "stripe_key",
-        "sk_live_ sk_test_ rk_live_ rk_test_ whsec_",
-        _START + r"(?:(?:sk|rk)_(?:live|test)_[A-Za-z0-9]{10}|whsec_[A-Za-z0-9+/]{24})",
-    ),
-    _rule("anthropic_key", "sk-ant-", r"(?<![A-Za-z0-9])sk-ant-[A-Za-z0-9_-]{20}"),
-    _rule(
-        "openai_key",
-        "sk-",
-        # A digit must follow within the key, which hyphenated English never has.
-        r"(?<![A-Za-z0-9_-])sk-(?=[A-Za-z_-]{0,60}\d)[A-Za-z0-9_-]{20}",
-    ),
-    _rule(
-        "google_key",
-        "aiza ya29. gocspx-",
-        _START + r"(?:AIza[A-Za-z0-9_-]{35}|ya29\.[A-Za-z0-9_-]{20}|GOCSPX-[A-Za-z0-9_-]{20})",
-    ),
-    _rule(
-        "service_token",
-        "npm_ pypi- hf_ sg. dop_v1_ :aa",
-        _START + r"(?:npm_[A-Za-z0-9]{36}|pypi-[A-Za-z0-9_-]{50}|hf_[A-Za-z0-9]{30}"
-        r"|SG\.[A-Za-z0-9_-]{16,32}\.[A-Za-z0-9_-]{16}|dop_v1_[a-f0-9]{64}"
-        r"|\d{8,10}:AA[A-Za-z0-9_-]{33})",
-    ),
-    _rule(
-        "jwt",
-        "eyj",
-        r"(?<![A-Za-z0-9_.-])eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.",
-    ),
-    _rule(
+    rule(
         "authorization_header",
         "bearer basic",
         r"(?i:authorization)[\"']?\s{0,3}[:=]\s{0,3}[\"']?(?i:bearer|basic)\s{1,3}[A-Za-z0-9._~+/-]{12}",
     ),
-    _rule(
+    rule(
+        "aws_secret_key",
+        "secret",
+        # An assigned value that may begin with a slash, which other assignments take for a path.
+        r"(?i:secret_?access_?key)[\"']{0,3}\s{0,3}[:=]{1,2}\s{0,3}[\"']{0,3}"
+        r"[A-Za-z0-9+/]{40}(?![A-Za-z0-9+/=])",
+    ),
+    rule(
         "connection_string",
         "://",
         # user:password@host; the look-ahead leaves out ${VAR}, <password>, {{x}}, %s and ****.
         r"://[^\s/:@'\"<>]{0,100}:(?![$<{%*])[^\s/@'\"<>]{1,200}@[^\s/@]",
     ),
-    _rule("connection_string", "accountkey=", r"(?i:accountkey)=[A-Za-z0-9+/=]{40}"),
 )
 
 _NAMED_SECRETS = (
@@ -141,9 +74,21 @@ _ASSIGNMENT_HINTS = [
     "口令",
     "kennwort",
 ]
+# "the passphrase of the backup disk is ..."
+_WHAT_FOR = r"(?:[ \t](?:of|for|to)[ \t][^\s:=.]{1,20}(?:[ \t][^\s:=.]{1,20}){0,3}?)?"
 _ASSIGNMENT = re.compile(
-    rf"(?:{_NAMED_SECRETS})[\"'`*]{{0,3}}\s{{0,5}}(?:[:=：]{{1,2}}>?|\bis\b|\bes\b|是|为|為)\s{{0,5}}"
+    rf"(?:{_NAMED_SECRETS})(?:_base)?{_WHAT_FOR}"
+    r"[\"'`*]{0,3}\s{0,5}(?:[:=：]{1,2}>?|\bis\b|\bes\b|\bist\b|\best\b|是|为|為)\s{0,5}"
     r"[\"'`*]{0,3}([^\s\"'`,;，。；]{8,200})",
+    re.IGNORECASE,
+)
+# Commands and files that take a password by position: curl, mysql, sshpass, .netrc.
+_COMMAND_HINTS = ["curl", "mysql", "mariadb", "sshpass", "login"]
+_COMMAND = re.compile(
+    r"\bcurl\b[^\n]{0,80}?[ ](?:-u|--user)[ =][\"']?[^\s:\"']{1,60}:([^\s\"']{8,200})"
+    r"|\b(?:mysql|mysqldump|mariadb)\b[^\n]{0,80}?[ ]-p[\"']?([^\s\"']{8,200})"
+    r"|\bsshpass[ ]{1,3}-p[ ]{0,3}[\"']?([^\s\"']{8,200})"
+    r"|\blogin[ \t]{1,3}[^\s]{1,100}\s{1,3}password[ \t]{1,3}([^\s]{8,200})",
     re.IGNORECASE,
 )
 # Not a value but where it comes from: a variable, a template, a path, an address, a call.
@@ -155,13 +100,35 @@ _CLOSING = ".,:?)]}>"
 def find_secret(text: str) -> str | None:
     """Return the name of the first credential format in a text, or None; never the match."""
     lowered = text.lower()
-    for rule in SECRET_RULES:
-        if any(hint in lowered for hint in rule.hints) and rule.pattern.search(text):
-            return rule.name
-    if any(hint in lowered for hint in _ASSIGNMENT_HINTS):
-        for match in _ASSIGNMENT.finditer(text):
-            if is_secret_value(match.group(1)):
-                return "assigned_password"
+    return (
+        _find_format(text, lowered, TEXT_FORMATS)
+        or _find_token(text)
+        or _find_assignment(text, lowered)
+    )
+
+
+def _find_format(text: str, lowered: str, rules: tuple[SecretRule, ...]) -> str | None:
+    for known in rules:
+        if any(hint in lowered for hint in known.hints) and known.pattern.search(text):
+            return known.name
+    return None
+
+
+def _find_token(text: str) -> str | None:
+    """Look at the long words alone: no token has a space, and most texts have no long word."""
+    words = [word for word in text.split() if len(word) >= MIN_TOKEN_CHARS]
+    if not words:
+        return None
+    joined = "\n".join(words)
+    return _find_format(joined, joined.lower(), TOKEN_FORMATS)
+
+
+def _find_assignment(text: str, lowered: str) -> str | None:
+    for hints, pattern in ((_ASSIGNMENT_HINTS, _ASSIGNMENT), (_COMMAND_HINTS, _COMMAND)):
+        if any(hint in lowered for hint in hints):
+            for match in pattern.finditer(text):
+                if is_secret_value(match[match.lastindex or 0]):
+                    return "assigned_password"
     return None
 
 

@@ -17,9 +17,9 @@ from mnemon.hashing import hash_text
 from mnemon.progress import SILENT, Progress
 from mnemon.work.memo import Memo
 
-# Batches per durable write: more loses more work to a kill (8 batches of 8 texts are about a
-# second), fewer fsyncs more.
-_BATCHES_PER_WRITE = 8
+BATCHES_PER_WRITE = 8
+"""Batches per durable write: more loses more work to a kill (8 batches of 8 texts are about a
+second), fewer fsyncs more. A hosted encoder's batch is paid for, so each is written at once."""
 
 
 class DocumentEncoder(Protocol):
@@ -72,6 +72,7 @@ def embed_texts(
     progress: Progress = SILENT,
     *,
     face: str = "",
+    batches_per_write: int = BATCHES_PER_WRITE,
 ) -> Embedded:
     """Return a vector for every text; only texts that the memo does not know reach the encoder.
 
@@ -83,6 +84,7 @@ def embed_texts(
         progress: Told after every durable write.
         face: Tag of the implementation that `open_encoder` returns; empty for
             sentence-transformers.
+        batches_per_write: How many of the encoder's batches a kill may lose, at least 1.
 
     Raises:
         EncoderError: If the encoder fails or returns something that is not finite; what was written
@@ -102,7 +104,7 @@ def embed_texts(
             for place, vector in zip(places, vectors, strict=True):
                 known[missing[place]] = vector
                 pending[missing[place]] = vector.astype("<f4").tobytes()
-            if number % _BATCHES_PER_WRITE == 0:
+            if number % batches_per_write == 0:
                 done += _flush(memo, kind, pending)
                 progress.update("memory_vectors", done, len(missing))
         done += _flush(memo, kind, pending)

@@ -30,6 +30,10 @@ def test_the_commands_are_these() -> None:
         "mcp",
         "hook",
         "hooks",
+        "sensitive",
+        "sql",
+        "export",
+        "import",
     }
 
 

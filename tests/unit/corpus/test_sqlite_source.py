@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.corpus import sqlite_source
+from mnemon.corpus import pinned_file, sqlite_source
 from mnemon.corpus.export import export_corpus
 from mnemon.corpus.source import RawRow, open_source
 from mnemon.corpus.sqlite_source import SqliteSource
@@ -194,6 +194,39 @@ def test_optional_columns_are_read_where_they_are(make_store: Make) -> None:
     assert "room" not in row.fields
 
 
+def test_the_query_keeps_every_column_of_a_marked_row_back(
+    make_store: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched: list[bytes] = []
+    decode = pinned_file._decode  # pyright: ignore[reportPrivateUsage]
+
+    def spy(raw: bytes) -> str | bytes:
+        fetched.append(raw)
+        return decode(raw)
+
+    monkeypatch.setattr(pinned_file, "_decode", spy)
+    secret = {name: "CANARY" for name in ("content", "tags", "category", "expanded_keywords")}
+    marks = [{"is_sensitive": 1}, {"is_sensitive": "yes"}, {"sensitive": True}, {"vault_path": "v"}]
+    path = make_store(
+        [{**secret, **mark} for mark in (*marks, {"encrypted_content": b"\x01CANARY"})]
+        + [{"content": "public", "is_sensitive": "false", "vault_path": ""}],
+        extra_columns=", sensitive TEXT, vault_path TEXT, encrypted_content BLOB",
+    )
+    rows = rows_of(path)
+    assert [row.withheld for row in rows] == [*["flagged"] * 3, *["vaulted"] * 2, None]
+    assert [row.key for row in rows] == [1, 2, 3, 4, 5, 6]
+    assert [dict(row.fields) for row in rows[:5]] == [{}] * 5
+    assert rows[5].fields["content"] == "public"
+    assert b"public" in fetched, "the spy sees what is fetched"
+    assert not [raw for raw in fetched if b"CANARY" in raw]
+
+
+def test_a_column_without_a_mark_is_read_as_before(make_store: Make) -> None:
+    (row,) = rows_of(make_store([{"content": "a", "is_sensitive": 0}]))
+    assert row.withheld is None
+    assert not row.fields.keys() & {"is_sensitive", "sensitive", "vault_path"}
+
+
 def test_an_unknown_schema_lists_what_was_found_and_expected(tmp_path: Path) -> None:
     path = tmp_path / "other.db"
     db = sqlite3.connect(path)
@@ -235,7 +268,7 @@ def test_a_damaged_database_is_a_format_error_without_its_text(make_store: Make)
 
 def test_a_locked_store_says_so(make_store: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make_store([{}], wal=False)
-    monkeypatch.setattr(sqlite_source, "BUSY_TIMEOUT_MS", 50)
+    monkeypatch.setattr(pinned_file, "BUSY_TIMEOUT_MS", 50)
     writer = sqlite3.connect(path, isolation_level=None)
     writer.execute("BEGIN EXCLUSIVE")
     try:

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import psycopg
 import pytest
-from psycopg import sql
 
-from tests.support.claude_memory import POSTGRES_SCHEMA, Row, make_sqlite
-from tests.support.postgres import Cluster, cluster
+from tests.support.claude_memory import POSTGRES_SCHEMA, Row, fill_database, make_sqlite
+from tests.support.postgres import Cluster
 
 MakeSqlite = Callable[..., Path]
 MakePostgres = Callable[..., str]
@@ -24,34 +22,11 @@ def source(tmp_path: Path) -> MakeSqlite:
     return make
 
 
-@pytest.fixture(scope="session")
-def server() -> Iterator[Cluster]:
-    """A real PostgreSQL server."""
-    running = cluster()
-    try:
-        started = running.__enter__()
-    except RuntimeError as error:
-        pytest.skip(f"needs a PostgreSQL server: {error}")
-    yield started
-    running.__exit__(None, None, None)
-
-
 @pytest.fixture
 def database(server: Cluster) -> MakePostgres:
     """Make a claude-memory database from rows; return its address."""
 
     def make(*rows: Row) -> str:
-        dsn = server.dsn("postgres")
-        with psycopg.connect(dsn, autocommit=True) as db:
-            # Quicker than a database of its own by a second.
-            db.execute("DROP SCHEMA public CASCADE")
-            db.execute("CREATE SCHEMA public")
-            db.execute(POSTGRES_SCHEMA)
-            for row in rows:
-                columns = sql.SQL(", ").join(map(sql.Identifier, row))
-                marks = sql.SQL(", ").join(sql.Placeholder() * len(row))
-                statement = sql.SQL("INSERT INTO memories ({}) VALUES ({})").format(columns, marks)
-                db.execute(statement, tuple(row.values()))
-        return dsn
+        return fill_database(server.dsn("postgres"), rows, schema=POSTGRES_SCHEMA)
 
     return make

@@ -4,8 +4,10 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from mnemon.recall.scope import Facet, Mask, Scope, build_mask
+from mnemon.recall.scope import Facet, Mask, Scope, build_mask, private_mask
 from mnemon.types import UNDATED_US, to_micros
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -153,3 +155,73 @@ def test_a_wing_that_only_others_have_is_unknown_and_not_suggested(
     assert seen(mask) == ([2] if user == "ben" else [])
     _, told = build_mask(Scope(wing="wrok", user=user), facets, DATES)
     assert ("near: work" in told[0].message) is (user == "ben")
+
+
+names = st.sampled_from(["ana", "ben", "eva"])
+owned = st.lists(st.one_of(st.none(), names), min_size=4, max_size=4)
+shares = st.sets(st.tuples(st.integers(0, 3), names))
+
+
+def with_shares(owners: list[str | None], shared: set[tuple[int, str]]) -> Facet:
+    """Return the owners and what they share, of which some is with themselves or of nobody."""
+    by_reader: dict[str, list[int]] = {}
+    for position, reader in sorted(shared):
+        by_reader.setdefault(reader, []).append(position)
+    positions = {r: np.array(p, dtype=np.int32) for r, p in by_reader.items()}
+    return facet(*owners)._replace(shared=positions or None)
+
+
+@given(owned, shares, st.one_of(st.none(), names, st.just("zoe")))
+def test_who_sees_what_equals_a_loop_over_owners_and_shares(
+    owners: list[str | None], shared: set[tuple[int, str]], user: str | None
+) -> None:
+    facets = {"user": with_shares(owners, shared)}
+    expected = [
+        position
+        for position, owner in enumerate(owners)
+        if owner is None or owner == user or (position, user) in shared
+    ]
+    if any(owners):
+        assert masked(Scope(user=user), **facets)[0] == expected
+    else:
+        assert masked(Scope(user=user), **facets) == ([0, 1, 2, 3], [])
+
+
+@given(owned, shares, st.one_of(st.none(), names, st.just("zoe")))
+def test_what_only_one_user_sees_equals_a_loop_over_owners_and_shares(
+    owners: list[str | None], shared: set[tuple[int, str]], user: str | None
+) -> None:
+    mask = private_mask(with_shares(owners, shared), user)
+    shared_at = {position for position, _ in shared}
+    if not any(owners):
+        assert mask is None
+        return
+    expected = [
+        position
+        for position, owner in enumerate(owners)
+        if owner is not None and owner == user and position not in shared_at
+    ]
+    assert seen(mask) == expected
+
+
+def test_a_share_opens_no_wing_of_others_to_suggestions() -> None:
+    owners = with_shares(["ana", "ben", "ben", None], {(1, "ana")})
+    wings = facet("home", "workshop", "warehouse", "garden")
+    _, (warning,) = build_mask(
+        Scope(user="ana", wing="workship"), {**FACETS, "user": owners, "wing": wings}, DATES
+    )
+    assert warning.message == "no memory has wing 'workship'; near: workshop"
+    _, (warning,) = build_mask(
+        Scope(user="ana", wing="warehouse"), {**FACETS, "user": owners, "wing": wings}, DATES
+    )
+    assert "warehouse'; there are 3" in warning.message
+
+
+def test_masks_never_change_the_arrays_of_a_snapshot() -> None:
+    owners = with_shares(["ana", "ben", None, "ben"], {(1, "ana"), (0, "ben")})
+    before = owners.codes.copy()
+    owners.codes.flags.writeable = False
+    for user in (None, "ana", "ben"):
+        build_mask(Scope(user=user), {**FACETS, "user": owners}, DATES)
+        private_mask(owners, user)
+    assert owners.codes.tolist() == before.tolist()

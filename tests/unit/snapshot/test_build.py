@@ -16,7 +16,7 @@ import pytest
 
 from mnemon.encode.lean import LeanEncoder
 from mnemon.files import read_array
-from mnemon.graph.arrays import RELATIONS
+from mnemon.graph.arrays import FOUND_RELATIONS
 from mnemon.graph.fold import concept_id, fold_name
 from mnemon.graph.model import ConceptEdge, Evidence, Merge, Supersession
 from mnemon.graph.sessions import SessionArrays
@@ -247,7 +247,7 @@ def test_what_is_packed_can_be_read_back(tmp_path: Path, encoder: LeanEncoder) -
     assert [size for _, size in spans] == np.diff(inputs.postings.starts).tolist()
     assert ids[names["atlas migration"]] == concept_id("atlas migration")
     assert sources == "109,110,111,112"
-    assert json.loads(meta["relations"]) == list(RELATIONS)
+    assert json.loads(meta["relations"]) == list(FOUND_RELATIONS)
     assert json.loads(meta["facet_wing"]) == ["home", "work"]
     assert np.array_equal(read_array(directory / layout.VECTORS_FILE), inputs.vectors)  # pyright: ignore[reportArgumentType]
 

@@ -7,7 +7,8 @@ import pytest
 from numpy.typing import NDArray
 
 from mnemon.files import read_array
-from mnemon.snapshot import layout, summary_checks
+from mnemon.graph.arrays import NO_CONCEPT, RELATIONS
+from mnemon.snapshot import layout, share_checks, summary_checks
 from mnemon.snapshot.checks import GATE_CHECKS, judge_candidate
 from tests.support.damage import Bench, Change, Edit, all_of, array, put, sql
 
@@ -23,6 +24,12 @@ TURNS = range(8, 14)
 
 BAD_CANDIDATES: dict[str, tuple[str, Edit]] = {
     "an edge rests on no concept": (EDGES, array(layout.graph_file("concepts"), put(0, 9999))),
+    "an edge that is no link rests on none": (
+        EDGES, array(layout.graph_file("concepts"), put(0, NO_CONCEPT)),
+    ),
+    "a link rests on a concept": (
+        EDGES, array(layout.graph_file("relations"), put(0, RELATIONS.index("part_of"))),
+    ),
     "an edge's evidence ends behind the text": (
         EDGES, array(layout.graph_file("evidence_ends"), put(0, 9999)),
     ),
@@ -216,7 +223,7 @@ def test_a_bad_session_fails_and_says_why(bench: Bench, case: str) -> None:
 def test_every_check_of_the_graph_has_a_candidate_that_fails_it() -> None:
     shown = {name for name, _ in BAD_CANDIDATES.values()} | {SESSIONS}
     shown |= {name for name, _, _ in BAD_LINKS.values()}
-    others = {judge_candidate.__module__, summary_checks.__name__}
+    others = {judge_candidate.__module__, summary_checks.__name__, share_checks.__name__}
     assert shown == {check.__name__ for check in GATE_CHECKS if check.__module__ not in others}
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from mnemon.errors import StoreLockedError
-from mnemon.work.lock import hold_lock
+from mnemon.errors import StoreError, StoreLockedError
+from mnemon.work.lock import find_holder, hold_lock
 
 HOLD = """
 import sys
@@ -106,3 +110,160 @@ def test_a_program_started_inside_does_not_keep_the_lock(path: Path) -> None:
             pass
     finally:
         child.communicate()
+
+
+def test_a_forked_process_that_outlives_the_holder_does_not_keep_the_lock(path: Path) -> None:
+    """As a worker of multiprocessing does that survives its parent's kill -9."""
+    script = (
+        "import os, sys, time\n"
+        "from pathlib import Path\n"
+        "from mnemon.work.lock import hold_lock\n"
+        "with hold_lock(Path(sys.argv[1])):\n"
+        "    child = os.fork()\n"
+        "    if not child:\n"
+        "        time.sleep(60)\n"
+        "        os._exit(0)\n"
+        "    print(child, flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    child = int(holder.stdout.readline())
+    try:
+        assert find_holder(path) == str(holder.pid)
+        holder.kill()
+        holder.wait()
+        os.kill(child, 0)
+        with hold_lock(path):
+            pass
+    finally:
+        os.kill(child, signal.SIGKILL)
+        holder.communicate()
+
+
+def test_a_forked_process_that_leaves_the_block_frees_nothing(path: Path) -> None:
+    with hold_lock(path):
+        child = os.fork()
+        if not child:
+            os._exit(0 if find_holder(path) else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert find_holder(path) == str(os.getpid())
+
+
+def test_of_two_processes_exactly_one_gets_it_fifty_times(path: Path) -> None:
+    """Two wait at a pipe, are let go at once, and hold what they get until both have tried."""
+    script = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from mnemon.errors import StoreLockedError\n"
+        "from mnemon.work.lock import hold_lock\n"
+        "for line in sys.stdin:\n"
+        "    try:\n"
+        "        with hold_lock(Path(sys.argv[1])):\n"
+        "            print('won', flush=True)\n"
+        "            sys.stdin.readline()\n"
+        "    except StoreLockedError:\n"
+        "        print('lost', flush=True)\n"
+        "        sys.stdin.readline()\n"
+    )
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, str(path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
+        for _ in range(2)
+    ]
+    try:
+        for _ in range(50):
+            for racer in racers:
+                assert racer.stdin is not None
+                racer.stdin.write("go\n")
+            said = [racer.stdout.readline().strip() for racer in racers if racer.stdout]
+            assert sorted(said) == ["lost", "won"]
+            for racer in racers:
+                assert racer.stdin is not None
+                racer.stdin.write("leave\n")
+            wait_until_free(path)
+    finally:
+        for racer in racers:
+            racer.communicate()
+
+
+def wait_until_free(path: Path) -> None:
+    while find_holder(path):
+        time.sleep(0.001)
+
+
+def test_nobody_holds_a_lock_that_is_free_or_was_never_made(path: Path) -> None:
+    assert find_holder(path) is None
+    with hold_lock(path):
+        assert find_holder(path) == str(os.getpid())
+    assert find_holder(path) is None
+    assert path.read_text() == str(os.getpid())
+
+
+def test_who_asks_for_the_holder_does_not_turn_a_night_away(path: Path) -> None:
+    with hold_lock(path):
+        pass
+    with path.open() as handle:
+        fcntl.flock(handle, fcntl.LOCK_SH)
+        threading.Timer(0.008, handle.close).start()
+        with hold_lock(path):
+            pass
+
+
+def test_a_removed_lock_file_is_made_anew_before_anybody_counts_on_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between opening and locking the file may be removed: such a lock would keep nobody out."""
+    path.parent.mkdir()
+    flock, removed = fcntl.flock, [False]
+
+    def remove_then_lock(fd: int, operation: int) -> None:
+        if not removed[0]:
+            path.unlink()
+            removed[0] = True
+        flock(fd, operation)
+
+    monkeypatch.setattr(fcntl, "flock", remove_then_lock)
+    with hold_lock(path):
+        assert path.read_text() == str(os.getpid())
+        assert find_holder(path) == str(os.getpid())
+
+
+@pytest.mark.parametrize(
+    ("number", "says"),
+    [
+        (errno.ENOLCK, "has no working flock .* keep the store on a local disk"),
+        (errno.EOPNOTSUPP, "has no working flock"),
+        (errno.EIO, "cannot be taken"),
+    ],
+)
+def test_a_file_system_without_locks_is_a_sentence(
+    path: Path, monkeypatch: pytest.MonkeyPatch, number: int, says: str
+) -> None:
+    """What the kernel answers on such a mount, where none can be mounted."""
+
+    def refuse(fd: int, operation: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(StoreError, match=says), hold_lock(path):
+        pass
+    assert find_holder(path) is None
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_place_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "nightly.lock").mkdir()
+    with (
+        pytest.raises(StoreError, match="a night needs a store that it can write"),
+        hold_lock(tmp_path / "nightly.lock"),
+    ):
+        pass

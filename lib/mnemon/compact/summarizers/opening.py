@@ -16,9 +16,9 @@ from mnemon.compact.summarizers.sentences import SentenceSummarizer
 from mnemon.compact.summarizers.seq2seq import Seq2SeqSummarizer
 from mnemon.errors import ConfigError
 from mnemon.hashing import JsonValue
-from mnemon.hosted.api_key import read_api_key
 from mnemon.hosted.endpoint import Endpoint
 from mnemon.settings import CompactionSettings
+from mnemon.settings.api_key import read_api_key
 
 
 @dataclass(frozen=True, slots=True)

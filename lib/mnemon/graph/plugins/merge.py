@@ -26,7 +26,8 @@ def merge_extractions(base: Extraction, extra: Extraction) -> Extraction:
     new = [item for item in extra.found if item.role == "about" or item.name not in own]
     found = [*base.found, *_not_held(new, base.found)]
     stated = [*base.stated, *_not_held(extra.stated, base.stated)]
-    return Extraction(tuple(sorted(set(found), key=found_order)), sort_stated(stated))
+    aliases = tuple(sorted({*base.aliases, *extra.aliases}))
+    return Extraction(tuple(sorted(set(found), key=found_order)), sort_stated(stated), aliases)
 
 
 def found_order(item: Found) -> tuple[int, int, str, str, str, str]:

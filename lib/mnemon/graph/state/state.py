@@ -26,7 +26,14 @@ from mnemon.graph.state.place import count_runs, place_memories
 from mnemon.graph.state.schema import compact_database, open_database
 from mnemon.graph.state.steps import sum_edges
 from mnemon.graph.state.sync import Load, SyncReport, sync
-from mnemon.graph.tables import ArrowColumn, ArrowTable, GraphTables, schema_of, to_table
+from mnemon.graph.tables import (
+    ArrowColumn,
+    ArrowTable,
+    GraphTables,
+    arrow_compute,
+    schema_of,
+    to_table,
+)
 from mnemon.types import MemoryRecord
 
 if TYPE_CHECKING:
@@ -148,12 +155,18 @@ def _with_ids(name: str, table: ArrowTable, ids: ArrowColumn) -> ArrowTable:
 
     columns = {
         _ORDINALS.get(column, column): (
-            ids.take(table[column].combine_chunks()) if column in _ORDINALS else table[column]
+            _ids_at(ids, table[column]) if column in _ORDINALS else table[column]
         )
         for column in table.column_names
     }
     schema = schema_of(name)
     return pa.table({column: columns[column] for column in schema.names}).cast(schema)
+
+
+def _ids_at(ids: ArrowColumn, ordinals: ArrowColumn) -> ArrowColumn:
+    """Return the ids at some ordinals, "" where there is none: a link rests on no concept."""
+    taken = ids.take(ordinals.combine_chunks())
+    return arrow_compute().fill_null(taken, "") if taken.null_count else taken
 
 
 def _check_alignment(records: Sequence[MemoryRecord], keys: Sequence[str]) -> None:

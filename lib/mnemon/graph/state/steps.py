@@ -1,4 +1,4 @@
-"""Edges between memories: from a mention to what is about it, and from turn to turn, as SQL.
+"""Edges between memories: from a mention to its subject, from turn to turn, by links, as SQL.
 
 Belongs here: which steps there are, with weights and evidence. Does not belong here: closing them
 (`mnemon.graph.supersession`), walking.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mnemon.graph.arrays import RELATIONS, ROLES
+from mnemon.graph.arrays import LINK_RELATIONS, RELATIONS, ROLES
 from mnemon.graph.extraction import KINDS
 from mnemon.graph.hubs import Hubs
 from mnemon.graph.model import NO_SPAN
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _ABOUT, _AUTHOR, _SPEAKER = (ROLES.index(role) for role in ("about", "author", "speaker"))
 _TO_SUBJECT, _TO_TAG = (RELATIONS.index(n) for n in ("mentions_subject", "mentions_tag"))
 _NEXT, _PREVIOUS = (RELATIONS.index(n) for n in ("next_turn", "previous_turn"))
+_PART_OF, _SEE_ALSO, _RESOLVED_BY = (RELATIONS.index(name) for name in LINK_RELATIONS)
 
 # Of several names that lead from one memory to another, the most specific and earliest counts. A
 # memory's own subjects, under whatever name, lead nowhere.
@@ -60,6 +61,21 @@ SELECT earlier AS src, {_NEXT} AS relation, later AS dst, 1.0::DOUBLE AS weight,
     {NO_SPAN} AS start, {NO_SPAN} AS stop FROM pair
 UNION ALL SELECT later, {_PREVIOUS}, earlier, 1.0::DOUBLE, concept, {NO_SPAN}, {NO_SPAN} FROM pair
 """
+# A link that the store tells of two memories: a statement about the other one's id, at no span.
+# To a memory that is not there, or between two users, there is none.
+_LINK_STEPS = f"""
+WITH link AS (
+    SELECT DISTINCT mid, substr(object, 2) AS memory_id, CASE relation
+        WHEN 'part_of' THEN {_PART_OF} WHEN 'has' THEN {_SEE_ALSO} ELSE {_RESOLVED_BY} END AS code
+    FROM stated WHERE start = {NO_SPAN} AND subject = '' AND length(object) > 1
+        AND starts_with(object, '#') AND relation IN ('part_of', 'has', 'resolved_by'))
+SELECT s.position AS src, code AS relation, d.position AS dst, 1.0::DOUBLE AS weight,
+    NULL::INTEGER AS concept, {NO_SPAN} AS start, {NO_SPAN} AS stop
+FROM link JOIN place s USING (mid) JOIN memory USING (memory_id)
+JOIN place d ON d.mid = memory.mid
+WHERE s.position <> d.position
+    AND (s.user_name = d.user_name OR s.user_name = '' OR d.user_name = '')
+"""
 _DATED = f"""
 SELECT src::BIGINT AS src_position, dst::BIGINT AS dst_position,
     {list(RELATIONS)!r}[relation + 1] AS relation, weight, concept,
@@ -74,7 +90,8 @@ ORDER BY src, step.relation, dst
 def sum_edges(connection: duckdb.DuckDBPyConnection, hubs: Hubs) -> ArrowTable:
     """Return the edges in their canonical order, with the concept's ordinal as `concept`.
 
-    Needs `place_memories`, `name_concepts` and `rate_concepts`.
+    The ordinal is null for a link of the store. Needs `place_memories`, `name_concepts` and
+    `rate_concepts`.
 
     Args:
         connection: The state.
@@ -83,4 +100,5 @@ def sum_edges(connection: duckdb.DuckDBPyConnection, hubs: Hubs) -> ArrowTable:
     limits = {"hub_mentions": hubs.mentions, "hub_subjects": hubs.subjects}
     connection.execute(f"CREATE OR REPLACE TEMP TABLE step AS {_SUBJECT_STEPS}", limits)
     connection.execute(f"INSERT INTO step {_TURN_STEPS}")
+    connection.execute(f"INSERT INTO step {_LINK_STEPS}")
     return connection.sql(_DATED).to_arrow_table()

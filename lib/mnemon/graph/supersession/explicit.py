@@ -3,7 +3,8 @@
 What belongs here: finding the memory that the stated relation "supersedes" means. What does not:
 reading texts (`mnemon.graph.extract`), choosing among links (`resolve`).
 
-- Object "#id": that memory, whatever the dates say.
+- Object "#id": that memory, whatever the dates say. So are the links of a store
+  (`mnemon.graph.told`).
 - Object "#" alone: the memory itself says what replaced it ("Replaced by ESLint.").
 - Object a name: the newest strictly older memory about that name. A memory that is itself about the
   object and not about the subject ("TSLint: replaced by ESLint") says what replaced it: its
@@ -18,7 +19,7 @@ from collections.abc import Iterator, Mapping
 
 from mnemon.graph.extraction import Stated
 from mnemon.graph.lexicon import FUNCTION_WORDS, GENERIC_KEYS
-from mnemon.graph.model import Evidence
+from mnemon.graph.model import NO_SPAN, Evidence
 from mnemon.graph.supersession.links import Link
 from mnemon.graph.supersession.memories import (
     Memories,
@@ -54,6 +55,9 @@ def explicit_links(
                 continue
             if stated.object.startswith(ID_MARK) and stated.object != ID_MARK:
                 found = _by_id(memories, by_id, memory.record, stated)
+            elif stated.start == NO_SPAN:
+                # Told by the store of two concepts, not of two memories.
+                continue
             else:
                 found = subjects.link(memory, stated)
             if isinstance(found, Link):

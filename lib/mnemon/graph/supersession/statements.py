@@ -14,7 +14,7 @@ from typing import NamedTuple
 from mnemon.graph.extraction import Found, Stated
 from mnemon.graph.fold import fold_name, unsegmented_script
 from mnemon.graph.lexicon import FUNCTION_WORDS, GENERIC_KEYS
-from mnemon.graph.model import Evidence
+from mnemon.graph.model import NO_SPAN, Evidence
 from mnemon.graph.supersession.memories import Memory
 from mnemon.graph.supersession.topics import read_preference
 
@@ -86,6 +86,9 @@ def statements_of(
         rejected: Counts statements about a generic word by "generic".
     """
     for stated in memory.extraction.stated:
+        if stated.start == NO_SPAN:
+            # Told by the store: evidence for the graph, no words of this memory to be compared.
+            continue
         slot = _slot(stated, memory.record.content)
         if slot is None:
             continue

@@ -27,6 +27,7 @@ from mnemon.recall.replaying.log import append_packet
 from mnemon.recall.replaying.worlds import RecordingWorld
 from mnemon.recall.result import RecallResult, RecallWarning
 from mnemon.recall.scope import Scope, build_mask
+from mnemon.recall.world import World
 from mnemon.types import from_micros
 from mnemon.usage.reading import UsageReader
 
@@ -50,6 +51,7 @@ def recall_and_log(
     deadline_ms: float | None = None,
     session_id: str | None = None,
     dry_run: bool = False,
+    world: World | None = None,
 ) -> RecallResult:
     """Recall; where the profile says `replay_log`, keep what a re-run needs.
 
@@ -68,12 +70,14 @@ def recall_and_log(
         deadline_ms: The recall's deadline.
         session_id: The active conversation.
         dry_run: Write nothing.
+        world: What changes besides the snapshot; None means the store's own, as it is now.
 
     Raises:
         ValueError: As `Recaller.recall`.
     """
     request = Request(query, k, profile, profile_used, scope, sort_by, session_id, dry_run)
-    world = RecordingWorld(recaller.live_world()) if profile.replay_log else None
+    asked = world or recaller.live_world(scope.user)
+    recording = RecordingWorld(asked) if profile.replay_log else None
     result = recaller.recall(
         query,
         k,
@@ -84,16 +88,16 @@ def recall_and_log(
         deadline_ms=deadline_ms,
         session_id=session_id,
         dry_run=dry_run,
-        world=world,
+        world=recording or asked,
     )
-    if world is None:
+    if recording is None:
         return result
     packet = make_packet(
         request,
         result,
-        world.record(),
+        recording.record(),
         count_wings(recaller.reader, scope),
-        pagination_state(recaller.paths.usage, recaller.reader.count, profile),
+        _scan_told(recaller, scope, profile),
     )
     fault = None if dry_run or log_path is None else append_packet(log_path, packet)
     warnings = result.warnings
@@ -116,7 +120,7 @@ def make_packet(
         result: What `Recaller.recall` made of it, with a profile that says `replay_log`.
         record: `RecordingWorld.record` of that recall.
         wing_counts: `count_wings` of its scope.
-        pagination: `pagination_state` at that time.
+        pagination: `pagination_state` at that time, as far as it may be told.
     """
     scope = request.scope._asdict()
     if request.scope.as_of is not None:
@@ -159,6 +163,24 @@ def count_wings(reader: SnapshotReader, scope: Scope) -> dict[str, int]:
     codes = wings.codes if mask is None else wings.codes[mask]
     counts = np.bincount(codes[codes >= 0], minlength=len(wings.values)).tolist()
     return {wing: count for wing, count in zip(wings.values, counts, strict=True) if count}
+
+
+def _scan_told(recaller: Recaller, scope: Scope, profile: RetrievalProfile) -> dict[str, Any]:
+    """Return `pagination_state` as far as a user may know it.
+
+    Where there are named users, how far the scan of all their memories came would tell how many
+    they have: the total is of what may be seen, and nothing is said of the scan.
+    """
+    reader = recaller.reader
+    own, _ = build_mask(Scope(user=scope.user), reader.facets, reader.created_at_us)
+    if own is None:
+        return pagination_state(recaller.paths.usage, reader.count, profile)
+    return {
+        "total": int(own.sum()),
+        "batches_processed": 0,
+        "last_offset": 0,
+        "scan_depth_reached": False,
+    }
 
 
 def pagination_state(usage: Path, total: int, profile: RetrievalProfile) -> dict[str, Any]:

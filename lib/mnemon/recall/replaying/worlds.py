@@ -12,6 +12,7 @@ value comes back to the last bit.
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,9 +24,10 @@ from mnemon.hashing import hash_text
 from mnemon.recall.phases.base import Usage
 from mnemon.recall.result import RecallWarning
 from mnemon.recall.world import LoggedQuery, World
-from mnemon.types import UNDATED_US
+from mnemon.types import UNDATED_US, MemoryRecord
 
 if TYPE_CHECKING:
+    from mnemon.live.state import LiveState
     from mnemon.recall.searched import ArchiveState
 
 _RAISED: Mapping[str, type[Exception]] = {
@@ -83,10 +85,10 @@ class RecordingWorld:
         self._record["encoder"] = found = self.world.encoder()
         return found
 
-    def query_vector(self, text: str) -> NDArray[np.float32]:
+    def query_vector(self, text: str, within_ms: float = math.inf) -> NDArray[np.float32]:
         """Return the vector of a query."""
         key = hash_text(text)
-        vector = self._try(f"vector {key}", lambda: self.world.query_vector(text))
+        vector = self._try(f"vector {key}", lambda: self.world.query_vector(text, within_ms))
         self._record["vectors"][key] = _packed(vector)
         return vector
 
@@ -102,6 +104,21 @@ class RecordingWorld:
                 "plans": sorted(state.plans),
             }
         return state
+
+    def live(self) -> LiveState | None:
+        """Return what the store has beyond the snapshot; kept without the texts of memories."""
+        state = self.world.live()
+        if state is not None:
+            from mnemon.live.state import record_state
+
+            self._record["live"] = record_state(state)
+        return state
+
+    def live_vectors(self, rows: Sequence[MemoryRecord]) -> Mapping[str, NDArray[np.float32]]:
+        """Return vectors of live rows."""
+        found = self.world.live_vectors(rows)
+        self._record["live_vectors"] = {key: _packed(v) for key, v in found.items()}
+        return found
 
     def knows_usage(self) -> bool:
         """Say whether a night has counted yet."""
@@ -187,7 +204,7 @@ class RecordedWorld:
         """Return the fingerprint of the encoder of then."""
         return self.record["encoder"]
 
-    def query_vector(self, text: str) -> NDArray[np.float32]:
+    def query_vector(self, text: str, within_ms: float = math.inf) -> NDArray[np.float32]:
         """Return the vector of then.
 
         Raises:
@@ -217,6 +234,21 @@ class RecordedWorld:
                 "same query again with `mnemon recall` for today's answer"
             )
         return state
+
+    def live(self) -> LiveState | None:
+        """Return what the store had beyond the snapshot then; packets of before have nothing."""
+        kept = self.record.get("live")
+        if kept is None:
+            return None
+        from mnemon.live.state import read_state
+
+        return read_state(kept)
+
+    def live_vectors(self, rows: Sequence[MemoryRecord]) -> Mapping[str, NDArray[np.float32]]:
+        """Return the vectors of then; time has no part in it."""
+        kept = self.record.get("live_vectors", {})
+        hashes = (row.content_hash for row in rows)
+        return {key: _unpacked(kept[key]) for key in hashes if key in kept}
 
     def knows_usage(self) -> bool:
         """Say whether a night had counted then."""

@@ -14,7 +14,7 @@ from mnemon.recall.profile import RetrievalProfile
 from mnemon.recall.replaying.comparison import replay, rerun
 from mnemon.recall.scope import Scope
 from mnemon.types import from_micros
-from tests.support.replays import EVERYTHING, KEPT, keep, last_packet, use
+from tests.support.replays import EVERYTHING, KEPT, forget_users, keep, last_packet, use
 from tests.support.store import Store, day_us, household, memory, renumber
 from tests.support.usage import count_retrievals
 
@@ -137,8 +137,8 @@ def test_a_packet_has_the_fields_of_the_rfc_and_no_text_of_a_memory(dense_store:
     assert packet["model_guard_result"] == "MATCH"
     assert [row["id"] for row in packet["results"]] == [m.id for m in result.memories]
     assert packet["pagination_state"] == {
-        "total": 14, "batches_processed": 1, "last_offset": 14, "scan_depth_reached": False,
-    }  # fmt: skip
+        "total": 13, "batches_processed": 0, "last_offset": 0, "scan_depth_reached": False,
+    }, "Ben has another"  # fmt: skip
     for row in packet["results"]:
         events = packet["score_events"][str(row["id"])]
         assert sum(e["delta"] for e in events) == pytest.approx(row["final_score"], abs=1e-9)
@@ -148,6 +148,7 @@ def test_a_packet_has_the_fields_of_the_rfc_and_no_text_of_a_memory(dense_store:
 
 def test_a_packet_holds_whatever_the_recall_asked_of_the_world(dense_store: Store) -> None:
     """So that the replays above replay something."""
+    forget_users(dense_store)
     use(dense_store)
     keep(dense_store, "morning flight", profile=EVERYTHING, scope=Scope(user="ana"))
     world = last_packet(dense_store)["world"]
@@ -160,11 +161,13 @@ def test_a_packet_holds_whatever_the_recall_asked_of_the_world(dense_store: Stor
     assert world["encoder"]["dimension"] == 8
 
 
-def test_before_the_first_night_counted_no_batch_was_processed(dense_store: Store) -> None:
-    state = (keep(dense_store, "key").replay_packet or {})["pagination_state"]
-    assert state == {
-        "total": 14, "batches_processed": 0, "last_offset": 0, "scan_depth_reached": False,
-    }  # fmt: skip
+def test_a_packet_tells_how_far_the_scan_of_a_store_without_users_came(dense_store: Store) -> None:
+    forget_users(dense_store)
+    scanned = {"total": 14, "batches_processed": 1, "last_offset": 14, "scan_depth_reached": False}
+    before = (keep(dense_store, "key").replay_packet or {})["pagination_state"]
+    assert before == {**scanned, "batches_processed": 0, "last_offset": 0}, "no night has counted"
+    use(dense_store)
+    assert (keep(dense_store, "key").replay_packet or {})["pagination_state"] == scanned
 
 
 def test_without_replay_log_nothing_is_kept_and_in_a_dry_run_nothing_is_written(

@@ -14,7 +14,7 @@ from mnemon.hooks import register_hook
 from mnemon.recall.engine import Recaller
 from mnemon.recall.replaying.comparison import replay, rerun
 from mnemon.recall.scope import Scope
-from tests.support.replays import EVERYTHING, KEPT, keep, last_packet, use
+from tests.support.replays import EVERYTHING, KEPT, forget_users, keep, last_packet, use
 from tests.support.store import Store, memory, renumber
 
 Damage = Callable[[dict[str, Any]], Any]
@@ -86,6 +86,7 @@ def test_a_changed_packet_is_told_from_the_recall(
 
 
 def test_a_recorded_use_that_is_changed_is_a_difference(dense_store: Store) -> None:
+    forget_users(dense_store)
     use(dense_store)
     keep(dense_store, "Nina key", 2, profile=replace(KEPT, ltp_enabled=True))
     packet = last_packet(dense_store)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,7 +38,7 @@ class SmallWorld:
     def encoder(self) -> dict[str, Any] | None:
         return {"model": "tiny", "dimension": 3}
 
-    def query_vector(self, text: str) -> NDArray[np.float32]:
+    def query_vector(self, text: str, within_ms: float = math.inf) -> NDArray[np.float32]:
         if self.fault is not None:
             raise self.fault
         return np.array([len(text), 1 / 3, -np.float32(1e-40)], dtype=np.float32)

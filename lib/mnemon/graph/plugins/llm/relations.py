@@ -7,9 +7,12 @@ from typing import cast, get_args
 
 from mnemon.graph.model import StatedRelation
 
-RELATION_NAMES: tuple[StatedRelation, ...] = cast(
-    "tuple[StatedRelation, ...]", get_args(StatedRelation)
+RELATION_NAMES: tuple[StatedRelation, ...] = tuple(
+    name
+    for name in cast("tuple[StatedRelation, ...]", get_args(StatedRelation))
+    if name != "related_to"
 )
+"""All but the one for relations that have no word: a model is asked for the others."""
 
 _SAME: dict[str, StatedRelation] = {
     "replaces": "supersedes", "replaced": "supersedes", "superseded": "supersedes",

@@ -1,0 +1,1 @@
+"""The live overlay: what a memory store gained, changed and lost since the snapshot. Read side."""

@@ -1,0 +1,166 @@
+"""Sensors: when a change of the source asks for a night of its own.
+
+What belongs here: the decision, and telling Dagster. What does not: what a change is
+(`mnemon.corpus.marker`), the lock that keeps two nights apart (`mnemon.work.lock`).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+import dagster as dg
+
+from mnemon.corpus.marker import read_marker
+from mnemon.errors import MnemonError
+from mnemon.settings import SensorSettings
+from mnemon.work.lock import find_holder
+from pipelines.jobs import NIGHTLY_JOB
+from pipelines.marks import read_completed_marker
+from pipelines.site import Site, resolve_site
+
+MAX_ATTEMPTS = 3
+"""Nights asked for on one state of the source: a busy disk passes, a broken source does not."""
+
+START_PATIENCE_S = 120.0
+"""Time in which a requested run may reach the lock: importing everything on a busy machine."""
+
+MARKER_TAG = "mnemon/marker"
+"""Tag of a requested run: which state of the source it was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the sensor keeps between two looks, as its cursor.
+
+    Attributes:
+        marker: The state of the source that a night was last asked for; empty before the first.
+        at_s: When, in seconds since the epoch.
+        attempts: Nights asked for on that state.
+        total: Nights asked for at all; part of the run key, so that a source that returns to an
+            earlier state is read again.
+    """
+
+    marker: str = ""
+    at_s: float = 0.0
+    attempts: int = 0
+    total: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What one look comes to.
+
+    Attributes:
+        asked: The cursor from now on.
+        reason: Why no night is asked for; empty where one is.
+        run_key: Names the request; equal ones start one run. Empty where none is asked for.
+    """
+
+    asked: Asked
+    reason: str = ""
+    run_key: str = ""
+
+
+def decide_run(
+    asked: Asked,
+    marker: str,
+    completed_marker: str | None,
+    *,
+    now_s: float,
+    minimum_s: float,
+) -> Decision:
+    """Decide whether a change of the source asks for a night now.
+
+    Args:
+        asked: What was asked for so far.
+        marker: The source's marker now.
+        completed_marker: Its marker when the last night began that went through; None if unknown.
+        now_s: Seconds since the epoch.
+        minimum_s: Least time between two requests, >= 0.
+    """
+    if marker == completed_marker:
+        return Decision(asked, "nothing changed in the source since the last night")
+    is_same = marker == asked.marker
+    waited_s = now_s - asked.at_s
+    if is_same and asked.attempts >= MAX_ATTEMPTS:
+        return Decision(
+            asked,
+            f"{asked.attempts} nights were asked for this state of the source and none went "
+            "through: look at the runs. The next change, or the nightly schedule, tries again",
+        )
+    least_s = max(minimum_s, START_PATIENCE_S) if is_same else minimum_s
+    # A clock that was set back must not silence the sensor.
+    if asked.marker and 0 <= waited_s < least_s:
+        return Decision(
+            asked,
+            f"the source changed; a night was asked for {waited_s / 60:.0f} min ago, the next may "
+            f"be in {(least_s - waited_s) / 60:.1f} min",
+        )
+    total = asked.total + 1
+    attempts = asked.attempts + 1 if is_same else 1
+    return Decision(Asked(marker, now_s, attempts, total), run_key=f"{marker}-{total}")
+
+
+def source_sensor(
+    settings: SensorSettings,
+    resolve: Callable[[], Site] = resolve_site,
+    clock_s: Callable[[], float] = time.time,
+) -> dg.SensorDefinition:
+    """Return the sensor `source_changed`; it is off until somebody switches it on in the UI.
+
+    Args:
+        settings: How often it looks; what else it needs is read again at every look.
+        resolve: Says which source and which store.
+        clock_s: Seconds since the epoch.
+    """
+
+    @dg.sensor(
+        name="source_changed",
+        job=NIGHTLY_JOB,
+        minimum_interval_seconds=max(int(settings.poll_seconds), 1),
+        default_status=dg.DefaultSensorStatus.STOPPED,
+        description="Asks for a night when the source has changed; off until switched on.",
+    )
+    def source_changed(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        try:
+            site = resolve()
+            holder = find_holder(site.paths.lock)
+            if holder is not None:
+                return dg.SkipReason(f"a night is running (process {holder})")
+            marker = read_marker(site.source, site.settings)
+        except (MnemonError, OSError) as error:
+            return dg.SkipReason(f"the source cannot be looked at: {error}")
+        decision = decide_run(
+            read_asked(context.cursor),
+            marker,
+            read_completed_marker(site.paths),
+            now_s=clock_s(),
+            minimum_s=site.settings.sensor.minimum_minutes * 60,
+        )
+        if decision.reason:
+            return dg.SkipReason(decision.reason)
+        return dg.SensorResult(
+            run_requests=[dg.RunRequest(run_key=decision.run_key, tags={MARKER_TAG: marker})],
+            cursor=write_asked(decision.asked),
+        )
+
+    return source_changed
+
+
+def read_asked(cursor: str | None) -> Asked:
+    """Return what a cursor says; one that cannot be read says that nothing was asked for."""
+    try:
+        raw: Any = json.loads(cursor or "{}")
+        values = {f.name: type(f.default)(raw[f.name]) for f in fields(Asked) if f.name in raw}
+        return replace(Asked(), **values)
+    except (ValueError, TypeError):
+        return Asked()
+
+
+def write_asked(asked: Asked) -> str:
+    """Return the cursor that `read_asked` reads."""
+    return json.dumps(asdict(asked), sort_keys=True)

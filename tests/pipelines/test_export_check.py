@@ -1,0 +1,76 @@
+"""The check on the exported tables stops a night before anything is made of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from assets.corpus import corpus_export
+from mnemon.corpus import sift
+from mnemon.corpus.source import RawRow
+from mnemon.night.context import MEMORIES, Night
+from mnemon.snapshot.layout import StorePaths
+from tests.support.claude_memory import make_sqlite
+
+CHECK = "no_exported_memory_is_sensitive"
+TOKEN = "gh" + "p_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+
+
+@dg.asset(deps=["memories"])
+def made_of_memories() -> None:
+    """Stand for whatever comes after the export."""
+
+
+def materialize(night: Night, home: Path) -> dg.ExecuteInProcessResult:
+    home.mkdir()
+    with dg.DagsterInstance.local_temp(str(home)) as instance:
+        return dg.materialize(
+            [corpus_export, made_of_memories],
+            resources={"night": night},
+            instance=instance,
+            raise_on_error=False,
+        )
+
+
+def night_of(tmp_path: Path) -> Night:
+    rows = [{"content": "a harmless note"}, {"content": f"the deploy key is {TOKEN}"}]
+    source = make_sqlite(tmp_path / "memory.db", rows)
+    return Night(StorePaths(tmp_path / "store"), source)
+
+
+def let_everything_pass(row: RawRow) -> str | None:
+    return row.withheld
+
+
+def check_of(result: dg.ExecuteInProcessResult) -> dg.AssetCheckEvaluation:
+    (found,) = [e for e in result.get_asset_check_evaluations() if e.check_name == CHECK]
+    return found
+
+
+def test_a_clean_export_goes_on(tmp_path: Path) -> None:
+    result = materialize(night_of(tmp_path), tmp_path / "home")
+    check = check_of(result)
+    assert result.success
+    assert check.passed
+    assert check.metadata["tables"].value == 3
+    assert check.metadata["found"].value == 0
+    assert result.asset_materializations_for_node("made_of_memories")
+
+
+def test_a_gap_in_the_filter_stops_the_night_and_says_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The filter of the rows is broken on purpose; the check on the table is what is tested."""
+    monkeypatch.setattr(sift, "find_sensitivity", let_everything_pass)
+    night = night_of(tmp_path)
+    result = materialize(night, tmp_path / "home")
+    check = check_of(result)
+    assert night.work(MEMORIES).is_file()
+    assert not result.success
+    assert not check.passed
+    assert check.metadata["places"].value == "memories.content row 1"
+    assert check.metadata["reasons"].value == {"secret:github_token": 1}
+    assert TOKEN not in str(check.metadata)
+    assert not result.asset_materializations_for_node("made_of_memories")

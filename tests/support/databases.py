@@ -1,0 +1,51 @@
+"""Claude-memory databases of a test's server: opening them as mnemon does, and changing them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import psycopg
+
+from mnemon.corpus.postgres_source import PostgresSource
+from mnemon.corpus.source import RawRow
+from mnemon.postgres.connecting import Limits
+from mnemon.settings import SourceSettings
+from mnemon.source_name import DatabaseName, name_source
+
+MakeDatabase = Callable[..., str]
+
+
+def name_database(dsn: str) -> DatabaseName:
+    """Return an address, or `env:NAME`, as what a source is called."""
+    named = name_source(dsn)
+    assert isinstance(named, DatabaseName)
+    return named
+
+
+def open_database(dsn: str, user: str = "", limits: Limits | None = None) -> PostgresSource:
+    """Open a database as a source."""
+    return PostgresSource(name_database(dsn), SourceSettings(user=user), limits or Limits())
+
+
+def flat(batches: Iterable[Sequence[RawRow]]) -> list[RawRow]:
+    """Return the rows of all batches."""
+    return [row for batch in batches for row in batch]
+
+
+def rows_of(dsn: str, user: str = "", size: int = 1_000) -> list[RawRow]:
+    """Return every row that a source gives."""
+    with open_database(dsn, user) as source:
+        return flat(source.batches(size))
+
+
+def digests_of(dsn: str, user: str = "") -> dict[int | str, str]:
+    """Return the digest of every row, by id."""
+    with open_database(dsn, user) as source:
+        return {row.key: row.digest for batch in source.digests() for row in batch}
+
+
+def run_sql(dsn: str, statement: Any, *values: object) -> None:
+    """Run a statement as the database's owner, at once."""
+    with psycopg.connect(dsn, autocommit=True) as db:
+        db.execute(statement, values or None)

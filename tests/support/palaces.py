@@ -1,0 +1,97 @@
+"""MemPalace palaces for tests: made by the real chromadb, with vectors that cost nothing.
+
+The shape is what MemPalace writes (research/mempalace.md): one collection of drawers with metadata,
+one of closets. Importing chromadb takes a second: only tests of palaces do.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import closing, contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import chromadb
+from chromadb.config import Settings
+
+from mnemon.corpus.palace_schema import CHROMA_FILE, DRAWERS
+
+DIM = 2
+ADDED_AT_ONCE = 5_000
+"""chromadb takes some 5,461 drawers in one call at most."""
+
+
+class Drawer(NamedTuple):
+    """A drawer as MemPalace files it; a document of None makes one that has none."""
+
+    drawer_id: str
+    document: str | None
+    metadata: Mapping[str, Any]
+
+
+def drawer(drawer_id: str, document: str | None, **metadata: Any) -> Drawer:
+    """Return a drawer with what every one has: wing, room, when it was filed."""
+    values = {"wing": "work", "room": "general", "filed_at": "2026-03-01T12:00:00", **metadata}
+    return Drawer(drawer_id, document, {k: v for k, v in values.items() if v is not None})
+
+
+@contextmanager
+def palace_client(folder: Path) -> Generator[Any]:
+    """Open a palace with the real library, which writes what it does not yet have."""
+    settings = Settings(anonymized_telemetry=False)
+    client: Any = chromadb.PersistentClient(path=str(folder), settings=settings)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def make_palace(
+    folder: Path, drawers: Iterable[Drawer], others: Mapping[str, Sequence[Drawer]] | None = None
+) -> Path:
+    """Make a palace and return its Chroma file.
+
+    Args:
+        folder: Of the palace; may exist.
+        drawers: What its collection of drawers holds.
+        others: Further collections by name.
+    """
+    with palace_client(folder) as client:
+        for name, held in {DRAWERS: drawers, **(others or {})}.items():
+            add_drawers(client, name, held)
+    return folder / CHROMA_FILE
+
+
+def add_drawers(client: Any, collection: str, drawers: Iterable[Drawer]) -> None:
+    """Add drawers to a collection, which is made where there is none."""
+    made = client.get_or_create_collection(
+        collection, metadata={"hnsw:space": "cosine"}, embedding_function=None
+    )
+    waiting = iter(drawers)
+    while batch := list(islice(waiting, ADDED_AT_ONCE)):
+        for has_document in (True, False):
+            part = [d for d in batch if (d.document is not None) is has_document]
+            if part:
+                documents = [d.document for d in part] if has_document else None
+                made.add(
+                    ids=[d.drawer_id for d in part],
+                    documents=documents,
+                    metadatas=[dict(d.metadata) or None for d in part],
+                    embeddings=[[1.0] * DIM] * len(part),
+                )
+
+
+def update_drawers(folder: Path, metadata: Mapping[str, Mapping[str, Any]]) -> None:
+    """Change metadata of drawers by id, as a mark does."""
+    with palace_client(folder) as client:
+        made = client.get_collection(DRAWERS, embedding_function=None)
+        made.update(ids=list(metadata), metadatas=[dict(m) for m in metadata.values()])
+
+
+@contextmanager
+def editing_palace(folder: Path) -> Generator[sqlite3.Connection]:
+    """Open a palace's file for what the library would never write."""
+    with closing(sqlite3.connect(folder / CHROMA_FILE)) as db, db:
+        yield db

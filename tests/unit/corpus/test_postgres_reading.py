@@ -1,0 +1,140 @@
+"""Reading a database: one state in pages, and what happens when the connection does not last."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from mnemon.corpus.export import export_corpus
+from mnemon.errors import SourceError
+from mnemon.postgres import rows as postgres_rows
+from mnemon.postgres.connecting import Limits
+from tests.support.cutting_proxy import cutting_proxy
+from tests.support.databases import (
+    MakeDatabase,
+    flat,
+    open_database,
+    rows_of,
+    run_sql,
+)
+from tests.support.postgres import Cluster
+
+DATE = "2026-03-01 12:00:00+00"
+CANARY = "the canary sings at seven"
+
+
+def test_ids_below_zero_and_pages_of_one(database: MakeDatabase) -> None:
+    dsn = database([{"id": i, "content": f"Row {i}."} for i in (-2, 0, 5, 7)])
+    assert [row.key for row in rows_of(dsn, size=1)] == [-2, 0, 5, 7]
+    with open_database(dsn) as source:
+        assert [[*keys] for keys in source.keys(3)] == [[-2, 0, 5], [7]]
+        assert [row.key for batch in source.digests(1) for row in batch] == [-2, 0, 5, 7]
+        assert [row.key for row in flat(source.rows_of([7, "x", -2, 7, 6], 1))] == [-2, 7]
+
+
+def test_pages_are_cut_by_bytes_and_a_huge_row_is_never_fetched(
+    database: MakeDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_rows, "MAX_ROW_BYTES", 100)
+    monkeypatch.setattr(postgres_rows, "PAGE_BYTES", 150)
+    sizes = [60, 60, 60, 500, 90, 10]
+    dsn = database([{"content": "x" * size, "category": None} for size in sizes])
+    with open_database(dsn) as source:
+        pages = list(source.batches())
+    assert [row.key for row in flat(pages)] == [1, 2, 3, 4, 5, 6]
+    for page in pages:
+        # The first row of a page may always be there; the last one starts below the limit.
+        texts = [len(str(row.fields.get("content", ""))) for row in page]
+        assert sum(texts[:-1]) < 150
+    assert len(pages) > 1
+    (huge,) = [row for row in flat(pages) if row.problem is not None]
+    assert (huge.key, str(huge.problem), dict(huge.fields)) == (4, "content_too_large", {})
+    assert huge.problem_detail == "row: 500 bytes of text, not fetched"
+
+
+def test_one_state_is_read_whatever_is_written_meanwhile(database: MakeDatabase) -> None:
+    dsn = database([{"content": f"Row {i}."} for i in range(1, 5)])
+    with open_database(dsn) as source:
+        pages = source.batches(2)
+        seen = [*next(pages)]
+        run_sql(dsn, "DELETE FROM memories WHERE id = 3")
+        run_sql(dsn, "UPDATE memories SET content = 'New.' WHERE id = 4")
+        run_sql(dsn, "INSERT INTO memories (content) VALUES ('Five.')")
+        seen += flat(pages)
+        assert [row.fields["content"] for row in seen] == [f"Row {i}." for i in range(1, 5)]
+        assert source.count() == 4
+        with pytest.raises(SourceError, match="refused a statement"):
+            source._pinned.rows("DELETE FROM memories RETURNING id")  # pyright: ignore[reportPrivateUsage]
+    assert [row.key for row in rows_of(dsn)] == [1, 2, 4, 5]
+
+
+def test_a_terminated_connection_is_a_sentence_without_rows(database: MakeDatabase) -> None:
+    dsn = database([{"content": CANARY} for _ in range(5)])
+    with open_database(dsn) as source:
+        pages = source.batches(2)
+        next(pages)
+        run_sql(
+            dsn,
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE application_name = 'mnemon'",
+        )
+        with pytest.raises(SourceError, match=r"was lost .*Nothing was published") as lost:
+            flat(pages)
+    assert CANARY not in str(lost.value)
+
+
+def test_a_connection_that_is_cut_keeps_the_last_export(
+    server: Cluster, database: MakeDatabase, tmp_path: Path
+) -> None:
+    dsn = database([{"content": f"Row {i}: {'x' * 900}"} for i in range(300)])
+    with open_database(dsn) as source:
+        export_corpus(source, tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    run_sql(dsn, "UPDATE memories SET content = 'new ' || content")
+    with (
+        cutting_proxy(server.port, after_bytes=150_000) as proxy,
+        open_database(server.tcp_dsn("postgres", port=proxy.port)) as source,
+        pytest.raises(SourceError, match="was lost"),
+    ):
+        export_corpus(source, tmp_path, batch_rows=20)
+    assert proxy.passed > 100_000
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    with open_database(dsn) as source:
+        assert export_corpus(source, tmp_path).exported == 300
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} != before
+
+
+def test_a_server_that_falls_silent_is_given_up(server: Cluster, database: MakeDatabase) -> None:
+    database([{"content": f"Row {i}: {'x' * 900}"} for i in range(300)])
+    limits = Limits(statement_ms=200, grace_ms=100)
+    with (
+        cutting_proxy(server.port, after_bytes=150_000, freeze=True) as proxy,
+        open_database(server.tcp_dsn("postgres", port=proxy.port), limits=limits) as source,
+        pytest.raises(SourceError, match=r"took longer than 0\.2 s"),
+    ):
+        flat(source.batches(20))
+    assert proxy.passed > 100_000
+
+
+def test_a_lock_is_waited_for_as_long_as_a_statement_may_take(database: MakeDatabase) -> None:
+    dsn = database([{"content": "One."}])
+    with psycopg.connect(dsn) as db:
+        db.execute("LOCK TABLE memories IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(SourceError, match=r"took longer than 0\.2 s .*57014"):
+            open_database(dsn, limits=Limits(statement_ms=200))
+
+
+def test_two_threads_may_read_two_sources(database: MakeDatabase) -> None:
+    dsn = database([{"content": f"Row {i}."} for i in range(50)])
+    found: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(len(rows_of(dsn, size=7)))) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [50] * 4

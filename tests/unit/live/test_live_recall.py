@@ -1,0 +1,372 @@
+"""Recall over a real store that was written to since its snapshot."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mnemon.injection.block import Line, render_block
+from mnemon.live import looking
+from mnemon.live.state import LiveState
+from mnemon.recall import api
+from mnemon.recall.result import RecallResult
+from tests.support.live import ROWS, Cache, age, publish_from
+from tests.support.store import Store
+
+recall = api.recall
+
+
+def codes(result: RecallResult) -> list[str]:
+    return [w.code for w in result.warnings]
+
+
+def ids(result: RecallResult) -> list[Any]:
+    return [m.id for m in result.memories]
+
+
+def live_ids(result: RecallResult) -> list[Any]:
+    return [m.id for m in result.memories if m.live]
+
+
+def said(result: RecallResult, code: str) -> str:
+    (message,) = [w.message for w in result.warnings if w.code == code]
+    return message
+
+
+def plain(result: RecallResult) -> dict[str, Any]:
+    value = result.to_json()
+    del value["phase_timing_ms"]
+    return value
+
+
+@pytest.fixture(params=["words", "dense"])
+def store(request: pytest.FixtureRequest) -> Store:
+    return request.getfixturevalue("served" if request.param == "words" else "served_dense")
+
+
+def test_a_new_row_is_found_at_once(store: Store, cache: Cache) -> None:
+    new = cache.add("The spare key was moved to the neighbour.", tags="wing:home,room:hall")
+    found = recall("spare key neighbour")
+    memory = found.memories[0]
+    assert (memory.id, memory.live, memory.wing, memory.room) == (new, True, "home", "hall")
+    assert memory.to_json()["live"] is True
+    assert memory.lexical is not None
+    assert (memory.dense is not None) == (store.encoder is not None)
+    assert "1 new, 0 changed, 0 gone" in said(found, "live_overlay")
+    assert 1 in ids(found), "the snapshot's memories are still there"
+    assert "live" not in found.memories[ids(found).index(1)].to_json()
+
+
+def test_a_changed_row_takes_the_place_of_its_old_form(store: Store, cache: Cache) -> None:
+    cache.edit(1, content="The spare key lies under the flower pot.")
+    found = recall("spare key flower pot")
+    assert ids(found)[0] == 1
+    assert ids(found).count(1) == 1
+    assert found.memories[0].content.endswith("flower pot.")
+    assert "0 new, 1 changed, 0 gone" in said(found, "live_overlay")
+    by_old_words = recall("blue door")
+    assert "blue door" not in " ".join(m.content for m in by_old_words.memories)
+
+
+def test_a_deleted_row_is_gone(store: Store, cache: Cache) -> None:
+    assert 8 in ids(recall("night train vienna"))
+    cache.delete(8)
+    found = recall("night train vienna")
+    assert 8 not in ids(found)
+    assert "0 new, 0 changed, 1 gone" in said(found, "live_overlay")
+
+
+def test_a_change_of_nothing_that_counts_changes_nothing(store: Store, cache: Cache) -> None:
+    """A writer that stores the same row again, with the same stamps."""
+    before = recall("spare key")
+    cache.run("UPDATE memories SET content = content, server_id = 900 WHERE id = 1")
+    assert plain(recall("spare key")) == plain(before)
+
+
+def test_off_is_off(store: Store, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ids, order, scores and JSON are those of the snapshot, whatever was written."""
+    before = plain(recall("spare key door", explain=True, candidate_trace=True, dry_run=True))
+    cache.add("The spare key was moved to the neighbour.")
+    cache.delete(3)
+    monkeypatch.setenv("MNEMON_LIVE_ENABLED", "false")
+    after = plain(recall("spare key door", explain=True, candidate_trace=True, dry_run=True))
+    assert after == before
+
+
+def test_a_store_that_nobody_wrote_to_is_not_even_opened(
+    store: Store, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_args: object) -> None:
+        raise AssertionError("opened")
+
+    monkeypatch.setattr("mnemon.live.sqlite_look.look", fail)
+    assert "live_unreachable" not in codes(recall("spare key"))
+    cache.add("Something.")
+    assert "live_unreachable" in codes(recall("spare key")), "the guard above is real"
+
+
+SECRET = "hunter2-canary-live"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"content": f"The vault word is {SECRET}.", "is_sensitive": 1},
+        {"content": f"The vault word is {SECRET}.", "is_sensitive": "true"},
+        {"content": f"password = {SECRET}"},
+        {"content": f"[SENSITIVE: {SECRET}]"},
+        {"content": f"[REDACTED:token] {SECRET}"},
+    ],
+    ids=["flag", "word", "secret", "placeholder", "redacted"],
+)
+def test_a_sensitive_row_never_comes(store: Store, cache: Cache, fields: Mapping[str, Any]) -> None:
+    cache.add(**fields)
+    cache.edit(1, **fields)
+    asked = recall("vault word password token hunter2 canary", explain=True, candidate_trace=True)
+    assert 1 not in ids(asked), "what turned sensitive is hidden at once"
+    assert SECRET not in str(asked.to_json())
+    assert not live_ids(asked)
+    assert "0 new, 0 changed, 1 gone" in said(asked, "live_overlay")
+
+
+def test_what_recall_injected_is_cut_out(store: Store, cache: Cache) -> None:
+    block = render_block([Line("1", "2026-01-05", "The spare key hangs behind the blue door.")])
+    echo = cache.add(block)
+    mixed = cache.add(f"{block}\nI will paint the fence green.")
+    found = recall("spare key blue door fence green", 20)
+    assert echo not in ids(found)
+    (kept,) = [m for m in found.memories if m.id == mixed]
+    assert kept.content.strip() == "I will paint the fence green."
+
+
+@pytest.mark.parametrize(
+    ("scope", "sees"),
+    [
+        ({}, set()),
+        ({"user": "ana"}, set()),
+        ({"user": "ben"}, {"own"}),
+        ({"user": "ben", "wing": "work"}, set()),
+    ],
+)
+def test_a_row_of_a_user_is_denied_by_default(
+    store: Store, cache: Cache, scope: dict[str, Any], sees: set[str]
+) -> None:
+    own = cache.add("Ben hides a spare key under the doormat.", tags="user:ben,wing:home")
+    found = recall("spare key", 20, **scope, explain=True, candidate_trace=True)
+    assert set(live_ids(found)) == ({own} if sees else set())
+    if not sees:
+        assert "live_overlay" not in codes(found), "nor does a count tell of it"
+        assert "doormat" not in str(found.to_json())
+
+
+def test_a_row_that_changes_hands_is_its_new_owners(store: Store, cache: Cache) -> None:
+    cache.edit(6, content="The door code moved to the blue notebook.", tags="user:ben")
+    assert 6 not in ids(recall("door code notebook", user="ana"))
+    assert 6 in live_ids(recall("door code notebook", user="ben"))
+
+
+@pytest.mark.parametrize(
+    ("scope", "allowed"),
+    [
+        ({"wing": "cellar"}, True),
+        ({"wing": "home"}, False),
+        ({"room": "shelf"}, True),
+        ({"category": "wines"}, True),
+        ({"category": "facts"}, False),
+        ({"as_of": datetime.now(UTC) + timedelta(days=1)}, True),
+        ({"as_of": datetime.now(UTC) - timedelta(days=2)}, False),
+    ],
+)
+def test_filters_hold_for_live_rows(
+    store: Store, cache: Cache, scope: dict[str, Any], allowed: bool
+) -> None:
+    new = cache.add("The old riesling lies in the rack.", tags="wing:cellar,room:shelf",
+                    category="wines")  # fmt: skip
+    found = recall("riesling rack", 20, **scope)
+    assert (new in ids(found)) == allowed
+    assert not any(code.startswith("unknown_") for code in codes(found))
+
+
+def test_a_wing_that_nobody_has_stays_unknown(store: Store, cache: Cache) -> None:
+    cache.add("Ben's wine.", tags="wing:cellar,user:ben")
+    found = recall("wine", wing="cellar")
+    assert "unknown_wing" in codes(found)
+    assert found.memories == ()
+
+
+@pytest.mark.parametrize("order", ["importance", "recency"])
+def test_other_orders_know_live_rows(store: Store, cache: Cache, order: str) -> None:
+    new = cache.add("The spare key was moved.", importance=1.0)
+    found = recall("spare key", sort_by=order)
+    assert ids(found)[0] == new
+    assert all(0 <= m.final_score <= 1 for m in found.memories)
+
+
+def test_explanations_add_up(store: Store, cache: Cache) -> None:
+    new = cache.add("The spare key was moved to the neighbour.")
+    found = recall("spare key neighbour", explain=True, candidate_trace=True, dry_run=True)
+    (memory,) = [m for m in found.memories if m.id == new]
+    assert memory.score_breakdown is not None
+    assert memory.score_breakdown["final_score"] == pytest.approx(memory.final_score)
+    assert memory.score_events
+    assert found.candidates is not None
+    assert new in [row["id"] for row in found.candidates]
+    traced = recall("spare key neighbour", 1, candidate_trace=True)
+    assert traced.candidate_trace is not None
+    assert 1 in [row["memory_id"] for row in traced.candidate_trace]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"fusion": "rrf"},
+        {"scorer": "two_pass"},
+        {"scorer": "hybrid"},
+        {"exact_match_bonus": 0.3},
+        {"turn_view": "summaries"},
+        {"mmr_enabled": True, "wing_diversity_weight": 0.2, "wing_quota": 1},
+        {"supersede_filter_enabled": True, "consolidation_enabled": True},
+        {"query_expansion_enabled": True},
+        {"graph_weight": 0.0},
+        {"lexical_mode": "fts5"},
+        {"time_decay_enabled": True, "ltp_enabled": True, "tagging_enabled": True},
+    ],
+    ids=str,
+)
+def test_every_way_to_rank_takes_live_rows(
+    served_dense: Store, cache: Cache, flags: dict[str, Any]
+) -> None:
+    new = cache.add("The spare key was moved to the neighbour.", tags="wing:attic")
+    cache.edit(2, content="The feline eats four times a day.")
+    cache.delete(8)
+    found = recall("spare key neighbour", profile=flags, explain=True, candidate_trace=True)
+    assert "snapshot_damaged" not in codes(found), found.warnings
+    assert new in ids(found)
+    assert 8 not in ids(found)
+    assert all(0 <= m.final_score <= 1 for m in found.memories)
+
+
+def test_it_is_logged_by_id(served: Store, cache: Cache) -> None:
+    new = cache.add("The spare key was moved to the neighbour.")
+    recall("neighbour")
+    with closing(sqlite3.connect(served.paths.access_log)) as log:
+        logged = [row[0] for row in log.execute("SELECT memory_id FROM retrievals")]
+    assert str(new) in logged
+
+
+def _remove(path: Path) -> None:
+    path.unlink()
+    path.with_name(f"{path.name}-wal").unlink(missing_ok=True)
+
+
+def _garble(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:4000] + b"\0" * 9000)
+
+
+def _replace(path: Path) -> None:
+    _remove(path)
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("CREATE TABLE other(id INTEGER)")
+
+
+@pytest.mark.parametrize("harm", [_remove, _garble, _replace])
+def test_the_snapshot_answers_where_the_store_cannot(store: Store, cache: Cache, harm: Any) -> None:
+    before = recall("spare key")
+    with closing(sqlite3.connect(cache.path)) as db:
+        db.execute("PRAGMA journal_mode = DELETE")
+    harm(cache.path)
+    found = recall("spare key")
+    assert ids(found) == ids(before)
+    assert [m.final_score for m in found.memories] == [m.final_score for m in before.memories]
+    assert str(cache.path) in said(found, "live_unreachable")
+    assert "spare key hangs" not in said(found, "live_unreachable")
+
+
+def test_a_locked_store_costs_its_deadline_and_no_more(
+    store: Store, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(sqlite3.connect(cache.path)) as db:
+        db.execute("PRAGMA journal_mode = DELETE")
+    with closing(sqlite3.connect(cache.path, isolation_level=None)) as writer:
+        writer.execute("BEGIN EXCLUSIVE")
+        found = recall("spare key")
+    assert "SQLITE_BUSY" in said(found, "live_unreachable")
+    assert found.phase_timing_ms["scope"] < 2_000
+
+
+def test_more_rows_than_may_be_taken_are_told(
+    store: Store, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = [cache.add(f"The parcel number {i} came.") for i in range(4)]
+    monkeypatch.setenv("MNEMON_LIVE_MAX_ROWS", "2")
+    found = recall("parcel came", 20)
+    assert sorted(live_ids(found)) == keys[-2:]
+    assert "newest 2" in said(found, "live_partial")
+
+
+def test_a_second_look_is_remembered_until_the_store_changes(
+    store: Store, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = cache.add("The parcel came.")
+    age(cache.path, 10)
+    assert live_ids(recall("parcel")) == [new]
+    asked: list[int] = []
+    real = looking.judge
+
+    def counted(*arguments: Any) -> LiveState:
+        asked.append(1)
+        return real(*arguments)
+
+    monkeypatch.setattr(looking, "judge", counted)
+    assert live_ids(recall("parcel")) == [new]
+    assert not asked
+    newer = cache.add("Another parcel came.")
+    assert set(live_ids(recall("parcel", 20))) == {new, newer}
+    assert asked
+
+
+def test_after_the_next_night_nothing_is_live(store: Store, cache: Cache) -> None:
+    new = cache.add("The spare key was moved to the neighbour.")
+    cache.delete(8)
+    before = recall("spare key neighbour", 20)
+    publish_from(cache, store)
+    after = recall("spare key neighbour", 20)
+    assert "live_overlay" not in codes(after)
+    assert new in ids(after)
+    assert not live_ids(after)
+    assert ids(after)[:2] == ids(before)[:2]
+
+
+def test_a_snapshot_of_an_older_version_is_not_overlaid(home: Path, cache: Cache) -> None:
+    from tests.support.store import new_store
+
+    store = new_store(home / "old")
+    publish_from(cache, store, read_us=None)
+    cache.add("The parcel came.")
+    found = recall("parcel")
+    assert found.memories == ()
+    assert "live_overlay" not in codes(found)
+
+
+def test_recall_writes_nothing_into_the_store(store: Store, cache: Cache) -> None:
+    cache.add("The parcel came.")
+    before = cache.path.read_bytes()
+    recall("parcel")
+    assert cache.path.read_bytes() == before
+    # Any reader of a store in WAL mode leaves these two.
+    left = {p.name for p in cache.path.parent.iterdir()} - {"memory.db-wal", "memory.db-shm"}
+    assert left == {"memory.db"}
+
+
+def test_all_rows_are_still_in_the_sample() -> None:
+    """The ids that the tests above name are those of the rows."""
+    assert ROWS[0]["content"].startswith("The spare key")
+    assert ROWS[7]["content"].startswith("The night train")
+    assert os.environ.get("MNEMON_LIVE_ENABLED") is None

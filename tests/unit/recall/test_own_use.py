@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from mnemon.corpus.evidence import Share
+from mnemon.recall.engine import Recaller
+from mnemon.recall.own_use import OwnUse
+from mnemon.recall.phases.base import Usage
+from mnemon.recall.world import World
+from mnemon.types import UNDATED_US
+from mnemon.usage.reading import Counts
+from tests.support.store import Store, memory, new_store, renumber
+from tests.support.usage import count_retrievals
+
+OWNERS = (None, "ana", "ana", "ben", "ben", None, "ana")
+IDS = tuple(str(101 + n) for n in range(len(OWNERS)))
+SHARED = "103"
+"""Of Ana, with Ben."""
+
+
+class Places:
+    """Where memories stand, as a snapshot's reader tells it."""
+
+    def positions_of(self, memory_ids: Sequence[str]) -> dict[str, int]:
+        return {i: IDS.index(i) for i in memory_ids if i in IDS}
+
+
+class Whole:
+    """Use of all together, most used first: 107 seven times, 101 once."""
+
+    is_missing = False
+
+    def counts(self, memory_ids: Sequence[str]) -> Counts:
+        recent = np.array([int(i) - 100 for i in memory_ids], dtype=np.int64)
+        return recent, recent * 2, recent * 3
+
+    def most_used(self, limit: int) -> list[str]:
+        return list(IDS[::-1][: max(limit, 0)])
+
+    def co_retrieved(self, memory_ids: Sequence[str]) -> NDArray[np.int64]:
+        others = len(memory_ids) - 1
+        return np.array([others for _ in memory_ids], dtype=np.int64)
+
+
+asked = st.lists(st.sampled_from([*IDS, "999"]), unique=True)
+masks = st.lists(st.booleans(), min_size=len(IDS), max_size=len(IDS))
+
+
+def own(private: Sequence[bool]) -> OwnUse:
+    reader: object = Places()
+    return OwnUse(Whole(), reader, np.array(private, dtype=np.bool_))  # pyright: ignore[reportArgumentType]
+
+
+@given(asked, masks)
+def test_counts_and_pairs_are_those_of_private_memories_alone(
+    ids: list[str], private: list[bool]
+) -> None:
+    kept = {i for i, mine in zip(IDS, private, strict=True) if mine}
+    mine = [i for i in ids if i in kept]
+    recent, days, last_us = own(private).counts(ids)
+    assert recent.tolist() == [int(i) - 100 if i in kept else 0 for i in ids]
+    assert days.tolist() == [2 * (int(i) - 100) if i in kept else 0 for i in ids]
+    assert last_us.tolist() == [3 * (int(i) - 100) if i in kept else UNDATED_US for i in ids]
+    together = own(private).co_retrieved(ids).tolist()
+    assert together == [len(mine) - 1 if i in kept else 0 for i in ids]
+
+
+@given(masks, st.integers(0, 9))
+def test_what_others_use_most_takes_no_place(private: list[bool], limit: int) -> None:
+    expected = [i for i in IDS[::-1] if private[IDS.index(i)]][:limit]
+    assert own(private).most_used(limit) == expected
+
+
+def test_who_has_nothing_private_has_no_use() -> None:
+    assert own([False] * len(IDS)).is_missing
+    assert not own([True, *[False] * (len(IDS) - 1)]).is_missing
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    root: Path = tmp_path_factory.mktemp("use") / "store"
+    store = new_store(root)
+    records = renumber([memory(f"Note {n}.", user=user) for n, user in enumerate(OWNERS)])
+    store.publish(records, shares=[Share(SHARED, "ben")])
+    count_retrievals(store, [list(IDS)] * 3)
+    return store
+
+
+def used(world: World) -> list[str]:
+    usage: Usage = world.usage_of(IDS)
+    found = [i for i, n in zip(IDS, usage.recent.tolist(), strict=True) if n]
+    together = world.co_retrieved(IDS).tolist()
+    assert found == sorted(world.most_used(len(IDS)))
+    # Three recalls together with every other one that counts.
+    assert together == [3 * (len(found) - 1) if i in found else 0 for i in IDS]
+    assert world.knows_usage() == bool(found)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("user", "expected"),
+    [("ana", ["102", "107"]), ("ben", ["104", "105"]), ("eva", []), (None, [])],
+)
+def test_a_recall_knows_the_use_of_what_nobody_else_sees(
+    store: Store, user: str | None, expected: list[str]
+) -> None:
+    assert used(Recaller.open(store.root).live_world(user)) == expected
+
+
+def test_without_named_users_all_use_counts(tmp_path: Path) -> None:
+    store = new_store(tmp_path / "store")
+    store.publish(renumber([memory(f"Note {n}.") for n in range(len(IDS))]))
+    count_retrievals(store, [list(IDS)] * 3)
+    assert used(Recaller.open(store.root).live_world("ana")) == list(IDS)

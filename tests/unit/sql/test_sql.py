@@ -1,0 +1,313 @@
+"""SQL over real snapshots: the tables say what the snapshot holds, and there is no way out."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mnemon.corpus.evidence import Share
+from mnemon.files import read_array
+from mnemon.recall.api import recall
+from mnemon.snapshot import layout
+from mnemon.snapshot.manifest import read_manifest, read_pointer
+from mnemon.sql.database import LOADERS, QueryError, run_query
+from mnemon.sql.printing import to_json
+from mnemon.sql.schema import TABLE_NAMES, TABLES
+from mnemon.sql.view import SnapshotView
+from mnemon.types import UNDATED_US
+from mnemon.usage.access_log import append_retrievals, close_access_logs
+from tests.support.store import Store, household
+
+QUESTION = "door code key migration flight boiler feline"
+DOCS = Path(__file__).resolve().parents[3] / "docs" / "sql.md"
+
+
+def ask(store: Store, query: str, user: str | None = None) -> list[tuple[Any, ...]]:
+    view = SnapshotView(store.paths, user)
+    try:
+        answer = run_query(view, query)
+        return [row for batch in answer.batches for row in batch]
+    finally:
+        view.close()
+
+
+def one(store: Store, query: str, user: str | None = None) -> Any:
+    ((value,),) = ask(store, query, user)
+    return value
+
+
+def snapshot_of(store: Store) -> Path:
+    return store.snapshot(read_pointer(store.paths).snapshot_id)
+
+
+def rows_of(store: Store, sql: str) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(snapshot_of(store) / layout.ROWS_FILE)) as db:
+        return db.execute(sql).fetchall()
+
+
+def test_every_table_has_the_columns_that_are_declared_and_documented(plain_store: Store) -> None:
+    assert set(LOADERS) == set(TABLE_NAMES)
+    for table in TABLES:
+        found = ask(plain_store, f"DESCRIBE {table.name}")
+        assert [(row[0], row[1]) for row in found] == [(c.name, c.type) for c in table.columns]
+        ask(plain_store, f"FROM {table.name}")
+
+
+def test_the_documented_schema_is_the_schema() -> None:
+    text = DOCS.read_text(encoding="utf-8")
+    documented = {
+        match[1]: re.findall(r"^\| `(\w+)` \| ([A-Z\[\]]+) \| (.+) \|$", match[2], re.MULTILINE)
+        for match in re.finditer(r"^### (\w+)\n(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL)
+    }
+    assert documented == {t.name: [(c.name, c.type, c.about) for c in t.columns] for t in TABLES}
+
+
+def test_memories_are_all_there_with_their_moments(plain_store: Store) -> None:
+    found = ask(plain_store, "SELECT memory_id, content, created_at, is_turn, importance, \"user\""
+                " FROM memories ORDER BY position")  # fmt: skip
+    for row, record in zip(found, household(), strict=True):
+        assert row[0] == record.memory_id
+        assert row[1] == record.content
+        assert row[3:] == (record.is_turn, record.importance, record.user)
+        if record.created_at_us == UNDATED_US:
+            assert row[2] is None
+        else:
+            assert row[2].replace(tzinfo=UTC).timestamp() * 1e6 == record.created_at_us
+
+
+def test_counts_are_the_manifest_s(dense_store: Store) -> None:
+    counts = read_manifest(snapshot_of(dense_store)).counts
+    for table in ("memories", "concepts", "mentions", "edges", "supersessions", "clusters",
+                  "summaries", "concept_edges"):  # fmt: skip
+        assert one(dense_store, f"SELECT count(*) FROM {table}") == counts[table], table
+    facts = dict(ask(dense_store, "FROM snapshot"))
+    assert facts["count_memories"] == str(counts["memories"])
+    assert facts["snapshot_id"] == read_pointer(dense_store.paths).snapshot_id
+
+
+def test_edges_are_the_arrays_edges(dense_store: Store) -> None:
+    directory, ids = snapshot_of(dense_store), [r.memory_id for r in household()]
+    starts = read_array(directory / layout.graph_file("indptr"))
+    targets = read_array(directory / layout.graph_file("targets"))
+    expected = Counter(
+        (ids[source], ids[target])
+        for source in range(len(ids))
+        for target in targets[starts[source] : starts[source + 1]]
+    )
+    found = ask(dense_store, "SELECT source_id, target_id FROM edges")
+    assert Counter(found) == expected
+    assert expected
+
+
+def test_mentions_stand_where_they_say(dense_store: Store) -> None:
+    sql = """SELECT c.name, c.aliases, substr(m.content, start_char + 1, end_char - start_char)
+        FROM mentions JOIN concepts c USING (concept_id) JOIN memories m USING (memory_id)
+        WHERE start_char IS NOT NULL"""
+    found = ask(dense_store, sql)
+    assert found
+    for name, aliases, surface in found:
+        assert surface.lower() in {n.lower() for n in (name, *aliases)}
+
+
+def test_vectors_are_the_arrays_rows(dense_store: Store) -> None:
+    vectors = read_array(snapshot_of(dense_store) / layout.VECTORS_FILE)
+    found = ask(dense_store, "SELECT vector FROM vectors JOIN memories USING (memory_id)"
+                " ORDER BY position")  # fmt: skip
+    np.testing.assert_array_equal(np.array([row[0] for row in found], dtype=np.float32), vectors)
+
+
+def test_without_an_encoder_there_are_no_vectors(plain_store: Store) -> None:
+    assert one(plain_store, "SELECT count(*) FROM vectors") == 0
+
+
+def test_access_is_the_log(plain_store: Store) -> None:
+    append_retrievals(plain_store.paths.access_log, snapshot_id="s", memory_ids=["103", "101"])
+    close_access_logs()
+    found = ask(plain_store, "SELECT memory_id, rank, snapshot_id FROM access ORDER BY rank")
+    assert found == [("103", 1, "s"), ("101", 2, "s")]
+    assert ask(plain_store, "SELECT memory_id FROM access", user="ana") == [("103",), ("101",)]
+    assert ask(plain_store, "SELECT memory_id FROM access WHERE memory_id = '107'") == []
+
+
+def test_evaluation_is_the_report_and_the_owner_s(plain_store: Store) -> None:
+    path = plain_store.paths.work / "evaluation" / "report.json"
+    path.parent.mkdir()
+    path.write_text('{"groups": {"labelled": {"reports": [{"name": "served", "overall": '
+                    '{"recall@5": {"mean": 0.5, "low": 0.25, "high": 0.75, "n": 4}}, "strata": '
+                    '{"exact": {"recall@5": {"mean": 1.0, "n": 1}}}}]}}}')  # fmt: skip
+    assert ask(plain_store, "FROM evaluation") == [
+        ("labelled", "served", None, "recall@5", 0.5, 0.25, 0.75, 4),
+        ("labelled", "served", "exact", "recall@5", 1.0, None, None, 1),
+    ]
+    assert ask(plain_store, "FROM evaluation", user="ana") == []
+
+
+def test_a_user_sees_what_a_recall_would_show_them(dense_store: Store) -> None:
+    for user, hidden in (("ana", "107"), ("ben", "106"), ("eve", "106")):
+        found = {row[0] for row in ask(dense_store, "SELECT memory_id FROM memories", user=user)}
+        summaries = {row[0] for row in ask(dense_store, "SELECT summary_id FROM summaries", user)}
+        recalled = recall(QUESTION, 50, user=user, store=dense_store.root, dry_run=True)
+        assert recalled.memories
+        assert {str(m.id) for m in recalled.memories} <= found | summaries
+        assert hidden not in found
+        assert "101" in found
+
+
+def test_nothing_of_another_user_is_in_any_table(dense_store: Store) -> None:
+    """Ben's memory is 107; its concepts, edges, mentions and counts are his."""
+    for table in TABLE_NAMES:
+        for row in ask(dense_store, f"FROM {table}", user="ana"):
+            assert "107" not in [v for v in row if isinstance(v, str)], table
+            assert "ben" not in repr(row).lower(), table
+    everyone = rows_of(dense_store, "SELECT count(*) FROM concepts")[0][0]
+    assert one(dense_store, "SELECT count(*) FROM concepts", user="ana") < everyone
+    assert "count_memories" not in dict(ask(dense_store, "FROM snapshot", user="ana"))
+
+
+def test_what_is_shared_with_a_user_is_theirs_to_see(empty_store: Store) -> None:
+    empty_store.publish(household(), shares=[Share("107", "ana")])
+    found = {row[0] for row in ask(empty_store, "SELECT memory_id FROM memories", user="ana")}
+    assert {"106", "107"} <= found
+    assert "107" not in {r[0] for r in ask(empty_store, "SELECT memory_id FROM memories", "eve")}
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "ATTACH 'x.db'", "COPY memories TO 'x.csv'", "PRAGMA version", "INSTALL json", "LOAD json",
+        "SET threads = 1", "RESET threads", "CREATE TABLE t AS SELECT 1", "DROP TABLE memories",
+        "DELETE FROM memories", "INSERT INTO memories (memory_id) VALUES ('1')", "VACUUM",
+        "UPDATE memories SET content = ''", "EXPORT DATABASE 'x'", "CALL pragma_version()",
+        "CHECKPOINT", "BEGIN", "USE memory", "PREPARE p AS SELECT 1", "DETACH memory",
+        "IMPORT DATABASE 'x'", "PIVOT memories ON wing USING count(*)", "CREATE SECRET s (TYPE s3)",
+        "EXPLAIN ANALYZE COPY memories TO 'x.csv'",
+    ],
+)  # fmt: skip
+def test_what_is_no_query_is_refused(
+    plain_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(QueryError):
+        ask(plain_store, query)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "read_csv('secret.txt')", "read_text('secret.txt')", "read_blob('secret.txt')",
+        "'secret.csv'", "glob('*')", "sniff_csv('secret.txt')", "read_parquet('secret.txt')",
+        "read_json('secret.txt')", "'https://127.0.0.1:1/x.csv'", "sqlite_scan('secret.txt', 't')",
+        "query('FROM read_text(''secret.txt'')')", "answer", "view", "SECRET",
+    ],
+)  # fmt: skip
+def test_a_query_reaches_no_file_no_network_and_no_variable(
+    plain_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    SECRET = [("hunter2",)]
+    assert SECRET
+    monkeypatch.chdir(tmp_path)
+    for name in ("secret.txt", "secret.csv"):
+        (tmp_path / name).write_text("hunter2\n")
+    with pytest.raises(QueryError) as found:
+        ask(plain_store, f"SELECT * FROM {source}")
+    assert "hunter2" not in str(found.value)
+
+
+def test_the_doors_are_locked(plain_store: Store) -> None:
+    settings = ("enable_external_access", "lock_configuration", "temp_directory",
+                "python_enable_replacements", "autoinstall_known_extensions")  # fmt: skip
+    shown = ", ".join(f"current_setting('{name}')" for name in settings)
+    assert ask(plain_store, f"SELECT {shown}") == [(False, True, "", False, False)]
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("", "expected one query, found 0"),
+        ("SELECT 1; SELECT 2", "expected one query, found 2"),
+        ("SELEC 1", "syntax error"),
+        ("FROM memorys", 'Did you mean "memories"'),
+        ("SELECT nothing FROM memories", "nothing"),
+        ("SELECT CAST(content AS INTEGER) FROM memories", "Could not convert"),
+        ("FROM sqlite_scan('a', 'b')", "not in the catalog"),
+    ],
+)
+def test_what_is_wrong_with_a_query_is_said(plain_store: Store, query: str, says: str) -> None:
+    with pytest.raises(QueryError, match=re.escape(says)) as found:
+        ask(plain_store, query)
+    assert "INSTALL" not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT count(*) FROM memories",
+        "SELECT count(*) FROM Main.MEMORIES",
+        "WITH m AS (FROM memories) SELECT count(*) FROM m",
+        "SELECT * FROM query('SELECT count(*) FROM memo' || 'ries')",
+        "SELECT count(*) FROM query_table('memories')",
+        "SELECT (SELECT count(*) FROM memories)",
+        "SELECT count(DISTINCT m.position) FROM memories m LEFT JOIN concepts ON true",
+    ],
+)
+def test_a_table_is_filled_however_a_query_names_it(plain_store: Store, query: str) -> None:
+    assert one(plain_store, query) == 14
+
+
+def test_asking_leaves_the_store_as_it_was(dense_store: Store) -> None:
+    def state() -> dict[str, tuple[int, int]]:
+        files = (p for p in dense_store.root.rglob("*") if p.is_file())
+        return {str(p): (p.stat().st_mtime_ns, p.stat().st_size) for p in files}
+
+    before = state()
+    for table in TABLE_NAMES:
+        ask(dense_store, f"FROM {table}")
+    assert state() == before
+
+
+def test_values_of_every_type_become_json() -> None:
+    assert to_json(math.inf) == "inf"
+    assert to_json({"a": [1, None, b"\x01"]}) == {"a": [1, None, "01"]}
+    assert to_json(datetime(2026, 3, 1, tzinfo=UTC)) == "2026-03-01T00:00:00+00:00"
+
+
+def test_ctrl_c_stops_a_query(dense_store: Store) -> None:
+    tables = ", ".join(f"memories {name}" for name in "abcdefgh")
+    query = f"SELECT count(*) FROM {tables} WHERE a.content > b.content || c.content || h.content"
+    script = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from mnemon.cli.main import main; main()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, "sql", query, "--store", str(dense_store.root)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=dict(os.environ),
+    )
+    # Until it is heard: while libraries are loaded a signal may be lost.
+    time.sleep(3)
+    for _ in range(20):
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            time.sleep(1)
+    process.kill()
+    out, err = process.communicate()
+    assert (process.returncode, out) in ((-signal.SIGINT, ""), (130, ""))
+    assert "Traceback" not in err
