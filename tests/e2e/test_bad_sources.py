@@ -179,10 +179,8 @@ def test_a_read_only_store_gets_one_sentence(small: Bench) -> None:
     assert small.ask(QUERY).memories
 
 
-@pytest.mark.parametrize(
-    "limit_kb",
-    [pytest.param(64, marks=pytest.mark.slow), 300, pytest.param(800, marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize("limit_kb", [64, 300, 800])
+@pytest.mark.slow
 def test_a_full_disk_gets_one_sentence_and_the_next_night_goes_on(
     limit_kb: int, small: Bench
 ) -> None:
@@ -213,6 +211,7 @@ def test_a_full_disk_on_a_first_night(small_night: FirstNight, tmp_path: Path) -
     assert leftovers(bench.store) == []
 
 
+@pytest.mark.slow
 def test_a_second_night_at_once_is_told_to_wait(small: Bench) -> None:
     add_memory(small.source, "The bakery on Alder Street closes at two on Mondays.")
     first = start_night(small.source, small.store)

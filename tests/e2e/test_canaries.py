@@ -126,6 +126,7 @@ def watched(request: pytest.FixtureRequest, tmp_path: Path, small_night: FirstNi
     return Watched(bench, extra)
 
 
+@pytest.mark.slow
 def test_no_canary_leaves_the_store(watched: Watched) -> None:
     ran = watched.night(str(HERE / "raise_at.py"), JUDGING, "11")
     assert ran.code != DONE

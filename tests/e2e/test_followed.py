@@ -84,16 +84,10 @@ def night(followed: Followed, store: Path, made_by: FirstNight) -> Ran:
 
 @pytest.mark.parametrize(
     ("followed", "seed"),
-    [
-        ("database", 0),
-        *(
-            pytest.param(kind, seed, marks=pytest.mark.slow)
-            for kind in ("database", "cache")
-            for seed in range(1, 4)
-        ),
-    ],
+    [(kind, seed) for kind in ("database", "cache") for seed in range(3)],
     indirect=["followed"],
 )
+@pytest.mark.slow
 def test_a_store_that_followed_is_one_made_anew(
     followed: Followed, seed: int, small_night: FirstNight, tmp_path: Path
 ) -> None:

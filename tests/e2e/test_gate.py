@@ -120,6 +120,7 @@ def test_a_damaged_summary_table_stops_a_partial_run(small: Bench) -> None:
     assert small.serving == yesterday
 
 
+@pytest.mark.slow
 def test_a_strict_threshold_declines_summaries_and_the_night_still_publishes(small: Bench) -> None:
     assert small.manifest.counts["summaries"] > 0
     ran = run_night(

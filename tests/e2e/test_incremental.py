@@ -173,6 +173,8 @@ def test_every_file_of_the_snapshot_is_that_of_a_full_rebuild(nights: Nights) ->
     assert differing <= {"manifest.json"}
     assert len(grown) >= 20
     ours, theirs = nights.grown.manifest.to_json(), nights.rebuilt.manifest.to_json()
+    for manifest in (ours, theirs):
+        assert manifest["source"].pop("read_us") > 0
     assert {k for k in ours if ours[k] != theirs[k]} <= {"built_at"}
 
 
@@ -180,7 +182,7 @@ def test_every_work_artifact_is_that_of_a_full_rebuild(nights: Nights) -> None:
     grown, rebuilt = (checksums(b.paths.work) for b in (nights.grown, nights.rebuilt))
     differing = {n for n in grown.keys() | rebuilt.keys() if grown.get(n) != rebuilt.get(n)}
     # Only one of them had a snapshot to compare with.
-    expected = {"corpus/report.json", "evaluation/comparison.json"}
+    expected = {"corpus/report.json", "corpus/read_at", "evaluation/comparison.json"}
     assert {n for n in differing if not n.startswith(_OF_ONE_STORE)} <= expected
     assert "vectors/memories.npy" in grown
     assert _account(nights.grown) == _account(nights.rebuilt)

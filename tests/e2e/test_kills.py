@@ -114,6 +114,7 @@ def _die(bench: Bench, when: str, function: str, call: int = 1) -> Ran:
     return ran
 
 
+@pytest.mark.slow
 def test_killed_while_embedding_it_resumes_where_it_stopped(
     small_night: FirstNight, tmp_path: Path
 ) -> None:

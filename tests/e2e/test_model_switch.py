@@ -50,6 +50,7 @@ def told(bench: Bench) -> list[tuple[object, float]]:
     return [(memory.id, memory.final_score) for memory in found.memories]
 
 
+@pytest.mark.slow
 def test_a_store_changes_to_a_provider_and_back(small: Bench, server: EmbeddingServer) -> None:
     before, local = told(small), small.manifest
     poor = run_night(small.source, small.store, extra=hosted(server, MNEMON_ENCODER_BUDGET_USD="0"))

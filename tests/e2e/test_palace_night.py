@@ -27,6 +27,7 @@ DRAWERS = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_marks_of_the_palace_change_what_is_recalled(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "palace", tmp_path / "store")
     make_palace(bench.source, DRAWERS)

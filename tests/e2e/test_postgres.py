@@ -78,6 +78,7 @@ def test_a_night_over_a_database_is_one_over_the_same_file(
     assert second.report["status"] == "unchanged"
 
 
+@pytest.mark.slow
 def test_a_night_that_loses_the_connection_publishes_nothing_and_the_next_goes_on(
     server: Cluster, house: tuple[Path, str]
 ) -> None:

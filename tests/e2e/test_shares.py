@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
 
 from mnemon.snapshot import layout
 from tests.conftest import MakeDatabase
@@ -31,6 +32,7 @@ def seen(bench: Bench, user: str | None) -> set[int | str]:
     return {memory.id for memory in bench.ask("boiler key", user=user).memories}
 
 
+@pytest.mark.slow
 def test_a_share_of_the_server_opens_a_memory_until_it_is_revoked(
     tmp_path: Path, database: MakeDatabase
 ) -> None:

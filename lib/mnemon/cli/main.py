@@ -65,7 +65,8 @@ def main() -> None:
 
 for command in (
     recall, why, context, expand, replay, serve, status, doctor, snapshots, rollback, profile,
-    graph, compact, curate, promotions, evaluate, mcp, hooks, hook, sql, export, import_store, sensitive,
+    graph, compact, curate, promotions, evaluate, mcp, hooks, hook, sql, export, import_store,
+    sensitive,
 ):  # fmt: skip
     main.add_command(command)
 

@@ -97,19 +97,11 @@ def recall(
     withheld = not dry_run and _must_withhold(resolved.profile, query)
     try:
         result = _answer(
-            recaller,
-            resolved.profile,
-            query,
-            k,
-            withheld=withheld,
-            profile_used=resolved.used,
-            scope=scope,
-            sort_by=sort_by,
-            deadline_ms=deadline_ms,
-            session_id=session_id,
-            dry_run=dry_run,
+            recaller, resolved.profile, query, k,
+            withheld=withheld, profile_used=resolved.used, scope=scope, sort_by=sort_by,
+            deadline_ms=deadline_ms, session_id=session_id, dry_run=dry_run,
             world=world_with_store(recaller, settings, user),
-        )
+        )  # fmt: skip
     except Exception as error:
         # A snapshot that is damaged below the reach of the quick check must not reach a prompt as a
         # traceback.

@@ -177,13 +177,16 @@ def test_undo_refuses_a_row_that_changed_since_and_leaves_the_rest(
     store.close()
 
 
+@pytest.mark.parametrize(
+    "mark", ["is_sensitive = true", "vault_path = 'v/1'", r"encrypted_content = '\x01'"]
+)
 def test_what_a_row_said_is_forgotten_when_it_turns_sensitive(
-    database: MakePostgres, local: tuple[list[Proposal], Where]
+    database: MakePostgres, local: tuple[list[Proposal], Where], mark: str
 ) -> None:
     dsn = database(*ROWS)
     store = opened(dsn)
     apply_proposals(store, *local)
-    run(dsn, "UPDATE memories SET is_sensitive = true WHERE id = 3")
+    run(dsn, f"UPDATE memories SET {mark} WHERE id = 3")
     assert apply_proposals(store, *local).journal_id is None
     (kept,) = store.execute(f"SELECT before_image FROM {TABLE} WHERE row_id = 3")
     assert kept == (None,)

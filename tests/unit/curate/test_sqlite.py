@@ -273,11 +273,14 @@ def test_undo_of_nothing_is_refused(path: Path) -> None:
         with_store(path, lambda store: undo(store, 7))
 
 
+@pytest.mark.parametrize("mark", ["is_sensitive = 1", "is_sensitive = 'yes'", "vault_path = 'v'"])
 def test_the_journal_forgets_what_turned_sensitive_or_is_gone(
-    path: Path, proposed: tuple[list[Proposal], Where]
+    path: Path, proposed: tuple[list[Proposal], Where], mark: str
 ) -> None:
     apply(path, proposed)
-    edit(path, "UPDATE memories SET is_sensitive = 1 WHERE id = 1")
+    if mark.startswith("vault_path"):
+        edit(path, "ALTER TABLE memories ADD COLUMN vault_path TEXT")
+    edit(path, f"UPDATE memories SET {mark} WHERE id = 1")
     edit(path, "DELETE FROM memories WHERE id = 3")
     apply(path, proposed)
     with closing(sqlite3.connect(path)) as db:

@@ -45,7 +45,7 @@ def test_a_good_store_has_nothing_but_good_findings(dense_store: Store) -> None:
         "schedule", "gate", "index", "transcripts", "access_log", "server", "hooks", "mcp",
     } <= set(found)  # fmt: skip
     assert "word-axes, 8 dimensions" in found["encoder"].message
-    assert "21 checks" in found["gate"].message
+    assert "22 checks" in found["gate"].message
     assert found["access_log"].message == "nothing has been recalled yet"
 
 

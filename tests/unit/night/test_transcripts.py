@@ -151,7 +151,8 @@ def test_a_turn_that_turned_sensitive_is_taken_back(
 ) -> None:
     for module in ("transcripts.vetting", "transcripts.reading", "transcripts.ingest"):
         monkeypatch.setattr(f"mnemon.{module}.find_text_sensitivity", never)
-    monkeypatch.setattr("mnemon.corpus.sensitive.find_text_sensitivity", never)
+    for module in ("corpus.sensitive", "corpus.sift", "text.sensitivity_marks"):
+        monkeypatch.setattr(f"mnemon.{module}.find_text_sensitivity", never)
     monkeypatch.setattr("mnemon.transcripts.ingest._rules_digest", lambda: "old rules")
     nights.session.user(f"use {SECRET}")
     nights.write()

@@ -192,8 +192,8 @@ def test_an_unknown_name_of_the_package_is_an_attribute_error() -> None:
         _ = mnemon.remember  # pyright: ignore[reportAttributeAccessIssue]
     assert set(mnemon.__all__) == {
         "Context", "Expansion", "RecallResult", "RecallWarning", "RecalledMemory",
-        "RetrievalProfile", "__version__", "assemble", "expand", "inject", "recall",
-        "register_hook",
+        "RetrievalProfile", "SensitiveAnswer", "SensitiveMemory", "__version__", "assemble",
+        "expand", "inject", "recall", "recall_sensitive", "register_hook",
     }  # fmt: skip
     assert mnemon.RecallResult is RecallResult
 

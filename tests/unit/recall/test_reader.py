@@ -9,7 +9,7 @@ import pytest
 
 from mnemon.errors import SnapshotCorruptError
 from mnemon.files import remove_tree, write_array
-from mnemon.graph.arrays import RELATIONS
+from mnemon.graph.arrays import FOUND_RELATIONS
 from mnemon.recall.reader import ROW_COLUMNS, SnapshotReader
 from mnemon.snapshot import layout
 from mnemon.snapshot.manifest import FileEntry, describe_files, read_manifest, write_manifest
@@ -28,7 +28,7 @@ def reader(directory: Path) -> SnapshotReader:
 
 def test_everything_that_was_packed_is_there(reader: SnapshotReader) -> None:
     assert (reader.count, reader.id_kind) == (14, "int")
-    assert reader.relations == RELATIONS
+    assert reader.relations == FOUND_RELATIONS
     assert reader.vectors is None
     assert reader.facets["wing"].values == ("home", "work")
     assert reader.facets["user"].codes.tolist() == [-1] * 5 + [0, 1] + [-1] * 7

@@ -89,6 +89,7 @@ def test_a_megabyte_of_anything(unit: str) -> None:
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.slow
 def test_ten_megabytes_of_prose_and_of_one_word() -> None:
     assert len(tokenize("The lazy dog. " * 715_000)) == 2 * 715_000
     assert tokenize("a." * 5_000_000) == ["a" * MAX_TOKEN_CHARS]

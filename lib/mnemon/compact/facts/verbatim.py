@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from mnemon.text.sentences import SENTENCE_END
@@ -110,18 +110,24 @@ def is_made_of_sentences(summary: str, sources: Sequence[str]) -> bool:
     """
     said = _sentences_by_speaker(sources)
     labels = sorted((name for name in said if name), key=len, reverse=True)
-    speaker: str | None = None
-    place = _next_word(summary, 0)
-    while place < len(summary):
+    # One sentence may begin with another, so every way to go on is tried, each place once.
+    todo: list[tuple[int, str | None]] = [(_next_word(summary, 0), None)]
+    tried: set[tuple[int, str | None]] = set()
+    while todo:
+        place, speaker = todo.pop()
+        if place >= len(summary):
+            return True
+        if (place, speaker) in tried:
+            continue
+        tried.add((place, speaker))
         label = next((n for n in labels if summary.startswith(f"{n}: ", place)), None)
         if label is not None:
             speaker = label
             place = _next_word(summary, place + len(label) + 2)
-        end = max(_sentence_end(summary, place, said, who) for who in {speaker, None})
-        if end <= place:
-            return False
-        place = _next_word(summary, end)
-    return True
+        for who in {speaker, None}:
+            ends = _sentence_ends(summary, place, said, who)
+            todo += [(_next_word(summary, end), speaker) for end in ends]
+    return False
 
 
 def _sentences_by_speaker(sources: Sequence[str]) -> dict[str | None, dict[str, list[str]]]:
@@ -136,15 +142,13 @@ def _sentences_by_speaker(sources: Sequence[str]) -> dict[str | None, dict[str, 
     return said
 
 
-def _sentence_end(
+def _sentence_ends(
     summary: str, place: int, said: dict[str | None, dict[str, list[str]]], speaker: str | None
-) -> int:
-    """Return where the longest sentence of a speaker that stands at a place ends; 0 for none."""
-    best = 0
+) -> Iterator[int]:
+    """Yield where sentences of a speaker end that stand at a place."""
     for length in range(1, _SENTENCE_KEY_CHARS + 1):
         for sentence in said.get(speaker, {}).get(summary[place : place + length], ()):
             end = place + len(sentence)
             whole = end == len(summary) or _next_word(summary, end) > end or sentence[-1] in _ENDS
-            if whole and end > best and summary.startswith(sentence, place):
-                best = end
-    return best
+            if whole and summary.startswith(sentence, place):
+                yield end

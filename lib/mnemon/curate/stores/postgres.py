@@ -232,9 +232,11 @@ class PostgresTransaction:
     def forget_lost_rows(self) -> None:
         """Drop images of rows that are sensitive, deleted or gone."""
         self.execute(
-            f"UPDATE {TABLE} SET before_image = NULL WHERE before_image IS NOT NULL AND row_id NOT "
-            "IN (SELECT id FROM memories WHERE NOT coalesce(is_sensitive, false) "
-            "AND deleted_at IS NULL)"
+            # By name in JSON: an early migration lacks the columns.
+            f"UPDATE {TABLE} SET before_image = NULL WHERE before_image IS NOT NULL AND NOT EXISTS "
+            "(SELECT 1 FROM memories m WHERE m.id = row_id AND NOT coalesce(is_sensitive, false) "
+            "AND deleted_at IS NULL AND coalesce(to_jsonb(m) ->> 'vault_path', '') = '' "
+            r"AND coalesce(to_jsonb(m) ->> 'encrypted_content', '') IN ('', '\x'))"
         )
 
 

@@ -21,6 +21,7 @@ from mnemon.curate.stores.base import BUSY_TIMEOUT_MS, RESTORED, StoredRow, judg
 from mnemon.errors import SourceError
 from mnemon.hashing import canonical_json
 from mnemon.settings import CorpusSettings
+from mnemon.text.sensitivity_sql import mark_sql
 
 _READ = frozenset((*REQUIRED_COLUMNS, *OPTIONAL_COLUMNS))
 _NEVER_COPIED = frozenset({"id", "server_id"})
@@ -196,9 +197,10 @@ class SqliteTransaction:
 
     def forget_lost_rows(self) -> None:
         """Drop images of rows that are sensitive or gone; in doubt a row is sensitive."""
+        columns = [str(row[1]) for row in self.execute("PRAGMA table_info(memories)")]
         self.execute(
             f"UPDATE {TABLE} SET before_image = NULL WHERE before_image IS NOT NULL AND row_id NOT "
-            "IN (SELECT id FROM memories WHERE coalesce(is_sensitive, 0) IN (0, '0', '', 'false'))"
+            f"IN (SELECT id FROM memories WHERE {mark_sql(columns)} IS NULL)"
         )
 
     def _columns_of(self, row_id: int) -> dict[str, Any] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,12 +13,13 @@ import pytest
 from numpy.typing import NDArray
 
 from mnemon.errors import EncoderError, FingerprintMismatchError
+from mnemon.live.state import LiveState
 from mnemon.recall.phases.base import Usage
 from mnemon.recall.replaying.worlds import RecordedWorld, RecordingWorld
 from mnemon.recall.result import RecallWarning
 from mnemon.recall.searched import ArchiveState
 from mnemon.recall.world import LoggedQuery, World
-from mnemon.types import UNDATED_US
+from mnemon.types import UNDATED_US, MemoryRecord
 
 
 @dataclass
@@ -45,6 +46,12 @@ class SmallWorld:
 
     def archive(self) -> ArchiveState | None:
         return None
+
+    def live(self) -> LiveState | None:
+        return None
+
+    def live_vectors(self, rows: Sequence[MemoryRecord]) -> Mapping[str, NDArray[np.float32]]:
+        raise AssertionError("there is no live row")
 
     def knows_usage(self) -> bool:
         return True
