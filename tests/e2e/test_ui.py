@@ -196,6 +196,15 @@ def test_the_global_lineage_shows_every_group(ui: Ui) -> None:
 
 
 @pytest.mark.skipif(find_chromium() is None, reason="needs chromium (Debian package)")
+def test_the_automation_page_shows_schedule_and_sensor(ui: Ui) -> None:
+    url = f"{ui.url}/automation"
+    page = _text_of(read_dom(url))
+    assert "nightly_schedule" in page
+    assert "source_changed" in page
+    _require_picture(take_screenshot(url, PICTURES / "automation.png"))
+
+
+@pytest.mark.skipif(find_chromium() is None, reason="needs chromium (Debian package)")
 def test_a_green_run_is_shown(ui: Ui) -> None:
     run_id = ui.launch()
     assert ui.wait(run_id)["status"] == "SUCCESS"
