@@ -56,8 +56,9 @@ test-server: $(READY) ## Install the PostgreSQL server that tests start (Debian 
 	@cd $(ROOT) && $(PY) -m tests.support.postgres
 
 # The slow tests kill, measure and open browsers: one at a time.
-test-all: test ## Run every test: kills, browser, real data sets
+test-all: test ## Run every test: kills, browser, real data sets, many examples of each property
 	@cd $(ROOT) && $(PY) -m pytest -q -m slow
+	@cd $(ROOT) && $(PY) -m pytest -q -n $(WORKERS) --hypothesis-profile thorough tests/properties
 
 lint: $(READY) ## Check style and formatting
 	@cd $(ROOT) && $(VENV)/bin/ruff check $(CODE) && $(VENV)/bin/ruff format --check $(CODE)

@@ -16,7 +16,9 @@ from tests.support.postgres import Cluster, cluster
 from tests.support.store import Store, household, new_store
 
 # An example that is slow on a busy machine is no failure; a hanging one meets pytest's timeout.
-settings.register_profile("mnemon", deadline=None)
+# `make test-all` asks for "thorough"; tests that say themselves how many they need are not changed.
+settings.register_profile("mnemon", deadline=None, max_examples=50)
+settings.register_profile("thorough", deadline=None, max_examples=400)
 settings.load_profile("mnemon")
 
 MakeDatabase = Callable[..., str]

@@ -23,6 +23,8 @@ from tests.e2e.working_day import (
 )
 from tests.support.hook_shapes import stdout_faults
 
+pytestmark = pytest.mark.slow
+
 PATIENT = {"MNEMON_HOOK_DEADLINE_MS": "2000"}
 """A busy machine must not decide what is found: `bench.hooks` is where times are judged."""
 

@@ -19,6 +19,7 @@ def sets() -> list[str]:
     return sorted(json.loads((SHARED / "MANIFEST.json").read_text()))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sets(), reason=f"no evaluation data at {SHARED} (set MNEMON_SHARED)")
 @pytest.mark.parametrize("name", sets())
 def test_every_row_of_every_set_is_exported(name: str, tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ from mnemon.usage.reading import UsageReader
 from mnemon.work.stage import StageResult
 from tests.support.usage_file import rows
 
+pytestmark = pytest.mark.slow
+
 COUNT = 130_000
 SMALL = 5
 WINGS = {"work": 100_000, "home": COUNT - 100_000 - 20 - SMALL, "garden": 20, "flights": SMALL}

@@ -84,6 +84,7 @@ def long_curve() -> bytes:
     return plot_risk_coverage(abstention(n=5_000))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draw", [long_differences, long_means, long_strata, long_curve])
 def test_a_plot_of_45_rows_with_names_of_200_characters_is_below_100_kb(
     draw: Callable[[], bytes],

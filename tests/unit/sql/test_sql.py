@@ -287,6 +287,7 @@ def test_values_of_every_type_become_json() -> None:
     assert to_json(datetime(2026, 3, 1, tzinfo=UTC)) == "2026-03-01T00:00:00+00:00"
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_a_query(dense_store: Store) -> None:
     tables = ", ".join(f"memories {name}" for name in "abcdefgh")
     query = f"SELECT count(*) FROM {tables} WHERE a.content > b.content || c.content || h.content"
