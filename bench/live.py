@@ -32,6 +32,8 @@ from bench.results import RESULTS_DIR, write_result
 from mnemon.evaluate.labels.queries import read_queries
 
 ROUNDS = 15
+STORE_ROWS = (6_000, 130_000)
+NEW_ROWS = (0, 500)
 HELD_OUT = 50
 """Memories that come after the first night: a busy day of one person."""
 
@@ -67,7 +69,43 @@ def measure(rounds: int = ROUNDS, held_out: int = HELD_OUT) -> dict[str, Any]:
         _night(source)
         after = [_answer(query) for query in queries]
         held = {str(row[0]) for row in rows}
-        return {"held_out": held_out, "costs": costs, "agreement": _agree(before, after, held)}
+        return {
+            "held_out": held_out,
+            "costs": costs,
+            "looks": [_look_cost(root, count, rounds) for count in STORE_ROWS],
+            "agreement": _agree(before, after, held),
+        }
+
+
+def _look_cost(folder: Path, count: int, rounds: int) -> dict[str, Any]:
+    """Return CPU milliseconds of one look at a store of some rows, by how many of them are new."""
+    from mnemon.live.found import Limits, Since
+    from mnemon.live.sqlite_look import look
+
+    path = folder / f"{count}.db"
+    stamp = datetime.fromtimestamp(time.time() - 30 * 86_400, UTC).isoformat()
+    rows = (
+        (
+            i,
+            f"Memory {i}: " + "where the spare key hangs and who has it " * 6,
+            "facts",
+            stamp,
+            stamp,
+        )
+        for i in range(1, count + 1)
+    )
+    with closing(sqlite3.connect(path)) as db, closing(sqlite3.connect(_SAMPLE / "memory.db")) as s:
+        (schema,) = s.execute("SELECT sql FROM sqlite_master WHERE name = 'memories'").fetchone()
+        db.execute(schema)
+        columns = "id, content, category, created_at, updated_at"
+        db.executemany(f"INSERT INTO memories ({columns}) VALUES (?, ?, ?, ?, ?)", rows)
+        db.commit()
+    costs: dict[str, float] = {}
+    for new in NEW_ROWS:
+        since = Since(count - new, count - new, time.time_ns() // 1000)
+        call = lambda since=since: look(path, since, Limits(2_000, time.perf_counter() + 60))  # noqa: E731
+        costs[str(new)] = _cpu(call, rounds)
+    return {"rows": count, "cpu_ms": costs}
 
 
 def _take_out(source: Path, count: int) -> list[tuple[Any, ...]]:

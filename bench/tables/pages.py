@@ -13,6 +13,7 @@ from bench.tables import (
     compaction_table,
     graph_table,
     hooks_table,
+    live_table,
     phases_table,
     quality_page,
     results_page,
@@ -29,6 +30,7 @@ PAGES: Mapping[str, Callable[[Path], str]] = {
     "compaction.md": compaction_table.render,
     "abstention.md": abstention_table.render,
     "hooks.md": hooks_table.render,
+    "live.md": live_table.render,
 }
 """By file name, what makes it from a directory of result files."""
 
