@@ -96,7 +96,11 @@ def lay_over(
         run.warn(code, message)
     seen = see(state, reader, request.scope, mask)
     if seen.rows:
-        answer.overlay = Overlay(reader, state._replace(rows=seen.rows), world.live_vectors)
+
+        def encode(rows: Sequence[MemoryRecord]) -> Mapping[str, NDArray[np.float32]]:
+            return world.live_vectors(rows, run.left_ms())
+
+        answer.overlay = Overlay(reader, state._replace(rows=seen.rows), encode)
         warnings = without_known(warnings, seen.rows)
     if seen.rows or seen.lost:
         run.warn(FROM_STORE, _say(seen, reader, world.now_us()))

@@ -61,10 +61,14 @@ class World(Protocol):
         """Return what the store has beyond the snapshot, or None where that is nothing."""
         ...
 
-    def live_vectors(self, rows: Sequence[MemoryRecord]) -> Mapping[str, NDArray[np.float32]]:
+    def live_vectors(
+        self, rows: Sequence[MemoryRecord], within_ms: float = math.inf
+    ) -> Mapping[str, NDArray[np.float32]]:
         """Return unit vectors of live rows, the most wanted first, by content hash.
 
-        Of as many as there was time for.
+        Args:
+            rows: The most wanted first.
+            within_ms: The recall's own time; only as many are encoded as there is time for.
         """
         ...
 
@@ -159,12 +163,14 @@ class LiveWorld(NamedTuple):
         """Look into the store, where that is wanted."""
         return None if self.overlaying is None else self.overlaying.look()
 
-    def live_vectors(self, rows: Sequence[MemoryRecord]) -> Mapping[str, NDArray[np.float32]]:
+    def live_vectors(
+        self, rows: Sequence[MemoryRecord], within_ms: float = math.inf
+    ) -> Mapping[str, NDArray[np.float32]]:
         """Encode what was not encoded before."""
         from mnemon.recall.live_vectors import encode_rows
 
         within_s = 0.0 if self.overlaying is None else self.overlaying.within_s
-        return encode_rows(self.paths, self.manifest, rows, within_s)
+        return encode_rows(self.paths, self.manifest, rows, min(within_s, within_ms / 1000))
 
     def knows_usage(self) -> bool:
         """Say whether a night has counted yet."""

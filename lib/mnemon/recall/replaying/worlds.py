@@ -114,9 +114,11 @@ class RecordingWorld:
             self._record["live"] = record_state(state)
         return state
 
-    def live_vectors(self, rows: Sequence[MemoryRecord]) -> Mapping[str, NDArray[np.float32]]:
+    def live_vectors(
+        self, rows: Sequence[MemoryRecord], within_ms: float = math.inf
+    ) -> Mapping[str, NDArray[np.float32]]:
         """Return vectors of live rows."""
-        found = self.world.live_vectors(rows)
+        found = self.world.live_vectors(rows, within_ms)
         self._record["live_vectors"] = {key: _packed(v) for key, v in found.items()}
         return found
 
@@ -244,7 +246,9 @@ class RecordedWorld:
 
         return read_state(kept)
 
-    def live_vectors(self, rows: Sequence[MemoryRecord]) -> Mapping[str, NDArray[np.float32]]:
+    def live_vectors(
+        self, rows: Sequence[MemoryRecord], within_ms: float = math.inf
+    ) -> Mapping[str, NDArray[np.float32]]:
         """Return the vectors of then; time has no part in it."""
         kept = self.record.get("live_vectors", {})
         hashes = (row.content_hash for row in rows)

@@ -50,7 +50,9 @@ class SmallWorld:
     def live(self) -> LiveState | None:
         return None
 
-    def live_vectors(self, rows: Sequence[MemoryRecord]) -> Mapping[str, NDArray[np.float32]]:
+    def live_vectors(
+        self, rows: Sequence[MemoryRecord], within_ms: float = math.inf
+    ) -> Mapping[str, NDArray[np.float32]]:
         raise AssertionError("there is no live row")
 
     def knows_usage(self) -> bool:
