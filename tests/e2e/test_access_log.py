@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.usage.access_log import append_retrievals
+from mnemon.usage.access_log import append_retrievals, close_access_logs
 from mnemon.usage.statistics import fold_access_log
 
 IDS = 3
@@ -27,7 +27,7 @@ PROCESSES, APPENDS = 8, 200
 WRITER = f"""
 import sys
 from pathlib import Path
-from mnemon.usage.access_log import append_retrievals
+from mnemon.usage.access_log import append_retrievals, close_access_logs
 name, appends, paths = sys.argv[1], int(sys.argv[2]), [Path(p) for p in sys.argv[3:]]
 sys.stdin.readline()
 for number in range(appends):
@@ -120,7 +120,10 @@ def test_sixteen_threads_on_twelve_stores_land_every_row(tmp_path: Path) -> None
         thread.start()
     for thread in threads:
         thread.join()
-    assert faults == [None] * (THREADS * ROUNDS * STORES)
+    # What one append could not wait for on a busy machine lands with a later one or with this.
+    close_access_logs()
+    assert len(faults) == THREADS * ROUNDS * STORES
+    assert "dropped" not in "".join(fault or "" for fault in faults)
     for nth, path in enumerate(paths):
         expected = list(range(nth, ROUNDS * STORES, STORES))
         assert require_whole_answers(path) == {f"t{n}": expected for n in range(THREADS)}

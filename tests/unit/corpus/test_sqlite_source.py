@@ -39,7 +39,8 @@ print(n, flush=True)
 _READ_AS_NOBODY = """
 import os, sys
 from pathlib import Path
-import mnemon.corpus.jsonl_source, mnemon.corpus.sqlite_source
+# All of it now: that user may not look into the checkout.
+import mnemon.corpus.jsonl_source, mnemon.corpus.palace_source, mnemon.corpus.sqlite_source
 from mnemon.corpus.source import open_source
 os.setuid(65534)
 with open_source(Path(sys.argv[1])) as source:
