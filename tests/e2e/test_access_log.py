@@ -27,7 +27,7 @@ PROCESSES, APPENDS = 8, 200
 WRITER = f"""
 import sys
 from pathlib import Path
-from mnemon.usage.access_log import append_retrievals, close_access_logs
+from mnemon.usage.access_log import append_retrievals
 name, appends, paths = sys.argv[1], int(sys.argv[2]), [Path(p) for p in sys.argv[3:]]
 sys.stdin.readline()
 for number in range(appends):

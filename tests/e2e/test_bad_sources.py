@@ -81,7 +81,10 @@ BAD: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "folder without a store": ("folder", lambda p: p.mkdir(), "holds no memory store"),
 }
 
-_LESS_COMMON = ("zero bytes", "damaged database", "folder without a store")
+_LESS_COMMON = (
+    "zero bytes", "damaged database", "folder without a store", "truncated gzip", "text",
+    "empty database",
+)  # fmt: skip
 """Each costs a process of three seconds, and the unit tests of the sources know them as well."""
 
 

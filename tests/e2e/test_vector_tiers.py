@@ -49,6 +49,7 @@ def test_a_large_store_is_served_through_its_short_tier(small: Bench) -> None:
     assert again.report["status"] == "unchanged", "the tier is part of what was stamped"
 
 
+@pytest.mark.slow
 def test_a_lost_and_a_half_written_tier_come_back_and_the_night_says_so(small: Bench) -> None:
     lance = small.paths.lance
     shutil.rmtree(lance / "memory_vectors_64.lance")
