@@ -28,6 +28,7 @@ FOUNDATION = frozenset(
         "settings",
         "locate",
         "source_name",
+        "foreign_file",
         "text",
         "values",
     }

@@ -1,10 +1,8 @@
 """A SQLite file of somebody else, opened read-only beside its live writer and pinned to one state.
 
-What belongs here: the connection, the read transaction that is held from the first look to `close`
-(so that a count and the rows are of one state, whatever a WAL writer commits meanwhile), and what
-its errors mean to a person. What does not: tables and rows (the sources). Nothing is ever written;
-SQLite itself may leave an empty `-wal` and a `-shm` file beside a file in WAL mode, as any reader
-of it does.
+What belongs here: the read transaction that is held from the first look to `close` (so that a count
+and the rows are of one state, whatever a WAL writer commits meanwhile), and what errors mean to a
+person. What does not: the connection (`mnemon.foreign_file`), tables and rows (the sources).
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ from typing import Any
 
 from mnemon.corpus.source import Closing
 from mnemon.errors import SourceError, SourceFormatError
+from mnemon.foreign_file import open_foreign
 
 BUSY_TIMEOUT_MS = 30_000
 """How long to wait for a writer that locks the whole file; the stores' own clients wait as long."""
@@ -39,25 +38,24 @@ class PinnedFile(Closing):
         self._db.close()
 
     def _open(self) -> sqlite3.Connection:
-        uri = f"{self._path.as_uri()}?mode=ro"
+        # Before it is opened: where no lock protects, what is written from now on must be seen.
+        stamp = self._read_stamp() if self._path.exists() else None
         try:
-            return _pin(uri)
-        except sqlite3.OperationalError as error:
-            if not self._may_be_immutable(error):
-                raise self._damaged(error) from None
+            # A pipeline may open the source in one thread and read it in another.
+            db, is_unlocked = open_foreign(
+                self._path, BUSY_TIMEOUT_MS / 1000, check_same_thread=False
+            )
         except sqlite3.Error as error:
             raise self._damaged(error) from None
-        # A WAL file on read-only media: SQLite cannot make its -shm file, and nobody can write.
-        self._stamp = self._read_stamp()
+        self._stamp = stamp if is_unlocked else None
         try:
-            return _pin(f"{uri}&immutable=1")
+            db.execute("BEGIN DEFERRED")
+            # The first read takes the snapshot.
+            db.execute("SELECT count(*) FROM sqlite_master").fetchone()
         except sqlite3.Error as error:
+            db.close()
             raise self._damaged(error) from None
-
-    def _may_be_immutable(self, error: sqlite3.Error) -> bool:
-        cannot_open = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
-        wal = self._path.with_name(f"{self._path.name}-wal")
-        return error.sqlite_errorcode & 0xFF in cannot_open and not wal.exists()
+        return db
 
     def _read_stamp(self) -> tuple[int, int]:
         stat = self._path.stat()
@@ -92,35 +90,3 @@ class PinnedFile(Closing):
             f"{self._path} starts like a SQLite database but cannot be read as one ({name}). Run "
             f"'PRAGMA integrity_check' on a copy and restore the store from a backup."
         )
-
-
-def _pin(uri: str) -> sqlite3.Connection:
-    """Open a connection and take the read snapshot at once."""
-    db = sqlite3.connect(
-        uri,
-        uri=True,
-        timeout=BUSY_TIMEOUT_MS / 1000,
-        isolation_level=None,
-        # A pipeline may open the source in one thread and read it in another, never in two at once.
-        check_same_thread=False,
-    )
-    try:
-        db.text_factory = _decode
-        db.execute("PRAGMA query_only = 1")
-        db.execute("PRAGMA temp_store = 2")  # memory: no text of a row in a temporary file
-        db.execute("BEGIN DEFERRED")
-        db.execute(
-            "SELECT count(*) FROM sqlite_master"
-        ).fetchone()  # the first read takes the snapshot
-    except BaseException:
-        db.close()
-        raise
-    return db
-
-
-def _decode(raw: bytes) -> str | bytes:
-    """Return text, or the bytes themselves where they are no UTF-8 (SQLite does not check)."""
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError:
-        return raw

@@ -19,6 +19,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mnemon.foreign_file import open_foreign
 from mnemon.live.found import Fields, Found, Limits, Since
 from mnemon.text.sensitivity_marks import FLAG_FIELDS, VAULT_FIELDS
 from mnemon.text.sensitivity_sql import mark_sql
@@ -71,7 +72,8 @@ def look(path: Path, since: Since, limits: Limits) -> Found:
         sqlite3.Error, OSError, ValueError: The store cannot be read, is locked for longer than the
             limits allow, or is none any more. The message may quote a row: it must not be shown.
     """
-    with closing(_connect(path, limits)) as db:
+    opened, _ = open_foreign(path, limits.left_s())
+    with closing(opened) as db:
         db.execute("BEGIN")
         columns = _columns(db)
         query = _RowQuery(db, columns)
@@ -188,43 +190,6 @@ def _columns(db: sqlite3.Connection) -> list[str]:
     if missing := REQUIRED - set(columns):
         raise ValueError(f"the table 'memories' has no column {', '.join(sorted(missing))}")
     return columns
-
-
-def _connect(path: Path, limits: Limits) -> sqlite3.Connection:
-    uri = f"{path.absolute().as_uri()}?mode=ro"
-    wait_s = limits.left_s()
-    try:
-        return _open(uri, wait_s)
-    except sqlite3.OperationalError as error:
-        # A store in WAL mode in a folder that this user may not write to: nobody writes to it.
-        cannot_open = error.sqlite_errorcode & 0xFF in (
-            sqlite3.SQLITE_CANTOPEN,
-            sqlite3.SQLITE_READONLY,
-        )
-        if not cannot_open or path.with_name(f"{path.name}-wal").exists():
-            raise
-    return _open(f"{uri}&immutable=1", wait_s)
-
-
-def _open(uri: str, wait_s: float) -> sqlite3.Connection:
-    db = sqlite3.connect(uri, uri=True, timeout=wait_s, isolation_level=None)
-    try:
-        db.text_factory = _decode
-        db.execute("PRAGMA query_only = 1")
-        db.execute("PRAGMA temp_store = 2")  # memory: no text of a row in a temporary file
-        db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
-    except BaseException:
-        db.close()
-        raise
-    return db
-
-
-def _decode(raw: bytes) -> str | bytes:
-    """Return text, or the bytes themselves where they are no UTF-8 (SQLite does not check)."""
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError:
-        return raw
 
 
 @contextmanager

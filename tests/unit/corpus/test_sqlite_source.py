@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mnemon import foreign_file
 from mnemon.corpus import pinned_file, sqlite_source
 from mnemon.corpus.export import export_corpus
 from mnemon.corpus.source import RawRow, open_source
@@ -199,13 +200,13 @@ def test_the_query_keeps_every_column_of_a_marked_row_back(
     make_store: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fetched: list[bytes] = []
-    decode = pinned_file._decode  # pyright: ignore[reportPrivateUsage]
+    decode = foreign_file._decode  # pyright: ignore[reportPrivateUsage]
 
     def spy(raw: bytes) -> str | bytes:
         fetched.append(raw)
         return decode(raw)
 
-    monkeypatch.setattr(pinned_file, "_decode", spy)
+    monkeypatch.setattr(foreign_file, "_decode", spy)
     secret = {name: "CANARY" for name in ("content", "tags", "category", "expanded_keywords")}
     marks = [{"is_sensitive": 1}, {"is_sensitive": "yes"}, {"sensitive": True}, {"vault_path": "v"}]
     path = make_store(

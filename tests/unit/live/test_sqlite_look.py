@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mnemon import foreign_file
 from mnemon.live.found import Limits, Since
 from mnemon.live.sqlite_look import look, stamp_of
 from tests.support.live import LONG_AGO, ROWS, Cache, make_cache
@@ -178,3 +179,24 @@ def test_looking_changes_no_row_and_no_file(store: Cache) -> None:
     before = store.path.read_bytes()
     look(store.path, then, limits())
     assert store.path.read_bytes() == before
+
+
+def test_the_text_of_a_marked_row_is_not_even_fetched(
+    store: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched: list[bytes] = []
+    decode = foreign_file._decode  # pyright: ignore[reportPrivateUsage]
+
+    def spy(raw: bytes) -> str | bytes:
+        fetched.append(raw)
+        return decode(raw)
+
+    monkeypatch.setattr(foreign_file, "_decode", spy)
+    then = since(store)
+    marked = store.add("CANARY of a new row", is_sensitive=1, tags="CANARY")
+    store.edit(1, content="CANARY of a changed row", is_sensitive=1)
+    store.add("a public row")
+    found = look(store.path, then, limits())
+    assert set(found.withheld) == {marked, 1}
+    assert b"a public row" in fetched, "the spy sees what is fetched"
+    assert not [raw for raw in fetched if b"CANARY" in raw]
