@@ -22,6 +22,7 @@ MnemonError
 │   ├── SnapshotMissingError
 │   └── SnapshotCorruptError
 │       └── SnapshotOutdatedError  whole, but of another version's format
+├── ShardError             heavy work failed, or its workers died again and again
 ├── AuthoredError          a document for the agent (AGENTS.md) cannot be used
 │   ├── AuthoredMissingError
 │   ├── AuthoredFormatError  not UTF-8, binary, too large, front matter that is no mapping
@@ -169,6 +170,10 @@ class SnapshotCorruptError(StoreError):
 
 class SnapshotOutdatedError(SnapshotCorruptError):
     """A snapshot is of a format that another version of mnemon reads: unreadable, not damaged."""
+
+
+class ShardError(MnemonError):
+    """A heavy step failed on a shard, or its workers died again and again."""
 
 
 class AuthoredError(MnemonError):

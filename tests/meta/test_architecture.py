@@ -38,7 +38,8 @@ FEATURES = frozenset(
         "agents", "archive", "authored", "capture", "cli", "compact", "context", "corpus", "curate",
         "diagnosis", "encode", "evaluate", "exchange", "graph",
         "hosted", "injection", "lexical", "live", "mcp_server", "night", "postgres",
-        "promote", "recall", "reports", "sensitive", "serve", "snapshot", "sql", "transcripts",
+        "promote", "recall", "reports", "sensitive", "serve", "shards", "snapshot", "sql",
+        "transcripts",
         "usage", "vectors",
         "work",
     }
@@ -48,7 +49,7 @@ BUILDERS = (
     "mnemon.capture",
     "mnemon.corpus", "mnemon.curate", "mnemon.night", "mnemon.work", "mnemon.compact",
     "mnemon.hosted", "mnemon.evaluate", "mnemon.diagnosis", "mnemon.cli", "mnemon.promote",
-    "mnemon.reports", "mnemon.exchange", "mnemon.sql",
+    "mnemon.reports", "mnemon.exchange", "mnemon.sql", "mnemon.shards",
     "mnemon.mcp_server",
     "mnemon.agents.install",
     "mnemon.snapshot.build", "mnemon.snapshot.checks", "mnemon.snapshot.publish",
@@ -93,7 +94,7 @@ HEAVY = frozenset(
         "sentence_transformers", "safetensors", "tokenizers", "pandas", "pydantic", "polars",
         "pyarrow", "duckdb", "rich", "click", "matplotlib", "jinja2", "PIL",
         "onnx", "onnxruntime", "psycopg", "httpx", "chromadb", "scipy", "mcp", "mcp_types", "anyio",
-        "markdown_it", "yaml",
+        "markdown_it", "yaml", "ray", "lance_ray", "dagster_ray", "boto3", "moto",
     }
 )  # fmt: skip
 READ_SIDE_LIBRARIES = frozenset({"numpy", "snowballstemmer"})

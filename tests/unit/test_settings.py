@@ -91,6 +91,7 @@ CHOICES = {
     "compaction.summarizer": "extractive",
     "hook.scope": "project",
     "encoder.provider": "voyage",
+    "runner.kind": "ray",
 }
 
 
@@ -100,6 +101,8 @@ def test_every_setting_can_be_set_from_the_environment(name: str) -> None:
     text, value = SAMPLES[type(getattr(getattr(Settings(), section), key))]
     if name == "sensor.poll_seconds":
         text, value = "77.0", 77.0
+    if name == "runner.memory_mb":
+        text, value = "777", 777
     if name == "schedule.cron":
         text = value = "5 4 * * 1"
     environ = {f"MNEMON_{section}_{key}".upper(): text}

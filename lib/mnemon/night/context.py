@@ -14,6 +14,9 @@ from mnemon.files import tree_bytes, write_text
 from mnemon.progress import SILENT, Progress
 from mnemon.settings import Settings
 from mnemon.settings.sections import PROVIDERS
+from mnemon.shards.fragment_store import FragmentStore
+from mnemon.shards.opening import open_runner
+from mnemon.shards.task import Runner
 from mnemon.snapshot.layout import StorePaths
 from mnemon.source_name import SourceName
 from mnemon.work.stage import Body, Stage, StageResult, load_result, run_stage
@@ -44,6 +47,8 @@ GENERATED = "evaluation/generated.json"
 DECISION = "evaluation/decision.json"
 ABSTENTION = "evaluation/abstention.json"
 COMPARISON = "evaluation/comparison.json"
+FRAGMENTS = "fragments"
+SHARDS = "shards"
 
 
 def _ignore(_: StageResult) -> None:
@@ -73,6 +78,7 @@ class Night:
     progress: Progress = SILENT
     report: Callable[[StageResult], None] = _ignore
     say: Callable[[str], None] = _say_nothing
+    _runner: Runner | None = None
     _hosted: HostedEncoder | None = None
     _encoder: SentenceEncoder | None = None
     _fingerprint: EncoderFingerprint | None = None
@@ -125,6 +131,24 @@ class Night:
     def work(self, name: str) -> Path:
         """Return the path of an artifact."""
         return self.paths.work / name
+
+    def fragments(self, kind: str) -> FragmentStore:
+        """Open what earlier nights computed of a kind, found by content key."""
+        return FragmentStore(self.work(FRAGMENTS), kind)
+
+    def shards(self, task: str) -> Path:
+        """Return where the shards of a task lie while it runs."""
+        return self.work(SHARDS) / task
+
+    def runner(self) -> Runner:
+        """Return who runs the heavy steps; opened on first use.
+
+        Raises:
+            ConfigError: Ray is asked for and not installed.
+        """
+        if self._runner is None:
+            self._runner = open_runner(self.settings.runner)
+        return self._runner
 
     def encoder(self) -> SentenceEncoder:
         """Return the configured encoder; opened on first use, because that takes seconds."""

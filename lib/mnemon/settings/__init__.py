@@ -4,6 +4,7 @@ What belongs here: names, types, defaults and ranges of settings, and where they
 library only, because a hook reads its settings too.
 """
 
+from mnemon.settings.scale_sections import RUNNERS, RunnerSettings, ShardSettings
 from mnemon.settings.sections import (
     FUSIONS,
     GRAPH_EXTRACTORS,
@@ -43,6 +44,7 @@ __all__ = [
     "HOOK_SCOPES",
     "ON_DROP",
     "PROVIDERS",
+    "RUNNERS",
     "STRATEGIES",
     "SUMMARIZERS",
     "CaptureSettings",
@@ -56,10 +58,12 @@ __all__ = [
     "LiveSettings",
     "PromotionSettings",
     "RecallSettings",
+    "RunnerSettings",
     "ScheduleSettings",
     "SensitiveSettings",
     "SensorSettings",
     "Settings",
+    "ShardSettings",
     "SnapshotSettings",
     "SourceSettings",
     "TierSettings",

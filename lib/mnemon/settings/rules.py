@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mnemon.settings.scale_sections import RUNNERS
 from mnemon.settings.sections import (
     FUSIONS,
     GRAPH_EXTRACTORS,
@@ -58,6 +59,7 @@ def range_faults(s: Settings) -> list[str]:
         (s.transcripts.tool_chars >= 0, "transcripts.tool_chars must be >= 0"),
         (0.0 <= s.promotion.threshold <= 1.0, "promotion.threshold must lie in [0, 1]"),
         *_hook_rules(s.hook),
+        *_scale_rules(s),
         (
             len(s.schedule.cron.split()) == 5,
             f"schedule.cron needs five fields, found {s.schedule.cron!r}",
@@ -74,6 +76,19 @@ def _source_rules(s: Settings) -> list[tuple[bool, str]]:
         (s.live.deadline_ms > 0, "live.deadline_ms must be > 0"),
         (s.sensor.poll_seconds >= 1, "sensor.poll_seconds must be at least 1"),
         (s.sensor.minimum_minutes >= 0, "sensor.minimum_minutes must be >= 0"),
+    ]
+
+
+def _scale_rules(s: Settings) -> list[tuple[bool, str]]:
+    return [
+        (
+            s.runner.kind in RUNNERS,
+            f'runner.kind must be "local" or "ray", found {s.runner.kind!r}',
+        ),
+        (s.runner.workers >= 0, "runner.workers must be >= 0"),
+        (s.runner.memory_mb >= 256, "runner.memory_mb must be at least 256"),
+        (s.runner.object_store_mb >= 0, "runner.object_store_mb must be >= 0"),
+        (s.shards.count >= 0, "shards.count must be >= 0"),
     ]
 
 

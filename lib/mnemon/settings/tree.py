@@ -17,6 +17,7 @@ from typing import Any, cast
 
 from mnemon.errors import ConfigError
 from mnemon.settings.rules import range_faults
+from mnemon.settings.scale_sections import RunnerSettings, ShardSettings
 from mnemon.settings.sections import (
     CompactionSettings,
     CorpusSettings,
@@ -81,6 +82,8 @@ class Settings:
     hook: HookSettings = field(default_factory=HookSettings)
     schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
     sensor: SensorSettings = field(default_factory=SensorSettings)
+    runner: RunnerSettings = field(default_factory=RunnerSettings)
+    shards: ShardSettings = field(default_factory=ShardSettings)
     profiles: Mapping[str, Mapping[str, Any]] = field(
         default_factory=dict[str, Mapping[str, Any]], hash=False
     )
