@@ -15,7 +15,7 @@ SOURCE := $(if $(STORE),$(if $(filter env:% postgresql:% postgres:%,$(STORE)),$(
 CODE := lib assets pipelines tests bench data/sample
 
 .DEFAULT_GOAL := help
-.PHONY: help setup nightly recall status doctor test test-server test-all lint format types bench bench-quality bench-verify bench-tables ui clean
+.PHONY: help setup setup-ray nightly recall status doctor test test-server test-ray test-all lint format types bench bench-quality bench-verify bench-tables ui clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(ROOT)/Makefile
@@ -33,6 +33,9 @@ $(READY): $(ROOT)/pyproject.toml
 	@$(VENV)/bin/pip install --quiet torch==2.13.0
 	@$(VENV)/bin/pip install --quiet --editable "$(ROOT)[pipelines,dev]"
 	@touch $(READY)
+
+setup-ray: $(READY) ## Install the runner beyond one machine as well: the extra [ray], 1.5 GB
+	@$(PY) -c "import ray, lance_ray, dagster_ray" 2>/dev/null || $(VENV)/bin/pip install --quiet --editable "$(ROOT)[ray]"
 
 nightly: $(READY) ## Run the whole night on STORE and publish a snapshot
 	@$(PY) -m pipelines.nightly $(if $(SOURCE),"$(SOURCE)",)
@@ -55,8 +58,11 @@ test: $(READY) test-server ## Run the default test suite (under 10 minutes on 2 
 test-server: $(READY) ## Install the PostgreSQL server that tests start (Debian package), if need be
 	@cd $(ROOT) && $(PY) -m tests.support.postgres
 
-# The slow tests kill, measure and open browsers: one at a time.
-test-all: test ## Run every test: kills, browser, real data sets, many examples of each property
+test-ray: setup-ray ## Run the tests in which Ray works: the same night by both runners, workers killed
+	@cd $(ROOT) && $(PY) -m pytest -q -m slow tests/e2e/test_ray.py tests/unit/shards
+
+# The slow tests kill, measure and open browsers: one at a time. Those of test-ray are among them.
+test-all: test setup-ray ## Run every test: kills, browser, real data sets, many examples of each property
 	@cd $(ROOT) && $(PY) -m pytest -q -m slow
 	@cd $(ROOT) && $(PY) -m pytest -q -n $(WORKERS) --hypothesis-profile thorough tests/properties
 

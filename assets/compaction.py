@@ -10,7 +10,8 @@ from typing import Any
 import dagster as dg
 
 from assets.reporting import OWNERS, report_stage
-from mnemon.compact.tables import read_summaries
+from assets.workers import Workers
+from mnemon.compact.tables import iter_summaries
 from mnemon.night.compaction import (
     SUMMARY_TABLE,
     TURN_CLUSTERS,
@@ -46,7 +47,7 @@ def turn_clusters(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
     owners=list(OWNERS),
     code_version=SUMMARY_TABLE.version,
 )
-def summaries(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
+def summaries(night: dg.ResourceParam[Night], workers: Workers) -> dg.MaterializeResult[Any]:
     """Summaries, each judged by the preservation gate and the fact check.
 
     Rejected candidates are kept with their reports in a table of their own.
@@ -62,6 +63,9 @@ def summaries(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
 @dg.asset_check(asset=summaries)
 def every_accepted_summary_names_its_sources(night: dg.ResourceParam[Night]) -> dg.AssetCheckResult:
     """An accepted summary lists at least two turns and a gate report that passed."""
-    accepted = [s for s in read_summaries(night.work(SUMMARIES)) if s.status == "accepted"]
-    bad = sum(len(s.source_ids) < 2 or s.report is None or not s.report.passed for s in accepted)
-    return dg.AssetCheckResult(passed=bad == 0, metadata={"accepted": len(accepted), "bad": bad})
+    accepted = bad = 0
+    for s in iter_summaries(night.work(SUMMARIES)):
+        if s.status == "accepted":
+            accepted += 1
+            bad += len(s.source_ids) < 2 or s.report is None or not s.report.passed
+    return dg.AssetCheckResult(passed=bad == 0, metadata={"accepted": accepted, "bad": bad})

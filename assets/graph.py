@@ -9,8 +9,9 @@ import dagster as dg
 import numpy as np
 
 from assets.reporting import OWNERS, report_stage
+from assets.workers import Workers
 from mnemon.graph.glance import sample_merges, top_concepts
-from mnemon.graph.tables import FILES, GraphTables
+from mnemon.graph.tables import FILES, GraphTables, arrow_compute
 from mnemon.night.context import GRAPH, Night
 from mnemon.night.graph import CONCEPT_GRAPH, connect_memories, load_tables
 
@@ -60,16 +61,17 @@ def _spec(key: str) -> dg.AssetSpec:
         dg.AssetCheckSpec("every_successor_chain_ends", asset="supersessions"),
     ],
 )
-def concept_graph(night: dg.ResourceParam[Night]) -> Iterator[Any]:
+def concept_graph(night: dg.ResourceParam[Night], workers: Workers) -> Iterator[Any]:
     """Extract and connect, deterministically and without a model."""
     result = connect_memories(night)
-    tables = load_tables(night)
+    # Mentions, ten million rows at a million memories, are only counted here.
+    tables = load_tables(night, set(FILES) - {"mentions"})
     for key, (table, columns) in _TABLES.items():
         yield report_stage(
             night,
             result,
             asset_key=key,
-            rows=getattr(tables, table).num_rows,
+            rows=result.facts[table],
             table=f"{GRAPH}/{FILES[table]}",
             columns=columns,
             pages=_at_a_glance(tables) if key == "concepts" else None,
@@ -95,8 +97,8 @@ def _checks(tables: GraphTables) -> Iterator[dg.AssetCheckResult]:
 
 def _unknown(tables: GraphTables, ids: Any) -> Any:
     """Say of every id whether no concept has it."""
-    known = set(tables.concepts["concept_id"].to_pylist())
-    return np.array([key not in known for key in ids.to_pylist()], dtype=np.bool_)
+    known = tables.concepts["concept_id"].combine_chunks()
+    return arrow_compute().index_in(ids, value_set=known).is_null().to_numpy()
 
 
 def _check(asset: str, name: str, faulty: Any, fault: str) -> dg.AssetCheckResult:

@@ -7,6 +7,7 @@ from typing import Any
 import dagster as dg
 
 from assets.reporting import OWNERS, report_stage
+from assets.workers import Workers
 from mnemon.night.context import Night
 from mnemon.night.lexical import LEXICAL_INDEX, index_memories
 
@@ -18,6 +19,6 @@ from mnemon.night.lexical import LEXICAL_INDEX, index_memories
     owners=list(OWNERS),
     code_version=LEXICAL_INDEX.version,
 )
-def lexical_index(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
+def lexical_index(night: dg.ResourceParam[Night], workers: Workers) -> dg.MaterializeResult[Any]:
     """BM25 scores of every term in every memory, computed ahead of the query."""
     return report_stage(night, index_memories(night))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import dagster as dg
-import numpy as np
 
 from assets.reporting import OWNERS, report_stage
+from assets.workers import Workers
 from mnemon.files import read_array
 from mnemon.night.context import VECTORS, Night
 from mnemon.night.vectors import (
@@ -18,7 +18,8 @@ from mnemon.night.vectors import (
     export_query_encoder,
     sync_vector_tiers,
 )
-from mnemon.snapshot.checks import UNIT_NORM_TOLERANCE
+from mnemon.snapshot.summary_checks import UNIT_NORM_TOLERANCE
+from mnemon.vectors.norms import count_bad_rows
 
 GROUP = "vectors"
 
@@ -30,7 +31,7 @@ GROUP = "vectors"
     owners=list(OWNERS),
     code_version=MEMORY_VECTORS.version,
 )
-def memory_vectors(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
+def memory_vectors(night: dg.ResourceParam[Night], workers: Workers) -> dg.MaterializeResult[Any]:
     """One unit vector per memory, memoised by content, encoder and implementation."""
     return report_stage(night, embed_memories(night))
 
@@ -38,9 +39,9 @@ def memory_vectors(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
 @dg.asset_check(asset=memory_vectors)
 def every_memory_vector_is_finite_and_unit(night: dg.ResourceParam[Night]) -> dg.AssetCheckResult:
     """No vector holds NaN or has a length other than 1."""
-    norms = np.linalg.norm(read_array(night.work(VECTORS)).astype(np.float64), axis=1)
-    bad = int((~(np.abs(norms - 1.0) <= UNIT_NORM_TOLERANCE)).sum())
-    return dg.AssetCheckResult(passed=bad == 0, metadata={"rows": norms.size, "bad_rows": bad})
+    vectors = read_array(night.work(VECTORS))
+    bad = count_bad_rows(vectors, UNIT_NORM_TOLERANCE)
+    return dg.AssetCheckResult(passed=bad == 0, metadata={"rows": len(vectors), "bad_rows": bad})
 
 
 @dg.asset(
@@ -62,7 +63,7 @@ def query_encoder(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
     owners=list(OWNERS),
     code_version=VECTOR_TIERS.version,
 )
-def vector_tiers(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
+def vector_tiers(night: dg.ResourceParam[Night], workers: Workers) -> dg.MaterializeResult[Any]:
     """LanceDB tables of rotated prefixes (64, 256, full).
 
     A rebuildable projection of memory_vectors.

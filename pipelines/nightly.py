@@ -68,7 +68,7 @@ def main(source: str | None, store: str | None, as_json: bool) -> None:
     started = time.perf_counter()
     try:
         site = resolve_site(source, store)
-        prepare_instance(site.paths)
+        prepare_instance(site.paths, queued=site.settings.shards.shown)
     except (MnemonError, OSError) as error:
         _finish(Outcome(EXIT_FAILED, "failed", str(error)), None, started, as_json)
     os.environ.update(export_environment(site))
@@ -97,6 +97,7 @@ def run_night(site: Site, *, echo: bool = False) -> Outcome:
 
     from pipelines.definitions import build_definitions
     from pipelines.resources import describe, make_night_resource
+    from pipelines.workers import make_workers_resource
 
     stages: list[StageResult] = []
 
@@ -107,7 +108,12 @@ def run_night(site: Site, *, echo: bool = False) -> Outcome:
 
     before = _serving_id(site)
     say = click.echo if echo else None
-    definitions = build_definitions({"night": make_night_resource(lambda: site, report, say)})
+    definitions = build_definitions(
+        {
+            "night": make_night_resource(lambda: site, report, say),
+            "workers": make_workers_resource(lambda: site),
+        }
+    )
     with dg.DagsterInstance.from_config(str(site.paths.dagster_home)) as instance:
         job = definitions.resolve_job_def("nightly")
         run = job.execute_in_process(

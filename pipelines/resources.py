@@ -10,9 +10,12 @@ from mnemon.night.context import Night
 from mnemon.night.housekeeping import sweep
 from mnemon.work.lock import hold_lock
 from mnemon.work.stage import StageResult
+from mnemon.work.waiting import wait_for_lock
+from pipelines.dead_runs import close_dead_runs
 from pipelines.marks import mark_start
 from pipelines.progress import choose_progress
 from pipelines.site import Site, resolve_site
+from pipelines.waiting import note_turn, note_waiting
 
 Report = Callable[[StageResult], None]
 Say = Callable[[str], None]
@@ -39,7 +42,8 @@ def make_night_resource(
         log = context.log
         with hold_lock(site.paths.lock):
             sweep(site.paths)
-            _close_dead_runs(context)
+            if context.instance is not None and context.run is not None:
+                close_dead_runs(context.instance, context.run.run_id)
             mark_start(site)
             tonight = Night(
                 paths=site.paths,
@@ -57,23 +61,49 @@ def make_night_resource(
     return night
 
 
+def make_shard_resource(resolve: Callable[[], Site] = resolve_site) -> dg.ResourceDefinition:
+    """Return the resource `shard_night`.
+
+    A run of shards on one store. It waits for the store's lock, where a night would leave: its
+    turn is not lost, and a fragment store never has two writers. It reads no source, so that it
+    makes no mark of one.
+
+    Args:
+        resolve: As in `make_night_resource`.
+    """
+
+    @dg.resource(description="A run of shards on one store; waits for whoever has the store.")
+    def shard_night(context: dg.InitResourceContext) -> Iterator[Night]:
+        site = resolve()
+        log = context.log
+        with wait_for_lock(site.paths.lock, lambda holder: _note_waiting(context, holder)):
+            note_turn(context.instance, context.run)
+            night = Night(
+                paths=site.paths,
+                source=site.source,
+                settings=site.settings,
+                progress=choose_progress(log.info if log is not None else None),
+                say=lambda line: _say(line, log, None),
+            )
+            try:
+                yield night
+            finally:
+                night.close()
+
+    return shard_night
+
+
+def _note_waiting(context: dg.InitResourceContext, holder: str) -> None:
+    _say(f"waiting for process {holder}, which has the store", context.log, None)
+    note_waiting(context.instance, context.run)
+
+
 def _say(line: str, log: dg.DagsterLogManager | None, say: Say | None) -> None:
     """Log a line to the run, and show it where somebody looks on."""
     if log is not None:
         log.info(line)
     if say is not None:
         say(line)
-
-
-def _close_dead_runs(context: dg.InitResourceContext) -> None:
-    """Mark runs of this store that still count as running: their processes held the lock once."""
-    if context.instance is None or context.run is None:
-        return
-    running = dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED])
-    for run in context.instance.get_runs(running):
-        if run.run_id != context.run.run_id:
-            message = "its process ended without a word (killed, or the machine went down)"
-            context.instance.report_run_failed(run, message)
 
 
 _SENTENCES = ("note", "reason")

@@ -20,16 +20,31 @@ from mnemon.snapshot.layout import StorePaths
 from mnemon.snapshot.publish import serving_manifest
 from mnemon.source_name import DatabaseName, SourceName, name_source
 
+_AT_ONCE = """\
+# Runs start at once, in a process of their own: no daemon is needed for a run from the UI.
+run_coordinator:
+  module: dagster._core.run_coordinator
+  class: DefaultRunCoordinator
+"""
+
+_ONE_BY_ONE = """\
+# Runs start one after the other: a backfill of a hundred shards would start a hundred processes,
+# and each of them uses every core. The daemon of `make ui` starts them.
+run_coordinator:
+  module: dagster._core.run_coordinator
+  class: QueuedRunCoordinator
+  config:
+    max_concurrent_runs: 1
+    dequeue_interval_seconds: 2
+"""
+
 _DAGSTER_YAML = """\
 # Written by mnemon; edits are kept. The instance belongs to this store and is as durable as it.
 telemetry:
   enabled: false
 nux:
   enabled: false
-# Runs start at once, in a process of their own: no daemon is needed for a run from the UI.
-run_coordinator:
-  module: dagster._core.run_coordinator
-  class: DefaultRunCoordinator
+{coordinator}\
 # Captured output would be a second place that memory text could reach; it also leaves a `tail`
 # process behind when a run is killed. What a stage did is in its metadata.
 compute_logs:
@@ -127,13 +142,24 @@ def ensure_sample() -> Path:
     return database
 
 
-def prepare_instance(paths: StorePaths) -> Path:
-    """Create the store's Dagster home with its configuration, if it is not there, and return it."""
+def prepare_instance(paths: StorePaths, *, queued: bool = False) -> Path:
+    """Create the store's Dagster home with its configuration, if it is not there, and return it.
+
+    Args:
+        paths: The store.
+        queued: Whether runs start one after the other; a configuration that nobody edited is
+            changed to it, or back.
+    """
     paths.dagster_home.mkdir(parents=True, exist_ok=True)
     config = paths.dagster_home / "dagster.yaml"
-    if not config.exists():
-        write_text(config, _DAGSTER_YAML)
+    wanted, other = _configuration(queued=queued), _configuration(queued=not queued)
+    if not config.exists() or config.read_text(encoding="utf-8") == other:
+        write_text(config, wanted)
     return paths.dagster_home
+
+
+def _configuration(*, queued: bool) -> str:
+    return _DAGSTER_YAML.format(coordinator=_ONE_BY_ONE if queued else _AT_ONCE)
 
 
 def export_environment(site: Site) -> dict[str, str]:

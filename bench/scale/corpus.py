@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -88,7 +89,7 @@ def read_chain(directory: Path) -> Chain:
     place = {word: ordinal for ordinal, word in enumerate(words)}
     after: defaultdict[int, list[int]] = defaultdict(list)
     for text in texts:
-        for left, right in zip(text, text[1:], strict=False):
+        for left, right in pairwise(text):
             after[place[left]].append(place[right])
     sizes = [len(after[w]) for w in range(len(words))]
     lower = Counter(w.strip(_EDGES) for text in texts for w in text)
@@ -170,7 +171,7 @@ def _named(word: str, wing: int, kind: int) -> str:
     bare = word.strip(_EDGES)
     start = word.index(bare)
     number = _number(bare) * 31 + wing * 1009 + kind
-    return f"{word[:start]}{_made_up(number)}{word[start + len(bare):]}"
+    return f"{word[:start]}{_made_up(number)}{word[start + len(bare) :]}"
 
 
 def _number(word: str) -> int:

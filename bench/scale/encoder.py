@@ -1,4 +1,4 @@
-"""The bundled model cut to its first layer: every step of the real one at a fifth of the time.
+"""The bundled model cut to one thin layer: every step of the real one in a tenth of the time.
 
 `python -m bench.scale.encoder DIRECTORY`
 
@@ -18,31 +18,41 @@ from typing import Any
 from mnemon.encode.locate import DEFAULT_MODEL, locate_model
 
 LAYERS = 1
+INTERMEDIATE = 96
+"""Neurons of the feed-forward part that are kept, of 1,536: most of a layer's time is theirs."""
+
 _WEIGHTS = "model.safetensors"
 
 
-def write_cut_model(directory: Path, layers: int = LAYERS) -> Path:
-    """Write the bundled model's first layers as a model of their own, and return the directory.
+def write_cut_model(directory: Path) -> Path:
+    """Write the bundled model's first layer as a model of its own, and return the directory.
 
     Args:
         directory: Replaced where it exists; its name is the model's name.
-        layers: How many transformer layers are kept, at least 1.
     """
     arrays: Any = importlib.import_module("safetensors.numpy")
     source = locate_model(DEFAULT_MODEL)
     shutil.rmtree(directory, ignore_errors=True)
     shutil.copytree(source, directory, ignore=shutil.ignore_patterns(_WEIGHTS, "*.md"))
-    kept = {f"encoder.layer.{layer}." for layer in range(layers)}
     weights = {
-        name: array
+        name: _thinned(name, array)
         for name, array in arrays.load_file(source / _WEIGHTS).items()
-        if not name.startswith("encoder.layer.") or any(name.startswith(p) for p in kept)
+        if not name.startswith("encoder.layer.") or name.startswith("encoder.layer.0.")
     }
     arrays.save_file(weights, directory / _WEIGHTS, metadata={"format": "pt"})
     config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-    config["num_hidden_layers"] = layers
+    config |= {"num_hidden_layers": LAYERS, "intermediate_size": INTERMEDIATE}
     (directory / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
     return directory
+
+
+def _thinned(name: str, array: Any) -> Any:
+    """Return a weight with the first neurons of the feed-forward part only."""
+    if ".intermediate." in name:
+        return array[:INTERMEDIATE].copy()
+    if name.endswith(".output.dense.weight") and ".attention." not in name:
+        return array[:, :INTERMEDIATE].copy()
+    return array
 
 
 if __name__ == "__main__":

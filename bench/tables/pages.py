@@ -17,6 +17,7 @@ from bench.tables import (
     phases_table,
     quality_page,
     results_page,
+    scale_table,
 )
 from mnemon.files import write_text
 
@@ -31,6 +32,7 @@ PAGES: Mapping[str, Callable[[Path], str]] = {
     "abstention.md": abstention_table.render,
     "hooks.md": hooks_table.render,
     "live.md": live_table.render,
+    "scale.md": scale_table.render,
 }
 """By file name, what makes it from a directory of result files."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -96,6 +96,35 @@ def write_array(path: Path, array: NDArray[Any]) -> None:
             np.save(handle, np.ascontiguousarray(array), allow_pickle=False)
 
     replace_with(path, write)
+
+
+def write_array_blocks(
+    path: Path, shape: tuple[int, ...], dtype: str, blocks: Iterable[NDArray[Any]]
+) -> None:
+    """Replace a `.npy` file by rows that come block by block: the bytes of `write_array`.
+
+    Args:
+        path: The file.
+        shape: Of the whole array.
+        dtype: As numpy writes it, "<f4" for example.
+        blocks: Rows in order, each C-contiguous or copied to be; together `shape[0]` rows.
+
+    Raises:
+        ValueError: The blocks are more or fewer rows, or of another shape; the file stays.
+    """
+    import numpy as np
+
+    rows = 0
+    with replacement(path) as tmp, tmp.open("wb") as handle:
+        header = {"descr": dtype, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(handle, header)
+        for block in blocks:
+            if block.shape[1:] != shape[1:]:
+                raise ValueError(f"a block of shape {block.shape} is no part of {shape}")
+            rows += len(block)
+            handle.write(np.ascontiguousarray(block, dtype=dtype).data)
+        if rows != shape[0]:
+            raise ValueError(f"{rows} rows came for an array of shape {shape}")
 
 
 def read_array(path: Path, *, mmap: bool = True) -> NDArray[Any]:

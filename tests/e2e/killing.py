@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
+import pyarrow as pa
+
+from mnemon.shards.files import open_table
 from tests.e2e.driver import NIGHT_TIMEOUT_S, kill, start_night
 from tests.e2e.stores import Bench
 
@@ -69,14 +70,14 @@ AFTER_THE_SWAP = frozenset({"pointer", "compaction_plan"})
 """Boundaries at which the new snapshot already serves."""
 
 
-def vectors_in_memo(store: Path) -> int:
-    """Count the vectors that a night has stored so far; 0 while there is no memo."""
-    memo = store / "work" / "memo.sqlite"
-    try:
-        with closing(sqlite3.connect(f"{memo.as_uri()}?mode=ro", uri=True, timeout=5)) as db:
-            return db.execute("SELECT COUNT(*) FROM memo WHERE kind LIKE 'vector:%'").fetchone()[0]
-    except sqlite3.OperationalError:
-        return 0
+def vectors_kept(store: Path) -> int:
+    """Count the vectors that a night has stored so far, whether they are in a manifest or not."""
+    rows = 0
+    for path in (store / "work" / "fragments").glob("*/[!.]*.arrow"):
+        table = open_table(path)
+        if pa.types.is_fixed_size_list(table.schema.field("value").type):
+            rows += table.num_rows
+    return rows
 
 
 def kill_when(bench: Bench, has_come: Callable[[], bool], *, poll_s: float = POLL_S) -> bool:

@@ -24,9 +24,12 @@ from numpy.typing import NDArray
 from mnemon.compact.cluster_table import read_clusters
 from mnemon.corpus.export import read_records
 from mnemon.files import read_array
-from mnemon.night.context import CLUSTERS, MEMORIES, VECTORS
-from mnemon.night.graph import EXTRACTION_KIND, extraction_key
-from mnemon.night.lexical import TOKENS_KIND, tokens_key
+from mnemon.graph.extraction_task import EXTRACTION_KIND, extraction_key
+from mnemon.lexical.tokenizing import TOKENS_KIND, tokens_key
+from mnemon.night.context import CLUSTERS, FRAGMENTS, MEMORIES, VECTORS
+from mnemon.shards.files import open_table
+from mnemon.shards.fragment_store import KEY
+from mnemon.shards.manifest import MANIFEST_FILE
 from mnemon.types import MemoryRecord
 from mnemon.vectors.embed import text_key
 from mnemon.vectors.rotation import load, rotated_prefix
@@ -50,9 +53,9 @@ TIERS = {"memory_vectors_64": 64, "memory_vectors_256": 256, "memory_vectors_ful
 # Threads that wait without spinning: two nights of other people may be running beside this one.
 _TWO_THREADS = {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0"}
 
-# What is only true of one night or one store: costs, what it was asked, the memo's own pages, and
-# stamps (they repeat the rotation's digest).
-_OF_ONE_STORE = ("costs.json", "usage/", "memo.sqlite", "stamps/", "graph.duckdb")
+# What is only true of one night or one store: costs, what it was asked, the memo's own pages, which
+# fragments hold what, and stamps (they repeat the rotation's digest).
+_OF_ONE_STORE = ("costs.json", "usage/", "memo.sqlite", "fragments/", "stamps/", "graph.duckdb")
 
 
 @dataclass(frozen=True)
@@ -193,17 +196,20 @@ def test_both_answer_identically(nights: Nights) -> None:
     assert answers(nights.grown, queries) == answers(nights.rebuilt, queries)
 
 
-def test_the_memo_holds_the_same_keys_as_that_of_a_full_rebuild(nights: Nights) -> None:
+def test_memo_and_fragments_hold_the_same_keys_as_those_of_a_full_rebuild(nights: Nights) -> None:
     """Pruning is exact: a deleted text leaves no vector, no tokens, no findings."""
-    assert _memo_keys(nights.grown) == _memo_keys(nights.rebuilt)
+    keys = _kept_keys(nights.grown)
+    assert keys == _kept_keys(nights.rebuilt)
     records = read_records(nights.grown.paths.work / MEMORIES)
     wanted = {text_key(r.content) for r in records}
-    keys = _memo_keys(nights.grown)
     vectors = {k for kind, k in keys if kind.startswith("vector:")}
     assert wanted <= vectors
-    assert {k for kind, k in keys if kind == TOKENS_KIND} == {tokens_key(r) for r in records}
+    assert {k for kind, k in keys if kind == TOKENS_KIND} == {
+        tokens_key(r.content, r.tags, r.expanded_keywords, r.category).hex() for r in records
+    }
     assert {k for kind, k in keys if kind == EXTRACTION_KIND} == {
-        extraction_key(r) for r in records
+        extraction_key(r.content, r.category, r.tags, r.expanded_keywords, r.is_turn).hex()
+        for r in records
     }
     assert not vectors & {text_key(text) for text in nights.edit.gone}
 
@@ -285,9 +291,15 @@ def _ids(bench: Bench) -> Iterator[str]:
     return (r.memory_id for r in records)
 
 
-def _memo_keys(bench: Bench) -> set[tuple[str, str]]:
+def _kept_keys(bench: Bench) -> set[tuple[str, str]]:
+    """Return kind and key, as hex digits, of what memo and fragments hold."""
     with closing(sqlite3.connect(f"{bench.paths.memo.as_uri()}?mode=ro", uri=True)) as db:
-        return set(db.execute("SELECT kind, key FROM memo"))
+        kept: set[tuple[str, str]] = set(db.execute("SELECT kind, key FROM memo"))
+    for store in (bench.paths.work / FRAGMENTS).iterdir():
+        kind: str = json.loads((store / MANIFEST_FILE).read_text())["kind"]
+        for path in store.glob("*.arrow"):
+            kept |= {(kind, key.hex()) for key in open_table(path)[KEY].to_pylist()}
+    return kept
 
 
 def _rotation(bench: Bench) -> Any:

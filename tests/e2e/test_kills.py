@@ -29,7 +29,7 @@ from tests.e2e.killing import (
     POLL_S,
     kill_at,
     kill_when,
-    vectors_in_memo,
+    vectors_kept,
 )
 from tests.e2e.stores import Bench, add_memory, answers, editing, leftovers
 
@@ -120,9 +120,9 @@ def test_killed_while_embedding_it_resumes_where_it_stopped(
 ) -> None:
     """A first night: nothing serves yet, and what was embedded is not embedded again."""
     bench = Bench(small_night.bench.source, tmp_path / "store")
-    killed = kill_when(bench, lambda: vectors_in_memo(bench.store) >= 10)
+    killed = kill_when(bench, lambda: vectors_kept(bench.store) >= 10)
     assert killed
-    kept = vectors_in_memo(bench.store)
+    kept = vectors_kept(bench.store)
     total = small_night.ran.note("memory_vectors", "texts_embedded")
     assert 10 <= kept < total, "the kill must fall into the embedding"
     asked = bench.ask(QUERIES[0])

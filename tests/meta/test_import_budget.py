@@ -16,7 +16,7 @@ HEAVY = (
     "dagster", "matplotlib", "jinja2", "lancedb", "lance", "torch", "transformers",
     "sentence_transformers", "tokenizers",
     "safetensors", "pandas", "pydantic", "polars", "pyarrow", "duckdb", "scipy", "sklearn", "rich",
-    "click", "assets", "pipelines",
+    "click", "assets", "pipelines", "ray", "lance_ray", "dagster_ray",
 )  # fmt: skip
 BUILDERS = ("mnemon.corpus", "mnemon.night", "mnemon.work", "mnemon.compact",
             "mnemon.vectors.cells", "mnemon.vectors.dirty", "mnemon.vectors.embed",

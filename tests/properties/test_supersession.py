@@ -18,6 +18,7 @@ from mnemon.graph.supersession.intervals import close_intervals
 from mnemon.graph.supersession.memo import NearMemo
 from mnemon.graph.supersession.reading import SupersessionIndex, SupersessionRow
 from mnemon.types import UNDATED_US, MemoryRecord
+from tests.support.supersession import corpus_of
 
 RELATIONS: tuple[StatedRelation, ...] = ("is_now", "is_a", "has", "works_at", "supersedes")
 
@@ -75,7 +76,7 @@ def rows_of(store: list[Drawn]) -> NDArray[np.float32]:
 def find(store: list[Drawn], known: NearMemo | None = None) -> Supersessions:
     records = [record_of(d, p) for p, d in enumerate(store)]
     extractions = [extraction_of(d) for d in store]
-    return find_supersessions(records, extractions, {}, rows_of(store), known)
+    return find_supersessions(corpus_of(records, extractions), {}, rows_of(store), known)
 
 
 @given(STORES)
@@ -125,12 +126,9 @@ def test_nothing_leads_from_one_user_or_wing_to_another(store: list[Drawn]) -> N
 def test_the_order_of_the_input_makes_no_difference(store: list[Drawn], random: object) -> None:
     order = list(range(len(store)))
     random.shuffle(order)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
-    shuffled = find_supersessions(
-        [record_of(store[p], p) for p in order],
-        [extraction_of(store[p]) for p in order],
-        {},
-        rows_of(store),
-    )
+    records = [record_of(store[p], p) for p in order]
+    corpus = corpus_of(records, [extraction_of(store[p]) for p in order])
+    shuffled = find_supersessions(corpus, {}, rows_of(store))
     assert shuffled == find(store)
 
 

@@ -14,6 +14,7 @@ from mnemon.files import (
     replace_with,
     tree_bytes,
     write_array,
+    write_array_blocks,
     write_text,
 )
 
@@ -104,6 +105,29 @@ def test_arrays_round_trip_and_equal_ones_are_equal_bytes(
     assert found.dtype == array.dtype
     assert np.array_equal(found, array)
     assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
+
+
+@pytest.mark.parametrize("cut", [(), (3,), (1, 2, 2, 5), (0, 6)])
+def test_rows_written_block_by_block_are_the_same_bytes(
+    tmp_path: Path, cut: tuple[int, ...]
+) -> None:
+    whole = np.arange(18, dtype=np.float32).reshape(6, 3)
+    write_array(tmp_path / "whole.npy", whole)
+    blocks = np.split(np.asfortranarray(whole), cut)
+    write_array_blocks(tmp_path / "blocks.npy", (6, 3), "<f4", blocks)
+    assert (tmp_path / "blocks.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
+
+
+@pytest.mark.parametrize("blocks", [[(2, 3)], [(2, 3), (5, 3)], [(2, 3), (4, 2)]])
+def test_blocks_that_do_not_fit_leave_the_old_file(
+    tmp_path: Path, blocks: list[tuple[int, int]]
+) -> None:
+    write_text(tmp_path / "a.npy", "old")
+    given = (np.zeros(shape, dtype=np.float32) for shape in blocks)
+    with pytest.raises(ValueError, match="shape"):
+        write_array_blocks(tmp_path / "a.npy", (6, 3), "<f4", given)
+    assert [p.name for p in tmp_path.iterdir()] == ["a.npy"]
+    assert (tmp_path / "a.npy").read_text() == "old"
 
 
 def test_a_mapped_array_cannot_be_changed(tmp_path: Path) -> None:

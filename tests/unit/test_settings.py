@@ -92,6 +92,7 @@ CHOICES = {
     "hook.scope": "project",
     "encoder.provider": "voyage",
     "runner.kind": "ray",
+    "tiers.uri": "s3://bucket/prefix",
 }
 
 
@@ -231,6 +232,9 @@ def test_a_whole_number_may_be_written_with_a_point(tmp_path: Path) -> None:
         ("[corpus]\nmax_content_bytes = 0", "corpus.max_content_bytes"),
         ("[tiers]\nsmall_dims = 0", "tiers.small_dims"),
         ("[tiers]\nsmall_dims = 300", "tiers.medium_dims"),
+        ('[tiers]\nuri = "/mnt/tables"', "tiers.uri"),
+        ('[tiers]\nuri = "s3://bucket"', "tiers.uri"),
+        ('[tiers]\nuri = "s3://key:secret@bucket/prefix"', "tiers.uri"),
         ("[compaction]\nprotected_tail_turns = -1", "compaction.protected_tail_turns"),
         ("[compaction]\npreserve_threshold = 1.1", "compaction.preserve_threshold"),
         ("[snapshot]\nkeep = 1", "snapshot.keep"),

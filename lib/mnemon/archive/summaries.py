@@ -7,7 +7,7 @@ them (recall).
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -40,13 +40,19 @@ def applied_summaries(path: Path, records: Iterable[MemoryRecord]) -> list[Appli
 
     Args:
         path: archive.sqlite.
-        records: The corpus of tonight.
+        records: The corpus of tonight; gone through once.
     """
     reader = ArchiveReader.open(path)
     if not reader.applied_plans_at(None):
         return []
-    known = {record.memory_id: record for record in records}
-    hidden = reader.hidden_in(lambda ids: {i: known[i].content_hash for i in ids if i in known})
+    known: dict[str, MemoryRecord] = {}
+
+    def hashes(ids: Sequence[str]) -> dict[str, str]:
+        wanted = frozenset(ids)
+        known.update((r.memory_id, r) for r in records if r.memory_id in wanted)
+        return {memory_id: record.content_hash for memory_id, record in known.items()}
+
+    hidden = reader.hidden_in(hashes)
     found: dict[str, AppliedSummary] = {}
     for plan_id, summary in _held(path, reader.applied_plans_at(None)):
         if all(source in hidden for source in summary.source_ids):

@@ -11,13 +11,13 @@ import hashlib
 import json
 import shutil
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 from mnemon.archive.ledger_file import DIGEST, FORMAT, SCHEMA
 from mnemon.archive.plan import Plan
-from mnemon.archive.reading import ArchiveReader, Entry
+from mnemon.archive.reading import ArchiveReader, ContentHashes, Entry
 from mnemon.archive.summary_row import body_of
 from mnemon.errors import StoreError
 from mnemon.files import replace_with
@@ -88,7 +88,7 @@ def undo_plan(path: Path, plan_id: str, *, now_us: int) -> int:
     return at_us
 
 
-def purge_texts(path: Path, content_hashes: Mapping[str, str]) -> int:
+def purge_texts(path: Path, content_hashes: ContentHashes) -> int:
     """Forget the summaries of which a source has changed, was deleted or turned sensitive.
 
     The ids stay, so that what happened can still be told. A ledger that is missing or damaged is
@@ -96,7 +96,7 @@ def purge_texts(path: Path, content_hashes: Mapping[str, str]) -> int:
 
     Args:
         path: archive.sqlite.
-        content_hashes: Of every memory that exists now.
+        content_hashes: Of those memories that exist now, for some ids; not asked without a ledger.
 
     Returns:
         How many texts were forgotten; the file is only written when there are some.
@@ -104,11 +104,17 @@ def purge_texts(path: Path, content_hashes: Mapping[str, str]) -> int:
     reader = ArchiveReader.open(path)
     if reader.is_missing or reader.warning is not None:
         return 0
-    stale = {
-        (plan_id, entry.summary_id)
+    summarized = {
+        (plan_id, entry.summary_id, entry.memory_id, entry.content_hash)
         for plan_id in {a.plan_id for a in reader.applications}
         for entry in reader.entries_of(plan_id)
-        if entry.summary_id and content_hashes.get(entry.memory_id) != entry.content_hash
+        if entry.summary_id
+    }
+    now = content_hashes(sorted({memory_id for _, _, memory_id, _ in summarized}))
+    stale = {
+        (plan_id, summary_id)
+        for plan_id, summary_id, memory_id, content_hash in summarized
+        if now.get(memory_id) != content_hash
     }
     wanted = sorted(stale & _held_texts(path))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 
 import numpy as np
@@ -128,6 +128,14 @@ def iter_cluster_texts(
                 batch, chars = [], 0
         if batch:
             yield batch
+
+
+def iter_clusters_only(path: Path) -> Iterator[list[ClusterText]]:
+    """Yield all clusters of a table in its order, BATCH_CLUSTERS at once, without what they say."""
+    clusters = iter_clusters(path)
+    nothing = np.empty((0, 0), dtype=np.float32)
+    while batch := [ClusterText(c, (), nothing) for c in islice(clusters, BATCH_CLUSTERS)]:
+        yield batch
 
 
 def _session_turns(turns: Path, memories: Path) -> Iterator[SessionTurn]:

@@ -19,7 +19,12 @@ from mnemon.errors import StoreError
 
 
 class VectorRows:
-    """An open matrix of shape (n, d)."""
+    """An open matrix of shape (n, d).
+
+    Attributes:
+        shape: (n, d).
+        dtype: Of its components.
+    """
 
     def __init__(self, path: Path) -> None:
         """Open a matrix and read its header.
@@ -40,7 +45,7 @@ class VectorRows:
                 "run the night again to rebuild it"
             )
         self.shape: tuple[int, int] = header.shape
-        self._dtype: np.dtype[Any] = header.dtype
+        self.dtype: np.dtype[Any] = header.dtype
         self._first_byte = int(header.offset)
         self._row_bytes = header.shape[1] * header.dtype.itemsize
         self._handle = os.open(path, os.O_RDONLY)
@@ -52,7 +57,7 @@ class VectorRows:
             IndexError: A position is not in [0, n).
             StoreError: The file is shorter than its header says.
         """
-        rows = np.empty((len(positions), self.shape[1]), dtype=self._dtype)
+        rows = np.empty((len(positions), self.shape[1]), dtype=self.dtype)
         start = 0
         while start < len(positions):
             end = start + 1
@@ -61,6 +66,17 @@ class VectorRows:
             self._fill(rows[start:end], positions[start])
             start = end
         return rows
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice) -> NDArray[Any]:
+        """Return consecutive rows, as a matrix in memory would."""
+        start, stop, step = rows.indices(self.shape[0])
+        found = np.empty((max(stop - start, 0), self.shape[1]), dtype=self.dtype)
+        if len(found):
+            self._fill(found, start)
+        return found[::step]
 
     def close(self) -> None:
         """Close the file."""
@@ -88,4 +104,4 @@ class VectorRows:
                 f"the vectors end after {len(data)} of {wanted} bytes at row {first}: the file is "
                 "cut short; run the night again to rebuild it"
             )
-        rows.reshape(-1)[:] = np.frombuffer(data, dtype=self._dtype)
+        rows.reshape(-1)[:] = np.frombuffer(data, dtype=self.dtype)

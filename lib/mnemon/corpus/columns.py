@@ -17,7 +17,7 @@ READ_ROWS = 16_384
 
 
 def iter_batches(path: Path, columns: Sequence[str], rows: int = READ_ROWS) -> Iterator[Any]:
-    """Yield pyarrow.RecordBatches of some columns, in the table's order.
+    """Yield pyarrow.RecordBatches of some columns, in the table's order and that of the names.
 
     Raises:
         StoreError: The table is missing or damaged, or lacks a column.
@@ -25,11 +25,16 @@ def iter_batches(path: Path, columns: Sequence[str], rows: int = READ_ROWS) -> I
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    wanted = list(columns)
     try:
         with pq.ParquetFile(path) as table:
-            yield from table.iter_batches(batch_size=rows, columns=list(columns))
-    except (OSError, pa.ArrowException) as error:
-        raise StoreError(f"cannot read {path}: {error}; run the nightly job again") from error
+            # A column that is not there is left out by Arrow without a word.
+            if not set(wanted) <= set(table.schema_arrow.names):
+                raise _unreadable(path)
+            for batch in table.iter_batches(batch_size=rows, columns=wanted):
+                yield batch.select(wanted)
+    except (OSError, pa.ArrowException):
+        raise _unreadable(path) from None
 
 
 def read_column(path: Path, name: str) -> Any:
@@ -55,5 +60,12 @@ def count_rows(path: Path) -> int:
 
     try:
         return int(pq.read_metadata(path).num_rows)
-    except (OSError, pa.ArrowException) as error:
-        raise StoreError(f"cannot read {path}: {error}; run the nightly job again") from error
+    except (OSError, pa.ArrowException):
+        raise _unreadable(path) from None
+
+
+def _unreadable(path: Path) -> StoreError:
+    # Arrow's message may quote bytes of the file.
+    return StoreError(
+        f"{path} is missing or not a readable table of this version: run the nightly job again"
+    )

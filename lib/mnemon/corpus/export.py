@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,7 +50,7 @@ class _Run:
     now_us: int
     batch_rows: int
     progress: Progress
-    previous_ids: Collection[str]
+    previous_ids: Container[str]
     guard: Guard | None
 
 
@@ -62,7 +62,7 @@ def export_corpus(
     now_us: int | None = None,
     batch_rows: int = DEFAULT_BATCH_ROWS,
     progress: Progress = SILENT,
-    previous_ids: Collection[str] = frozenset(),
+    previous_ids: Container[str] = frozenset(),
     guard: Guard | None = None,
 ) -> ExportReport:
     """Export every memory that may leave its store and account for every row that did not.

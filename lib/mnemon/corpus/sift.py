@@ -10,7 +10,7 @@ prompts.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from mnemon.corpus.guard import Guard
@@ -62,7 +62,7 @@ def sift(
     settings: CorpusSettings,
     tally: Tally,
     quarantine: Sink,
-    previous_ids: Collection[str] = frozenset(),
+    previous_ids: Container[str] = frozenset(),
     guard: Guard | None = None,
 ) -> Iterator[MemoryRecord]:
     """Yield the memories among the rows, positions 0, 1, 2, ... in the order of the rows.

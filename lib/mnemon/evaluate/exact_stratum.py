@@ -1,7 +1,7 @@
 """Queries built from a corpus without a model: a rare phrase of one memory, as it is written there.
 
-What belongs here: which memories are asked for, and that no other memory holds the phrase. What
-does not: cutting a memory into phrases (phrases.py), asking, scoring.
+What belongs here: which memories are asked for, and with which phrase. What does not: cutting a
+memory into phrases (phrases.py), what other memories hold (exact_corpus.py), asking, scoring.
 
 **This stratum favours lexical search by construction.** A query repeats its memory's own rarest
 words, so a search by words finds it nearly always, and a good figure says nothing about questions
@@ -13,20 +13,17 @@ arm's recall on such queries circular).
 
 from __future__ import annotations
 
-import math
+import heapq
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice
 
-import numpy as np
-from numpy.typing import NDArray
-
+from mnemon.evaluate.exact_corpus import ExactCorpus
 from mnemon.evaluate.labels.queries import Query
-from mnemon.evaluate.phrases import fold_text, rank_phrases, read_keys
+from mnemon.evaluate.phrases import rank_phrases
 from mnemon.hashing import hash_text
-from mnemon.text.stopwords import STOP_WORDS
 from mnemon.types import MemoryRecord
 
 STRATUM = "exact"
@@ -39,9 +36,6 @@ DEFAULT_SEED = 0
 MIN_KEYS = 6
 """Distinct content words (n-grams in unspaced scripts) of the shortest memory that is asked for: of
 a shorter one, every phrase is nearly the whole."""
-NEAR_DUPLICATE = 0.8
-"""Jaccard similarity of content words from which two memories answer the same query. Lower skips
-memories that merely share a topic, higher punishes a search for finding the twin."""
 PHRASES_TRIED = 8
 """Phrases of one memory that are looked up before it is given up: bounds time on corpora that
 repeat themselves."""
@@ -85,7 +79,8 @@ def build_exact_queries(
     recall that names no user cannot see them.
 
     Args:
-        records: The whole corpus, in any order; phrases are compared with all of it.
+        records: The whole corpus, in any order; phrases are compared with all of it. Gone through
+            twice, and of it only what may be asked for is held.
         n: Queries wanted, at least 0.
         seed: Chooses other memories.
 
@@ -98,27 +93,32 @@ def build_exact_queries(
     """
     if n < 0:
         raise ValueError(f"the number of queries starts at 0, got {n}")
-    corpus = _Corpus(records)
+    looked_at = _first_by_hash(records, n * EXAMINED_PER_QUERY, seed)
+    corpus = ExactCorpus(records if looked_at else ())
     found: list[Query] = []
     skipped: Counter[str] = Counter()
-    for place in _in_hash_order(records, seed)[: n * EXAMINED_PER_QUERY]:
+    for place, record in looked_at:
         if len(found) == n:
             break
-        asked = _ask_for(corpus, place)
+        asked = _ask_for(corpus, place, record)
         if isinstance(asked, Skip):
             skipped[asked.value] += 1
         else:
-            found.append(_query(records[place], asked))
+            found.append(_query(record, asked))
     queries = tuple(sorted(found, key=lambda query: query.query_id))
     return ExactStratum(queries, len(found) + skipped.total(), dict(sorted(skipped.items())))
 
 
-def _in_hash_order(records: Sequence[MemoryRecord], seed: int) -> list[int]:
-    hashes = [
-        (hash_text(str(seed), record.content), record.memory_id, place)
+def _first_by_hash(
+    records: Sequence[MemoryRecord], count: int, seed: int
+) -> list[tuple[int, MemoryRecord]]:
+    """Return the memories that are looked at, with their places, in order."""
+    hashed = (
+        (hash_text(str(seed), record.content), record.memory_id, place, record)
         for place, record in enumerate(records)
-    ]
-    return [place for _, _, place in sorted(hashes)]
+    )
+    first = heapq.nsmallest(count, hashed, key=lambda found: found[:3])
+    return [(place, record) for _, _, place, record in first]
 
 
 def _query(record: MemoryRecord, phrase: str) -> Query:
@@ -130,9 +130,8 @@ def _query(record: MemoryRecord, phrase: str) -> Query:
     )
 
 
-def _ask_for(corpus: _Corpus, place: int) -> str | Skip:
+def _ask_for(corpus: ExactCorpus, place: int, record: MemoryRecord) -> str | Skip:
     """Return the rarest phrase that only this memory holds, or why there is none."""
-    record = corpus.records[place]
     if record.user is not None:
         return Skip.OWNED
     if corpus.sizes[place] < MIN_KEYS:
@@ -144,66 +143,3 @@ def _ask_for(corpus: _Corpus, place: int) -> str | Skip:
         if corpus.is_unique(phrase, place):
             return phrase
     return Skip.NO_UNIQUE_PHRASE
-
-
-class _Corpus:
-    """Which words stand in which memories, and their folded texts.
-
-    Attributes:
-        records: As given.
-        sizes: Distinct content words of every memory, shape (n,).
-    """
-
-    def __init__(self, records: Sequence[MemoryRecord]) -> None:
-        self.records = records
-        self._vocabulary: dict[str, int] = {}
-        rows = [self._number(record.content) for record in records]
-        self.sizes = np.array([len(row) for row in rows], dtype=np.int64)
-        self._starts = np.concatenate(([0], np.cumsum(self.sizes)))
-        self._words = np.array([word for row in rows for word in row], dtype=np.int64)
-        self._repeated = np.zeros(len(rows), dtype=np.bool_)
-        memories = np.repeat(np.arange(len(rows)), self.sizes)
-        self._postings = memories[np.argsort(self._words, kind="stable")]
-        self._frequencies = np.bincount(self._words, minlength=len(self._vocabulary))
-        self._posting_starts = np.concatenate(([0], np.cumsum(self._frequencies)))
-        # Keywords and tags are searched too: a phrase that stands there is not unique either.
-        self._folded = [
-            fold_text("\n".join((record.content, record.expanded_keywords, record.tags)))
-            for record in records
-        ]
-
-    def rarity(self, key: str) -> float:
-        """Return the inverse document frequency of a word, at least 0."""
-        number = self._vocabulary.get(key)
-        if number is None:
-            return 0.0
-        return math.log(len(self.records) / int(self._frequencies[number]))
-
-    def has_near_duplicate(self, place: int) -> bool:
-        """Tell whether another memory has nearly the same content words."""
-        if not self._repeated[place]:
-            words = self._words[self._starts[place] : self._starts[place + 1]]
-            holders = [self._holders(int(word)) for word in words]
-            shared = np.bincount(np.concatenate(holders), minlength=len(self.records))
-            similar = shared / (self.sizes + len(words) - shared) >= NEAR_DUPLICATE
-            if np.count_nonzero(similar) > 1:  # itself and another
-                self._repeated |= similar
-        return bool(self._repeated[place])
-
-    def is_unique(self, phrase: str, place: int) -> bool:
-        """Tell whether the phrase, case-folded, stands in this memory and in no other."""
-        folded = fold_text(phrase)
-        if folded not in self._folded[place]:
-            return False  # folding joined a mark from outside of the phrase to it
-        before, after = self._folded[:place], self._folded[place + 1 :]
-        return not any(folded in text for text in before) and not any(
-            folded in text for text in after
-        )
-
-    def _number(self, text: str) -> list[int]:
-        """Return the numbers of the distinct content words of a text, new ones numbered."""
-        known = self._vocabulary
-        return [known.setdefault(key, len(known)) for key in set(read_keys(text)) - STOP_WORDS]
-
-    def _holders(self, word: int) -> NDArray[np.int64]:
-        return self._postings[self._posting_starts[word] : self._posting_starts[word + 1]]

@@ -25,7 +25,6 @@ from mnemon.exchange.lines import write_lines
 from mnemon.files import fsync_dir, remove_tree
 from mnemon.hashing import hash_file
 from mnemon.progress import SILENT, Progress
-from mnemon.snapshot.build import ROWS_SCHEMA
 from mnemon.snapshot.layout import (
     DIGEST_NAME_CHARS,
     PACK_FORMAT_VERSION,
@@ -39,6 +38,7 @@ from mnemon.snapshot.manifest import (
     write_manifest,
 )
 from mnemon.snapshot.publish import publish_candidate
+from mnemon.snapshot.row_file import ROWS_SCHEMA
 from mnemon.snapshot.verdict import PASS, store_verdict
 from mnemon.sql.view import SnapshotView
 

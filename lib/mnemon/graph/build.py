@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon.graph.canonical import Memo, MergeRules, NameStats, canonicalise, keep_runs
+from mnemon.graph.canonical import Canonical, Memo, MergeRules, NameStats, canonicalise, keep_runs
 from mnemon.graph.fold import concept_id
 from mnemon.graph.model import Graph, Supersession
 from mnemon.graph.state.state import GraphState
+from mnemon.graph.supersession.corpus import Corpus
 from mnemon.graph.supersession.find import find_supersessions
 from mnemon.graph.supersession.intervals import close_intervals
 from mnemon.graph.supersession.memo import NearMemo
@@ -76,22 +77,29 @@ def build_graph(
         near_memo: Likewise for near duplicates, with vectors of the same encoder.
     """
     state.place(records, keep_runs(state.runs(), len(records)))
-    names = list(state.names())
-    vectors_of = embed_names(names) if embed_names is not None else None
-    merged = canonicalise(names, state.aliases(), rules, vectors_of, memo)
+    merged, vectors_of = _merge_names(state, rules, embed_names, memo)
     tables = state.fold(merged.canonical_of, merged.merges)
-    replaced = find_supersessions(
-        records, state.outlines(), merged.canonical_of, vectors, near_memo
-    )
+    corpus = Corpus.read(records, state.iter_outlines)
+    replaced = find_supersessions(corpus, merged.canonical_of, vectors, near_memo)
     return Built(
         tables=close(tables, replaced.found, replaced.others),
         unmerged=merged.refused,
         rejected=replaced.rejected,
         unknown_names=merged.unknown_names,
         memo=merged.memo,
-        concept_vectors=_by_concept(vectors_of or {}, merged.canonical_of),
+        concept_vectors=_by_concept(vectors_of, merged.canonical_of),
         near_memo=replaced.near_memo,
     )
+
+
+def _merge_names(
+    state: GraphState, rules: MergeRules, embed_names: NameEmbedder | None, memo: Memo | None
+) -> tuple[Canonical, Mapping[str, NDArray[np.float32]]]:
+    """Return which names stand for which, and the vectors of names; no list of names is kept."""
+    names = list(state.names())
+    vectors_of = embed_names(names) if embed_names is not None else None
+    merged = canonicalise(names, state.aliases(), rules, vectors_of, memo)
+    return merged, vectors_of or {}
 
 
 def close(

@@ -261,7 +261,8 @@ def _words(
 ) -> tuple[Floats, Floats]:
     """Return term scores by member, (t, size), and every active session's score, (a,)."""
     count = int(np.count_nonzero(sizes))
-    index_of = np.full(sizes.size, -1, dtype=np.int64)
+    # One place more than sessions, where code -1 of a memory without one looks.
+    index_of = np.full(sizes.size + 1, -1, dtype=np.int64)
     index_of[active] = np.arange(active.size)
     spans = sessions.indptr[active + 1] - sessions.indptr[active]
     offsets = np.cumsum(spans) - spans - sessions.indptr[active]
@@ -269,11 +270,9 @@ def _words(
     coverage = np.zeros(active.size)
     for row, (positions, scores) in enumerate(terms):
         codes = sessions.codes[positions]
-        held = codes >= 0
         if mask is not None:
-            held &= mask[positions] & (sizes[codes] > 0)
-        positions, scores, codes = positions[held], scores[held], codes[held]
-        hits = np.bincount(codes, minlength=sizes.size)
+            codes = np.where(mask[positions] & (sizes[codes] > 0), codes, -1)
+        hits = np.bincount(codes + 1, minlength=sizes.size + 1)[1:]
         df = int(np.count_nonzero(hits))
         here = hits[active]
         idf = np.log1p((count - df + 0.5) / (df + 0.5))

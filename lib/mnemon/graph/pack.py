@@ -32,23 +32,25 @@ def to_arrays(tables: GraphTables, n: int) -> GraphArrays:
     relations = _codes(edges["relation"], RELATIONS)
     concepts = _evidence_ordinals(tables)
     order = np.lexsort((concepts, targets, relations, sources))
-    columns = {
-        "targets": (targets, np.int32),
-        "weights": (edges["weight"].to_numpy(), np.float32),
-        "relations": (relations, np.int8),
-        "concepts": (concepts, np.int32),
-        "in_degrees": (_in_degrees(targets, relations, n), np.int32),
-        "valid_from_us": (_integers(edges, "valid_from_us"), np.int64),
-        "valid_to_us": (_ends(edges, "valid_to_us"), np.int64),
-        "recorded_at_us": (_integers(edges, "recorded_at_us"), np.int64),
-        "retracted_at_us": (_ends(edges, "retracted_at_us"), np.int64),
-        "evidence_starts": (_integers(edges, "evidence_start"), np.int32),
-        "evidence_ends": (_integers(edges, "evidence_end"), np.int32),
-    }
-    made: dict[str, NDArray[Any]] = {
-        name: values[order].astype(kind) for name, (values, kind) in columns.items()
-    }
-    return GraphArrays(indptr=_indptr(sources, n), **made)
+
+    # One column at a time is as wide as the table has it: there are some millions of edges.
+    def read(name: str, kind: type[np.generic]) -> NDArray[Any]:
+        return _integers(edges, name)[order].astype(kind)
+
+    return GraphArrays(
+        indptr=_indptr(sources, n),
+        targets=targets[order].astype(np.int32),
+        weights=read("weight", np.float32),
+        relations=relations[order].astype(np.int8),
+        concepts=concepts[order].astype(np.int32),
+        in_degrees=_in_degrees(targets, relations, n)[order].astype(np.int32),
+        valid_from_us=read("valid_from_us", np.int64),
+        valid_to_us=_ends(edges, "valid_to_us")[order],
+        recorded_at_us=read("recorded_at_us", np.int64),
+        retracted_at_us=_ends(edges, "retracted_at_us")[order],
+        evidence_starts=read("evidence_start", np.int32),
+        evidence_ends=read("evidence_end", np.int32),
+    )
 
 
 def to_mention_arrays(tables: GraphTables) -> MentionArrays:
@@ -59,21 +61,17 @@ def to_mention_arrays(tables: GraphTables) -> MentionArrays:
     """
     mentions = tables.mentions
     concepts = concept_ordinals(tables.concepts, mentions["concept_id"])
-    columns = {
-        "positions": _integers(mentions, "position"),
-        "starts": _integers(mentions, "start"),
-        "ends": _integers(mentions, "end"),
-        "roles": _codes(mentions["role"], ROLES),
-    }
-    order = np.lexsort(
-        (columns["roles"], columns["ends"], columns["starts"], columns["positions"], concepts)
-    )
+    positions = _integers(mentions, "position").astype(np.int32)
+    starts = _integers(mentions, "start").astype(np.int32)
+    ends = _integers(mentions, "end").astype(np.int32)
+    roles = _codes(mentions["role"], ROLES).astype(np.int8)
+    order = np.lexsort((roles, ends, starts, positions, concepts))
     return MentionArrays(
         indptr=_indptr(concepts, tables.concepts.num_rows),
-        positions=columns["positions"][order].astype(np.int32),
-        roles=columns["roles"][order].astype(np.int8),
-        starts=columns["starts"][order].astype(np.int32),
-        ends=columns["ends"][order].astype(np.int32),
+        positions=positions[order],
+        roles=roles[order],
+        starts=starts[order],
+        ends=ends[order],
     )
 
 

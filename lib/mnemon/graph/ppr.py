@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon.graph.transitions import Transitions
+from mnemon.graph.push import Neighbourhoods, push
+from mnemon.graph.transitions import Surroundings, Transitions
 from mnemon.graph.walk import NOWHERE, SEED_COUNT, Walk, choose_seeds
 
 DAMPING = 0.5
@@ -86,11 +87,14 @@ def spread(
     seed_positions: NDArray[np.integer],
     seed_scores: NDArray[np.floating],
     named: Sequence[int],
-    transitions: Transitions,
+    transitions: Transitions | Neighbourhoods,
     *,
     seed_count: int = SEED_COUNT,
 ) -> Walk:
     """Return what arrives by PageRank, at most ARRIVAL_COUNT memories, seeds among them.
+
+    Over matrices by power iteration, over neighbourhoods by pushing, which leaves out what has a
+    few hundred-thousandths of the starts (`push`).
 
     The scores are divided by the largest one. The path of a memory is the most specific concept
     that it shares with a seed other than itself; equal ones by rank of the seed, then by ordinal.
@@ -104,23 +108,84 @@ def spread(
         transitions: The graph of what may be seen; other memories are no seeds.
         seed_count: Seeds used; the best by score, then by position.
     """
+    if isinstance(transitions, Neighbourhoods):
+        return _spread_near(seed_positions, seed_scores, named, transitions, seed_count)
     seen = np.isin(seed_positions, transitions.positions)
     at = np.searchsorted(transitions.positions, seed_positions[seen])
     seeds, scores = choose_seeds(at, seed_scores[seen], None, seed_count)
     concepts = np.flatnonzero(np.isin(transitions.ordinals, np.asarray(named, dtype=np.int64)))
     if not concepts.size and bool(transitions.is_end[seeds].all()):
-        return Walk(*(np.empty(0, kind) for kind in (np.int64, float, np.int64, np.int8, np.int32)))
+        return _nowhere()
     ranks = personalised_pagerank(transitions, _restart(transitions, seeds, scores, concepts))
     order = np.lexsort((np.arange(ranks.memories.size), -ranks.memories))[:ARRIVAL_COUNT]
     arrived = np.sort(order[ranks.memories[order] > 0.0])
-    origins, shared = _paths(transitions, arrived, seeds, concepts)
+    scores = ranks.memories[arrived] / ranks.memories.max()
+    held = transitions.to_memories
+    around = Surroundings(
+        transitions.positions, transitions.ordinals, transitions.degrees, held.indptr, held.indices
+    )
+    return _arrive(around, arrived, scores, seeds, concepts)
+
+
+def _spread_near(
+    seed_positions: NDArray[np.integer],
+    seed_scores: NDArray[np.floating],
+    named: Sequence[int],
+    graph: Neighbourhoods,
+    seed_count: int,
+) -> Walk:
+    """Return the same over the part of the graph that the starts reach."""
+    seeds, scores = choose_seeds(seed_positions, seed_scores, graph.mask, seed_count)
+    asked = np.unique(np.asarray(named, dtype=np.int64))
+    concepts = asked[graph.degrees(asked) > 0]
+    if not concepts.size and not graph.concepts_of(seeds)[1].size:
+        return _nowhere()
+    at_seeds, at_concepts = _starts(scores, graph.degrees(concepts))
+    pushed = push(graph, (seeds, at_seeds), (concepts, at_concepts), DAMPING)
+    values = pushed.memories[pushed.touched]
+    best = np.lexsort((pushed.touched, -values))[:ARRIVAL_COUNT]
+    found = np.sort(pushed.touched[best])
+    around = graph.around(np.union1d(found, seeds))
+    return _arrive(
+        around,
+        np.searchsorted(around.positions, found),
+        pushed.memories[found] / values.max(),
+        np.searchsorted(around.positions, seeds),
+        np.flatnonzero(np.isin(around.ordinals, concepts)),
+    )
+
+
+def _nowhere() -> Walk:
+    return Walk(*(np.empty(0, kind) for kind in (np.int64, float, np.int64, np.int8, np.int32)))
+
+
+def _arrive(
+    around: Surroundings,
+    arrived: NDArray[np.intp],
+    scores: NDArray[np.float64],
+    seeds: NDArray[np.int64],
+    named: NDArray[np.intp],
+) -> Walk:
+    """Return arrivals, by place in what is around them, with their scores and their paths."""
+    origins, shared = _paths(around, arrived, seeds, named)
     return Walk(
-        positions=transitions.positions[arrived],
-        scores=ranks.memories[arrived] / ranks.memories.max(),
+        positions=around.positions[arrived],
+        scores=scores,
         seeds=origins,
         relations=np.full(arrived.size, NOWHERE, dtype=np.int8),
         concepts=shared,
     )
+
+
+def _starts(
+    scores: NDArray[np.float64], degrees: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the shares of the seeds, by base score, and of named concepts, by specificity."""
+    share = (NAMED_SHARE if scores.size else 1.0) if degrees.size else 0.0
+    specificity = 1.0 / degrees
+    at_seeds = (1.0 - share) * scores / scores.sum() if scores.size else scores
+    at_concepts = share * specificity / specificity.sum() if degrees.size else specificity
+    return at_seeds, at_concepts
 
 
 def _restart(
@@ -132,37 +197,31 @@ def _restart(
     """Return the starts: seeds by base score, named concepts by specificity."""
     memories = np.zeros(transitions.positions.size)
     at_concepts = np.zeros(transitions.ordinals.size)
-    share = (NAMED_SHARE if seeds.size else 1.0) if concepts.size else 0.0
-    if seeds.size:
-        memories[seeds] = (1.0 - share) * scores / scores.sum()
-    if concepts.size:
-        specificity = 1.0 / transitions.degrees[concepts]
-        at_concepts[concepts] = share * specificity / specificity.sum()
+    memories[seeds], at_concepts[concepts] = _starts(scores, transitions.degrees[concepts])
     return Ranks(memories, at_concepts)
 
 
 def _paths(
-    transitions: Transitions,
+    around: Surroundings,
     arrived: NDArray[np.intp],
     seeds: NDArray[np.int64],
     named: NDArray[np.intp],
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Return seed (a position) and concept (an ordinal) of every arrival's path."""
-    held = transitions.to_memories
-    starts, stops = held.indptr[arrived], held.indptr[arrived + 1]
+    starts, stops = around.indptr[arrived], around.indptr[arrived + 1]
     owners = np.repeat(np.arange(arrived.size), stops - starts)
     before = np.cumsum(stops - starts) - (stops - starts)
-    concepts = held.indices[np.arange(owners.size) - before[owners] + starts[owners]]
+    concepts = around.indices[np.arange(owners.size) - before[owners] + starts[owners]]
     found: list[NDArray[np.int64]] = []
     for rank, seed in enumerate(seeds.tolist()):
-        own = held.indices[held.indptr[seed] : held.indptr[seed + 1]]
+        own = around.indices[around.indptr[seed] : around.indptr[seed + 1]]
         shared = np.isin(concepts, own) & (arrived[owners] != seed)
         found.append(_ways(owners[shared], rank, concepts[shared]))
     asked = np.isin(concepts, named)
     found.append(_ways(owners[asked], seeds.size, concepts[asked]))
     owner, rank, concept = np.concatenate(found, axis=1)
     from_query = rank == seeds.size
-    order = np.lexsort((concept, rank, transitions.degrees[concept], from_query, owner))
+    order = np.lexsort((concept, rank, around.degrees[concept], from_query, owner))
     first = np.ones(order.size, dtype=bool)
     first[1:] = owner[order][1:] != owner[order][:-1]
     best = order[first]
@@ -171,8 +230,8 @@ def _paths(
     places = np.append(seeds, NOWHERE)
     origins[owner[best]] = places[rank[best]]
     ordinals = np.full(arrived.size, NOWHERE, dtype=np.int32)
-    ordinals[owner[best]] = transitions.ordinals[concept[best]]
-    positions = np.where(origins == NOWHERE, NOWHERE, transitions.positions[origins])
+    ordinals[owner[best]] = around.ordinals[concept[best]]
+    positions = np.where(origins == NOWHERE, NOWHERE, around.positions[origins])
     return positions.astype(np.int64), ordinals
 
 

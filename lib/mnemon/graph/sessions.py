@@ -6,8 +6,8 @@ Belongs here: the arrays and how they follow from the memories. Does not belong 
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,37 +53,51 @@ def session_key(record: MemoryRecord) -> tuple[str, str, str] | None:
 
 
 def build_sessions(
-    records: Sequence[MemoryRecord], speakers: Mapping[int, int] | None = None
+    records: Iterable[MemoryRecord], speakers: Mapping[int, int] | None = None
 ) -> SessionArrays:
-    """Return the sessions of a corpus.
+    """Return the sessions of a corpus; no record is kept.
 
     Args:
         records: Ordered by position from 0.
         speakers: By position, the ordinal of the concept that speaks there.
     """
-    members: dict[tuple[str, str, str], list[MemoryRecord]] = defaultdict(list)
+    numbers: dict[tuple[str, str, str], int] = {}
+    keys, created, turns = array("q"), array("q"), array("b")
     for record in records:
         key = session_key(record)
-        if key is not None:
-            members[key].append(record)
-    kept = [members[key] for key in sorted(members) if len(members[key]) >= MIN_MEMBERS]
-    n = len(records)
-    codes = np.full(n, -1, dtype=np.int32)
-    places = np.full(n, -1, dtype=np.int32)
-    order: list[int] = []
-    for code, session in enumerate(kept):
-        for record in sorted(session, key=lambda r: (r.created_at_us, r.position)):
-            codes[record.position] = code
-            places[record.position] = len(order)
-            order.append(record.position)
-    spoken = np.full(n, -1, dtype=np.int32)
+        keys.append(-1 if key is None else numbers.setdefault(key, len(numbers)))
+        created.append(record.created_at_us)
+        turns.append(record.is_turn)
+    ranks, sizes = _rank_sessions(np.array(keys), numbers)
+    members = np.flatnonzero(ranks >= 0)
+    order = members[np.lexsort((members, np.array(created)[members], ranks[members]))]
+    places = np.full(len(keys), -1, dtype=np.int32)
+    places[order] = np.arange(order.size)
+    spoken = np.full(len(keys), -1, dtype=np.int32)
     for position, ordinal in (speakers or {}).items():
         spoken[position] = ordinal
     return SessionArrays(
-        codes=codes,
+        codes=ranks.astype(np.int32),
         places=places,
-        order=np.array(order, dtype=np.int32),
-        indptr=np.cumsum([0, *(len(session) for session in kept)], dtype=np.int64),
-        turns=np.array([r.is_turn for r in records], dtype=np.int8),
+        order=order.astype(np.int32),
+        indptr=np.concatenate(([0], np.cumsum(sizes))).astype(np.int64),
+        turns=np.array(turns, dtype=np.int8),
         speakers=spoken,
     )
+
+
+def _rank_sessions(
+    keys: NDArray[np.int64], numbers: Mapping[tuple[str, str, str], int]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return every memory's session by rank of its key, -1 for none, and the sessions' sizes.
+
+    Args:
+        keys: Number of every memory's key, -1 for none, shape (n,).
+        numbers: From key to number, 0..k-1.
+    """
+    counts = np.bincount(keys[keys >= 0], minlength=len(numbers))
+    kept = [number for _, number in sorted(numbers.items()) if counts[number] >= MIN_MEMBERS]
+    # One entry more: a memory without a key reads the last one.
+    rank_of = np.full(len(numbers) + 1, -1, dtype=np.int64)
+    rank_of[kept] = np.arange(len(kept))
+    return rank_of[keys], counts[kept]

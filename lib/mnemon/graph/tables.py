@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -98,13 +98,21 @@ def write_tables(tables: GraphTables, directory: Path) -> None:
         _write(directory / file, table.replace_schema_metadata(told))
 
 
-def read_tables(directory: Path) -> GraphTables:
+def read_tables(directory: Path, names: Collection[str] = tuple(FILES)) -> GraphTables:
     """Read the files of a graph.
+
+    Args:
+        directory: Where they are.
+        names: Tables, fields of GraphTables; the others stay empty. At a million memories the edges
+            and the mentions are half a gigabyte each.
 
     Raises:
         StoreError: If one is missing or damaged.
     """
-    read = {name: _read(directory / file) for name, file in FILES.items()}
+    read = {
+        name: _read(directory / file) if name in names else schema_of(name).empty_table()
+        for name, file in FILES.items()
+    }
     notes = read["concepts"].schema.metadata or {}
     return GraphTables(
         **{name: table.replace_schema_metadata(None) for name, table in read.items()},

@@ -56,6 +56,24 @@ class Transitions:
     is_end: NDArray[np.bool_]
 
 
+class Surroundings(NamedTuple):
+    """Memories and the concepts that they hold: what a path is read from.
+
+    Attributes:
+        positions: int64 (V,), ascending.
+        ordinals: int64 (K,), ascending.
+        degrees: int64 (K,), memories that may be seen and hold it.
+        indptr: (V + 1,), rows of `indices` by memory.
+        indices: Places in `ordinals`, ascending per memory.
+    """
+
+    positions: NDArray[np.int64]
+    ordinals: NDArray[np.int64]
+    degrees: NDArray[np.int64]
+    indptr: NDArray[np.integer]
+    indices: NDArray[np.integer]
+
+
 class _Pairs(NamedTuple):
     """Which memory holds which concept: P pairs, each once, by concept, then by memory."""
 
@@ -102,15 +120,9 @@ def _visible_mentions(
     mentions: MentionArrays, memories: int, mask: NDArray[np.bool_] | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int8]]:
     """Return concept, memory (numbered among the visible ones) and role of every mention."""
+    require_sound(mentions, memories)
     where = mentions.positions.astype(np.int64)
     counts = np.diff(mentions.indptr)
-    sound = bool((counts >= 0).all()) and int(mentions.indptr[0]) == 0
-    if not sound or int(counts.sum()) != where.size or _outside(where, memories):
-        # scipy multiplies without looking: a wrong index would read foreign memory.
-        raise ValueError(
-            f"found mentions outside of {memories} memories or of their rows: the arrays are "
-            "damaged"
-        )
     concepts = np.repeat(np.arange(counts.size, dtype=np.int64), counts)
     roles = np.asarray(mentions.roles)
     if mask is None:
@@ -119,7 +131,26 @@ def _visible_mentions(
     return concepts[seen], (np.cumsum(mask) - 1)[where[seen]], roles[seen]
 
 
-def _outside(where: NDArray[np.int64], memories: int) -> bool:
+def require_sound(mentions: MentionArrays, memories: int) -> None:
+    """Refuse arrays that a search would leave: scipy multiplies without looking.
+
+    Raises:
+        ValueError: A mention lies outside the memories, or the rows outside the mentions.
+    """
+    counts = np.diff(mentions.indptr)
+    sound = bool((counts >= 0).all()) and int(mentions.indptr[0]) == 0
+    if (
+        not sound
+        or int(counts.sum()) != mentions.positions.size
+        or _outside(mentions.positions, memories)
+    ):
+        raise ValueError(
+            f"found mentions outside of {memories} memories or of their rows: the arrays are "
+            "damaged"
+        )
+
+
+def _outside(where: NDArray[np.integer], memories: int) -> bool:
     return bool(where.size) and (int(where.min()) < 0 or int(where.max()) >= memories)
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from mnemon.corpus.guard import Verdict
 from mnemon.injection.block import NOTE, PLACE, cut_blocks
@@ -58,6 +58,14 @@ _HEAD = re.compile(
 _NOTE_WORDS = words_of(NOTE)
 
 
+class Contents(Protocol):
+    """Hashes of contents by memory id: a mapping, or an `ExportedContents`."""
+
+    def get(self, memory_id: str, /) -> bytes | None:
+        """Return the hash, None for a memory that was not there."""
+        ...
+
+
 class _Line(NamedTuple):
     """One line of a row.
 
@@ -84,11 +92,11 @@ class EchoGuard:
             them, or their rows would come back.
     """
 
-    def __init__(self, known: KnownInjections, exported: Mapping[str, bytes] | None = None) -> None:
+    def __init__(self, known: KnownInjections, exported: Contents | None = None) -> None:
         """Take what was injected, and the export before: id -> `hash_exact` of the content."""
         self.used: set[bytes] = set()
         self._known = known
-        self._exported = exported or {}
+        self._exported: Contents = {} if exported is None else exported
 
     def judge(self, record: MemoryRecord) -> Verdict:
         """Return what becomes of a row that is a memory otherwise."""

@@ -7,7 +7,7 @@ is one session's turns without their texts, or one batch of clusters with them.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
@@ -23,13 +23,27 @@ from mnemon.compact.communities import Communities
 from mnemon.compact.context import SessionContext
 from mnemon.compact.escalation import SummarySettings
 from mnemon.compact.strategies import COMMUNITIES, Chronological, Strategy, cluster_session
-from mnemon.compact.streaming import ClusterSources, count_later, iter_cluster_texts, iter_sessions
-from mnemon.compact.summaries import NOTHING_KNOWN, Known, recipe_digest, summarize_batch
+from mnemon.compact.streaming import (
+    ClusterSources,
+    count_later,
+    iter_cluster_texts,
+    iter_clusters_only,
+    iter_sessions,
+)
+from mnemon.compact.summaries import (
+    NOTHING_KNOWN,
+    BatchResult,
+    Known,
+    recipe_digest,
+    summarize_batch,
+)
 from mnemon.compact.summarizers.base import Summarizer
 from mnemon.compact.summarizers.opening import open_summarizer
 from mnemon.compact.summary import Summary
 from mnemon.compact.tables import SummaryWriter, iter_summaries, read_known
 from mnemon.compact.vector_rows import VectorRows
+from mnemon.errors import StoreError
+from mnemon.night.cluster_results import ClusterResults, fill_results, remember_vectors, task_of
 from mnemon.night.compaction_facts import ClusterTally, SummaryTally
 from mnemon.night.context import (
     ATTEMPTS,
@@ -147,32 +161,82 @@ def _summarize(
     counts: dict[str, int],
 ) -> SummaryTally:
     """Write both tables batch by batch."""
-    face = chosen_face(night)
-    tally, context, done = SummaryTally(), SessionContext(), 0
     sources = ClusterSources(night.work(CLUSTERS), night.work(MEMORIES), night.work(VECTORS))
     tables: tuple[Path, Path] = night.work(SUMMARIES), night.work(ATTEMPTS)
-    with Memo.open(night.paths.memo) as memo, SummaryWriter.open(*tables, recipe=recipe) as writer:
+    tally, settled = SummaryTally(), settled_ids(known, summarizer)
+    task = task_of(night, summarizer, settings)
+    with Memo.open(night.paths.memo) as memo:
+        if task is None:
+            batches = _summarize_here(
+                night, memo, sources, settled, counts,
+                summarizer=summarizer, known=known, settings=settings,
+            )  # fmt: skip
+            _write_tables(tables, recipe, tally, batches)
+            return tally
+        results = fill_results(
+            night, task, sources,
+            known=known, settled=settled, recipe=recipe, clusters=clusters,
+        )  # fmt: skip
+        counts["made"] = results.made
+        _write_tables(tables, recipe, tally, _bind_results(night, memo, results, counts))
+    results.forget()
+    return tally
 
-        def encode(texts: list[str]) -> NDArray[np.float32]:
-            embedded = embed(night, face, texts, memo)
-            counts["texts_embedded"] += embedded.computed
-            return embedded.vectors
 
-        for batch in iter_cluster_texts(sources, skip=settled_ids(known, summarizer)):
-            result = summarize_batch(
-                batch,
-                encode,
-                summarizer=summarizer,
-                known=known,
-                settings=settings,
-                context=context,
-            )
+def _write_tables(
+    tables: tuple[Path, Path], recipe: str, tally: SummaryTally, batches: Iterable[BatchResult]
+) -> None:
+    with SummaryWriter.open(*tables, recipe=recipe) as writer:
+        for result in batches:
             writer.add(result)
             tally.add(result.summaries, result.attempts)
-            counts["made"] += result.made
-            done += len(batch)
-            night.progress.update(SUMMARY_TABLE.name, done, clusters)
-    return tally
+
+
+def _summarize_here(
+    night: Night,
+    memo: Memo,
+    sources: ClusterSources,
+    settled: frozenset[str],
+    counts: dict[str, int],
+    **how: Any,
+) -> Iterator[BatchResult]:
+    """Summarise batch by batch in this process, with what earlier summaries a summarizer needs."""
+    face, context, done = chosen_face(night), SessionContext(), 0
+    clusters = night.result_of(TURN_CLUSTERS).rows
+
+    def encode(texts: list[str]) -> NDArray[np.float32]:
+        embedded = embed(night, face, texts, memo)
+        counts["texts_embedded"] += embedded.computed
+        return embedded.vectors
+
+    for batch in iter_cluster_texts(sources, skip=settled):
+        result = summarize_batch(batch, encode, context=context, **how)
+        counts["made"] += result.made
+        done += len(batch)
+        night.progress.update(SUMMARY_TABLE.name, done, clusters)
+        yield result
+
+
+def _bind_results(
+    night: Night, memo: Memo, results: ClusterResults, counts: dict[str, int]
+) -> Iterator[BatchResult]:
+    """Give what is settled, old or made just now, to tonight's clusters, batch by batch."""
+    kind = memo_kind(night.fingerprint(), chosen_face(night).tag)
+    for batch in iter_clusters_only(night.work(CLUSTERS)):
+        vectors: dict[str, bytes] = {}
+        known = results.known_of(batch, vectors)
+        counts["texts_embedded"] += remember_vectors(memo, kind, vectors)
+        result = summarize_batch(batch, _encode_nothing, known=known)
+        if result.made:
+            raise StoreError(
+                f"found {result.made} clusters without a usable summary, expected none: run the "
+                "nightly job again"
+            )
+        yield result
+
+
+def _encode_nothing(texts: list[str]) -> NDArray[np.float32]:
+    return np.empty((len(texts), 0), dtype=np.float32)
 
 
 def settled_ids(known: Known, summarizer: Summarizer) -> frozenset[str]:

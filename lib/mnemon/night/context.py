@@ -171,9 +171,11 @@ class Night:
         return self._hosted
 
     def close(self) -> None:
-        """Close what the night opened to others: connections to a provider."""
+        """Close what the night opened: connections to a provider, the runner."""
         if self._hosted is not None:
             self._hosted.close()
+        if self._runner is not None:
+            self._runner.close()
 
     def fingerprint(self) -> EncoderFingerprint:
         """Return the configured encoder's fingerprint.

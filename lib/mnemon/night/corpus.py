@@ -15,15 +15,15 @@ from mnemon.capture.replica_source import ReplicaSource
 from mnemon.corpus.combined_source import CombinedSource
 from mnemon.corpus.diff import diff_corpora
 from mnemon.corpus.evidence_tables import EVIDENCE_FILES, EvidenceCounts, write_evidence
-from mnemon.corpus.export import TASK, export_corpus, iter_records
+from mnemon.corpus.export import TASK, export_corpus
 from mnemon.corpus.report import ExportReport, read_report
 from mnemon.corpus.source import Source
 from mnemon.errors import SourceEmptyError, SourceError, StoreError
 from mnemon.files import write_text
+from mnemon.injection.exported import ExportedContents
 from mnemon.injection.known import KnownInjections, read_injections
 from mnemon.injection.recogniser import EchoGuard
 from mnemon.injection.retention import prune_injections
-from mnemon.injection.wording import hash_exact
 from mnemon.night.context import BRIDGE, MEMORIES, QUARANTINE, TURNS, Night
 from mnemon.night.transcripts import ingest_new_turns, last_source_rows, open_night_source
 from mnemon.snapshot.manifest import read_manifest, read_pointer
@@ -57,7 +57,7 @@ def export_memories(night: Night) -> StageResult:
         changes.update(ingest_new_turns(night))
         known = read_injections(night.paths.injections)
         with _previous_export(night.work(MEMORIES)) as previous:
-            exported = _contents_of(previous)
+            exported = ExportedContents.read(previous)
             guard = EchoGuard(known, exported)
             # Before the source is pinned: whatever is written from now on came later (mnemon.live).
             read_us = time.time_ns() // 1000
@@ -69,7 +69,7 @@ def export_memories(night: Night) -> StageResult:
                     directory,
                     night.settings.corpus,
                     progress=progress,
-                    previous_ids=exported.keys(),
+                    previous_ids=exported,
                     guard=guard,
                 )
                 said = write_evidence(source, directory)
@@ -169,19 +169,6 @@ def _prune(night: Night, known: KnownInjections, guard: EchoGuard) -> dict[str, 
         now_us = time.time_ns() // 1000
         pruned, fault = prune_injections(path, used=guard.used, now_us=now_us)
     return {"injections_pruned": pruned, **({} if fault is None else {"injections_fault": fault})}
-
-
-def _contents_of(memories: Path | None) -> dict[str, bytes]:
-    """Return id and hash of the content of every row of an earlier export.
-
-    One that cannot be read had none that we know of.
-    """
-    if memories is None:
-        return {}
-    try:
-        return {r.memory_id: hash_exact(r.content) for rows in iter_records(memories) for r in rows}
-    except StoreError:
-        return {}
 
 
 @contextmanager

@@ -6,7 +6,6 @@ the finders (`mnemon.curate`), writing to a source (`mnemon curate --apply`).
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -16,15 +15,12 @@ from mnemon.curate.model import Proposal
 from mnemon.curate.propose import Materials, propose
 from mnemon.curate.table import PROPOSALS, ProposalTable, write_proposals
 from mnemon.files import read_array
-from mnemon.graph.extract import extract
-from mnemon.graph.extraction import Extraction
 from mnemon.graph.model import Evidence, Supersession
 from mnemon.night.context import MEMORIES, VECTORS, Night
 from mnemon.night.corpus import CORPUS
-from mnemon.night.graph import CONCEPT_GRAPH, EXTRACTION_KIND, extraction_key, load_tables
+from mnemon.night.extractions import read_extractions
+from mnemon.night.graph import CONCEPT_GRAPH, load_tables
 from mnemon.night.vectors import MEMORY_VECTORS
-from mnemon.types import MemoryRecord
-from mnemon.work.memo import Memo
 from mnemon.work.stage import Stage, StageResult
 
 CURATION = Stage("curation_proposals", "1", (PROPOSALS,))
@@ -64,24 +60,11 @@ def _materials(night: Night) -> Materials:
     tables = load_tables(night)
     return Materials(
         records=records,
-        extractions=_extractions(night, records),
+        extractions=read_extractions(night, records),
         supersessions=[_supersession(row) for row in tables.supersessions.to_pylist()],
         canonical_of={row["name"]: row["canonical"] for row in tables.merges.to_pylist()},
         vectors=read_array(night.work(VECTORS)),
     )
-
-
-def _extractions(night: Night, records: Sequence[MemoryRecord]) -> list[Extraction]:
-    """Return what the graph's stage found tonight; what its memo lost is found again."""
-    keys = [extraction_key(record) for record in records]
-    with Memo.open(night.paths.memo) as memo:
-        known = memo.get_many(EXTRACTION_KIND, keys)
-    return [
-        Extraction.from_json(json.loads(known[key]))
-        if key in known
-        else extract(r.content, r.category, r.tags, r.expanded_keywords, is_turn=r.is_turn)
-        for key, r in zip(keys, records, strict=True)
-    ]
 
 
 def _supersession(row: dict[str, Any]) -> Supersession:

@@ -26,7 +26,7 @@ HOSTED = frozenset(PROVIDERS[1:])
 
 NOT_INSTALLED = "onnx or onnxruntime is not installed"
 
-_AGREEMENT_SAMPLE = 16
+AGREEMENT_SAMPLE = 16
 """Texts of the corpus on which the two must agree, spread over it; each costs both some 20 ms."""
 
 
@@ -74,7 +74,7 @@ def choose_face(night: Night, texts: Sequence[str]) -> Face:
 
     Args:
         night: The night.
-        texts: The corpus; a sample of it is compared.
+        texts: The corpus or a sample of it; AGREEMENT_SAMPLE of them are compared, evenly spread.
     """
     if night.settings.encoder.provider in HOSTED:
         return Face(night.settings.encoder.provider)
@@ -83,8 +83,8 @@ def choose_face(night: Night, texts: Sequence[str]) -> Face:
     directory = onnx_directory(night.paths.encoders, night.fingerprint())
     header = known_header(directory, night.fingerprint())
     if header is None or not _is_whole(night, header):
-        step = max(len(texts) // _AGREEMENT_SAMPLE, 1)
-        header = export_onnx(night.encoder(), directory, texts[::step][:_AGREEMENT_SAMPLE])
+        step = max(len(texts) // AGREEMENT_SAMPLE, 1)
+        header = export_onnx(night.encoder(), directory, texts[::step][:AGREEMENT_SAMPLE])
     return Face(header.tag, header.min_cosine, header.declined)
 
 

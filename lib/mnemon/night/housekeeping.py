@@ -5,25 +5,32 @@ What belongs here is only removing, everywhere outside the serving snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator
+from itertools import chain
 from pathlib import Path
 
 from mnemon.archive.summaries import applied_summaries
 from mnemon.archive.writing import purge_texts
-from mnemon.compact.tables import read_summaries
-from mnemon.corpus.export import read_records
+from mnemon.compact.tables import iter_summaries
+from mnemon.corpus.columns import iter_batches
+from mnemon.corpus.record_file import RecordFile
 from mnemon.files import remove_temporary_files, remove_tree
+from mnemon.graph.extraction_task import EXTRACTION_KIND
+from mnemon.graph.extraction_task import iter_keyed as keyed_extractions
 from mnemon.graph.tables import FILES
+from mnemon.lexical.tokenizing import TOKENS_KIND
+from mnemon.lexical.tokenizing import iter_keyed as keyed_tokens
 from mnemon.night.concept_vectors import CONCEPT_VECTORS, live_names
-from mnemon.night.context import GRAPH, MEMORIES, SUMMARIES, Night
-from mnemon.night.graph import EXTRACTION_KIND, extraction_key
+from mnemon.night.context import FRAGMENTS, GRAPH, MEMORIES, SHARDS, SUMMARIES, Night
 from mnemon.night.graph_plugins import FINDINGS_KIND, live_findings
-from mnemon.night.lexical import TOKENS_KIND, tokens_key
+from mnemon.night.vector_rows import keyed_batches as keyed_vectors
+from mnemon.night.vector_rows import vector_kind
 from mnemon.night.vectors import chosen_face
 from mnemon.night.written import ANSWERS_KIND, live_answers
+from mnemon.shards.fragment_store import KEY
+from mnemon.shards.task import RecordBatch
 from mnemon.snapshot.layout import StorePaths
 from mnemon.snapshot.publish import drop_older_snapshots
-from mnemon.types import MemoryRecord
 from mnemon.vectors.embed import memo_kind, text_key
 from mnemon.work.memo import Memo
 
@@ -34,21 +41,22 @@ _KEPT_VERDICTS = 30
 def sweep(paths: StorePaths) -> None:
     """Remove half-written files, which may hold texts that the source has lost since."""
     remove_temporary_files(paths.root, below=False)
+    remove_tree(paths.work / SHARDS)
     for directory in (paths.work, paths.encoders, paths.rotations, paths.verdicts):
         remove_temporary_files(directory)
 
 
 def tidy(night: Night) -> tuple[str, ...]:
-    """Prune memo and archive to what is live, drop judged candidates and old verdicts; idempotent.
+    """Forget what the corpus lost; drop judged candidates and old verdicts; idempotent.
 
     When a row that was published has turned sensitive, older snapshots still hold it: they go too.
 
     Returns:
         The snapshots that were removed for that reason.
     """
-    records = read_records(night.work(MEMORIES))
-    purge_texts(night.paths.archive, {r.memory_id: r.content_hash for r in records})
-    _prune_memo(night, records)
+    purge_texts(night.paths.archive, lambda ids: _hashes_of(night, ids))
+    _prune_fragments(night)
+    _prune_memo(night)
     drop_old_tables(night.work(GRAPH))
     if night.paths.candidates.is_dir():
         for directory in night.paths.candidates.iterdir():
@@ -85,16 +93,51 @@ def _forget_questions(paths: StorePaths) -> None:
             log.with_name(log.name + ending).unlink(missing_ok=True)
 
 
-def _prune_memo(night: Night, records: Sequence[MemoryRecord]) -> int:
-    texts = [r.content for r in records] + [s.text for s in read_summaries(night.work(SUMMARIES))]
+def _hashes_of(night: Night, memory_ids: Collection[str]) -> dict[str, str]:
+    """Return the content hash of those memories that exist now."""
+    wanted = frozenset(memory_ids)
+    columns = ("memory_id", "content_hash")
+    return {
+        memory_id: digest
+        for batch in iter_batches(night.work(MEMORIES), columns)
+        for memory_id, digest in zip(*(batch.column(c).to_pylist() for c in columns), strict=True)
+        if memory_id in wanted
+    }
+
+
+def _prune_fragments(night: Night) -> None:
+    """Forget results of texts that are gone, and of kinds that nothing asks for any more."""
+    memories = night.work(MEMORIES)
+    live: dict[str, Iterator[RecordBatch]] = {
+        TOKENS_KIND: keyed_tokens(memories),
+        EXTRACTION_KIND: keyed_extractions(memories),
+    }
+    if (vectors := vector_kind(night, chosen_face(night))) is not None:
+        live[vectors] = keyed_vectors(memories)
+    stores = {kind: night.fragments(kind) for kind in live}
+    for kind, store in stores.items():
+        store.prune(key for batch in live[kind] for key in batch.column(KEY).to_pylist())
+    named = {store.directory for store in stores.values()}
+    for path in night.work(FRAGMENTS).glob("*"):
+        if path not in named:
+            remove_tree(path)
+    # Rows of a task that was killed: they hold texts.
+    remove_tree(night.work(SHARDS))
+
+
+def _prune_memo(night: Night) -> None:
+    face, records = chosen_face(night), RecordFile(night.work(MEMORIES))
+    texts = [s.text for s in iter_summaries(night.work(SUMMARIES))]
     texts += [a.summary.text for a in applied_summaries(night.paths.archive, records)]
-    vectors = memo_kind(night.fingerprint(), chosen_face(night).tag)
+    vectors = chain(map(text_key, texts), live_names(night))
+    if vector_kind(night, face) is None:
+        keyed = keyed_vectors(night.work(MEMORIES))
+        kept = (key.hex() for batch in keyed for key in batch.column(KEY).to_pylist())
+        vectors = chain(vectors, kept)
     with Memo.open(night.paths.memo) as memo:
-        return memo.prune(
+        memo.prune(
             {
-                vectors: [*map(text_key, texts), *live_names(night)],
-                TOKENS_KIND: [tokens_key(r) for r in records],
-                EXTRACTION_KIND: [extraction_key(r) for r in records],
+                memo_kind(night.fingerprint(), face.tag): vectors,
                 ANSWERS_KIND: live_answers(night),
                 FINDINGS_KIND: live_findings(night, records),
             }

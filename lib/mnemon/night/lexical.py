@@ -1,29 +1,29 @@
-"""Stage lexical_index: tokens memoised per memory, postings rebuilt when the corpus changed."""
+"""Stage lexical_index: tokens kept per memory, postings rebuilt when the corpus changed."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
-from mnemon.corpus.export import read_records
-from mnemon.files import read_array, write_array, write_text
-from mnemon.hashing import hash_text
-from mnemon.lexical.fields import document_tokens
-from mnemon.lexical.postings import Postings, build_postings
+import numpy as np
+
+from mnemon.corpus.columns import count_rows
+from mnemon.files import read_array, remove_tree, write_array, write_text
+from mnemon.lexical.counting import CountTerms
+from mnemon.lexical.merging import merge_postings
+from mnemon.lexical.postings import Postings
+from mnemon.lexical.tokenizing import TOKENS_KIND, TokenizeMemories, iter_keyed
 from mnemon.night.context import MEMORIES, POSTING_ARRAYS, POSTING_TERMS, Night
 from mnemon.night.corpus import CORPUS
-from mnemon.text.tokens import TOKENIZER_VERSION, decode_tokens, encode_tokens
-from mnemon.types import MemoryRecord
-from mnemon.work.memo import Memo
+from mnemon.shards.files import list_shards
+from mnemon.shards.filling import fill
+from mnemon.shards.fragment_store import KEY, FragmentStore
+from mnemon.shards.task import RecordBatch
+from mnemon.text.tokens import TOKENIZER_VERSION
 from mnemon.work.stage import Stage, StageResult
 
 LEXICAL_INDEX = Stage("lexical_index", "1", (POSTING_TERMS, *POSTING_ARRAYS))
-TOKENS_KIND = f"tokens:{TOKENIZER_VERSION}"
-
-
-def tokens_key(record: MemoryRecord) -> str:
-    """Return the memo key of a memory's tokens: a hash of the fields that are indexed."""
-    return hash_text(record.content, record.tags, record.expanded_keywords, record.category)
 
 
 def index_memories(night: Night) -> StageResult:
@@ -32,18 +32,27 @@ def index_memories(night: Night) -> StageResult:
     counts = {"computed": 0}
 
     def body() -> tuple[int, dict[str, Any]]:
-        records = read_records(night.work(MEMORIES))
-        documents, counts["computed"] = _tokenize(night, records)
-        postings = build_postings(documents)
+        tokens = night.fragments(TOKENS_KIND)
+        task, rows = TokenizeMemories(), count_rows(night.work(MEMORIES))
+        counts["computed"] = fill(
+            tokens,
+            iter_keyed(night.work(MEMORIES)),
+            task,
+            night.runner(),
+            night.shards(task.name),
+            night.progress,
+        ).computed
+        postings = _count_and_merge(night, tokens, rows)
         write_text(night.work(POSTING_TERMS), json.dumps(postings.terms, ensure_ascii=False))
         arrays = (postings.starts, postings.positions, postings.scores)
         for name, array in zip(POSTING_ARRAYS, arrays, strict=True):
             write_array(night.work(name), array)
-        empty = sum(not tokens for tokens in documents)
-        return len(records), {
+        held = np.zeros(rows, dtype=np.bool_)
+        held[postings.positions] = True
+        return rows, {
             "terms": len(postings.terms),
             "postings": int(postings.positions.size),
-            "memories_without_tokens": empty,
+            "memories_without_tokens": rows - int(held.sum()),
         }
 
     result = night.run(
@@ -64,14 +73,26 @@ def load_postings(night: Night) -> Postings:
     )
 
 
-def _tokenize(night: Night, records: list[MemoryRecord]) -> tuple[list[list[str]], int]:
-    keys = [tokens_key(r) for r in records]
-    with Memo.open(night.paths.memo) as memo:
-        known = memo.get_many(TOKENS_KIND, keys)
-        fresh: dict[str, bytes] = {}
-        for key, r in zip(keys, records, strict=True):
-            if key not in known and key not in fresh:
-                tokens = document_tokens(r.content, r.tags, r.expanded_keywords, r.category)
-                fresh[key] = encode_tokens(tokens)
-        memo.put_many(TOKENS_KIND, fresh)
-    return [decode_tokens(known[k] if k in known else fresh[k]) for k in keys], len(fresh)
+def _count_and_merge(night: Night, tokens: FragmentStore, rows: int) -> Postings:
+    """Count terms shard by shard and join what was counted; the parts are kept for no later run."""
+    task = CountTerms()
+    directory = night.shards(task.name)
+    remove_tree(directory)
+    try:
+        shards = list(list_shards(_placed(night, tokens), directory / "tokens", task.name))
+        found = night.runner().run(task, shards, directory / "counted", night.progress)
+        return merge_postings([fragment.path for fragment in found], rows)
+    finally:
+        remove_tree(directory)
+
+
+def _placed(night: Night, tokens: FragmentStore) -> Iterator[RecordBatch]:
+    """Yield every memory's position and tokens."""
+    import pyarrow as pa
+
+    position = 0
+    for batch in iter_keyed(night.work(MEMORIES)):
+        values = tokens.take(tokens.find(batch.column(KEY).to_pylist()))
+        places = np.arange(position, position + batch.num_rows, dtype=np.int32)
+        yield pa.RecordBatch.from_arrays([pa.array(places), values], names=["position", "value"])
+        position += batch.num_rows

@@ -7,8 +7,10 @@ gate (`mnemon.promote`), writing to a source (nothing does).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
+from mnemon.corpus.columns import read_column
 from mnemon.corpus.export import iter_records
 from mnemon.files import read_array
 from mnemon.night.context import MEMORIES, VECTORS, Night
@@ -17,7 +19,6 @@ from mnemon.night.vectors import MEMORY_VECTORS
 from mnemon.promote.candidates import Candidates, find_candidates, judge_turns
 from mnemon.promote.table import PROPOSALS, PromotionRow, make_row, write_table
 from mnemon.promote.walk import PROPOSED
-from mnemon.types import MemoryRecord
 from mnemon.work.stage import Stage, StageResult
 
 PROMOTION = Stage("promotion_proposals", "1", (PROPOSALS,))
@@ -39,11 +40,10 @@ def propose_promotions(night: Night) -> StageResult:
         if not chosen.enabled:
             write_table(place, (), is_on=False)
             return 0, {"note": "off: promotion.enabled is false"}
-        ids: dict[int, str] = {}
-        candidates = find_candidates(_records(night, ids))
+        candidates = find_candidates(chain.from_iterable(iter_records(night.work(MEMORIES))))
         counts = write_table(
             place,
-            _judge(night, candidates, ids),
+            _judge(night, candidates),
             threshold=chosen.threshold,
             corpus=inputs["corpus"],
         )
@@ -52,19 +52,13 @@ def propose_promotions(night: Night) -> StageResult:
     return night.finish(night.run(PROMOTION, inputs, body))
 
 
-def _records(night: Night, ids: dict[int, str]) -> Iterator[MemoryRecord]:
-    """Yield the corpus, and keep the ids: the texts of a large one are not held."""
-    for batch in iter_records(night.work(MEMORIES)):
-        for record in batch:
-            ids[record.position] = record.memory_id
-            yield record
-
-
-def _judge(night: Night, candidates: Candidates, ids: Mapping[int, str]) -> Iterator[PromotionRow]:
+def _judge(night: Night, candidates: Candidates) -> Iterator[PromotionRow]:
+    # As one Arrow array: a million of them as texts are 100 MB.
+    ids = read_column(night.work(MEMORIES), "memory_id")
     vectors = read_array(night.work(VECTORS))
     threshold = night.settings.promotion.threshold
     for heard, judged in judge_turns(candidates, vectors, threshold, night.progress):
-        yield make_row(heard, judged, ids)
+        yield make_row(heard, judged, lambda position: ids[position].as_py())
 
 
 def _facts(candidates: Candidates, counts: Mapping[str, int]) -> dict[str, Any]:

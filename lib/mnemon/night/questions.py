@@ -11,10 +11,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mnemon.capture.bridge import cache_path, read_bridge
-from mnemon.corpus.export import read_records
+from mnemon.corpus.columns import iter_batches
+from mnemon.corpus.record_file import RecordFile
 from mnemon.errors import FileFaultsError, SourceError
 from mnemon.evaluate.exact_stratum import build_exact_queries
 from mnemon.evaluate.labels.queries import Query, read_queries
@@ -75,21 +76,21 @@ def labelled_path(night: Night) -> Path | None:
 
 def gather_questions(night: Night) -> Questions:
     """Gather tonight's queries; a fault in the owner's file is a note, it must not stop a night."""
-    records = read_records(night.work(MEMORIES))
-    known = {record.memory_id for record in records}
-    path = labelled_path(night)
-    labelled, unanswerable, notes = _labelled(path, known, local_names(night, path))
-    exact, said = _exact(records, night.settings.evaluation.exact_queries)
-    owners = {record.memory_id: record.user for record in records if record.user}
+    path, written = labelled_path(night), read_generated(night)
+    found, notes = _read_labelled(path, local_names(night, path))
+    labels = (i for query in (*found.ranked, *written) for i in query.relevant_ids)
+    owners = _owners(night.work(MEMORIES), frozenset(labels))
+    labelled, left_out = _answerable_noted(found.ranked, owners)
+    exact, said = _exact(RecordFile(night.work(MEMORIES)), night.settings.evaluation.exact_queries)
     groups = {
         LABELLED: _ask_as_owner(labelled, owners),
-        GENERATED_GROUP: _ask_as_owner(_answerable(read_generated(night), known)[0], owners),
+        GENERATED_GROUP: _ask_as_owner(_answerable(written, owners)[0], owners),
         EXACT: exact,
     }
     return Questions(
         {name: queries for name, queries in groups.items() if queries},
-        unanswerable,
-        (*notes, *said),
+        found.unanswerable,
+        (*notes, *left_out, *said),
     )
 
 
@@ -125,12 +126,20 @@ def read_generated(night: Night) -> tuple[Query, ...]:
     return tuple(map(_from_json, document["queries"]))
 
 
-def _labelled(
-    path: Path | None, known: Collection[str], names: Mapping[str, str] | None
-) -> tuple[tuple[Query, ...], tuple[Query, ...], tuple[str, ...]]:
+class _Labelled(NamedTuple):
+    """The owner's queries, labelled in memory ids."""
+
+    ranked: tuple[Query, ...] = ()
+    unanswerable: tuple[Query, ...] = ()
+
+
+def _read_labelled(
+    path: Path | None, names: Mapping[str, str] | None
+) -> tuple[_Labelled, tuple[str, ...]]:
+    """Return what the owner's file holds, and why it is not used if it is not."""
     if path is None:
         note = f"no {QUERIES_FILE} beside the source: only the corpus's own phrases are asked"
-        return (), (), (note,)
+        return _Labelled(), (note,)
     try:
         found = read_queries(path)
     except FileFaultsError as error:
@@ -138,15 +147,34 @@ def _labelled(
         first = error.faults[0]
         said = f"{len(error.faults)} faults, the first on line {first.line} ({first.kind})"
         hint = f"`mnemon evaluate check {path.parent}` lists them"
-        return (), (), (f"{path.name} is not used: {said}; {hint}",)
+        return _Labelled(), (f"{path.name} is not used: {said}; {hint}",)
     except (SourceError, OSError) as error:
-        return (), (), (f"labelled queries not used: {error}",)
-    ranked = found.ranked if names is None else tuple(_rename(q, names) for q in found.ranked)
+        return _Labelled(), (f"labelled queries not used: {error}",)
+    ranked = found.ranked if names is None else (_rename(q, names) for q in found.ranked)
+    return _Labelled(tuple(ranked), tuple(found.unanswerable)), ()
+
+
+def _answerable_noted(
+    ranked: Sequence[Query], known: Collection[str]
+) -> tuple[tuple[Query, ...], tuple[str, ...]]:
     kept, gone = _answerable(ranked, known)
     dropped = len(ranked) - len(kept)
     notes = [f"{gone} labels name memories that the corpus does not hold"] if gone else []
     notes += [f"{dropped} queries lost all their labels and are not asked"] if dropped else []
-    return kept, found.unanswerable, tuple(notes)
+    return kept, tuple(notes)
+
+
+def _owners(memories: Path, wanted: frozenset[str]) -> dict[str, str | None]:
+    """Return those of some ids that the corpus holds, with the named user whose each is."""
+    if not wanted:
+        return {}
+    columns = ("memory_id", "user")
+    return {
+        memory_id: user or None
+        for batch in iter_batches(memories, columns)
+        for memory_id, user in zip(*(batch.column(c).to_pylist() for c in columns), strict=True)
+        if memory_id in wanted
+    }
 
 
 def local_names(night: Night, path: Path | None) -> Mapping[str, str] | None:
@@ -188,7 +216,7 @@ def _answerable(queries: Sequence[Query], known: Collection[str]) -> tuple[tuple
     return tuple(query for query in kept if query.relevant_ids), before - after
 
 
-def _ask_as_owner(queries: Sequence[Query], owners: Mapping[str, str]) -> tuple[Query, ...]:
+def _ask_as_owner(queries: Sequence[Query], owners: Mapping[str, str | None]) -> tuple[Query, ...]:
     """Say on whose behalf each query is asked: nobody else may see a named user's memories.
 
     That is the user whom the query names, or else the owner of its first labelled memory that has
@@ -197,7 +225,7 @@ def _ask_as_owner(queries: Sequence[Query], owners: Mapping[str, str]) -> tuple[
     asked: list[Query] = []
     for query in queries:
         named = query.extras.get(USER_KEY) or query.extras.get("user_id")
-        found = named or next((owners[i] for i in query.relevant_ids if i in owners), None)
+        found = named or next((o for i in query.relevant_ids if (o := owners.get(i))), None)
         asked.append(replace(query, extras={USER_KEY: str(found)} if found else {}))
     return tuple(asked)
 

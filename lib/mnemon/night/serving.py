@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 
 from mnemon.archive.summaries import applied_summaries
 from mnemon.compact.cluster_table import read_clusters
+from mnemon.compact.vector_rows import VectorRows
 from mnemon.corpus.evidence_tables import SHARES_FILE, read_shares
-from mnemon.corpus.export import read_records
+from mnemon.corpus.record_file import RecordFile
 from mnemon.corpus.report import ExportReport
 from mnemon.errors import PublishRefusedError, StoreError
 from mnemon.files import read_array
 from mnemon.graph.pack import to_arrays
+from mnemon.graph.tables import FILES
 from mnemon.hashing import hash_file
 from mnemon.night.compaction import SUMMARY_TABLE, TURN_CLUSTERS, accepted_summaries
 from mnemon.night.context import CLUSTERS, MEMORIES, VECTORS, Night
@@ -37,11 +39,11 @@ from mnemon.snapshot.publish import (
     find_by_digest,
     is_intact,
     publish_candidate,
-    serving_manifest,
+    serves,
 )
 from mnemon.snapshot.seal import find_pack, seal_candidate
 from mnemon.snapshot.verdict import Verdict, read_verdict, store_verdict
-from mnemon.vectors.cascade import FUNNEL_MIN_ROWS
+from mnemon.vectors.cascade import FUNNEL_MIN_ROWS, PrefixTier
 from mnemon.vectors.cells import build_prefix_tier
 from mnemon.vectors.rotation import fit_or_load
 from mnemon.work.memo import Memo
@@ -71,12 +73,9 @@ def build_serving_pack(night: Night) -> StageResult:
         inputs["shares"] = hash_file(table)
 
     def body() -> tuple[int, dict[str, Any]]:
-        records = read_records(night.work(MEMORIES))
         directory = build_candidate(night.paths, _pack_inputs(night), _provenance(night))
-        return len(records), {
-            "digest": read_manifest(directory).digest,
-            "counts": read_manifest(directory).counts,
-        }
+        made = read_manifest(directory)
+        return made.counts["memories"], {"digest": made.digest, "counts": made.counts}
 
     known = night.paths.work / "stamps" / f"{SERVING_PACK.name}.json"
     if known.exists() and find_pack(night.paths, _digest_of(night, SERVING_PACK)) is None:
@@ -126,8 +125,7 @@ def judge_snapshot_candidate(night: Night, drops: DropReport) -> Verdict:
     """
     digest = candidate_digest(night)
     known = read_verdict(night.paths, digest)
-    serving = serving_manifest(night.paths)
-    if known is not None and serving is not None and serving.digest == digest:
+    if known is not None and serves(night.paths, digest):
         return known
     # Published already after a rollback, or after a kill between the two moves of publishing.
     checks = judge_candidate(candidate_path(night), gate_context(night, drops))
@@ -217,15 +215,10 @@ def _tier_inputs(night: Night) -> dict[str, Any] | None:
 
 
 def _pack_inputs(night: Night) -> PackInputs:
-    records = read_records(night.work(MEMORIES))
-    graph = load_tables(night)
-    vectors = read_array(night.work(VECTORS))
+    records = RecordFile(night.work(MEMORIES))
+    # The edges, the largest table, are wanted as arrays only: let go of before the rest is read.
+    graph_arrays = to_arrays(load_tables(night, ["concepts", "edges"]), len(records))
     wanted = _tier_inputs(night)
-    tier = None
-    if wanted is not None:
-        digest = night.fingerprint().digest
-        rotation = fit_or_load(night.paths.rotations / digest, vectors, digest)
-        tier = build_prefix_tier(vectors, rotation, wanted["dim"])
     summaries = accepted_summaries(night)
     known = {summary.summary_id for summary in summaries}
     found = applied_summaries(night.paths.archive, records)
@@ -233,12 +226,13 @@ def _pack_inputs(night: Night) -> PackInputs:
     summaries += [a.summary for a in applied]
     return PackInputs(
         records=records,
-        vectors=vectors,
-        tier=tier,
+        vectors=None,
+        vectors_file=night.work(VECTORS),
+        tier=None if wanted is None else _prefix_tier(night, wanted["dim"]),
         exits={int(name): at for name, at in wanted["exits"].items()} if wanted else {},
         postings=load_postings(night),
-        graph=graph,
-        graph_arrays=to_arrays(graph, len(records)),
+        graph=load_tables(night, set(FILES) - {"edges"}),
+        graph_arrays=graph_arrays,
         clusters=read_clusters(night.work(CLUSTERS)),
         summaries=summaries,
         summary_vectors=_summary_vectors(night, [s.text for s in summaries]),
@@ -247,12 +241,19 @@ def _pack_inputs(night: Night) -> PackInputs:
     )
 
 
+def _prefix_tier(night: Night, dim: int) -> PrefixTier:
+    path, digest = night.work(VECTORS), night.fingerprint().digest
+    # Mapped, but of a rotation that is frozen only the shape is looked at.
+    rotation = fit_or_load(night.paths.rotations / digest, read_array(path), digest)
+    with VectorRows(path) as vectors:
+        return build_prefix_tier(vectors, rotation, dim)
+
+
 def _archived_summaries(night: Night) -> list[list[str]] | None:
     """Return which summaries of compaction plans tonight's pack holds; None without an archive."""
     if not night.paths.archive.exists():
         return None
-    records = read_records(night.work(MEMORIES))
-    found = applied_summaries(night.paths.archive, records)
+    found = applied_summaries(night.paths.archive, RecordFile(night.work(MEMORIES)))
     return [[a.plan_id, a.summary.summary_id] for a in found]
 
 

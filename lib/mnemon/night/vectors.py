@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mnemon.corpus.export import read_records
+from mnemon.corpus.columns import count_rows, read_column
 from mnemon.encode.base import EncoderUnsupportedError
 from mnemon.encode.export import export_lean
 from mnemon.encode.hosted.description import HOSTED_FILE, describe_model, write_description
 from mnemon.encode.hosted.model import HostedModel, hosted_model
 from mnemon.encode.onnx_format import toolchain
-from mnemon.files import read_array, remove_tree, write_array
+from mnemon.files import read_array, remove_tree
 from mnemon.night.context import MEMORIES, VECTORS, Night
 from mnemon.night.corpus import CORPUS
-from mnemon.night.embedding import HOSTED, Face, choose_face, embed, face_of
+from mnemon.night.embedding import AGREEMENT_SAMPLE, HOSTED, Face, choose_face, face_of
+from mnemon.night.vector_rows import sample_texts, write_memory_vectors
+from mnemon.vectors.lance import table_home
 from mnemon.vectors.rotation import Rotation, fit_or_load
 from mnemon.vectors.thresholds import RULES, derive_thresholds
 from mnemon.vectors.tiers import TierReport, sync_tiers, tiers_match
-from mnemon.work.memo import Memo
 from mnemon.work.stage import Stage, StageResult, forget_result, load_result, run_stage
 
 if TYPE_CHECKING:
@@ -41,17 +42,14 @@ def embed_memories(night: Night) -> StageResult:
     notes: dict[str, Any] = {"texts_embedded": 0, "texts_reused": 0}
 
     def body() -> tuple[int, dict[str, Any]]:
-        texts = [r.content for r in read_records(night.work(MEMORIES))]
-        face = choose_face(night, texts)
-        with Memo.open(night.paths.memo) as memo:
-            embedded = embed(night, face, texts, memo)
-        write_array(night.work(VECTORS), embedded.vectors)
+        face = tonights_face(night)
+        embedded = write_memory_vectors(night, face)
         notes.update(texts_embedded=embedded.computed, texts_reused=embedded.reused)
         if face.tag in HOSTED:
             notes.update(night.hosted_encoder().spending.to_notes())
         elif face.tag:
             notes.update(onnx_min_cosine=face.min_cosine)
-        return len(texts), {
+        return count_rows(night.work(MEMORIES)), {
             "dimension": fingerprint.dimension,
             "fingerprint": fingerprint.digest,
             **face.to_facts(),
@@ -67,6 +65,16 @@ def embed_memories(night: Night) -> StageResult:
     if result.reused:
         notes["texts_reused"] = result.rows
     return night.finish(result.with_notes(**notes))
+
+
+def tonights_face(night: Night) -> Face:
+    """Return what embeds the memories of the last export; exports a model that is new or was lost.
+
+    Raises:
+        EncoderError: The model cannot be loaded.
+        StoreError: There is no export yet, or it is damaged.
+    """
+    return choose_face(night, sample_texts(night.work(MEMORIES), AGREEMENT_SAMPLE))
 
 
 def chosen_face(night: Night) -> Face:
@@ -90,9 +98,7 @@ def export_query_encoder(night: Night) -> StageResult:
     directory = night.paths.encoders / fingerprint.digest
 
     def body() -> tuple[int, dict[str, Any]]:
-        records = read_records(night.work(MEMORIES))
-        step = max(len(records) // _PARITY_SAMPLE, 1)
-        sample = [r.content for r in records[::step]][:_PARITY_SAMPLE]
+        sample = sample_texts(night.work(MEMORIES), _PARITY_SAMPLE)
         try:
             export = export_lean(night.encoder(), directory, sample)
         except EncoderUnsupportedError as error:
@@ -135,29 +141,33 @@ def sync_vector_tiers(night: Night) -> StageResult:
     report: list[TierReport] = []
 
     def body() -> tuple[int, dict[str, Any]]:
-        records = read_records(night.work(MEMORIES))
         vectors = read_array(night.work(VECTORS))
+        home = table_home(night.paths.lance, night.settings.tiers.uri)
         rotation = fit_or_load(
             night.paths.rotations / fingerprint.digest, vectors, fingerprint.digest
         )
         if night.paths.purge_pending.exists():
             # LanceDB keeps the bytes of deleted rows until it compacts; a vector can tell its text.
-            remove_tree(night.paths.lance)
+            home.remove_all()
         dims = (night.settings.tiers.small_dims, night.settings.tiers.medium_dims)
-        ids = [r.memory_id for r in records]
+        ids = read_column(night.work(MEMORIES), "memory_id")
         synced = sync_tiers(
-            night.paths.lance,
+            home,
             ids,
-            [r.content_hash for r in records],
+            read_column(night.work(MEMORIES), "content_hash"),
             vectors,
             rotation,
             dims,
+            runner=night.runner(),
             progress=night.progress,
         )
         report.append(synced)
-        matches = tiers_match(night.paths.lance, ids)
+        matches = tiers_match(home, ids)
+        if night.settings.tiers.uri:
+            # Tables that no night keeps up to date would keep what is forgotten.
+            remove_tree(night.paths.lance)
         exits = _exit_thresholds(night, vectors_result.digest, vectors, rotation, dims)
-        return len(records), {
+        return len(ids), {
             "rows": {t.name: t.rows for t in synced.tiers},
             "dims": {t.name: t.dim for t in synced.tiers},
             "index": {t.name: t.index for t in synced.tiers},

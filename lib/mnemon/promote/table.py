@@ -7,7 +7,7 @@ is in it. What does not: texts (`listing`), judging (`walk`).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -101,13 +101,13 @@ class PromotionTable(NamedTuple):
         return sorted(found, key=lambda row: (-row.scores["g"], -row.created_at_us, row.turn_id))
 
 
-def make_row(heard: Heard, judged: Judged, id_of: Mapping[int, str]) -> PromotionRow:
+def make_row(heard: Heard, judged: Judged, id_of: Callable[[int], str]) -> PromotionRow:
     """Return the row of a judged turn.
 
     Args:
         heard: The turn.
         judged: Its judgement.
-        id_of: Memory ids by position, of everything that it was compared with.
+        id_of: Gives the memory id at a position, of everything that it was compared with.
     """
     s = heard.signals
     branches = judged.gate
@@ -126,7 +126,7 @@ def make_row(heard: Heard, judged: Judged, id_of: Mapping[int, str]) -> Promotio
         scores=dict(zip(SCORES, numbers, strict=True)),
         marks=s.marks,
         neighbours=tuple(
-            Relation(id_of[n.position], kind, n.cosine)
+            Relation(id_of(n.position), kind, n.cosine)
             for kind, found in related
             for n in found[:KEPT_NEIGHBOURS]
         ),
@@ -145,7 +145,9 @@ def row_json(row: PromotionRow) -> dict[str, Any]:
         "created_at_us": dated,
         **scores,
         "marks": list(row.marks),
-        "neighbours": [n._asdict() for n in row.neighbours],
+        "neighbours": [
+            {"memory_id": n.memory_id, "kind": n.kind, "cosine": n.cosine} for n in row.neighbours
+        ],
     }
 
 

@@ -4,6 +4,9 @@ What belongs here: the order of time. A turn is compared with the turns before i
 or with what came later, and with the durable memories and the turns that were let in before it, as
 if the gate had stood there that day. What does not: signals of the text, the formula (`scalar`).
 
+Of a user with very many turns and memories the nearest are sought in cells (`nearby_cells`), which
+may miss some; below `EXACT_PAIRS` pairs, everything is compared.
+
 A turn that is let in is kept from being proposed again by being durable from then on: the next one
 like it is less novel.
 """
@@ -15,7 +18,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mnemon.promote.nearby_cells import (
+    ALIKE_PROBES,
+    Cells,
+    fit_cells,
+    nearest_by_cells,
+    needs_cells,
+)
 from mnemon.promote.neighbours import (
+    Best,
     Floats,
     Ints,
     NearestRows,
@@ -38,6 +49,14 @@ from mnemon.promote.signals import Signals
 BLOCK_ROWS = 256
 """Turns compared at once. More make larger products; the turns of a block are compared with each
 other one by one."""
+
+STRETCH_ROWS = 32 * BLOCK_ROWS
+"""Turns between two lookups of what was let in before, by cells: fewer look more often, more leave
+more for one-by-one comparisons."""
+
+EXACT_ROWS = 8_192
+"""Earlier turns, and let-in turns, up to which each turn is compared with all of them: cells would
+look at as many."""
 
 PROPOSED = "proposed"
 BELOW_THRESHOLD = "below_threshold"
@@ -83,22 +102,80 @@ def walk(
         vectors: Unit rows by position.
         threshold: Least G that lets in, in [0, 1].
     """
+    near = _Around(turns, memories, vectors)
     let_in: list[int] = []
     for start in range(0, len(turns), BLOCK_ROWS):
         rows = turns[start : start + BLOCK_ROWS]
-        durable = NearestRows(rows, vectors, DURABLE_HITS)
-        durable.offer(memories)
-        durable.offer(np.asarray(let_in, dtype=np.int64))
-        repeated = NearestRows(rows, vectors, REPEATED_HITS, REPEATED_COSINE)
-        repeated.offer(turns[: start + len(rows)], first_row=start)
+        durable, repeated = near.of_block(start, rows, let_in)
         block = _Block(rows, vectors)
         for i, (kept, said) in enumerate(zip(durable, repeated, strict=True)):
-            near = sorted([*kept, *block.let_in_before(i)], key=nearness)[:DURABLE_HITS]
-            judged = _judge(int(rows[i]), signals[start + i], near, said, threshold)
+            found = sorted([*kept, *block.let_in_before(i)], key=nearness)[:DURABLE_HITS]
+            judged = _judge(int(rows[i]), signals[start + i], found, said, threshold)
             if judged.reason == PROPOSED:
                 let_in.append(judged.position)
                 block.let_in(i)
             yield judged
+
+
+class _Around:
+    """What surrounds the turns of one user: compared with everything, or with near cells."""
+
+    def __init__(self, turns: Ints, memories: Ints, vectors: Floats) -> None:
+        """Look up what does not depend on the order of time where there is too much of it."""
+        self._turns, self._memories, self._vectors = turns, memories, vectors
+        self._durable = self._repeated = self._let_in = self._turn_cells = None
+        self._in_cells = 0
+        if needs_cells(len(turns), len(memories)):
+            best = Best(len(turns), DURABLE_HITS)
+            cells = fit_cells(turns, memories, vectors)
+            self._durable = nearest_by_cells(turns, cells, memories, vectors, best)
+        if needs_cells(len(turns), len(turns) // 2):
+            best = Best(len(turns), REPEATED_HITS, REPEATED_COSINE)
+            self._turn_cells = fit_cells(turns, turns, vectors)
+            alike = self._turn_cells.narrowed(ALIKE_PROBES)
+            self._repeated = nearest_by_cells(turns, alike, turns, vectors, best, earlier_only=True)
+
+    def of_block(
+        self, start: int, rows: Ints, let_in: Sequence[int]
+    ) -> tuple[NearestRows, NearestRows]:
+        """Return the nearest durable rows and earlier turns of a block, but for its own let-ins.
+
+        Args:
+            start: Number of its first turn.
+            rows: Its turns.
+            let_in: What was let in before it.
+        """
+        part = slice(start, start + len(rows))
+        durable = NearestRows(rows, self._vectors, DURABLE_HITS)
+        if self._durable is None:
+            durable.offer(self._memories)
+        else:
+            durable.join(self._durable.cosines[part], self._durable.positions[part])
+        self._offer_let_in(start, durable, let_in)
+        repeated = NearestRows(rows, self._vectors, REPEATED_HITS, REPEATED_COSINE)
+        if self._repeated is None or part.stop <= EXACT_ROWS:
+            repeated.offer(self._turns[: part.stop], first_row=start)
+        else:
+            repeated.join(self._repeated.cosines[part], self._repeated.positions[part])
+        return durable, repeated
+
+    def _offer_let_in(self, start: int, durable: NearestRows, let_in: Sequence[int]) -> None:
+        """Offer what was let in: of much, what was there before this stretch of turns by cells."""
+        if start % STRETCH_ROWS == 0 and self._turn_cells and len(let_in) > EXACT_ROWS:
+            self._look_up_let_in(start, self._turn_cells, let_in)
+        if self._let_in is not None:
+            first = start % STRETCH_ROWS
+            part = slice(first, first + BLOCK_ROWS)
+            durable.join(self._let_in.cosines[part], self._let_in.positions[part])
+        durable.offer(np.asarray(let_in[self._in_cells :], dtype=np.int64))
+
+    def _look_up_let_in(self, start: int, cells: Cells, let_in: Sequence[int]) -> None:
+        part = slice(start, start + STRETCH_ROWS)
+        stretch, probed = self._turns[part], cells.of_turns(part)
+        best = Best(len(stretch), DURABLE_HITS)
+        rows = np.asarray(let_in, dtype=np.int64)
+        self._let_in = nearest_by_cells(stretch, probed, rows, self._vectors, best)
+        self._in_cells = len(let_in)
 
 
 class _Block:

@@ -36,6 +36,7 @@ from mnemon.recall.scope import Mask
 from mnemon.recall.snapshot_graph import SnapshotGraph
 
 if TYPE_CHECKING:
+    from mnemon.graph.push import Neighbourhoods
     from mnemon.graph.transitions import Transitions
     from mnemon.recall.overlay import Overlay
     from mnemon.recall.scoring import Scorer
@@ -226,7 +227,7 @@ class BaseRanker(NamedTuple):
             )
         return _with_arrivals(ranking, found, legs, rest.size)
 
-    def _transitions(self, run: Run) -> Transitions | None:
+    def _transitions(self, run: Run) -> Transitions | Neighbourhoods | None:
         if self.profile.graph_mode != "ppr":
             return None
         try:

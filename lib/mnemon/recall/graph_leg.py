@@ -27,6 +27,7 @@ from mnemon.recall.snapshot_graph import SnapshotGraph
 from mnemon.text.tokens import tokenize
 
 if TYPE_CHECKING:
+    from mnemon.graph.push import Neighbourhoods
     from mnemon.graph.transitions import Transitions
 
 FuseAt = Callable[[Positions], Scores]
@@ -80,7 +81,7 @@ class GraphLeg(NamedTuple):
     weight: float
     session_weight: float = 1.0
     as_of_us: int | None = None
-    transitions: Transitions | None = None
+    transitions: Transitions | Neighbourhoods | None = None
 
     def rank(
         self, query: str, pool: Positions, fused: Scores, fuse_at: FuseAt

@@ -353,7 +353,7 @@ class SnapshotReader:
         """Return the short tier and the thresholds of an early exit; a small store has none."""
         if layout.TIER_VECTORS_FILE not in self.manifest.files:
             return None, {}
-        tier = PrefixTier(**{name: self._map(file) for name, file in layout.TIER_FILES.items()})
+        tier = PrefixTier(**{name: self._array(file) for name, file in layout.TIER_FILES.items()})
         text = (self.directory / layout.TIER_EXITS_FILE).read_text(encoding="utf-8")
         return tier, {int(dim): at for dim, at in json.loads(text).items()}
 
@@ -382,7 +382,7 @@ class SnapshotReader:
         return Calibration.parse(path.read_text(encoding="utf-8"))
 
     def _array(self, name: str) -> NDArray[Any]:
-        # A plain view of the map: every slice of a memmap object costs some microseconds more.
+        # A plain view of the map: every slice of a memmap object costs microseconds, cells' 4 ms.
         return self._map(name).view(np.ndarray)
 
     def _map(self, name: str) -> NDArray[Any]:

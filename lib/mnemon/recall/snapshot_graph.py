@@ -21,8 +21,14 @@ from mnemon.graph.sessions import SessionArrays
 from mnemon.recall.scope import Mask
 
 if TYPE_CHECKING:
+    from mnemon.graph.push import Mentioned, Neighbourhoods
     from mnemon.graph.transitions import Transitions
     from mnemon.recall.reader import SnapshotReader
+
+
+PUSH_FROM = 50_000
+"""Memories from which PageRank is pushed over the touched neighbourhoods only. Below, the power
+iteration over all of them is exact; from here on it takes longer than all other steps together."""
 
 
 class SnapshotGraph:
@@ -52,13 +58,34 @@ class SnapshotGraph:
 
         return build_transitions(self.mentions, self.edges.indptr.size - 1)
 
-    def transitions(self, mask: Mask | None) -> Transitions:
-        """Return the matrices of PageRank; those of the whole snapshot are made once.
+    @cached_property
+    def _mentioned(self) -> Mentioned:
+        from mnemon.graph.push import Mentioned
+
+        return Mentioned(self.mentions, self.edges.indptr.size - 1)
+
+    @cached_property
+    def _everywhere(self) -> Neighbourhoods:
+        """Everything, with the degrees that recalls have counted so far."""
+        from mnemon.graph.push import Neighbourhoods
+
+        return Neighbourhoods.of(self._mentioned, None)
+
+    def transitions(self, mask: Mask | None) -> Transitions | Neighbourhoods:
+        """Return the graph of PageRank: matrices, and neighbourhoods of a large snapshot.
+
+        What is needed of the whole snapshot is made once.
 
         Raises:
-            ImportError: scipy is not installed.
+            ImportError: scipy is not installed, and the snapshot is not large.
             ValueError: The snapshot's mentions are damaged.
         """
+        if self.edges.indptr.size > PUSH_FROM:
+            if mask is None or mask.all():
+                return self._everywhere
+            from mnemon.graph.push import Neighbourhoods
+
+            return Neighbourhoods.of(self._mentioned, mask)
         if mask is None or mask.all():
             return self._all_transitions
         from mnemon.graph.transitions import build_transitions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from mnemon.settings.scale_sections import RUNNERS
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
     from mnemon.settings.tree import Settings
 
 
+def _names_a_bucket(uri: str) -> bool:
+    """Tell whether a text is s3://bucket/prefix; a key in it would be shown and logged."""
+    return re.fullmatch(r"s3://[^\s/@?#:]+(/[^\s/@?#:]+)+/?", uri) is not None
+
+
 def range_faults(s: Settings) -> list[str]:
     """Return one sentence per rule that the settings break."""
     rules: list[tuple[bool, str]] = [
@@ -34,6 +40,10 @@ def range_faults(s: Settings) -> list[str]:
         (
             s.tiers.medium_dims >= s.tiers.small_dims,
             "tiers.medium_dims must be >= tiers.small_dims",
+        ),
+        (
+            not s.tiers.uri or _names_a_bucket(s.tiers.uri),
+            "tiers.uri must be empty or s3://bucket/prefix, without credentials in it",
         ),
         *_compaction_rules(s.compaction),
         (s.snapshot.keep >= 2, "snapshot.keep must be at least 2, or rollback has nowhere to go"),

@@ -10,6 +10,9 @@ from mnemon.values import dataclass
 
 RUNNERS = ("local", "ray")
 
+FEWEST_SHARDS = 2
+"""From which on shards are shown: one shard is the night itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunnerSettings:
@@ -40,3 +43,8 @@ class ShardSettings:
     """
 
     count: int = 0
+
+    @property
+    def shown(self) -> bool:
+        """Return whether there are partitions."""
+        return self.count >= FEWEST_SHARDS

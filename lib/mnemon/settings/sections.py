@@ -63,10 +63,12 @@ class TierSettings:
     Attributes:
         small_dims: Dimensions of the smallest tier.
         medium_dims: Dimensions of the middle tier; the full tier has whatever the model gives.
+        uri: Where the tables lie, `s3://bucket/prefix`; empty: in the store's own directory.
     """
 
     small_dims: int = 64
     medium_dims: int = 256
+    uri: str = ""
 
 
 @dataclass(frozen=True, slots=True)

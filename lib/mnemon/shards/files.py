@@ -1,18 +1,19 @@
 """Shards and fragments on disk: Arrow IPC files, whole or absent.
 
-What belongs here: cutting rows into shards, reading them, writing a fragment. What does not: who
-calls it where (the runners), what becomes of fragments (`fragment_store`).
+What belongs here: cutting rows into shards, reading and writing such files, their checksums. What
+does not: who works on them where (`working`), what becomes of fragments (`fragment_store`).
 """
 
 from __future__ import annotations
 
 import hashlib
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from mnemon.files import replacement
-from mnemon.shards.task import BatchFunction, Fragment, RecordBatch, Shard
+from mnemon.shards.task import RecordBatch, Shard
 
 SHARD_ROWS = 8_192
 """Rows of a shard: more lose more work to a kill and need more memory in every worker (10 MB of
@@ -20,6 +21,9 @@ text, 13 MB of vectors at 384 dimensions), fewer make more files and more calls.
 
 BATCH_ROWS = 1_024
 """Rows of one call inside a shard: bounds what a worker holds beside the shard's result."""
+
+_BLOCK_BYTES = 1 << 20
+"""Read at once for a checksum; more saves nothing."""
 
 
 def list_shards(
@@ -57,7 +61,11 @@ def read_batches(path: Path, rows: int = BATCH_ROWS) -> Iterator[RecordBatch]:
 
 
 def open_table(path: Path) -> Any:
-    """Return a shard or fragment as a pyarrow.Table over the mapped file; nothing is copied."""
+    """Return a shard or fragment as a pyarrow.Table over the mapped file; nothing is copied.
+
+    Raises:
+        OSError, pyarrow.ArrowInvalid: There is none, or its frame is damaged.
+    """
     import pyarrow as pa
 
     with pa.memory_map(str(path), "r") as source:
@@ -65,13 +73,29 @@ def open_table(path: Path) -> Any:
 
 
 def count_rows(path: Path) -> int | None:
-    """Return the rows of a fragment; None where it is absent or damaged."""
+    """Return the rows of a fragment; None where it is absent or its frame is damaged."""
     import pyarrow as pa
 
     try:
-        return int(open_table(path).num_rows)
+        table = open_table(path)
+        # What a killed night left has no checksum: offsets that point outside would end a reader.
+        table.validate(full=True)
     except (OSError, pa.ArrowInvalid):
         return None
+    return int(table.num_rows)
+
+
+def checksum(path: Path) -> int:
+    """Return the CRC-32 of a file's bytes.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    crc = 0
+    with path.open("rb") as handle:
+        while block := handle.read(_BLOCK_BYTES):
+            crc = zlib.crc32(block, crc)
+    return crc
 
 
 def fragment_path(directory: Path, key: str) -> Path:
@@ -79,31 +103,21 @@ def fragment_path(directory: Path, key: str) -> Path:
     return directory / f"{key}.arrow"
 
 
-def write_fragment(function: BatchFunction, shard: Shard, directory: Path) -> Fragment:
-    """Work on a shard and put its fragment in place; one that is there and whole is taken.
-
-    Both runners call this in their workers.
-    """
-    path = fragment_path(directory, shard.key)
-    held = count_rows(path)
-    if held is None:
-        made = [function(batch) for batch in read_batches(shard.path)]
-        held = write_table(path, made)
-    return Fragment(shard.key, path, held)
-
-
 def write_table(path: Path, batches: Sequence[RecordBatch]) -> int:
-    """Write batches of one schema durably and return the rows; at least one batch."""
+    """Write batches of one schema durably as one and return the rows; at least one batch.
+
+    One batch, because rows can be taken out of it in any order without putting it together first.
+    """
     import pyarrow as pa
 
+    table = pa.Table.from_batches(batches).combine_chunks()
     with (
         replacement(path) as tmp,
         pa.OSFile(str(tmp), "wb") as sink,
-        pa.ipc.new_file(sink, batches[0].schema) as writer,
+        pa.ipc.new_file(sink, table.schema) as writer,
     ):
-        for batch in batches:
-            writer.write_batch(batch)
-    return sum(batch.num_rows for batch in batches)
+        writer.write_table(table)
+    return int(table.num_rows)
 
 
 def _write_shard(table: Any, directory: Path, salt: str) -> Shard:

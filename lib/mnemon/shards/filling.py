@@ -6,7 +6,8 @@ what is computed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -15,9 +16,9 @@ import numpy as np
 
 from mnemon.files import remove_tree
 from mnemon.progress import SILENT, Progress
-from mnemon.shards.files import SHARD_ROWS, list_shards
+from mnemon.shards.files import SHARD_ROWS, count_rows, fragment_path, list_shards
 from mnemon.shards.fragment_store import KEY, FragmentStore
-from mnemon.shards.task import BatchTask, RecordBatch, Runner
+from mnemon.shards.task import BatchTask, RecordBatch, Runner, Shard
 
 WAVE_SHARDS = 32
 """Shards listed at once: their rows lie on disk twice meanwhile, and a wave waits for its last
@@ -39,6 +40,7 @@ def fill(
     shards_dir: Path,
     progress: Progress = SILENT,
     *,
+    total: int = 0,
     shard_rows: int = SHARD_ROWS,
 ) -> Filled:
     """Compute the value of every key that the store does not hold; each distinct key once.
@@ -51,28 +53,74 @@ def fill(
         task: Gives a batch of `key` and `value` for a batch of rows.
         runner: Who runs it.
         shards_dir: For the shards' files, removed at the end.
-        progress: Told of rows done.
+        progress: Told of rows done, those that were known among them.
+        total: Rows in all batches; 0 where it is not known, which tells every wave's own.
         shard_rows: Most rows of a shard.
+
+    Raises:
+        ShardError: The task failed, or its workers died again and again; what was committed stays.
+        MnemonError: That the task raised.
     """
-    counts = {"computed": 0, "reused": 0}
+    counts = _Counts()
     remove_tree(shards_dir)
-    shards = list_shards(
-        _missing(store, batches, counts), shards_dir, f"{task.name}:{store.kind}", shard_rows
-    )
+    missing = _missing(store, batches, counts)
+    shards = list_shards(missing, shards_dir, f"{task.name}:{store.kind}", shard_rows)
     try:
         while wave := list(islice(shards, WAVE_SHARDS)):
-            store.commit(runner.run(task, wave, store.directory, progress))
+            behind = counts.rows - sum(shard.rows for shard in wave)
+            counts.take_over(_taken(store, wave))
+            told = _FromStart(progress, behind, total) if total else progress
+            store.commit(runner.run(task, wave, store.directory, told))
             for shard in wave:
                 shard.path.unlink(missing_ok=True)
     finally:
         remove_tree(shards_dir)
-    return Filled(**counts)
+    return Filled(counts.computed, counts.reused)
+
+
+@dataclass(slots=True)
+class _Counts:
+    """Distinct keys computed and reused, and rows read so far."""
+
+    computed: int = 0
+    reused: int = 0
+    rows: int = 0
+
+    def take_over(self, rows: int) -> None:
+        """Count rows that a killed night computed, and nobody committed, as known."""
+        self.computed -= rows
+        self.reused += rows
+
+
+@dataclass(frozen=True, slots=True)
+class _FromStart:
+    """A progress over all waves, made of that of one.
+
+    Attributes:
+        progress: Who is told.
+        behind: Rows done before this wave, up to those that were listed with it.
+        total: Rows in all.
+    """
+
+    progress: Progress
+    behind: int
+    total: int
+
+    def update(self, task: str, done: int, total: int) -> None:
+        """Pass on what a wave reports."""
+        self.progress.update(task, min(self.behind + done, self.total), self.total)
+
+
+def _taken(store: FragmentStore, wave: Sequence[Shard]) -> int:
+    """Return the rows of shards whose fragment a killed night left, whole."""
+    paths = [(fragment_path(store.directory, shard.key), shard.rows) for shard in wave]
+    return sum(rows for path, rows in paths if path.exists() and count_rows(path) is not None)
 
 
 def _missing(
-    store: FragmentStore, batches: Iterable[RecordBatch], counts: dict[str, int]
+    store: FragmentStore, batches: Iterable[RecordBatch], counts: _Counts
 ) -> Iterator[RecordBatch]:
-    """Yield the rows whose key is new, each key once; one 8-byte prefix a key is remembered."""
+    """Yield the rows whose key is new, each key once; every key is remembered (110 bytes each)."""
     seen: set[bytes] = set()
     for batch in batches:
         keys: list[bytes] = batch.column(KEY).to_pylist()
@@ -82,8 +130,11 @@ def _missing(
             if key in seen:
                 continue
             seen.add(key)
-            counts["reused" if held[row] else "computed"] += 1
-            if not held[row]:
+            if held[row]:
+                counts.reused += 1
+            else:
+                counts.computed += 1
                 chosen.append(row)
+        counts.rows += batch.num_rows
         if chosen:
             yield batch.take(np.array(chosen))

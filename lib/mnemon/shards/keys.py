@@ -10,9 +10,14 @@ from numpy.typing import NDArray
 KEY_BYTES = 32
 """A SHA-256."""
 
+Keys = Iterable[bytes] | NDArray[np.uint8]
+"""Digests of 32 bytes, or the same as rows, shape (n, 32)."""
 
-def as_rows(keys: Iterable[bytes]) -> NDArray[np.uint8]:
+
+def as_rows(keys: Keys) -> NDArray[np.uint8]:
     """Return keys as rows, uint8, shape (n, 32)."""
+    if isinstance(keys, np.ndarray):
+        return keys
     return np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(-1, KEY_BYTES)
 
 

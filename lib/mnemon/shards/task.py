@@ -1,15 +1,17 @@
 """The seam between heavy steps and whoever runs them: nouns and protocols only.
 
 What belongs here: what a step must be (`BatchTask`), what it is given (`Shard`), what it leaves
-(`Fragment`) and who runs it (`Runner`). What does not: any step, any runner.
+(`Fragment`), which table it tends (`TablePlace`, `IndexSpec`) and who runs it (`Runner`). What
+does not: any step, any runner.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from mnemon.progress import SILENT, Progress
 
@@ -76,8 +78,47 @@ class Fragment:
     rows: int
 
 
+@dataclass(frozen=True, slots=True)
+class TablePlace:
+    """A LanceDB table that exists.
+
+    Attributes:
+        uri: Of its database: a directory's path, or `s3://bucket/prefix`.
+        name: Of the table.
+        storage_options: For object storage; never shown.
+    """
+
+    uri: str
+    name: str
+    storage_options: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+
+
+IndexKind = Literal["IVF_HNSW_SQ", "IVF_RQ", "IVF_SQ"]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSpec:
+    """An approximate index of a column of vectors, by cosine.
+
+    Attributes:
+        kind: Its name in Lance.
+        partitions: Cells of the coarse quantizer, at least 1.
+        edges: Of a node of the graph, at least 1; IVF_HNSW_SQ only.
+        build_width: Of the search for them, at least `edges`; IVF_HNSW_SQ only.
+        bits: Of a dimension's code, 1 to 8; IVF_RQ only.
+        column: That is indexed.
+    """
+
+    kind: IndexKind
+    partitions: int
+    edges: int = 20
+    build_width: int = 300
+    bits: int = 1
+    column: str = "vector"
+
+
 class Runner(Protocol):
-    """Whoever runs a task over shards. No other code knows which one does."""
+    """Whoever runs a task over shards, and tends tables. No other code knows which one does."""
 
     @property
     def name(self) -> str:
@@ -107,4 +148,28 @@ class Runner(Protocol):
             ShardError: A shard failed, or its worker died, again and again; what the others made
                 stays.
         """
+        ...
+
+    def build_index(self, table: TablePlace, spec: IndexSpec) -> None:
+        """Index a column, in place of any index that it has; all rows are covered.
+
+        A handle of the table that was opened before must be brought to the latest version.
+
+        Raises:
+            OSError, RuntimeError, ValueError: As LanceDB says it.
+        """
+        ...
+
+    def compact(self, table: TablePlace, keep_versions: timedelta) -> None:
+        """Merge small files, let the index cover every row, remove versions older than that.
+
+        A handle of the table that was opened before must be brought to the latest version.
+
+        Raises:
+            OSError, RuntimeError, ValueError: As LanceDB says it.
+        """
+        ...
+
+    def close(self) -> None:
+        """End what the runner started; it may be closed twice, and used again after."""
         ...

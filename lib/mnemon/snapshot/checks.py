@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemon.compact.vector_rows import VectorRows
 from mnemon.errors import SnapshotCorruptError
 from mnemon.files import read_array
 from mnemon.immutable import connect_immutable
@@ -35,7 +36,7 @@ from mnemon.snapshot.manifest import Manifest, full_check, read_manifest
 from mnemon.snapshot.session_checks import every_session_holds_its_memories_in_order
 from mnemon.snapshot.share_checks import every_share_is_of_an_owned_memory
 from mnemon.snapshot.summary_checks import (
-    UNIT_NORM_TOLERANCE,
+    count_not_unit,
     every_summary_is_searched_as_it_reads,
     every_summary_names_its_sources,
     every_summary_preserves_its_sources,
@@ -48,6 +49,9 @@ from mnemon.vectors.cascade import PrefixTier
 
 PREFIX_TOLERANCE = 1e-4
 # Per component: one product against many rows rounds otherwise than against one.
+_BLOCK_ROWS = 8_192
+"""Vectors looked at together: 12 MB at 384 dimensions, whatever the store's size."""
+
 _TIER_SAMPLE = 1_000  # rows compared with their vector; a wrong rotation or order shows in any ten
 _LISTED_FAULTS = (
     10  # ids shown in a result; enough to start looking, small enough for the event log
@@ -175,17 +179,17 @@ def every_vector_is_finite_and_unit(c: Candidate, x: GateContext) -> CheckResult
     name = "every_vector_is_finite_and_unit"
     if c.manifest.encoder is None:
         return CheckResult(name, True, {"rows": 0, "note": "built without an encoder"})
-    vectors = c.array(layout.VECTORS_FILE)
     expected = (c.manifest.counts["memories"], int(c.manifest.encoder["dimension"]))
-    if vectors.shape != expected or vectors.dtype != np.float32:
-        return CheckResult(
-            name,
-            False,
-            {"found": f"{vectors.dtype}{vectors.shape}", "expected": f"float32{expected}"},
-        )
-    norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
-    bad = int((~(np.abs(norms - 1.0) <= UNIT_NORM_TOLERANCE)).sum())
-    return CheckResult(name, bad == 0, {"rows": vectors.shape[0], "not_finite_or_not_unit": bad})
+    with VectorRows(c.directory / layout.VECTORS_FILE) as vectors:
+        if vectors.shape != expected or vectors.dtype != np.float32:
+            return CheckResult(
+                name,
+                False,
+                {"found": f"{vectors.dtype}{vectors.shape}", "expected": f"float32{expected}"},
+            )
+        starts = range(0, len(vectors), _BLOCK_ROWS)
+        bad = sum(count_not_unit(vectors[start : start + _BLOCK_ROWS]) for start in starts)
+    return CheckResult(name, bad == 0, {"rows": expected[0], "not_finite_or_not_unit": bad})
 
 
 def every_short_tier_row_is_its_memorys_prefix(c: Candidate, x: GateContext) -> CheckResult:
@@ -203,7 +207,7 @@ def every_short_tier_row_is_its_memorys_prefix(c: Candidate, x: GateContext) -> 
     times = np.bincount(np.clip(tier.positions, 0, len(vectors) - 1), minlength=len(vectors))
     found: dict[str, int | float | str] = {
         "rows": len(vectors),
-        "not_finite": int((~np.isfinite(tier.vectors).all(axis=1)).sum()),
+        "not_finite": _rows_not_finite(tier.vectors),
         "not_once": int((times != 1).sum()),
         "misplaced_cells": int(tier.starts[0] != 0) + int((np.diff(tier.starts) < 0).sum()),
     }
@@ -213,6 +217,11 @@ def every_short_tier_row_is_its_memorys_prefix(c: Candidate, x: GateContext) -> 
     found["sampled"], found["not_its_prefix"] = len(rows), int(off.sum())
     faults = ("not_finite", "not_once", "misplaced_cells", "not_its_prefix")
     return CheckResult(name, not any(found[fault] for fault in faults), found)
+
+
+def _rows_not_finite(vectors: NDArray[np.floating[Any]]) -> int:
+    blocks = (vectors[i : i + _BLOCK_ROWS] for i in range(0, len(vectors), _BLOCK_ROWS))
+    return sum(int((~np.isfinite(block).all(axis=1)).sum()) for block in blocks)
 
 
 def one_encoder_made_every_vector(c: Candidate, x: GateContext) -> CheckResult:

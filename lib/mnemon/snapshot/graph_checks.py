@@ -193,5 +193,5 @@ def _has_span(
 
 
 def _content_lengths(c: Candidate) -> NDArray[np.int64]:
-    rows = c.rows.execute("SELECT length(content) FROM memories ORDER BY position").fetchall()
-    return np.array(rows, dtype=np.int64).reshape(-1)
+    rows = c.rows.execute("SELECT length(content) FROM memories ORDER BY position")
+    return np.fromiter((length for (length,) in rows), dtype=np.int64)

@@ -61,6 +61,17 @@ def serving_manifest(paths: StorePaths) -> Manifest | None:
     return manifest if manifest.digest == pointer.digest else None
 
 
+def serves(paths: StorePaths, digest: str) -> bool:
+    """Say whether the intact bytes of a digest serve; they are read only where it may be so."""
+    try:
+        if read_pointer(paths).digest != digest:
+            return False
+    except (SnapshotMissingError, SnapshotCorruptError):
+        return False
+    serving = serving_manifest(paths)
+    return serving is not None and serving.digest == digest
+
+
 def publish_candidate(paths: StorePaths, digest: str, keep: int) -> Publication:
     """Make the candidate of this digest the serving snapshot, if its verdict is PASS.
 
@@ -85,8 +96,7 @@ def publish_candidate(paths: StorePaths, digest: str, keep: int) -> Publication:
             f"the gate failed candidate {digest[:_ID_DIGEST_CHARS]} ({failed}): yesterday's "
             "snapshot keeps serving"
         )
-    serving = serving_manifest(paths)
-    if serving is not None and serving.digest == digest:
+    if serves(paths, digest):
         return Publication(read_pointer(paths).snapshot_id, False, ())
     snapshot_id = _install(paths, digest)
     _point_at(paths, snapshot_id, digest, "publish")

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -101,7 +102,7 @@ def seal_candidate(
     building.mkdir(parents=True)
     for name in manifest.files:
         if name not in SEALED_FILES:
-            shutil.copyfile(pack / name, building / name)
+            _take_over(pack / name, building / name, linked=pack.parent == paths.candidates)
     for name, document in sealed.items():
         if document is not None:
             text = json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False)
@@ -123,6 +124,19 @@ def _finish(paths: StorePaths, building: Path, pack: Manifest) -> Path:
     building.rename(final)
     fsync_dir(paths.candidates)
     return final
+
+
+def _take_over(source: Path, target: Path, *, linked: bool) -> None:
+    """Put a file of a pack into a candidate.
+
+    What an unpublished pack holds is linked, not copied: nothing writes into it any more, and it is
+    removed soon. A published snapshot keeps bytes of its own, so that one damage is one snapshot's.
+    """
+    if linked:
+        with suppress(OSError):
+            os.link(source, target)
+            return
+    shutil.copyfile(source, target)
 
 
 def _sync(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -62,14 +63,13 @@ def every_session_holds_its_memories_in_order(c: Candidate, x: GateContext) -> C
 
 def _read_memories(c: Candidate) -> _Memories:
     codes: dict[tuple[str, str, str], int] = {}
-    keys, created, turns = list[int](), list[int](), list[int]()
+    keys, created, turns = array("q"), array("q"), array("q")
     for owner, wing, session, created_at_us, is_turn in c.rows.execute(_MEMORIES):
         key = (owner, wing, session)
         keys.append(codes.setdefault(key, len(codes)) if session.strip() else _NO_KEY)
         created.append(created_at_us)
         turns.append(is_turn)
-    kind = np.int64
-    return _Memories(np.array(keys, kind), np.array(created, kind), np.array(turns, kind))
+    return _Memories(np.array(keys), np.array(created), np.array(turns))
 
 
 def _is_aligned(sessions: SessionArrays, count: int) -> bool:
@@ -137,10 +137,13 @@ def _wrong_speakers(c: Candidate, speakers: NDArray[np.int32]) -> int:
     )
     owners = np.repeat(np.arange(indptr.size - 1), np.diff(indptr))
     speaking = roles == ROLES.index("speaker")
-    spoken = set(zip(positions[speaking].tolist(), owners[speaking].tolist(), strict=True))
     silent = np.ones(speakers.size, dtype=np.bool_)
     silent[positions[speaking]] = False
     named = np.flatnonzero(speakers != -1)
-    pairs = zip(named.tolist(), speakers[named].tolist(), strict=True)
-    unheard = sum(pair not in spoken for pair in pairs)
+    # One number per pair: a concept's ordinal is below the number of concepts, or it is no pair.
+    concepts = max(indptr.size - 1, 1)
+    spoken = positions[speaking].astype(np.int64) * concepts + owners[speaking]
+    said = named * concepts + speakers[named]
+    known = (speakers[named] >= 0) & (speakers[named] < concepts)
+    unheard = int((~(known & np.isin(said, spoken))).sum())
     return unheard + int((~silent & (speakers == -1)).sum())

@@ -9,7 +9,7 @@ snapshot. A snapshot without any has none of these files.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from mnemon.snapshot.share_arrays import ShareArrays
 from mnemon.types import MemoryRecord
 
 
-def pack_shares(records: Sequence[MemoryRecord], shares: Iterable[Share]) -> ShareArrays | None:
+def pack_shares(records: Iterable[MemoryRecord], shares: Iterable[Share]) -> ShareArrays | None:
     """Return the shares that open something; None where none does.
 
     Left out is what is about a memory that is not in the snapshot or that belongs to nobody (all
@@ -29,15 +29,15 @@ def pack_shares(records: Sequence[MemoryRecord], shares: Iterable[Share]) -> Sha
         records: Ordered by position from 0, shape (n,).
         shares: In any order.
     """
-    places = {record.memory_id: record.position for record in records}
-    found: dict[str, set[int]] = {}
+    readers_of: dict[str, set[str]] = {}
     for share in shares:
-        position = places.get(share.memory_id)
-        if position is None or not share.shared_with:
-            continue
-        owner = records[position].user
-        if owner and owner != share.shared_with:
-            found.setdefault(share.shared_with, set()).add(position)
+        if share.shared_with:
+            readers_of.setdefault(share.memory_id, set()).add(share.shared_with)
+    found: dict[str, set[int]] = {}
+    for record in records if readers_of else ():
+        for reader in readers_of.get(record.memory_id, ()):
+            if record.user and record.user != reader:
+                found.setdefault(reader, set()).add(record.position)
     if not found:
         return None
     readers = sorted(found)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemon.compact.gate import judge
+from mnemon.compact.vector_rows import VectorRows
 from mnemon.lexical.fields import document_tokens
 from mnemon.snapshot import layout
 from mnemon.snapshot.graph_checks import judged
@@ -127,21 +128,23 @@ def every_summary_preserves_its_sources(c: Candidate, x: GateContext) -> CheckRe
     summaries = c.rows.execute("SELECT summary_id, text FROM summaries ORDER BY ordinal").fetchall()
     if not summaries:
         return CheckResult(name, True, {"summaries": 0})
-    vectors, stored = c.array(layout.VECTORS_FILE), c.array(layout.SUMMARY_VECTORS_FILE)
+    stored = c.array(layout.SUMMARY_VECTORS_FILE)
     embedded = x.encode([text for _, text in summaries])
     failed: list[str] = []
     lowest, strangers = 1.0, 0
-    for ordinal, ((summary_id, _), vector) in enumerate(zip(summaries, embedded, strict=True)):
-        places = c.rows.execute(
-            "SELECT position FROM summary_sources WHERE summary_id = ? ORDER BY place", [summary_id]
-        )
-        members = vectors[[p for (p,) in places]]
-        report = judge(vector, members, threshold=x.preserve_threshold)
-        lowest = min(lowest, report.align)
-        is_own = float(stored[ordinal] @ vector) >= _SAME_TEXT
-        strangers += not is_own
-        if not (report.passed and is_own):
-            failed.append(summary_id)
+    with VectorRows(c.directory / layout.VECTORS_FILE) as vectors:
+        for ordinal, ((summary_id, _), vector) in enumerate(zip(summaries, embedded, strict=True)):
+            places = c.rows.execute(
+                "SELECT position FROM summary_sources WHERE summary_id = ? ORDER BY place",
+                [summary_id],
+            )
+            members = vectors.take([p for (p,) in places])
+            report = judge(vector, members, threshold=x.preserve_threshold)
+            lowest = min(lowest, report.align)
+            is_own = float(stored[ordinal] @ vector) >= _SAME_TEXT
+            strangers += not is_own
+            if not (report.passed and is_own):
+                failed.append(summary_id)
     found: Found = {
         "summaries": len(summaries),
         "failed": len(failed),
@@ -236,5 +239,10 @@ def _bad_vectors(c: Candidate, count: int) -> int:
         return max(count, 1)
     if vectors.dtype != np.float32:
         return max(count, 1)
+    return count_not_unit(vectors)
+
+
+def count_not_unit(vectors: NDArray[np.floating[Any]]) -> int:
+    """Return how many rows are not finite or not of length 1."""
     norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
     return int((~(np.abs(norms - 1.0) <= UNIT_NORM_TOLERANCE)).sum())

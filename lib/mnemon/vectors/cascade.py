@@ -188,17 +188,18 @@ def _scan(
     tier: PrefixTier, short: Floats, mask: Mask | None, least: int, share: float
 ) -> tuple[Positions, Floats]:
     """Return the allowed rows of the nearest cells and their prefix cosines."""
-    sizes = np.diff(tier.starts)
+    starts, vectors = tier.starts, tier.vectors
+    sizes = np.diff(starts)
     allowed = None if mask is None else mask.take(tier.positions)
     if allowed is not None:
         filled = np.flatnonzero(sizes)  # reduceat would give an empty cell its neighbour's row
-        sizes[filled] = np.add.reduceat(allowed, tier.starts[filled], dtype=np.int64)
+        sizes[filled] = np.add.reduceat(allowed, starts[filled], dtype=np.int64)
     cells = _nearest_cells(tier, short, sizes, max(least, int(share * int(sizes.sum()))))
-    pieces = [(int(tier.starts[c]), int(tier.starts[c + 1])) for c in cells]
+    pieces = list(zip(starts[cells].tolist(), starts[cells + 1].tolist(), strict=True))
     if not pieces:
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32)
     rows = np.concatenate([np.arange(start, stop) for start, stop in pieces])
-    coarse = np.concatenate([tier.vectors[start:stop] @ short for start, stop in pieces])
+    coarse = np.concatenate([vectors[start:stop] @ short for start, stop in pieces])
     if allowed is None:
         return rows, coarse
     kept = allowed[rows]

@@ -6,7 +6,7 @@ searching (mnemon.vectors.cascade), the LanceDB tables (mnemon.vectors.tiers).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +30,16 @@ CHUNK_ROWS = 16_384
 Floats = NDArray[np.float32]
 
 
+class Rows(Protocol):
+    """Vectors by position, in memory or on disk: a matrix, or a `VectorRows`."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: slice, /) -> NDArray[Any]: ...
+
+
 def build_prefix_tier(
-    vectors: NDArray[np.floating[Any]],
+    vectors: Rows,
     rotation: Rotation,
     dim: int = SERVING_DIM,
     *,
@@ -42,7 +50,7 @@ def build_prefix_tier(
     Deterministic: equal vectors and rotation give equal arrays.
 
     Args:
-        vectors: Unit rows, shape (n, d), n >= 1; may be memory-mapped.
+        vectors: Unit rows, shape (n, d), n >= 1; read in blocks.
         rotation: Of the same encoder and d.
         dim: k of the tier, in 1..d.
         rows_per_cell: Mean rows of a cell, at least 1.

@@ -15,6 +15,8 @@ from mnemon.files import fsync_dir, write_text
 SUFFIX = ".dirty"
 """Of the mark, beside the table's directory."""
 
+MARK_TEXT = "being written; whoever finds this later writes the table again\n"
+
 
 def mark_path(lance_dir: Path, table: str) -> Path:
     """Return where a table's mark lies."""
@@ -30,7 +32,7 @@ def is_dirty(lance_dir: Path, table: str) -> bool:
 def marked(lance_dir: Path, table: str) -> Generator[None]:
     """Mark a table for as long as it is written; the mark stays where that fails or is killed."""
     path = mark_path(lance_dir, table)
-    write_text(path, "being written; whoever finds this later writes the table again\n")
+    write_text(path, MARK_TEXT)
     yield
     path.unlink()
     fsync_dir(lance_dir)

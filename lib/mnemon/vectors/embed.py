@@ -1,18 +1,21 @@
-"""Embedding texts once.
+"""Embedding texts once, their vectors kept in the memo.
 
-Memoised by content hash and encoder fingerprint, durable batch by batch.
+What belongs here: vectors by content hash and encoder fingerprint, durable batch by batch. What
+does not: memories that an ONNX export embeds, whose vectors lie in fragments (`embed_task`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import islice
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mnemon.encode.fingerprint import EncoderFingerprint
+from mnemon.errors import EncoderError
 from mnemon.hashing import hash_text
 from mnemon.progress import SILENT, Progress
 from mnemon.work.memo import Memo
@@ -20,6 +23,9 @@ from mnemon.work.memo import Memo
 BATCHES_PER_WRITE = 8
 """Batches per durable write: more loses more work to a kill (8 batches of 8 texts are about a
 second), fewer fsyncs more. A hosted encoder's batch is paid for, so each is written at once."""
+
+READ_ROWS = 4_096
+"""Vectors read from the memo at once: 6 MB at 384 dimensions, twice."""
 
 
 class DocumentEncoder(Protocol):
@@ -64,6 +70,13 @@ def text_key(text: str) -> str:
     return hash_text(text)
 
 
+class Filling(NamedTuple):
+    """What `fill_memo` did: distinct texts computed now, and those whose vector was known."""
+
+    computed: int
+    reused: int
+
+
 def embed_texts(
     texts: Sequence[str],
     memo: Memo,
@@ -75,6 +88,34 @@ def embed_texts(
     batches_per_write: int = BATCHES_PER_WRITE,
 ) -> Embedded:
     """Return a vector for every text; only texts that the memo does not know reach the encoder.
+
+    For texts of which all vectors fit in memory; see `fill_memo` for the arguments and errors.
+    """
+    filled = fill_memo(
+        texts,
+        memo,
+        fingerprint,
+        open_encoder,
+        progress,
+        face=face,
+        batches_per_write=batches_per_write,
+    )
+    blocks = list(iter_known(texts, memo, fingerprint, face))
+    empty = np.empty((0, fingerprint.dimension), dtype=np.float32)
+    return Embedded(np.concatenate([empty, *blocks]), filled.computed, filled.reused)
+
+
+def fill_memo(
+    texts: Sequence[str],
+    memo: Memo,
+    fingerprint: EncoderFingerprint,
+    open_encoder: Callable[[], DocumentEncoder],
+    progress: Progress = SILENT,
+    *,
+    face: str = "",
+    batches_per_write: int = BATCHES_PER_WRITE,
+) -> Filling:
+    """Bring the vector of every text into the memo; no vector is held for longer than its write.
 
     Args:
         texts: What to embed; equal texts are embedded once.
@@ -90,11 +131,9 @@ def embed_texts(
         EncoderError: If the encoder fails or returns something that is not finite; what was written
             before is kept.
     """
-    keys = [text_key(t) for t in texts]
-    unique = dict(zip(keys, texts, strict=True))
+    unique = {text_key(text): text for text in texts}
     kind = memo_kind(fingerprint, face)
-    known = _read_known(memo, kind, fingerprint.dimension, list(unique))
-    missing = [key for key in unique if key not in known]
+    missing = list(_iter_missing(memo, kind, fingerprint.dimension, unique))
     if missing:
         encoder = open_encoder()
         pending: dict[str, bytes] = {}
@@ -102,17 +141,44 @@ def embed_texts(
         batches = encoder.iter_document_batches([unique[k] for k in missing])
         for number, (places, vectors) in enumerate(batches, start=1):
             for place, vector in zip(places, vectors, strict=True):
-                known[missing[place]] = vector
                 pending[missing[place]] = vector.astype("<f4").tobytes()
             if number % batches_per_write == 0:
                 done += _flush(memo, kind, pending)
                 progress.update("memory_vectors", done, len(missing))
         done += _flush(memo, kind, pending)
         progress.update("memory_vectors", done, len(missing))
-    matrix = np.empty((len(keys), fingerprint.dimension), dtype=np.float32)
-    for row, key in enumerate(keys):
-        matrix[row] = known[key]
-    return Embedded(matrix, computed=len(missing), reused=len(unique) - len(missing))
+    return Filling(computed=len(missing), reused=len(unique) - len(missing))
+
+
+def iter_known(
+    texts: Iterable[str], memo: Memo, fingerprint: EncoderFingerprint, face: str = ""
+) -> Iterator[NDArray[np.float32]]:
+    """Yield the vectors of texts in their order, some at once, shape (m, d).
+
+    Raises:
+        EncoderError: A text has no usable vector in the memo.
+    """
+    kind = memo_kind(fingerprint, face)
+    for block in _blocks(map(text_key, texts)):
+        known = _read_known(memo, kind, fingerprint.dimension, block)
+        if lacking := set(block) - known.keys():
+            raise EncoderError(
+                f"{len(lacking)} texts got no finite vector of {fingerprint.dimension} numbers "
+                f"from {fingerprint.model}; choose another model, or reinstall this one"
+            )
+        yield np.stack([known[key] for key in block])
+
+
+def _iter_missing(memo: Memo, kind: str, dimension: int, unique: Iterable[str]) -> Iterator[str]:
+    for block in _blocks(unique):
+        known = _read_known(memo, kind, dimension, block)
+        yield from (key for key in block if key not in known)
+
+
+def _blocks(keys: Iterable[str]) -> Iterator[list[str]]:
+    rest = iter(keys)
+    while block := list(islice(rest, READ_ROWS)):
+        yield block
 
 
 def _flush(memo: Memo, kind: str, pending: dict[str, bytes]) -> int:

@@ -22,15 +22,22 @@ from numpy.typing import NDArray
 from mnemon.errors import FingerprintMismatchError, StoreError
 from mnemon.files import read_array, write_array, write_text
 from mnemon.hashing import canonical_json
-from mnemon.vectors.cascade import PREFIX_EPSILON
+from mnemon.vectors.cascade import PREFIX_EPSILON, release_pages
 
 FIT_ROWS_PER_DIMENSION = 1
 # Rows needed per dimension before a rotation is frozen. Fewer leave directions without data, and
 # the corpus would keep a poor rotation for good; more delays the short tiers. 500 rows are nearly
 # enough for 384 dimensions (research/limits.md section 4).
 
+FIT_ROWS_MAX = 131_072
+# Most rows that are looked at, evenly spread: 340 per dimension of 384 tell the directions, and a
+# million rows would take 20 seconds longer for the same.
+
 GRAM_ROWS = 8192
 # Rows read at once while fitting: bounds memory for a memory-mapped matrix.
+
+PREFIX_ROWS = 8192
+# Rows normalised at once in float64: three such arrays of 256 dimensions are 50 MB.
 
 MATRIX_FILE = "rotation.npy"
 STAMP_FILE = "rotation.json"
@@ -76,7 +83,7 @@ def fit(vectors: Matrix, fingerprint_digest: str) -> Rotation:
     """Fit the uncentred PCA rotation of a corpus.
 
     Deterministic: eigenvectors by descending eigenvalue, each with its largest component positive
-    (the first of equal ones).
+    (the first of equal ones). Of more than FIT_ROWS_MAX rows every second, third, ... is used.
 
     Args:
         vectors: Shape (n, d), n >= 1, finite; may be memory-mapped.
@@ -90,8 +97,10 @@ def fit(vectors: Matrix, fingerprint_digest: str) -> Rotation:
     if vectors.ndim != 2 or not len(vectors):
         raise ValueError(f"a rotation needs vectors of shape (n >= 1, d), not {vectors.shape}")
     gram = np.zeros((vectors.shape[1], vectors.shape[1]), dtype=np.float64)
-    for start in range(0, len(vectors), GRAM_ROWS):
-        rows = np.asarray(vectors[start : start + GRAM_ROWS], dtype=np.float64)
+    sample = vectors[:: -(-len(vectors) // FIT_ROWS_MAX)]
+    for start in range(0, len(sample), GRAM_ROWS):
+        rows = np.asarray(sample[start : start + GRAM_ROWS], dtype=np.float64)
+        release_pages(vectors)
         if not np.isfinite(rows).all():
             raise ValueError(f"rows {start}..{start + len(rows)} hold a value that is not finite")
         gram += rows.T @ rows
@@ -100,7 +109,7 @@ def fit(vectors: Matrix, fingerprint_digest: str) -> Rotation:
     peaks = np.abs(basis).argmax(axis=0)
     signs = np.where(basis[peaks, np.arange(basis.shape[1])] < 0.0, -1.0, 1.0)
     matrix = np.ascontiguousarray((basis * signs).astype(np.float32))
-    return _stamped(matrix, len(vectors), fingerprint_digest)
+    return _stamped(matrix, len(sample), fingerprint_digest)
 
 
 def identity(dim: int, fingerprint_digest: str, reason: str) -> Rotation:
@@ -206,9 +215,13 @@ def prefix(rotated: Matrix, dim: int) -> NDArray[np.float32]:
     """
     if not 1 <= dim <= rotated.shape[-1]:
         raise ValueError(f"a prefix of {dim} cannot be cut from {rotated.shape[-1]} dimensions")
-    head = np.asarray(rotated[..., :dim], dtype=np.float64)
-    squares = (head * head).sum(axis=-1, keepdims=True)
-    return (head / np.sqrt(squares + PREFIX_EPSILON**2)).astype(np.float32)
+    head = np.atleast_2d(rotated[..., :dim])
+    cut = np.empty(head.shape, dtype=np.float32)
+    for start in range(0, len(head), PREFIX_ROWS):
+        rows = np.asarray(head[start : start + PREFIX_ROWS], dtype=np.float64)
+        squares = (rows * rows).sum(axis=-1, keepdims=True)
+        cut[start : start + len(rows)] = rows / np.sqrt(squares + PREFIX_EPSILON**2)
+    return cut.reshape((*rotated.shape[:-1], dim))
 
 
 def rotated_prefix(vectors: Matrix, rotation: Rotation, dim: int) -> NDArray[np.float32]:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemon.vectors.cascade import release_pages
 from mnemon.vectors.rotation import Rotation, rotated_prefix
 
 TARGET_RECALL = 0.9
@@ -127,6 +128,7 @@ def derive_thresholds(
     if len(vectors) < MIN_CORPUS_ROWS or rotation.is_identity:
         return {dim: ExitThreshold(dim, REFERENCE_EXITS.get(dim), REFERENCE) for dim in short}
     corpus = np.asarray(vectors[:: -(-len(vectors) // CORPUS_ROWS)], dtype=np.float32)
+    release_pages(vectors)
     # Rows of the corpus itself, so that each can be held out by its place.
     places = np.arange(0, len(corpus), -(-len(corpus) // SAMPLE_QUERIES))
     truth, _ = _nearest(corpus, places)

@@ -9,22 +9,25 @@ the report says so. lancedb, pyarrow and polars are imported when a function is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon.files import remove_tree
 from mnemon.hashing import hash_text
 from mnemon.progress import SILENT, Progress
-from mnemon.vectors.dirty import is_dirty, mark_path, marked
-from mnemon.vectors.lance import connect, list_tables
+from mnemon.shards.local_runner import LocalRunner
+from mnemon.shards.task import Runner
+from mnemon.vectors.cascade import release_pages
+from mnemon.vectors.lance import TableHome, as_home
 from mnemon.vectors.rotation import Rotation, prefix, rotated_prefix
+from mnemon.vectors.tier_index import EXACT, settle_index
+from mnemon.vectors.tier_states import Action, TierHit, TierMatch, TierReport, TierState
 
 TIER_DIMS = (64, 256)
 # Short tiers beside the full one. Smaller scans faster and ranks worse: a rotated 64-d prefix keeps
@@ -32,10 +35,6 @@ TIER_DIMS = (64, 256)
 
 INDEX_MIN_ROWS = 50_000
 # Below this an exact scan takes milliseconds and misses nothing; an index would only cost recall.
-
-INDEX_ROWS_PER_PARTITION, INDEX_EDGES, INDEX_BUILD_WIDTH = 65_536, 16, 64
-# Rows of one HNSW graph, its edges per node, the search for them: the library's own 20 and 300 in a
-# single graph take hours for a million rows (research/limits.md 2b: full recall with refining).
 
 WRITE_ROWS = 50_000
 # Rows written at once: bounds memory (80 MB at 384 dimensions) at the price of more commits.
@@ -51,86 +50,21 @@ REFINE_FACTOR = 10
 
 TABLE_PREFIX = "memory_vectors_"
 FULL_TIER = "memory_vectors_full"
-EXACT = "exact"
-ANN_INDEX = "IVF_HNSW_SQ"
 _KEYS = ["memory_id", "content_hash"]
 # No position: a deleted memory moves every later one, and each move would rewrite a row.
 _STAMP = b"mnemon.stamp"
 
-Action = Literal["created", "rebuilt", "synced", "unchanged"]
 Floats = NDArray[np.floating[Any]]
+Column = Sequence[str] | Any
+"""Texts by position: a sequence, or an Arrow column, of which no text becomes an object."""
 Database = LanceTable = ArrowTable = ArrowSchema = Frame = Any  # they ship no usable types
 
 
 @dataclass(frozen=True, slots=True)
-class TierState:
-    """What a sync did to one tier, and its state after it.
-
-    Attributes:
-        name: Table name.
-        dim: Dimensions of its vectors.
-        rows: Rows after the sync.
-        action: "created", "rebuilt" (dropped and written again), "synced" or "unchanged".
-        inserted: Rows added; all of them where it was created or rebuilt.
-        updated: Rows rewritten because their content changed.
-        deleted: Rows removed because their memory is gone.
-        version: LanceDB version after the sync; an unchanged tier keeps its own.
-        index: "exact" (no index: every row is scanned) or "IVF_HNSW_SQ".
-        unindexed_rows: Rows that an existing index does not cover; 0 where the scan is exact.
-        reason: Why it was created or rebuilt, and why it has no index.
-    """
-
-    name: str
-    dim: int
-    rows: int
-    action: Action
-    inserted: int
-    updated: int
-    deleted: int
-    version: int
-    index: str
-    unindexed_rows: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class TierReport:
-    """What a sync did: one state per tier, shortest first, and the stale tables it removed."""
-
-    tiers: tuple[TierState, ...]
-    dropped: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TierHit:
-    """One memory found in a tier; `cosine` is in [-1, 1] up to float32 rounding."""
-
-    memory_id: str
-    cosine: float
-
-
-@dataclass(frozen=True, slots=True)
-class TierMatch:
-    """Whether a tier holds each memory exactly once; a table that cannot be read has 0 rows.
-
-    `orphans`: rows without a memory; `missing`: memories without a row; `duplicates`: further rows.
-    """
-
-    name: str
-    rows: int
-    orphans: int
-    missing: int
-    duplicates: int
-
-    @property
-    def ok(self) -> bool:
-        """True where rows and memories are the same set."""
-        return not (self.orphans or self.missing or self.duplicates)
-
-
-@dataclass(frozen=True, slots=True)
 class _Tier:
-    """What one table should hold: `keys` has one row per position of `vectors`."""
+    """What one table should hold, and where: `keys` has one row per position of `vectors`."""
+
+    home: TableHome
 
     name: str
     dim: int
@@ -162,15 +96,16 @@ def tier_tables(full_dim: int, dims: Sequence[int] = TIER_DIMS) -> dict[str, int
 
 
 def sync_tiers(
-    lance_dir: Path,
-    memory_ids: Sequence[str],
-    content_hashes: Sequence[str],
+    where: Path | TableHome,
+    memory_ids: Column,
+    content_hashes: Column,
     vectors: Floats,
     rotation: Rotation,
     dims: Sequence[int] = TIER_DIMS,
     *,
     index_min_rows: int = INDEX_MIN_ROWS,
     keep_versions: timedelta = KEEP_VERSIONS,
+    runner: Runner | None = None,
     progress: Progress = SILENT,
 ) -> TierReport:
     """Make every tier hold exactly the given memories; only changed rows are written.
@@ -180,7 +115,7 @@ def sync_tiers(
     half-written (mnemon.vectors.dirty). It carries that mark while it is written.
 
     Args:
-        lance_dir: The LanceDB directory, made where absent. One writer at a time.
+        where: The home of the tables, or its directory, made where absent. One writer at a time.
         memory_ids: Unique ids, by position.
         content_hashes: Parallel to memory_ids.
         vectors: Unit vectors, shape (n, d), by position; may be memory-mapped.
@@ -188,40 +123,45 @@ def sync_tiers(
         dims: Wanted short tiers, see `tier_tables`.
         index_min_rows: Rows from which a tier gets an approximate index.
         keep_versions: How long replaced versions stay on disk; above 0.
+        runner: Who builds indexes and compacts; None: this process.
         progress: Told after each tier.
 
     Raises:
         ValueError: The inputs are not parallel, an id repeats, or the dimensions do not match.
+        ShardError: An index could not be built.
+        TablesUnreachableError: The home was lost.
     """
+    home = as_home(where)
     keys = _wanted(memory_ids, content_hashes, vectors, rotation)
     tables = tier_tables(rotation.dim, dims)
-    database = connect(lance_dir)
-    dropped = tuple(name for name in list_tables(lance_dir, TABLE_PREFIX) if name not in tables)
-    for name in dropped:
-        remove_tree(lance_dir / f"{name}.lance")
-        remove_tree(mark_path(lance_dir, name))
     states: list[TierState] = []
-    for name, dim in tables.items():
-        tier = _Tier(name, dim, keys, vectors, rotation)
-        states.append(_sync_tier(database, lance_dir, tier, index_min_rows, keep_versions))
-        progress.update("vector_tiers", len(states), len(tables))
+    with home.guarded():
+        database = home.connect()
+        dropped = tuple(name for name in home.list_tables(TABLE_PREFIX) if name not in tables)
+        for name in dropped:
+            home.remove_table(name)
+        for name, dim in tables.items():
+            tier = _Tier(home, name, dim, keys, vectors, rotation)
+            limits = index_min_rows, keep_versions
+            states.append(_sync_tier(database, tier, runner or LocalRunner(), limits))
+            progress.update("vector_tiers", len(states), len(tables))
     return TierReport(tiers=tuple(states), dropped=dropped)
 
 
-def search_tier(lance_dir: Path, dim: int, query: Floats, k: int) -> list[TierHit]:
+def search_tier(where: Path | TableHome, dim: int, query: Floats, k: int) -> list[TierHit]:
     """Return the k nearest rows of one tier by cosine, best first, ties by id.
 
     For verification. A zero vector has no cosine: it finds nothing and is never found.
 
     Args:
-        lance_dir: The LanceDB directory.
+        where: The home of the tables, or its directory.
         dim: Dimensions of the tier; the query's length or more means the full tier.
         query: Rotated query of full length, shape (d,); it is cut to the tier here.
         k: How many, at least 1.
     """
     name = FULL_TIER if dim >= len(query) else f"{TABLE_PREFIX}{dim}"
     vector = prefix(query, min(dim, len(query)))
-    search = connect(lance_dir).open_table(name).search(vector, vector_column_name="vector")
+    search = as_home(where).connect().open_table(name).search(vector, vector_column_name="vector")
     search = search.distance_type("cosine").refine_factor(REFINE_FACTOR).limit(k)
     found = search.select(["memory_id", "_distance"]).to_arrow().to_pylist()
     hits = [TierHit(row["memory_id"], 1.0 - row["_distance"]) for row in found]
@@ -229,23 +169,39 @@ def search_tier(lance_dir: Path, dim: int, query: Floats, k: int) -> list[TierHi
 
 
 def tiers_match(
-    lance_dir: Path, memory_ids: Sequence[str], expected: Sequence[str] = (FULL_TIER,)
+    where: Path | TableHome, memory_ids: Column, expected: Sequence[str] = (FULL_TIER,)
 ) -> list[TierMatch]:
-    """Compare every tier on disk, and every expected one, with the memories, by id."""
-    wanted = set(memory_ids)
-    database = connect(lance_dir)
-    result: list[TierMatch] = []
-    for name in sorted({*list_tables(lance_dir, TABLE_PREFIX), *expected}):
-        _, rows, fault = _read_keys(database, name)
-        ids: list[str] = [] if fault else rows["memory_id"].to_pylist()
-        held = set(ids)
-        orphans, missing = len(held - wanted), len(wanted - held)
-        result.append(TierMatch(name, len(ids), orphans, missing, len(ids) - len(held)))
-    return result
+    """Compare every tier on disk, and every expected one, with the memories, by id.
+
+    Raises:
+        TablesUnreachableError: The home was lost.
+    """
+    home = as_home(where)
+    wanted = _frame({"memory_id": memory_ids}).unique()
+    with home.guarded():
+        database = home.connect()
+        names = sorted({*home.list_tables(TABLE_PREFIX), *expected})
+        return [_match(home, database, name, wanted) for name in names]
+
+
+def _match(home: TableHome, database: Database, name: str, wanted: Frame) -> TierMatch:
+    _, rows, fault = _read_keys(home, database, name, ["memory_id"])
+    ids = wanted.clear() if fault else _frame({"memory_id": rows["memory_id"]})
+    held = ids.unique()
+    orphans = held.join(wanted, on="memory_id", how="anti").height
+    missing = wanted.join(held, on="memory_id", how="anti").height
+    return TierMatch(name, ids.height, orphans, missing, ids.height - held.height)
+
+
+def _frame(columns: Mapping[str, Column]) -> Frame:
+    import polars as pl
+
+    series = [pl.Series(name, values).cast(pl.String) for name, values in columns.items()]
+    return pl.DataFrame(series)
 
 
 def _wanted(
-    memory_ids: Sequence[str], content_hashes: Sequence[str], vectors: Floats, rotation: Rotation
+    memory_ids: Column, content_hashes: Column, vectors: Floats, rotation: Rotation
 ) -> Frame:
     import polars as pl
 
@@ -253,8 +209,7 @@ def _wanted(
     if vectors.shape != expected or len(content_hashes) != len(memory_ids):
         found = f"{vectors.shape} and {len(content_hashes)} hashes"
         raise ValueError(f"vectors {found} do not fit the ids and the rotation: {expected}")
-    columns = {"memory_id": list(memory_ids), "content_hash": list(content_hashes)}
-    keys = pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.String))
+    keys = _frame({"memory_id": memory_ids, "content_hash": content_hashes})
     keys = keys.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("position"))
     if repeated := keys.height - keys["memory_id"].n_unique():
         raise ValueError(f"{repeated} memory ids repeat; a tier is keyed by unique ids")
@@ -262,25 +217,26 @@ def _wanted(
 
 
 def _sync_tier(
-    database: Database, lance_dir: Path, tier: _Tier, index_min_rows: int, keep: timedelta
+    database: Database, tier: _Tier, runner: Runner, limits: tuple[int, timedelta]
 ) -> TierState:
     table, rows, fault = _open(database, tier)
-    path = lance_dir / f"{tier.name}.lance"
-    if not fault and is_dirty(lance_dir, tier.name):
+    if not fault and tier.home.is_dirty(tier.name):
         fault = "was being written when an earlier night stopped"
     changes = _changes(tier.keys, tier.keys.select(_KEYS).clear() if fault else rows)
     action: Action = "unchanged"
     if fault:
-        action = "rebuilt" if path.exists() else "created"
+        action = "rebuilt" if tier.home.has_table(tier.name) else "created"
     elif len(changes.positions) or changes.deleted_ids:
         action = "synced"
-    with nullcontext() if action == "unchanged" else marked(lance_dir, tier.name):
+    with nullcontext() if action == "unchanged" else tier.home.marked(tier.name):
         if fault:
-            remove_tree(path)
+            # The mark stays: what follows is not whole yet.
+            tier.home.remove_table(tier.name, mark=False)
             table = _create(database, tier)
         elif action == "synced":
             _apply(table, tier, changes)
-        index, unindexed = _settle(table, action == "synced", index_min_rows, keep)
+        index, unindexed = _settle(table, tier, runner, action == "synced", limits)
+    index_min_rows, _ = limits
     exact = f"{tier.keys.height} rows are scanned exactly, an index starts at {index_min_rows}"
     return TierState(
         name=tier.name,
@@ -297,12 +253,16 @@ def _sync_tier(
     )
 
 
-def _read_keys(database: Database, name: str) -> tuple[LanceTable, ArrowTable, str]:
+def _read_keys(
+    home: TableHome, database: Database, name: str, columns: Sequence[str]
+) -> tuple[LanceTable, ArrowTable, str]:
     """Return the table and its keys, or two Nones and why they cannot be had."""
     try:
         table = database.open_table(name)
-        return table, table.search().select(_KEYS).to_arrow(), ""
+        return table, table.search().select(list(columns)).to_arrow(), ""
     except (ValueError, RuntimeError, OSError, KeyError) as error:
+        # A lost connection is no damage: it must not have the table written again.
+        home.require_reachable()
         # LanceDB raises ValueError for "not found" and for a foreign schema, RuntimeError for
         # damage; either way the remedy is to write the table again.
         return None, None, f"cannot be read: {str(error).partition(', /')[0]}"
@@ -310,7 +270,7 @@ def _read_keys(database: Database, name: str) -> tuple[LanceTable, ArrowTable, s
 
 def _open(database: Database, tier: _Tier) -> tuple[LanceTable, ArrowTable, str]:
     """Return the table, its keys and "", or why it has to be written again."""
-    table, rows, fault = _read_keys(database, tier.name)
+    table, rows, fault = _read_keys(tier.home, database, tier.name, _KEYS)
     if fault:
         return None, None, fault
     found = (rows.schema.metadata or {}).get(_STAMP, b"").decode()
@@ -336,7 +296,8 @@ def _batches(tier: _Tier, positions: NDArray[np.int64]) -> Iterator[ArrowTable]:
     for start in range(0, len(positions), WRITE_ROWS):
         chosen = positions[start : start + WRITE_ROWS]
         vectors = rotated_prefix(tier.vectors[chosen], tier.rotation, tier.dim)
-        columns = [pa.array(tier.keys[n][chosen].to_list(), schema.field(n).type) for n in _KEYS]
+        release_pages(tier.vectors)
+        columns = [tier.keys[n][chosen].to_arrow().cast(schema.field(n).type) for n in _KEYS]
         columns.append(pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), tier.dim))
         columns.append(pa.array([tier.rotation.fingerprint_digest] * len(chosen), pa.string()))
         yield pa.record_batch(columns, schema=schema)
@@ -379,20 +340,11 @@ def _apply(table: LanceTable, tier: _Tier, changes: _Changes) -> None:
         table.delete(remaining)
 
 
-def _settle(table: LanceTable, changed: bool, least: int, keep: timedelta) -> tuple[str, int]:
-    """Bring the index up to date and compact; return the index in use and the rows it misses."""
-    from lancedb.index import HnswSq
-
-    held = table.list_indices()
-    if table.count_rows() < least:
-        for index in held:
-            table.drop_index(index.name)
-    elif not held:
-        parts = max(1, table.count_rows() // INDEX_ROWS_PER_PARTITION)
-        width = INDEX_BUILD_WIDTH
-        config = HnswSq("cosine", num_partitions=parts, m=INDEX_EDGES, ef_construction=width)
-        table.create_index("vector", config=config)
-    if changed or any(index.num_unindexed_rows for index in table.list_indices()):
-        table.optimize(cleanup_older_than=keep)
-    held = table.list_indices()
-    return (ANN_INDEX if held else EXACT), sum(int(i.num_unindexed_rows) for i in held)
+def _settle(
+    table: LanceTable, tier: _Tier, runner: Runner, changed: bool, limits: tuple[int, timedelta]
+) -> tuple[str, int]:
+    """Bring the index up to date and compact; see `settle_index`."""
+    least, keep = limits
+    return settle_index(
+        tier.home, table, tier.name, tier.dim, runner, changed=changed, least=least, keep=keep
+    )

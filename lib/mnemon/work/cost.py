@@ -1,6 +1,7 @@
 """What a piece of work cost.
 
-Wall time, CPU time of all threads, peak resident memory of the process meanwhile.
+Wall time, CPU time of all threads and of worker processes that ended, peak resident memory of this
+process meanwhile.
 """
 
 from __future__ import annotations
@@ -43,13 +44,18 @@ def measure() -> Generator[Cost]:
     """Measure the block."""
     cost = Cost()
     _reset_peak()
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall, cpu = time.perf_counter(), _cpu_seconds()
     try:
         yield cost
     finally:
         cost.wall_ms = (time.perf_counter() - wall) * 1000
-        cost.cpu_ms = (time.process_time() - cpu) * 1000
+        cost.cpu_ms = (_cpu_seconds() - cpu) * 1000
         cost.peak_rss_bytes = _peak_rss_bytes()
+
+
+def _cpu_seconds() -> float:
+    workers = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + workers.ru_utime + workers.ru_stime
 
 
 def _reset_peak() -> None:

@@ -10,7 +10,7 @@ sensitive text leaves nothing here.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -83,7 +83,7 @@ class Memo:
                 [(kind, k, v) for k, v in values.items()],
             )
 
-    def prune(self, live: Mapping[str, Sequence[str]]) -> int:
+    def prune(self, live: Mapping[str, Iterable[str]]) -> int:
         """Delete every kind that is not in `live` and every key that its kind does not list.
 
         Return how many.

@@ -55,3 +55,14 @@ def test_a_file_that_is_cut_after_it_was_opened_is_an_error(tmp_path: Path) -> N
             handle.truncate(path.stat().st_size - 8)
         with pytest.raises(StoreError, match="cut short"):
             rows.take([9])
+
+
+def test_a_slice_is_that_of_the_matrix(tmp_path: Path) -> None:
+    matrix = np.arange(60, dtype=np.float32).reshape(20, 3)
+    np.save(tmp_path / "m.npy", matrix)
+    with VectorRows(tmp_path / "m.npy") as rows:
+        assert len(rows) == 20
+        for part in (slice(0, 7), slice(18, 40), slice(9, 9), slice(12, 3), slice(1, 20, 4)):
+            found = rows[part]
+            assert found.dtype == matrix.dtype
+            assert np.array_equal(found, matrix[part])

@@ -73,3 +73,10 @@ def test_a_damaged_or_missing_file_is_named(tmp_path: Path, file: str) -> None:
     (tmp_path / file).unlink()
     with pytest.raises(StoreError, match="nightly job"):
         read_tables(tmp_path)
+
+
+def test_tables_that_are_not_asked_for_stay_empty(tmp_path: Path) -> None:
+    write_tables(to_tables(GRAPH), tmp_path)
+    part = to_graph(read_tables(tmp_path, ["mentions", "concepts"]))
+    assert part == Graph(GRAPH.concepts, GRAPH.mentions, (), {"too short": 2}, {"han": 3})
+    assert to_graph(read_tables(tmp_path, [])) == Graph((), (), (), {}, {})

@@ -12,8 +12,12 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from mnemon.corpus.record_file import RecordFile, column_batches
+from mnemon.corpus.tables import MEMORIES_FILE, column_names
 from mnemon.encode.lean import LeanEncoder
 from mnemon.files import read_array
 from mnemon.graph.arrays import FOUND_RELATIONS
@@ -22,9 +26,10 @@ from mnemon.graph.model import ConceptEdge, Evidence, Merge, Supersession
 from mnemon.graph.sessions import SessionArrays
 from mnemon.graph.tables import to_graph, to_table, to_tables
 from mnemon.snapshot import layout
-from mnemon.snapshot.build import PackInputs, build_candidate, facet_values
+from mnemon.snapshot.build import PackInputs, build_candidate
 from mnemon.snapshot.layout import StorePaths
 from mnemon.snapshot.manifest import MANIFEST_FILE, full_check, read_manifest
+from mnemon.snapshot.memory_columns import read_columns
 from tests.support.lean import write_encoder
 from tests.support.store import household, memory, pack_inputs, provenance, renumber
 
@@ -257,7 +262,7 @@ def test_facet_codes_point_at_the_sorted_values_and_nothing_is_minus_one(tmp_pat
         [memory("a", wing="work"), memory("b"), memory("c", wing="home"), memory("d", wing="")]
     )
     directory = built(tmp_path, pack_inputs(records))
-    assert facet_values(records, "wing") == ["home", "work"]
+    assert list(read_columns(records).facets["wing"].values) == ["home", "work"]
     assert read_array(directory / layout.facet_file("wing")).tolist() == [1, -1, 0, -1]
 
 
@@ -297,3 +302,24 @@ def test_a_copied_candidate_is_as_good_as_the_original(tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(directory, copy)
     full_check(copy, read_manifest(copy))
+
+
+def test_a_file_of_vectors_gives_the_same_pack(tmp_path: Path, encoder: LeanEncoder) -> None:
+    inputs = pack_inputs(household(), encoder)
+    assert inputs.vectors is not None
+    file = tmp_path / "memories.npy"
+    np.save(file, inputs.vectors)
+    held = built(tmp_path / "a", inputs, encoder)
+    copied = built(tmp_path / "b", replace(inputs, vectors=None, vectors_file=file), encoder)
+    assert file_bytes(copied) == file_bytes(held)
+    assert not (copied / layout.VECTORS_FILE).samefile(file)
+
+
+def test_records_on_disk_give_the_same_pack(tmp_path: Path) -> None:
+    inputs = pack_inputs(household())
+    file = tmp_path / MEMORIES_FILE
+    (rows,) = column_batches(inputs.records, column_names(MEMORIES_FILE))
+    pq.write_table(pa.Table.from_batches([rows]), file, row_group_size=5)  # pyright: ignore[reportUnknownMemberType]
+    streamed = replace(inputs, records=RecordFile(file))
+    held = built(tmp_path / "a", inputs)
+    assert file_bytes(built(tmp_path / "b", streamed)) == file_bytes(held)

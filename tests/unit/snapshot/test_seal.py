@@ -111,3 +111,30 @@ def test_recall_ranks_by_what_was_adopted(
     result = recall("spare key", store=empty_store.root, dry_run=True)
     assert result.profile is not None
     assert (result.profile["fusion"], result.profile["graph_weight"]) == ("rrf", 0.0)
+
+
+def test_an_unpublished_pack_is_linked_and_a_published_one_copied(
+    empty_store: Store, pack: Path
+) -> None:
+    digest = read_manifest(pack).digest
+    sealed = seal_candidate(empty_store.paths, digest, RRF)
+    names = set(read_manifest(pack).files)
+    assert all((sealed / name).samefile(pack / name) for name in names)
+    published = publish_candidate(empty_store.paths, empty_store.judge(sealed), 7)
+    remove_tree(pack)
+    snapshot = empty_store.snapshot(published.snapshot_id)
+    again = seal_candidate(empty_store.paths, digest, None)
+    assert not any((again / name).samefile(snapshot / name) for name in names)
+    full_check(again, read_manifest(again))
+
+
+def test_where_nothing_can_be_linked_the_pack_is_copied(
+    empty_store: Store, pack: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(source: Path, target: Path) -> None:
+        raise OSError("no links here")
+
+    monkeypatch.setattr("mnemon.snapshot.seal.os.link", refuse)
+    sealed = seal_candidate(empty_store.paths, read_manifest(pack).digest, RRF)
+    full_check(sealed, read_manifest(sealed))
+    assert not (sealed / "rows.sqlite").samefile(pack / "rows.sqlite")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mnemon.vectors import tiers
+from mnemon.vectors import lance, tiers
 from mnemon.vectors.dirty import is_dirty, mark_path
 from mnemon.vectors.tiers import FULL_TIER
 from tests.support.tier_store import ROWS, TierStore, counts
@@ -76,5 +76,5 @@ def test_a_night_without_change_writes_no_mark(
     def never(*_: Any) -> None:
         raise AssertionError("nothing is written")
 
-    monkeypatch.setattr(tiers, "marked", never)
+    monkeypatch.setattr(lance, "marked", never)
     assert {t.action for t in store.sync().tiers} == {"unchanged"}

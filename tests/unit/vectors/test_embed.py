@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from mnemon.encode.fingerprint import EncoderFingerprint
 from mnemon.errors import EncoderError
-from mnemon.vectors.embed import Embedded, embed_texts, memo_kind, text_key
+from mnemon.vectors import embed as embed_module
+from mnemon.vectors.embed import Embedded, embed_texts, iter_known, memo_kind, text_key
 from mnemon.work.memo import Memo
 
 FINGERPRINT = EncoderFingerprint("by hand", "ab" * 32, 4, "mean", True, "", "", 16)
@@ -167,3 +168,31 @@ def test_two_faces_of_one_model_share_nothing(path: Path) -> None:
         newer = CountingEncoder()
         embed_texts(["a"], memo, FINGERPRINT, newer.open, face="onnx-2")
     assert (encoder.seen, again.seen, newer.seen) == (["a"], [], ["a"])
+
+
+def test_many_texts_are_read_in_parts(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embed_module, "READ_ROWS", 3)
+    texts = ["a", "bb", "a", "ccc", "dddd", "eeeee", "bb", "ffffff"]
+    result = embed(path, texts, CountingEncoder())
+    assert np.array_equal(result.vectors, np.stack([vector_of(t) for t in texts]))
+    assert (result.computed, result.reused) == (6, 0)
+    with Memo.open(path) as memo:
+        blocks = list(iter_known(texts, memo, FINGERPRINT))
+    assert [len(block) for block in blocks] == [3, 3, 2]
+
+
+def test_a_text_that_was_never_embedded_has_no_vector(path: Path) -> None:
+    embed(path, ["a"], CountingEncoder())
+    with Memo.open(path) as memo, pytest.raises(EncoderError, match="1 texts got no finite vector"):
+        list(iter_known(["a", "never"], memo, FINGERPRINT))
+
+
+def test_a_vector_that_is_not_finite_is_an_error_and_no_result(path: Path) -> None:
+    class Broken(CountingEncoder):
+        def iter_document_batches(
+            self, texts: Sequence[str]
+        ) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
+            yield [0], np.full((1, 4), np.nan, dtype=np.float32)
+
+    with pytest.raises(EncoderError, match="no finite vector"):
+        embed(path, ["a"], Broken())

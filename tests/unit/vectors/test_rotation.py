@@ -4,8 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mnemon.errors import FingerprintMismatchError, StoreError
+from mnemon.vectors import rotation as rotation_module
 from mnemon.vectors.rotation import (
     MATRIX_FILE,
     STAMP_FILE,
@@ -184,3 +187,23 @@ def test_partial_rotation_equals_the_head_of_the_full_one() -> None:
     )
     one = rotated_prefix(vectors[0], rotation, 3)
     np.testing.assert_allclose(one, rotated_prefix(vectors, rotation, 3)[0], atol=1e-6)
+
+
+def test_of_many_rows_an_even_sample_is_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = corpus(250)
+    whole = fit(rows, "e")
+    assert whole.fitted_on == 250
+    monkeypatch.setattr(rotation_module, "FIT_ROWS_MAX", 100)
+    sampled = fit(rows, "e")
+    assert sampled.fitted_on == 84
+    monkeypatch.undo()
+    assert sampled.digest == fit(rows[::3], "e").digest != whole.digest
+
+
+@given(rows=st.integers(1, 40), block=st.integers(1, 9), dim=st.integers(1, DIM))
+def test_prefixes_of_many_rows_are_those_of_each(rows: int, block: int, dim: int) -> None:
+    vectors = corpus(rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rotation_module, "PREFIX_ROWS", block)
+        found = prefix(vectors, dim)
+    assert np.array_equal(found, np.stack([prefix(row, dim) for row in vectors]))

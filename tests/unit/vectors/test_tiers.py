@@ -214,12 +214,12 @@ def test_replaced_versions_leave_the_disk(store: TierStore) -> None:
 
 def test_a_large_tier_gets_an_index_that_covers_every_row(store: TierStore) -> None:
     report = store.sync(index_min_rows=ROWS)
-    assert {(t.index, t.unindexed_rows) for t in report.tiers} == {("IVF_HNSW_SQ", 0)}
+    assert {(t.index, t.unindexed_rows) for t in report.tiers} == {("IVF_SQ", 0)}
     store.ids += [f"n{i}" for i in range(40)]
     store.hashes += [f"n{i}" for i in range(40)]
     store.vectors = np.vstack([store.vectors, clustered(40, seed=9)])
     report = store.sync(index_min_rows=ROWS)
-    assert {(t.index, t.unindexed_rows) for t in report.tiers} == {("IVF_HNSW_SQ", 0)}
+    assert {(t.index, t.unindexed_rows) for t in report.tiers} == {("IVF_SQ", 0)}
     assert {t.rows for t in report.tiers} == {ROWS + 40}
     query = store.vectors[-1]
     hits = search_tier(store.lance, DIM, rotate(query, store.rotation), 5)

@@ -117,7 +117,10 @@ def _all_surfaces(
 
 
 def name_concepts(connection: duckdb.DuckDBPyConnection, canonical_of: Mapping[str, str]) -> None:
-    """Fill the temporary tables `concept_of` (a row per name) and `held` (a row per finding)."""
+    """Fill the temporary tables `concept_of` (a row per name) and `held` (a row per finding).
+
+    `held` takes the place of `holding`: both are as large as all findings together.
+    """
     import pyarrow as pa
 
     moved = pa.table(
@@ -131,6 +134,13 @@ def name_concepts(connection: duckdb.DuckDBPyConnection, canonical_of: Mapping[s
     connection.unregister("moved")
     connection.execute(_CONCEPT_OF)
     connection.execute(_HELD)
+    connection.execute("DROP TABLE holding")
+
+
+def drop_sums(connection: duckdb.DuckDBPyConnection) -> None:
+    """Let go of the temporary tables that only `fold` reads."""
+    for table in ("held", "rated", "step"):
+        connection.execute(f"DROP TABLE IF EXISTS {table}")
 
 
 def sum_concepts(connection: duckdb.DuckDBPyConnection) -> ArrowTable:

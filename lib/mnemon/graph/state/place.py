@@ -7,17 +7,23 @@ belong here: canonical names, concepts, edges.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from mnemon.corpus.record_file import column_batches
 from mnemon.graph.arrays import ROLES
 from mnemon.graph.extraction import KINDS
 from mnemon.graph.fold import fold_name
 from mnemon.graph.model import NO_SPAN
-from mnemon.graph.tables import ArrowTable
+from mnemon.graph.tables import ArrowTable, arrow_compute
+from mnemon.shards.task import RecordBatch
 from mnemon.types import MemoryRecord
 
 if TYPE_CHECKING:
     import duckdb
+
+_SESSION_CACHE_SIZE = 1 << 12
+"""Folded names of conversations remembered: their turns stand near one another."""
 
 _MENTIONS, _AUTHOR = ROLES.index("mentions"), ROLES.index("author")
 _NAME, _STATED, _SESSION, _RUN = map(KINDS.index, ("name", "stated", "session", "run"))
@@ -42,17 +48,19 @@ UNION ALL SELECT * FROM ends WHERE NOT EXISTS (
 UNION ALL SELECT position, {_AUTHOR}, {_SESSION}, session_name, {NO_SPAN}, {NO_SPAN}, session_id,
     false FROM place WHERE session_name IS NOT NULL
 """
+_PLACES = """
+CREATE OR REPLACE TEMP TABLE places (position INTEGER, memory_id VARCHAR, created_at_us BIGINT,
+    updated_at_us BIGINT, session_id VARCHAR, session_name VARCHAR, user_name VARCHAR, wing VARCHAR,
+    chars INTEGER)
+"""
+_PLACE_COLUMNS = (
+    "position", "memory_id", "created_at_us", "updated_at_us", "session_id", "user", "wing",
+    "is_turn", "content",
+)  # fmt: skip
 _RUN_COUNTS = f"""
 SELECT name, count(*) FROM (SELECT DISTINCT name, mid FROM found WHERE kind = {_RUN})
 GROUP BY name ORDER BY name
 """
-
-
-def session_name(record: MemoryRecord) -> str | None:
-    """Return the folded name of the conversation that a turn belongs to, or None."""
-    if not record.is_turn or not record.session_id:
-        return None
-    return fold_name(record.session_id) or None
 
 
 def place_memories(
@@ -69,13 +77,17 @@ def place_memories(
     """
     import pyarrow as pa
 
-    connection.register("places", _places(records))
+    connection.execute(_PLACES)
+    for batch in column_batches(records, _PLACE_COLUMNS):
+        connection.register("incoming", _places(batch))
+        connection.execute("INSERT INTO places SELECT * FROM incoming")
+        connection.unregister("incoming")
     connection.execute(
         """CREATE OR REPLACE TEMP TABLE place AS
         SELECT memory.mid, places.* EXCLUDE (memory_id)
         FROM memory JOIN places USING (memory_id)"""
     )
-    connection.unregister("places")
+    connection.execute("DROP TABLE places")
     connection.register("runs", pa.table({"name": pa.array(sorted(kept_runs), pa.string())}))
     connection.execute("CREATE OR REPLACE TEMP TABLE kept_run AS SELECT name FROM runs")
     connection.unregister("runs")
@@ -89,19 +101,28 @@ def count_runs(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
     return dict(zip(names, counts, strict=True))
 
 
-def _places(records: Sequence[MemoryRecord]) -> ArrowTable:
+def _places(batch: RecordBatch) -> ArrowTable:
     import pyarrow as pa
 
+    pc = arrow_compute()
+    columns = {name: batch.column(name) for name in _PLACE_COLUMNS}
+    turns, sessions = (columns[name].to_pylist() for name in ("is_turn", "session_id"))
+    names = [_folded(s) if turn and s else None for turn, s in zip(turns, sessions, strict=True)]
     return pa.table(
         {
-            "position": pa.array([r.position for r in records], pa.int32()),
-            "memory_id": pa.array([r.memory_id for r in records], pa.string()),
-            "created_at_us": pa.array([r.created_at_us for r in records], pa.int64()),
-            "updated_at_us": pa.array([r.updated_at_us for r in records], pa.int64()),
-            "session_id": pa.array([r.session_id for r in records], pa.string()),
-            "session_name": pa.array([session_name(r) for r in records], pa.string()),
-            "user_name": pa.array([r.user or "" for r in records], pa.string()),
-            "wing": pa.array([r.wing or "" for r in records], pa.string()),
-            "chars": pa.array([len(r.content) for r in records], pa.int32()),
+            "position": columns["position"].cast(pa.int32()),
+            "memory_id": columns["memory_id"],
+            "created_at_us": columns["created_at_us"],
+            "updated_at_us": columns["updated_at_us"],
+            "session_id": columns["session_id"],
+            "session_name": pa.array(names, pa.string()),
+            "user_name": pc.fill_null(columns["user"], ""),
+            "wing": pc.fill_null(columns["wing"], ""),
+            "chars": pc.utf8_length(columns["content"]),
         }
     )
+
+
+@lru_cache(maxsize=_SESSION_CACHE_SIZE)
+def _folded(session_id: str) -> str | None:
+    return fold_name(session_id) or None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mnemon.graph.dictionary import Dictionary, index_dictionary
 from mnemon.graph.state.rows import ANY_CASE, NEEDS_CASE, word_code
 
 if TYPE_CHECKING:
@@ -71,11 +70,11 @@ def find_concerned(connection: duckdb.DuckDBPyConnection, changed: list[str]) ->
     return [mid for (mid,) in connection.execute(_CONCERNED).fetchall()]
 
 
-def load_dictionary(connection: duckdb.DuckDBPyConnection) -> Dictionary:
-    """Return the dictionary in force."""
-    columns = connection.sql("SELECT name, cased FROM dictionary").to_arrow_table()
+def load_dictionary(connection: duckdb.DuckDBPyConnection) -> dict[str, bool]:
+    """Return the dictionary in force: by folded name, whether a mention must show a capital."""
+    columns = connection.sql("SELECT name, cased FROM dictionary ORDER BY name").to_arrow_table()
     names, cased = columns["name"].to_pylist(), columns["cased"].to_pylist()
-    return index_dictionary(dict(zip(names, cased, strict=True)), {})
+    return dict(zip(names, cased, strict=True))
 
 
 def _codes(name: str) -> set[int]:

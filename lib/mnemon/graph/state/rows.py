@@ -145,7 +145,8 @@ class TextRows:
         codes = set(map(word_code, distinct))
         self._mids.append(mid)
         self._counts.append(len(codes))
-        self._words += codes
+        # The order of a set differs from process to process.
+        self._words += sorted(codes)
 
     def tables(self) -> dict[str, ArrowTable]:
         """Return the rows as Arrow tables, those of the index of words among them."""

@@ -7,6 +7,7 @@ rows mean.
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,8 +21,13 @@ if TYPE_CHECKING:
 STATE_VERSION = f"1:{EXTRACTOR_VERSION}:{hash_text(*KINDS)[:8]}"
 """Of the tables and of what is stored in them; another one means that the file is rebuilt."""
 
-MEMORY_LIMIT = "6GB"
-"""What DuckDB may hold before it spills; more keeps the sorts of a million memories in memory."""
+MEMORY_MB = 2_048
+"""What DuckDB may hold before it spills, where no setting says; more keeps the sorts of a million
+memories in memory."""
+
+_RESTING_MB = 256
+"""What DuckDB may keep once the sums are done, while supersessions and files need the memory; less
+reads blocks of the file again."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -47,7 +53,7 @@ MATCH_TABLES = ("matched", "declined")
 """Tables whose rows rest on one memory's text and on the dictionary."""
 
 
-def open_database(path: Path) -> duckdb.DuckDBPyConnection:
+def open_database(path: Path, memory_mb: int = MEMORY_MB) -> duckdb.DuckDBPyConnection:
     """Open the file; what is damaged, foreign or of another version is dropped and made anew."""
     import duckdb
 
@@ -57,16 +63,27 @@ def open_database(path: Path) -> duckdb.DuckDBPyConnection:
     drop_database(_fresh(path))
     existed = path.exists()
     try:
-        connection = _connect(path)
+        connection = _connect(path, memory_mb)
     except duckdb.Error as error:
-        return _make_anew(path, f"cannot be read ({type(error).__name__})")
+        return _make_anew(path, memory_mb, f"cannot be read ({type(error).__name__})")
     reason = _mismatch(connection) if existed else None
     if reason is not None:
         connection.close()
-        return _make_anew(path, reason)
+        return _make_anew(path, memory_mb, reason)
     if not existed:
         _create(connection)
     return connection
+
+
+def release_memory(connection: duckdb.DuckDBPyConnection, memory_mb: int = MEMORY_MB) -> None:
+    """Give back what the database holds beyond what it needs at rest; its limit stays."""
+    import duckdb
+
+    # A lower limit evicts at once; what is set again afterwards is only a permission. What cannot
+    # be evicted stays.
+    with suppress(duckdb.OutOfMemoryException):
+        connection.execute(f"SET memory_limit = '{min(_RESTING_MB, memory_mb)}MB'")
+    connection.execute(f"SET memory_limit = '{memory_mb}MB'")
 
 
 def drop_database(path: Path) -> None:
@@ -75,12 +92,12 @@ def drop_database(path: Path) -> None:
         path.with_name(name).unlink(missing_ok=True)
 
 
-def compact_database(path: Path) -> None:
+def compact_database(path: Path, memory_mb: int = MEMORY_MB) -> None:
     """Write the file anew without the blocks of deleted rows, which still hold their texts."""
     import duckdb
 
     fresh = _fresh(path)
-    with duckdb.connect(config=_config(path)) as connection:
+    with duckdb.connect(config=_config(path, memory_mb)) as connection:
         connection.execute(f"ATTACH '{_quoted(path)}' AS old (READ_ONLY)")
         connection.execute(f"ATTACH '{_quoted(fresh)}' AS new")
         connection.execute("COPY FROM DATABASE old TO new")
@@ -92,25 +109,25 @@ def compact_database(path: Path) -> None:
     fsync_dir(path.parent)
 
 
-def _make_anew(path: Path, reason: str) -> duckdb.DuckDBPyConnection:
+def _make_anew(path: Path, memory_mb: int, reason: str) -> duckdb.DuckDBPyConnection:
     _LOG.warning("the graph's state %s %s: it is rebuilt from the memories", path, reason)
     drop_database(path)
-    connection = _connect(path)
+    connection = _connect(path, memory_mb)
     _create(connection)
     return connection
 
 
-def _connect(path: Path) -> duckdb.DuckDBPyConnection:
+def _connect(path: Path, memory_mb: int) -> duckdb.DuckDBPyConnection:
     import duckdb
 
-    return duckdb.connect(str(path), config=_config(path))
+    return duckdb.connect(str(path), config=_config(path, memory_mb))
 
 
-def _config(path: Path) -> dict[str, str | bool | int | float | list[str]]:
+def _config(path: Path, memory_mb: int) -> dict[str, str | bool | int | float | list[str]]:
     # One thread: a parallel sort hands over the same rows in batches of varying size.
     return {
         "threads": 1,
-        "memory_limit": MEMORY_LIMIT,
+        "memory_limit": f"{memory_mb}MB",
         "temp_directory": str(_spill(path)),
         "autoinstall_known_extensions": "false",
     }

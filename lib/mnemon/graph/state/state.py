@@ -14,6 +14,7 @@ from mnemon.graph.model import Merge
 from mnemon.graph.state.holdings import (
     count_declined,
     count_skipped,
+    drop_sums,
     name_concepts,
     name_stats,
     sum_concept_edges,
@@ -21,11 +22,17 @@ from mnemon.graph.state.holdings import (
     sum_mentions,
 )
 from mnemon.graph.state.links import rate_concepts, sum_links
-from mnemon.graph.state.outlines import read_outlines
+from mnemon.graph.state.outlines import iter_outlines
 from mnemon.graph.state.place import count_runs, place_memories
-from mnemon.graph.state.schema import compact_database, open_database
+from mnemon.graph.state.schema import (
+    MEMORY_MB,
+    compact_database,
+    open_database,
+    release_memory,
+)
 from mnemon.graph.state.steps import sum_edges
 from mnemon.graph.state.sync import Load, SyncReport, sync
+from mnemon.graph.state.text_search import TextSearch, search_here
 from mnemon.graph.tables import (
     ArrowColumn,
     ArrowTable,
@@ -46,50 +53,65 @@ class GraphState:
     The order of use is `sync`, `place`, `names` and `fold`.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+    def __init__(self, connection: duckdb.DuckDBPyConnection, memory_mb: int = MEMORY_MB) -> None:
         self._db = connection
+        self._memory_mb = memory_mb
         self._memories = 0
 
     @staticmethod
     @contextmanager
-    def open(path: Path) -> Generator[GraphState]:
+    def open(path: Path, memory_mb: int = MEMORY_MB) -> Generator[GraphState]:
         """Open or make the file; what is damaged, foreign or older is dropped and made anew.
 
         When the block ends, a file in which rows were deleted is written anew without them.
+
+        Args:
+            path: The file; beside it lies, while it is open, what does not fit into memory.
+            memory_mb: What the database may hold in memory.
         """
-        connection = open_database(path)
+        connection = open_database(path, memory_mb)
         try:
-            yield GraphState(connection)
+            yield GraphState(connection, memory_mb)
             rows = connection.execute("SELECT has_leftovers FROM meta").fetchall()
         finally:
             connection.close()
         if rows == [(True,)]:
-            compact_database(path)
+            compact_database(path, memory_mb)
 
-    def sync(self, records: Sequence[MemoryRecord], keys: Sequence[str], load: Load) -> SyncReport:
+    def sync(
+        self,
+        records: Sequence[MemoryRecord],
+        keys: Sequence[str],
+        load: Load,
+        search: TextSearch = search_here,
+    ) -> SyncReport:
         """Make the contributions equal to the corpus, see `sync.sync`; all or nothing.
 
         Args:
             records: The memories, ordered by position from 0.
             keys: Their extraction keys.
             load: Gives the extractions of those that are new or changed.
+            search: Searches texts for names.
 
         Raises:
             ValueError: The two do not line up, or positions have gaps.
         """
-        _check_alignment(records, keys)
-        return sync(self._db, records, keys, load)
+        return sync(self._db, records, keys, load, search)
 
     def runs(self) -> dict[str, int]:
         """Return how many memories hold every name of kind `run`; `sync` came before."""
         return count_runs(self._db)
 
-    def outlines(self) -> list[Extraction]:
-        """Return what each memory states and is about, by position; `place` came before.
+    def iter_outlines(self, *, stated_only: bool = False) -> Iterator[tuple[int, Extraction]]:
+        """Yield what each memory states and is about, by position; `place` came before.
 
-        The rest of the findings, some nine tenths, is left out; aliases are as well.
+        The rest of the findings, some nine tenths, is left out, as are aliases and memories that
+        hold neither. Each call begins anew.
+
+        Args:
+            stated_only: Leave out memories that neither state anything nor are a `key: value`.
         """
-        return read_outlines(self._db, self._memories)
+        return iter_outlines(self._db, stated_only=stated_only)
 
     def aliases(self) -> list[tuple[str, str, str]]:
         """Return every (alias, canonical, detail) that a memory gives, sorted, without repeats."""
@@ -115,7 +137,7 @@ class GraphState:
     def fold(
         self, canonical_of: Mapping[str, str] | None = None, merges: Sequence[Merge] = ()
     ) -> GraphTables:
-        """Add up the graph; `place` came before.
+        """Add up the graph; `place` came before, and comes again before another sum.
 
         Args:
             canonical_of: By folded name, the name that stands for it; names that stand for
@@ -129,13 +151,15 @@ class GraphState:
         concepts = sum_concepts(self._db)
         ids = concepts["concept_id"].combine_chunks()
         hubs = Hubs.of(self._memories)
-        made = {
-            "mentions": sum_mentions(self._db),
-            "concept_edges": sum_concept_edges(self._db),
-            "edges": sum_edges(self._db, hubs),
-            "links": sum_links(self._db, hubs),
+        # One at a time: mentions with ordinals are half a gigabyte at a million memories.
+        tables = {
+            "mentions": _with_ids("mentions", sum_mentions(self._db), ids),
+            "concept_edges": _with_ids("concept_edges", sum_concept_edges(self._db), ids),
+            "edges": _with_ids("edges", sum_edges(self._db, hubs), ids),
+            "links": _with_ids("links", sum_links(self._db, hubs), ids),
         }
-        tables = {name: _with_ids(name, table, ids) for name, table in made.items()}
+        drop_sums(self._db)
+        release_memory(self._db, self._memory_mb)
         return GraphTables(
             concepts=concepts.cast(schema_of("concepts")),
             merges=to_table("merges", sorted(merges, key=lambda merge: merge.name)),
@@ -167,16 +191,3 @@ def _ids_at(ids: ArrowColumn, ordinals: ArrowColumn) -> ArrowColumn:
     """Return the ids at some ordinals, "" where there is none: a link rests on no concept."""
     taken = ids.take(ordinals.combine_chunks())
     return arrow_compute().fill_null(taken, "") if taken.null_count else taken
-
-
-def _check_alignment(records: Sequence[MemoryRecord], keys: Sequence[str]) -> None:
-    if len(records) != len(keys):
-        raise ValueError(
-            f"found {len(keys)} extraction keys for {len(records)} memories, expected one each"
-        )
-    for position, record in enumerate(records):
-        if record.position != position:
-            raise ValueError(
-                f"found position {record.position} at index {position}, expected the memories "
-                "ordered by position without gaps"
-            )

@@ -6,38 +6,44 @@ belong here: extraction, adding up.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemon.corpus.record_file import column_batches, take_columns
 from mnemon.graph.arrays import ROLES
-from mnemon.graph.dictionary import Dictionary, Tokens
 from mnemon.graph.extraction import Extraction
 from mnemon.graph.state.rematch import find_concerned, load_dictionary, update_dictionary
-from mnemon.graph.state.rows import (
-    ANY_CASE,
-    NEEDS_CASE,
-    OwnRows,
-    TextRows,
-)
+from mnemon.graph.state.rows import ANY_CASE, NEEDS_CASE, OwnRows
 from mnemon.graph.state.schema import MATCH_TABLES, OWN_TABLES
+from mnemon.graph.state.text_search import TextSearch, search_here, unpack_tables
 from mnemon.graph.tables import ArrowTable
+from mnemon.shards.task import RecordBatch
 from mnemon.types import MemoryRecord
 
 if TYPE_CHECKING:
     import duckdb
 
-BATCH_MEMORIES = 20_000
-"""Memories whose findings are held as Python objects at once: some hundred MB at most."""
-
 _ABOUT, _SPEAKER = ROLES.index("about"), ROLES.index("speaker")
 
-Load = Callable[[Sequence[int]], Sequence[Extraction]]
-"""Gives the extractions of the memories at these positions, in that order."""
+Mids = NDArray[np.int64]
+"""Numbers of memories in the state, shape (n,)."""
 
+Load = Callable[[Sequence[int]], Iterable[Extraction]]
+"""Gives the extractions of the memories at these ascending positions, in that order; read as slowly
+as they are written."""
 
-_Item = TypeVar("_Item")
+# What the chosen memories are about, and who speaks in them. The range lets blocks be skipped.
+_OWN_NAMES = f"""
+WITH own AS (
+    SELECT mid, list_sort(list(DISTINCT name)) AS names FROM found SEMI JOIN chosen USING (mid)
+    WHERE role IN ({_ABOUT}, {_SPEAKER}) AND mid BETWEEN ? AND ? GROUP BY mid)
+SELECT coalesce(names, []::VARCHAR[]) AS names FROM chosen LEFT JOIN own USING (mid) ORDER BY place
+"""
 
 
 class SyncReport(NamedTuple):
@@ -67,8 +73,10 @@ class _Difference(NamedTuple):
     added: int
     edited: int
     deleted: int
-    fresh: list[tuple[int, int]]
-    """Number and position of every memory to be read."""
+    fresh: NDArray[np.int64]
+    """Positions of the memories to be read, ascending."""
+    first_mid: int
+    """Number of the first of them; the others follow."""
 
 
 def sync(
@@ -76,24 +84,29 @@ def sync(
     records: Sequence[MemoryRecord],
     keys: Sequence[str],
     load: Load,
+    search: TextSearch = search_here,
 ) -> SyncReport:
     """Make the contributions equal to the corpus; all or nothing.
 
     Args:
         connection: An opened state.
-        records: The memories, by position.
+        records: The memories, by position; read in batches, so that they may lie in a file.
         keys: Their extraction keys: equal keys promise equal content and equal extraction.
-        load: Called for added and edited memories only.
+        load: Called once, for added and edited memories only; not where there are none.
+        search: Searches texts for names.
+
+    Raises:
+        ValueError: Keys and records do not line up, or positions have gaps.
     """
     with _transaction(connection):
         difference = _compare(connection, records, keys)
-        if not difference.fresh and not difference.deleted:
+        if not len(difference.fresh) and not difference.deleted:
             return SyncReport(0, 0, 0, 0, 0)
         _remove_gone(connection)
-        _add_findings(connection, records, keys, difference.fresh, load)
+        _add_findings(connection, records, keys, difference, load)
         changed = update_dictionary(connection)
         concerned = find_concerned(connection, changed)
-        _match(connection, records, difference.fresh, concerned)
+        _match(connection, records, difference, concerned, search)
     return SyncReport(
         difference.added, difference.edited, difference.deleted, len(concerned), len(changed)
     )
@@ -114,26 +127,16 @@ def _compare(
     connection: duckdb.DuckDBPyConnection, records: Sequence[MemoryRecord], keys: Sequence[str]
 ) -> _Difference:
     """Fill `gone` and `touched_name`, and return what is to be read."""
-    import pyarrow as pa
-
-    current = pa.table(
-        {
-            "position": pa.array(range(len(records)), pa.int64()),
-            "memory_id": pa.array([r.memory_id for r in records], pa.string()),
-            "key": pa.array(keys, pa.string()),
-        }
-    )
-    connection.register("current_rows", current)
-    connection.execute("CREATE OR REPLACE TEMP TABLE current AS SELECT * FROM current_rows")
-    connection.unregister("current_rows")
+    _write_current(connection, records, keys)
     connection.execute(
         """CREATE OR REPLACE TEMP TABLE gone AS
         SELECT mid, memory_id FROM memory ANTI JOIN current USING (memory_id, key)"""
     )
-    fresh = connection.execute(
+    fresh = _numbers(
+        connection,
         """SELECT position FROM current ANTI JOIN memory USING (memory_id, key)
-        ORDER BY position"""
-    ).fetchall()
+        ORDER BY position""",
+    )
     edited = _value(connection, "SELECT count(*) FROM gone SEMI JOIN current USING (memory_id)")
     gone = _value(connection, "SELECT count(*) FROM gone")
     first = _value(connection, "SELECT coalesce(max(mid) + 1, 0) FROM memory")
@@ -142,8 +145,37 @@ def _compare(
         SELECT DISTINCT name FROM found SEMI JOIN gone USING (mid)
         WHERE look IN ({ANY_CASE}, {NEEDS_CASE})"""
     )
-    numbered = [(first + i, position) for i, (position,) in enumerate(fresh)]
-    return _Difference(len(fresh) - edited, edited, gone - edited, numbered)
+    return _Difference(len(fresh) - edited, edited, gone - edited, fresh, first)
+
+
+def _write_current(
+    connection: duckdb.DuckDBPyConnection, records: Sequence[MemoryRecord], keys: Sequence[str]
+) -> None:
+    """Fill `current`: position, id and key of tonight's memories."""
+    import pyarrow as pa
+
+    if len(records) != len(keys):
+        raise ValueError(
+            f"found {len(keys)} extraction keys for {len(records)} memories, expected one each"
+        )
+    connection.execute(
+        "CREATE OR REPLACE TEMP TABLE current (position BIGINT, memory_id VARCHAR, key VARCHAR)"
+    )
+    done = 0
+    for batch in column_batches(records, ("position", "memory_id")):
+        _check_positions(batch.column("position").to_numpy(), done)
+        some = pa.array(keys[done : done + batch.num_rows], pa.string())
+        _insert(connection, {"current": pa.table(batch.append_column("key", some))})
+        done += batch.num_rows
+
+
+def _check_positions(positions: NDArray[np.int64], first: int) -> None:
+    wrong = np.flatnonzero(positions != np.arange(first, first + len(positions)))
+    if len(wrong):
+        raise ValueError(
+            f"found position {positions[wrong[0]]} at index {first + wrong[0]}, expected the "
+            "memories ordered by position without gaps"
+        )
 
 
 def _remove_gone(connection: duckdb.DuckDBPyConnection) -> None:
@@ -160,83 +192,87 @@ def _add_findings(
     connection: duckdb.DuckDBPyConnection,
     records: Sequence[MemoryRecord],
     keys: Sequence[str],
-    fresh: Sequence[tuple[int, int]],
+    difference: _Difference,
     load: Load,
 ) -> None:
-    for batch in _batches(fresh):
+    if not len(difference.fresh):
+        return
+    extractions = iter(load(difference.fresh.tolist()))
+    mids = count(difference.first_mid)
+    for batch in take_columns(records, difference.fresh, ("position", "memory_id", "content")):
         rows = OwnRows()
-        extractions = load([position for _, position in batch])
-        for (mid, position), found in zip(batch, extractions, strict=True):
-            record = records[position]
-            rows.add(mid, record.memory_id, keys[position], record.content, found)
+        columns = (batch.column(name).to_pylist() for name in ("position", "memory_id", "content"))
+        for at, memory_id, content in zip(*columns, strict=True):
+            position: int = at
+            rows.add(next(mids), memory_id, keys[position], content, next(extractions))
         _insert(connection, rows.tables())
-    if fresh:
-        connection.execute(
-            f"""INSERT INTO touched_name SELECT DISTINCT name FROM found
-            WHERE mid >= {fresh[0][0]} AND look IN ({ANY_CASE}, {NEEDS_CASE})
-            AND name NOT IN (SELECT name FROM touched_name)"""
-        )
+    connection.execute(
+        f"""INSERT INTO touched_name SELECT DISTINCT name FROM found
+        WHERE mid >= {difference.first_mid} AND look IN ({ANY_CASE}, {NEEDS_CASE})
+        AND name NOT IN (SELECT name FROM touched_name)"""
+    )
 
 
 def _match(
     connection: duckdb.DuckDBPyConnection,
     records: Sequence[MemoryRecord],
-    fresh: Sequence[tuple[int, int]],
+    difference: _Difference,
     concerned: Sequence[int],
+    search: TextSearch,
 ) -> None:
     """Search the texts of fresh memories and, again, of those that a changed name concerns."""
-    dictionary = load_dictionary(connection)
-    for batch in _batches(fresh):
-        _write_text_rows(connection, records, batch, dictionary, with_words=True)
-    for mids in _batches(concerned):
-        _name_mids(connection, mids)
-        for table in MATCH_TABLES:
-            connection.execute(f"DELETE FROM {table} WHERE mid IN (SELECT mid FROM chosen)")
-        placed = connection.execute(
-            """SELECT mid, position FROM chosen JOIN memory USING (mid)
-            JOIN current USING (memory_id) ORDER BY mid"""
-        ).fetchall()
-        _write_text_rows(connection, records, placed, dictionary, with_words=False)
+    names = load_dictionary(connection)
+    fresh = difference.first_mid + np.arange(len(difference.fresh), dtype=np.int64)
+    texts = _texts(connection, records, fresh, difference.fresh)
+    for found in search(names, texts, len(fresh), words=True):
+        _insert(connection, unpack_tables(found))
+    _name_mids(connection, concerned)
+    for table in MATCH_TABLES:
+        connection.execute(f"DELETE FROM {table} WHERE mid IN (SELECT mid FROM chosen)")
+    placed = connection.execute(
+        """SELECT mid, position FROM chosen JOIN memory USING (mid)
+        JOIN current USING (memory_id) ORDER BY position"""
+    ).fetchnumpy()
+    texts = _texts(connection, records, *map(_as_array, (placed["mid"], placed["position"])))
+    for found in search(names, texts, len(concerned), words=False):
+        _insert(connection, unpack_tables(found))
 
 
-def _write_text_rows(
+def _texts(
     connection: duckdb.DuckDBPyConnection,
     records: Sequence[MemoryRecord],
-    batch: Sequence[tuple[int, int]],
-    dictionary: Dictionary,
-    *,
-    with_words: bool,
-) -> None:
-    _name_mids(connection, [mid for mid, _ in batch])
-    own = _own_names(connection)
-    rows = TextRows()
-    for mid, position in batch:
-        content = records[position].content
-        tokens = Tokens(content)
-        rows.add_matches(mid, content, tokens, dictionary, own.get(mid, frozenset()))
-        if with_words:
-            rows.add_words(mid, tokens)
-    _insert(connection, rows.tables())
+    mids: NDArray[np.int64],
+    positions: NDArray[np.int64],
+) -> Iterator[RecordBatch]:
+    """Yield `mid`, `content` and `own` of memories, what `TextSearch` reads.
 
-
-def _own_names(connection: duckdb.DuckDBPyConnection) -> dict[int, frozenset[str]]:
-    """Return what the chosen memories are about, and who speaks in them."""
-    table = connection.sql(
-        f"""SELECT mid, name FROM found SEMI JOIN chosen USING (mid)
-        WHERE role IN ({_ABOUT}, {_SPEAKER})"""
-    ).to_arrow_table()
-    mids, names = (column.to_numpy(zero_copy_only=False).tolist() for column in table.columns)
-    own: defaultdict[int, set[str]] = defaultdict(set)
-    for mid, name in zip(mids, names, strict=True):
-        own[mid].add(name)
-    return {mid: frozenset(found) for mid, found in own.items()}
-
-
-def _name_mids(connection: duckdb.DuckDBPyConnection, mids: Sequence[int]) -> None:
+    Args:
+        connection: The state.
+        records: The memories.
+        mids: Their numbers, shape (n,).
+        positions: Their positions, ascending, shape (n,).
+    """
     import pyarrow as pa
 
-    connection.register("mids", pa.table({"mid": pa.array(mids, pa.int64())}))
-    connection.execute("CREATE OR REPLACE TEMP TABLE chosen AS SELECT mid FROM mids")
+    done = 0
+    for batch in take_columns(records, positions, ("content",)):
+        some = mids[done : done + batch.num_rows]
+        _name_mids(connection, some)
+        own = connection.sql(_OWN_NAMES, params=[int(some.min()), int(some.max())])
+        names = own.to_arrow_table().column("names").combine_chunks()
+        yield pa.record_batch(
+            {"mid": pa.array(some), "content": batch.column("content"), "own": names}
+        )
+        done += batch.num_rows
+
+
+def _name_mids(connection: duckdb.DuckDBPyConnection, mids: Sequence[int] | Mids) -> None:
+    """Fill `chosen`: the numbers and where they stand among the given ones."""
+    import pyarrow as pa
+
+    columns = {"mid": pa.array(mids, pa.int64()), "place": np.arange(len(mids))}
+    connection.register("mids", pa.table(columns))
+    connection.execute("CREATE OR REPLACE TEMP TABLE chosen AS SELECT mid, place FROM mids")
     connection.unregister("mids")
 
 
@@ -252,6 +288,10 @@ def _value(connection: duckdb.DuckDBPyConnection, sql: str) -> int:
     return int(connection.execute(sql).fetchall()[0][0])
 
 
-def _batches(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
-    for start in range(0, len(items), BATCH_MEMORIES):
-        yield items[start : start + BATCH_MEMORIES]
+def _numbers(connection: duckdb.DuckDBPyConnection, sql: str) -> NDArray[np.int64]:
+    (column,) = connection.execute(sql).fetchnumpy().values()
+    return _as_array(column)
+
+
+def _as_array(column: Any) -> NDArray[np.int64]:
+    return np.asarray(column, dtype=np.int64)

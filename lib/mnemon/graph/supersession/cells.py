@@ -44,12 +44,15 @@ def tables_for(bits: int) -> int:
     return math.ceil(math.log(1.0 - LEAST_RECALL) / math.log1p(-together))
 
 
-def signatures(vectors: NDArray[np.float32], bits: int) -> NDArray[np.int64]:
+def signatures(
+    vectors: NDArray[np.float32], bits: int, rows: NDArray[np.int64] | None = None
+) -> NDArray[np.int64]:
     """Return the cell of every row in every table, shape (n, tables); a function of each row.
 
     Args:
-        vectors: Shape (n, d).
+        vectors: Shape (m, d); a million of them are never copied as a whole.
         bits: Hyperplanes per table, 1..62.
+        rows: Which are asked for, shape (n,); None asks for all.
     """
     tables = tables_for(bits)
     # Every table has its own generator: more of them, or more bits, change nothing of the others.
@@ -60,9 +63,10 @@ def signatures(vectors: NDArray[np.float32], bits: int) -> NDArray[np.int64]:
         ]
     )
     powers = 1 << np.arange(bits, dtype=np.int64)
-    cells = np.empty((len(vectors), tables), dtype=np.int64)
-    for start in range(0, len(vectors), _ROWS_AT_ONCE):
-        chunk = vectors[start : start + _ROWS_AT_ONCE].astype(np.float64)
+    chosen = np.arange(len(vectors)) if rows is None else rows
+    cells = np.empty((len(chosen), tables), dtype=np.int64)
+    for start in range(0, len(chosen), _ROWS_AT_ONCE):
+        chunk = vectors[chosen[start : start + _ROWS_AT_ONCE]].astype(np.float64)
         sides = (chunk @ planes.T >= 0.0).reshape(len(chunk), tables, bits)
         cells[start : start + len(chunk)] = sides @ powers
     return cells

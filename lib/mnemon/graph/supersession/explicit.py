@@ -15,20 +15,16 @@ reading texts (`mnemon.graph.extract`), choosing among links (`resolve`).
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from mnemon.graph.extraction import Stated
+from mnemon.graph.extraction import Extraction, Stated
 from mnemon.graph.lexicon import FUNCTION_WORDS, GENERIC_KEYS
 from mnemon.graph.model import NO_SPAN, Evidence
+from mnemon.graph.supersession.columns import MemoryColumns, Sighting
+from mnemon.graph.supersession.corpus import Corpus
 from mnemon.graph.supersession.links import Link
-from mnemon.graph.supersession.memories import (
-    Memories,
-    Memory,
-    Timeline,
-    in_scope,
-    is_dated,
-    owner_of,
-)
+from mnemon.graph.supersession.memories import Memory, Timeline, in_scope, is_dated, owner_of
+from mnemon.graph.tables import arrow_compute
 from mnemon.types import MemoryRecord
 
 ID_MARK = "#"
@@ -38,63 +34,86 @@ _BY_ID, _BY_SUBJECT, _BY_OBJECT_ONLY = 2, 1, 0
 
 
 def explicit_links(
-    memories: Memories, canonical_of: Mapping[str, str], rejected: Counter[str]
+    corpus: Corpus, canonical_of: Mapping[str, str], rejected: Counter[str]
 ) -> Iterator[Link]:
     """Yield the links that memories state.
 
     Args:
-        memories: The corpus.
+        corpus: The memories.
         canonical_of: Folded names that were merged away, and what stands for them.
         rejected: Counts by reason: unknown_id, self, scope, undated, generic, no_target.
     """
-    by_id = {memory.record.memory_id: p for p, memory in memories.items()}
-    subjects = _Subjects(memories, canonical_of)
-    for memory in memories.values():
-        for stated in memory.extraction.stated:
-            if stated.relation != "supersedes":
-                continue
-            if stated.object.startswith(ID_MARK) and stated.object != ID_MARK:
-                found = _by_id(memories, by_id, memory.record, stated)
-            elif stated.start == NO_SPAN:
-                # Told by the store of two concepts, not of two memories.
-                continue
-            else:
-                found = subjects.link(memory, stated)
-            if isinstance(found, Link):
-                yield found
-            else:
-                rejected[found] += 1
+    told = [
+        (memory, stated)
+        for memory in corpus.stating.values()
+        for stated in memory.extraction.stated
+        # What the store tells of two concepts has no span; of two memories, it names one by its id.
+        if stated.relation == "supersedes" and (stated.start != NO_SPAN or _names_id(stated))
+    ]
+    by_id = _positions_of([s.object[1:] for _, s in told if _names_id(s)], corpus.columns)
+    subjects = _Subjects(corpus, [s for _, s in told if not _names_id(s)], canonical_of)
+    for memory, stated in told:
+        if _names_id(stated):
+            found = _by_id(corpus.columns, by_id, memory.record, stated)
+        else:
+            found = subjects.link(memory, stated)
+        if isinstance(found, Link):
+            yield found
+        else:
+            rejected[found] += 1
+
+
+def _names_id(stated: Stated) -> bool:
+    return stated.object.startswith(ID_MARK) and stated.object != ID_MARK
+
+
+def _positions_of(ids: Sequence[str], columns: MemoryColumns) -> Mapping[str, int]:
+    """Return the positions of those ids that memories have."""
+    import pyarrow as pa
+
+    if not ids:
+        return {}
+    known = columns.memory_ids.combine_chunks()
+    places = arrow_compute().index_in(pa.array(ids, pa.string()), value_set=known)
+    found = zip(ids, places.to_pylist(), strict=True)
+    return {memory_id: place for memory_id, place in found if place is not None}
 
 
 def _by_id(
-    memories: Memories, by_id: Mapping[str, int], record: MemoryRecord, stated: Stated
+    columns: MemoryColumns, by_id: Mapping[str, int], record: MemoryRecord, stated: Stated
 ) -> Link | str:
     older = by_id.get(stated.object.removeprefix(ID_MARK))
     if older is None:
         return "unknown_id"
     if older == record.position:
         return "self"
-    if not in_scope(record, memories[older].record):
+    if not in_scope(record, columns.sighting(older)):
         return "scope"
     return _link(older, record.position, _BY_ID, record, stated)
 
 
 class _Subjects:
-    """Which memories are about a name, or tagged with it."""
+    """Which memories are about a name, or tagged with it: of the names that are asked for."""
 
-    def __init__(self, memories: Memories, canonical_of: Mapping[str, str]) -> None:
+    def __init__(
+        self, corpus: Corpus, told: Sequence[Stated], canonical_of: Mapping[str, str]
+    ) -> None:
         self._canonical_of = canonical_of
-        about: dict[tuple[str, str], list[MemoryRecord]] = defaultdict(list)
-        tagged: dict[tuple[str, str], list[MemoryRecord]] = defaultdict(list)
-        for memory in memories.values():
-            owner, names = owner_of(memory.record), self._names(memory)
-            for name in names.about:
-                about[owner, name].append(memory.record)
-            for name in names.tagged:
-                tagged[owner, name].append(memory.record)
+        wanted = {self._canonical(name) for s in told for name in (s.subject, s.object)}
+        about: dict[tuple[str, str], list[Sighting]] = defaultdict(list)
+        tagged: dict[tuple[str, str], list[Sighting]] = defaultdict(list)
+        for position, extraction in corpus.outlines() if told else ():
+            names = self._names(extraction)
+            if wanted.isdisjoint(names.about) and wanted.isdisjoint(names.tagged):
+                continue
+            sighting = corpus.columns.sighting(position)
+            for name in names.about & wanted:
+                about[sighting.user, name].append(sighting)
+            for name in names.tagged & wanted:
+                tagged[sighting.user, name].append(sighting)
         # About first: a tag says what a text belongs to, not what it is about.
         self._lines = [
-            {key: Timeline(records) for key, records in table.items()} for table in (about, tagged)
+            {key: Timeline(found) for key, found in table.items()} for table in (about, tagged)
         ]
 
     def link(self, memory: Memory, stated: Stated) -> Link | str:
@@ -105,7 +124,7 @@ class _Subjects:
             return "undated"
         if thing in GENERIC_KEYS or thing in FUNCTION_WORDS:
             return "generic"
-        own = self._names(memory)
+        own = self._names(memory.extraction)
         if stated.object == ID_MARK or (own.holds(thing) and subject and not own.holds(subject)):
             newer = self._first_after(record, subject)
             return _or_none(record.position, newer, _BY_SUBJECT, record, stated)
@@ -129,8 +148,8 @@ class _Subjects:
                 return found
         return None
 
-    def _names(self, memory: Memory) -> _Names:
-        found = memory.extraction.found
+    def _names(self, extraction: Extraction) -> _Names:
+        found = extraction.found
         return _Names(
             {self._canonical(item.name) for item in found if item.role == "about"},
             {self._canonical(item.name) for item in found if item.kind == "tag"},

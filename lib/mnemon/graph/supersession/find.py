@@ -16,24 +16,23 @@ alone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon.graph.extraction import Extraction
 from mnemon.graph.model import NO_SPAN, Evidence, Supersession
+from mnemon.graph.supersession.columns import MemoryColumns
+from mnemon.graph.supersession.corpus import Corpus
 from mnemon.graph.supersession.explicit import explicit_links
 from mnemon.graph.supersession.grades import DAY_US, confidence_of
 from mnemon.graph.supersession.links import Link
 from mnemon.graph.supersession.memo import NearDuplicates, NearMemo, find_near_duplicates
-from mnemon.graph.supersession.memories import Memories, is_dated, line_up
+from mnemon.graph.supersession.memories import is_dated
 from mnemon.graph.supersession.near import NearPair
 from mnemon.graph.supersession.resolve import resolve
 from mnemon.graph.supersession.values import links_of_group, value_groups
-from mnemon.text.tombstone import is_tombstone
-from mnemon.types import MemoryRecord
 
 
 class Supersessions(NamedTuple):
@@ -58,8 +57,7 @@ class Supersessions(NamedTuple):
 
 
 def find_supersessions(
-    records: Sequence[MemoryRecord],
-    extractions: Sequence[Extraction],
+    corpus: Corpus,
     canonical_of: Mapping[str, str],
     vectors: NDArray[np.float32] | None,
     known_near: NearMemo | None = None,
@@ -67,27 +65,26 @@ def find_supersessions(
     """Return which memories are superseded; the order of the input makes no difference.
 
     Args:
-        records: The memories, each with a position of its own.
-        extractions: Theirs, in the same order.
+        corpus: The memories, and what they say.
         canonical_of: Folded names that were merged away, and what stands for them.
         vectors: Unit rows by position, shape (n, d); None leaves near duplicates out.
         known_near: `near_memo` of an earlier call with vectors of the same encoder.
 
     Raises:
-        ValueError: The inputs do not line up.
+        ValueError: There are fewer rows than memories.
     """
-    memories = line_up(records, extractions)
+    memories = corpus.columns
     near = NearDuplicates((), {}, 0)
     if vectors is not None:
         _check_rows(vectors, memories)
-        near = find_near_duplicates([m.record for m in memories.values()], vectors, known_near)
+        near = find_near_duplicates(memories, vectors, known_near)
     rejected: Counter[str] = Counter()
     links = [
-        *explicit_links(memories, canonical_of, rejected),
-        *_value_links(memories, canonical_of, rejected),
+        *explicit_links(corpus, canonical_of, rejected),
+        *_value_links(corpus, canonical_of, rejected),
         *(_near_link(pair, memories) for pair in near.pairs),
     ]
-    links = [link for link in links if not is_tombstone(memories[link.newer].record.content)]
+    links = [link for link in links if not memories.tombstones[link.newer]]
     resolved = resolve(links, memories, rejected)
     chosen = [resolved.chosen[older] for older in sorted(resolved.chosen)]
     heads = resolved.head_of
@@ -100,8 +97,8 @@ def find_supersessions(
     )
 
 
-def _check_rows(vectors: NDArray[np.float32], memories: Memories) -> None:
-    needed = max(memories, default=-1) + 1
+def _check_rows(vectors: NDArray[np.float32], memories: MemoryColumns) -> None:
+    needed = len(memories)
     if vectors.ndim != 2 or len(vectors) < needed:
         raise ValueError(
             f"found vectors of shape {vectors.shape}, expected ({needed}, d): one row per position"
@@ -109,14 +106,14 @@ def _check_rows(vectors: NDArray[np.float32], memories: Memories) -> None:
 
 
 def _value_links(
-    memories: Memories, canonical_of: Mapping[str, str], rejected: Counter[str]
+    corpus: Corpus, canonical_of: Mapping[str, str], rejected: Counter[str]
 ) -> Iterator[Link]:
-    groups = value_groups(memories, canonical_of, rejected)
+    groups = value_groups(corpus.stating, canonical_of, rejected)
     for key in sorted(groups):
-        yield from links_of_group(groups[key], memories, rejected)
+        yield from links_of_group(groups[key], corpus.stating, rejected)
 
 
-def _near_link(pair: NearPair, memories: Memories) -> Link:
+def _near_link(pair: NearPair, memories: MemoryColumns) -> Link:
     days = _age_gap_days(pair.older, pair.newer, memories)
     return Link(
         pair.older,
@@ -129,8 +126,8 @@ def _near_link(pair: NearPair, memories: Memories) -> Link:
     )
 
 
-def _supersession(link: Link, heads: Mapping[int, int], memories: Memories) -> Supersession:
-    older, newer = memories[link.older].record, memories[link.newer].record
+def _supersession(link: Link, heads: Mapping[int, int], memories: MemoryColumns) -> Supersession:
+    created_at_us = memories.created_at_us
     return Supersession(
         older_position=link.older,
         newer_position=link.newer,
@@ -142,13 +139,13 @@ def _supersession(link: Link, heads: Mapping[int, int], memories: Memories) -> S
         concept_id=link.concept_id,
         evidence=link.evidence,
         # An explicit link may go against the dates; nothing ends before it began.
-        valid_to_us=max(newer.created_at_us, older.created_at_us),
-        recorded_at_us=newer.updated_at_us,
+        valid_to_us=int(max(created_at_us[link.newer], created_at_us[link.older])),
+        recorded_at_us=int(memories.updated_at_us[link.newer]),
     )
 
 
-def _age_gap_days(older: int, newer: int, memories: Memories) -> int:
-    one, other = memories[older].record, memories[newer].record
+def _age_gap_days(older: int, newer: int, memories: MemoryColumns) -> int:
+    one, other = memories.sighting(older), memories.sighting(newer)
     if not (is_dated(one) and is_dated(other)):
         return 0
     return max(other.created_at_us - one.created_at_us, 0) // DAY_US

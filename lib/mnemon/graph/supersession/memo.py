@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon.graph.supersession.memories import owner_of, wing_of
+from mnemon.graph.supersession.columns import MemoryColumns, Sighting
 from mnemon.graph.supersession.near import (
     EXACT_PAIRS,
     Comparison,
@@ -28,9 +28,10 @@ from mnemon.graph.supersession.near import (
     exact_cosine,
     newest_near_duplicates,
 )
-from mnemon.types import MemoryRecord
+from mnemon.vectors.cascade import release_pages
 
 _KEY_BYTES = 16
+_KEYS_AT_ONCE = 16_384  # rows of vectors that are mapped: 25 MB at 384 dimensions
 _NOBODY = ""
 
 NearMemo = Mapping[str, Sequence[str]]
@@ -53,7 +54,7 @@ class NearDuplicates(NamedTuple):
 
 
 def find_near_duplicates(
-    records: Sequence[MemoryRecord],
+    memories: MemoryColumns,
     vectors: NDArray[np.float32],
     known: NearMemo | None = None,
     *,
@@ -62,12 +63,12 @@ def find_near_duplicates(
     """Return the newest near duplicates of every memory that has one.
 
     Args:
-        records: In any order.
+        memories: Of the corpus.
         vectors: Unit rows by position, shape (n, d).
         known: The memo of an earlier call, or None to compare everything.
         exact_pairs: Most pairs of an exact comparison.
     """
-    night = _Night(records, vectors, known or {}, exact_pairs)
+    night = _Night(memories, vectors, known or {}, exact_pairs)
     for comparison in night.comparisons:
         night.examine(comparison)
     pairs = sorted(pair for found in night.found.values() for pair in found if pair is not None)
@@ -83,21 +84,18 @@ def find_near_duplicates(
 class _Night:
     def __init__(
         self,
-        records: Sequence[MemoryRecord],
+        memories: MemoryColumns,
         vectors: NDArray[np.float32],
         known: NearMemo,
         exact_pairs: int,
     ) -> None:
-        self.comparisons = comparisons(records, exact_pairs=exact_pairs)
+        self.comparisons = list(comparisons(memories, exact_pairs=exact_pairs))
         self.found: dict[int, list[NearPair | None]] = defaultdict(list)
         self.asked = 0
         self._vectors = vectors
         self._known = known
-        by_position = {record.position: record for record in records}
-        self._created = np.zeros(max(by_position, default=-1) + 1, dtype=np.int64)
-        for position, record in by_position.items():
-            self._created[position] = record.created_at_us
-        self.keys = self._content_keys(by_position)
+        self._created = memories.created_at_us
+        self.keys = self._content_keys(memories)
         self._position_of = {key: position for position, key in self.keys.items()}
 
     def examine(self, comparison: Comparison) -> None:
@@ -115,6 +113,7 @@ class _Night:
             best[pair.older] = max(best.get(pair.older, pair), pair, key=self._newness)
         for position in slots:
             self.found[position].append(best.get(position))
+        release_pages(self._vectors)
 
     def _ask(
         self, comparison: Comparison, olders: NDArray[np.int64], newers: NDArray[np.int64]
@@ -142,19 +141,27 @@ class _Night:
     def _newness(self, pair: NearPair) -> tuple[int, int]:
         return int(self._created[pair.newer]), pair.newer
 
-    def _content_keys(self, by_position: Mapping[int, MemoryRecord]) -> dict[int, str]:
+    def _content_keys(self, memories: MemoryColumns) -> dict[int, str]:
         bits: dict[int, list[int]] = defaultdict(list)
         for comparison in self.comparisons:
             for position in comparison.olders.tolist():
                 bits[position].append(comparison.bits)
-        return {p: self._key(by_position[p], bits[p]) for p in sorted(bits)}
+        positions = sorted(bits)
+        keys: dict[int, str] = {}
+        for start in range(0, len(positions), _KEYS_AT_ONCE):
+            chosen = positions[start : start + _KEYS_AT_ONCE]
+            ids = memories.memory_ids.take(chosen).to_pylist()
+            for position, memory_id in zip(chosen, ids, strict=True):
+                keys[position] = self._key(memories.sighting(position), memory_id, bits[position])
+            release_pages(self._vectors)
+        return keys
 
-    def _key(self, record: MemoryRecord, bits: Sequence[int]) -> str:
+    def _key(self, sighting: Sighting, memory_id: str, bits: Sequence[int]) -> str:
         # How a memory is compared is part of its key: rows of a group that outgrew exact comparison
         # are all new. A trailing 0 is left out, so that a first memory without a wing, which adds a
         # comparison, makes nothing else new.
-        scope = [record.memory_id, owner_of(record), wing_of(record), str(record.created_at_us)]
+        scope = [memory_id, sighting.user, sighting.wing, str(sighting.created_at_us)]
         methods = [str(b) for b in bits[:1]] + [str(b) for b in bits[1:] if b]
         digest = hashlib.sha256("\0".join([*scope, *methods]).encode("utf-8", "surrogatepass"))
-        digest.update(np.ascontiguousarray(self._vectors[record.position]).tobytes())
+        digest.update(np.ascontiguousarray(self._vectors[sighting.position]).tobytes())
         return digest.hexdigest()[: 2 * _KEY_BYTES]

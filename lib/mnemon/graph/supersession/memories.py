@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from mnemon.graph.extraction import Extraction
 from mnemon.types import UNDATED_US, MemoryRecord
@@ -27,6 +27,30 @@ class Moment(NamedTuple):
     position: int
 
 
+class Placed(Protocol):
+    """Whatever tells when and whose a memory is: a MemoryRecord, or a `columns.Sighting`."""
+
+    @property
+    def position(self) -> int:
+        """Row of the corpus."""
+        ...
+
+    @property
+    def user(self) -> str | None:
+        """Whose memory it is; None or "" for nobody's."""
+        ...
+
+    @property
+    def wing(self) -> str | None:
+        """Its wing; None or "" for none."""
+        ...
+
+    @property
+    def created_at_us(self) -> int:
+        """Microseconds since the epoch, or UNDATED_US."""
+        ...
+
+
 class Memory(NamedTuple):
     """A memory and what was found in it."""
 
@@ -35,7 +59,8 @@ class Memory(NamedTuple):
 
 
 Memories = Mapping[int, Memory]
-"""By position, in ascending order of position whatever the order of the input."""
+"""By position, in ascending order of position whatever the order of the input. All memories of a
+small corpus (`line_up`), or the few that state something (`corpus.Corpus`)."""
 
 
 def line_up(records: Sequence[MemoryRecord], extractions: Sequence[Extraction]) -> Memories:
@@ -58,12 +83,12 @@ def line_up(records: Sequence[MemoryRecord], extractions: Sequence[Extraction]) 
     return memories
 
 
-def owner_of(record: MemoryRecord) -> str:
+def owner_of(record: Placed) -> str:
     """Return whose memory it is; "" for nobody's."""
     return record.user or ""
 
 
-def wing_of(record: MemoryRecord) -> str:
+def wing_of(record: Placed) -> str:
     """Return its wing; "" for a memory without one."""
     return record.wing or ""
 
@@ -73,17 +98,17 @@ def wings_agree(one: str, other: str) -> bool:
     return one == other or not one or not other
 
 
-def in_scope(one: MemoryRecord, other: MemoryRecord) -> bool:
+def in_scope(one: Placed, other: Placed) -> bool:
     """Say whether the two belong to one user and to wings that agree."""
     return owner_of(one) == owner_of(other) and wings_agree(wing_of(one), wing_of(other))
 
 
-def is_dated(record: MemoryRecord) -> bool:
+def is_dated(record: Placed) -> bool:
     """Say whether it is known when the memory was made."""
     return record.created_at_us != UNDATED_US
 
 
-def moment_of(record: MemoryRecord) -> Moment:
+def moment_of(record: Placed) -> Moment:
     """Return what newer and newest mean."""
     return Moment(record.created_at_us, record.position)
 
@@ -91,7 +116,7 @@ def moment_of(record: MemoryRecord) -> Moment:
 class Timeline:
     """Dated memories of one user by wing, to be asked for the next or the last one in scope."""
 
-    def __init__(self, records: Iterable[MemoryRecord]) -> None:
+    def __init__(self, records: Iterable[Placed]) -> None:
         self._by_wing: dict[str, list[Moment]] = defaultdict(list)
         for record in records:
             if is_dated(record):
@@ -99,7 +124,7 @@ class Timeline:
         for line in self._by_wing.values():
             line.sort()
 
-    def later(self, record: MemoryRecord) -> Iterator[int]:
+    def later(self, record: Placed) -> Iterator[int]:
         """Yield the positions of strictly later memories in scope, the earliest first."""
         after = Moment(record.created_at_us, _LAST)
         tails = (
@@ -107,7 +132,7 @@ class Timeline:
         )
         yield from (moment.position for moment in merge(*tails))
 
-    def last_before(self, record: MemoryRecord) -> int | None:
+    def last_before(self, record: Placed) -> int | None:
         """Return the newest strictly earlier memory in scope, or None."""
         before = Moment(record.created_at_us, -1)
         ends = [(line, bisect_left(line, before)) for line in self._lines(wing_of(record))]

@@ -12,18 +12,15 @@ locomo: "Bye!" and "Thanks!").
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mnemon.graph.supersession.cells import bits_for, shared_cells, signatures
+from mnemon.graph.supersession.columns import MemoryColumns
 from mnemon.graph.supersession.grades import DAY_US, LEAST_DAYS, LEAST_SIMILARITY
-from mnemon.graph.supersession.memories import is_dated, moment_of, owner_of, wing_of
-from mnemon.text.tombstone import is_tombstone
-from mnemon.types import MemoryRecord
 
 EXACT_PAIRS = 12_288 * 12_288
 """Most pairs that are compared one by one (two seconds of one slow core at 384 dimensions). Higher
@@ -68,34 +65,38 @@ class Comparison(NamedTuple):
     bits: int
 
 
-def comparisons(
-    records: Sequence[MemoryRecord], *, exact_pairs: int = EXACT_PAIRS
-) -> list[Comparison]:
-    """Return what has to be compared in a corpus: a function of users, wings and dates.
+def comparisons(memories: MemoryColumns, *, exact_pairs: int = EXACT_PAIRS) -> Iterator[Comparison]:
+    """Yield what has to be compared in a corpus: a function of users, wings and dates.
 
     Args:
-        records: In any order; turns and undated memories are left out.
+        memories: Of the corpus; turns and undated memories are left out.
         exact_pairs: Most pairs of an exact comparison.
     """
-    scopes: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for record in sorted(records, key=moment_of):
-        if is_dated(record) and not record.is_turn:
-            scopes[owner_of(record)][wing_of(record)].append(record.position)
-    moments = {record.position: moment_of(record) for record in records}
-    # What its owner has marked as superseded stands for nothing.
-    marked = {record.position for record in records if is_tombstone(record.content)}
-    found: list[Comparison] = []
-    for owner in sorted(scopes):
-        wings = scopes[owner]
-        everything = sorted((p for rows in wings.values() for p in rows), key=moments.__getitem__)
-        for wing in sorted(wings):
-            others = [wings[wing], wings.get("", [])] if wing else [everything]
-            found += [
-                _comparison(wings[wing], newers, exact_pairs)
-                for rows in others
-                if (newers := [p for p in rows if p not in marked])
-            ]
-    return found
+    by_moment = np.argsort(memories.created_at_us, kind="stable")
+    rows = by_moment[(memories.dated() & ~memories.turns)[by_moment]]
+    for everything in _split(rows, memories.owners):
+        wings = list(_split(everything, memories.wings))
+        # Names are sorted, so a first group without a name is the one without a wing.
+        has_wingless = not memories.wing_names[memories.wings[wings[0][0]]]
+        for place, own in enumerate(wings):
+            if place == 0 and has_wingless:
+                others = [everything]
+            else:
+                others = [own, wings[0]] if has_wingless else [own]
+            for newers in others:
+                # What its owner has marked as superseded stands for nothing.
+                kept = newers[~memories.tombstones[newers]]
+                if len(kept):
+                    yield _comparison(own, kept, exact_pairs)
+
+
+def _split(rows: Ints, codes: NDArray[np.int32]) -> Iterator[Ints]:
+    """Yield the rows of every code, ascending by code, each in the order it has."""
+    found = codes[rows]
+    order = np.argsort(found, kind="stable")
+    bounds = np.flatnonzero(np.diff(found[order])) + 1
+    if len(rows):
+        yield from np.split(rows[order], bounds)
 
 
 def newest_near_duplicates(
@@ -124,19 +125,18 @@ def exact_cosine(one: Floats, other: Floats) -> float:
     return min(round(float(products.sum()), _DIGITS), 1.0)
 
 
-def _comparison(olders: list[int], newers: list[int], exact_pairs: int) -> Comparison:
+def _comparison(olders: Ints, newers: Ints, exact_pairs: int) -> Comparison:
     exact = len(olders) * len(newers) <= exact_pairs
-    bits = 0 if exact else bits_for(len(newers))
-    return Comparison(np.array(olders, dtype=np.int64), np.array(newers, dtype=np.int64), bits)
+    return Comparison(olders, newers, 0 if exact else bits_for(len(newers)))
 
 
 def _by_cells(comparison: Comparison, vectors: Floats) -> Iterator[tuple[Ints, Ints]]:
-    olders, newers = (
-        signatures(vectors[rows], comparison.bits)
-        for rows in (comparison.olders, comparison.newers)
-    )
-    for table in range(olders.shape[1]):
-        yield from shared_cells(olders[:, table], newers[:, table])
+    # The newer rows are mostly the older ones again.
+    rows = np.union1d(comparison.olders, comparison.newers)
+    cells = signatures(vectors, comparison.bits, rows)
+    olders, newers = (np.searchsorted(rows, r) for r in (comparison.olders, comparison.newers))
+    for table in cells.T:
+        yield from shared_cells(table[olders], table[newers])
 
 
 class _Search:

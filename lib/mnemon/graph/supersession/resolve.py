@@ -19,8 +19,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from mnemon.graph.supersession.columns import MemoryColumns
 from mnemon.graph.supersession.links import REASONS, Link
-from mnemon.graph.supersession.memories import Memories, Moment, moment_of, wing_of, wings_agree
+from mnemon.graph.supersession.memories import Moment, moment_of, wing_of, wings_agree
 
 _RANK = {reason: rank for rank, reason in enumerate(REASONS)}
 
@@ -40,12 +41,12 @@ class Resolved(NamedTuple):
     others: tuple[Link, ...]
 
 
-def resolve(links: Iterable[Link], memories: Memories, rejected: Counter[str]) -> Resolved:
+def resolve(links: Iterable[Link], memories: MemoryColumns, rejected: Counter[str]) -> Resolved:
     """Choose one successor per memory; the order of the links makes no difference.
 
     Args:
         links: Candidates, repeats allowed.
-        memories: The corpus.
+        memories: Of the corpus.
         rejected: Counts dropped links by "cycle" and "chain_scope".
     """
     waiting = _by_older(set(links), memories)
@@ -67,7 +68,7 @@ def resolve(links: Iterable[Link], memories: Memories, rejected: Counter[str]) -
     return Resolved(chosen, _heads(chosen), tuple(sorted(others, key=_order)))
 
 
-def _by_older(links: set[Link], memories: Memories) -> dict[int, list[Link]]:
+def _by_older(links: set[Link], memories: MemoryColumns) -> dict[int, list[Link]]:
     """Return the candidates of every older memory, the best one last."""
     found: dict[int, list[Link]] = defaultdict(list)
     for link in sorted(links, key=_order, reverse=True):
@@ -90,7 +91,7 @@ def _order(link: Link) -> tuple[int, int, int, int, str, tuple[int, int, int]]:
     )  # fmt: skip
 
 
-def _cycle_closers(chosen: Mapping[int, Link], memories: Memories) -> list[int]:
+def _cycle_closers(chosen: Mapping[int, Link], memories: MemoryColumns) -> list[int]:
     """Return, per cycle, the older memory whose link leads to the cycle's oldest memory."""
     done: set[int] = set()
     closers: list[int] = []
@@ -108,7 +109,7 @@ def _cycle_closers(chosen: Mapping[int, Link], memories: Memories) -> list[int]:
     return closers
 
 
-def _scope_breakers(chosen: Mapping[int, Link], memories: Memories) -> list[int]:
+def _scope_breakers(chosen: Mapping[int, Link], memories: MemoryColumns) -> list[int]:
     """Return the memories whose wing differs from one that their chain leads through."""
     wing_ahead: dict[int, str] = {}
     breakers: list[int] = []
@@ -118,9 +119,9 @@ def _scope_breakers(chosen: Mapping[int, Link], memories: Memories) -> list[int]
         while here in chosen and here not in wing_ahead:
             path.append(here)
             here = chosen[here].newer
-        ahead = wing_ahead.setdefault(here, wing_of(memories[here].record))
+        ahead = wing_ahead.setdefault(here, wing_of(memories.sighting(here)))
         for position in reversed(path):
-            own = wing_of(memories[position].record)
+            own = wing_of(memories.sighting(position))
             if not wings_agree(own, ahead):
                 breakers.append(position)
                 ahead = own
@@ -141,5 +142,5 @@ def _heads(chosen: Mapping[int, Link]) -> dict[int, int]:
     return heads
 
 
-def _moment(memories: Memories, position: int) -> Moment:
-    return moment_of(memories[position].record)
+def _moment(memories: MemoryColumns, position: int) -> Moment:
+    return moment_of(memories.sighting(position))

@@ -46,7 +46,7 @@ def value_groups(
     """Return every statement by what it may contradict; linear in the statements.
 
     Args:
-        memories: The corpus.
+        memories: Those that may state something.
         canonical_of: Folded names that were merged away, and what stands for them.
         rejected: Counts statements of undated memories ("undated") and generic ones ("generic").
     """
@@ -68,7 +68,7 @@ def links_of_group(
 
     Args:
         statements: Of one user, subject and slot.
-        memories: The corpus.
+        memories: Where the statements stand.
         rejected: Counts statements of relations with too many values by "many_values".
     """
     if len({statement.position for statement in statements}) < 2:

@@ -78,6 +78,21 @@ def test_only_what_changed_is_read_and_only_texts_with_the_changed_name_are_sear
     assert [(e.src_position, e.dst_position) for e in graph.edges] == [(0, len(before))]
 
 
+def test_memories_that_come_in_many_batches_give_the_same_graph(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mnemon.corpus.record_file.READ_ROWS", 10)
+    # What a text is about is no mention in it: a mix-up of texts and subjects shows.
+    texts = [f"Blue Ridge {name}\nHills of {name}; Blue Ridge {name} is high." for name in "ABCDE"]
+    before = corpus(*texts, "we saw Blue Ridge D and Blue Ridge E", "nothing of Boot Hill")
+    assert night(path, before)[1] == plain(before)
+    late = [memory("Boot Hill\nA hill.", memory_id="n"), memory("Boot Hill again", memory_id="o")]
+    after = renumber([*before[2:], *late])
+    report, graph, _ = night(path, after)
+    assert (report.added, report.deleted, graph) == (2, 2, plain(after))
+    assert report.rematched
+
+
 def test_a_name_that_goes_or_changes_its_case_concerns_the_texts_that_hold_it(path: Path) -> None:
     first = corpus("Redis\nA cache.", "we run redis and Redis", "nothing")
     _, graph, _ = night(path, first)

@@ -14,6 +14,7 @@ from mnemon.graph.model import StatedRelation
 from mnemon.graph.supersession.find import Supersessions, find_supersessions
 from mnemon.graph.supersession.grades import DAY_US
 from mnemon.types import MemoryRecord
+from tests.support.supersession import corpus_of
 
 Says = tuple[str, StatedRelation, str]
 Vectors = NDArray[np.float32]
@@ -81,7 +82,7 @@ def find() -> Find:
     def of(*notes: Note, vectors: Vectors | None = None, **canonical_of: str) -> Supersessions:
         records = [note.record(position) for position, note in enumerate(notes)]
         extractions = [n.extraction(r) for n, r in zip(notes, records, strict=True)]
-        return find_supersessions(records, extractions, canonical_of, vectors)
+        return find_supersessions(corpus_of(records, extractions), canonical_of, vectors)
 
     return of
 

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
+import pytest
 
+from mnemon.graph.supersession.columns import MemoryColumns
 from mnemon.graph.supersession.memo import NearDuplicates, find_near_duplicates
 from mnemon.graph.supersession.near import NearPair
 from tests.unit.graph.supersession.conftest import Note, Vectors, at_angles
@@ -12,7 +15,8 @@ from tests.unit.graph.supersession.test_near import crowd, deploy
 
 def run(notes: list[Note], vectors: Vectors, known: NearDuplicates | None = None) -> NearDuplicates:
     memo = None if known is None else json.loads(json.dumps(known.memo))
-    return find_near_duplicates([n.record(p) for p, n in enumerate(notes)], vectors, memo)
+    records = [n.record(p) for p, n in enumerate(notes)]
+    return find_near_duplicates(MemoryColumns.read(records), vectors, memo)
 
 
 def notes_over(rows: int) -> list[Note]:
@@ -42,10 +46,12 @@ def test_one_changed_memory_is_compared_with_its_group_alone() -> None:
 def test_changes_by_cells_give_what_a_rebuild_gives() -> None:
     vectors = crowd(900, 16, 6)
     records = [n.record(p) for p, n in enumerate(notes_over(900))]
-    first = find_near_duplicates(records, vectors, exact_pairs=0)
+    first = find_near_duplicates(MemoryColumns.read(records), vectors, exact_pairs=0)
     vectors[100:110] = vectors[500:510]
-    changed = find_near_duplicates(records[:890], vectors, first.memo, exact_pairs=0)
-    rebuilt = find_near_duplicates(records[:890], vectors, exact_pairs=0)
+    changed = find_near_duplicates(
+        MemoryColumns.read(records[:890]), vectors, first.memo, exact_pairs=0
+    )
+    rebuilt = find_near_duplicates(MemoryColumns.read(records[:890]), vectors, exact_pairs=0)
     assert (changed.pairs, changed.memo) == (rebuilt.pairs, rebuilt.memo)
     assert changed.pairs != first.pairs
     assert changed.asked < rebuilt.asked / 10
@@ -72,8 +78,23 @@ def test_positions_may_shift() -> None:
 def test_a_group_that_outgrows_exact_comparison_is_looked_at_as_a_whole() -> None:
     notes, vectors = notes_over(300), crowd(300, 16, 4)
     records = [n.record(p) for p, n in enumerate(notes)]
-    exact = find_near_duplicates(records, vectors)
-    by_cells = find_near_duplicates(records, vectors, exact.memo, exact_pairs=100)
-    assert by_cells == find_near_duplicates(records, vectors, exact_pairs=100)
+    exact = find_near_duplicates(MemoryColumns.read(records), vectors)
+    by_cells = find_near_duplicates(
+        MemoryColumns.read(records), vectors, exact.memo, exact_pairs=100
+    )
+    assert by_cells == find_near_duplicates(MemoryColumns.read(records), vectors, exact_pairs=100)
     assert by_cells.asked == exact.asked
     assert not np.isin(list(by_cells.memo), list(exact.memo)).any()
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux tells")
+def test_vectors_that_were_read_do_not_stay_mapped(tmp_path: Path) -> None:
+    path, rows = tmp_path / "vectors.npy", 20_000
+    np.save(path, np.zeros((rows, 384), dtype=np.float32))
+    records = [deploy(0, memory_id=f"id{p}").record(p) for p in range(rows)]
+    vectors = np.load(path, mmap_mode="r")
+    assert len(find_near_duplicates(MemoryColumns.read(records), vectors).memo) == rows
+    told = Path("/proc/self/smaps").read_text(encoding="utf-8")
+    _, _, mine = told.partition(str(path))
+    assert path.stat().st_size > 30_000_000
+    assert 0 <= int(mine.partition("Rss:")[2].split()[0]) < 5_000

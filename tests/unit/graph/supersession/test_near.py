@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from mnemon.graph.supersession.cells import LEAST_RECALL, signatures, tables_for
+from mnemon.graph.supersession.columns import MemoryColumns
 from mnemon.graph.supersession.grades import DAY_US, LEAST_SIMILARITY
 from mnemon.graph.supersession.near import comparisons, newest_near_duplicates
 from tests.unit.graph.supersession.conftest import Find, Note, Vectors, at_angles, pairs
@@ -86,7 +87,7 @@ def test_blocks_find_what_looking_at_every_pair_finds() -> None:
     days = np.random.default_rng(2).integers(0, 60, len(vectors))
     records = [deploy(int(day)).record(p) for p, day in enumerate(days)]
     created = days * DAY_US
-    (whole,) = comparisons(records)
+    (whole,) = comparisons(MemoryColumns.read(records))
     found = {p.older: p.newer for p in newest_near_duplicates(whole, vectors, created)}
     expected: dict[int, int] = {}
     cosines = vectors.astype(np.float64) @ vectors.astype(np.float64).T
@@ -102,8 +103,8 @@ def test_cells_find_nearly_what_exact_comparison_finds() -> None:
     vectors = crowd(6_000, 48, 3)
     records = [deploy(p % 90).record(p) for p in range(len(vectors))]
     created = np.array([r.created_at_us for r in records], dtype=np.int64)
-    (exact,) = comparisons(records)
-    (by_cells,) = comparisons(records, exact_pairs=0)
+    (exact,) = comparisons(MemoryColumns.read(records))
+    (by_cells,) = comparisons(MemoryColumns.read(records), exact_pairs=0)
     assert (exact.bits, by_cells.bits) == (0, 5)
     truth = set(newest_near_duplicates(exact, vectors, created))
     found = set(newest_near_duplicates(by_cells, vectors, created))
@@ -116,7 +117,7 @@ def test_copies_of_one_text_lead_to_the_newest_without_cells_or_with_them(find: 
     vectors = np.repeat(at_angles(1.0)[:1], 600, axis=0)
     created = np.array([r.created_at_us for r in records], dtype=np.int64)
     for exact_pairs in (0, 10**9):
-        (whole,) = comparisons(records, exact_pairs=exact_pairs)
+        (whole,) = comparisons(MemoryColumns.read(records), exact_pairs=exact_pairs)
         found = newest_near_duplicates(whole, vectors, created)
         assert [p[:2] for p in found] == [(p, 599) for p in range(593)]
 

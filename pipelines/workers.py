@@ -1,0 +1,103 @@
+"""The resource `workers`: a Ray for the assets that ask for it, where the settings say so.
+
+What belongs here: which one there is. What does not: how Ray is started (mnemon.shards), who asks
+(assets.workers), the night itself (pipelines.resources).
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import dagster as dg
+
+from mnemon.errors import ConfigError
+from mnemon.settings.scale_sections import RunnerSettings
+from pipelines.site import Site, resolve_site
+
+RAY = "ray"
+
+
+def make_workers_resource(
+    resolve: Callable[[], Site] = resolve_site,
+) -> dg.ResourceDefinition:
+    """Return the resource `workers`.
+
+    None where `runner.kind` is "local": the night starts processes when it has work for them. Where
+    it is "ray", dagster-ray's resource, up for the runs whose assets ask for it and down with them.
+
+    Args:
+        resolve: As in `make_night_resource`.
+    """
+
+    @dg.resource(description="Who runs the heavy steps: processes of this machine, or Ray.")
+    def workers(context: dg.InitResourceContext) -> Iterator[Any]:
+        settings = resolve().settings.runner
+        if settings.kind != RAY:
+            yield None
+            return
+        with open_ray(settings).yield_for_execution(context) as ray:
+            yield ray
+
+    return workers
+
+
+def open_ray(settings: RunnerSettings) -> Any:
+    """Return a `dagster_ray.RayResource` that connects as mnemon's own runner does.
+
+    Raises:
+        ConfigError: The extra is not installed.
+    """
+    if importlib.util.find_spec("dagster_ray") is None:
+        raise ConfigError(
+            'runner.kind is "ray" and dagster_ray is not installed: '
+            "pip install 'mnemon[ray]', or set runner.kind to \"local\""
+        )
+    from mnemon.shards.ray_cluster import RayCluster
+
+    cluster = RayCluster.of(settings)
+    library: Any = importlib.import_module("dagster_ray")
+
+    class NightRay(library.RayResource):
+        """A Ray of this machine, or one that is there; both exist as soon as they answer."""
+
+        @property
+        def host(self) -> str:
+            """Where it is."""
+            return cluster.address or "127.0.0.1"
+
+        @property
+        def ray_address(self) -> str:
+            """What `ray.init` is told."""
+            return cluster.address or "local"
+
+        @property
+        def name(self) -> str:
+            """What the run's log calls it."""
+            return f"Ray at {cluster.address}" if cluster.address else "Ray of this machine"
+
+        @property
+        def created(self) -> bool:
+            """True: connecting starts it where it must be started."""
+            return True
+
+        @property
+        def ready(self) -> bool:
+            """True: connecting waits for it."""
+            return True
+
+        def connect(self, context: Any) -> None:
+            """Connect with mnemon's sizes and silence."""
+            cluster.connect()
+
+        def on_connect(self, context: Any) -> None:
+            """Say so in the run's log."""
+            context.log.info(f"{self.name}: {cluster.workers()} workers")
+
+        def delete(self, context: Any) -> None:
+            """End what was started here; a cluster of others stays."""
+            cluster.close()
+
+    return NightRay()

@@ -1,0 +1,37 @@
+"""What two checkouts' nights are compared by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.datasets import CHECKOUT
+from bench.scale.side_by_side import Cost, code_of, compare, run_night
+
+
+def test_sides_are_compared_by_their_medians() -> None:
+    before = [Cost(10.0, 8.0, "a"), Cost(90.0, 80.0, "a"), Cost(12.0, 10.0, "a")]
+    now = [Cost(6.0, 5.0, "a"), Cost(1.0, 1.0, "a"), Cost(9.0, 7.5, "a")]
+    found = {
+        "before": {"first": before, "unchanged": before[:1]},
+        "now": {"first": now, "unchanged": before[:1]},
+    }
+    compared = compare(found)
+    assert compared["first"]["cpu_ratio"] == 0.5
+    assert compared["first"]["wall_ratio"] == 0.5
+    assert compared["first"]["before_cpu_s"] == 10.0
+    assert compared["unchanged"]["cpu_ratio"] == 1.0
+
+
+def test_a_checkout_runs_its_own_code_and_not_the_installed_one(tmp_path: Path) -> None:
+    assert code_of(CHECKOUT) == CHECKOUT / "lib" / "mnemon"
+    package = tmp_path / "lib" / "mnemon"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    assert code_of(tmp_path) == package
+
+
+def test_a_night_that_fails_is_no_result(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"ended with 1.*nowhere"):
+        run_night(CHECKOUT, tmp_path / "nowhere.db", tmp_path / "store", None)

@@ -1,0 +1,204 @@
+"""The stage memory_vectors with an ONNX face: fragments instead of the memo, the same vectors."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from mnemon.corpus.columns import iter_batches
+from mnemon.encode.onnx_encoder import OnnxEncoder
+from mnemon.encode.onnx_format import onnx_directory
+from mnemon.errors import EncoderError
+from mnemon.files import read_array
+from mnemon.night import vector_rows
+from mnemon.night.context import MEMORIES, VECTORS, Night
+from mnemon.night.corpus import export_memories
+from mnemon.night.embedding import Face
+from mnemon.night.vector_rows import fill_vectors, keyed_batches, sample_texts, vector_kind
+from mnemon.night.vectors import MEMORY_VECTORS, chosen_face, embed_memories, tonights_face
+from mnemon.settings import Settings
+from mnemon.settings.sections import EncoderSettings
+from mnemon.shards.files import write_table
+from mnemon.shards.fragment_store import FragmentStore
+from mnemon.shards.task import Fragment
+from mnemon.snapshot.layout import StorePaths
+from mnemon.vectors.embed import memo_kind, text_key
+from mnemon.work.memo import Memo
+from mnemon.work.stage import forget_result
+
+TinyModel = Callable[..., Path]
+TEXTS = ["a river", "stone and paper", "window lamp stone river", "a river", "the key is blue"]
+
+
+def write_source(path: Path, texts: Sequence[str]) -> None:
+    lines = (json.dumps({"id": n, "content": text}) + "\n" for n, text in enumerate(texts))
+    path.write_text("".join(lines))
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the first test leaves its model and the export of it, which takes seconds."""
+    return tmp_path_factory.mktemp("shared")
+
+
+@pytest.fixture
+def night(tiny_model: TinyModel, tmp_path: Path, shared: Path) -> Night:
+    """A night on TEXTS with the corpus exported."""
+    if not (shared / "model").is_dir():
+        tiny_model("model").rename(shared / "model")
+    write_source(tmp_path / "memories.jsonl", TEXTS)
+    settings = Settings(encoder=EncoderSettings(model=str(shared / "model")))
+    night = Night(StorePaths(tmp_path / "store"), tmp_path / "memories.jsonl", settings)
+    export_memories(night)
+    if (shared / "encoders").is_dir():
+        shutil.copytree(shared / "encoders", night.paths.encoders)
+    else:
+        tonights_face(night)
+        shutil.copytree(night.paths.encoders, shared / "encoders")
+    return night
+
+
+def fragments_of(night: Night) -> FragmentStore:
+    kind = vector_kind(night, chosen_face(night))
+    assert kind is not None
+    return night.fragments(kind)
+
+
+def vectors_by_one_encoder(night: Night, texts: Sequence[str]) -> NDArray[np.float32]:
+    directory = onnx_directory(night.paths.encoders, night.fingerprint())
+    return OnnxEncoder.open(directory, 1).encode_documents(texts)
+
+
+def test_every_memory_gets_the_vector_of_its_text_and_the_memo_gets_none(night: Night) -> None:
+    result = embed_memories(night)
+    assert (result.notes["texts_embedded"], result.notes["texts_reused"]) == (4, 0)
+    found = read_array(night.work(VECTORS))
+    np.testing.assert_array_equal(found, vectors_by_one_encoder(night, TEXTS))
+    assert fragments_of(night).rows == 4
+    with Memo.open(night.paths.memo) as memo:
+        kind = memo_kind(night.fingerprint(), chosen_face(night).tag)
+        assert memo.get_many(kind, map(text_key, TEXTS)) == {}
+
+
+def test_the_next_night_embeds_only_what_is_new(night: Night, tmp_path: Path) -> None:
+    embed_memories(night)
+    texts = ["a new bicycle", *TEXTS[::-1]]
+    write_source(tmp_path / "memories.jsonl", texts)
+    later = Night(night.paths, night.source, night.settings)
+    export_memories(later)
+    result = embed_memories(later)
+    assert (result.notes["texts_embedded"], result.notes["texts_reused"]) == (1, 4)
+    found = read_array(later.work(VECTORS))
+    np.testing.assert_array_equal(found, vectors_by_one_encoder(later, texts))
+
+
+@pytest.mark.parametrize("damage", ["not finite", "of another size"])
+def test_a_damaged_vector_is_computed_again(night: Night, damage: str) -> None:
+    embed_memories(night)
+    before = night.work(VECTORS).read_bytes()
+    store = fragments_of(night)
+    keys = pa.array([bytes.fromhex(text_key(text)) for text in TEXTS[1:]], pa.binary(32))
+    rows = np.array(read_array(night.work(VECTORS))[1:])
+    if damage == "not finite":
+        rows[2, 5] = np.nan
+    else:
+        rows = rows[:, :-1]
+    values = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), rows.shape[1])
+    store.forget(keys.to_pylist())
+    path = store.directory / f"{'0' * 32}.arrow"
+    count = write_table(path, [pa.record_batch([keys, values], names=["key", "value"])])
+    store.commit([Fragment("0" * 32, path, count)])
+    forget_result(night.paths.work, MEMORY_VECTORS)
+    result = embed_memories(Night(night.paths, night.source, night.settings))
+    wanted = 1 if damage == "not finite" else 4
+    assert (result.notes["texts_embedded"], result.notes["texts_reused"]) == (wanted, 4 - wanted)
+    assert night.work(VECTORS).read_bytes() == before
+    later = fragments_of(night)
+    assert len(later.find([bytes.fromhex(text_key(text)) for text in TEXTS])) == len(TEXTS)
+    forget_result(night.paths.work, MEMORY_VECTORS)
+    third = embed_memories(Night(night.paths, night.source, night.settings))
+    assert third.notes["texts_embedded"] == 0, "the damage is gone for good"
+
+
+def test_part_of_the_memories_can_be_embedded_ahead(night: Night) -> None:
+    face = tonights_face(night)
+    (batch,) = keyed_batches(night.work(MEMORIES))
+    filled = fill_vectors(night, face, [batch.slice(0, 2)], 2)
+    assert (filled.computed, filled.reused) == (2, 0)
+    result = embed_memories(night)
+    assert (result.notes["texts_embedded"], result.notes["texts_reused"]) == (2, 2)
+
+
+def test_shards_are_a_thirtieth_of_the_memories_in_bounds(
+    night: Night, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    face = tonights_face(night)
+    monkeypatch.setattr(vector_rows, "LEAST_SHARD_ROWS", 1)
+    monkeypatch.setattr(vector_rows, "SHARDS_OF_A_NIGHT", 3)
+    filled = fill_vectors(night, face, keyed_batches(night.work(MEMORIES)), len(TEXTS))
+    embed_memories(night)
+    assert filled.computed == 4
+    assert [fragment.rows for fragment in fragments_of(night).fragments] == [2, 2]
+
+
+def test_what_a_killed_night_left_counts_as_known(
+    night: Night, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    face = tonights_face(night)
+    monkeypatch.setattr(vector_rows, "LEAST_SHARD_ROWS", 1)
+    monkeypatch.setattr(vector_rows, "SHARDS_OF_A_NIGHT", 3)
+
+    def power_cut(_: FragmentStore, __: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FragmentStore, "commit", power_cut)
+        with pytest.raises(KeyboardInterrupt):
+            fill_vectors(night, face, keyed_batches(night.work(MEMORIES)), len(TEXTS))
+    kind = vector_kind(night, face)
+    assert kind is not None
+    first, second = sorted(night.fragments(kind).directory.glob("*.arrow"))
+    first.unlink()
+    filled = fill_vectors(night, face, keyed_batches(night.work(MEMORIES)), len(TEXTS))
+    assert (filled.computed, filled.reused) == (2, 2)
+    assert first.exists()
+    assert second.exists()
+
+
+def test_a_face_without_fragments_says_so(night: Night) -> None:
+    assert vector_kind(night, Face("")) is None
+    assert vector_kind(night, Face("voyage")) is None
+    with pytest.raises(ValueError, match="sentence-transformers keeps its vectors in the memo"):
+        fill_vectors(night, Face(""), [])
+
+
+def test_an_export_that_was_damaged_stops_the_night(night: Night) -> None:
+    face = tonights_face(night)
+    (onnx_directory(night.paths.encoders, night.fingerprint()) / "model.onnx").write_bytes(b"x")
+    with pytest.raises(EncoderError, match="not what its header vouches for"):
+        fill_vectors(night, face, keyed_batches(night.work(MEMORIES)))
+
+
+@given(rows=st.integers(0, 60), count=st.integers(1, 20), group=st.integers(1, 9))
+def test_the_sample_is_evenly_spread(
+    tmp_path_factory: pytest.TempPathFactory, rows: int, count: int, group: int
+) -> None:
+    path = tmp_path_factory.mktemp("sample") / "memories.parquet"
+    texts = [f"text {number}" for number in range(rows)]
+    table = pa.table({"content": pa.array(texts, pa.string())})
+    pq.write_table(table, path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vector_rows, "iter_batches", partial(iter_batches, rows=group))
+        found = sample_texts(path, count)
+    assert found == texts[:: max(rows // count, 1)][:count]

@@ -1,0 +1,155 @@
+"""Summaries through the runner: the same tables, resumed after a kill, nothing left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from mnemon.compact import cluster_task
+from mnemon.compact.summaries import BatchResult
+from mnemon.compact.tables import SummaryWriter, read_summaries
+from mnemon.errors import StoreError
+from mnemon.night import cluster_results, embedding
+from mnemon.night.context import ATTEMPTS, FRAGMENTS, SHARDS, SUMMARIES, Night
+from mnemon.night.embedding import Face
+from mnemon.night.serving import _summary_vectors  # pyright: ignore[reportPrivateUsage]
+from mnemon.shards.fragment_store import FragmentStore
+from tests.support.turns import word_vectors
+from tests.unit.night.test_compaction import DIMENSION, CountingEncoder, Nights
+
+
+class Export:
+    """Stands where the workers open an ONNX export; embeds as the night's encoder does."""
+
+    seen: list[str]
+
+    @classmethod
+    def open(cls, directory: Path, threads: int) -> type[Export]:
+        assert threads > 0
+        return cls
+
+    @classmethod
+    def encode_documents(cls, texts: list[str]) -> NDArray[np.float32]:
+        cls.seen += texts
+        return word_vectors(texts, DIMENSION)
+
+
+def in_fragments(night: Night, face: Face) -> str | None:
+    return "vector:words"
+
+
+def in_the_memo(night: Night, face: Face) -> str | None:
+    return None
+
+
+@pytest.fixture
+def nights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Nights:
+    monkeypatch.setattr(embedding, "toolchain", lambda: None)
+    monkeypatch.setattr(Export, "seen", [], raising=False)
+    monkeypatch.setattr(cluster_task, "OnnxEncoder", Export)
+    monkeypatch.setattr(cluster_results, "vector_kind", in_fragments)
+    return Nights(tmp_path, CountingEncoder())
+
+
+def tables(night: Night) -> list[bytes]:
+    return [night.work(name).read_bytes() for name in (SUMMARIES, ATTEMPTS)]
+
+
+def files_below(night: Night) -> list[Path]:
+    places = [night.work(FRAGMENTS), night.work(SHARDS)]
+    return [path for place in places for path in place.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("summarizer", ["extractive", "sentences"])
+@pytest.mark.parametrize("threshold", [0.65, 0.999])
+def test_the_tables_are_those_made_in_this_process(
+    nights: Nights,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    summarizer: str,
+    threshold: float,
+) -> None:
+    nights.settings = type(nights.settings)(
+        cluster_size=5, summarizer=summarizer, preserve_threshold=threshold
+    )
+    nights.write(31)
+    night, _, first = nights.run()
+    assert Export.seen or summarizer == "sentences"
+    monkeypatch.setattr(cluster_results, "vector_kind", in_the_memo)
+    other = Nights(tmp_path / "other", CountingEncoder(), nights.settings)
+    other.root.mkdir()
+    other.write(31)
+    expected, _, here = other.run()
+    assert tables(night) == tables(expected)
+    assert first.facts == here.facts
+    assert first.notes == here.notes
+    assert first.notes["summaries_made"] == first.rows
+
+
+def test_what_the_pack_and_the_gate_need_is_not_embedded_again(nights: Nights) -> None:
+    nights.write(30)
+    night, _, _ = nights.run()
+    judged = {s.text for s in read_summaries(night.work(SUMMARIES))} & set(Export.seen)
+    assert judged
+    nights.encoder.seen.clear()
+    vectors = _summary_vectors(night, sorted(judged))
+    assert np.array_equal(vectors, word_vectors(sorted(judged), DIMENSION))
+    assert not nights.encoder.seen
+
+
+def test_only_new_clusters_are_summarised_and_old_ones_keep_every_byte(nights: Nights) -> None:
+    nights.write(17)
+    nights.run()
+    Export.seen.clear()
+    nights.write(30)
+    night, _, second = nights.run()
+    grown = tables(night)
+    assert 0 < second.notes["summaries_made"] < second.rows
+    assert len(Export.seen) <= second.notes["summaries_made"]
+    night.work(SUMMARIES).unlink()
+    again, _, third = nights.run()
+    assert third.notes["summaries_made"] == third.rows
+    assert tables(again) == grown
+
+
+def test_a_killed_night_goes_on_with_what_was_made(
+    nights: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut_off(writer: SummaryWriter, batch: BatchResult) -> None:
+        raise KeyboardInterrupt
+
+    nights.write(30)
+    with monkeypatch.context() as patch:
+        patch.setattr(SummaryWriter, "add", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            nights.run()
+    embedded = len(Export.seen)
+    assert embedded
+    night, _, result = nights.run()
+    assert result.notes["summaries_made"] == 0
+    assert len(Export.seen) == embedded
+    assert len(read_summaries(night.work(SUMMARIES))) == result.rows > 0
+
+
+def test_nothing_of_a_summary_is_left_in_fragments_or_shards(nights: Nights) -> None:
+    nights.write(30)
+    night, _, _ = nights.run()
+    assert all("the garden" in s.text for s in read_summaries(night.work(SUMMARIES)))
+    assert files_below(night) == []
+
+
+def test_a_result_that_is_gone_is_an_error_and_no_empty_summary(
+    nights: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find_nothing(store: FragmentStore, keys: Iterable[bytes]) -> NDArray[np.int64]:
+        return np.full(len(list(keys)), -1, dtype=np.int64)
+
+    nights.write(30)
+    with monkeypatch.context() as patch:
+        patch.setattr(FragmentStore, "find", find_nothing)
+        with pytest.raises(StoreError, match="run the nightly job"):
+            nights.run()

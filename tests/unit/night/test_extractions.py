@@ -1,0 +1,104 @@
+"""Tonight's extractions: from fragments, made anew, with what the store told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mnemon.corpus.record_file import RecordFile
+from mnemon.corpus.records import read_records
+from mnemon.errors import StoreError
+from mnemon.files import remove_tree
+from mnemon.graph.extract import extract
+from mnemon.graph.extraction_task import EXTRACTION_KIND, extraction_key
+from mnemon.night.context import FRAGMENTS, MEMORIES, Night
+from mnemon.night.corpus import export_memories
+from mnemon.night.extractions import Extractions, read_extractions, read_kept
+from mnemon.night.told import read_told
+from mnemon.shards.keys import as_rows
+from mnemon.snapshot.layout import StorePaths
+from mnemon.types import MemoryRecord
+
+TEXTS = (
+    "Blue Ridge\nA line of hills.",
+    "Dana Whitfield works at Globex.",
+    "Blue Ridge\nA line of hills.",
+    "K8s: the cluster",
+)
+
+
+@pytest.fixture
+def night(tmp_path: Path) -> Night:
+    rows = [{"id": n, "content": text} for n, text in enumerate(TEXTS)]
+    source = tmp_path / "memories.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    night = Night(StorePaths(tmp_path / "store"), source)
+    export_memories(night)
+    return night
+
+
+def _records(night: Night) -> list[MemoryRecord]:
+    return read_records(night.work(MEMORIES))
+
+
+def _plain(night: Night) -> list[object]:
+    return [
+        extract(r.content, r.category, r.tags, r.expanded_keywords, is_turn=r.is_turn)
+        for r in _records(night)
+    ]
+
+
+def _hex_keys(night: Night) -> list[str]:
+    return [
+        extraction_key(r.content, r.category, r.tags, r.expanded_keywords, r.is_turn).hex()
+        for r in _records(night)
+    ]
+
+
+def test_extractions_are_those_of_each_text_and_each_is_made_once(night: Night) -> None:
+    assert not read_told(night)
+    first = Extractions(night, RecordFile(night.work(MEMORIES)))
+    assert list(first.load([0, 1, 2, 3])) == _plain(night)
+    assert first.extracted == 3, "two texts are alike"
+    again = Extractions(night, _records(night))
+    assert list(again.load([1, 3])) == [_plain(night)[1], _plain(night)[3]]
+    assert again.extracted == 0
+    assert read_extractions(night, _records(night)[1:]) == _plain(night)[1:]
+
+
+def test_keys_are_a_list_of_hex_digits_that_is_not_held(night: Night) -> None:
+    keys = Extractions(night, RecordFile(night.work(MEMORIES))).keys
+    wanted = _hex_keys(night)
+    assert list(keys) == wanted
+    assert (len(keys), keys[-1], keys[1:3]) == (4, wanted[3], wanted[1:3])
+    assert keys[0] == keys[2] != keys[1]
+
+
+def test_nothing_is_extracted_before_it_is_asked_for(night: Night) -> None:
+    source = Extractions(night, RecordFile(night.work(MEMORIES)))
+    assert (source.extracted, night.fragments(EXTRACTION_KIND).rows) == (0, 0)
+    assert list(source.load([])) == []
+    assert source.extracted == 0
+
+
+def test_lost_and_damaged_fragments_are_made_again(night: Night) -> None:
+    assert read_extractions(night, _records(night)) == _plain(night)
+    (fragment,) = night.fragments(EXTRACTION_KIND).fragments
+    fragment.path.write_bytes(fragment.path.read_bytes()[:-40])
+    damaged = Extractions(night, _records(night))
+    assert list(damaged.load([0, 1, 2, 3])) == _plain(night)
+    assert damaged.extracted == 3
+    remove_tree(night.work(FRAGMENTS))
+    assert read_extractions(night, _records(night)) == _plain(night)
+
+
+def test_findings_that_are_not_there_stop_the_night_by_name(night: Night) -> None:
+    keys = as_rows(bytes.fromhex(key) for key in _hex_keys(night))
+    with pytest.raises(StoreError, match="found no findings of 4 memories"):
+        list(read_kept(night, keys))
+    read_extractions(night, _records(night)[:1])
+    with pytest.raises(StoreError, match="found no findings of 2 memories"):
+        list(read_kept(night, keys))
+    assert list(read_kept(night, keys[[0, 2]])) == [_plain(night)[0]] * 2

@@ -1,0 +1,123 @@
+"""What the corpus lost leaves no byte in the fragments, nor do kinds that nobody asks for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from mnemon.compact.tables import write_summaries
+from mnemon.graph.extraction_task import EXTRACTION_KIND
+from mnemon.graph.extraction_task import iter_keyed as keyed_extractions
+from mnemon.lexical.tokenizing import TOKENS_KIND
+from mnemon.night import housekeeping
+from mnemon.night.context import FRAGMENTS, MEMORIES, SHARDS, SUMMARIES, Night
+from mnemon.night.corpus import CORPUS, export_memories
+from mnemon.night.extractions import fill_extractions
+from mnemon.night.lexical import index_memories
+from mnemon.night.vector_rows import keyed_batches
+from mnemon.night.vectors import MEMORY_VECTORS
+from mnemon.shards.files import fragment_path, write_table
+from mnemon.shards.fragment_store import KEY
+from mnemon.shards.task import Fragment
+from mnemon.vectors.embed import memo_kind, text_key
+from mnemon.work.memo import Memo
+from tests.support.promotions import DIM, ENCODER, Nights, turn
+
+CANARY = "zyzzyvacanary"
+KEPT = {"content": "Nina keeps bees in Ulm.", "category": "facts"}
+LOST = turn(f"Nina: my {CANARY} lives in Ulm.", 1)
+
+
+class Forgetting(Nights):
+    """Nights as far as memo and fragments go; vectors by hand."""
+
+    def __init__(self, root: Path, face: str) -> None:
+        super().__init__(root)
+        self.face = face
+
+    def prepare(self) -> Night:
+        """Export, and compute what fragments keep."""
+        night = Night(self.paths, self.source, _fingerprint=ENCODER)
+        export_memories(night)
+        rows, facts = night.result_of(CORPUS).rows, {"face": self.face}
+        key = {"corpus": night.result_of(CORPUS).digest}
+        night.run(MEMORY_VECTORS, key, lambda: (rows, facts), places=())
+        index_memories(night)
+        fill_extractions(night, keyed_extractions(night.work(MEMORIES)))
+        write_summaries(night.work(SUMMARIES), [])
+        self.embed(night)
+        return night
+
+    def embed(self, night: Night) -> None:
+        """Keep a vector of every memory, where this face keeps it."""
+        (batch,) = keyed_batches(night.work(MEMORIES))
+        keys = batch.column(KEY).to_pylist()
+        kind = memo_kind(ENCODER, self.face)
+        if self.face == "openai":
+            with Memo.open(night.paths.memo) as memo:
+                memo.put_many(kind, {key.hex(): b"\0" * 4 * DIM for key in keys})
+            return
+        store = night.fragments(kind)
+        values = pa.FixedSizeListArray.from_arrays(np.ones(DIM * len(keys), "f4"), DIM)
+        made = pa.record_batch([batch.column(KEY), values], names=["key", "value"])
+        path = fragment_path(store.directory, f"{len(store.fragments):032x}")
+        store.commit([Fragment(path.stem, path, write_table(path, [made]))])
+
+
+def bytes_below(directory: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file())
+
+
+def memo_bytes(night: Night) -> bytes:
+    """What the memo and its write-ahead log hold."""
+    memo = night.paths.memo
+    return b"".join(path.read_bytes() for path in memo.parent.glob(f"{memo.name}*"))
+
+
+@pytest.mark.parametrize("face", ["onnx", "openai"])
+def test_a_memory_that_is_gone_leaves_no_byte(tmp_path: Path, face: str) -> None:
+    nights = Forgetting(tmp_path, face)
+    nights.write(KEPT, LOST)
+    night = nights.prepare()
+    fragments = night.work(FRAGMENTS)
+    lost = bytes.fromhex(text_key(LOST["content"]))
+    kinds = [TOKENS_KIND, EXTRACTION_KIND]
+    assert [night.fragments(kind).rows for kind in kinds] == [2, 2]
+    assert CANARY.encode() in bytes_below(fragments)
+    assert lost in bytes_below(fragments) or lost.hex().encode() in memo_bytes(night)
+
+    nights.write(KEPT)
+    night = nights.prepare()
+    # What a killed task and an earlier version left.
+    night.fragments("tokens:0").directory.mkdir()
+    (night.fragments("tokens:0").directory / "x.arrow").write_text(CANARY)
+    (fragment_path(night.fragments(TOKENS_KIND).directory, "half")).write_text(CANARY)
+    night.work(SHARDS).mkdir(exist_ok=True)
+    (night.work(SHARDS) / "x.rows.arrow").write_text(CANARY)
+    housekeeping.tidy(night)
+
+    assert CANARY.encode() not in bytes_below(night.paths.work)
+    assert lost not in bytes_below(fragments)
+    assert lost.hex().encode() not in memo_bytes(night)
+    assert not night.work(SHARDS).exists()
+    kept = [*kinds, memo_kind(ENCODER, face)] if face == "onnx" else kinds
+    assert {p.name for p in fragments.iterdir()} == {
+        night.fragments(kind).directory.name for kind in kept
+    }
+    assert [night.fragments(kind).rows for kind in kept] == [1] * len(kept)
+    if face == "openai":
+        with Memo.open(night.paths.memo) as found:
+            key = text_key(KEPT["content"])
+            assert found.get_many(memo_kind(ENCODER, face), [key, lost.hex()]).keys() == {key}
+
+
+def test_a_night_begins_without_rows_of_a_killed_task(tmp_path: Path) -> None:
+    nights = Forgetting(tmp_path, "onnx")
+    left = nights.paths.work / SHARDS / "tokens" / "x.rows.arrow"
+    left.parent.mkdir(parents=True)
+    left.write_text(CANARY)
+    housekeeping.sweep(nights.paths)
+    assert not left.parent.parent.exists()
