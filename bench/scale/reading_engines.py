@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,7 @@ def measure_engines(store: Path, count: int) -> dict[str, Any]:
     world = recaller.live_world()
     queries = [world.query_vector(text) for text in make_questions(reader, count)]
     lance, index = open_lance(recaller)
-    engines: dict[str, Ask] = {"exact": exact(reader), "lancedb": lance}
+    engines: Mapping[str, Ask] = {"exact": exact(reader), "lancedb": lance}
     if reader.tier is not None:
         engines["funnel"] = funnel(reader)
     found = compare(engines, queries)
@@ -122,7 +122,7 @@ def open_lance(recaller: Recaller) -> tuple[Ask, str]:
     return ask, ", ".join(kinds) or "none"
 
 
-def compare(engines: dict[str, Ask], queries: Sequence[Floats]) -> dict[str, dict[str, float]]:
+def compare(engines: Mapping[str, Ask], queries: Sequence[Floats]) -> dict[str, dict[str, float]]:
     """Ask every engine every query, in turns; "exact" is the truth."""
     answers: dict[str, dict[int, list[int]]] = {name: {} for name in engines}
 

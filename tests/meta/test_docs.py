@@ -22,7 +22,7 @@ from assets.serving import CHECK_NAMES
 from mnemon.cli.main import main as mnemon_command
 from mnemon.corpus.quarantine import QuarantineReason
 from mnemon.settings import Settings, known_settings
-from mnemon.snapshot import build, layout
+from mnemon.snapshot import layout, row_file
 from mnemon.snapshot.layout import StorePaths
 from pipelines.nightly import main as nightly_command
 from pipelines.ui import main as ui_command
@@ -195,7 +195,7 @@ def test_every_file_of_a_snapshot_is_documented() -> None:
 
 
 def test_every_table_of_the_pack_and_its_columns_are_documented() -> None:
-    schema = vars(build)["_SCHEMA"]
+    schema = vars(row_file)["_SCHEMA"]
     page = (DOCS / "formats.md").read_text(encoding="utf-8")
     tables = re.findall(r"CREATE TABLE (\w+)", schema)
     assert "memories" in tables

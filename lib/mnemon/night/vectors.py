@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mnemon.corpus.columns import count_rows, read_column
@@ -168,10 +169,7 @@ def sync_vector_tiers(night: Night) -> StageResult:
             remove_tree(night.paths.lance)
         exits = _exit_thresholds(night, vectors_result.digest, vectors, rotation, dims)
         return len(ids), {
-            "rows": {t.name: t.rows for t in synced.tiers},
-            "dims": {t.name: t.dim for t in synced.tiers},
-            "index": {t.name: t.index for t in synced.tiers},
-            "unindexed_rows": {t.name: t.unindexed_rows for t in synced.tiers},
+            **_tier_facts(synced),
             "faults": {m.name: m.orphans + m.missing + m.duplicates for m in matches},
             "exits": exits,
             "rotation": rotation.digest,
@@ -184,20 +182,29 @@ def sync_vector_tiers(night: Night) -> StageResult:
     inputs = {"vectors": vectors_result.digest}
     places = (night.paths.lance, night.paths.rotations)
     result = night.run(VECTOR_TIERS, inputs, body, always=True, places=places)
+    return night.finish(result.with_notes(**_tier_notes(report)))
+
+
+def _tier_facts(synced: TierReport) -> dict[str, Any]:
+    """Return what the gate and the pack ask of the tables, by table."""
+    return {
+        "rows": {t.name: t.rows for t in synced.tiers},
+        "dims": {t.name: t.dim for t in synced.tiers},
+        "index": {t.name: t.index for t in synced.tiers},
+        "unindexed_rows": {t.name: t.unindexed_rows for t in synced.tiers},
+    }
+
+
+def _tier_notes(report: Sequence[TierReport]) -> dict[str, Any]:
+    """Return what was done to the tables tonight; the report is empty where nothing was."""
     tiers = [tier for synced in report for tier in synced.tiers]
-    rebuilt = {t.name: t.reason for t in tiers if t.action == "rebuilt"}
-    # A table that was lost is written anew like one of a first night.
-    created = {t.name: t.reason for t in tiers if t.action == "created"}
-    written = sum(t.inserted + t.updated + t.deleted for t in tiers)
-    dropped = [name for synced in report for name in synced.dropped]
-    return night.finish(
-        result.with_notes(
-            rows_written=written,
-            rebuilt=rebuilt,
-            created=created,
-            dropped_tables=", ".join(dropped),
-        )
-    )
+    return {
+        "rows_written": sum(t.inserted + t.updated + t.deleted for t in tiers),
+        "rebuilt": {t.name: t.reason for t in tiers if t.action == "rebuilt"},
+        # A table that was lost is written anew like one of a first night.
+        "created": {t.name: t.reason for t in tiers if t.action == "created"},
+        "dropped_tables": ", ".join(name for synced in report for name in synced.dropped),
+    }
 
 
 def _exit_thresholds(

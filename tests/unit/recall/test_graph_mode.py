@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mnemon.graph.transitions import Transitions
 from mnemon.recall.engine import Recaller
 from mnemon.recall.graph_leg import GraphLeg
 from mnemon.recall.graph_paths import path_of
@@ -82,8 +83,11 @@ def test_the_matrices_of_the_whole_snapshot_are_made_once(recaller: Recaller) ->
     assert graph.transitions(None) is graph.transitions(everything)
     some = everything.copy()
     some[1] = False
-    assert graph.transitions(some).positions.tolist() == [0, 2, 3]
-    assert graph.transitions(None).positions.size == len(TEXTS)
+    part, whole = graph.transitions(some), graph.transitions(None)
+    assert isinstance(part, Transitions)
+    assert isinstance(whole, Transitions)
+    assert part.positions.tolist() == [0, 2, 3]
+    assert whole.positions.size == len(TEXTS)
 
 
 def test_a_memory_of_somebody_else_is_no_bridge(tmp_path: Path) -> None:

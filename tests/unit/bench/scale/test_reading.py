@@ -54,7 +54,14 @@ def test_memory_is_read_in_megabytes() -> None:
 
 def test_agreement_is_the_share_of_the_true_ten() -> None:
     truth, half = list(range(50)), [*range(5), *range(100, 145)]
-    engines = {"exact": lambda _: truth, "half": lambda _: half}
+
+    def find_true(_: object) -> list[int]:
+        return truth
+
+    def find_half(_: object) -> list[int]:
+        return half
+
+    engines = {"exact": find_true, "half": find_half}
     found = compare(engines, [np.zeros(2, dtype=np.float32)] * 6)
     assert found["exact"]["recall_at_10"] == 1.0
     assert found["half"]["recall_at_10"] == 0.5
