@@ -15,7 +15,7 @@ SOURCE := $(if $(STORE),$(if $(filter env:% postgresql:% postgres:%,$(STORE)),$(
 CODE := lib assets pipelines tests bench data/sample
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-ray nightly recall status doctor test test-server test-ray test-all lint format types bench bench-quality bench-verify bench-tables ui clean
+.PHONY: help setup setup-ray nightly recall status doctor test test-server test-ray test-all lint format types bench bench-quality bench-verify bench-scale bench-tables ui clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(ROOT)/Makefile
@@ -83,6 +83,10 @@ bench-quality: $(READY) ## Measure every arm on every labelled set (under an hou
 
 bench-verify: $(READY) ## Check index and scores against bench/regressions: OK, OKish or FAIL [SETS="locomo ..."]
 	@cd $(ROOT) && OPENBLAS_NUM_THREADS=1 $(PY) -m bench.verify $(if $(SETS),--sets $(SETS),)
+
+bench-scale: $(READY) ## Measure whole nights of 10,000 to 1,000,000 memories within 6 GB, and recall over them (hours)
+	@cd $(ROOT) && $(PY) -m bench.scale --keep
+	@cd $(ROOT) && OPENBLAS_NUM_THREADS=1 $(PY) -m bench.scale.reading artifacts/scale/10000/store artifacts/scale/100000/store artifacts/scale/1000000/store --out docs/benchmarks/json
 
 bench-tables: $(READY) ## Generate the tables of docs/benchmarks from the committed JSON
 	@cd $(ROOT) && $(PY) -m bench.tables

@@ -1,6 +1,6 @@
 """`python -m bench.scale`: whole nights on 10,000, 100,000 and 1,000,000 memories, and the slopes.
 
-`python -m bench.scale --stores DIR [--sizes 10000 100000 1000000] [--limit-gb 6]`
+`python -m bench.scale [--stores DIR] [--sizes 10000 100000 1000000] [--limit-gb 6] [--keep]`
 
 Every size is a night of its own on a store of synthetic memories (bench.scale.corpus), with the
 bundled model cut to one layer (bench.scale.encoder) under a limit of memory that the kernel holds,
@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.datasets import CHECKOUT
 from bench.manifest import describe_run
 from bench.results import RESULTS_DIR, read_result, write_result
 from bench.scale.corpus import write_store
@@ -28,6 +29,7 @@ from mnemon.errors import SourceFormatError
 
 SIZES = (10_000, 100_000, 1_000_000)
 LIMIT_GB = 6.0
+STORES = CHECKOUT / "artifacts" / "scale"
 RESULT = "scale.json"
 MODEL_NAME = f"minilm-{LAYERS}-layer-{INTERMEDIATE}"
 
@@ -85,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure every size that has no result yet and write scale.json; 1 means a night failed."""
     parser = argparse.ArgumentParser(prog="python -m bench.scale", description=__doc__)
     parser.add_argument("--sizes", nargs="+", type=int, default=list(SIZES))
-    parser.add_argument("--stores", type=Path, required=True, help="keeps sources and stores")
+    parser.add_argument("--stores", type=Path, default=STORES, help="keeps sources and stores")
     parser.add_argument("--out", type=Path, default=RESULTS_DIR)
     parser.add_argument("--limit-gb", type=float, default=LIMIT_GB, help="0: none")
     parser.add_argument("--keep", action="store_true", help="go on in stores that are there")

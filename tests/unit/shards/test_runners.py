@@ -132,9 +132,11 @@ def test_an_interrupt_ends_the_workers_at_once(tmp_path: Path, here: Path) -> No
             raise KeyboardInterrupt
 
     slow = DieOnce(marks_of(tmp_path, 0), pause_s=0.2)
+    # Servers that other tests of this process share are its children as well.
+    before = set(children_of(os.getpid()))
     with pytest.raises(KeyboardInterrupt):
         TWO.run(slow, shards_of(tmp_path, TEXTS * 5), here, Interrupt())
-    assert not children_of(os.getpid())
+    assert set(children_of(os.getpid())) <= before
 
 
 @pytest.fixture
