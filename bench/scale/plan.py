@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench.scale.fit import extrapolate
+from bench.scale.fit import exponent, extrapolate
 
 PLANNED = (10_000_000, 100_000_000, 1_000_000_000)
 
@@ -72,7 +72,7 @@ def plan_stages(document: Mapping[str, Any], size: int) -> list[Planned]:
     for stage in largest["first"]["stages"]:
         if stage["wall_s"] < LEAST_SECONDS:
             continue
-        found.append(_plan(stage, largest["memories"], document, size))
+        found.append(_plan(stage, document, size))
     return sorted(found, key=lambda planned: -planned.hours)
 
 
@@ -93,12 +93,10 @@ def totals(stages: Sequence[Planned]) -> Planned:
     )
 
 
-def _plan(
-    stage: Mapping[str, Any], measured: int, document: Mapping[str, Any], size: int
-) -> Planned:
-    name, slopes = stage["name"], document["slopes"][stage["name"]]
-    cpu_s = _grown(stage["cpu_s"], slopes["cpu_s"], measured, size)
-    wall_s = _grown(stage["wall_s"], slopes["wall_s"], measured, size)
+def _plan(stage: Mapping[str, Any], document: Mapping[str, Any], size: int) -> Planned:
+    name = stage["name"]
+    cpu_s = _grown(stage, "cpu_s", document, size)
+    wall_s = _grown(stage, "wall_s", document, size)
     if name == "memory_vectors":
         # The night ran a cut model; what the bundled one takes was measured by itself.
         bundled = document["bundled_model"]
@@ -107,11 +105,25 @@ def _plan(
     if divides:
         wall_s = cpu_s / (MACHINES[size] * MACHINE_CORES * CORES_IN_USE)
     core_hours = cpu_s / 3600
-    held = _grown(stage["bytes_on_disk"], slopes["bytes_on_disk"], measured, size)
+    held = _grown(stage, "bytes_on_disk", document, size)
     return Planned(name, core_hours, wall_s / 3600, held, core_hours * CORE_HOUR_USD, divides)
 
 
-def _grown(value: float, slope: float | None, measured: int, size: int) -> float:
-    return (
-        0.0 if value <= 0 else extrapolate(measured, value, 1.0 if slope is None else slope, size)
-    )
+def _grown(stage: Mapping[str, Any], field: str, document: Mapping[str, Any], size: int) -> float:
+    """Return a cost at another size, by the growth between the two largest nights.
+
+    At least in proportion: what grew slower there was a fixed cost that still counted.
+    """
+    value = float(stage[field])
+    if value <= 0:
+        return 0.0
+    largest = document["nights"][-2:]
+    sizes = [night["memories"] for night in largest]
+    values = [_field(night, stage["name"], field) for night in largest]
+    slope = max(exponent(sizes, values) or 1.0, 1.0)
+    return extrapolate(sizes[-1], value, slope, size)
+
+
+def _field(night: Mapping[str, Any], name: str, field: str) -> float:
+    stages = night["first"]["stages"]
+    return next((float(stage[field]) for stage in stages if stage["name"] == name), 0.0)

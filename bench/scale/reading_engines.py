@@ -1,4 +1,4 @@
-"""The dense leg's engines over one store: exact matrix, funnel over cells, the LanceDB table.
+"""The dense leg's engines over one store: exact matrix, funnel, the store's LanceDB table, HNSW_SQ.
 
 `python -m bench.scale.reading_engines STORE N`
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.scale.asked import make_questions
+from bench.scale.reading_hnsw import open_hnsw
 from bench.speed.clock import percentiles, take_turns
 from mnemon.lexical.search import top_positions
 from mnemon.recall.engine import Recaller
@@ -67,8 +69,17 @@ def measure_engines(store: Path, count: int) -> dict[str, Any]:
     engines: Mapping[str, Ask] = {"exact": exact(reader), "lancedb": lance}
     if reader.tier is not None:
         engines["funnel"] = funnel(reader)
-    found = compare(engines, queries)
-    return {"memories": reader.count, "lancedb_index": index, "depth": DEPTH, "engines": found}
+    with tempfile.TemporaryDirectory(prefix="mnemon-hnsw-") as folder:
+        hnsw, build_s = open_hnsw(reader, Path(folder), DEPTH, REFINE)
+        found = compare({**engines, "hnsw": hnsw}, queries)
+    return {
+        "memories": reader.count,
+        "lancedb_index": index,
+        "hnsw_build_s": round(build_s, 1),
+        "depth": DEPTH,
+        "refine": REFINE,
+        "engines": found,
+    }
 
 
 def exact(reader: SnapshotReader) -> Ask:

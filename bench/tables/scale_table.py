@@ -1,4 +1,7 @@
-"""scale.md: what a night costs from ten thousand memories to a million, from scale.json."""
+"""scale.md: what a night costs from ten thousand memories to a million, from scale.json.
+
+What belongs here: the nights, their stages and the plans. What does not: recall (`scale_reading`).
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ from bench.scale.plan import (
     totals,
 )
 from bench.tables.markdown import commit, number_cell, table
+from bench.tables.scale_reading import render_reading
 
 MB, GB = 2**20, 2**30
 
@@ -34,7 +38,8 @@ def render(directory: Path) -> str:
     """Return the page for the scale file of a directory."""
     parts = [_HEADER]
     for found in read_results(directory, "scale"):
-        parts += [_how(found), *_nights(found), *_stages(found), *_plans(found)]
+        parts += [_how(found), *_nights(found), *_stages(found)]
+        parts += [*render_reading(directory), *_plans(found)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -44,8 +49,8 @@ def _how(found: Mapping[str, Any]) -> str:
     return (
         f"Measured on {commit(found['manifest'])}. Synthetic memories with the words and lengths "
         f"of realmem and locomo, made-up names per wing; encoder {found['model']} (the bundled "
-        f"model cut to one layer), 2 workers, under {held}. CPU counts all processes; memory is "
-        "the sum over the night's processes, pages that they share counted once."
+        f"model cut to one thin layer), 2 workers, under {held}. CPU counts all processes; memory "
+        "is the sum over the night's processes, pages that they share counted once."
     )
 
 
@@ -84,6 +89,9 @@ def _stages(found: Mapping[str, Any]) -> list[str]:
             f"{stage['bytes_on_disk'] / MB:,.0f}", _slope(slopes["cpu_s"]),
             _slope(slopes["bytes_on_disk"]),
         ])  # fmt: skip
+    rest = [night["first"]["wall_s"] - sum(s["wall_s"] for s in night["first"]["stages"])
+            for night in nights]  # fmt: skip
+    rows.append(["start, gate, publishing", *(number_cell(r, 1) for r in rest)] + [""] * 5)
     bundled = found["bundled_model"]
     real = (
         f"With the bundled model itself `memory_vectors` took {bundled['cpu_s']:.0f} CPU s for "
@@ -104,8 +112,9 @@ def _plans(found: Mapping[str, Any]) -> list[str]:
     blocks = [
         "## Past it, on paper",
         (
-            "Extrapolated, nothing of it was run: cost at the largest measured size times "
-            "(size / measured) to the exponent. Stages that work row by row are divided over "
+            "Extrapolated, nothing of it was run: cost at the largest measured size, grown "
+            "as between the two largest nights and at least in proportion. Stages that "
+            "work row by row are divided over "
             f"{MACHINE_CORES}-core machines at {CORES_IN_USE:.0%} use; every other stage keeps "
             f"the wall time of the two measured cores. ${CORE_HOUR_USD:.2f} per core hour; a GPU "
             f"embeds {GPU_ROWS_PER_S:,.0f} rows/s at ${GPU_HOUR_USD:.2f} an hour. `memory_vectors` "

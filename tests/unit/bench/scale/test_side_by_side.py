@@ -33,5 +33,5 @@ def test_a_checkout_runs_its_own_code_and_not_the_installed_one(tmp_path: Path) 
 
 
 def test_a_night_that_fails_is_no_result(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match=r"ended with 1.*nowhere"):
+    with pytest.raises(RuntimeError, match=r"(?s)ended with 1.*nowhere"):
         run_night(CHECKOUT, tmp_path / "nowhere.db", tmp_path / "store", None)
