@@ -27,6 +27,7 @@ from bench.tables.markdown import commit, number_cell, table
 from bench.tables.scale_reading import render_reading
 
 MB, GB = 2**20, 2**30
+_COMPARED = ("before_cpu_s", "now_cpu_s", "cpu_ratio", "before_wall_s", "now_wall_s", "wall_ratio")
 
 _HEADER = """# A night from ten thousand memories to a million
 
@@ -39,7 +40,7 @@ def render(directory: Path) -> str:
     parts = [_HEADER]
     for found in read_results(directory, "scale"):
         parts += [_how(found), *_nights(found), *_stages(found)]
-        parts += [*render_reading(directory), *_plans(found)]
+        parts += [*_side_by_side(directory), *render_reading(directory), *_plans(found)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -106,6 +107,27 @@ def _stages(found: Mapping[str, Any]) -> list[str]:
         table(header, rows),
         real,
     ]
+
+
+def _side_by_side(directory: Path) -> list[str]:
+    """Return what a small night costs beside one before the heavy steps were cut into shards."""
+    blocks: list[str] = []
+    for found in read_results(directory, "side_by_side"):
+        rows = [
+            [night, *(number_cell(cost[name], 2) for name in _COMPARED)]
+            for night, cost in found["compared"].items()
+        ]
+        header = ["night", "CPU s before", "now", "ratio", "wall s before", "now", "ratio"]
+        blocks += [
+            "## A small night, before and now",
+            (
+                f"{found['memories']:,} memories, {found['rounds']} rounds, medians, by turns on "
+                f"one machine; encoder {found['model']}. "
+                f"{'The same' if found['same_snapshot'] else 'Another'} snapshot comes out."
+            ),
+            table(header, rows),
+        ]
+    return blocks
 
 
 def _plans(found: Mapping[str, Any]) -> list[str]:
