@@ -15,8 +15,7 @@ from mnemon.shards.task import IndexKind, IndexSpec, TablePlace
 
 _OPTIONS: dict[IndexKind, Callable[[IndexSpec], dict[str, int]]] = {
     "IVF_HNSW_SQ": lambda spec: {"m": spec.edges, "ef_construction": spec.build_width},
-    # As many as lance-ray trains its model with, and as LanceDB takes.
-    "IVF_RQ": lambda _: {"num_bits": 1},
+    "IVF_RQ": lambda spec: {"num_bits": spec.bits},
     "IVF_SQ": lambda _: {},
 }
 
