@@ -26,6 +26,11 @@ class Group:
         """Put the calling process into the group: for `preexec_fn`."""
         (self._directory / "cgroup.procs").write_text(str(os.getpid()), encoding="ascii")
 
+    def remove(self) -> None:
+        """Remove the group once nothing runs in it; one that is still in use stays."""
+        with suppress(OSError):
+            self._directory.rmdir()
+
     def peak_bytes(self) -> int | None:
         """Return the most that the group held, page cache included; None where it is not told."""
         try:
@@ -45,8 +50,7 @@ def limited_memory(limit_bytes: int | None) -> Generator[Group | None]:
         yield group
     finally:
         if group is not None:
-            with suppress(OSError):
-                group._directory.rmdir()  # pyright: ignore[reportPrivateUsage]
+            group.remove()
 
 
 def entrance(group: Group | None) -> Callable[[], None] | None:

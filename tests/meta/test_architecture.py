@@ -31,6 +31,7 @@ FOUNDATION = frozenset(
         "foreign_file",
         "text",
         "values",
+        "cores",
     }
 )
 FEATURES = frozenset(

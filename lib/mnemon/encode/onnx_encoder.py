@@ -8,7 +8,6 @@ how many threads there are.
 from __future__ import annotations
 
 import importlib
-import os
 import re
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemon.cores import usable_cores
 from mnemon.encode.base import require_unit_rows
 from mnemon.encode.batching import BATCH_SIZE, gather_batches
 from mnemon.encode.fingerprint import EncoderFingerprint
@@ -144,13 +144,6 @@ class OnnxEncoder:
 
     def _count(self, text: str) -> int:
         return len(self._counting.encode(text).ids)
-
-
-def usable_cores() -> int:
-    """Return how many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _open_session(path: Path, call_threads: int) -> Any:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemon.cores import usable_cores
 from mnemon.encode.fingerprint import require_same
 from mnemon.encode.lean import LeanEncoder
 from mnemon.errors import EncoderError
@@ -114,7 +115,7 @@ class WarmEncoder:
         return True
 
     def _open(self) -> OnnxEncoder:
-        from mnemon.encode.onnx_encoder import OnnxEncoder, usable_cores
+        from mnemon.encode.onnx_encoder import OnnxEncoder
 
         cores = min(CALL_THREADS, usable_cores())
         runtime = OnnxEncoder.open(self._export, 1, call_threads=cores)

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+from mnemon.cores import usable_cores
 from mnemon.errors import MnemonError, ShardError
 from mnemon.files import remove_temporary_files
 from mnemon.progress import SILENT, Progress
-from mnemon.shards.cores import usable_cores
 from mnemon.shards.local_tables import build_index, compact_table
 from mnemon.shards.task import BatchTask, Fragment, IndexSpec, Shard, TablePlace
 from mnemon.shards.worker_process import WorkerProcess

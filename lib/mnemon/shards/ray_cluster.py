@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mnemon.cores import usable_cores
 from mnemon.errors import ConfigError
 from mnemon.settings.scale_sections import RunnerSettings
-from mnemon.shards.cores import usable_cores
 from mnemon.shards.files import SHARD_ROWS
 
 WORKING_ROW_BYTES = 4_096

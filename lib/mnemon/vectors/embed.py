@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from mnemon.encode.fingerprint import EncoderFingerprint
 from mnemon.errors import EncoderError
 from mnemon.hashing import hash_text
 from mnemon.progress import SILENT, Progress
+from mnemon.shards.filling import Filled
 from mnemon.work.memo import Memo
 
 BATCHES_PER_WRITE = 8
@@ -70,13 +71,6 @@ def text_key(text: str) -> str:
     return hash_text(text)
 
 
-class Filling(NamedTuple):
-    """What `fill_memo` did: distinct texts computed now, and those whose vector was known."""
-
-    computed: int
-    reused: int
-
-
 def embed_texts(
     texts: Sequence[str],
     memo: Memo,
@@ -114,7 +108,7 @@ def fill_memo(
     *,
     face: str = "",
     batches_per_write: int = BATCHES_PER_WRITE,
-) -> Filling:
+) -> Filled:
     """Bring the vector of every text into the memo; no vector is held for longer than its write.
 
     Args:
@@ -147,7 +141,7 @@ def fill_memo(
                 progress.update("memory_vectors", done, len(missing))
         done += _flush(memo, kind, pending)
         progress.update("memory_vectors", done, len(missing))
-    return Filling(computed=len(missing), reused=len(unique) - len(missing))
+    return Filled(computed=len(missing), reused=len(unique) - len(missing))
 
 
 def iter_known(
