@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 _TMP_SUFFIX = ".tmp"
 
+MAP_FROM_BYTES = 1 << 16
+"""Arrays below this are read: a map keeps a descriptor and its own pages for as long as it is
+used, and a snapshot has forty arrays. Higher copies more of a snapshot into every process."""
+
 
 def fsync_dir(path: Path) -> None:
     """Flush a directory entry, so that a rename inside it survives a power cut."""
@@ -128,10 +132,18 @@ def write_array_blocks(
 
 
 def read_array(path: Path, *, mmap: bool = True) -> NDArray[Any]:
-    """Open a `.npy` file; memory-mapped read-only by default."""
+    """Open a `.npy` file read-only.
+
+    Args:
+        path: The file.
+        mmap: Map it where it is large enough, see MAP_FROM_BYTES; False reads it.
+    """
     import numpy as np
 
-    return np.load(path, mmap_mode="r" if mmap else None, allow_pickle=False)
+    is_mapped = mmap and path.stat().st_size >= MAP_FROM_BYTES
+    array: NDArray[Any] = np.load(path, mmap_mode="r" if is_mapped else None, allow_pickle=False)
+    array.flags.writeable = False
+    return array
 
 
 def remove_tree(path: Path) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from mnemon.files import (
+    MAP_FROM_BYTES,
     fsync_dir,
     fsync_file,
     read_array,
@@ -17,6 +18,7 @@ from mnemon.files import (
     write_array_blocks,
     write_text,
 )
+from tests.support.descriptors import open_files
 
 
 def test_a_file_is_made_with_its_folders(tmp_path: Path) -> None:
@@ -130,12 +132,23 @@ def test_blocks_that_do_not_fit_leave_the_old_file(
     assert (tmp_path / "a.npy").read_text() == "old"
 
 
-def test_a_mapped_array_cannot_be_changed(tmp_path: Path) -> None:
-    write_array(tmp_path / "a.npy", np.ones(3, dtype=np.float32))
-    mapped = read_array(tmp_path / "a.npy")
-    assert isinstance(mapped, np.memmap)
+@pytest.mark.parametrize("size", [3, MAP_FROM_BYTES])
+def test_an_array_cannot_be_changed(tmp_path: Path, size: int) -> None:
+    write_array(tmp_path / "a.npy", np.ones(size, dtype=np.float32))
+    array = read_array(tmp_path / "a.npy")
     with pytest.raises(ValueError, match="read-only"):
-        mapped[0] = 2
+        array[0] = 2
+
+
+def test_only_a_large_array_is_mapped_and_holds_its_file(tmp_path: Path) -> None:
+    small, large = tmp_path / "small.npy", tmp_path / "large.npy"
+    write_array(small, np.ones(3, dtype=np.float32))
+    write_array(large, np.ones(MAP_FROM_BYTES, dtype=np.float32))
+    arrays = [read_array(small), read_array(large)]
+    assert [isinstance(array, np.memmap) for array in arrays] == [False, True]
+    assert str(small) not in open_files()
+    assert str(large) in open_files()
+    assert not isinstance(read_array(large, mmap=False), np.memmap)
 
 
 def test_objects_are_neither_written_nor_read(tmp_path: Path) -> None:

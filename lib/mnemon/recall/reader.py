@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property
@@ -65,6 +66,9 @@ class SnapshotReader:
         self.id_kind = manifest.id_kind
         self._lock = threading.Lock()
         self._rows = connect_immutable(directory / layout.ROWS_FILE, check_same_thread=False)
+        # A connection that has run a statement refers to itself: its file would stay open until
+        # the collector comes by.
+        weakref.finalize(self, self._rows.close).atexit = False
         self.created_at_us: NDArray[np.int64] = self._array(layout.CREATED_AT_FILE)
         self.importance: NDArray[np.float32] = self._array(layout.IMPORTANCE_FILE)
         self.posting_positions: NDArray[np.int32] = self._array(layout.POSTING_POSITIONS_FILE)
@@ -177,11 +181,9 @@ class SnapshotReader:
     def positions_of(self, memory_ids: Iterable[str]) -> dict[str, int]:
         """Return the position of every known id, in the order asked."""
         wanted = list(dict.fromkeys(memory_ids))
-        found: dict[str, int] = {}
-        for chunk in _chunks(wanted, _SQL_VARIABLES):
-            marks = ",".join("?" * len(chunk))
-            sql = f"SELECT memory_id, position FROM memories WHERE memory_id IN ({marks})"
-            found.update(self._query(sql, chunk))
+        found: dict[str, int] = dict(
+            self.look_up("memories", "memory_id", "memory_id, position", wanted)
+        )
         return {m: found[m] for m in wanted if m in found}
 
     @cached_property
@@ -259,12 +261,9 @@ class SnapshotReader:
 
     def content_hashes(self, memory_ids: Iterable[str]) -> dict[str, str]:
         """Return the content hash of every known id (as text)."""
-        found: dict[str, str] = {}
-        for chunk in _chunks(list(memory_ids), _SQL_VARIABLES):
-            marks = ",".join("?" * len(chunk))
-            sql = f"SELECT memory_id, content_hash FROM memories WHERE memory_id IN ({marks})"
-            found.update(self._query(sql, chunk))
-        return found
+        return dict(
+            self.look_up("memories", "memory_id", "memory_id, content_hash", list(memory_ids))
+        )
 
     def concept_name(self, ordinal: int) -> str | None:
         """Return the canonical name of a concept, or None for a structural edge (ordinal < 0)."""

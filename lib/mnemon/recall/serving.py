@@ -6,6 +6,7 @@ What belongs here: finding, pinning, and what is said about how old it is. No ra
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +17,11 @@ from mnemon.recall.result import RecallWarning
 from mnemon.snapshot.layout import StorePaths
 from mnemon.snapshot.nights import last_night_hours
 
+STORES_PINNED = 16
+"""Stores that one process keeps open, those asked last: a large one holds some forty descriptors,
+of the 1,024 that a process usually has. One beyond them is opened again when it is asked, which
+takes milliseconds."""
+
 
 class Serving(NamedTuple):
     """A pinned snapshot and the pointer's state when it was pinned."""
@@ -25,7 +31,7 @@ class Serving(NamedTuple):
     warning: RecallWarning | None
 
 
-_serving: dict[Path, Serving] = {}
+_serving: OrderedDict[Path, Serving] = OrderedDict()
 _serving_lock = threading.Lock()
 
 
@@ -50,6 +56,10 @@ def find_serving(store: str | Path | None) -> tuple[Serving, list[RecallWarning]
         if known is None or known.pointer_stamp != stamp:
             known = _pin(directory, stamp)
             _serving[directory] = known
+        _serving.move_to_end(directory)
+        while len(_serving) > STORES_PINNED:
+            # Its files close when the last recall over it ends.
+            _serving.popitem(last=False)
     if known.warning is not None:
         warnings.append(known.warning)
     return known, warnings

@@ -11,12 +11,8 @@ from mnemon.mcp_server.recalling import Question, recall_in_view
 from mnemon.mcp_server.state import read_state
 from mnemon.mcp_server.view import OutsideViewError, View
 from mnemon.snapshot import layout
+from tests.support.descriptors import open_files
 from tests.support.store import Store, household, memory, new_store, renumber
-
-
-def open_files() -> list[str]:
-    links = Path("/proc/self/fd")
-    return [str(f.readlink()) for f in links.iterdir() if f.is_symlink()]
 
 
 def test_the_first_store_that_is_found_stays_the_store(home: Path, plain_store: Store) -> None:

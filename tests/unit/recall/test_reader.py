@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mnemon import files
 from mnemon.errors import SnapshotCorruptError
 from mnemon.files import remove_tree, write_array
 from mnemon.graph.arrays import FOUND_RELATIONS
@@ -36,11 +37,15 @@ def test_everything_that_was_packed_is_there(reader: SnapshotReader) -> None:
     assert set(reader.graph_arrays) == set(layout.GRAPH_FIELDS)
 
 
-def test_arrays_are_mapped_and_cannot_be_written(reader: SnapshotReader) -> None:
-    assert isinstance(reader.created_at_us.base, np.memmap)
-    assert not reader.created_at_us.flags.owndata
+@pytest.mark.parametrize("is_large", [False, True])
+def test_arrays_are_mapped_where_they_are_large_and_cannot_be_written(
+    reader: SnapshotReader, monkeypatch: pytest.MonkeyPatch, is_large: bool
+) -> None:
+    monkeypatch.setattr(files, "MAP_FROM_BYTES", 0 if is_large else 1 << 30)
+    opened = SnapshotReader.open(reader.directory)
+    assert isinstance(opened.created_at_us.base, np.memmap) == is_large
     with pytest.raises(ValueError, match="read-only"):
-        reader.created_at_us[0] = 1
+        opened.created_at_us[0] = 1
 
 
 def test_terms_come_in_the_order_asked_each_once_and_unknown_ones_are_left_out(
