@@ -11,9 +11,9 @@ from typing import Any
 import dagster as dg
 
 from assets.reporting import OWNERS, report_stage
-from mnemon.corpus.table_scan import scan_tables
 from mnemon.night.context import MEMORIES, QUARANTINE, TURNS, Night
 from mnemon.night.corpus import CORPUS, export_memories
+from mnemon.night.export_scan import scan_export
 
 GROUP = "corpus"
 
@@ -82,10 +82,10 @@ def corpus_export(night: dg.ResourceParam[Night]) -> Iterator[Any]:
         passed=total == facts["source_rows"],
         metadata={k: facts[k] for k in ("source_rows", "exported", "quarantined", "sensitive")},
     )
-    scan = scan_tables(night.work(MEMORIES).parent)
+    scan = scan_export(night)
     yield dg.AssetCheckResult(
         asset_key="memories",
         check_name="no_exported_memory_is_sensitive",
-        passed=not scan.findings,
-        metadata=scan.to_json(),
+        passed=not scan["found"],
+        metadata=scan,
     )

@@ -10,8 +10,9 @@ import numpy as np
 
 from assets.reporting import OWNERS, report_stage
 from assets.workers import Workers
+from mnemon.arrow import arrow_compute
 from mnemon.graph.glance import sample_merges, top_concepts
-from mnemon.graph.tables import FILES, GraphTables, arrow_compute
+from mnemon.graph.tables import FILES, GraphTables
 from mnemon.night.context import GRAPH, Night
 from mnemon.night.graph import CONCEPT_GRAPH, connect_memories, load_tables
 

@@ -32,6 +32,7 @@ FOUNDATION = frozenset(
         "text",
         "values",
         "cores",
+        "arrow",
     }
 )
 FEATURES = frozenset(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemon.arrow import arrow_compute
 from mnemon.graph.canonical import Canonical, Memo, MergeRules, NameStats, canonicalise, keep_runs
 from mnemon.graph.fold import concept_id
 from mnemon.graph.model import Graph, Supersession
@@ -20,7 +21,7 @@ from mnemon.graph.supersession.corpus import Corpus
 from mnemon.graph.supersession.find import find_supersessions
 from mnemon.graph.supersession.intervals import close_intervals
 from mnemon.graph.supersession.memo import NearMemo
-from mnemon.graph.tables import ArrowTable, GraphTables, arrow_compute, rows_of, to_table
+from mnemon.graph.tables import ArrowTable, GraphTables, rows_of, to_table
 from mnemon.types import MemoryRecord
 
 _NO_RULES = MergeRules()

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from mnemon.arrow import arrow_compute
 from mnemon.graph.fold import concept_id
-from mnemon.graph.tables import ArrowTable, GraphTables, arrow_compute
+from mnemon.graph.tables import ArrowTable, GraphTables
 
 SHOWN_ROWS = 20
 """Rows of each table; more would not be read."""

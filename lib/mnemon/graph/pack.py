@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemon.arrow import arrow_compute
 from mnemon.graph.arrays import (
     NO_CONCEPT,
     OPEN_END_US,
@@ -16,7 +17,7 @@ from mnemon.graph.arrays import (
     GraphArrays,
     MentionArrays,
 )
-from mnemon.graph.tables import ArrowColumn, ArrowTable, GraphTables, arrow_compute
+from mnemon.graph.tables import ArrowColumn, ArrowTable, GraphTables
 
 
 def to_arrays(tables: GraphTables, n: int) -> GraphArrays:

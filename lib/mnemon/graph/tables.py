@@ -6,7 +6,6 @@ Build side; equal graphs give equal bytes. A million memories have some ten mill
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -119,11 +118,6 @@ def read_tables(directory: Path, names: Collection[str] = tuple(FILES)) -> Graph
         skipped_subjects=json.loads(notes.get(_SKIPPED, b"{}")),
         declined_runs=json.loads(notes.get(_DECLINED, b"{}")),
     )
-
-
-def arrow_compute() -> Any:
-    """Return `pyarrow.compute`, which makes its functions when it is imported."""
-    return importlib.import_module("pyarrow.compute")
 
 
 def to_graph(tables: GraphTables) -> Graph:

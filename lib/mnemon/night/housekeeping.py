@@ -5,7 +5,7 @@ What belongs here is only removing, everywhere outside the serving snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from itertools import chain
 from pathlib import Path
 
@@ -15,20 +15,16 @@ from mnemon.compact.tables import iter_summaries
 from mnemon.corpus.columns import iter_batches
 from mnemon.corpus.record_file import RecordFile
 from mnemon.files import remove_temporary_files, remove_tree
-from mnemon.graph.extraction_task import EXTRACTION_KIND
-from mnemon.graph.extraction_task import iter_keyed as keyed_extractions
 from mnemon.graph.tables import FILES
-from mnemon.lexical.tokenizing import TOKENS_KIND
-from mnemon.lexical.tokenizing import iter_keyed as keyed_tokens
 from mnemon.night.concept_vectors import CONCEPT_VECTORS, live_names
-from mnemon.night.context import FRAGMENTS, GRAPH, MEMORIES, SHARDS, SUMMARIES, Night
+from mnemon.night.context import GRAPH, MEMORIES, SHARDS, SUMMARIES, Night
+from mnemon.night.fragment_pruning import prune_fragments
 from mnemon.night.graph_plugins import FINDINGS_KIND, live_findings
 from mnemon.night.vector_rows import keyed_batches as keyed_vectors
 from mnemon.night.vector_rows import vector_kind
 from mnemon.night.vectors import chosen_face
 from mnemon.night.written import ANSWERS_KIND, live_answers
 from mnemon.shards.fragment_store import KEY
-from mnemon.shards.task import RecordBatch
 from mnemon.snapshot.layout import StorePaths
 from mnemon.snapshot.publish import drop_older_snapshots
 from mnemon.vectors.embed import memo_kind, text_key
@@ -55,7 +51,7 @@ def tidy(night: Night) -> tuple[str, ...]:
         The snapshots that were removed for that reason.
     """
     purge_texts(night.paths.archive, lambda ids: _hashes_of(night, ids))
-    _prune_fragments(night)
+    prune_fragments(night)
     _prune_memo(night)
     drop_old_tables(night.work(GRAPH))
     if night.paths.candidates.is_dir():
@@ -103,26 +99,6 @@ def _hashes_of(night: Night, memory_ids: Collection[str]) -> dict[str, str]:
         for memory_id, digest in zip(*(batch.column(c).to_pylist() for c in columns), strict=True)
         if memory_id in wanted
     }
-
-
-def _prune_fragments(night: Night) -> None:
-    """Forget results of texts that are gone, and of kinds that nothing asks for any more."""
-    memories = night.work(MEMORIES)
-    live: dict[str, Iterator[RecordBatch]] = {
-        TOKENS_KIND: keyed_tokens(memories),
-        EXTRACTION_KIND: keyed_extractions(memories),
-    }
-    if (vectors := vector_kind(night, chosen_face(night))) is not None:
-        live[vectors] = keyed_vectors(memories)
-    stores = {kind: night.fragments(kind) for kind in live}
-    for kind, store in stores.items():
-        store.prune(key for batch in live[kind] for key in batch.column(KEY).to_pylist())
-    named = {store.directory for store in stores.values()}
-    for path in night.work(FRAGMENTS).glob("*"):
-        if path not in named:
-            remove_tree(path)
-    # Rows of a task that was killed: they hold texts.
-    remove_tree(night.work(SHARDS))
 
 
 def _prune_memo(night: Night) -> None:

@@ -7,7 +7,8 @@ is in it. What does not: texts (`listing`), judging (`walk`).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -197,16 +198,26 @@ def read_table(path: Path) -> PromotionTable:
     Raises:
         StoreError: There is no such table, or it is damaged.
     """
+    with open_table(path) as (file, notes):
+        rows = tuple(_row(found) for found in file.read().to_pylist())
+        return PromotionTable(
+            rows, bool(notes["on"]), float(notes["threshold"]), str(notes["corpus"])
+        )
+
+
+@contextmanager
+def open_table(path: Path) -> Generator[tuple[Any, dict[str, Any]]]:
+    """Open the table as a `pyarrow.parquet.ParquetFile`, with the night's notes on it.
+
+    Raises:
+        StoreError: There is no such table, or what was asked of it shows that it is damaged.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(path)
-        notes = json.loads((table.schema.metadata or {})[_NOTES])
-        rows = tuple(_row(found) for found in table.to_pylist())
-        return PromotionTable(
-            rows, bool(notes["on"]), float(notes["threshold"]), str(notes["corpus"])
-        )
+        with pq.ParquetFile(path) as file:
+            yield file, json.loads((file.schema_arrow.metadata or {})[_NOTES])
     except FileNotFoundError:
         raise StoreError(f"There is no table of promotions at {path}: run the night.") from None
     except (pa.ArrowInvalid, OSError, KeyError, TypeError, ValueError):

@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemon.errors import ShardError
-from mnemon.hashing import hash_text
 from mnemon.shards.files import (
     SHARD_ROWS,
     checksum,
@@ -30,8 +29,14 @@ from mnemon.shards.files import (
     open_table,
     write_table,
 )
-from mnemon.shards.keys import KEY_BYTES, Keys, SortedKeys, as_rows
-from mnemon.shards.manifest import MANIFEST_FILE, Listed, read_manifest, write_manifest
+from mnemon.shards.keys import KEY_BYTES, Keys, SortedKeys, as_rows, rows_of
+from mnemon.shards.manifest import (
+    Listed,
+    read_manifest,
+    remove_unnamed,
+    store_directory,
+    write_manifest,
+)
 from mnemon.shards.task import Fragment
 
 KEY, VALUE = "key", "value"
@@ -67,7 +72,7 @@ class FragmentStore:
 
         Fragments that are not what the manifest says are removed: their keys are computed again.
         """
-        self.directory = directory / hash_text(kind)[:16]
+        self.directory = store_directory(directory, kind)
         self.kind = kind
         self._listed: list[Listed] = []
         for listed in read_manifest(self.directory, kind):
@@ -147,13 +152,6 @@ class FragmentStore:
         unwanted = SortedKeys(as_rows(keys))
         return self._keep(lambda held: unwanted.find(held) < 0)
 
-    def sweep(self) -> None:
-        """Remove files that no manifest names."""
-        named = {fragment.path.name for fragment in self.fragments} | {MANIFEST_FILE}
-        for path in self.directory.glob("*"):
-            if path.name not in named:
-                path.unlink()
-
     def _keep(self, choose: Callable[[NDArray[np.uint8]], Mask]) -> int:
         kept: list[Listed] = []
         again: list[tuple[Fragment, Mask]] = []
@@ -170,7 +168,7 @@ class FragmentStore:
                 again.append((listed.fragment, stays))
         if dropped or len(again) > 1:
             self._replace([*kept, *map(_listed, _rewrite(again, self.directory))])
-        self.sweep()
+        remove_unnamed(self.directory, self.kind)
         return forgotten
 
     def _is_found_in(self, number: int, keys: NDArray[np.uint8]) -> Mask:
@@ -251,7 +249,4 @@ def _column(fragment: Fragment, name: str) -> Any:
 
 def _read_keys(fragment: Fragment) -> NDArray[np.uint8]:
     """Return a fragment's keys as rows, copied; shape (rows, 32)."""
-    column = _column(fragment, KEY)
-    start = column.offset * KEY_BYTES
-    data = np.frombuffer(column.buffers()[1], dtype=np.uint8)
-    return data[start : start + len(column) * KEY_BYTES].reshape(len(column), KEY_BYTES).copy()
+    return rows_of(_column(fragment, KEY))

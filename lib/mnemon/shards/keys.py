@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,13 @@ KEY_BYTES = 32
 
 Keys = Iterable[bytes] | NDArray[np.uint8]
 """Digests of 32 bytes, or the same as rows, shape (n, 32)."""
+
+
+def rows_of(column: Any) -> NDArray[np.uint8]:
+    """Return a pyarrow column of 32-byte binaries, none of them null, as rows; a copy."""
+    start = column.offset * KEY_BYTES
+    data = np.frombuffer(column.buffers()[1], dtype=np.uint8)
+    return data[start : start + len(column) * KEY_BYTES].reshape(len(column), KEY_BYTES).copy()
 
 
 def as_rows(keys: Keys) -> NDArray[np.uint8]:

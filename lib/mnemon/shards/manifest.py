@@ -1,6 +1,7 @@
 """The manifest of a fragment store: which fragments count, and what their bytes must be.
 
-What belongs here: its file. What does not: what fragments hold (`fragment_store`).
+What belongs here: its file, where the store of a kind lies, removing what no manifest names. What
+does not: what fragments hold (`fragment_store`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mnemon.files import write_text
+from mnemon.hashing import hash_text
 from mnemon.shards.task import Fragment
 
 MANIFEST_FILE = "MANIFEST.json"
@@ -47,6 +49,19 @@ def write_manifest(directory: Path, kind: str, listed: Sequence[Listed]) -> None
     told = {"format": FORMAT, "kind": kind, "fragments": lines}
     directory.mkdir(parents=True, exist_ok=True)
     write_text(directory / MANIFEST_FILE, json.dumps(told, indent=1) + "\n")
+
+
+def store_directory(directory: Path, kind: str) -> Path:
+    """Return where the fragments of a kind lie below a directory."""
+    return directory / hash_text(kind)[:16]
+
+
+def remove_unnamed(directory: Path, kind: str) -> None:
+    """Remove what the manifest does not name: a killed night left it, and it may hold texts."""
+    named = {listed.fragment.path.name for listed in read_manifest(directory, kind)}
+    for path in directory.glob("*"):
+        if path.name not in {*named, MANIFEST_FILE}:
+            path.unlink()
 
 
 def _read_line(directory: Path, name: str, rows: int, crc32: int) -> Listed:

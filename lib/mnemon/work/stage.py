@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from mnemon.files import tree_bytes, write_text
-from mnemon.hashing import hash_file, hash_json
+from mnemon.hashing import hash_json
 from mnemon.work.cost import measure
+from mnemon.work.settled import hash_settled
 
 _STAMP_TYPES = {"key": str, "outputs": dict, "rows": int, "facts": dict}
 
@@ -153,4 +154,5 @@ def _read_stamp(path: Path) -> dict[str, Any] | None:
 
 
 def _hash_outputs(work: Path, stage: Stage) -> dict[str, str]:
-    return {name: hash_file(work / name) for name in stage.outputs if (work / name).is_file()}
+    paths = {name: work / name for name in stage.outputs}
+    return {name: hash_settled(path) for name, path in paths.items() if path.is_file()}

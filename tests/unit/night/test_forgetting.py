@@ -20,7 +20,8 @@ from mnemon.night.lexical import index_memories
 from mnemon.night.vector_rows import keyed_batches
 from mnemon.night.vectors import MEMORY_VECTORS
 from mnemon.shards.files import fragment_path, write_table
-from mnemon.shards.fragment_store import KEY
+from mnemon.shards.fragment_store import KEY, FragmentStore
+from mnemon.shards.keys import Keys
 from mnemon.shards.task import Fragment
 from mnemon.vectors.embed import memo_kind, text_key
 from mnemon.work.memo import Memo
@@ -112,6 +113,57 @@ def test_a_memory_that_is_gone_leaves_no_byte(tmp_path: Path, face: str) -> None
         with Memo.open(night.paths.memo) as found:
             key = text_key(KEPT["content"])
             assert found.get_many(memo_kind(ENCODER, face), [key, lost.hex()]).keys() == {key}
+
+
+def looked_at(night: Night, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Tidy, and return the kinds whose keys were compared."""
+    kinds: list[str] = []
+    prune = FragmentStore.prune
+
+    def count(store: FragmentStore, live: Keys) -> int:
+        kinds.append(store.kind)
+        return prune(store, live)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FragmentStore, "prune", count)
+        housekeeping.tidy(night)
+    return kinds
+
+
+def test_keys_are_compared_only_where_something_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = sorted([TOKENS_KIND, EXTRACTION_KIND, memo_kind(ENCODER, "onnx")])
+    nights = Forgetting(tmp_path, "onnx")
+    nights.write(KEPT, LOST)
+    night = nights.prepare()
+    assert sorted(looked_at(night, monkeypatch)) == kinds
+    half = fragment_path(night.fragments(TOKENS_KIND).directory, "half")
+    half.write_text(CANARY)
+    assert looked_at(night, monkeypatch) == []
+    assert not half.exists(), "what a killed night left goes all the same"
+    nights.write(KEPT)
+    night = nights.prepare()
+    assert sorted(looked_at(night, monkeypatch)) == kinds
+    assert looked_at(night, monkeypatch) == []
+
+
+def test_what_a_refused_night_brought_back_is_forgotten_again(tmp_path: Path) -> None:
+    """Its fragments are those of before; no tidying saw it."""
+    nights = Forgetting(tmp_path, "onnx")
+    nights.write(KEPT)
+    housekeeping.tidy(nights.prepare())
+    nights.write(KEPT, LOST)
+    nights.prepare()
+    nights.write(KEPT)
+    housekeeping.tidy(nights.prepare())
+    nights.write(KEPT, LOST)
+    nights.prepare()  # refused: published nothing, tidied nothing
+    nights.write(KEPT)
+    night = nights.prepare()
+    assert CANARY.encode() in bytes_below(night.work(FRAGMENTS))
+    housekeeping.tidy(night)
+    assert CANARY.encode() not in bytes_below(night.work(FRAGMENTS))
 
 
 def test_a_night_begins_without_rows_of_a_killed_task(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assets.promotion import count_faults
+from mnemon.promote.faults import FAULTS, count_faults
+from mnemon.promote.table import PROPOSALS
 from tests.support.promotions import Nights, turn
 
 ROWS = (
@@ -43,7 +44,8 @@ def test_it_judges_what_a_person_said(nights: Nights) -> None:
     assert (second.turn_id, second.reason, second.scores["g"]) == ("4", "nothing_said", 0.35)
     assert (third.turn_id, third.user) == ("5", "ana")
     assert [n.memory_id for n in first.neighbours] == ["1", "6"]
-    assert not any(count_faults(nights.table).values())
+    counted = count_faults(nights.paths.work / PROPOSALS)
+    assert counted == {"judged": 3, "proposals": 1, **dict.fromkeys(FAULTS, 0)}
 
 
 def test_an_unchanged_night_does_nothing_and_equal_nights_give_equal_bytes(nights: Nights) -> None:
@@ -108,22 +110,3 @@ def test_a_store_without_turns_or_memories(nights: Nights) -> None:
     assert nights.run().rows == 0
     nights.write(turn("User: I work at Initech."))
     assert nights.run().facts["proposed"] == 1
-
-
-def test_a_broken_table_has_its_faults_counted(nights: Nights) -> None:
-    """The check beside the asset sees what it is for."""
-    nights.run()
-    table = nights.table
-    row = table.rows[0]
-    bad = (
-        row._replace(scores={**row.scores, "g": 0.1}),
-        row._replace(marks=()),
-        row._replace(scores={**row.scores, "t": 1.5}),
-        row._replace(neighbours=(row.neighbours[0]._replace(memory_id=row.turn_id),)),
-    )
-    assert count_faults(table._replace(rows=bad)) == {
-        "below_threshold": 1,
-        "without_marks": 1,
-        "out_of_range": 1,
-        "own_neighbours": 1,
-    }

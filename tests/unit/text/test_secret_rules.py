@@ -4,8 +4,11 @@ import math
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from mnemon.text.secret_rules import entropy_bits, find_secret, is_secret_value
+from mnemon.text.secret_rules import TIMESTAMP, entropy_bits, find_secret, is_secret_value
+from mnemon.text.token_formats import TOKEN_FORMATS
 
 A36 = "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 
@@ -112,3 +115,17 @@ def test_a_hostile_megabyte_takes_linear_time(unit: str) -> None:
     find_secret(text)
     # About 0.15 s here; a quadratic pattern needs minutes.
     assert time.process_time() - start < 5
+
+
+@given(word=st.from_regex(TIMESTAMP, fullmatch=True))
+def test_no_token_looks_like_a_timestamp(word: str) -> None:
+    """They are not looked at: every row has two."""
+    assert [known.name for known in TOKEN_FORMATS if known.pattern.search(word)] == []
+
+
+@pytest.mark.parametrize("beside", ["2026-01-31T08:15:30+00:00", "2026-01-31T08:15:30.123456Z"])
+def test_a_token_beside_or_behind_a_timestamp_is_found(beside: str) -> None:
+    token = "gh" + "p_" + A36
+    assert find_secret(f"{beside} {token}") == "github_token"
+    assert find_secret(f"{beside}/{token}") == "github_token"
+    assert find_secret(f"{beside}:{token}") == "github_token"

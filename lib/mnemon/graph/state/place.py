@@ -10,12 +10,13 @@ from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from mnemon.arrow import arrow_compute
 from mnemon.corpus.record_file import column_batches
 from mnemon.graph.arrays import ROLES
 from mnemon.graph.extraction import KINDS
 from mnemon.graph.fold import fold_name
 from mnemon.graph.model import NO_SPAN
-from mnemon.graph.tables import ArrowTable, arrow_compute
+from mnemon.graph.tables import ArrowTable
 from mnemon.shards.task import RecordBatch
 from mnemon.types import MemoryRecord
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mnemon.arrow import arrow_compute
 from mnemon.graph.canonical.stats import NameStats
 from mnemon.graph.extraction import Extraction
 from mnemon.graph.hubs import Hubs
@@ -37,7 +38,6 @@ from mnemon.graph.tables import (
     ArrowColumn,
     ArrowTable,
     GraphTables,
-    arrow_compute,
     schema_of,
     to_table,
 )

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
+from mnemon.arrow import arrow_compute
 from mnemon.graph.extraction import Extraction, Stated
 from mnemon.graph.lexicon import FUNCTION_WORDS, GENERIC_KEYS
 from mnemon.graph.model import NO_SPAN, Evidence
@@ -24,7 +25,6 @@ from mnemon.graph.supersession.columns import MemoryColumns, Sighting
 from mnemon.graph.supersession.corpus import Corpus
 from mnemon.graph.supersession.links import Link
 from mnemon.graph.supersession.memories import Memory, Timeline, in_scope, is_dated, owner_of
-from mnemon.graph.tables import arrow_compute
 from mnemon.types import MemoryRecord
 
 ID_MARK = "#"
