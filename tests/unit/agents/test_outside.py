@@ -111,7 +111,7 @@ def test_a_stuck_server_costs_its_wait_and_this_process_answers(
         let_go.set()
     assert not was_served
     assert ids(found)[0] == 101
-    assert took_s < 0.1 + 0.25 + recalling.COLD_GRACE_S
+    assert took_s < 10, "the server takes 20 s"
 
 
 def test_work_that_takes_too_long_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
