@@ -7,24 +7,25 @@ and what each cost. What does not: how cost grows with size (`bench.scale.fit`),
 from __future__ import annotations
 
 import json
+import math
 import os
 import resource
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from bench.children import ONE_THREAD
 from bench.datasets import CHECKOUT
 from bench.results import write_result
 from bench.scale.corpus import write_store
+from mnemon.evaluate.statistics.bootstrap import mean_interval
 
 SIDES = ("before", "now")
 NIGHTS = ("first", "unchanged")
@@ -101,23 +102,32 @@ def measure(
     return found
 
 
-def compare(found: dict[str, dict[str, list[Cost]]]) -> dict[str, dict[str, float]]:
-    """Return medians of each side and now divided by before, by night; CPU and wall."""
-    compared: dict[str, dict[str, float]] = {}
+def compare(found: dict[str, dict[str, list[Cost]]]) -> dict[str, dict[str, Any]]:
+    """Return medians of each side and the ratio now / before, by night; CPU and wall.
+
+    A ratio is the geometric mean of those of the rounds, whose nights lay next to each other; its
+    interval is the paired bootstrap over rounds, None for fewer than two.
+    """
+    compared: dict[str, dict[str, Any]] = {}
     for night in NIGHTS:
-        row: dict[str, float] = {}
+        row: dict[str, Any] = {}
         for unit in ("cpu_s", "wall_s"):
             sides = {
-                side: _median([getattr(c, unit) for c in found[side][night]]) for side in SIDES
+                side: np.array([getattr(c, unit) for c in found[side][night]]) for side in SIDES
             }
-            row |= {f"{side}_{unit}": value for side, value in sides.items()}
-            row[f"{unit[:-2]}_ratio"] = round(sides["now"] / sides["before"], 3)
+            row |= {f"{s}_{unit}": round(float(np.median(v)), 2) for s, v in sides.items()}
+            logs = np.log(sides["now"] / sides["before"])
+            interval = mean_interval(logs)
+            kind = unit[:-2]
+            row[f"{kind}_ratio"] = _ratio(float(logs.mean()))
+            row[f"{kind}_ratio_low"] = interval and _ratio(interval.low)
+            row[f"{kind}_ratio_high"] = interval and _ratio(interval.high)
         compared[night] = row
     return compared
 
 
-def _median(values: Sequence[float]) -> float:
-    return round(statistics.median(values), 2)
+def _ratio(log: float) -> float:
+    return round(math.exp(log), 3)
 
 
 def _children_s() -> float:

@@ -27,7 +27,6 @@ from bench.tables.markdown import commit, number_cell, table
 from bench.tables.scale_reading import render_reading
 
 MB, GB = 2**20, 2**30
-_COMPARED = ("before_cpu_s", "now_cpu_s", "cpu_ratio", "before_wall_s", "now_wall_s", "wall_ratio")
 
 _HEADER = """# A night from ten thousand memories to a million
 
@@ -114,20 +113,27 @@ def _side_by_side(directory: Path) -> list[str]:
     blocks: list[str] = []
     for found in read_results(directory, "side_by_side"):
         rows = [
-            [night, *(number_cell(cost[name], 2) for name in _COMPARED)]
+            [night, *_compared(cost, "cpu"), *_compared(cost, "wall")]
             for night, cost in found["compared"].items()
         ]
         header = ["night", "CPU s before", "now", "ratio", "wall s before", "now", "ratio"]
         blocks += [
             "## A small night, before and now",
             (
-                f"{found['memories']:,} memories, {found['rounds']} rounds, medians, by turns on "
-                f"one machine; encoder {found['model']}. "
+                f"{found['memories']:,} memories, {found['rounds']} rounds by turns on one "
+                f"machine; encoder {found['model']}. Seconds are medians, ratios geometric means "
+                "of the rounds' with the paired bootstrap's 95 % interval. "
                 f"{'The same' if found['same_snapshot'] else 'Another'} snapshot comes out."
             ),
             table(header, rows),
         ]
     return blocks
+
+
+def _compared(cost: Mapping[str, Any], kind: str) -> list[str]:
+    seconds = [number_cell(cost[f"{side}_{kind}_s"], 2) for side in ("before", "now")]
+    ends = [number_cell(cost[f"{kind}_ratio_{end}"], 3) for end in ("low", "high")]
+    return [*seconds, f"{number_cell(cost[f'{kind}_ratio'], 3)} [{', '.join(ends)}]"]
 
 
 def _plans(found: Mapping[str, Any]) -> list[str]:

@@ -19,6 +19,7 @@ from mnemon.shards.opening import open_runner
 from mnemon.shards.task import Runner
 from mnemon.snapshot.layout import StorePaths
 from mnemon.source_name import SourceName
+from mnemon.work.memory import give_back
 from mnemon.work.stage import Body, Stage, StageResult, load_result, run_stage
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ class Night:
         size = result.cost["bytes_on_disk"] + outside
         result = replace(result, cost={**result.cost, "bytes_on_disk": size})
         if not result.reused:
+            give_back()
             self._record_cost(result)
         return result
 
