@@ -1,8 +1,7 @@
 """Does the table keep its own rules: counted by columns, one row group at a time.
 
 What belongs here: the counts behind the asset's check. What does not: the table (`table`), the
-check (assets.promotion). A row as an object is 3 KB: half a million of them were the night's
-largest memory.
+check (assets.promotion). As objects, half a million rows took half a minute of every night.
 """
 
 from __future__ import annotations
