@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from mnemon.corpus import table_scan
 from mnemon.corpus.table_scan import scan_tables
 from mnemon.hashing import hash_text
 from mnemon.night.context import MEMORIES, Night
@@ -18,7 +19,7 @@ from mnemon.work.stage import Stage, run_stage
 
 EXPORT_SCAN = Stage("export_scan", "1")
 
-_RULES = (sensitivity, secret_rules, token_formats)
+_RULES = (table_scan, sensitivity, secret_rules, token_formats)
 
 
 def scan_export(night: Night) -> dict[str, Any]:
@@ -39,7 +40,7 @@ def scan_export(night: Night) -> dict[str, Any]:
 
 
 def rules_digest() -> str:
-    """Return the digest of the modules that judge a text.
+    """Return the digest of the modules that choose texts and judge them.
 
     Of their very lines: a version that somebody has to raise would let a new rule wait until the
     export changes.

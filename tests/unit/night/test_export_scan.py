@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
+from mnemon.corpus import table_scan
 from mnemon.corpus.table_scan import TableScan, scan_tables
 from mnemon.corpus.tables import TableWriter
 from mnemon.night import export_scan
@@ -61,14 +63,17 @@ def test_another_rule_looks_again(scans: Scans, monkeypatch: pytest.MonkeyPatch)
     assert scans.looks == 2
 
 
-def test_the_rules_are_known_by_their_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("which", [secret_rules, table_scan])
+def test_the_rules_are_known_by_their_lines(
+    monkeypatch: pytest.MonkeyPatch, which: ModuleType
+) -> None:
     import inspect
 
     before = export_scan.rules_digest()
     lines = inspect.getsource
 
     def edited(module: Any) -> str:
-        return lines(module) + ("# a line more" if module is secret_rules else "")
+        return lines(module) + ("# a line more" if module is which else "")
 
     monkeypatch.setattr(export_scan.inspect, "getsource", edited)
     assert export_scan.rules_digest() != before
