@@ -1,0 +1,28 @@
+"""A night gives freed memory back after every stage that worked, and after no other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mnemon.night import context
+from mnemon.night.context import Night
+from mnemon.work.stage import Stage
+from tests.support.promotions import Nights
+
+
+def test_after_a_stage_that_worked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nights, done = Nights(tmp_path), list[str]()
+    monkeypatch.setattr(context, "give_back", lambda: done.append("given back"))
+    night = Night(nights.paths, nights.source)
+
+    def body() -> tuple[int, dict[str, Any]]:
+        done.append("worked")
+        return 1, {}
+
+    night.run(Stage("letters", "1"), {"of": 1}, body)
+    assert done == ["worked", "given back"]
+    assert night.run(Stage("letters", "1"), {"of": 1}, body).reused
+    assert done == ["worked", "given back"], "nothing was freed"
