@@ -18,6 +18,7 @@ from mnemon.corpus.quarantine import QuarantineReason
 from mnemon.corpus.sensitive import find_sensitivity
 from mnemon.corpus.source import RawRow
 from mnemon.errors import SourceFormatError
+from mnemon.foreign_json import parse_json
 
 _BYTES = "\0bytes"
 """Key of a value that is no JSON; no column and no key of a JSON document of PostgreSQL holds NUL,
@@ -50,7 +51,7 @@ def decode_row(key: int | str, line: str) -> RawRow:
     Raises:
         ValueError: It made no such line.
     """
-    found: object = json.loads(line)
+    found: object = parse_json(line)
     if not isinstance(found, list) or len(cast("list[object]", found)) != 5:
         raise ValueError("not a stored row")
     locator, fields, problem, detail, withheld = cast("list[Any]", found)

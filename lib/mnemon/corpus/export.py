@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mnemon.corpus.guard import Guard
-from mnemon.corpus.normalize import CONTENT_HASH_VERSION
 from mnemon.corpus.quarantine import QuarantineRow
 from mnemon.corpus.records import iter_records, read_records, record_row
 from mnemon.corpus.report import (
@@ -33,6 +32,7 @@ from mnemon.files import remove_tree, replace_with
 from mnemon.hashing import hash_file
 from mnemon.progress import SILENT, Progress
 from mnemon.settings import CorpusSettings
+from mnemon.types import CONTENT_HASH_VERSION
 
 __all__ = ["ExportReport", "export_corpus", "iter_records", "read_records"]
 

@@ -8,7 +8,6 @@ no text of a row is ever put into a temporary file in order to sort it.
 
 from __future__ import annotations
 
-import json
 import re
 from array import array
 from collections.abc import Iterator, Sequence
@@ -23,6 +22,7 @@ from mnemon.corpus.jsonl_lines import MAX_LINE_BYTES, Line, LinePass, PinnedFile
 from mnemon.corpus.quarantine import QuarantineReason
 from mnemon.corpus.source import DEFAULT_BATCH_ROWS, Closing, IdKind, RawRow, SourceIdentity
 from mnemon.errors import SourceError, SourceFormatError
+from mnemon.foreign_json import parse_json
 
 EXPECTED_KEYS = (
     "id",
@@ -232,10 +232,10 @@ def _raw_row(line: Line, max_line_bytes: int, id_kind: IdKind | None) -> RawRow:
     if line.size_bytes > max_line_bytes:
         return _unread(locator, line, QuarantineReason.LINE_TOO_LONG)
     try:
-        value: object = json.loads(line.data.decode("utf-8"))
+        value: object = parse_json(line.data.decode("utf-8"))
     except UnicodeDecodeError:
         return _unread(locator, line, QuarantineReason.NOT_UTF8)
-    except (ValueError, RecursionError):
+    except ValueError:
         broken = QuarantineReason.INVALID_JSON
         return _unread(
             locator, line, broken if line.terminated else QuarantineReason.HALF_WRITTEN_LINE

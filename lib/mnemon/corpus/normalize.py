@@ -24,18 +24,14 @@ from typing import cast
 
 from mnemon.corpus.quarantine import QuarantineReason
 from mnemon.corpus.source import RawRow
-from mnemon.hashing import hash_text
 from mnemon.settings import CorpusSettings
-from mnemon.types import UNDATED_US, MemoryRecord, to_micros
+from mnemon.types import UNDATED_US, MemoryRecord, content_hash, to_micros
 
 DEFAULT_IMPORTANCE = 0.5
 """What the store itself gives a memory without an importance."""
 
 MAX_FIELD_BYTES = 64 * 1024
 """Longest tags, keywords, category or scope: the store allows 500 characters, so this is damage."""
-
-CONTENT_HASH_VERSION = "memory/1"
-"""Part of every content hash; raise it when the meaning of a field changes."""
 
 WARN_IMPORTANCE_CLAMPED = "importance_clamped"
 WARN_CREATED_IN_FUTURE = "created_in_future"
@@ -103,24 +99,6 @@ def normalize(
         return _accept(row.key, row.fields, position, now_us, settings)
     except _RejectError as error:
         return error.rejected
-
-
-def content_hash(record: MemoryRecord) -> str:
-    """Return the SHA-256 over every field of a memory except its position."""
-    optional = (record.session_id, record.wing, record.room, record.user)
-    return hash_text(
-        CONTENT_HASH_VERSION,
-        record.memory_id,
-        record.content,
-        record.category,
-        record.tags,
-        record.expanded_keywords,
-        repr(record.importance),
-        str(record.created_at_us),
-        str(record.updated_at_us),
-        str(record.is_turn),
-        *("-" if value is None else f"+{value}" for value in optional),
-    )
 
 
 def _accept(

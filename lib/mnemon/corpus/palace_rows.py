@@ -8,7 +8,6 @@ part of the summary, which is a memory as well; a superseded drawer stays one th
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import cast
@@ -16,6 +15,7 @@ from typing import cast
 from mnemon.corpus.evidence import PART_OF, SUPERSEDES, MemoryLink
 from mnemon.corpus.quarantine import QuarantineReason
 from mnemon.corpus.source import RawRow
+from mnemon.foreign_json import parse_json
 from mnemon.types import UNDATED_US
 
 DOCUMENT_KEY = "chroma:document"
@@ -125,7 +125,7 @@ def _ids(value: object) -> list[str]:
     """Return the drawer ids of a mark: a list, a JSON list in a text, or one id."""
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
-            value = json.loads(value)
+            value = parse_json(value)
         except ValueError:
             return []
     return list(dict.fromkeys(text.strip() for text in _texts(value) if text.strip()))

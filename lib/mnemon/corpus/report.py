@@ -15,6 +15,7 @@ from typing import Any, cast
 from mnemon.corpus.source import SourceIdentity
 from mnemon.errors import StoreError
 from mnemon.files import write_text
+from mnemon.foreign_json import parse_json
 from mnemon.hashing import hash_file
 
 REPORT_FILE = "report.json"
@@ -92,7 +93,7 @@ def read_report(out_dir: Path) -> ExportReport:
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        value: object = json.loads(path.read_text(encoding="utf-8"))
+        value: object = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise StoreError(f"There is no export at {path.parent}: run the export first.") from None
     except ValueError:

@@ -14,13 +14,13 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from mnemon.corpus.guard import Guard
-from mnemon.corpus.normalize import Rejected, content_hash, normalize
+from mnemon.corpus.normalize import Rejected, normalize
 from mnemon.corpus.quarantine import QuarantineReason, QuarantineRow
 from mnemon.corpus.sensitive import SHARES_ID, find_sensitivity
 from mnemon.corpus.source import RawRow
 from mnemon.settings import CorpusSettings
 from mnemon.text.sensitivity import find_text_sensitivity
-from mnemon.types import MemoryRecord
+from mnemon.types import MemoryRecord, content_hash
 
 Sink = Callable[[QuarantineRow], None]
 

@@ -24,6 +24,7 @@ from mnemon.curate.model import Evidence, Proposal, named, target_of
 from mnemon.curate.scopes import Claims, age_key, by_scope, scope_of
 from mnemon.graph.canonical.grams import jaccard
 from mnemon.graph.canonical.minhash import candidates, may_compare, signatures
+from mnemon.graph.supersession.guards import differ
 from mnemon.graph.supersession.near import exact_cosine
 from mnemon.types import MemoryRecord
 
@@ -135,6 +136,8 @@ def _proposal(
     older: MemoryRecord, newer: MemoryRecord, likeness: Likeness, claims: Claims
 ) -> Proposal:
     missing = why_not_held(older.content, newer.content)
+    if missing is None and differ(older.content, newer.content):
+        missing = "They differ in a number, an identifier, a date or a name."
     if missing is None and (older.room or "") != (newer.room or ""):
         missing = "They are of different rooms."
     if missing is None:

@@ -7,7 +7,6 @@ of at every query (transposition, fused query/key/value, folded scale).
 from __future__ import annotations
 
 import importlib
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from mnemon.encode.base import EncoderUnsupportedError
 from mnemon.encode.lean_format import Architecture, tensor_shapes
 from mnemon.errors import EncoderError
+from mnemon.foreign_json import parse_json
 
 Tensors = dict[str, NDArray[np.float32]]
 
@@ -47,7 +47,7 @@ def read_architecture(model_dir: Path, max_tokens: int) -> Architecture:
     """
     path = model_dir / _CONFIG_FILE
     try:
-        config: dict[str, Any] = json.loads(path.read_bytes())
+        config: dict[str, Any] = parse_json(path.read_bytes())
         arch = Architecture(
             layers=config["num_hidden_layers"],
             heads=config["num_attention_heads"],

@@ -10,6 +10,7 @@ from mnemon.encode.fingerprint import EncoderFingerprint
 from mnemon.encode.locate import locate_model, weights_sha256
 from mnemon.errors import EncoderError
 from mnemon.files import write_text
+from mnemon.foreign_json import parse_json
 from mnemon.hashing import hash_file, hash_text
 
 
@@ -28,7 +29,7 @@ def find_fingerprint(
     """
     state = _files_state(locate_model(model))
     try:
-        return EncoderFingerprint.from_json(json.loads(known_path.read_text("utf-8"))[state])
+        return EncoderFingerprint.from_json(parse_json(known_path.read_text("utf-8"))[state])
     except (OSError, ValueError, KeyError, TypeError, EncoderError):
         fingerprint = measure()
     write_text(known_path, json.dumps({state: fingerprint.to_json()}, indent=1) + "\n")

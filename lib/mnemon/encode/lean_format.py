@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from mnemon.encode.fingerprint import EncoderFingerprint
 from mnemon.errors import EncoderError
+from mnemon.foreign_json import parse_json
 from mnemon.values import dataclass
 
 FORMAT_VERSION = 1
@@ -29,6 +30,9 @@ WEIGHTS_FILE = "weights.bin"
 
 ALIGNMENT_BYTES = 64
 """Start of every tensor: one cache line, so that vector loads do not straddle two."""
+
+MOST_LAYERS = 1_000
+"""Of a header that is read: it is checked before the size of the weights is."""
 
 _ITEM_BYTES = 4
 
@@ -144,7 +148,7 @@ def read_header(directory: Path) -> Header:
     """
     path = directory / HEADER_FILE
     try:
-        value = json.loads(path.read_bytes())
+        value = parse_json(path.read_bytes())
         version = value["format_version"]
         if version != FORMAT_VERSION:
             raise EncoderError(
@@ -162,6 +166,11 @@ def read_header(directory: Path) -> Header:
 def _parse(value: Mapping[str, Any]) -> Header:
     arch = Architecture(**value["architecture"])
     sizes = (arch.layers, arch.heads, arch.hidden, arch.intermediate, arch.vocab_size)
+    if (
+        any(type(size) is not int for size in (*sizes, arch.max_tokens))
+        or arch.layers > MOST_LAYERS
+    ):
+        raise ValueError(f"impossible architecture {arch}")
     if min(*sizes, arch.max_tokens - 1) < 1 or arch.hidden % arch.heads:
         raise ValueError(f"impossible architecture {arch}")
     header = Header(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 from mnemon.errors import EncoderError
+from mnemon.foreign_json import parse_json
 from mnemon.hashing import hash_file, hash_text
 
 DEFAULT_MODEL = "all-MiniLM-L6-v2"
@@ -127,7 +127,7 @@ def _module_folders(directory: Path) -> list[Path]:
     if not listing.is_file():
         return []
     try:
-        return [directory / module["path"] for module in json.loads(listing.read_text("utf-8"))]
+        return [directory / module["path"] for module in parse_json(listing.read_text("utf-8"))]
     except (ValueError, KeyError, TypeError) as error:
         raise EncoderError(
             f"{listing} is not a list of modules ({error}). Copy the whole model directory again."

@@ -147,12 +147,7 @@ class OnnxEncoder:
 
 
 def _open_session(path: Path, call_threads: int) -> Any:
-    try:
-        runtime: Any = importlib.import_module("onnxruntime")
-    except ImportError as error:
-        raise EncoderError(
-            f"onnxruntime cannot be imported ({error}). Install mnemon[pipelines]."
-        ) from error
+    runtime = _import("onnxruntime")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = call_threads
     # A waiting thread sleeps: spinning would take a core from whatever else the process does.
@@ -171,11 +166,21 @@ def _open_session(path: Path, call_threads: int) -> Any:
 
 def _open_tokenizers(path: Path, max_tokens: int) -> tuple[Any, Any]:
     """Return one tokenizer that cuts as sentence-transformers does, and one that does not cut."""
-    library: Any = importlib.import_module("tokenizers")
+    library = _import("tokenizers")
     cutting: Any = library.Tokenizer.from_file(str(path))
     counting: Any = library.Tokenizer.from_file(str(path))
     cutting.enable_truncation(max_length=max_tokens)
     return cutting, counting
+
+
+def _import(library: str) -> Any:
+    try:
+        return importlib.import_module(library)
+    except ImportError as error:
+        raise EncoderError(
+            f"{library} cannot be imported ({error}), which this model needs besides mnemon. "
+            "Install onnxruntime and tokenizers, or mnemon[pipelines]."
+        ) from error
 
 
 def _clean(text: str) -> str:

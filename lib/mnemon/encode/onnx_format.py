@@ -16,6 +16,7 @@ from typing import Any
 from mnemon.encode.fingerprint import DIGEST_CHARS, EncoderFingerprint
 from mnemon.errors import EncoderError
 from mnemon.files import write_text
+from mnemon.foreign_json import parse_json
 from mnemon.hashing import hash_file, hash_json
 
 MODEL_FILE = "model.onnx"
@@ -99,7 +100,7 @@ def read_header(directory: Path) -> OnnxHeader:
     """
     path = directory / HEADER_FILE
     try:
-        return _parse(json.loads(path.read_text("utf-8")))
+        return _parse(parse_json(path.read_text("utf-8")))
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise EncoderError(
             f"{path} is not the header of an ONNX export ({type(error).__name__}: {error}). Delete "

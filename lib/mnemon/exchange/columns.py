@@ -50,7 +50,11 @@ def array_to_parquet(source: Path, target: Path) -> None:
 
 
 def parquet_to_array(source: Path, target: Path) -> None:
-    """Write what `array_to_parquet` wrote as the .npy file that it was."""
+    """Write what `array_to_parquet` wrote as the .npy file that it was.
+
+    Raises:
+        TypeError: It holds something else.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -58,6 +62,8 @@ def parquet_to_array(source: Path, target: Path) -> None:
         kind = parquet.schema_arrow.field(VALUE).type
         is_table = pa.types.is_fixed_size_list(kind)
         dtype = np.dtype((kind.value_type if is_table else kind).to_pandas_dtype())
+        if parquet.schema_arrow.names != [VALUE] or dtype.str not in _ENDINGS:
+            raise TypeError(f"{dtype.str} in the columns {parquet.schema_arrow.names}")
         rows = parquet.metadata.num_rows
         shape = (rows, kind.list_size) if is_table else (rows,)
         npy.write_array_header_1_0(
@@ -66,6 +72,8 @@ def parquet_to_array(source: Path, target: Path) -> None:
         for batch in parquet.iter_batches(batch_size=_rows_of(dtype, shape)):
             column = batch.column(0)
             values = column.flatten() if is_table else column
+            if column.null_count or values.null_count:
+                raise TypeError("no value")
             handle.write(values.to_numpy(zero_copy_only=False).astype(dtype).tobytes())
 
 
@@ -73,9 +81,7 @@ def table_to_parquet(db: sqlite3.Connection, table: str, target: Path) -> None:
     """Write a table of rows.sqlite as Parquet, in the order of its key."""
     import pyarrow as pa
 
-    kinds = {"TEXT": pa.string(), "INTEGER": pa.int64(), "REAL": pa.float64()}
-    columns = [(str(r[1]), str(r[2])) for r in db.execute(f'PRAGMA table_info("{table}")')]
-    schema = pa.schema([pa.field(name, kinds[kind]) for name, kind in columns])
+    schema = _schema_of(db, table)
     with (
         _writer(target, schema) as writer,
         closing(db.execute(f'SELECT * FROM "{table}"')) as cursor,
@@ -88,13 +94,29 @@ def table_to_parquet(db: sqlite3.Connection, table: str, target: Path) -> None:
             writer.write_table(pa.Table.from_arrays(values, schema=schema))
 
 
-def parquet_rows(source: Path) -> Iterator[Sequence[tuple[Any, ...]]]:
-    """Yield the rows of a table's file in batches."""
+def parquet_rows(
+    db: sqlite3.Connection, table: str, source: Path
+) -> Iterator[Sequence[tuple[Any, ...]]]:
+    """Yield the rows of a table's file in batches.
+
+    Raises:
+        TypeError: It has other columns than the table.
+    """
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(source) as parquet:
+        if not parquet.schema_arrow.equals(_schema_of(db, table)):
+            raise TypeError(f"columns of {table}")
         for batch in parquet.iter_batches(batch_size=_BATCH_ROWS):
             yield list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+
+
+def _schema_of(db: sqlite3.Connection, table: str) -> Any:
+    import pyarrow as pa
+
+    kinds = {"TEXT": pa.string(), "INTEGER": pa.int64(), "REAL": pa.float64()}
+    columns = [(str(r[1]), str(r[2])) for r in db.execute(f'PRAGMA table_info("{table}")')]
+    return pa.schema([pa.field(name, kinds[kind]) for name, kind in columns])
 
 
 def _rows_of(dtype: np.dtype[Any], shape: Sequence[int]) -> int:

@@ -11,11 +11,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 from typing import Any
 
+from mnemon.encode.lean_format import HEADER_FILE, VOCAB_FILE, WEIGHTS_FILE
 from mnemon.errors import SourceFormatError, SourceMissingError
 from mnemon.files import write_text
+from mnemon.foreign_json import parse_json
 from mnemon.hashing import hash_file, hash_json
+from mnemon.snapshot.layout import ABSTENTION_FILE, RANKING_FILE, TIER_EXITS_FILE
 
 FORMAT = "mnemon-export"
 FORMAT_VERSION = 1
@@ -34,7 +38,35 @@ ARRAYS = "arrays"
 ENCODER = "encoder"
 OTHER = "files"
 
-_NAME = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)?")
+ENCODER_FILES = (HEADER_FILE, VOCAB_FILE, WEIGHTS_FILE)
+OTHER_FILES = (RANKING_FILE, ABSTENTION_FILE, TIER_EXITS_FILE)
+"""Of a snapshot: all but its rows and its arrays."""
+
+_FOREIGN = "encoder/hosted.json"
+"""In exports of before: it names an address and a variable of the exporter, and is left alone."""
+
+_NAME = re.compile(
+    "|".join(
+        [*map(re.escape, (*LINES, _FOREIGN)), rf"({TABLES}|{ARRAYS})/[a-z0-9_]+\.parquet"]
+        + [re.escape(f"{ENCODER}/{name}") for name in ENCODER_FILES]
+        + [re.escape(f"{OTHER}/{name}") for name in OTHER_FILES]
+    )
+)
+"""Of every file that may be in an export: none leads out of the directory that it is put into."""
+
+SNAPSHOT_KEYS = (
+    "format_version", "counts", "id_kind", "encoder", "encoder_digest", "corpus_digest",
+    "warnings", "built_at", "settings",
+)  # fmt: skip
+"""Of a snapshot's manifest, what travels: not its digest and its files' checksums, which change
+with the version of SQLite, and no place on this machine."""
+
+_BODY = {"format", "format_version", "digest", "files", "snapshot"}
+_MOST_MANIFEST_BYTES = 16 * 2**20  # a real one has some 30,000
+_OF_ONE_MACHINE = re.compile(
+    r"source\.user|capture\.local_cache|evaluation\.queries|.*\.path|.*[._]ur[il]|.*_variable"
+)
+"""Settings that name a place, an address or a variable: an import's owner has their own."""
 
 
 class ExportFormatError(SourceFormatError):
@@ -54,6 +86,17 @@ class ExportManifest:
     digest: str
     files: Mapping[str, Mapping[str, Any]]
     snapshot: Mapping[str, Any]
+
+
+def without_places(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return a snapshot's settings with nothing in them that is of one machine only."""
+    return {
+        section: {
+            key: "" if _OF_ONE_MACHINE.fullmatch(f"{section}.{key}") else value
+            for key, value in values.items()
+        }
+        for section, values in settings.items()
+    }
 
 
 def write_manifest(directory: Path, snapshot: Mapping[str, Any]) -> ExportManifest:
@@ -86,7 +129,10 @@ def read_manifest(directory: Path) -> ExportManifest:
     if not directory.is_dir():
         raise SourceMissingError(f"there is no export at {directory}: expected a directory")
     try:
-        raw: Any = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
+        found = (directory / MANIFEST).lstat()
+        if not S_ISREG(found.st_mode) or found.st_size > _MOST_MANIFEST_BYTES:
+            raise ValueError(MANIFEST)  # noqa: TRY301
+        raw: Any = parse_json((directory / MANIFEST).read_text(encoding="utf-8"))
         found, version = raw["format"], raw["format_version"]
     except (OSError, ValueError, KeyError, TypeError):
         raise ExportFormatError(
@@ -102,28 +148,40 @@ def read_manifest(directory: Path) -> ExportManifest:
     try:
         manifest = ExportManifest(str(raw["digest"]), dict(raw["files"]), dict(raw["snapshot"]))
         is_same = manifest.digest == _digest(manifest.files, manifest.snapshot)
+        unknown = sorted({*raw} - _BODY | {*manifest.snapshot} - {*SNAPSHOT_KEYS})
         faults = _faults(directory, manifest.files)
     except (KeyError, TypeError, ValueError, AttributeError):
         raise ExportFormatError(f"the {MANIFEST} of {directory} is damaged") from None
     if faults or not is_same:
         said = "; ".join(faults[:3]) or f"its {MANIFEST} was changed"
         raise ExportFormatError(f"the export in {directory} is damaged: {said}")
+    if unknown:
+        raise ExportFormatError(
+            f"the {MANIFEST} of {directory} says {', '.join(unknown)}, which this mnemon does not "
+            "know: use the mnemon that made it, or export anew"
+        )
     return manifest
 
 
 def _faults(directory: Path, files: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    # Neither links to files nor links to folders are followed: what they lead to is no part of it.
+    found = {p.relative_to(directory).as_posix(): p.lstat() for p in directory.rglob("*")}
     faults: list[str] = []
     for name, entry in files.items():
-        path = directory / name
-        if not _NAME.fullmatch(name) or ".." in name.split("/") or path.is_symlink():
+        if not _NAME.fullmatch(name):
             faults.append(f"{name!r} is no name of a file in an export")
-        elif not path.is_file():
+        elif name not in found or not S_ISREG(found[name].st_mode):
             faults.append(f"{name} is missing")
-        elif path.stat().st_size != entry["bytes"] or hash_file(path) != entry["sha256"]:
+        elif (
+            found[name].st_size != entry["bytes"] or hash_file(directory / name) != entry["sha256"]
+        ):
             faults.append(f"{name} was changed")
     known = {*files, MANIFEST}
-    found = (p.relative_to(directory).as_posix() for p in directory.rglob("*") if p.is_file())
-    return faults + [f"{name} does not belong to it" for name in sorted(found) if name not in known]
+    return faults + [
+        f"{name} does not belong to it"
+        for name, stat in sorted(found.items())
+        if name not in known and not S_ISDIR(stat.st_mode)
+    ]
 
 
 def _digest(files: Mapping[str, Mapping[str, Any]], snapshot: Mapping[str, Any]) -> str:

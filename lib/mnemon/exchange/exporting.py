@@ -20,7 +20,7 @@ from mnemon.exchange.columns import array_to_parquet, table_to_parquet
 from mnemon.exchange.export_format import write_manifest
 from mnemon.exchange.imported_checks import find_sensitive
 from mnemon.exchange.lines import write_lines
-from mnemon.files import fsync_dir, remove_tree
+from mnemon.files import fsync_dir, make_private, remove_tree
 from mnemon.immutable import connect_immutable
 from mnemon.progress import SILENT, Progress
 from mnemon.snapshot.layout import ROWS_FILE, StorePaths
@@ -30,11 +30,6 @@ from mnemon.sql.view import SnapshotView
 _TASK = "export"
 _PRIVATE_DIRECTORY = 0o700
 _ARRAY = ".npy"
-
-_KEPT = ("format_version", "counts", "id_kind", "encoder", "encoder_digest", "corpus_digest",
-         "warnings", "built_at")  # fmt: skip
-_PLACES = {"source": ("path", "user"), "capture": ("local_cache",), "transcripts": ("path",)}
-"""Settings that name a place or an address of this machine: they mean nothing elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +84,7 @@ def export_snapshot(
         write_lines(view, building)
         has_encoder = with_encoder and _copy_encoder(paths, view.manifest, building)
         written = write_manifest(building, _described(view.manifest))
+        make_private(building)
         if target.exists():
             target.rmdir()
         building.rename(target)
@@ -137,10 +133,11 @@ def _copy_encoder(paths: StorePaths, manifest: Manifest, target: Path) -> bool:
     if manifest.encoder_digest is None:
         return False
     directory = paths.encoders / manifest.encoder_digest
-    if not directory.is_dir():
+    # Where a provider made the vectors there is no such file: its address is its owner's.
+    if not all((directory / name).is_file() for name in export_format.ENCODER_FILES):
         return False
-    for path in sorted(directory.iterdir()):
-        _copy(path, target / export_format.ENCODER / path.name)
+    for name in export_format.ENCODER_FILES:
+        _copy(directory / name, target / export_format.ENCODER / name)
     return True
 
 
@@ -150,14 +147,6 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _described(manifest: Manifest) -> Mapping[str, Any]:
-    """Return the part of a manifest that travels.
-
-    Not its digest and its files' checksums, which change with the version of SQLite, and no place
-    on this machine.
-    """
-    raw = manifest.to_json()
-    settings = {
-        section: {k: "" if k in _PLACES.get(section, ()) else v for k, v in values.items()}
-        for section, values in raw["settings"].items()
-    }
-    return {**{name: raw[name] for name in _KEPT}, "settings": settings}
+    """Return the part of a manifest that travels."""
+    raw = {**manifest.to_json(), "settings": export_format.without_places(manifest.settings)}
+    return {name: raw[name] for name in export_format.SNAPSHOT_KEYS}

@@ -10,19 +10,25 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mnemon.errors import MnemonError, StoreError
+from mnemon.encode.lean import LeanEncoder
+from mnemon.encode.lean_format import HEADER_FILE, header_text, read_header
+from mnemon.errors import EncoderError, MnemonError, SnapshotCorruptError, StoreError
 from mnemon.exchange import export_format
 from mnemon.exchange.columns import parquet_rows, parquet_to_array
 from mnemon.exchange.export_format import ExportFormatError, ExportManifest, read_manifest
 from mnemon.exchange.exporting import table_names
-from mnemon.exchange.imported_checks import judge_import
+from mnemon.exchange.imported_checks import (
+    judge_import,
+    require_sound_files,
+    require_sound_snapshot,
+)
 from mnemon.exchange.lines import write_lines
-from mnemon.files import fsync_dir, remove_tree
+from mnemon.files import fsync_dir, fsync_file, make_private, remove_tree
 from mnemon.hashing import hash_file
 from mnemon.progress import SILENT, Progress
 from mnemon.snapshot.layout import (
@@ -89,20 +95,24 @@ def import_snapshot(export: Path, paths: StorePaths, progress: Progress = SILENT
             f"{root} exists and is not an empty directory: import makes a new store, name another"
         )
     manifest = read_manifest(export)
-    if manifest.snapshot.get("format_version") != PACK_FORMAT_VERSION:
-        raise ExportFormatError(
-            f"the snapshot in {export} has format {manifest.snapshot.get('format_version')!r}, "
-            f"this mnemon reads {PACK_FORMAT_VERSION}: use the mnemon that made it"
-        )
+    require_sound_snapshot(export, manifest.snapshot)
     building = StorePaths(root.with_name(f".{root.name}.importing-{os.getpid()}"))
+    missing = [parent for parent in root.parents if not parent.exists()]
     try:
         snapshot_id = _build_store(export, manifest, building, progress)
+        make_private(building.root)
+        for path in (building.root, *building.root.rglob("*")):
+            fsync_file(path)
         if root.exists():
             root.rmdir()
         building.root.rename(root)
         fsync_dir(root.parent)
-    finally:
+    except BaseException:
         remove_tree(building.root)
+        for parent in missing:
+            with suppress(OSError):  # somebody else has put something there
+                parent.rmdir()
+        raise
     has_encoder = (root / "encoders").is_dir()
     memories = manifest.snapshot["counts"]["memories"]
     return Imported(root, snapshot_id, memories, has_encoder)
@@ -117,20 +127,22 @@ def _build_store(
     try:
         _write_files(export, manifest, candidate, progress)
         made = _make_manifest(export, manifest.snapshot, candidate)
-    except MnemonError:
-        raise
+        write_manifest(candidate, made)
+        require_sound_files(candidate, made)
+        _judge(paths, candidate, made)
+        candidate.rename(paths.candidates / made.digest[:DIGEST_NAME_CHARS])
+        _copy_encoder(export, manifest, paths)
+        published = publish_candidate(paths, made.digest, keep=1)
+        _compare_lines(manifest, paths)
     except Exception as error:
+        if isinstance(error, MnemonError) and not isinstance(error, SnapshotCorruptError):
+            raise
         # Texts of the libraries may quote the rows they fail on.
+        found = type(error.__cause__ or error).__name__
         raise ExportFormatError(
-            f"the export in {export} cannot be made a snapshot of ({type(error).__name__}): it "
-            "was not written by mnemon, or by another version"
+            f"the export in {export} cannot be made a snapshot of ({found}): it was not written by "
+            "mnemon, or by another version"
         ) from None
-    write_manifest(candidate, made)
-    _judge(paths, candidate, made)
-    candidate.rename(paths.candidates / made.digest[:DIGEST_NAME_CHARS])
-    _copy_encoder(export, manifest, paths)
-    published = publish_candidate(paths, made.digest, keep=1)
-    _compare_lines(manifest, paths)
     return published.snapshot_id
 
 
@@ -162,7 +174,7 @@ def _write_rows(path: Path, tables: Mapping[str, Path]) -> None:
                 odd = ", ".join(sorted(set(known) ^ set(tables)))
                 raise ExportFormatError(f"the tables of the export are not this version's: {odd}")
             for table in sorted(known, key=lambda name: name == _LAST):
-                for rows in _in_order(table, parquet_rows(tables[table])):
+                for rows in _in_order(table, parquet_rows(db, table, tables[table])):
                     if not rows:
                         continue
                     marks = ",".join("?" * len(rows[0]))
@@ -195,7 +207,7 @@ def _make_manifest(export: Path, said: Mapping[str, Any], directory: Path) -> Ma
             "location": str(export.absolute()),
         },
         corpus_digest=said["corpus_digest"],
-        settings=said["settings"],
+        settings=export_format.without_places(said["settings"]),
         warnings=[(str(code), str(message)) for code, message in said["warnings"]],
         built_at=said["built_at"],
     )
@@ -210,13 +222,27 @@ def _judge(paths: StorePaths, directory: Path, manifest: Manifest) -> None:
 
 
 def _copy_encoder(export: Path, manifest: ExportManifest, paths: StorePaths) -> None:
-    digest = manifest.snapshot["encoder_digest"]
-    prefix = f"{export_format.ENCODER}/"
-    for name in manifest.files:
-        if name.startswith(prefix) and digest is not None:
-            target = paths.encoders / digest / name.removeprefix(prefix)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(export / name, target)
+    """Copy the encoder that the snapshot names, checked as a recall would open it.
+
+    Raises:
+        ExportFormatError: It is damaged, or another one.
+    """
+    names = [f"{export_format.ENCODER}/{name}" for name in export_format.ENCODER_FILES]
+    if not any(name in manifest.files for name in names):
+        return
+    digest = str(manifest.snapshot["encoder_digest"])
+    directory = paths.encoders / digest
+    directory.mkdir(parents=True)
+    try:
+        for name in names:
+            shutil.copyfile(export / name, directory / Path(name).name)
+        encoder = LeanEncoder.open(directory, verify=True)
+        header = read_header(directory)
+    except (EncoderError, OSError):
+        raise ExportFormatError(f"the encoder in {export} is damaged") from None
+    told = (directory / HEADER_FILE).read_text(encoding="utf-8")
+    if encoder.fingerprint.digest != digest or told != header_text(header):
+        raise ExportFormatError(f"the encoder in {export} is not the one that its manifest names")
 
 
 def _compare_lines(manifest: ExportManifest, paths: StorePaths) -> None:

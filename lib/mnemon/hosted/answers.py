@@ -6,13 +6,13 @@ What belongs here: finding the JSON, matching ids. What does not: HTTP (chat.py)
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from mnemon.foreign_json import parse_json
 from mnemon.hosted.endpoint import AnswerFault
 
 _THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL)
@@ -100,7 +100,7 @@ def _parse(content: str) -> Any:
     ]
     for span in spans:
         try:
-            return json.loads(span)
-        except (ValueError, RecursionError):
+            return parse_json(span)
+        except ValueError:
             continue
     return None

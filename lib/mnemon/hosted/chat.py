@@ -16,6 +16,7 @@ from typing import IO, Any, NamedTuple
 from urllib.error import HTTPError, URLError
 from urllib.request import HTTPRedirectHandler, OpenerDirector, Request, build_opener
 
+from mnemon.foreign_json import parse_json
 from mnemon.hosted.endpoint import (
     AnswerFault,
     BadAnswerError,
@@ -199,8 +200,8 @@ def _transport_reason(error: Exception, timeout_s: float) -> str:
 def _answer(body: bytes) -> Answer:
     """Return the first choice."""
     try:
-        envelope: Any = json.loads(body)
-    except (ValueError, RecursionError):
+        envelope: Any = parse_json(body)
+    except ValueError:
         raise BadAnswerError(AnswerFault.NOT_JSON) from None
     try:
         choice: dict[str, Any] = envelope["choices"][0]

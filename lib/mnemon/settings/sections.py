@@ -252,7 +252,7 @@ class HookSettings:
         budget_tokens: Tokens of one injection at most, as estimated from script and length.
         restore_tokens: The same for the injection after the agent has compacted its context.
         deadline_ms: Time for one answer; after it the hook answers with what it has.
-        abstain: Inject nothing below the score that the snapshot was calibrated to.
+        abstain: Inject nothing below the scores that the snapshot was calibrated to.
         scope: "store" (everything) or "project" (the wing named as the agent's folder).
         user: Whose memories; empty: those of nobody in particular.
         in_subagents: Inject into subagents as well.
@@ -260,7 +260,7 @@ class HookSettings:
         start_server: Start a warm server in the background when a hook finds none.
     """
 
-    memories: int = 8
+    memories: int = 3
     budget_tokens: int = 1_500
     restore_tokens: int = 1_500
     deadline_ms: float = 250.0

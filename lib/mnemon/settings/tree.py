@@ -161,7 +161,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
         ) from None
     except OSError as error:
         raise ConfigError(f"cannot read the configuration file {path}: {error}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import pickle
 import warnings
 from collections.abc import Sequence
@@ -146,6 +147,7 @@ class ShardActor:
 
     def __init__(self, opening: bytes) -> None:
         """Take a pickled task and directory; what fails in it is told with the first shard."""
+        os.umask(0o077)  # this process is the night's, on whatever machine
         self._opening = opening
         self._worker: ShardWorker | None = None
 

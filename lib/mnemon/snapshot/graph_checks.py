@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemon.foreign_json import parse_json
 from mnemon.graph.arrays import LINK_RELATIONS, NO_CONCEPT, RELATIONS, ROLES
 from mnemon.graph.model import NO_SPAN
 from mnemon.snapshot import layout
@@ -85,7 +85,7 @@ def every_concept_edge_is_stated_somewhere(c: Candidate, x: GateContext) -> Chec
     )
     unstated = 0
     for (evidence,) in c.rows.execute("SELECT evidence FROM concept_edges"):
-        spans = np.array(json.loads(evidence), dtype=np.int64).reshape(-1, 3)
+        spans = np.array(parse_json(evidence), dtype=np.int64).reshape(-1, 3)
         positions, starts, ends = spans.T
         known = _within(positions, len(lengths))
         held = np.where(known, positions, 0)

@@ -13,12 +13,14 @@ from typing import Any
 
 from mnemon.errors import SnapshotCorruptError, SnapshotMissingError, SnapshotOutdatedError
 from mnemon.files import write_text
+from mnemon.foreign_json import parse_json
 from mnemon.hashing import hash_file, hash_json
 from mnemon.snapshot.layout import (
     MANIFEST_FILE,
     PACK_FORMAT_VERSION,
     SEALED_FILES,
     StorePaths,
+    is_snapshot_id,
 )
 from mnemon.values import dataclass
 
@@ -156,7 +158,7 @@ def read_manifest(directory: Path) -> Manifest:
     """
     path = directory / MANIFEST_FILE
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        raw = parse_json(path.read_text(encoding="utf-8"))
         _require_format(raw["format_version"], directory.name)
         files = {name: FileEntry(**entry) for name, entry in raw.pop("files").items()}
         warnings = [(str(code), str(message)) for code, message in raw.pop("warnings")]
@@ -234,15 +236,21 @@ def read_pointer(paths: StorePaths) -> Pointer:
 
     Raises:
         SnapshotMissingError: If nothing was published.
-        SnapshotCorruptError: If the pointer cannot be read.
+        SnapshotCorruptError: If the pointer cannot be read, or names anything but a snapshot of the
+            digest that it gives.
     """
     try:
-        raw = json.loads(paths.current.read_text(encoding="utf-8"))
+        raw = parse_json(paths.current.read_text(encoding="utf-8"))
         _require_types(raw, _POINTER_TYPES)
+        if not is_snapshot_id(raw["snapshot_id"]) or not raw["digest"].startswith(
+            raw["snapshot_id"].rpartition("-")[2]
+        ):
+            raise ValueError("its name and its digest are not of one snapshot")  # noqa: TRY301
         return Pointer(**raw)
     except FileNotFoundError:
         raise SnapshotMissingError(
-            f"nothing has been published in {paths.root}: run `make nightly` first"
+            f"nothing has been published in {paths.root}: run `make nightly` first; "
+            "`mnemon stores` lists what has"
         ) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SnapshotCorruptError(

@@ -30,7 +30,7 @@ from mnemon.snapshot.manifest import (
 from mnemon.snapshot.verdict import PASS, read_verdict
 
 _ID_DIGEST_CHARS = 12
-_READ_ONLY_FILE = 0o444
+_READ_ONLY_FILE = 0o400
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +122,8 @@ def rollback(paths: StorePaths, snapshot_id: str | None = None) -> Pointer:
     current = _current_id(paths)
     if snapshot_id is None:
         older = [name for name in published if current is None or name < current]
+        if current not in published:  # a damaged pointer's name may sort before all of them
+            older = older or published
         if not older:
             raise SnapshotMissingError(
                 f"there is no snapshot older than {current}: `mnemon snapshots` lists what exists"

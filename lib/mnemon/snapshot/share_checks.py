@@ -6,11 +6,11 @@ has (mnemon.corpus), what they open (mnemon.recall.scope).
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mnemon.foreign_json import parse_json
 from mnemon.snapshot import layout
 from mnemon.snapshot.graph_checks import judged
 from mnemon.snapshot.share_arrays import ShareArrays
@@ -34,7 +34,7 @@ def every_share_is_of_an_owned_memory(c: Candidate, x: GateContext) -> CheckResu
         return CheckResult(_NAME, True, {"shares": 0, "note": "nobody shares"})
     if not all(there) or named is None:
         return CheckResult(_NAME, False, {"shares": counted, "fault": "parts are missing"})
-    shares = ShareArrays(json.loads(named[0]), *map(c.array, layout.SHARE_FILES))
+    shares = ShareArrays(parse_json(named[0]), *map(c.array, layout.SHARE_FILES))
     owners = [owner for (owner,) in c.rows.execute('SELECT "user" FROM memories ORDER BY position')]
     size = int(shares.positions.size)
     if not shares.is_aligned(len(owners)):

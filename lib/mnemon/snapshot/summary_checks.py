@@ -6,7 +6,6 @@ by what it says. What does not: how it was made and judged (mnemon.compact).
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from mnemon.compact.gate import judge
 from mnemon.compact.vector_rows import VectorRows
+from mnemon.foreign_json import parse_json
 from mnemon.lexical.fields import document_tokens
 from mnemon.snapshot import layout
 from mnemon.snapshot.graph_checks import judged
@@ -218,7 +218,7 @@ def _other_arrays(c: Candidate) -> int:
 
 def _plans_told(c: Candidate) -> list[str]:
     (told,) = c.rows.execute("SELECT value FROM meta WHERE key = 'summary_plans'").fetchone()
-    return json.loads(told)
+    return parse_json(told)
 
 
 def _other_words(c: Candidate, texts: list[str], positions: NDArray[Any]) -> int:

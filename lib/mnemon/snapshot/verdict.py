@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 from mnemon.files import write_text
+from mnemon.foreign_json import parse_json
 from mnemon.snapshot.layout import StorePaths
 
 PASS = "PASS"
@@ -58,7 +59,7 @@ def store_verdict(paths: StorePaths, digest: str, checks: Sequence[CheckResult])
 def read_verdict(paths: StorePaths, digest: str) -> Verdict | None:
     """Return the verdict stored for a digest; a missing, damaged or foreign one is None."""
     try:
-        raw = json.loads((paths.verdicts / f"{digest}.json").read_text(encoding="utf-8"))
+        raw = parse_json((paths.verdicts / f"{digest}.json").read_text(encoding="utf-8"))
         checks = tuple(CheckResult(**c) for c in raw.pop("checks"))
         verdict = Verdict(checks=checks, **raw)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -7,10 +7,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from mnemon.corpus.export import export_corpus, read_records
-from mnemon.corpus.normalize import content_hash
 from mnemon.corpus.report import ExportReport
 from mnemon.corpus.source import open_source
 from mnemon.injection.wording import hash_exact
+from mnemon.types import content_hash
 from tests.support.injections import guard_of, memory, put_in_prompt
 
 MakeStore = Callable[..., Path]

@@ -166,6 +166,15 @@ def test_a_lookalike_is_left_alone_with_the_reason() -> None:
     assert (found.action, found.evidence.reason) == ("NOOP", "They differ in numbers.")
 
 
+def test_a_newer_memory_that_names_something_else_besides_is_no_duplicate() -> None:
+    records = numbered(
+        memory(LINE), memory(LINE.replace("dawn", "dawn in Lisbon"), created_at_us=day_us(2))
+    )
+    (found,) = ask(records)
+    assert (found.action, found.kind) == ("NOOP", "near_duplicate")
+    assert found.evidence.reason == "They differ in a number, an identifier, a date or a name."
+
+
 def test_the_nights_cosine_pairs_are_asked_the_same_question() -> None:
     near = {"reason": "near_duplicate", "similarity": 0.9}
     records = numbered(

@@ -31,27 +31,32 @@ def tiny_model(tmp_path: Path) -> TinyModel:
     """A maker of random two-layer BERT models with the default model's tokenizer."""
 
     def make(name: str, *, seed: int = 1, pooling: str = "mean", **config: object) -> Path:
-        directory = tmp_path / name
-        skip = shutil.ignore_patterns("*.safetensors", "README.md", "data_config.json")
-        shutil.copytree(MINILM_DIR, directory, ignore=skip)
-        path = directory / "config.json"
-        sizes = {
-            "hidden_size": HIDDEN,
-            "intermediate_size": INNER,
-            "num_hidden_layers": LAYERS,
-            "num_attention_heads": HEADS,
-        }
-        path.write_text(json.dumps(json.loads(path.read_text()) | sizes | config))
-        mode = {
-            "word_embedding_dimension": HIDDEN,
-            "pooling_mode_cls_token": pooling == "cls",
-            "pooling_mode_mean_tokens": pooling == "mean",
-        }
-        (directory / "1_Pooling" / "config.json").write_text(json.dumps(mode))
-        save_file(random_weights(seed), directory / "model.safetensors")
-        return directory
+        return write_tiny_model(tmp_path / name, seed=seed, pooling=pooling, **config)
 
     return make
+
+
+def write_tiny_model(
+    directory: Path, *, seed: int = 1, pooling: str = "mean", **config: object
+) -> Path:
+    skip = shutil.ignore_patterns("*.safetensors", "README.md", "data_config.json")
+    shutil.copytree(MINILM_DIR, directory, ignore=skip)
+    path = directory / "config.json"
+    sizes = {
+        "hidden_size": HIDDEN,
+        "intermediate_size": INNER,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": HEADS,
+    }
+    path.write_text(json.dumps(json.loads(path.read_text()) | sizes | config))
+    mode = {
+        "word_embedding_dimension": HIDDEN,
+        "pooling_mode_cls_token": pooling == "cls",
+        "pooling_mode_mean_tokens": pooling == "mean",
+    }
+    (directory / "1_Pooling" / "config.json").write_text(json.dumps(mode))
+    save_file(random_weights(seed), directory / "model.safetensors")
+    return directory
 
 
 def random_weights(seed: int) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:

@@ -80,4 +80,5 @@ def test_a_table_comes_back_row_by_row(tmp_path: Path, rows: list[tuple[Any, ...
         db.executemany("INSERT INTO t VALUES (?, ?, ?)", rows)
         table_to_parquet(db, "t", target)
         stored = db.execute("SELECT * FROM t").fetchall()
-    assert [row for batch in parquet_rows(target) for row in batch] == stored
+        read = [row for batch in parquet_rows(db, "t", target) for row in batch]
+    assert read == stored

@@ -26,7 +26,9 @@ from mnemon.snapshot.manifest import (
 )
 from tests.support.store import Store, household, new_store
 
-POINTER = Pointer("20260101-abc", "d" * 64, "2026-01-01T03:00:00+00:00", "20251231-fff", "publish")
+POINTER = Pointer(
+    f"20260101T030000000000-{'d' * 12}", "d" * 64, "2026-01-01T03:00:00+00:00", None, "publish"
+)
 HELD_FILE = layout.CREATED_AT_FILE
 
 

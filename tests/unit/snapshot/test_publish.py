@@ -117,7 +117,7 @@ def test_publish_moves_the_candidate_and_points_at_it(empty_store: Store) -> Non
 
 def test_published_files_are_read_only(plain_store: Store) -> None:
     directory = plain_store.snapshot(read_pointer(plain_store.paths).snapshot_id)
-    assert {S_IMODE(p.stat().st_mode) for p in directory.iterdir()} == {0o444}
+    assert {S_IMODE(p.stat().st_mode) for p in directory.iterdir()} == {0o400}
 
 
 def test_the_pointer_remembers_what_served_before(plain_store: Store) -> None:

@@ -6,7 +6,6 @@ What belongs here: reading and checking. What does not: HTTP (client.py), the fi
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from mnemon.encode.base import require_unit_rows
 from mnemon.encode.hosted.faults import BadVectorsError, PassingFaultError
 from mnemon.encode.hosted.shapes import Row, Shape
+from mnemon.foreign_json import parse_json
 
 
 class Batch(NamedTuple):
@@ -46,8 +46,8 @@ def read_batch(body: bytes, shape: Shape, count: int, dimension: int) -> Batch:
         BadVectorsError: It holds not exactly one usable vector per text.
     """
     try:
-        answer: Any = json.loads(body)
-    except (ValueError, RecursionError):
+        answer: Any = parse_json(body)
+    except ValueError:
         raise PassingFaultError("its answer was no JSON") from None
     try:
         rows = shape.rows(answer)

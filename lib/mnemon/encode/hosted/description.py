@@ -17,6 +17,7 @@ from mnemon.encode.hosted.model import HostedModel
 from mnemon.encode.hosted.shapes import SHAPES
 from mnemon.errors import EncoderError
 from mnemon.files import write_text
+from mnemon.foreign_json import parse_json
 from mnemon.settings.web_address import require_web_address
 
 HOSTED_FILE = "hosted.json"
@@ -49,7 +50,7 @@ def read_description(directory: Path) -> HostedModel:
     """
     path = directory / HOSTED_FILE
     try:
-        told: Any = json.loads(path.read_text(encoding="utf-8"))
+        told: Any = parse_json(path.read_text(encoding="utf-8"))
         model = _model(told["model"])
         whole = told["format_version"] == FORMAT_VERSION
         agrees = told["fingerprint"] == model.fingerprint().to_json()
