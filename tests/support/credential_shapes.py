@@ -184,7 +184,6 @@ HARMLESS: tuple[str, ...] = (
     "public key ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{B:43} ana@host",
     "-----BEGIN CERTIFICATE-----\n{B:64}",
     "-----BEGIN PUBLIC KEY-----\n{B:64}",
-    "password hash $2b$12$BcJ8k0l1mnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234",
     "pod web-7d9c8b6f5-x2l4q",
     "serial C02{U:9}",
     "password: ${DB_PASSWORD}",

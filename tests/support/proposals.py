@@ -8,12 +8,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon.corpus.normalize import content_hash
 from mnemon.curate.model import Proposal
 from mnemon.curate.propose import Materials, propose
 from mnemon.graph.extract import extract
 from mnemon.graph.model import Evidence, Supersession
-from mnemon.types import MemoryRecord
+from mnemon.types import MemoryRecord, content_hash
 
 
 def ask(

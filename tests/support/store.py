@@ -18,7 +18,6 @@ from mnemon.compact.summary import Summary
 from mnemon.corpus.evidence import Share
 from mnemon.encode.lean import LeanEncoder
 from mnemon.graph.pack import to_arrays
-from mnemon.hashing import hash_text
 from mnemon.lexical.fields import document_tokens
 from mnemon.lexical.postings import build_postings
 from mnemon.snapshot.build import PackInputs, Provenance, build_candidate
@@ -29,7 +28,7 @@ from mnemon.snapshot.manifest import read_manifest
 from mnemon.snapshot.nights import record_night
 from mnemon.snapshot.publish import publish_candidate
 from mnemon.snapshot.verdict import store_verdict
-from mnemon.types import MemoryRecord
+from mnemon.types import MemoryRecord, content_hash, corpus_digest
 from tests.support.graphs import graph_tables
 
 DAY_US = 86_400_000_000
@@ -69,18 +68,9 @@ def renumber(records: Sequence[MemoryRecord], first_id: int = 101) -> list[Memor
     """Return the records in order, with positions from 0, ids from `first_id` and their hashes."""
     numbered: list[MemoryRecord] = []
     for position, record in enumerate(records):
-        fields = {name: getattr(record, name) for name in MemoryRecord.__slots__}
-        for name in ("position", "memory_id", "content_hash"):
-            del fields[name]
-        digest = hash_text(*(repr(fields[name]) for name in sorted(fields)))
-        numbered.append(
-            replace(
-                record,
-                position=position,
-                memory_id=record.memory_id or str(first_id + position),
-                content_hash=digest,
-            )
-        )
+        memory_id = record.memory_id or str(first_id + position)
+        placed = replace(record, position=position, memory_id=memory_id)
+        numbered.append(replace(placed, content_hash=content_hash(placed)))
     return numbered
 
 
@@ -254,7 +244,15 @@ class Store:
     ) -> Path:
         """Build a candidate; its directory."""
         inputs = pack_inputs(records, self.encoder, shares=shares)
-        return build_candidate(self.paths, inputs, provenance(self.encoder, **changes))
+        return build_candidate(
+            self.paths,
+            inputs,
+            provenance(
+                self.encoder,
+                corpus_digest=corpus_digest(r.content_hash for r in records),
+                **changes,
+            ),
+        )
 
     def judge(self, candidate: Path) -> str:
         """Let the gate judge a candidate and store its verdict; the digest it is stored under."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from mnemon.agents.events import PROMPT, SESSION_START
+from mnemon.text.visible import visible
 
 TELLING = frozenset({PROMPT, SESSION_START})
 """Events whose answer may hold context for the model and a message for the user. All others are
@@ -28,7 +29,8 @@ above 10,000 characters, which the block's own limit keeps. The settings' budget
 def encode(event: str, context: str, message: str) -> dict[str, Any]:
     """Return the object to print; an empty one means printing nothing.
 
-    One encoding serves both agents: it uses only what both schemas have.
+    One encoding serves both agents: it uses only what both schemas have. Characters that a
+    terminal would obey are marks.
 
     Args:
         event: Name of the event.
@@ -39,7 +41,8 @@ def encode(event: str, context: str, message: str) -> dict[str, Any]:
         return {}
     answer: dict[str, Any] = {}
     if context:
-        answer["hookSpecificOutput"] = {"hookEventName": event, "additionalContext": context}
+        told = {"hookEventName": event, "additionalContext": visible(context)}
+        answer["hookSpecificOutput"] = told
     if message:
-        answer["systemMessage"] = message
+        answer["systemMessage"] = visible(message)
     return answer

@@ -31,6 +31,7 @@ from mnemon.agents.journal import JournalEntry
 from mnemon.agents.prompts import MAX_PROMPT_CHARS, query_of
 from mnemon.agents.sessions import hash_content
 from mnemon.agents.world import Failure, HookWorld
+from mnemon.injection.choosing import worth_injecting
 
 if TYPE_CHECKING:
     from mnemon.settings.sections import HookSettings
@@ -117,8 +118,8 @@ def _on_prompt(event: HookEvent, world: HookWorld) -> Reply:
     failure = result if isinstance(result, Failure) else _failure_of(result)
     if failure is not None or isinstance(result, Failure):
         return Reply(failure=failure)
-    if settings.abstain and _abstains(result):
-        result = {**result, "memories": []}
+    chosen = worth_injecting(result) if settings.abstain else _memories(result)
+    result = {**result, "memories": chosen, "answerability": None}
     return Reply(_inject_new(event, settings, world, result))
 
 
@@ -220,13 +221,6 @@ def _failure_of(result: Mapping[str, Any]) -> Failure | None:
         if warning.get("code") in BLOCKING_WARNINGS:
             return Failure(str(warning["code"]), str(warning.get("message", "")))
     return None
-
-
-def _abstains(result: Mapping[str, Any]) -> bool:
-    answerability = result.get("answerability")
-    if not isinstance(answerability, Mapping):
-        return False
-    return cast("Mapping[str, Any]", answerability).get("abstain") is True
 
 
 def _memories(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:

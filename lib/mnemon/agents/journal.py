@@ -18,6 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from mnemon.foreign_json import parse_json
+
 MAX_BYTES = 4_000_000
 """Size from which on the journal is put aside (`journal.1.jsonl`, replacing the one before): some
 15,000 lines. More keeps a longer past, less a smaller file."""
@@ -123,8 +125,8 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 def _parse(line: bytes) -> JournalEntry | None:
     try:
-        value: Any = json.loads(line)
-    except (ValueError, RecursionError):
+        value: Any = parse_json(line)
+    except ValueError:
         return None
     if not isinstance(value, dict):
         return None

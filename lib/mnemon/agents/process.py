@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from mnemon.agents.events import AGENTS
+from mnemon.foreign_json import parse_json
 
 if TYPE_CHECKING:
     from mnemon.agents.outside import ProcessWorld
@@ -134,8 +135,8 @@ def answer(raw: bytes | None, options: Options, started_s: float, watch: _Watch)
 def _decode(raw: bytes | None) -> Any:
     """Return the JSON value of an event; None where it is none."""
     try:
-        return None if raw is None else json.loads(raw)
-    except (ValueError, RecursionError):
+        return None if raw is None else parse_json(raw)
+    except ValueError:
         return None
 
 

@@ -13,6 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from mnemon.foreign_json import parse_json
+
 
 def make_private(directory: Path) -> bool:
     """Make a directory that only this user may enter; tell whether there is one now."""
@@ -41,10 +43,10 @@ def read_json(path: Path, max_bytes: int) -> tuple[Any, str | None]:
             raw = file.read(max_bytes + 1) or b""
         if len(raw) > max_bytes:
             return None, f"{path.name} has more than {max_bytes:,} bytes"
-        return json.loads(raw), None
+        return parse_json(raw), None
     except FileNotFoundError:
         return None, None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         return None, f"{path.name} cannot be read: {type(error).__name__}"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -15,11 +14,15 @@ import click
 from mnemon.errors import MnemonError
 from mnemon.locate import find_home, find_store
 from mnemon.snapshot.layout import StorePaths
+from mnemon.text.visible import visible
 
 EXIT_FAILED = 1
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class ExtraMissingError(MnemonError):
+    """An optional package that a command needs is not installed, or in another version."""
 
 
 def store_options(command: F) -> F:
@@ -27,7 +30,8 @@ def store_options(command: F) -> F:
     command = click.option(
         "--store",
         metavar="STORE",
-        help="Store directory, its name, or its source [default: MNEMON_STORE, else the only one].",
+        help="Store directory, how its name begins, or its source; see `mnemon stores` [default: "
+        "MNEMON_STORE, else the only one].",
     )(command)
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(command)
 
@@ -79,13 +83,14 @@ def limit_threads() -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON object; bytes of the command line that were no UTF-8 come out escaped."""
-    text = json.dumps(value, indent=1, ensure_ascii=False)
-    click.echo(_LONE_SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+    """Print one JSON object; what a terminal would obey comes out escaped."""
+    click.echo(visible(json.dumps(value, indent=1, ensure_ascii=False)))
 
 
 def fail(error: MnemonError | OSError, as_json: bool) -> NoReturn:
     """Print what is wrong and leave with exit code 1."""
+    if isinstance(error, BrokenPipeError):
+        raise error  # whoever read this has read enough; click leaves quietly
     if as_json:
         print_json({"error": type(error).__name__, "message": str(error)})
     else:

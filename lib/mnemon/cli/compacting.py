@@ -35,7 +35,8 @@ class ScanProgress:
     def update(self, task: str, done: int, total: int) -> None:
         """Overwrite the line of the last report."""
         if sys.stderr.isatty():
-            click.echo(f"\r{task}: {done:,} of {total:,}", nl=done >= total, err=True)
+            # Past the marks: the carriage return is ours.
+            click.echo(f"\r{task}: {done:,} of {total:,}", sys.__stderr__, nl=done >= total)
 
 
 def plan_lines(plan: Plan, limit: int, *, texts: bool) -> Iterator[str]:

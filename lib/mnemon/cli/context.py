@@ -16,8 +16,8 @@ from mnemon.cli.common import (
     read_moment,
     store_options,
 )
-from mnemon.cli.explaining import printable
 from mnemon.errors import MnemonError
+from mnemon.text.visible import visible, visible_line
 
 EXIT_DEGRADED = 3
 """What must be there exceeds the budget; it was printed whole."""
@@ -112,13 +112,13 @@ def context(
 def _print(shown: dict[str, Any], *, parts: bool) -> None:
     """Print the text, or its parts; what was missing goes to stderr."""
     for reason in (*shown["degraded"], *shown["warnings"]):
-        click.echo(printable(f"! {reason['code']}: {reason['message']}"), err=True)
+        click.echo(visible_line(f"! {reason['code']}: {reason['message']}"), err=True)
     if not parts:
         # Without a line break of its own: this is what was counted.
-        click.echo(shown["text"].encode("utf-8", "replace").decode(), nl=False)
+        click.echo(visible(shown["text"]), nl=False)
         return
     for part in shown["parts"]:
-        click.echo(printable(_part_line(part)))
+        click.echo(visible_line(_part_line(part)))
     click.echo(
         f"{shown['tokens']} of {shown['budget_tokens']} tokens ({shown['frame_tokens']} for tags), "
         f"counted by {shown['token_counter']}"

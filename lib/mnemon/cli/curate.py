@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from mnemon.cli.common import fail, open_paths, print_json, store_options
-from mnemon.cli.explaining import printable
 from mnemon.errors import MnemonError
+from mnemon.text.visible import visible_line
 
 if TYPE_CHECKING:
     from mnemon.curate.apply import Applied
@@ -119,10 +119,10 @@ def _print_proposal(proposal: Proposal, found: Proposed) -> None:
     for target in proposal.targets:
         text = " ".join(found.text_of.get(target.memory_id, "(changed since)").split())
         shown = text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"
-        click.echo(printable(f"    {target.role:<10} [{target.memory_id}] {shown}"))
+        click.echo(visible_line(f"    {target.role:<10} [{target.memory_id}] {shown}"))
     added = replacement_text(proposal, found.text_of)
     if added is not None:
-        click.echo(printable(f"    new row    {' '.join(added.split())}"))
+        click.echo(visible_line(f"    new row    {' '.join(added.split())}"))
 
 
 def _account(found: Proposed, shown: int) -> str:

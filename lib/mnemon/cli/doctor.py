@@ -7,30 +7,36 @@ import sys
 import click
 
 from mnemon.cli.common import EXIT_FAILED, fail, open_paths, print_json, store_options
-from mnemon.diagnosis.doctor import examine
+from mnemon.diagnosis.doctor import examine, mend_privacy
 from mnemon.errors import MnemonError
 
 _MARKS = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}
 
 
 @click.command()
+@click.option("--fix", is_flag=True, help="First take others' access from the store's files.")
 @store_options
-def doctor(store: str | None, as_json: bool) -> None:
+def doctor(fix: bool, store: str | None, as_json: bool) -> None:
     """Look for what is wrong and say what to do about it.
 
-    Checks the settings, the pointer, every checksum of the serving snapshot, its age and vectors,
-    the encoder, the source, the transcripts, the schedule, the last verdict, the indexes, the logs,
-    the warm server, the hooks in agents' settings and how they fare, and the MCP server.
+    Checks the settings, who may read the store, the pointer, every checksum of the serving
+    snapshot, its age and vectors, the encoder, the source, the transcripts, the schedule, the last
+    verdict, the indexes, the logs, the warm server, the hooks in agents' settings and how they
+    fare, and the MCP server.
 
     Exit code 1 if anything fails; warnings alone are 0.
     """
     try:
-        findings = examine(open_paths(store))
+        paths = open_paths(store)
+        mended = mend_privacy(paths) if fix else 0
+        findings = examine(paths)
     except (MnemonError, OSError) as error:
         fail(error, as_json)
     if as_json:
-        print_json({"findings": [f.to_json() for f in findings]})
+        print_json({"findings": [f.to_json() for f in findings], "mended": mended})
     else:
+        if mended:
+            click.echo(f"mended {mended:,} files and directories: they are yours alone now")
         for finding in findings:
             click.echo(f"{_MARKS[finding.level]}  {finding.name}: {finding.message}")
             if finding.remedy:

@@ -7,6 +7,7 @@ that a hook needs with a warm server.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 
@@ -14,13 +15,16 @@ import time
 def main() -> None:
     """Run the command line; `mnemon hook` never returns, and its exit code is always 0."""
     started_s = time.monotonic()
+    os.umask(0o077)  # whatever a command writes holds memories
     arguments = sys.argv[1:]
     if arguments[:1] == ["hook"] and not {"-h", "--help"}.intersection(arguments):
         from mnemon.agents.process import run_hook
 
         run_hook(arguments[1:], started_s)
     from mnemon.cli.main import main as run_command
+    from mnemon.text.visible import show_hidden
 
+    show_hidden()
     run_command()
 
 

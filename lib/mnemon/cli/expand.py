@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from mnemon.cli.common import fail, limit_threads, print_json, store_options
-from mnemon.cli.explaining import printable
 from mnemon.errors import MnemonError
+from mnemon.text.visible import visible_line
 
 if TYPE_CHECKING:
     from mnemon.recall.expanding import Expansion, Source
@@ -38,7 +38,7 @@ def expand(summary_id: str, user: str | None, store: str | None, as_json: bool) 
         print_json(found.to_json())
         return
     for line in _lines(found):
-        click.echo(printable(line))
+        click.echo(visible_line(line))
 
 
 def _lines(found: Expansion) -> list[str]:

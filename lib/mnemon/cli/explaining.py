@@ -97,18 +97,13 @@ def run_lines(result: Row) -> Iterator[str]:
             f"{pipeline['total_candidates_in']} candidates, "
             f"{pipeline['total_results_out']} returned"
         )
-        yield f"phases applied: {', '.join(pipeline['phases_applied']) or 'none'}"
-        yield f"phases skipped: {', '.join(pipeline['phases_skipped']) or 'none'}"
+        if pipeline["phases_applied"]:
+            yield f"phases applied: {', '.join(pipeline['phases_applied'])}"
         for phase, notes in pipeline["notes"].items():
             said = ", ".join(f"{name} {_short(value)}" for name, value in notes.items())
             yield f"{_INDENT}{phase}: {said}"
     times = ", ".join(f"{name} {ms:.1f}" for name, ms in result["phase_timing_ms"].items())
     yield f"snapshot {result['snapshot_id']}; ms: {times}"
-
-
-def printable(text: str) -> str:
-    """Return a text with what no terminal can be given (lone surrogates) escaped."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _legs(legs: Mapping[str, Row]) -> Iterator[str]:

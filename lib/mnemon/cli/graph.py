@@ -21,6 +21,7 @@ from mnemon.cli.common import (
 from mnemon.errors import MnemonError, SnapshotCorruptError
 from mnemon.snapshot import layout
 from mnemon.snapshot.layout import StorePaths
+from mnemon.text.visible import visible_line
 from mnemon.types import to_micros
 
 if TYPE_CHECKING:
@@ -247,7 +248,7 @@ class _Seen(NamedTuple):
             print_json({"error": "UnknownConcept", "message": message, "nearest": list(near)})
         else:
             hint = f"; near: {', '.join(near)}" if near else ""
-            click.echo(f"mnemon: {_plain(message + hint)}", err=True)
+            click.echo(f"mnemon: {visible_line(message + hint)}", err=True)
         sys.exit(EXIT_UNKNOWN)
 
     def tell(self, found: dict[str, Any], lines: Iterable[str]) -> None:
@@ -264,7 +265,7 @@ class _Seen(NamedTuple):
         """Print warnings where they are no part of the answer."""
         if not self.as_json:
             for warning in self.warnings:
-                click.echo(f"! {warning.code}: {_plain(warning.message)}", err=True)
+                click.echo(f"! {warning.code}: {visible_line(warning.message)}", err=True)
 
 
 @contextmanager
@@ -313,9 +314,3 @@ def _open(paths: StorePaths, as_json: bool, options: dict[str, Any]) -> Generato
         raise SnapshotCorruptError(message) from error
     finally:
         reader.close()
-
-
-def _plain(text: str) -> str:
-    from mnemon.graph.view.display import clean
-
-    return clean(text)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from typing import Any
+
 import click
 
 from mnemon import __version__
+from mnemon.cli.common import ExtraMissingError, fail
 from mnemon.cli.compact import compact
 from mnemon.cli.context import context
 from mnemon.cli.curate import curate
@@ -25,11 +29,42 @@ from mnemon.cli.sensitive import sensitive
 from mnemon.cli.serve import serve
 from mnemon.cli.snapshots import rollback, snapshots
 from mnemon.cli.sql import sql
-from mnemon.cli.status import status
+from mnemon.cli.status import status, stores
 from mnemon.cli.why import why
+from mnemon.text.visible import show_hidden
+
+_BUILD = (
+    "dagster", "duckdb", "jinja2", "lance", "lancedb", "matplotlib", "onnx", "onnxruntime",
+    "polars", "pyarrow", "rich", "scipy", "sentence_transformers", "sknetwork", "torch",
+    "transformers",
+)  # fmt: skip
+_EXTRAS = {
+    **dict.fromkeys(_BUILD, "pipelines"),
+    "httpx": "hosted", "mcp": "mcp", "psycopg": "postgres", "ray": "ray",
+}  # fmt: skip
+"""Which extra brings a module that a plain install leaves out."""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Commands(click.Group):
+    """The commands; where one needs a library that is not installed, what to install."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        as_json = "--json" in ctx.args
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            module = (error.name or "").partition(".")[0]
+            if module not in _EXTRAS:
+                raise
+            install = f"pip install 'mnemon[{_EXTRAS[module]}]'"
+            fail(
+                ExtraMissingError(f"this needs {module}, which is not installed: {install}"),
+                as_json,
+            )
+
+
+# In "color", click leaves a memory's escape sequences to the marks; else it drops them from a pipe.
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "color": True})
 @click.version_option(__version__, prog_name="mnemon")
 def main() -> None:
     """Recall memories from the snapshot that the nightly pipeline published.
@@ -47,6 +82,7 @@ def main() -> None:
     mnemon hook --agent A             what the agent then runs; see docs/agents.md
     mnemon mcp                        the same memory for agents that speak MCP
     mnemon status                     what serves, how old it is, what it holds
+    mnemon stores                     which stores there are
     mnemon doctor                     what is wrong and what to do about it
     mnemon profile show               how it ranks, and which layer says so
     mnemon graph show CONCEPT         what memories say about a concept, as text or a page
@@ -58,17 +94,19 @@ def main() -> None:
     mnemon export DIR                 what serves, as JSON lines and Parquet; import DIR
     mnemon evaluate run SET           how well it recalls, measured on labelled queries
 
-    Every command that reads a store takes --store (a store directory, its name, or the source it
-    was built from); all take --json.
+    Every command that reads a store takes --store (a store directory, how its name begins, or the
+    source it was built from); all take --json.
     """  # noqa: D301 (click wants the control character)
 
 
 for command in (
-    recall, why, context, expand, replay, serve, status, doctor, snapshots, rollback, profile,
-    graph, compact, curate, promotions, evaluate, mcp, hooks, hook, sql, export, import_store,
-    sensitive,
+    recall, why, context, expand, replay, serve, status, stores, doctor, snapshots, rollback,
+    profile, graph, compact, curate, promotions, evaluate, mcp, hooks, hook, sql, export,
+    import_store, sensitive,
 ):  # fmt: skip
     main.add_command(command)
 
 if __name__ == "__main__":
+    os.umask(0o077)  # as mnemon.cli.entry
+    show_hidden()
     main()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
-from mnemon.cli.common import fail, limit_threads, print_json, store_options
-from mnemon.errors import MnemonError
-
-
-class ExtraMissingError(MnemonError):
-    """An optional package that a command needs is not installed, or in another version."""
+from mnemon.cli.common import (
+    ExtraMissingError,
+    fail,
+    limit_threads,
+    print_json,
+    store_options,
+)
 
 
 @click.command()

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from mnemon.cli.common import fail, open_paths, print_json, store_options
-from mnemon.cli.explaining import printable
 from mnemon.errors import MnemonError
+from mnemon.text.visible import visible_line
 
 if TYPE_CHECKING:
     from mnemon.promote.listing import Promotions
@@ -71,12 +71,12 @@ def _print_row(row: PromotionRow, found: Promotions) -> None:
     shown = text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"
     said = row.scores
     click.echo(
-        printable(
+        visible_line(
             f"[{row.turn_id}]  {row.decision}  G {said['g']:.2f}  {_date(row)}"
             f"{f'({row.wing})  ' if row.wing else ''}{', '.join(row.marks) or '-'}"
         )
     )
-    click.echo(printable(f"    {shown}"))
+    click.echo(visible_line(f"    {shown}"))
     click.echo(
         f"    technical {said['t']:.2f}; "
         f"conversation {said['gconv']:.2f} (novelty {said['h']:.2f}, "

@@ -12,12 +12,12 @@ from mnemon.cli.common import EXIT_FAILED, limit_threads, print_json, store_opti
 from mnemon.cli.explaining import (
     candidate_lines,
     explain_lines,
-    printable,
     run_lines,
     trace_lines,
 )
 from mnemon.cli.recall_options import arguments_of, profile_of, recall_options
 from mnemon.errors import MnemonError
+from mnemon.text.visible import visible_line
 
 if TYPE_CHECKING:
     from mnemon.recall.profile import ResolvedProfile
@@ -159,19 +159,19 @@ def _print_injection(result: dict[str, Any]) -> None:
     for warning in result["warnings"]:
         click.echo(f"! {warning['code']}: {warning['message']}", err=True)
     if result["injection"]["text"]:
-        click.echo(result["injection"]["text"].encode("utf-8", "replace").decode())
+        click.echo(result["injection"]["text"])
 
 
 def _print(result: dict[str, Any], *, explain: bool, all_candidates: bool) -> None:
     for warning in result["warnings"]:
         click.echo(f"! {warning['code']}: {warning['message']}", err=True)
     for place, memory in enumerate(result["memories"], start=1):
-        click.echo(_headline(place, memory))
+        click.echo(visible_line(_headline(place, memory)))
         text = " ".join(memory["content"].split())
         click.echo(f"    {text[:_SHOWN_CHARS]}{' ...' if len(text) > _SHOWN_CHARS else ''}")
         if explain:
             for line in explain_lines(memory):
-                click.echo(line)
+                click.echo(visible_line(line))
     if not result["memories"] and not result["warnings"]:
         click.echo("nothing found")
     if all_candidates:
@@ -185,7 +185,7 @@ def _print(result: dict[str, Any], *, explain: bool, all_candidates: bool) -> No
 def _print_block(lines: Iterable[str]) -> None:
     click.echo()
     for line in lines:
-        click.echo(printable(line))
+        click.echo(visible_line(line))
 
 
 def _headline(place: int, memory: dict[str, Any]) -> str:

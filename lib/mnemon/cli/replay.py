@@ -15,9 +15,9 @@ from mnemon.cli.common import (
     print_json,
     store_options,
 )
-from mnemon.cli.explaining import printable
 from mnemon.errors import MnemonError, SnapshotMissingError
 from mnemon.snapshot.layout import StorePaths
+from mnemon.text.visible import visible_line
 
 _QUERY_CHARS = 48
 _SECOND_CHARS = len("2026-03-01T08:00:00")
@@ -47,7 +47,7 @@ def replay(replay_id: str | None, last: int, store: str | None, as_json: bool) -
         if replay_id is None:
             _list(paths, last, as_json)
             return
-        identical = _run(paths, printable(replay_id), as_json)
+        identical = _run(paths, visible_line(replay_id), as_json)
     except (MnemonError, OSError) as error:
         fail(error, as_json)
     if not identical:
@@ -100,5 +100,5 @@ def _summary(packet: dict[str, Any]) -> dict[str, Any]:
 
 
 def _shortened(query: Any) -> str:
-    text = printable(" ".join(str(query).split()))
+    text = visible_line(" ".join(str(query).split()))
     return text if len(text) <= _QUERY_CHARS else f"{text[: _QUERY_CHARS - 4]} ..."

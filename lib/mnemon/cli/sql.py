@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import stat
 import sys
 import threading
 from collections.abc import Generator
@@ -60,8 +62,9 @@ def sql(
     mnemon sql "select wing, count(*) from memories group by all"
     mnemon sql "from summaries select text" --csv > summaries.csv
 
-    Text output shortens values and prints --limit rows. Exit code 1 when the query is wrong or the
-    store cannot answer, 130 when it was stopped by Ctrl-C.
+    Text output shortens values and prints --limit rows. CSV in a file holds every value as it is;
+    on a terminal or in a pipe, control and direction characters show as marks (\\u001b). Exit code
+    1 when the query is wrong or the store cannot answer, 130 when it was stopped by Ctrl-C.
     """  # noqa: D301 (click wants the control character)
     if as_csv and as_json:
         raise click.UsageError("give one of --csv and --json")
@@ -76,8 +79,6 @@ def sql(
         paths, most = open_paths(store), None if limit == _EVERY_ROW else limit
         with _ctrl_c_ends_the_process():
             _run(paths, text, user, most, as_csv, as_json)
-    except BrokenPipeError:
-        raise  # whoever read this has read enough; click leaves quietly
     except (MnemonError, OSError) as error:
         fail(error, as_json)
     except KeyboardInterrupt:
@@ -118,10 +119,19 @@ def _run(
         for piece in json_pieces(answer, printed):
             click.echo(piece, nl=False)
         return
+    # Bytes pass the marks: a file keeps what the store holds, a terminal or a pipe shows it.
+    is_exact = as_csv and _goes_into_a_file()
     for line in (csv_lines if as_csv else text_lines)(answer, printed):
-        click.echo(line)
+        click.echo(line.encode("utf-8", "surrogatepass") if is_exact else line)
     if printed.is_cut:
         click.echo(f"! only the first {printed.count:,} rows: --limit 0 prints all", err=True)
+
+
+def _goes_into_a_file() -> bool:
+    try:
+        return stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
+    except (OSError, ValueError):
+        return False
 
 
 def _show_schema(name: str | None, as_json: bool) -> None:

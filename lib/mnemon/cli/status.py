@@ -1,12 +1,13 @@
-"""`mnemon status`: what serves, how old it is, what it holds."""
+"""`mnemon status` and `mnemon stores`: what serves, how old it is, what it holds; and where."""
 
 from __future__ import annotations
 
 import click
 
 from mnemon.cli.common import fail, open_paths, print_json, store_options
-from mnemon.diagnosis.status import read_status
+from mnemon.diagnosis.status import describe_stores, read_status
 from mnemon.errors import MnemonError
+from mnemon.locate import find_home
 
 
 @click.command()
@@ -47,3 +48,27 @@ def status(store: str | None, as_json: bool) -> None:
         click.echo(f"  {count:>8,}  {wing}")
     for code, message in found["warnings"]:
         click.echo(f"! {code}: {message}", err=True)
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def stores(as_json: bool) -> None:
+    """List the stores that have published; * marks the one that answers where none is named.
+
+    --store takes such a name, or as much of its beginning as no other store has.
+    """
+    try:
+        home = find_home()
+        found = describe_stores(home)
+    except (MnemonError, OSError) as error:
+        fail(error, as_json)
+    if as_json:
+        print_json({"home": str(home), "stores": found})
+        return
+    for row in found:
+        held = row["fault"] or (
+            f"{row['memories']:>9,} memories  published {row['published_at']}  {row['source']}"
+        )
+        click.echo(f"{'*' if row['default'] else ' '} {row['name']}  {held}")
+    if not found:
+        click.echo(f"no store below {home} has published yet: run `make nightly`")

@@ -13,9 +13,10 @@ from mnemon.cli.common import (
     print_json,
     store_options,
 )
-from mnemon.cli.explaining import beside_lines, printable, step_lines
+from mnemon.cli.explaining import beside_lines, step_lines
 from mnemon.cli.recall_options import FILTERS, arguments_of, profile_of, recall_options
 from mnemon.errors import MnemonError, SnapshotCorruptError
+from mnemon.text.visible import visible_line
 
 if TYPE_CHECKING:
     from mnemon.recall.why import Why
@@ -45,14 +46,14 @@ def why(query: str, memory_id: str, store: str | None, as_json: bool, **options:
     for warning in warnings:
         click.echo(f"! {warning['code']}: {warning['message']}", err=True)
     for sentence in found.sentences:
-        click.echo(printable(sentence))
+        click.echo(visible_line(sentence))
     if "last_returned" in found.facts:
         last = f"[{found.facts['last_returned']}]"
         lines = beside_lines(found.steps, f"[{found.memory_id}]", last)
     else:
         lines = step_lines(found.steps)
     for line in lines:
-        click.echo(line)
+        click.echo(visible_line(line))
 
 
 def _explain(

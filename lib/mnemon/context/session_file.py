@@ -9,13 +9,13 @@ own transcripts (`mnemon.transcripts`), checks of the session as a whole (`api.t
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
 from mnemon.context.values import Turn
 from mnemon.errors import LineFault, SessionFileError
+from mnemon.foreign_json import parse_json
 from mnemon.recall.scope import aware
 from mnemon.types import to_micros
 
@@ -58,8 +58,8 @@ class _LineError(Exception):
 
 def _turn(line: bytes) -> Turn:
     try:
-        parsed: object = json.loads(line.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
+        parsed: object = parse_json(line.decode("utf-8"))
+    except ValueError as error:
         raise _LineError(f"not JSON: {error}") from None
     if not isinstance(parsed, dict):
         raise _LineError(f"expected a JSON object, found {type(parsed).__name__}")

@@ -6,11 +6,12 @@ does not: ranking (`mnemon.recall`), what is done with the answers. Writes nothi
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,17 +22,21 @@ from mnemon.context.searching import Found, FoundMemory
 from mnemon.context.text_vectors import TextVectors
 from mnemon.encode.lean import LeanEncoder
 from mnemon.errors import EncoderError, SnapshotMissingError, StoreError
+from mnemon.injection.choosing import worth_injecting
 from mnemon.recall.current_settings import current_settings
 from mnemon.recall.engine import Recaller
 from mnemon.recall.profile import RetrievalProfile
 from mnemon.recall.profile.configured import resolve_for_recall
 from mnemon.recall.profile.stored import read_store_profiles
-from mnemon.recall.query_encoder import encode_query, lean_encoder
+from mnemon.recall.query_encoder import encode_query, text_encoder
 from mnemon.recall.result import RecalledMemory, RecallResult, RecallWarning
 from mnemon.recall.scope import Scope, aware
 from mnemon.recall.serving import find_serving, staleness
 from mnemon.recall.world import LiveWorld
 from mnemon.types import to_micros
+
+if TYPE_CHECKING:
+    from mnemon.encode.onnx_encoder import OnnxEncoder
 
 _CACHED_TEXTS = 4_096
 """Vectors of nodes and turns kept in a process, 1.5 KB each: a document is read once per process,
@@ -60,14 +65,14 @@ class StoreSearch:
     """Implements `mnemon.context.searching.Search` for one call.
 
     Attributes:
-        counter: The encoder's vocabulary, or the estimate where there is no encoder.
+        counter: The lean encoder's vocabulary, or the estimate where there is none.
         knows_cosines: Whether the snapshot's encoder is there.
     """
 
     def __init__(
         self,
         recaller: Recaller | None,
-        encoder: LeanEncoder | None,
+        encoder: LeanEncoder | OnnxEncoder | None,
         scope: Scope,
         deadline_ms: float | None,
     ) -> None:
@@ -82,7 +87,7 @@ class StoreSearch:
             self._now_us = to_micros(aware(scope.as_of))
         self.knows_cosines = encoder is not None
         self.counter: TokenCounter = EstimateCounter()
-        if encoder is not None:
+        if isinstance(encoder, LeanEncoder):
             self.counter = VocabularyCounter(encoder.fingerprint.model, encoder.tokenizer)
 
     def now_us(self) -> int:
@@ -103,7 +108,9 @@ class StoreSearch:
             # Damage below the reach of the quick check must not reach a prompt as a traceback.
             message = f"{type(error).__name__} in {recaller.snapshot_id}: run `mnemon doctor`"
             return Found((), (RecallWarning("snapshot_damaged", message),))
-        return Found(tuple(map(self._memory, result.memories)), result.warnings)
+        kept = {str(m["id"]) for m in worth_injecting(result.to_json())}
+        memories = [m for m in result.memories if str(m.id) in kept]
+        return Found(tuple(map(self._memory, memories)), result.warnings)
 
     def similarities(self, query: str, texts: Sequence[str]) -> list[float | None]:
         """Return cosines by the encoder that made the snapshot's vectors."""
@@ -118,7 +125,9 @@ class StoreSearch:
         vectors = [self._vector(encoder, (digest, text)) for text in texts]
         return [None if v is None else float(wanted @ v) for v in vectors]
 
-    def _vector(self, encoder: LeanEncoder, key: tuple[str, str]) -> NDArray[np.float32] | None:
+    def _vector(
+        self, encoder: LeanEncoder | OnnxEncoder, key: tuple[str, str]
+    ) -> NDArray[np.float32] | None:
         vector = _known_vectors.get(key)
         if vector is not None:
             return vector
@@ -190,9 +199,10 @@ def open_search(store: str | Path | None, scope: Scope, deadline_ms: float | Non
         return Opened(StoreSearch(None, None, scope, deadline_ms), None, tuple(warnings))
     recaller = serving.recaller
     warnings += [*found, *staleness(recaller.paths, settings.recall.stale_after_hours)]
-    encoder: LeanEncoder | None = None
+    encoder: LeanEncoder | OnnxEncoder | None = None
     try:
-        encoder = lean_encoder(recaller.paths, recaller.reader.manifest)
+        within_ms = math.inf if deadline_ms is None else deadline_ms
+        encoder = text_encoder(recaller.paths, recaller.reader.manifest, within_ms)
     except (EncoderError, OSError, ValueError) as error:
         message = f"found by the words of the query alone: {error}"
         warnings.append(RecallWarning("keywords_only", message))

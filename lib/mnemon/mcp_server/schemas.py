@@ -6,12 +6,13 @@ filling them. A field that has nothing to say is left out of the JSON (`plain`).
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, cast
 from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from mnemon.injection.block import TAG
+from mnemon.text.visible import visible
 
 MemoryId = int | str
 
@@ -36,8 +37,22 @@ def concept_uri(name: str) -> str:
 
 
 def plain(answer: BaseModel) -> dict[str, Any]:
-    """Return an answer as JSON values, without the fields that hold nothing."""
-    return answer.model_dump(mode="json", exclude_none=True)
+    """Return an answer as JSON values, hidden characters marked, without fields that hold nothing.
+
+    Clients show what they are told, to people and to models.
+    """
+    return marked(answer.model_dump(mode="json", exclude_none=True))
+
+
+def marked(value: Any) -> Any:
+    """Return a JSON value whose texts hold marks for hidden characters."""
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, list):
+        return [marked(item) for item in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {visible(key): marked(item) for key, item in cast("dict[str, Any]", value).items()}
+    return value
 
 
 class _Shape(BaseModel):

@@ -40,6 +40,7 @@ from mnemon.mcp_server.schemas import (
 )
 from mnemon.mcp_server.state import read_state
 from mnemon.mcp_server.view import Seen, UnknownItemError, View
+from mnemon.text.visible import visible
 
 NAME = "mnemon"
 DEFAULT_LIMIT = 10
@@ -245,7 +246,7 @@ async def _told(find: Callable[[], Any]) -> CallToolResult:
     try:
         found: BaseModel = await find()
     except _EXPECTED as error:
-        raise ToolError(str(error)) from error
+        raise ToolError(visible(str(error))) from error
     values = plain(found)
     text = json.dumps(values, ensure_ascii=False, separators=(",", ":"))
     return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=values)
@@ -261,7 +262,7 @@ async def _read(find: Callable[[], Any]) -> str:
     try:
         found: BaseModel = await find()
     except UnknownItemError as error:
-        raise ResourceNotFoundError(str(error)) from error
+        raise ResourceNotFoundError(visible(str(error))) from error
     except _EXPECTED as error:
-        raise ResourceError(str(error)) from error
+        raise ResourceError(visible(str(error))) from error
     return json.dumps(plain(found), ensure_ascii=False, separators=(",", ":"))

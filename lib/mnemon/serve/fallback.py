@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mnemon.foreign_json import parse_json
 from mnemon.serve.place import Place, directory_fault
 from mnemon.serve.protocol import Refusal
 
@@ -43,7 +44,7 @@ def note_fallback(place: Place, refusal: Refusal) -> None:
 def read_fallback(place: Place) -> Fallback | None:
     """Return the last note; None if there is none that can be read."""
     try:
-        found: Any = json.loads(place.fallback.read_text(encoding="utf-8"))
+        found: Any = parse_json(place.fallback.read_text(encoding="utf-8"))
         return Fallback(str(found["code"]), str(found["message"]), float(found["at_s"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mnemon.foreign_json import parse_json
+
 PROTOCOL = 1
 """Bumped when one side could not read the other's messages any more."""
 
@@ -62,8 +64,8 @@ def encode(message: Mapping[str, Any]) -> bytes:
 def decode(line: bytes) -> dict[str, Any] | Refusal:
     """Return the message of a line, or why it is none."""
     try:
-        message = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        message = parse_json(line)
+    except ValueError as error:
         return Refusal("malformed", f"expected one JSON object on one line: {type(error).__name__}")
     if not isinstance(message, dict):
         return Refusal("malformed", f"expected a JSON object, found {type(message).__name__}")

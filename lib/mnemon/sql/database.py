@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mnemon.errors import MnemonError, StoreError
+from mnemon.errors import MnemonError
 from mnemon.sql import snapshot_rows, store_rows
 from mnemon.sql.schema import FLAG, MOMENT, REAL, TABLES, TEXT, TEXTS, VECTOR, WHOLE, Table
 from mnemon.sql.view import Rows, SnapshotView
@@ -86,14 +86,10 @@ def run_query(view: SnapshotView, query: str) -> Answer:
 
     Raises:
         QueryError: It is none, or more than one, or DuckDB refuses it.
-        StoreError: DuckDB is not installed.
+        ModuleNotFoundError: DuckDB is not installed; the command line says what to install.
     """
-    try:
-        import duckdb
-    except ImportError:
-        raise StoreError(
-            "mnemon sql needs duckdb and pyarrow: install mnemon with the extra 'pipelines'"
-        ) from None
+    import duckdb
+
     db = duckdb.connect(":memory:", config=dict(_CONFIG))
     try:
         _require_one_query(db, query)

@@ -11,10 +11,10 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime, time
-from itertools import islice
 from typing import Any, cast
 
 from mnemon.sql.database import Answer
+from mnemon.text.visible import visible_line
 
 CELL_CHARS = 60
 """Of a value in text output: a memory's beginning, so that a row stays readable."""
@@ -107,7 +107,7 @@ def to_json(value: Any) -> Any:
 
 def _cell(value: Any) -> str:
     text = "" if value is None else _plain(value)
-    head = "".join(c if c.isprintable() else " " for c in islice(text, CELL_CHARS + 1))
+    head = visible_line(" ".join(text[: CELL_CHARS + 1].splitlines()))
     return head if len(head) <= CELL_CHARS else f"{head[: CELL_CHARS - 3]}..."
 
 

@@ -6,13 +6,13 @@ the user may not see. What does not: tables about the store around it (`store_ro
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
 
+from mnemon.foreign_json import parse_json
 from mnemon.graph.arrays import OPEN_END_US, RELATIONS, ROLES
 from mnemon.snapshot import layout
 from mnemon.sql.view import BATCH_ROWS, Rows, SnapshotView
@@ -61,7 +61,7 @@ def concepts(view: SnapshotView) -> Rows:
     sql = "SELECT ordinal, concept_id, canonical_name, kind, aliases, df FROM concepts ORDER BY 1"
     for batch in view.select(sql):
         yield [
-            (concept_id, name, kind, json.loads(aliases), df)
+            (concept_id, name, kind, parse_json(aliases), df)
             for ordinal, concept_id, name, kind, aliases, df in batch
             if view.seen_concepts[ordinal]
         ]
@@ -121,7 +121,7 @@ def concept_edges(view: SnapshotView) -> Rows:
 def _stated(view: SnapshotView, batch: Iterable[Row]) -> Iterator[Row]:
     shown = view.seen_concepts
     for src, src_id, src_name, relation, dst, dst_id, dst_name, weight, text, *moments in batch:
-        positions = [int(item[0]) for item in json.loads(text)]
+        positions = [int(item[0]) for item in parse_json(text)]
         if shown[src] and shown[dst] and all(view.seen[p] for p in positions):
             evidence = [view.memory_ids[p] for p in positions]
             ends = (src_id, src_name, relation, dst_id, dst_name)

@@ -6,7 +6,6 @@ the tables (`schema`), their rows (`snapshot_rows`, `store_rows`).
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemon.files import read_array
+from mnemon.foreign_json import parse_json
 from mnemon.immutable import connect_immutable
 from mnemon.snapshot import layout
 from mnemon.snapshot.layout import StorePaths
@@ -74,7 +74,7 @@ class SnapshotView:
     def meta(self, key: str) -> Any:
         """Return a value of table `meta`, or None."""
         row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-        return None if row is None else json.loads(row[0])
+        return None if row is None else parse_json(row[0])
 
     @cached_property
     def memory_ids(self) -> list[str]:

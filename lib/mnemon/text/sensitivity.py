@@ -10,6 +10,12 @@ import re
 
 from mnemon.text.secret_rules import find_secret
 
+RULE_MODULES = (
+    "sensitivity", "secret_rules", "token_formats", "named_secrets", "secret_numbers", "seed_words",
+    "disguises", "fold", "scripts", "stopwords",
+)  # fmt: skip
+"""Those of this package that a verdict depends on."""
+
 PLACEHOLDER = "placeholder"
 _SECRET_PREFIX = "secret:"
 _PLACEHOLDERS = re.compile(r"\[(?:REDACTED|SENSITIVE)", re.IGNORECASE)
@@ -21,3 +27,11 @@ def find_text_sensitivity(text: str) -> str | None:
         return PLACEHOLDER
     secret = find_secret(text)
     return None if secret is None else _SECRET_PREFIX + secret
+
+
+def read_rules() -> list[str]:
+    """Return the lines of the modules that judge: what others judged is judged again."""
+    import inspect
+    from importlib import import_module
+
+    return [inspect.getsource(import_module(f"mnemon.text.{name}")) for name in RULE_MODULES]

@@ -153,6 +153,16 @@ TOKEN_FORMATS: tuple[SecretRule, ...] = (
         # A SHA that happens to begin like it has no letter beyond f.
         r"|4b1d(?=[a-f0-9]{0,37}[g-zA-Z])[A-Za-z0-9]{38}|ops_eyJ[A-Za-z0-9+/]{40}",
     ),
+    _token("google_key", ":apa91b", r"AAAA[A-Za-z0-9_-]{7}:APA91b[A-Za-z0-9_-]{100}"),
+    rule(
+        "password_hash",
+        "$",
+        r"\$2[abxy]?\$\d\d\$[./A-Za-z0-9]{53}(?![./A-Za-z0-9])"
+        r"|\$(?:[156]|apr1)\$(?:rounds=\d{1,9}\$)?[./A-Za-z0-9]{1,16}\$[./A-Za-z0-9]{22}"
+        r"|\$y\$[./A-Za-z0-9]{1,8}\$[./A-Za-z0-9]{1,60}\$[./A-Za-z0-9]{43}"
+        r"|\$argon2(?:id|i|d)\$(?:v=\d{1,3}\$)?m=[^\s$]{1,60}\$[A-Za-z0-9+/]{8,200}\$[A-Za-z0-9+/]{16}",
+    ),
+    _token("wallet_key", "prv", r"[xyzt]prv[1-9A-HJ-NP-Za-km-z]{90}"),
     rule("jwt", "eyj", r"(?<![A-Za-z0-9_.-])eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\."),
     rule("connection_string", "accountkey=", r"(?i:accountkey)=[A-Za-z0-9+/=]{40}"),
 )  # fmt: skip

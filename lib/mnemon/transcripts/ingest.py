@@ -14,8 +14,7 @@ from mnemon.errors import StoreError
 from mnemon.hashing import hash_text
 from mnemon.progress import SILENT, Progress
 from mnemon.settings import TranscriptSettings
-from mnemon.text import secret_rules, sensitivity, token_formats
-from mnemon.text.sensitivity import find_text_sensitivity
+from mnemon.text.sensitivity import find_text_sensitivity, read_rules
 from mnemon.transcripts.discovery import find_transcripts
 from mnemon.transcripts.reading import read_transcript
 from mnemon.transcripts.report import IngestReport
@@ -148,5 +147,4 @@ def _judge_all(turns: TurnsFile) -> int:
 
 def _rules_digest() -> str:
     """Return a digest of the modules that the rules stand in."""
-    modules = (secret_rules, token_formats, sensitivity)
-    return hash_text(*(Path(str(m.__file__)).read_text(encoding="utf-8") for m in modules))
+    return hash_text(*read_rules())

@@ -6,10 +6,11 @@ What belongs here: bytes to whole lines, in bounded memory. What does not: where
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple, cast
+
+from mnemon.foreign_json import parse_json
 
 MAX_READ_BYTES = 64 * 2**20
 """Longest line that is held at all. Prompts with several images have some 30 MB."""
@@ -76,8 +77,8 @@ def parse_object(data: bytes) -> dict[str, object] | None:
     Bytes that are no UTF-8 are replaced.
     """
     try:
-        value: object = json.loads(data.decode("utf-8", "replace"))
-    except (ValueError, RecursionError):
+        value: object = parse_json(data.decode("utf-8", "replace"))
+    except ValueError:
         return None
     return cast("dict[str, object]", value) if isinstance(value, dict) else None
 

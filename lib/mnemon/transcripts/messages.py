@@ -10,6 +10,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Literal, NamedTuple, cast
 
+from mnemon.foreign_json import parse_json
 from mnemon.transcripts.report import Skip
 
 Role = Literal["user", "assistant"]
@@ -91,7 +92,7 @@ class FileContext:
     def from_json(cls, text: str) -> FileContext:
         """Return what `to_json` wrote; what cannot be read is a context that knows nothing."""
         try:
-            return cls(**json.loads(text))
+            return cls(**parse_json(text))
         except (ValueError, TypeError):
             return cls()
 

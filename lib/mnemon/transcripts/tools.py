@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 
+from mnemon.foreign_json import parse_json
 from mnemon.transcripts.messages import as_object
 
 _GAP = " ... "
@@ -25,8 +26,8 @@ def call_texts(arguments: object) -> tuple[str, ...]:
     """
     if isinstance(arguments, str):
         try:
-            parsed: object = json.loads(arguments)
-        except (ValueError, RecursionError):
+            parsed: object = parse_json(arguments)
+        except ValueError:
             return (arguments,)
         if not isinstance(parsed, dict):
             return (arguments,)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mnemon.errors import StoreError
+from mnemon.files import make_directory
 from mnemon.hashing import hash_text
 from mnemon.transcripts.messages import Message
 from mnemon.transcripts.tracking import FileState
@@ -84,7 +85,7 @@ class TurnsFile:
             sqlite3.Error: It is damaged, locked or cannot be made.
             OSError: Its directory cannot be made.
         """
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(path.parent)
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         self._db = sqlite3.connect(path, timeout=wait_s, isolation_level=None)

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mnemon.foreign_json import parse_json
+
 _FORMAT = 2
 _FORMAT_WITHOUT_DAYS = 1
 
@@ -75,7 +77,7 @@ def parse_folded(text: str) -> Folded | None:
     Format 1 did not count days: a memory has at least the one of its last retrieval.
     """
     try:
-        content: dict[str, Any] = json.loads(text)
+        content: dict[str, Any] = parse_json(text)
         if content["format"] not in (_FORMAT, _FORMAT_WITHOUT_DAYS):
             return None
         log_id, position, at_us = map(int, content["mark"])

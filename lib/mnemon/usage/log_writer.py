@@ -307,8 +307,18 @@ def _after_fork() -> None:
     _writers_lock.release()
 
 
+def create_private(path: Path) -> None:
+    """Make the file before SQLite does, which would let others read it.
+
+    Its side files take their mode from it.
+    """
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+
 def _connect(path: Path, kind: LogFormat) -> sqlite3.Connection:
     # Autocommit and no waiting inside SQLite: transactions and pauses are the writer's.
+    create_private(path)
     log = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
     try:
         if _version_of(log, kind) == 0:

@@ -22,6 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemon.usage.log_writer import create_private
+
 RETENTION_DAYS = 90
 """How long a query can be found; bounds query_expansion_lookback_days. Longer knows more, shorter
 keeps less about a person."""
@@ -121,7 +123,7 @@ def append_query(
         None if user is None else _clean(user),
     )
     try:
-        _create_private(path)
+        create_private(path)
         with _without_checkpoint(path), closing(_connect(path, "rw")) as log:
             _prepare(log)
             with _transaction(log):
@@ -271,15 +273,6 @@ def _prune(log: sqlite3.Connection, now_us: int) -> None:
         "DELETE FROM queries WHERE number <= (SELECT max(number) FROM queries) - ?",
         (KEPT_AT_MOST,),
     )
-
-
-def _create_private(path: Path) -> None:
-    """Make the file before SQLite does, which would let others read it.
-
-    Its side files take their mode from it.
-    """
-    with suppress(FileExistsError):
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
 @contextmanager

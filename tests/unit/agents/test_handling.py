@@ -50,7 +50,7 @@ def test_a_prompt_gets_its_memories_tagged_with_id_and_provenance(agent: str) ->
     assert cut_blocks(block) == ("", 1)
     assert world.counted == [("UserPromptSubmit", None)]
     assert world.asked == [
-        {"query": "where is the spare key?", "k": 8, "user": None, "wing": None, "session_id": "s"}
+        {"query": "where is the spare key?", "k": 3, "user": None, "wing": None, "session_id": "s"}
     ]
 
 

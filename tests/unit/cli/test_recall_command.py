@@ -42,7 +42,7 @@ def test_explain_adds_every_step_up_to_the_score(run: Run, dense_store: Store) -
     assert lines[2].strip() == "lexical rank 1 (1.498); dense rank 1 (0.951)"
     assert lines[3].split() == ["score", "change", "step", "why"]
     steps = [line.split(maxsplit=3) for line in lines[4:8]]
-    assert [step[2] for step in steps] == ["lexical", "dense", "graph", "importance"]
+    assert [step[2] for step in steps] == ["lexical", "dense", "graph_scale", "importance"]
     total = 0.0
     for so_far, change, _, why in steps:
         total += float(change)
@@ -50,8 +50,15 @@ def test_explain_adds_every_step_up_to_the_score(run: Run, dense_store: Store) -
         assert why
     assert lines[8].strip() == "= 0.485  (importance 0.90)"
     assert lines[10] == "profile default; model guard MATCH; 12 candidates, 1 returned"
-    assert lines[11] == "phases applied: none"
-    assert lines[12].startswith("phases skipped: rerank, ")
+    assert lines[11].startswith("snapshot ")
+
+
+def test_only_phases_that_ran_or_were_wanted_are_named(run: Run, dense_store: Store) -> None:
+    asked = ("--set", "mmr_enabled=true", "--set", "ltp_enabled=true", "--sort-by", "recency")
+    said = run("recall", "Nina key", "--explain", *asked).stdout
+    assert "phases applied: ltp, scale\n" in said
+    assert "    mmr: skipped because the answer is ordered by recency\n" in said
+    assert not any(name in said for name in ("rerank", "association", "phases skipped"))
 
 
 def test_explain_shows_what_a_phase_says_about_a_memory(run: Run, dense_store: Store) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from mnemon.files import make_private, open_to_others
 from mnemon.snapshot import layout
 from mnemon.snapshot.manifest import read_pointer
 from tests.support.store import Store, memory, new_store, renumber
@@ -162,3 +163,38 @@ def test_a_guessed_store_is_said(
     assert "store_guessed" in result.stderr
     assert "other" in result.stderr
     assert "store_guessed" not in run(command, "--store", "house").stderr
+
+
+def test_doctor_names_and_mends_what_others_may_read(
+    run: Run, run_json: Callable[..., Any], dense_store: Store
+) -> None:
+    make_private(dense_store.root)  # this process has the umask of whoever runs the tests
+    for path in (dense_store.root, dense_store.paths.current, dense_store.paths.snapshots):
+        path.chmod(path.stat().st_mode | 0o055)
+    (found,) = [f for f in run_json("doctor")["findings"] if f["name"] == "privacy"]
+    assert found["level"] == "warn"
+    assert "3 files and directories" in found["message"]
+    assert found["remedy"] == "run `mnemon doctor --fix`"
+    assert "mended 3 files and directories" in run("doctor", "--fix").stdout
+    assert open_to_others(dense_store.root) == []
+
+
+def test_stores_lists_what_published_and_marks_the_default(
+    run: Run, run_json: RunJson, dense_store: Store
+) -> None:
+    (dense_store.root.parent / "half" / "work").mkdir(parents=True)
+    broken = dense_store.root.parent / "broken"
+    broken.mkdir()
+    (broken / "CURRENT").write_text("{}", encoding="utf-8")
+    lines = run("stores").stdout.splitlines()
+    assert [line[:8] for line in lines] == ["* broken", "  house "]
+    assert "cannot be read" in lines[0]
+    assert "14 memories" in lines[1]
+    (broken / "CURRENT").unlink()
+    (found,) = run_json("stores")["stores"]
+    assert (found["name"], found["default"], found["memories"]) == ("house", True, 14)
+    assert run("status", "--store", "hou").stdout == run("status").stdout
+
+
+def test_without_a_store_stores_says_how_to_make_one(run: Run, home: Path) -> None:
+    assert "make nightly" in run("stores").output

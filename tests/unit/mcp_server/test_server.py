@@ -31,6 +31,7 @@ from mnemon.mcp_server.schemas import (
 )
 from mnemon.mcp_server.server import INSTRUCTIONS
 from mnemon.mcp_server.view import View
+from mnemon.text.visible import visible
 from tests.support.mcp import call, read, refusal, text, values, with_client
 from tests.support.store import Store, memory, new_store, renumber
 
@@ -291,7 +292,7 @@ def test_any_question_has_an_answer_that_fits_its_schema(
     async def look(client: Client) -> None:
         for query, k, explain in asked:
             found = await call(client, "recall", query=query, k=k, explain=explain)
-            assert found["query"] == query
+            assert found["query"] == visible(query)
             assert len(found["memories"]) <= k
 
     with_client(View(plain_store.root), look)
@@ -322,3 +323,25 @@ def test_any_id_or_name_is_answered_or_refused_and_never_a_defect(
             assert not result.is_error or "there is no memory" in text(result)
 
     with_client(View(plain_store.root), look)
+
+
+def test_no_answer_holds_what_a_terminal_obeys(owned_store: Store) -> None:
+    hostile = "key \x1b]0;owned\x07\x9b31m\u202e\U000e0041"
+    talk = memory(hostile, memory_id=f"x{hostile}", wing=hostile, room=hostile, category=hostile)
+    owned_store.publish(renumber([talk]), id_kind="str")
+
+    async def look(client: Client) -> list[str]:
+        done = [
+            await client.call_tool("recall", {"query": f"key {hostile}", "explain": True}),
+            await client.call_tool("get", {"id": f"x{hostile}"}),
+            await client.call_tool("get", {"id": hostile}),
+            await client.call_tool("related", {"concept": hostile}),
+        ]
+        found = await read(client, item_uri(f"x{hostile}"))
+        said = [str(json.loads(text(d))) if not d.is_error else text(d) for d in done]
+        told = json.dumps([values(d) for d in done if not d.is_error] + [found], ensure_ascii=False)
+        return [*said, told.replace("\\n", " ")]
+
+    said = with_client(View(owned_store.root), look)
+    assert [s for s in said if visible(s) != s] == []
+    assert "\\\\u202e" in said[0]

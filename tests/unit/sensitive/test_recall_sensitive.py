@@ -129,7 +129,9 @@ def test_the_store_is_read_at_this_moment(source: Path, allowed: None) -> None:
     from contextlib import closing
 
     with closing(sqlite3.connect(source)) as db, db:
-        db.execute("UPDATE memories SET is_sensitive = 0 WHERE id = 11")
+        db.execute(
+            "UPDATE memories SET is_sensitive = 0, content = 'Alarm code due.' WHERE id = 11"
+        )
         db.execute("UPDATE memories SET is_sensitive = 1 WHERE id = 2")
     assert set(ids(recall_sensitive("alarm code"))) == {2, 14, 15, 17, 18}
 

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import math
-import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.text.secret_rules import TIMESTAMP, entropy_bits, find_secret, is_secret_value
+from mnemon.text.named_secrets import is_secret_value
+from mnemon.text.secret_numbers import entropy_bits
+from mnemon.text.secret_rules import TIMESTAMP, find_secret
 from mnemon.text.token_formats import TOKEN_FORMATS
 
 A36 = "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
@@ -104,17 +105,6 @@ def test_entropy_in_closed_form() -> None:
     assert entropy_bits("aaaa") == 0
     assert entropy_bits("abcd") == 2
     assert entropy_bits("aab") == pytest.approx(math.log2(3) - 2 / 3)
-
-
-@pytest.mark.parametrize(
-    "unit", ["ey" + "J", "://a:", "password: ", "sk-", "-----BEGIN ", "authorization: ", "1:AA"]
-)
-def test_a_hostile_megabyte_takes_linear_time(unit: str) -> None:
-    text = unit * (1_000_000 // len(unit))
-    start = time.process_time()
-    find_secret(text)
-    # About 0.15 s here; a quadratic pattern needs minutes.
-    assert time.process_time() - start < 5
 
 
 @given(word=st.from_regex(TIMESTAMP, fullmatch=True))

@@ -18,6 +18,7 @@ from mnemon.agents.install.errors import HookInstallError
 from mnemon.agents.install.events import CLAUDE, CODEX, hook_groups
 from mnemon.agents.install.status import PLUGIN_NAME
 from mnemon.files import write_text
+from mnemon.foreign_json import parse_json
 
 MARKETPLACE_NAME = "mnemon-local"
 CLAUDE_MANIFEST = f"{PLUGIN_NAME}/.claude-plugin/plugin.json"
@@ -106,8 +107,8 @@ def write_plugin(folder: Path, files: dict[str, str]) -> tuple[Path, ...]:
 
 def _is_ours(folder: Path) -> bool:
     try:
-        found: Any = json.loads((folder / CLAUDE_MANIFEST).read_bytes())
-    except (OSError, ValueError, RecursionError):
+        found: Any = parse_json((folder / CLAUDE_MANIFEST).read_bytes())
+    except (OSError, ValueError):
         return False
     return isinstance(found, dict) and cast("dict[str, Any]", found).get("name") == PLUGIN_NAME
 

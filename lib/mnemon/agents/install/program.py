@@ -24,7 +24,7 @@ class HookCommand(NamedTuple):
     """The command of one of mnemon's entries.
 
     Attributes:
-        program: The words that start mnemon: its executable, or Python, "-m" and a module.
+        program: The words that start mnemon: its executable, or Python, "-P", "-m" and a module.
         arguments: What follows "hook".
     """
 
@@ -59,7 +59,9 @@ def find_program() -> tuple[str, ...]:
     """
     beside = Path(sys.executable).absolute().with_name("mnemon")
     found = str(beside) if os.access(beside, os.X_OK) else shutil.which("mnemon")
-    words = (os.path.abspath(found),) if found else (sys.executable, "-m", "mnemon.cli.entry")  # noqa: PTH100 (symlinks must stay)
+    # -P: an agent runs it in any project, whose numpy.py or mnemon/ must not be imported.
+    module = (sys.executable, "-P", "-m", "mnemon.cli.entry")
+    words = (os.path.abspath(found),) if found else module  # noqa: PTH100 (symlinks must stay)
     for word in words:
         require_utf8(word)
     return words
@@ -86,7 +88,7 @@ def read_command(entry: object) -> HookCommand | None:
     line for a shell. A command that wraps mnemon's in something else is its owner's.
     """
     words = _words(entry)
-    for length in (1, 3):
+    for length in (1, 3, 4):
         if words[length : length + 1] == ["hook"] and _starts_mnemon(words[:length]):
             return HookCommand(tuple(words[:length]), tuple(words[length + 1 :]))
     return None
@@ -116,4 +118,6 @@ def _starts_mnemon(words: Sequence[str]) -> bool:
     name = re.split(r"[/\\]", words[0])[-1].removesuffix(".exe")
     if len(words) == 1:
         return name == "mnemon"
-    return _PYTHON.fullmatch(name) is not None and words[1] == "-m" and words[2] in _MODULES
+    options, module = [*words[1:-1]], words[-1]
+    is_module = options in (["-m"], ["-P", "-m"]) and module in _MODULES
+    return _PYTHON.fullmatch(name) is not None and is_module

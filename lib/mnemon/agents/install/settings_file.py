@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, cast
 from mnemon.agents.install.errors import HookInstallError
 from mnemon.agents.install.json_patch import is_same_json, patch_json
 from mnemon.files import replace_with
+from mnemon.foreign_json import parse_json
 
 MAX_BYTES = 8_000_000
 """Settings are kilobytes; reading much more would be a wrong file, and takes long."""
@@ -166,10 +167,8 @@ def _read(path: Path) -> bytes | None:
 
 def _parse(path: Path, text: str) -> dict[str, Any]:
     try:
-        value: Any = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+        value: Any = parse_json(text, object_pairs_hook=_unique, parse_constant=_no_constant)
         json.dumps(value)
-    except RecursionError:
-        raise HookInstallError(f"{path} is nested too deeply; nothing was changed") from None
     except ValueError as error:
         comment = "//" in text or "/*" in text
         why = " (JSON has no comments)" if comment else ""

@@ -157,7 +157,7 @@ def _codex_plugins(path: Path) -> dict[str, bool]:
     try:
         with path.open("rb") as file:
             found: Any = tomllib.load(file).get("plugins")
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     tables = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
     return {

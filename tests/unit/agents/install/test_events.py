@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -102,6 +105,25 @@ def test_the_program_is_found_by_its_full_path() -> None:
     program = find_program()
     assert program[0].startswith("/")
     assert read_command({"type": "command", "command": shlex.join([*program, "hook"])})
+
+
+def test_without_an_executable_nothing_of_the_project_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hook runs in whatever folder the agent works in, with whatever modules lie there."""
+    python = sys.executable
+    (tmp_path / "python").symlink_to(python)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    program = find_program()
+    assert read_command({"type": "command", "command": shlex.join([*program, "hook"])})
+    (tmp_path / "project" / "mnemon").mkdir(parents=True)
+    for name in ("mnemon/__init__.py", "json.py"):
+        (tmp_path / "project" / name).write_text("print('taken over')")
+    words = [python, *program[1:], "hook"]
+    ran = subprocess.run(words, cwd=tmp_path / "project", input=b"{}", capture_output=True,
+                         check=True)  # fmt: skip
+    assert b"taken over" not in ran.stdout + ran.stderr
 
 
 def test_an_unknown_agent_and_an_empty_program_are_refused() -> None:
