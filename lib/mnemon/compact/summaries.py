@@ -20,8 +20,9 @@ from mnemon.compact.escalation import DEFAULT_SETTINGS, Encode, SummarySettings,
 from mnemon.compact.extractive import EXTRACTIVE, source_tokens
 from mnemon.compact.facts.check import FACTS_VERSION
 from mnemon.compact.summarizers.base import Request, Summarizer
-from mnemon.compact.summary import METHOD_NONE, METHOD_TRIVIAL, Status, Summary, summary_id
+from mnemon.compact.summary import METHOD_NONE, METHOD_TRIVIAL, Status, Summary
 from mnemon.hashing import hash_json
+from mnemon.types import summary_id
 
 RECIPE_VERSION = "2"
 # Raised when the same turns would be summarised to other text or other numbers, so that old ones

@@ -9,10 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from mnemon.compact.clusters import CLUSTER_ID_HEX_CHARS
 from mnemon.compact.facts.report import FactReport
 from mnemon.compact.gate import GateReport
-from mnemon.hashing import hash_text
 
 Status = Literal["accepted", "declined", "trivial"]
 
@@ -68,8 +66,3 @@ class Summary:
     parent_ids: tuple[str, ...] = ()
     facts: FactReport | None = None
     fallback: str = ""
-
-
-def summary_id(cluster_id: str, method: str, text: str) -> str:
-    """Return the id of a summary: equal for equal cluster, method and text, on every night."""
-    return hash_text("summary", cluster_id, method, text)[:CLUSTER_ID_HEX_CHARS]

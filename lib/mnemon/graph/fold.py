@@ -34,14 +34,11 @@ _APOSTROPHES = "'\u2019"
 # Hebrew points and Arabic vowel signs: they belong to their word and most writers leave them out.
 _POINTS = "\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u064b-\u065f\u0670"
 _MARKS = f"\u0300-\u036f{_POINTS}"
-_POINT = re.compile(f"[{_POINTS}\u0640]")  # and the Arabic letter that only stretches a word
-_RUN = re.compile(f"[{_RUN_CLASS}]")
+_POINT = f"[{_POINTS}\u0640]"  # and the Arabic letter that only stretches a word
+_FIRST_RUN = min(chr(low) for _, low, _ in _SCRIPT_RANGES)
 # A word: letters and digits, combining marks, apostrophes between letters. Underscores separate.
 _PLAIN_WORD = re.compile(rf"[^\W_]+(?:[{_MARKS}]+[^\W_]*|[{_APOSTROPHES}][^\W_]+)*")
 _LETTER = rf"[^\W_{_RUN_CLASS}]"
-_MIXED_WORD = re.compile(
-    rf"[{_RUN_CLASS}]+|{_LETTER}+(?:[{_MARKS}]+{_LETTER}*|[{_APOSTROPHES}]{_LETTER}+)*"
-)
 _POSSESSIVE = re.compile(rf"[{_APOSTROPHES}]s$", re.IGNORECASE)
 
 
@@ -96,9 +93,21 @@ def unsegmented_script(folded_word: str) -> str | None:
 def word_pattern(text: str) -> re.Pattern[str]:
     """Return the pattern that finds the words of a text."""
     # Most texts hold no such run; the plain pattern is about twice as fast.
-    if text.isascii() or _RUN.search(text) is None:
+    if text.isascii() or max(text) < _FIRST_RUN:
         return _PLAIN_WORD
-    return _MIXED_WORD
+    run, mixed_word = _run_patterns()
+    return mixed_word if run.search(text) else _PLAIN_WORD
+
+
+@functools.cache
+def _run_patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return what finds a run, and the words of a text that has some.
+
+    Compiled for the first text that needs them: classes as large take as long as a fifth of
+    `import numpy`, and a hook would pay it for every prompt.
+    """
+    words = rf"[{_RUN_CLASS}]+|{_LETTER}+(?:[{_MARKS}]+{_LETTER}*|[{_APOSTROPHES}]{_LETTER}+)*"
+    return re.compile(f"[{_RUN_CLASS}]"), re.compile(words)
 
 
 @functools.lru_cache(maxsize=_TOKEN_CACHE_SIZE)
@@ -112,7 +121,7 @@ def fold_word(word: str) -> str:
 
 def _fold_unicode(word: str) -> str:
     folded = unicodedata.normalize("NFKC", word).casefold()
-    folded = _POINT.sub("", unicodedata.normalize("NFKC", folded))
+    folded = re.sub(_POINT, "", unicodedata.normalize("NFKC", folded))
     for apostrophe in _APOSTROPHES:
         folded = folded.replace(apostrophe, "")
     # A compatibility form may expand to several words (one half -> 1 2), which must fold alike.

@@ -149,3 +149,20 @@ _VALUE_ATTRIBUTES_TEXT = """
 VALUE_ATTRIBUTES = frozenset(_VALUE_ATTRIBUTES_TEXT.split())
 """What somebody has whose value may be a plain word ("my favorite color is blue"); of anything else
 a plain word is a mood or a state ("my kids are excited")."""
+
+_NUMBER_WORDS_TEXT = """
+    zero one two three four five six seven eight nine ten eleven twelve
+    first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth
+"""
+
+_COUNTED = 13  # zero to twelve; the ordinals follow from first
+
+
+def _number_words() -> dict[str, int]:
+    found = _NUMBER_WORDS_TEXT.split()
+    cardinals = {word: value for value, word in enumerate(found[:_COUNTED])}
+    return cardinals | {word: value for value, word in enumerate(found[_COUNTED:], start=1)}
+
+
+NUMBER_WORDS = _number_words()
+"""Spelled numbers and ordinals, and what they count."""

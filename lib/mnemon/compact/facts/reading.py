@@ -73,6 +73,7 @@ class Support:
         self._dates: set[Date] = set()
         self._minutes: set[int] = set()
         self._negated: set[str] = set()
+        self._mixed: set[str] = set()
         folded: list[str] = []
         raw: list[str] = []
         for text in texts:
@@ -107,6 +108,8 @@ class Support:
                 self._numbers.update(str(part) for part in (date.day, date.year) if part)
             self._numbers.update(str(minute // 60) for minute in moment.minutes)
         rest = mask(spelled, [(moment.start, moment.end) for moment in moments])
+        # A word behind a date may touch it ("5月12日B7"): it stands alone only once the date is read.
+        self._mixed.update(match.group().casefold() for match in _MIXED.finditer(rest))
         for numeral in find_numerals(rest):
             self._numbers.update(numeral.readings)
         self._numbers.update(loose_numbers(rest))
@@ -124,7 +127,7 @@ class Support:
     def _holds_identifier(self, folded: str) -> bool:
         if folded.startswith("#") and folded[1:] in self._numbers:
             return True
-        return any(
+        return folded in self._mixed or any(
             _stands_in(self._folded, form)
             for form in {folded, folded.removeprefix("v"), f"v{folded}"}
             if form

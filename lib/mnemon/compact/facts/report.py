@@ -6,6 +6,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from mnemon.foreign_json import parse_json
+
 
 @dataclass(frozen=True, slots=True)
 class FactReport:
@@ -55,7 +57,7 @@ class FactReport:
             ValueError: The text is no report.
         """
         try:
-            document: dict[str, Any] = json.loads(text)
+            document: dict[str, Any] = parse_json(text)
             return FactReport(
                 kept=int(document["kept"]),
                 total=int(document["total"]),

@@ -2,23 +2,6 @@
 
 from __future__ import annotations
 
-_NUMBER_WORDS_TEXT = """
-    zero one two three four five six seven eight nine ten eleven twelve
-    first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth
-"""
-
-_COUNTED = 13  # zero to twelve; the ordinals follow from first
-
-
-def _number_words() -> dict[str, int]:
-    found = _NUMBER_WORDS_TEXT.split()
-    cardinals = {word: value for value, word in enumerate(found[:_COUNTED])}
-    return cardinals | {word: value for value, word in enumerate(found[_COUNTED:], start=1)}
-
-
-NUMBER_WORDS = _number_words()
-"""Spelled numbers and ordinals, and what they count."""
-
 _STAGES_TEXT = """
     alpha beta canary classic dev experimental final draft latest legacy lite lts max mini nano
     next nightly old new plus preview pro prod production rc release snapshot stable staging test

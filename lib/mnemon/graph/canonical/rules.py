@@ -106,7 +106,7 @@ def _read_toml(path: Path) -> Mapping[str, Any]:
             f"cannot read {path}, expected a file of merge rules: {error}; make it readable or "
             "move it away"
         ) from error
-    except ValueError as error:  # also: no UTF-8
+    except (ValueError, RecursionError) as error:  # also: no UTF-8
         raise ConfigError(
             f"{path} is no TOML ({error}), expected lines such as "
             'same = [["k8s", "Kubernetes"]]: correct it or move it away'

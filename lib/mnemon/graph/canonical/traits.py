@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mnemon.graph.canonical.keys import ARTICLE, singular
-from mnemon.graph.canonical.lexicon import NUMBER_WORDS, STAGES
+from mnemon.graph.canonical.lexicon import STAGES
 from mnemon.graph.canonical.stats import NameStats
 from mnemon.graph.fold import fold_name, fold_word, word_pattern
-from mnemon.graph.lexicon import FUNCTION_WORDS, NAME_CONNECTORS
+from mnemon.graph.lexicon import FUNCTION_WORDS, NAME_CONNECTORS, NUMBER_WORDS
 
 ROMAN_MAX_CHARS = 5
 """Longest roman numeral read as a number (xviii): longer ones are words or years in stone."""

@@ -14,10 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemon.corpus.record_file import column_batches
+from mnemon.graph.supersession.guards import Keys, keys_of
 from mnemon.text.tombstone import is_tombstone
 from mnemon.types import UNDATED_US, MemoryRecord
 
 _NOBODY = ""
+_NO_KEYS = Keys(0, 0)
 _COLUMNS = (
     "position", "memory_id", "content", "created_at_us", "updated_at_us", "user", "wing", "is_turn",
 )  # fmt: skip
@@ -46,6 +48,8 @@ class MemoryColumns:
         wings: int32 (n,), index into `wing_names`.
         turns: bool (n,).
         tombstones: bool (n,), marked as superseded in the source.
+        marks: int64 (n,), the text's `guards.Keys.marks`; 0 for turns.
+        alike: int64 (n,), the text's `guards.Keys.alike`; 0 for turns.
         owner_names: Users, sorted; "" for nobody.
         wing_names: Wings, sorted; "" for none.
     """
@@ -57,6 +61,8 @@ class MemoryColumns:
     wings: NDArray[np.int32]
     turns: NDArray[np.bool_]
     tombstones: NDArray[np.bool_]
+    marks: Ints
+    alike: Ints
     owner_names: tuple[str, ...]
     wing_names: tuple[str, ...]
 
@@ -99,15 +105,18 @@ class _Reading:
         self._parts: list[tuple[NDArray[Any], ...]] = []
 
     def add(self, batch: Any) -> None:
-        marked = [is_tombstone(content) for content in batch.column("content").to_pylist()]
+        contents, turns = (batch.column(name).to_pylist() for name in ("content", "is_turn"))
+        marked = [is_tombstone(content) for content in contents]
+        keys = [_NO_KEYS if t else keys_of(c) for c, t in zip(contents, turns, strict=True)]
         numbers = (batch.column(name) for name in ("position", "created_at_us", "updated_at_us"))
         self._parts.append(
             (
                 *(column.to_numpy().astype(np.int64) for column in numbers),
                 self._owners.of(batch.column("user").to_pylist()),
                 self._wings.of(batch.column("wing").to_pylist()),
-                batch.column("is_turn").to_numpy(zero_copy_only=False),
+                np.array(turns, dtype=np.bool_),
                 np.array(marked, dtype=np.bool_),
+                *np.array(keys, dtype=np.int64).reshape(-1, 2).T,
             )
         )
         self._ids.append(batch.column("memory_id"))
@@ -115,22 +124,32 @@ class _Reading:
     def sorted(self) -> MemoryColumns:
         import pyarrow as pa
 
-        kinds = (np.int64, np.int64, np.int64, np.int32, np.int32, np.bool_, np.bool_)
+        kinds = (
+            np.int64,
+            np.int64,
+            np.int64,
+            np.int32,
+            np.int32,
+            np.bool_,
+            np.bool_,
+            np.int64,
+            np.int64,
+        )
         found: list[NDArray[Any]] = [
             np.concatenate([part[at] for part in self._parts] or [np.empty(0, kind)]).astype(kind)
             for at, kind in enumerate(kinds)
         ]
-        positions, created, updated, owners, wings, turns, marked = found
+        positions, created, updated, owners, wings, turns, marked, marks, alike = found
         ids = pa.chunked_array(self._ids, pa.string())
         order = _order(positions)
         if order is not None:
             ids = ids.take(order)
-            created, updated, owners, wings, turns, marked = (
-                column[order] for column in (created, updated, owners, wings, turns, marked)
+            created, updated, owners, wings, turns, marked, marks, alike = (
+                column[order] for column in found[1:]
             )
         return MemoryColumns(
             ids, created, updated, self._owners.ranks[owners], self._wings.ranks[wings],
-            turns, marked, self._owners.names, self._wings.names,
+            turns, marked, marks, alike, self._owners.names, self._wings.names,
         )  # fmt: skip
 
 

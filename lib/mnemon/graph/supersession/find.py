@@ -34,6 +34,9 @@ from mnemon.graph.supersession.near import NearPair
 from mnemon.graph.supersession.resolve import resolve
 from mnemon.graph.supersession.values import links_of_group, value_groups
 
+_OF_A_VALUE = 1
+"""Most confidence in another value of one sentence: "My friend is Ann" may have two answers."""
+
 
 class Supersessions(NamedTuple):
     """What was found.
@@ -114,12 +117,13 @@ def _value_links(
 
 
 def _near_link(pair: NearPair, memories: MemoryColumns) -> Link:
-    days = _age_gap_days(pair.older, pair.newer, memories)
+    confidence = confidence_of(pair.similarity, _age_gap_days(pair.older, pair.newer, memories))
+    is_same = memories.marks[pair.older] == memories.marks[pair.newer]
     return Link(
         pair.older,
         pair.newer,
-        "near_duplicate",
-        confidence_of(pair.similarity, days),
+        "near_duplicate" if is_same else "newer_value",
+        confidence if is_same else min(confidence, _OF_A_VALUE),
         pair.similarity,
         "",
         Evidence(pair.newer, NO_SPAN, NO_SPAN),

@@ -91,10 +91,10 @@ class _Night:
     ) -> None:
         self.comparisons = list(comparisons(memories, exact_pairs=exact_pairs))
         self.found: dict[int, list[NearPair | None]] = defaultdict(list)
-        self.asked = 0
+        self.asked = self._touched = 0
         self._vectors = vectors
         self._known = known
-        self._created = memories.created_at_us
+        self._created, self._alike = memories.created_at_us, memories.alike
         self.keys = self._content_keys(memories)
         self._position_of = {key: position for position, key in self.keys.items()}
 
@@ -113,7 +113,11 @@ class _Night:
             best[pair.older] = max(best.get(pair.older, pair), pair, key=self._newness)
         for position in slots:
             self.found[position].append(best.get(position))
-        release_pages(self._vectors)
+        # Groups are many and mostly small.
+        self._touched += len(slots) + len(comparison.newers)
+        if self._touched >= _KEYS_AT_ONCE:
+            self._touched = 0
+            release_pages(self._vectors)
 
     def _ask(
         self, comparison: Comparison, olders: NDArray[np.int64], newers: NDArray[np.int64]
@@ -160,7 +164,8 @@ class _Night:
         # How a memory is compared is part of its key: rows of a group that outgrew exact comparison
         # are all new. A trailing 0 is left out, so that a first memory without a wing, which adds a
         # comparison, makes nothing else new.
-        scope = [memory_id, sighting.user, sighting.wing, str(sighting.created_at_us)]
+        when, alike = sighting.created_at_us, self._alike[sighting.position]
+        scope = [memory_id, sighting.user, sighting.wing, str(when), str(alike)]
         methods = [str(b) for b in bits[:1]] + [str(b) for b in bits[1:] if b]
         digest = hashlib.sha256("\0".join([*scope, *methods]).encode("utf-8", "surrogatepass"))
         digest.update(np.ascontiguousarray(self._vectors[sighting.position]).tobytes())

@@ -3,6 +3,7 @@
 What belongs here: pairs of vectors, exact inside groups and by shared cells in large ones. What
 does not: what was kept from last night (`memo`), choosing among links (`resolve`).
 
+Memories that differ in a number, an identifier, a date or a name are never compared (`guards`).
 Rows are compared by user and wing: the rows of a wing with its own, rows of a wing with those
 without one, and these with all of the user. A comparison of up to EXACT_PAIRS pairs is exact and
 blockwise; a larger one only looks at rows that share a cell (`cells`). Turns of a conversation take
@@ -74,7 +75,12 @@ def comparisons(memories: MemoryColumns, *, exact_pairs: int = EXACT_PAIRS) -> I
     """
     by_moment = np.argsort(memories.created_at_us, kind="stable")
     rows = by_moment[(memories.dated() & ~memories.turns)[by_moment]]
-    for everything in _split(rows, memories.owners):
+    _, groups, sizes = np.unique(memories.alike[rows], return_inverse=True, return_counts=True)
+    rows = rows[sizes[groups] > 1]
+    shared = [
+        group for own in _split(rows, memories.owners) for group in _split(own, memories.alike)
+    ]
+    for everything in (group for group in shared if len(group) > 1):
         wings = list(_split(everything, memories.wings))
         # Names are sorted, so a first group without a name is the one without a wing.
         has_wingless = not memories.wing_names[memories.wings[wings[0][0]]]
@@ -90,7 +96,7 @@ def comparisons(memories: MemoryColumns, *, exact_pairs: int = EXACT_PAIRS) -> I
                     yield _comparison(own, kept, exact_pairs)
 
 
-def _split(rows: Ints, codes: NDArray[np.int32]) -> Iterator[Ints]:
+def _split(rows: Ints, codes: NDArray[np.integer]) -> Iterator[Ints]:
     """Yield the rows of every code, ascending by code, each in the order it has."""
     found = codes[rows]
     order = np.argsort(found, kind="stable")

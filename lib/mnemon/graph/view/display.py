@@ -5,21 +5,16 @@ from __future__ import annotations
 import unicodedata
 from datetime import UTC, datetime
 
+from mnemon.text.visible import visible
 from mnemon.types import from_micros
 
-UNSHOWABLE = "\ufffd"
-"""Stands for control characters and lone surrogates: a text must not steer the terminal."""
-
 ELLIPSIS = "\u2026"
-_BIDI_CONTROLS = frozenset(
-    "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
-)
 _WIDE = frozenset("WF")
 
 
 def clean(text: str) -> str:
-    """Return a text on one line, with single blanks and nothing that is not shown as itself."""
-    return " ".join("".join(map(_shown, text)).split())
+    """Return a text on one line, with single blanks; what nobody would see is a mark."""
+    return visible(" ".join(text.split()))
 
 
 def width(text: str) -> int:
@@ -88,14 +83,6 @@ def _moment(micros: int | None) -> datetime | None:
         return from_micros(micros)
     except OverflowError:
         return None
-
-
-def _shown(character: str) -> str:
-    if character.isspace():
-        return " "
-    if unicodedata.category(character) in ("Cc", "Cs"):
-        return UNSHOWABLE
-    return "" if character in _BIDI_CONTROLS else character
 
 
 def _columns(character: str) -> int:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from mnemon.foreign_json import parse_json
 from mnemon.graph.fold import fold_name
 from mnemon.graph.view.source import GraphSource
 
@@ -129,7 +129,7 @@ class NameBook:
         )
         if not rows:
             return None
-        canonical, aliases = str(rows[0][0]), [str(a) for a in json.loads(rows[0][1])]
+        canonical, aliases = str(rows[0][0]), [str(a) for a in parse_json(rows[0][1])]
         positions = self._source.mentions["positions"][self._source.rows_of(ordinal)]
         allowed = self._source.sight.allowed
         if not bool(allowed[positions].any()):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from mnemon.foreign_json import parse_json
 from mnemon.graph.view.source import GraphSource
 
 _COLUMNS = "src, dst, relation, weight, evidence, valid_from_us, valid_to_us, retracted_at_us"
@@ -125,5 +125,5 @@ class _Row(NamedTuple):
     @classmethod
     def read(cls, row: Sequence[Any]) -> _Row:
         src, dst, relation, weight, evidence, valid_from, valid_to, retracted = row
-        positions = sorted({int(place[0]) for place in json.loads(evidence)})
+        positions = sorted({int(place[0]) for place in parse_json(evidence)})
         return cls(src, dst, relation, weight, tuple(positions), valid_from, valid_to, retracted)

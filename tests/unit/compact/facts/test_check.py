@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mnemon.compact.facts.check import check_facts
@@ -112,6 +112,8 @@ turns = st.lists(
 )
 
 
+@example(["1000/01A0"])
+@example(["2024年5月12日B7"])
 @given(turns | st.lists(st.text(min_size=1, max_size=40), min_size=1, max_size=4))
 def test_a_text_supports_what_it_claims(texts: list[str]) -> None:
     for text in texts:

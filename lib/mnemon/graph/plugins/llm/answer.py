@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from mnemon.foreign_json import parse_json
 from mnemon.graph.extraction import Extraction, Found, Stated
 from mnemon.graph.fold import fold_name
 from mnemon.graph.model import NO_SPAN
@@ -55,12 +56,12 @@ class Failures(NamedTuple):
 def decode(raw: bytes | None) -> RawAnswer | Failures:
     """Return what is kept of a memory; no failures where there is nothing, or damage."""
     try:
-        value: Any = json.loads(raw or b"{}")
+        value: Any = parse_json(raw or b"{}")
         if isinstance(value.get("failed"), int):
             return Failures(value["failed"])
         answer = read_answer(value)
         return Failures(0) if answer is None else answer
-    except (ValueError, AttributeError, RecursionError):
+    except (ValueError, AttributeError):
         return Failures(0)
 
 
