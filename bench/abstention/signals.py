@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +47,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "coverage of ten": "the same of the ten first results together",
     "known words": "share of the query's idf that any memory holds",
     "coverage x cosine": "largest product over the candidates (a second pass)",
-    SUPPORT: "largest sum of coverage and twice the cosine over the candidates",
+    SUPPORT: "largest sum of cosine, coverage, known words and likeness above everyday prompts",
     ATTRIBUTION: "coverage by who is asked about, less that by others; 0 where nobody is",
     SHIPPED_WORDS: "the shipped score of a recall without a dense leg",
     SHIPPED: "the shipped score",
@@ -77,10 +78,14 @@ class Asker:
         )  # fmt: skip
         ranking = ranker.rank(Run(time.perf_counter(), None), text, DEPTH)
         begin = time.perf_counter()
-        shipped = score_answer(reader, self._graph, text, mask, ranking)
+        measured: Any = {
+            "calibration": self.recaller.calibration,
+            "encode": self._world.query_vector,
+        }
+        shipped = score_answer(reader, self._graph, text, mask, ranking, **measured)
         self.score_ms.append((time.perf_counter() - begin) * 1000)
         alone = ranking._replace(dense=Leg.empty())
-        words = score_answer(reader, self._graph, text, mask, alone)
+        words = score_answer(reader, self._graph, text, mask, alone, **measured)
         return {**self._scores(ranking, mask), **self._words(text, ranking, mask),
                 **_shipped(shipped, words)}  # fmt: skip
 

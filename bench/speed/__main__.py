@@ -1,7 +1,10 @@
-"""`python -m bench.speed --locomo STORE --dataset DIR [--sizes 10000 100000 1000000]`.
+"""`python -m bench.speed --locomo STORE --dataset DIR [--sizes 10000 ...] [--accept]`.
 
 Builds the synthetic stores, measures every store in a process of its own, then fresh processes over
 the locomo store, and writes speed.json. Under 15 minutes on two cores.
+
+Fresh processes are held against the speed.json that is there. Exit codes: 0 every ratio is OK or
+OKish; 1 one FAILs: nothing is written, unless with --accept.
 """
 
 from __future__ import annotations
@@ -17,9 +20,11 @@ from typing import Any
 from bench.children import ONE_THREAD, measure_in_child
 from bench.datasets import open_dataset
 from bench.manifest import describe_run
-from bench.results import RESULTS_DIR, write_result
+from bench.results import RESULTS_DIR, read_result, write_result
 from bench.speed.oneshot import measure_oneshot
-from bench.speed.targets import judge
+from bench.speed.targets import compare, judge
+from bench.verify.verdict import Verdict
+from mnemon.errors import SourceFormatError
 from mnemon.evaluate.labels.queries import read_queries
 from mnemon.files import write_text
 
@@ -101,6 +106,19 @@ def measure(locomo: Path, dataset: Path, sizes: Sequence[int], root: Path) -> di
     }
 
 
+def has_crept(document: dict[str, Any], path: Path) -> bool:
+    """Print how fresh processes compare with a committed result, and say whether one FAILs."""
+    try:
+        committed = read_result(path)["oneshot"]["ratios"]
+    except SourceFormatError:
+        print(f"nothing to compare with at {path}")
+        return False
+    judged = compare(document["oneshot"]["ratios"], committed)
+    for name, old, new, verdict in judged:
+        print(f"{verdict.value:<6} {name}: {new} (committed: {old})")
+    return any(verdict is Verdict.FAIL for *_, verdict in judged)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write speed.json and print the targets."""
     parser = argparse.ArgumentParser(prog="python -m bench.speed", description=__doc__)
@@ -109,17 +127,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sizes", type=int, nargs="*", default=list(SIZES))
     parser.add_argument("--stores", type=Path, help="keep the synthetic stores here")
     parser.add_argument("--out", type=Path, default=RESULTS_DIR)
+    parser.add_argument("--accept", action="store_true", help="write the result though one FAILs")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="mnemon-speed-") as temporary:
         root = (options.stores or Path(temporary)).absolute()
         document = measure(options.locomo, options.dataset, options.sizes, root)
-    write_result(options.out / _RESULT, document)
     for target in document["targets"]:
         sign = ">=" if target["at_least"] else "<="
         print(
             f"{'met   ' if target['met'] else 'MISSED'} {target['name']}: "
             f"{target['measured']} {sign} {target['limit']}"
         )
+    if has_crept(document, options.out / _RESULT) and not options.accept:
+        print("FAIL   slower than committed; mend it, or take it as it is with --accept")
+        return 1
+    write_result(options.out / _RESULT, document)
     return 0
 
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from bench.verify.verdict import Verdict
+
 ENCODING_RATIO = 1.0
 """Most that a warm recall with query encoding takes, in p50 of the seed's FTS5 search."""
 
@@ -32,6 +34,13 @@ GROWTH = 4.0
 
 RESIDENT_MB = 1500.0
 """Most resident memory at the largest store."""
+
+CREPT = ("import_recall_to_numpy", "recall_to_numpy", "client_to_bare")
+"""Ratios of fresh processes that every hook pays: they are held against the committed ones."""
+
+OKISH_GROWTH, MOST_GROWTH = 1.04, 1.08
+"""Of such a ratio, before it is OKish and before it FAILs. Repeated runs of 11 rounds on a quiet
+machine differ by 3 %; what crept in unseen once was 12 and 22 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +76,24 @@ def judge(
     if oneshot is not None:
         targets += _oneshot_targets(oneshot["ratios"])
     return [target.to_json() for target in targets]
+
+
+def compare(
+    found: Mapping[str, float], committed: Mapping[str, float]
+) -> list[tuple[str, float, float, Verdict]]:
+    """Return name, committed and found ratio and the verdict, for each of CREPT that both have."""
+    return [
+        (name, committed[name], found[name], _grown(found[name] / committed[name]))
+        for name in CREPT
+        if name in found and name in committed
+    ]
+
+
+def _grown(by: float) -> Verdict:
+    # Not "above": NaN must not pass.
+    if not by <= MOST_GROWTH:
+        return Verdict.FAIL
+    return Verdict.OK if by <= OKISH_GROWTH else Verdict.OKISH
 
 
 def _warm_targets(document: Mapping[str, Any]) -> list[Target]:

@@ -62,11 +62,14 @@ def _growth(document: Mapping[str, Any]) -> str:
         ]
         for run in document["runs"]
     ]
-    cost = document["embedding"]
+    cost = document.get("embedding")
+    real = cost and (
+        f"The real encoder ({cost['encoder']}) takes {cost['cpu_ms_per_summary']:.0f} ms of CPU "
+        "per summary. "
+    )
     told = (
-        "Made-up turns, and a cheap encoder of words for the gate: read cost only. The real "
-        f"encoder ({cost['encoder']}) takes {cost['cpu_ms_per_summary']:.0f} ms of CPU per "
-        f"summary. Measured on {commit(document['manifest'])} under load. "
+        f"Made-up turns, and a cheap encoder of words for the gate: read cost only. {real or ''}"
+        f"Measured on {commit(document['manifest'])} under load. "
         "![growth](plots/compaction-growth.png)"
     )
     return f"{told}\n\n{table(header, rows)}"
@@ -140,14 +143,19 @@ def _summaries(documents: Sequence[Mapping[str, Any]]) -> str:
                 name,
                 f"{found['summaries']:,}",
                 f"{found['turns_covered']:,} of {found['turns']:,}",
-                f"{found['q_align_median']:.3f}",
-                f"{found['q_align_lowest']:.3f}",
-                f"{found['q_cover_median']:.3f}",
+                _share(found["q_align_median"]),
+                _share(found["q_align_lowest"]),
+                _share(found["q_cover_median"]),
                 f"{found['facts_kept']:,} of {found['facts_total']:,} ({share:.0%})",
                 commit(document["manifest"]),
             ]
         )
     return table(header, rows)
+
+
+def _share(value: float | None) -> str:
+    """Show a share; a set without turns has no summary that would have one."""
+    return "" if value is None else f"{value:.3f}"
 
 
 def _cell(found: Mapping[str, Any], metric: str) -> str:

@@ -1,4 +1,4 @@
-"""Below which score nothing is an answer: the threshold that labelled queries lead to.
+"""Below which score nothing is an answer: the threshold that queries and prompts lead to.
 
 What belongs here: the rule, and what it costs and saves. What does not: where the scores come from
 (mnemon.recall.answerability_score), which queries are asked, AUROC and risk-coverage themselves
@@ -95,12 +95,14 @@ def calibrate(
     recalls: Sequence[float],
     unanswerable: Sequence[float] = (),
     resampling: Resampling = Resampling(),  # noqa: B008 (frozen)
+    within: tuple[float, float] = (0.0, 1.0),
 ) -> Calibrated | str:
     """Choose the threshold of a signal, or say why there is none.
 
-    The largest one that keeps at least 1 - MAX_RECALL_LOSS of the recall of the answerable queries:
-    an unanswerable query has no say in it, so that a handful of them cannot move it. They have a
-    veto: a signal whose AUROC on them is not above .5 tells nothing and gets no threshold.
+    The largest one that keeps at least 1 - MAX_RECALL_LOSS of the recall of the answerable queries,
+    as far as the bounds allow: an unanswerable query has no say in it, so that a handful of them
+    cannot move it. They have a veto: a signal whose AUROC on them is not above .5 tells nothing and
+    gets no threshold.
 
     Args:
         signal: What the score is called.
@@ -109,6 +111,7 @@ def calibrate(
         recalls: What recall found for each, in [0, 1], same shape.
         unanswerable: Score of every query that nothing answers.
         resampling: For the AUROC's interval.
+        within: Least and largest threshold, what everyday prompts ask for (`reached_by`).
 
     Raises:
         ValueError: If shapes differ, or a score lies outside [0, 1].
@@ -124,7 +127,7 @@ def calibrate(
     judged = judge_confidences(signal, metric, known, unknown, found > 0.0, resampling)
     if judged.auroc is not None and judged.auroc <= 0.5:
         return f"{signal} tells nothing here: its AUROC is {judged.auroc:.3f}"
-    threshold = choose_threshold(known, found)
+    threshold = min(max(choose_threshold(known, found), within[0]), within[1])
     kept = known >= threshold
     return Calibrated(
         threshold=threshold,
@@ -153,6 +156,17 @@ def choose_threshold(
     # The sum of many recalls is not exact: 1 of 20 is 5 %.
     allowed = max_recall_loss * before[-1] + 1e-9
     return float(ranked[below <= allowed][-1])
+
+
+def reached_by(scores: Sequence[float], share: float) -> float:
+    """Return the least score that at most a share of these reach, in [0, 1].
+
+    Args:
+        scores: Of everyday prompts, in [0, 1], at least one.
+        share: In [0, 1).
+    """
+    ranked = np.sort(_checked(scores))[::-1]
+    return min(floor_score(float(ranked[int(share * ranked.size)]) + 1.5 / 10**SCORE_DIGITS), 1.0)
 
 
 def floor_score(score: float) -> float:

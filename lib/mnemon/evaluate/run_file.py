@@ -6,7 +6,6 @@ What belongs here: the file format. What does not: what a run or a manifest hold
 from __future__ import annotations
 
 import gzip
-import json
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, cast
 from mnemon.errors import SourceFormatError, SourceMissingError
 from mnemon.evaluate.run import Run
 from mnemon.files import write_bytes
+from mnemon.foreign_json import parse_json
 from mnemon.hashing import JsonValue, canonical_json
 
 KIND = "run"
@@ -56,7 +56,7 @@ def read_run(path: Path) -> tuple[Run, dict[str, Any]]:
     try:
         if path.suffix == ".gz":
             data = gzip.decompress(data)
-        return _parse(json.loads(data.decode("utf-8")))
+        return _parse(parse_json(data.decode("utf-8")))
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise SourceFormatError(f"{path} holds no run: {error}; write it again") from error
 

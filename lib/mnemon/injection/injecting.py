@@ -10,9 +10,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol
 
 from mnemon.injection.block import FRAME_CHARS, Line, one_line, place_of, render_block
+from mnemon.injection.choosing import worth_injecting
 from mnemon.injection.lookups import is_lookup
 from mnemon.injection.record import (
     ASKED,
@@ -73,6 +74,8 @@ def inject(
 ) -> Injection:
     """Return the block that a hook puts into a prompt, and record what it holds.
 
+    Only memories that clear the bar which came with the answer (`worth_injecting`).
+
     Args:
         result: A `RecallResult`, or what its `to_json` gave.
         max_chars: Longest block, > 0.
@@ -82,7 +85,7 @@ def inject(
             what loses its tag is not known again.
     """
     plain = result if isinstance(result, Mapping) else result.to_json()
-    found = cast("Sequence[Mapping[str, Any]]", plain.get("memories", ()))
+    found = worth_injecting(plain)
     lines = [line_of(memory) for memory in found]
     shown = _fitting(lines, max_chars, max_tokens)
     text = render_block(shown)

@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from mnemon.corpus.guard import Verdict
-from mnemon.injection.block import NOTE, PLACE, cut_blocks
+from mnemon.injection.block import NOTES, PLACE, cut_blocks
 from mnemon.injection.known import KnownInjections, Occurrence
 from mnemon.injection.record import NOBODY
 from mnemon.injection.wording import hash_exact, hash_words, words_of
@@ -51,11 +51,11 @@ NEUTRAL_LABELS = frozenset(
 """What may stand before a colon without saying anything about what follows; "outdated:" may not."""
 
 _HEAD = re.compile(
-    r"[\s>#*+•–—-]*(?:\d{1,3}[.)]\s+)?(?:\[[^\]\n]{0,2560}\]\s*)?"
+    r"[\s>#*+•–—-]*(?:\d{1,3}[.)]\s+)?(?:\[[^\]\n]{0,6144}\]\s*)?"
     # A place counts with its colon only: people put remarks in parentheses as well.
     rf"(?:(?:\d{{4}}-\d{{2}}-\d{{2}}|undated)(?:{PLACE}(?=:))?:?\s+)?"
 )
-_NOTE_WORDS = words_of(NOTE)
+_NOTE_WORDS = [words_of(note) for note in NOTES]
 
 
 class Contents(Protocol):
@@ -227,7 +227,7 @@ def _line(raw: str, own: list[str], start: int, *, may_speak: bool) -> _Line:
         said = words_of(_behind_head(said))
         starts.add(end - len(said))
         is_label = not said
-    is_empty = not own or own == _NOTE_WORDS or is_label
+    is_empty = not own or own in _NOTE_WORDS or is_label
     return _Line(raw, start, end, tuple(sorted(starts - {end})), is_empty)
 
 

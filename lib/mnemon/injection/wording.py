@@ -17,6 +17,7 @@ import re
 from collections.abc import Sequence
 
 from mnemon.text.fold import normalize
+from mnemon.text.visible import unmarked
 
 HASH_BYTES = 16
 """Bytes of a hash: 128 bits, so that no two of a store's wordings meet by chance."""
@@ -70,13 +71,13 @@ def size_bytes(words: Sequence[str]) -> int:
 
 
 def unescaped(text: str) -> str:
-    """Return the text with `&amp;`, `&lt;` and `&gt;` read as signs, however often escaped.
+    """Return the text with `&amp;`, `&lt;`, `&gt;` and marks read as signs, however often escaped.
 
     The same for a text and for its escaped form: both lead to one wording.
     """
-    if "&" not in text:
-        return text
-    return _ESCAPED.sub(lambda m: "<" if m[1] else ">" if m[2] else "&", text)
+    if "&" in text:
+        text = _ESCAPED.sub(lambda m: "<" if m[1] else ">" if m[2] else "&", text)
+    return unmarked(text)
 
 
 def _word(raw: str) -> str:

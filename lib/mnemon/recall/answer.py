@@ -27,8 +27,9 @@ from mnemon.recall.phases.order import Pipeline
 from mnemon.recall.profile import RetrievalProfile
 from mnemon.recall.reader import SnapshotReader
 from mnemon.recall.result import GraphHit, LegHit, RecalledMemory
+from mnemon.recall.run import Run
 from mnemon.recall.sorting import relevance_of
-from mnemon.types import from_micros
+from mnemon.types import DAMAGED_TEXT, from_micros
 from mnemon.values import dataclass
 
 if TYPE_CHECKING:
@@ -81,13 +82,29 @@ def wants_events(profile: RetrievalProfile) -> bool:
     return profile.explain or profile.replay_log or has_hooks("post_score_event")
 
 
-def describe_memories(reader: SnapshotReader, answer: Answer, k: int) -> tuple[RecalledMemory, ...]:
-    """Return the first k candidates with their texts and what each leg said."""
+def describe_memories(
+    reader: SnapshotReader, run: Run, answer: Answer, k: int
+) -> tuple[RecalledMemory, ...]:
+    """Return the first k candidates with their texts and what each leg said.
+
+    A damaged text is no candidate any more: the next one takes its place, and a warning says so.
+    """
     chosen = answer.candidates.keep(np.arange(answer.candidates.size) < k)
     if answer.base is None or not chosen.size:
         return ()
     positions: list[int] = chosen.positions.tolist()
     rows = reader.describe(positions)
+    damaged = [p for p in positions if rows[p]["content"] is DAMAGED_TEXT]
+    if damaged:
+        ids = ", ".join(str(i) for i in reader.public_ids(damaged).values())
+        run.warn(
+            "snapshot_damaged",
+            f"the text of {ids} is not the one that was published and "
+            "was left out: run `mnemon doctor`",
+        )
+        keep = ~np.isin(answer.candidates.positions, damaged)
+        answer.candidates = answer.candidates.keep(keep)
+        return describe_memories(reader, run, answer, k)
     relevance = relevance_of(chosen, answer.base).tolist()
     lexical, dense = (_leg_hits(leg, positions) for leg in (answer.base.lexical, answer.base.dense))
     graph_hits = _graph_hits(reader, answer.base.graph, positions)

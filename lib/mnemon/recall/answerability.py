@@ -7,10 +7,12 @@ does not: the score itself (`answerability_score`), how a threshold is chosen
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import field
 from typing import Any
 
+from mnemon.foreign_json import parse_json
 from mnemon.values import dataclass
 
 WORDS_AND_VECTORS = "words_and_vectors"
@@ -20,6 +22,68 @@ WORDS = "words"
 """The signal of a recall without one: past its deadline, or with no encoder."""
 
 SIGNALS = (WORDS_AND_VECTORS, WORDS)
+
+COSINE, COVERAGE, KNOWN, LIKENESS = FEATURES = ("cosine", "coverage", "known", "likeness")
+"""What a score is made of (docs/abstention.md)."""
+
+ANY_SCRIPT = "any"
+"""Key of what is usual for prompts of a script that the everyday ones lack."""
+
+RELATIVE_BAR = 0.4
+"""Share of the best memory's score that each memory must reach by itself: more injects fewer that
+only came along, less keeps a second half of an answer."""
+
+Usual = Mapping[str, tuple[float, float]]
+"""By feature, mean and deviation over everyday prompts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What prompts that are nobody's memory come to on a snapshot: the zero of its scores.
+
+    Attributes:
+        usual: By script of the prompt (or ANY_SCRIPT).
+        direction: (d + 1,) of a query vector and 1: larger where it reads like the store rather
+            than like everyday prompts; empty for none.
+    """
+
+    usual: Mapping[str, Usual] = field(default_factory=dict[str, Usual])
+    direction: tuple[float, ...] = ()
+
+    def usual_of(self, script: str) -> Usual:
+        """Return what is usual for a script; plain guesses where nothing was measured."""
+        return self.usual.get(script) or self.usual.get(ANY_SCRIPT) or _GUESSED
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        scripts = {s: {f: list(v) for f, v in u.items()} for s, u in self.usual.items()}
+        return {"usual": scripts, "direction": list(self.direction)}
+
+    @staticmethod
+    def parse(raw: Mapping[str, Any]) -> Measure:
+        """Read what `to_json` returned.
+
+        Raises:
+            KeyError, TypeError, ValueError: If it is anything else.
+        """
+        usual = {
+            str(script): {name: _mean_and_deviation(found[name]) for name in FEATURES}
+            for script, found in raw["usual"].items()
+        }
+        direction = tuple(float(value) for value in raw["direction"])
+        if not all(map(math.isfinite, direction)):
+            raise ValueError("a direction that is not finite")
+        return Measure(usual, direction)
+
+
+_GUESSED: Usual = {COSINE: (0.3, 0.1), COVERAGE: (0.1, 0.1), KNOWN: (0.2, 0.2), LIKENESS: (0.0, 1)}
+
+
+def _mean_and_deviation(raw: Sequence[Any]) -> tuple[float, float]:
+    mean, deviation = (float(value) for value in raw)
+    if not (math.isfinite(mean) and 0.0 < deviation < math.inf):
+        raise ValueError(f"no mean and deviation: {mean}, {deviation}")
+    return mean, deviation
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +95,16 @@ class Answerability:
         threshold: In [0, 1]; what the snapshot's calibration chose.
         abstain: Whether score < threshold: better to inject nothing.
         signal: Which signal the score is of, one of SIGNALS.
+        bar: In [0, 1]; a memory whose own score is below it had better not be injected.
+        memories: Each returned memory's own score, in their order, in [0, 1].
     """
 
     score: float
     threshold: float
     abstain: bool
     signal: str
+    bar: float = 0.0
+    memories: tuple[float, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -45,6 +113,8 @@ class Answerability:
             "threshold": self.threshold,
             "abstain": self.abstain,
             "signal": self.signal,
+            "bar": self.bar,
+            "memories": list(self.memories),
         }
 
 
@@ -54,9 +124,13 @@ class Calibration:
 
     Attributes:
         thresholds: By signal, each in [0, 1]; a signal that is not there was not calibrated.
+        bars: By signal, the score that each memory must reach by itself, in [0, 1]; 0 for none.
+        measures: By signal, what its scores are measured by.
     """
 
     thresholds: Mapping[str, float]
+    bars: Mapping[str, float] = field(default_factory=dict[str, float])
+    measures: Mapping[str, Measure] = field(default_factory=dict[str, Measure])
 
     @staticmethod
     def observing() -> Calibration:
@@ -71,18 +145,32 @@ class Calibration:
             ValueError: If it is no JSON object of signals with thresholds in [0, 1].
         """
         try:
-            raw = json.loads(text)["signals"]
+            raw = parse_json(text)["signals"]
             found = {str(name): float(entry["threshold"]) for name, entry in raw.items()}
+            bars = {name: float(entry["bar"]) for name, entry in raw.items() if "bar" in entry}
+            measures = {
+                name: Measure.parse(entry["measure"])
+                for name, entry in raw.items()
+                if "measure" in entry
+            }
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no thresholds by signal: {error}") from error
-        wrong = {name: at for name, at in found.items() if not 0.0 <= at <= 1.0}
+        all_of_them = (*found.items(), *bars.items())
+        wrong = {name: at for name, at in all_of_them if not 0.0 <= at <= 1.0}
         if wrong:
             raise ValueError(f"thresholds outside [0, 1]: {wrong}")
-        return Calibration(found)
+        return Calibration(found, bars, measures)
 
-    def judge(self, score: float, signal: str) -> Answerability | None:
+    def measure_of(self, signal: str) -> Measure:
+        """Return what a signal's scores are measured by; plain guesses where nothing is known."""
+        return self.measures.get(signal) or Measure()
+
+    def judge(
+        self, score: float, signal: str, memories: tuple[float, ...] = ()
+    ) -> Answerability | None:
         """Hold a score against its signal's threshold; None where that was not calibrated."""
         threshold = self.thresholds.get(signal)
         if threshold is None:
             return None
-        return Answerability(score, threshold, score < threshold, signal)
+        bar = max(self.bars.get(signal, 0.0), RELATIVE_BAR * score)
+        return Answerability(score, threshold, score < threshold, signal, bar, memories)

@@ -1,6 +1,9 @@
 """The score behind an abstention: is there such a memory, and is it about who is asked about.
 
-Two factors, multiplied. Support: does one memory both lie close to the query and hold its words?
+Two factors, multiplied. Support: does one memory lie closer to the query and hold more of its
+words, and does the query read more like the store, than is usual for prompts that are nobody's
+memory? What is usual is measured per snapshot and script: cosines of an English model between two
+Chinese texts are high whatever they say.
 Attribution: where the query names a person who speaks in the store, do that person's turns hold
 the words more than the turns of the others in the same place? A question with the wrong person in
 it has all the support in the world: everything else in it was said, by somebody else.
@@ -13,43 +16,83 @@ docs/decisions/0048, measured by `python -m bench.abstention`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemon.errors import EncoderError
 from mnemon.graph.fold import fold_name
 from mnemon.graph.linking import Link, link_query
-from mnemon.recall.answerability import WORDS, WORDS_AND_VECTORS
+from mnemon.recall.answerability import (
+    COSINE,
+    COVERAGE,
+    KNOWN,
+    LIKENESS,
+    WORDS,
+    WORDS_AND_VECTORS,
+    Calibration,
+    Measure,
+)
 from mnemon.recall.answerability_words import Floats, read_words
 from mnemon.recall.base_ranking import BaseRanking
 from mnemon.recall.reader import SnapshotReader
 from mnemon.recall.scope import Mask
 from mnemon.recall.snapshot_graph import SnapshotGraph
+from mnemon.text.scripts import CJK, Script, dominant_script
 from mnemon.text.speaker import ROLES
 from mnemon.text.tokens import tokenize
 
 if TYPE_CHECKING:
     from mnemon.recall.overlay import Overlay
 
-CLOSENESS_WEIGHT = 2.0
-"""What a cosine of 1 counts beside all of the query's words: more trusts vectors, which know
-paraphrases; less trusts words, which know that a detail is missing. Flat between 1 and 4."""
+WEIGHTS: Mapping[str, Mapping[str, float]] = {
+    WORDS_AND_VECTORS: {COSINE: 1.25, COVERAGE: 0.95, KNOWN: 0.6, LIKENESS: 0.75},
+    WORDS: {COVERAGE: 1.15, KNOWN: 0.9},
+}
+"""What one deviation above what is usual for everyday prompts counts, by signal and feature."""
 
-SUPPORT_SLOPE = 1.9
-SUPPORT_MIDDLE = 1.4
-"""Where support is even odds, and how fast it turns: they only weigh it against attribution."""
+MIDDLE = 4.0
+SLOPE = 1 / 3
+"""Support at which chances are even and how fast they turn: they only weigh it against
+attribution, and keep scores apart near both ends."""
 
-WORDS_SLOPE = 3.1
-WORDS_MIDDLE = 0.4
-"""The same for words alone."""
+DOUBT = 10.0
+"""Idf that is added to what a query asks, about one word and a half that nobody wrote: more trusts
+queries of one or two words less."""
 
 ATTRIBUTION_SLOPE = 9.0
 """How fast attribution turns: more lets who is asked about outweigh what."""
 
 BEST_TURNS = 5
 """Turns of a side that are compared: one is luck, many tell who likes the topic at large."""
+
+_LOWEST = 700.0
+"""Below its negative the exponential of a float overflows."""
+
+_NONE = np.empty(0, dtype=np.int64)
+
+
+class Features(NamedTuple):
+    """What is known of the memories that may answer a query, m of them.
+
+    Attributes:
+        signal: One of `answerability.SIGNALS`.
+        script: Of most letters of the query; Chinese, Japanese and Korean are one.
+        positions: Of the memories, int64, ascending, distinct.
+        cosines: In [0, 1], shape (m,); zeros without a dense leg.
+        coverage: Share of the query's words that each holds, doubted, in [0, 1], shape (m,).
+        known: Share of them that any memory holds, doubted, in [0, 1].
+    """
+
+    signal: str
+    script: str
+    positions: NDArray[np.int64]
+    cosines: Floats
+    coverage: Floats
+    known: float
 
 
 class Scored(NamedTuple):
@@ -58,14 +101,16 @@ class Scored(NamedTuple):
     Attributes:
         score: In [0, 1].
         signal: Which kind of support it rests on, one of `answerability.SIGNALS`.
-        support: The best memory's coverage plus weighted cosine; >= 0.
+        support: The best memory's, in weighted deviations above everyday prompts; -inf for none.
         attribution: In [-1, 1]; 0 where nobody is asked about.
+        memories: Scores of the positions that were asked for, each in [0, 1].
     """
 
     score: float
     signal: str
     support: float
     attribution: float
+    memories: tuple[float, ...] = ()
 
 
 def score_answer(
@@ -75,6 +120,10 @@ def score_answer(
     mask: Mask | None,
     ranking: BaseRanking,
     overlay: Overlay | None = None,
+    *,
+    calibration: Calibration | None = None,
+    encode: Callable[[str], NDArray[np.float32]] | None = None,
+    shown: NDArray[np.int64] = _NONE,
 ) -> Scored:
     """Return how sure the snapshot may be that it holds an answer.
 
@@ -88,32 +137,80 @@ def score_answer(
         mask: What the scope allows, shape (n,); None for everything.
         ranking: The candidates of this query; a dense leg that ranked nothing leaves words alone.
         overlay: The live rows among the candidates; None for none.
+        calibration: What scores are measured by; None guesses.
+        encode: Returns the query's vector, which is known by now; None for none.
+        shown: Positions, summaries and live rows among them, whose own scores are wanted.
     """
+    found = read_features(reader, query, mask, ranking, overlay, shown)
+    measure = Measure() if calibration is None else calibration.measure_of(found.signal)
+    likeness = None
+    if encode is not None and measure.direction and found.signal == WORDS_AND_VECTORS:
+        with suppress(EncoderError, OSError, ValueError):  # without it, as usual as any prompt
+            likeness = find_likeness(encode(query), measure)
+    supports = find_supports(found, measure, likeness)
+    attribution = _attribute(reader, graph, query, tokenize(query), mask)
+    best = float(supports.max(initial=-math.inf))
+    of = dict(zip(found.positions.tolist(), supports.tolist(), strict=True))
+    own = [max(of.get(p, -math.inf) for p in _sources(reader, q)) for q in shown.tolist()]
+    return Scored(
+        combine(best, attribution), found.signal, best, attribution,
+        tuple(combine(support, attribution) for support in own),
+    )  # fmt: skip
+
+
+def read_features(
+    reader: SnapshotReader,
+    query: str,
+    mask: Mask | None,
+    ranking: BaseRanking,
+    overlay: Overlay | None = None,
+    shown: NDArray[np.int64] = _NONE,
+) -> Features:
+    """Return what the score is made of; arguments as for `score_answer`."""
     terms = tokenize(query)
-    candidates = _memories(reader, ranking.positions[ranking.positions < reader.end])
-    covered = read_words(reader, terms, mask).coverage_at(candidates)
-    signal, cosines = WORDS, np.zeros(candidates.size)
-    if ranking.dense.ranking.size:
-        signal = WORDS_AND_VECTORS
-        # fmax passes NaN over.
-        cosines = np.minimum(np.fmax(ranking.dense.scores_at(candidates), 0.0), 1.0)
-    support = find_support(covered, cosines)
+    script = dominant_script(query)
+    positions = np.union1d(ranking.positions, shown).astype(np.int64)
+    memories = _memories(reader, positions[positions < reader.end])
+    words = read_words(reader, terms, mask)
+    trust = words.total / (words.total + DOUBT)
+    covered, known = words.coverage_at(memories), sum(words.weights) / (words.total + DOUBT)
+    is_dense = ranking.dense.ranking.size > 0
+    cosines = ranking.dense.scores_at(memories) if is_dense else np.zeros(memories.size)
     if overlay is not None:
         held = overlay.coverage(terms, mask)
-        near = np.minimum(np.fmax(overlay.cosines(ranking.dense), 0.0), 1.0)
-        support = max(support, find_support(held, near))
-    attribution = _attribute(reader, graph, query, terms, mask)
-    return Scored(combine(support, attribution, signal), signal, support, attribution)
+        live = np.arange(overlay.view.first_live, overlay.view.end, dtype=np.int64)
+        memories, covered = np.concatenate([memories, live]), np.concatenate([covered, held])
+        cosines = np.concatenate([cosines, overlay.cosines(ranking.dense)])
+        known = max(known, trust * float(held.max(initial=0.0)))
+    return Features(
+        WORDS_AND_VECTORS if is_dense else WORDS,
+        str(Script.HAN if script in CJK else script),
+        memories,
+        np.minimum(np.fmax(cosines, 0.0), 1.0),  # fmax passes NaN over
+        trust * covered,
+        known,
+    )
 
 
-def find_support(coverage: Floats, cosines: Floats) -> float:
-    """Return the best memory's coverage + CLOSENESS_WEIGHT * cosine; 0 without a memory.
+def find_likeness(vector: NDArray[np.float32], measure: Measure) -> float:
+    """Return how much a query reads like the store rather than like everyday prompts."""
+    direction = np.array(measure.direction)
+    return float(vector @ direction[:-1] + direction[-1])
 
-    Args:
-        coverage: Share of the query's words, in [0, 1], shape (m,).
-        cosines: In [0, 1], shape (m,); zeros where there is no dense leg.
-    """
-    return float((coverage + CLOSENESS_WEIGHT * cosines).max()) if coverage.size else 0.0
+
+def find_supports(found: Features, measure: Measure, likeness: float | None) -> Floats:
+    """Return every memory's support, shape (m,): weighted deviations above everyday prompts."""
+    weights, usual = WEIGHTS[found.signal], measure.usual_of(found.script)
+
+    def above(feature: str, values: Any) -> Any:
+        mean, deviation = usual[feature]
+        return weights[feature] * (values - mean) / deviation
+
+    supports = above(COVERAGE, found.coverage) + above(KNOWN, found.known)
+    if found.signal == WORDS_AND_VECTORS:
+        supports = supports + above(COSINE, found.cosines)
+        supports += 0.0 if likeness is None else above(LIKENESS, likeness)
+    return supports
 
 
 def find_attribution(said: Floats, others: Floats) -> float:
@@ -132,29 +229,31 @@ def find_attribution(said: Floats, others: Floats) -> float:
     return _mean_of_best(said, best) - _mean_of_best(others, best)
 
 
-def combine(support: float, attribution: float, signal: str) -> float:
+def combine(support: float, attribution: float) -> float:
     """Return the score in [0, 1], rising in both factors; 0 where nothing supports it.
 
     Args:
-        support: As `find_support` returns it.
+        support: As `find_supports` returns it; -inf or NaN for nothing.
         attribution: In [-1, 1].
-        signal: One of `answerability.SIGNALS`.
     """
-    if not support > 0.0:
+    if not support > -math.inf:
         return 0.0
-    alone = signal == WORDS
-    slope, middle = (
-        (WORDS_SLOPE, WORDS_MIDDLE) if alone else (SUPPORT_SLOPE, SUPPORT_MIDDLE)
-    )  # fmt: skip
-    return _logistic(slope * (support - middle)) * _logistic(ATTRIBUTION_SLOPE * attribution)
+    return _logistic(SLOPE * (support - MIDDLE)) * _logistic(ATTRIBUTION_SLOPE * attribution)
 
 
 def _logistic(value: float) -> float:
-    return 1.0 / (1.0 + math.exp(-value))
+    return 1.0 / (1.0 + math.exp(-max(value, -_LOWEST)))
 
 
 def _mean_of_best(values: Floats, best: int) -> float:
     return float(np.partition(values, values.size - best)[-best:].mean())
+
+
+def _sources(reader: SnapshotReader, position: int) -> Sequence[int]:
+    """Return what a position stands for: itself, or the sources of a summary."""
+    if reader.count <= position < reader.end:
+        return reader.summaries.at(position).sources
+    return (position,)
 
 
 def _memories(reader: SnapshotReader, positions: NDArray[np.int64]) -> NDArray[np.int64]:

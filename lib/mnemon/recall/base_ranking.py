@@ -58,6 +58,7 @@ class BaseRanking(NamedTuple):
         lexical: The lexical leg.
         dense: The dense leg.
         graph: What the graph added and by which paths, or None where it abstained.
+        exact: Which hold every word of the query; None without a bonus for it.
     """
 
     positions: Positions
@@ -69,6 +70,7 @@ class BaseRanking(NamedTuple):
     lexical: Leg
     dense: Leg
     graph: GraphRanking | None
+    exact: Mask | None = None
 
     @property
     def order(self) -> NDArray[np.int64]:
@@ -119,7 +121,7 @@ class BaseRanker(NamedTuple):
                 exact = self._exact_matches(query, ranking.positions)
                 bonus = self.profile.exact_match_bonus
                 matched = add_exact_match(ranking.with_graph, exact, bonus)
-                ranking = ranking._replace(matched=matched, relevance=matched)
+                ranking = ranking._replace(matched=matched, relevance=matched, exact=exact)
         if self.summaries is not None:
             quality = quality_of(self._view, ranking.positions, self.profile)
             ranking = ranking._replace(relevance=ranking.matched * quality)
@@ -278,20 +280,45 @@ def record_base(ledger: Ledger, ranking: BaseRanking, profile: RetrievalProfile)
             ranking.fused,
             lambda p: f"dense rank {ranks[1].get(p, 'none')}",
         ),
-        ("graph", ranking.with_graph, lambda p: _graph_reason(ranking, p)),
-        ("exact_match", ranking.matched, lambda _: "bonus for holding every word of the query"),
+        ("graph", _lifted(ranking, profile), lambda p: _graph_reason(ranking, p)),
+        ("graph_scale", ranking.with_graph, lambda p: _scale_reason(ranking, p)),
         ("summary_quality", ranking.relevance, lambda p: _quality_reason(ranking, p)),
         ("importance", ranking.final, lambda _: "importance below 1 takes its share"),
     ]
+    if ranking.exact is not None and ranking.exact.any():
+        bonus = profile.exact_match_bonus
+        held = "bonus for holding every word of the query"
+        scaled = f"all scores are divided by {1.0 + bonus:.3f}"
+        steps[4:4] = [
+            ("exact_match", ranking.with_graph + bonus * ranking.exact, lambda _: held),
+            ("exact_match_scale", ranking.matched, lambda _: scaled),
+        ]
     for phase, scores, reason_of in steps:
         ledger.record(phase, ranking.positions, scores, reason_of)
 
 
+def _lifted(ranking: BaseRanking, profile: RetrievalProfile) -> Scores:
+    """Return the fused scores with what the graph added, before they are scaled: never less."""
+    found = ranking.graph
+    if found is None:
+        return ranking.fused
+    lifted = ranking.fused.copy()
+    lifted[: found.positions.size] += profile.graph_weight * found.added
+    return lifted
+
+
 def _graph_reason(ranking: BaseRanking, position: int) -> str:
     path = None if ranking.graph is None else path_of(ranking.graph, position)
-    if path is None:
-        return "others gained over the graph; all scores are scaled back"
-    return path.reason
+    return "" if path is None else path.reason
+
+
+def _scale_reason(ranking: BaseRanking, position: int) -> str:
+    found, said = ranking.graph, list[str]()
+    if found is not None and found.scale > 1.0:
+        said.append(f"all scores are divided by {found.scale:.3f}")
+    if found is not None and found.talk is not None and position in found.talk.members:
+        said.append("members of sessions share out the scores that they had")
+    return "; ".join(said)
 
 
 def _quality_reason(ranking: BaseRanking, position: int) -> str:

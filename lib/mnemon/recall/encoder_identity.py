@@ -1,6 +1,7 @@
-"""Who encodes queries here: the fingerprint that the store's lean encoder states. No encoding.
+"""Who encodes queries here: the fingerprint that the store's encoder states. No encoding.
 
-Where a provider made the snapshot's vectors, the store describes its model in a file of its own.
+The lean encoder's header; that of the ONNX export where there is no other. Where a provider made
+the snapshot's vectors, the store describes its model in a file of its own.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ def encoder_identity(paths: StorePaths, manifest: Manifest) -> dict[str, Any] | 
     if manifest.encoder is not None and manifest.encoder.get("pooling") == HOSTED_POOLING:
         return _read_hosted(directory)
     header = directory / HEADER_FILE
+    if not directory.is_dir():
+        return _read_exported(directory.with_name(f"{directory.name}.onnx"))
     try:
         stat = header.stat()
         return _read(header, stat.st_mtime_ns, stat.st_size, stat.st_ino)
@@ -39,6 +42,15 @@ def _read_hosted(directory: Path) -> dict[str, Any] | None:
 
     try:
         return read_description(directory).fingerprint().to_json()
+    except EncoderError:
+        return None
+
+
+def _read_exported(export: Path) -> dict[str, Any] | None:
+    from mnemon.encode.onnx_format import read_header
+
+    try:
+        return read_header(export).fingerprint.to_json()
     except EncoderError:
         return None
 

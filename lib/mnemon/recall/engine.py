@@ -152,7 +152,7 @@ class Recaller:
             if strict:
                 return answer
         self._rank(run, request, world, mask, answer)
-        answer.answerability = self._judge(run, request.query, allowed, answer)
+        answer.answerability = self._judge(run, request, world, allowed, answer)
         if self._usage is not None and self._usage.warning and not self._usage.is_missing:
             run.warn("usage_unreadable", self._usage.warning)
         return answer
@@ -268,7 +268,7 @@ class Recaller:
         answer.candidates = candidates
 
     def _judge(
-        self, run: Run, query: str, allowed: Mask | None, answer: Answer
+        self, run: Run, request: Request, world: World, allowed: Mask | None, answer: Answer
     ) -> Answerability | None:
         """Say whether there is an answer at all, where the snapshot is calibrated."""
         if self.calibration is None or answer.base is None:
@@ -277,14 +277,18 @@ class Recaller:
 
         with run.step("answerability"):
             found = score_answer(
-                self.reader, self._graph, query, allowed, answer.base, answer.overlay
-            )
-            return self.calibration.judge(found.score, found.signal)
+                self.reader, self._graph, request.query, allowed, answer.base, answer.overlay,
+                calibration=self.calibration,
+                # Known from the dense leg: nobody is asked again.
+                encode=lambda text: world.query_vector(text, 0.0),
+                shown=answer.candidates.positions[: request.k],
+            )  # fmt: skip
+            return self.calibration.judge(found.score, found.signal, found.memories)
 
     def _result(self, run: Run, request: Request, answer: Answer) -> RecallResult:
         view = answer.view(self.reader)
         with run.step("fetch"):
-            memories = describe_memories(view, answer, request.k)
+            memories = describe_memories(view, run, answer, request.k)
         profile, extras = request.profile, dict[str, Any]()
         if has_hooks("post_cross_wing"):
             from mnemon.recall.telling import fire_balanced

@@ -9,13 +9,13 @@ A summary may leave out what its sources say; nothing of it is ever out of reach
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any, cast
 
 from mnemon.errors import SnapshotCorruptError, StoreError
+from mnemon.foreign_json import parse_json
 from mnemon.recall.reader import SnapshotReader
 from mnemon.recall.result import MemoryId
 from mnemon.recall.scope import Mask, Scope, build_mask
@@ -23,7 +23,7 @@ from mnemon.types import from_micros
 from mnemon.values import dataclass
 
 _LINEAGE = (
-    "summary_id, text, method, session_id, first_us, last_us, source_tokens, summary_tokens, "
+    "summary_id, method, session_id, first_us, last_us, source_tokens, summary_tokens, "
     "align, cover, confidence, decay_rate, facts, plan_id"
 )
 
@@ -166,14 +166,14 @@ def _expansion(
     gate = {name: lineage[name] for name in judged}
     return Expansion(
         summary_id=summary_id,
-        text=lineage["text"],
+        text=reader.describe([position])[position]["content"],
         sources=_sources(reader, sources),
         parents=_parents(reader, summary_id, mask),
         method=lineage["method"],
         first_at=from_micros(lineage["first_us"]),
         last_at=from_micros(lineage["last_us"]),
         confidence=lineage["confidence"],
-        gate=gate if facts is None else {**gate, "facts": json.loads(facts)},
+        gate=gate if facts is None else {**gate, "facts": parse_json(facts)},
         plan_id=lineage["plan_id"],
         snapshot_id=snapshot_id,
     )
@@ -204,7 +204,8 @@ def _parents(reader: SnapshotReader, summary_id: str, mask: Mask | None) -> tupl
         if position is not None
         and (mask is None or mask[list(reader.summaries.at(position).sources)].all())
     ]
-    texts = dict(reader.look_up("summaries", "summary_id", "summary_id, text", seen))
+    rows = reader.describe(p for i in seen if (p := places[i]) is not None)
+    texts = {row["memory_id"]: str(row["content"]) for row in rows.values()}
     return tuple(Parent(parent, texts.get(parent)) for parent in ids)
 
 

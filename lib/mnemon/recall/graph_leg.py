@@ -63,6 +63,14 @@ class GraphRanking(NamedTuple):
     session_weight: float
     scale: float = 1.0
 
+    @property
+    def added(self) -> Scores:
+        """What the graph added to each score, before weight, scaling and calibration; >= 0."""
+        added = _arriving(self.positions, self.walked, self.named)
+        if self.talk is not None:
+            added[np.searchsorted(self.positions, self.talk.members)] += self.lent
+        return added
+
 
 class GraphLeg(NamedTuple):
     """Adds the graph of one snapshot to rankings within one scope.

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemon.errors import EncoderError
-from mnemon.recall.query_encoder import lean_encoder
+from mnemon.recall.query_encoder import text_encoder
 from mnemon.snapshot.layout import StorePaths
 from mnemon.snapshot.manifest import Manifest
 from mnemon.types import MemoryRecord
@@ -54,7 +54,7 @@ def encode_rows(
             stopped = began_s + last_s > until_s
             if not stopped:
                 try:
-                    vector = lean_encoder(paths, manifest).encode_documents([row.content])[0]
+                    vector = text_encoder(paths, manifest).encode_documents([row.content])[0]
                 except (EncoderError, OSError, ValueError):
                     stopped = True
                     continue

@@ -1,4 +1,4 @@
-"""Finding the snapshot to serve: the pointer's, or the newest published one that still opens."""
+"""Finding the snapshot to serve: the pointer's, or the newest one that may take its place."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from mnemon.errors import SnapshotCorruptError, SnapshotMissingError, StoreError
 from mnemon.recall.reader import SnapshotReader
 from mnemon.snapshot.layout import StorePaths, is_snapshot_id
-from mnemon.snapshot.manifest import read_pointer
+from mnemon.snapshot.manifest import Pointer, read_pointer
 
 # A retention sweep may remove the snapshot between reading the pointer and opening it; the pointer
 # has moved by then.
@@ -23,14 +23,14 @@ class Opened(NamedTuple):
 
 
 def open_serving(paths: StorePaths) -> Opened:
-    """Open the serving snapshot, falling back to the newest older one that opens.
+    """Open the serving snapshot, falling back to the newest other one that may serve and opens.
 
     Raises:
         SnapshotMissingError: If nothing was ever published.
-        SnapshotCorruptError: If neither the serving snapshot nor an older one opens.
+        SnapshotCorruptError: If neither the serving snapshot nor another one opens.
     """
     failure: StoreError | None = None
-    named: str | None = None
+    pointer: Pointer | None = None
     for _ in range(_OPEN_ATTEMPTS):
         try:
             pointer = read_pointer(paths)
@@ -43,23 +43,27 @@ def open_serving(paths: StorePaths) -> Opened:
             break
         except SnapshotCorruptError as error:
             failure = error
-    return _open_fallback(paths, named, failure)
-
-
-def _open_fallback(paths: StorePaths, named: str | None, failure: StoreError | None) -> Opened:
-    """Open the newest published snapshot older than the one that the pointer names.
-
-    Newer ones are left alone: they were rolled back from, or a killed night never pointed at them.
-    """
-    names = [p.name for p in paths.snapshots.glob("*") if is_snapshot_id(p.name)]
-    for name in sorted(names, reverse=True):
-        if named is not None and name >= named:
-            continue
+    for name in _fallbacks(paths, pointer):
         try:
             return Opened(_open(paths, name, name.rpartition("-")[2]), name, str(failure))
         except SnapshotCorruptError:
             continue
     raise failure or SnapshotMissingError(f"nothing has been published in {paths.root}")
+
+
+def _fallbacks(paths: StorePaths, pointer: Pointer | None) -> list[str]:
+    """Return the published snapshots that may serve in another's place, best first.
+
+    Where the pointer can be believed these are the older ones: newer ones were rolled back from, or
+    a killed night never pointed at them. A flipped bit in the time of its name leads to no
+    snapshot, but the digest still says which one was meant.
+    """
+    names = sorted(p.name for p in paths.snapshots.glob("*") if is_snapshot_id(p.name))[::-1]
+    if pointer is None:
+        return names
+    meant = [n for n in names if pointer.digest.startswith(n.rpartition("-")[2])]
+    newest = meant[0] if meant and pointer.snapshot_id not in meant else pointer.snapshot_id
+    return [name for name in names if name <= newest]
 
 
 def _open(paths: StorePaths, name: str, digest: str) -> SnapshotReader:

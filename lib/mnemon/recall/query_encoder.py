@@ -1,7 +1,8 @@
 """Turning a query into a vector without torch: the store's encoder, opened once per process.
 
 The lean encoder answers; a process that keeps asking may change to ONNX Runtime
-(`mnemon.encode.warm`). Where a provider made the snapshot's vectors, it is asked over the network
+(`mnemon.encode.warm`). A model that the lean encoder cannot read has its ONNX export alone, which
+takes a while to load. Where a provider made the snapshot's vectors, it is asked over the network
 (`mnemon.encode.hosted`), for as long as the recall may still take.
 """
 
@@ -24,11 +25,15 @@ from mnemon.snapshot.layout import StorePaths
 from mnemon.snapshot.manifest import Manifest
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from mnemon.encode.hosted.queries import HostedQueryEncoder
+    from mnemon.encode.onnx_encoder import OnnxEncoder
 
 _OPEN_ENCODERS = 2  # one, and its successor while a new model is being rolled out
 _CACHED_QUERIES = 2048  # prompts repeat across scopes and evaluation arms; 1.5 KB each
 _ONNX_SUFFIX = ".onnx"  # as mnemon.encode.onnx_format.onnx_directory names it; not worth its import
+_WAIT_SHARE = 0.7  # of the time left, as for a provider: the rest is for ranking and the way back
 _lock = threading.Lock()
 
 
@@ -51,16 +56,20 @@ def encode_query(
         may_warm: Whether ONNX Runtime may encode once several queries were asked. The two agree to
             float32 rounding (1e-6), and when the change happens depends on time: what must be
             reproducible to the last digit (a night's evaluation) leaves it off.
-        within_ms: Longest wait for a provider; an encoder on this machine takes what it takes.
+        within_ms: Time that is left for the whole answer: a part of it is waited for a provider,
+            or until a model that only ONNX Runtime reads is loaded. The lean encoder takes what it
+            takes.
 
     Raises:
         EncoderError: If the snapshot names no encoder, its files are missing or damaged, or the
-            model differs; if a provider gives no vector in time.
+            model differs; if there is no vector in time.
     """
     directory, expected = _place(paths, manifest)
     if expected.is_hosted:
         return _hosted(directory, expected).encode_query(query, within_ms)
-    return _encode(directory, expected, query, may_warm)
+    if _has_lean(directory):
+        return _encode(directory, expected, query, may_warm)
+    return _encode_onnx(_onnx(directory, expected, within_ms), query)
 
 
 def warm_up(paths: StorePaths, manifest: Manifest) -> str:
@@ -72,6 +81,9 @@ def warm_up(paths: StorePaths, manifest: Manifest) -> str:
     directory, expected = _place(paths, manifest)
     if expected.is_hosted:
         return _told(_hosted(directory, expected))
+    if not _has_lean(directory):
+        _onnx(directory, expected)
+        return ""
     encoder = _open(directory, expected)
     encoder.load()
     return encoder.reason
@@ -86,11 +98,16 @@ def lean_reason(paths: StorePaths, manifest: Manifest) -> str:
     directory, expected = _place(paths, manifest)
     if expected.is_hosted:
         return _told(_hosted(directory, expected))
+    if not _has_lean(directory):
+        _onnx(directory, expected)
+        return ""
     return _open(directory, expected).reason
 
 
-def lean_encoder(paths: StorePaths, manifest: Manifest) -> LeanEncoder:
-    """Return the lean encoder itself, for texts other than queries and for its vocabulary.
+def text_encoder(
+    paths: StorePaths, manifest: Manifest, within_ms: float = math.inf
+) -> LeanEncoder | OnnxEncoder:
+    """Return what encodes here itself, for texts other than queries: the lean encoder, if there is.
 
     Raises:
         EncoderError: As for `encode_query`; and where a provider made the vectors: what a session
@@ -102,7 +119,9 @@ def lean_encoder(paths: StorePaths, manifest: Manifest) -> LeanEncoder:
             f"{expected.model} encodes over the network; only queries and stored memories are sent "
             "there"
         )
-    return _open(directory, expected).lean
+    if _has_lean(directory):
+        return _open(directory, expected).lean
+    return _onnx(directory, expected, within_ms)
 
 
 def remember_query(
@@ -125,6 +144,7 @@ def remember_query(
 def forget_queries() -> None:
     """Drop every cached query vector, so that a benchmark times prompts as if never asked."""
     _encode.cache_clear()
+    _encode_onnx.cache_clear()
     _opened_hosted.cache_clear()
 
 
@@ -186,4 +206,57 @@ def _open(directory: Path, expected: EncoderFingerprint) -> WarmEncoder:
 def _opened(directory: Path, expected: EncoderFingerprint) -> WarmEncoder:
     lean = LeanEncoder.open(directory)
     require_same(expected, lean.fingerprint)
-    return WarmEncoder(lean, directory.with_name(f"{lean.fingerprint.digest}{_ONNX_SUFFIX}"))
+    return WarmEncoder(lean, _export(directory))
+
+
+def _export(directory: Path) -> Path:
+    return directory.with_name(f"{directory.name}{_ONNX_SUFFIX}")
+
+
+def _has_lean(directory: Path) -> bool:
+    """Say whether the lean encoder answers; where nothing is there, it says what is wrong."""
+    return directory.is_dir() or not _export(directory).is_dir()
+
+
+def _onnx(
+    directory: Path, expected: EncoderFingerprint, within_ms: float = math.inf
+) -> OnnxEncoder:
+    from mnemon.encode.onnx_format import HEADER_FILE
+
+    export = _export(directory)
+    # A night that exports anew writes the file anew: what failed before is tried again.
+    written_ns = (export / HEADER_FILE).stat().st_mtime_ns
+    with _lock:
+        opening = _opening(export, expected, written_ns)
+    try:
+        return opening.result(None if within_ms == math.inf else within_ms / 1000 * _WAIT_SHARE)
+    except TimeoutError:
+        raise EncoderError(
+            f"ONNX Runtime is still loading {expected.model}: `mnemon serve` keeps it loaded"
+        ) from None
+
+
+@lru_cache(maxsize=_OPEN_ENCODERS)
+def _opening(export: Path, expected: EncoderFingerprint, _written_ns: int) -> Future[OnnxEncoder]:
+    """Begin to open an export: a recall that has no time to wait leaves it to the next one."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from mnemon.encode.onnx_encoder import OnnxEncoder
+
+    def work() -> OnnxEncoder:
+        # One thread per call: more of them change the last digits with their number.
+        encoder = OnnxEncoder.open(export, 1)
+        require_same(expected, encoder.fingerprint)
+        return encoder
+
+    pool = ThreadPoolExecutor(1, thread_name_prefix="mnemon-onnx-open")
+    opening = pool.submit(work)
+    pool.shutdown(wait=False)
+    return opening
+
+
+@lru_cache(maxsize=_CACHED_QUERIES)
+def _encode_onnx(encoder: OnnxEncoder, query: str) -> NDArray[np.float32]:
+    vector = encoder.encode_query(query)
+    vector.flags.writeable = False
+    return vector

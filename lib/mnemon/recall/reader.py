@@ -5,7 +5,6 @@ Opens, looks up, closes; does not rank.
 
 from __future__ import annotations
 
-import json
 import threading
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from mnemon.errors import SnapshotCorruptError
 from mnemon.files import read_array
+from mnemon.foreign_json import parse_json
 from mnemon.graph.arrays import GraphArrays, MentionArrays
 from mnemon.graph.sessions import SessionArrays
 from mnemon.immutable import connect_immutable
@@ -28,6 +28,7 @@ from mnemon.recall.scope import Facet
 from mnemon.snapshot import layout
 from mnemon.snapshot.manifest import Manifest, quick_check, read_manifest
 from mnemon.snapshot.summary_arrays import SummaryArrays
+from mnemon.types import DAMAGED_TEXT, published_text, summary_id
 from mnemon.vectors.cascade import PrefixTier
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 
 ROW_COLUMNS = (
     "position", "memory_id", "content", "category", "tags", "importance", "created_at_us",
-    "session_id", "wing", "room", "user", "is_turn",
+    "session_id", "wing", "room", "user", "is_turn", "expanded_keywords", "updated_at_us",
+    "content_hash",
 )  # fmt: skip
 _ROWS = f"SELECT {', '.join(ROW_COLUMNS)} FROM memories WHERE position IN "
 _MENTION_FIELDS = tuple(field.name for field in fields(MentionArrays))
@@ -87,16 +89,16 @@ class SnapshotReader:
             **{name: self._array(layout.session_file(name)) for name in _SESSION_FIELDS}
         )
         meta = dict(self._query("SELECT key, value FROM meta"))
-        self.relations: tuple[str, ...] = tuple(json.loads(meta["relations"]))
-        self.compaction_plans: tuple[str, ...] = tuple(json.loads(meta["summary_plans"]))
+        self.relations: tuple[str, ...] = tuple(parse_json(meta["relations"]))
+        self.compaction_plans: tuple[str, ...] = tuple(parse_json(meta["summary_plans"]))
         self.facets: dict[str, Facet] = {
             name: Facet(
-                tuple(json.loads(meta[f"facet_{name}"])), self._array(layout.facet_file(name))
+                tuple(parse_json(meta[f"facet_{name}"])), self._array(layout.facet_file(name))
             )
             for name in layout.FACETS
         }
         if layout.SHARE_STARTS_FILE in manifest.files:
-            shared = self._read_shares(json.loads(meta[layout.SHARED_WITH]))
+            shared = self._read_shares(parse_json(meta[layout.SHARED_WITH]))
             self.facets["user"] = self.facets["user"]._replace(shared=shared)
         self.adopted = self._read_adopted()
         self.calibration = self._read_calibration()
@@ -146,6 +148,7 @@ class SnapshotReader:
     def describe(self, positions: Iterable[int]) -> dict[int, dict[str, Any]]:
         """Return ROW_COLUMNS and "sources" of each position by name; tags as a tuple of texts.
 
+        A text that does not match its row's content hash, or its summary's id, is DAMAGED_TEXT.
         A summary (from `count` on) has its own id and text, the category "summary", the scope of
         its first turn, the date of its latest and the importance of its most important one.
         """
@@ -181,9 +184,7 @@ class SnapshotReader:
     def positions_of(self, memory_ids: Iterable[str]) -> dict[str, int]:
         """Return the position of every known id, in the order asked."""
         wanted = list(dict.fromkeys(memory_ids))
-        found: dict[str, int] = dict(
-            self.look_up("memories", "memory_id", "memory_id, position", wanted)
-        )
+        found = dict(self.look_up("memories", "memory_id", "memory_id, position", wanted))
         return {m: found[m] for m in wanted if m in found}
 
     @cached_property
@@ -261,9 +262,8 @@ class SnapshotReader:
 
     def content_hashes(self, memory_ids: Iterable[str]) -> dict[str, str]:
         """Return the content hash of every known id (as text)."""
-        return dict(
-            self.look_up("memories", "memory_id", "memory_id, content_hash", list(memory_ids))
-        )
+        asked = list(memory_ids)
+        return dict(self.look_up("memories", "memory_id", "memory_id, content_hash", asked))
 
     def concept_name(self, ordinal: int) -> str | None:
         """Return the canonical name of a concept, or None for a structural edge (ordinal < 0)."""
@@ -291,6 +291,7 @@ class SnapshotReader:
         edges = {name: array for name, array in self.graph_arrays.items() if name != "indptr"}
         indptr = self.graph_arrays["indptr"]
         held, session = self.mentions, self.sessions
+        dimension = -1 if self.vectors is None else self.vectors.shape[1]
         per_memory += [session.codes, session.places, session.turns, session.speakers]
         aligned = (
             all(array.shape == (self.count,) for array in per_memory)
@@ -300,7 +301,7 @@ class SnapshotReader:
             and indptr.shape == (self.count + 1,)
             and all(array.shape == (int(indptr[-1]),) for array in edges.values())
             and (self.vectors is None or self.vectors.shape[0] == self.count)
-            and (self.tier is None or self._fits_vectors(self.tier))
+            and (self.tier is None or self.tier.is_aligned(self.count, dimension))
         )
         if not aligned:
             raise ValueError("arrays of different lengths")
@@ -313,12 +314,15 @@ class SnapshotReader:
     def _summary_texts(self, positions: Iterable[int]) -> Iterable[tuple[int, str, float]]:
         """Return position, text and the importance of the most important source."""
         found = (
-            "ordinal, text, (SELECT MAX(m.importance) FROM summary_sources o JOIN memories m "
-            "ON m.position = o.position WHERE o.summary_id = summaries.summary_id)"
+            "ordinal, text, summary_id, cluster_id, method, (SELECT MAX(m.importance) FROM "
+            "summary_sources o JOIN memories m ON m.position = o.position "
+            "WHERE o.summary_id = summaries.summary_id)"
         )
         asked = [str(p - self.count) for p in positions]
-        for ordinal, text, importance in self.look_up("summaries", "ordinal", found, asked):
-            yield self.count + int(ordinal), str(text), float(importance)
+        rows = self.look_up("summaries", "ordinal", found, asked)
+        for ordinal, text, known, cluster, method, importance in rows:
+            shown = text if summary_id(cluster, method, text) == known else DAMAGED_TEXT
+            yield self.count + int(ordinal), str(shown), float(importance)
 
     def _slices(self, table: str, terms: Sequence[str]) -> list[tuple[int, int]]:
         found: dict[str, tuple[int, int]] = {}
@@ -334,7 +338,8 @@ class SnapshotReader:
         rows: dict[int, dict[str, Any]] = {}
         for chunk in _chunks(sorted(positions), _SQL_VARIABLES):
             for values in self._query(f"{_ROWS} ({','.join('?' * len(chunk))})", chunk):
-                row = dict(zip(ROW_COLUMNS, values, strict=True))
+                row: dict[str, Any] = dict(zip(ROW_COLUMNS, values, strict=True))
+                row["content"] = published_text(row)
                 row["tags"] = tuple(t.strip() for t in row["tags"].split(",") if t.strip())
                 rows[row["position"]] = {**row, "sources": ()}
         return rows
@@ -345,16 +350,13 @@ class SnapshotReader:
 
         return ShareArrays(readers, *map(self._array, layout.SHARE_FILES)).by_reader(self.count)
 
-    def _fits_vectors(self, tier: PrefixTier) -> bool:
-        return self.vectors is not None and tier.is_aligned(self.count, self.vectors.shape[1])
-
     def _read_tier(self) -> tuple[PrefixTier | None, dict[int, float | None]]:
         """Return the short tier and the thresholds of an early exit; a small store has none."""
         if layout.TIER_VECTORS_FILE not in self.manifest.files:
             return None, {}
         tier = PrefixTier(**{name: self._array(file) for name, file in layout.TIER_FILES.items()})
         text = (self.directory / layout.TIER_EXITS_FILE).read_text(encoding="utf-8")
-        return tier, {int(dim): at for dim, at in json.loads(text).items()}
+        return tier, {int(dim): at for dim, at in parse_json(text).items()}
 
     def _read_adopted(self) -> Mapping[str, Any]:
         """Return the ranking that the evaluation adopted for this snapshot; empty if none.
@@ -364,7 +366,7 @@ class SnapshotReader:
         """
         if layout.RANKING_FILE not in self.manifest.files:
             return {}
-        ranking = json.loads((self.directory / layout.RANKING_FILE).read_text(encoding="utf-8"))
+        ranking = parse_json((self.directory / layout.RANKING_FILE).read_text(encoding="utf-8"))
         adopted: dict[str, Any] = dict(ranking["adopted"])
         replace(RetrievalProfile(), **adopted)
         return adopted

@@ -12,6 +12,9 @@ from mnemon.values import dataclass
 
 MemoryId = int | str
 
+_SHOWN_CHARS = 80
+"""Of a text in the short form of a result."""
+
 
 @dataclass(frozen=True, slots=True)
 class RecallWarning:
@@ -176,6 +179,13 @@ class RecallResult:
     replay_packet: Mapping[str, Any] | None = None
     answerability: Answerability | None = None
 
+    def __repr__(self) -> str:
+        """Return a line per warning, then one per memory; `to_json` has the rest."""
+        lines = [f"! {w.code}: {w.message}" for w in self.warnings]
+        lines.append(f"RecallResult for {_excerpt(self.query)}: {len(self.memories)} memories")
+        lines += [f"{m.final_score:.3f} [{m.id}] {_excerpt(m.content)}" for m in self.memories]
+        return "\n".join(lines)
+
     def to_json(self) -> dict[str, Any]:
         """Return plain values; what was not asked for is left out."""
         plain: dict[str, Any] = {
@@ -198,6 +208,12 @@ class RecallResult:
         if self.answerability is not None:
             plain["answerability"] = self.answerability.to_json()
         return plain
+
+
+def _excerpt(text: str) -> str:
+    """Return the start of a text in quotes, with what a terminal would obey escaped."""
+    cut = " ".join(text[: 2 * _SHOWN_CHARS].split())
+    return repr(cut if len(cut) <= _SHOWN_CHARS else f"{cut[:_SHOWN_CHARS]} ...")
 
 
 def _plain(value: Any) -> Any:

@@ -81,7 +81,7 @@ def _pin(directory: Path, stamp: tuple[int, int]) -> Serving:
     if opened.fallback_reason is not None:
         warning = RecallWarning(
             "snapshot_fallback",
-            f"serving older snapshot {opened.snapshot_id}: {opened.fallback_reason}",
+            f"snapshot {opened.snapshot_id} answers in its place: {opened.fallback_reason}",
         )
     recaller = Recaller(paths, opened.reader, opened.snapshot_id, may_warm=True)
     return Serving(recaller, stamp, warning)

@@ -28,7 +28,7 @@ TWENTY = [0.05 * n + 0.01 for n in range(20)]
 def calibrated(
     answerable: list[float], recalls: list[float], unanswerable: list[float]
 ) -> Calibrated:
-    found = calibrate("words", "recall@10", answerable, recalls, unanswerable, FEW_DRAWS)
+    found = calibrate("words", "recall@10", answerable, recalls, unanswerable, resampling=FEW_DRAWS)
     assert isinstance(found, Calibrated), found
     return found
 
@@ -59,7 +59,7 @@ def test_unanswerable_queries_do_not_move_the_threshold() -> None:
 
 
 def test_a_signal_that_tells_nothing_gets_no_threshold() -> None:
-    said = calibrate("words", "recall@10", TWENTY, [1.0] * 20, [0.99, 0.98], FEW_DRAWS)
+    said = calibrate("words", "recall@10", TWENTY, [1.0] * 20, [0.99, 0.98], resampling=FEW_DRAWS)
     assert isinstance(said, str)
     assert "words tells nothing" in said
 

@@ -76,6 +76,8 @@ def shared_home() -> Iterator[Path]:
     home = Path(tempfile.mkdtemp(prefix="mnemon-home-"))
     home.chmod(0o755)
     new_store(home / "house").publish(household())
+    for path in home.rglob("*"):
+        path.chmod(path.stat().st_mode | (0o055 if path.is_dir() else 0o044))
     yield home
     shutil.rmtree(home)
 

@@ -87,7 +87,11 @@ def test_a_recall_says_how_sure_it_is_and_changes_nothing_else(
         "threshold": 0.999,
         "abstain": True,
         "signal": found.signal,
+        "bar": found.bar,
+        "memories": list(found.memories),
     }
+    assert len(found.memories) == len(after.memories)
+    assert max(found.memories) == found.score
 
 
 def test_the_published_thresholds_are_the_ones_in_force(empty_store: Store) -> None:
@@ -137,6 +141,9 @@ def test_observing_shows_every_score_and_abstains_from_nothing() -> None:
     [
         "", "[]", "{}", '{"signals": 3}', '{"signals": {"words": {}}}', '{"signals": {"words": 1}}',
         '{"signals": {"words": {"threshold": "x"}}}', '{"signals": {"words": {"threshold": NaN}}}',
+        '{"signals": {"words": {"threshold": 0.5, "bar": 2}}}',
+        '{"signals": {"words": {"threshold": 0.5, "measure": {"usual": {}, "direction": ["x"]}}}}',
+        '{"signals": {"words": {"threshold": 0.5, "measure": {"usual": {"any": {}}}}}}',
         '{"signals": {"words": {"threshold": 1.5}}}', '{"signals": {"words": {"threshold": -1}}}',
     ],
 )  # fmt: skip

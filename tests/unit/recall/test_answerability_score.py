@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,14 +11,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mnemon.recall.answerability import WORDS, WORDS_AND_VECTORS, Calibration
+from mnemon.recall.answerability import (
+    COSINE,
+    COVERAGE,
+    FEATURES,
+    LIKENESS,
+    WORDS,
+    WORDS_AND_VECTORS,
+    Calibration,
+    Measure,
+)
 from mnemon.recall.answerability_score import (
     BEST_TURNS,
-    CLOSENESS_WEIGHT,
+    DOUBT,
+    WEIGHTS,
+    Features,
     Scored,
     combine,
     find_attribution,
-    find_support,
+    find_supports,
+    read_features,
     score_answer,
 )
 from mnemon.recall.answerability_words import read_words
@@ -179,7 +192,9 @@ def test_a_vector_makes_up_for_words_and_a_nan_makes_up_for_nothing(recaller: Re
     far = with_cosines(recaller, query, [-0.5])
     broken = with_cosines(recaller, query, [float("nan")])
     assert (alone.signal, near.signal) == (WORDS, WORDS_AND_VECTORS)
-    assert near.support == pytest.approx(far.support + CLOSENESS_WEIGHT * 0.9)
+    assert near.support == pytest.approx(
+        far.support + WEIGHTS[WORDS_AND_VECTORS][COSINE] * 0.9 / 0.1
+    )
     assert near.score > far.score
     assert broken == far
     assert np.isfinite(broken.score)
@@ -211,10 +226,43 @@ def test_coverage_is_the_share_of_idf_that_a_memory_holds(recaller: Recaller) ->
     assert read_words(reader, [], None).coverage_at(np.array([0])).tolist() == [0.0]
 
 
-def test_support_is_the_best_single_memory_not_the_best_of_each(recaller: Recaller) -> None:
-    covered, near = np.array([1.0, 0.2, 0.6]), np.array([0.0, 0.7, 0.5])
-    assert find_support(covered, near) == pytest.approx(0.2 + CLOSENESS_WEIGHT * 0.7)
-    assert find_support(np.empty(0), np.empty(0)) == 0.0
+def test_support_is_the_best_single_memory_not_the_best_of_each() -> None:
+    both = Features(
+        WORDS_AND_VECTORS, "latin", np.arange(3), np.array([0.0, 0.7, 0.5]),
+        np.array([0.5, 0.1, 0.3]), 0.2,
+    )  # fmt: skip
+    measure = Measure({"any": {name: (0.2, 0.1) for name in FEATURES}})
+    weights = WEIGHTS[WORDS_AND_VECTORS]
+    by_hand = weights[COSINE] * 5 + weights[COVERAGE] * -1
+    assert find_supports(both, measure, None)[1] == pytest.approx(by_hand)
+    more = find_supports(both, measure, 0.3) - find_supports(both, measure, None)
+    assert more == pytest.approx(weights[LIKENESS] * 1.0)
+
+
+def test_a_word_that_stands_alone_is_doubted(recaller: Recaller) -> None:
+    graph = SnapshotGraph(recaller.reader)
+    ranker = BaseRanker(recaller.reader, graph, LEXICAL, None, None)
+    found = [
+        read_features(recaller.reader, q, None, ranker.rank(Run(time.perf_counter(), None), q, 50))
+        for q in ("ferry", "when does the ferry to the island leave at nine")
+    ]
+    short, long = (f.coverage.max() for f in found)
+    assert short < long < 1.0
+    idf = np.log1p((recaller.reader.count - 1 + 0.5) / 1.5)
+    assert short == pytest.approx(idf / (idf + DOUBT))
+    assert found[0].known == pytest.approx(short)
+
+
+def test_chinese_and_japanese_are_one_script_and_what_is_unknown_is_any(
+    recaller: Recaller,
+) -> None:
+    graph = SnapshotGraph(recaller.reader)
+    ranker = BaseRanker(recaller.reader, graph, LEXICAL, None, None)
+    for query, script in (("写一首诗", "han"), ("ひらがな", "han"), ("стих", "cyrillic")):
+        ranking = ranker.rank(Run(time.perf_counter(), None), query, 50)
+        assert read_features(recaller.reader, query, None, ranking).script == script
+    any_of = {name: (0.5, 0.25) for name in FEATURES}
+    assert Measure({"any": any_of}).usual_of("greek") == any_of
 
 
 def test_attribution_compares_equally_many_turns() -> None:
@@ -227,16 +275,14 @@ def test_attribution_compares_equally_many_turns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("support", "attribution", "signal", "expected"),
+    ("support", "attribution", "expected"),
     [
-        (1.4, 0.0, WORDS_AND_VECTORS, 0.25),
-        (0.4, 0.0, WORDS, 0.25),
-        (2.4, 0.1, WORDS_AND_VECTORS, 0.6185),
-        (0.0, 1.0, WORDS_AND_VECTORS, 0.0),
-        (float("nan"), 0.0, WORDS, 0.0),
+        (4.0, 0.0, 0.25),
+        (7.0, 0.1, 0.5197),
+        (-math.inf, 1.0, 0.0),
+        (math.nan, 0.0, 0.0),
+        (-1e9, 0.0, 0.0),
     ],
 )
-def test_the_score_by_hand(
-    support: float, attribution: float, signal: str, expected: float
-) -> None:
-    assert combine(support, attribution, signal) == pytest.approx(expected, abs=1e-4)
+def test_the_score_by_hand(support: float, attribution: float, expected: float) -> None:
+    assert combine(support, attribution) == pytest.approx(expected, abs=1e-4)

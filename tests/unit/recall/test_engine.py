@@ -11,7 +11,7 @@ from mnemon.recall.engine import Recaller
 from mnemon.recall.profile import RetrievalProfile
 from mnemon.recall.result import RecalledMemory, RecallResult
 from mnemon.recall.scope import Scope
-from mnemon.types import UNDATED_US
+from mnemon.types import UNDATED_US, content_hash
 from tests.support.store import Store, day_us, household, memory, new_store, renumber
 
 LEXICAL = RetrievalProfile(dense_weight=0.0, graph_weight=0.0, importance_prior=0.0)
@@ -183,7 +183,8 @@ def test_a_row_comes_back_as_it_was(dense: Recaller) -> None:
 
 
 def test_text_ids_stay_text(empty_store: Store) -> None:
-    empty_store.publish([replace(household()[0], memory_id="007")], id_kind="str")
+    record = replace(household()[0], memory_id="007")
+    empty_store.publish([replace(record, content_hash=content_hash(record))], id_kind="str")
     assert ids(Recaller.open(empty_store.root).recall("spare key")) == ["007"]
 
 

@@ -101,14 +101,14 @@ def test_the_candidate_trace_names_what_is_hidden_and_what_stands_for_it(dense: 
 
 
 def test_candidates_whose_score_stayed_at_zero_are_described_as_well(dense_store: Store) -> None:
-    """Members of a session come in with whatever score they have; none is no event."""
+    """Members of a session come in with whatever score they have, 0 as well."""
     texts = ["Ana: where is the lantern?", *(f"Bot: {word}." for word in ("hm", "well", "so"))]
     dense_store.publish(renumber(turns("s1", *texts)))
     profile = RetrievalProfile(explain=True, candidate_trace=True, dense_weight=0.0)
     result = Recaller.open(dense_store.root).recall("lantern", 1, profile=profile, dry_run=True)
     rows = [row for row in result.candidates or () if "place" in row]
     assert len(rows) == result.pipeline["total_candidates_in"]
-    assert any(not row["score_events"] for row in rows)
+    assert any(row["final_score"] == 0.0 for row in rows)
 
 
 def test_reasons_are_made_for_what_is_described_and_for_nothing_else(

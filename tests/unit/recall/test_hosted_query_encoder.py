@@ -24,9 +24,9 @@ from mnemon.recall.model_guard import guard_model
 from mnemon.recall.query_encoder import (
     encode_query,
     forget_queries,
-    lean_encoder,
     lean_reason,
     remember_query,
+    text_encoder,
     warm_up,
 )
 from mnemon.recall.world import LiveWorld, World
@@ -141,7 +141,7 @@ def test_only_queries_are_encoded_in_passing(plain_store: Store, server: Embeddi
     """What a session says, and its summaries, are sent to nobody."""
     place = described(plain_store, hosted(server))
     with pytest.raises(EncoderError, match="only queries"):
-        lean_encoder(*place)
+        text_encoder(*place)
     assert "voyage:voyage-4" in lean_reason(*place)
     assert warm_up(*place) == lean_reason(*place)
     assert server.asked == []

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Iterable
 
 import pytest
 
 from mnemon.errors import SnapshotCorruptError, SnapshotMissingError
+from mnemon.recall.engine import Recaller
 from mnemon.recall.opening import Opened, open_serving
 from mnemon.snapshot import layout
+from mnemon.snapshot.manifest import read_pointer
 from mnemon.snapshot.publish import rollback
 from tests.support.store import Store, memory, renumber
 
@@ -80,6 +84,85 @@ def test_a_lost_or_damaged_pointer_falls_back_to_the_newest(
     found = opened(store)
     assert found.snapshot_id == names[2]
     assert found.fallback_reason is not None
+
+
+def flipped(data: bytes, bit: int) -> bytes:
+    changed = bytearray(data)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+def served_after_each(store: Store, bits: Iterable[int]) -> set[tuple[str, bool]]:
+    """Return what answers with each bit of the pointer flipped, and whether a warning says so."""
+    whole, served = store.paths.current.read_bytes(), dict[tuple[str, bool], None]()
+    for bit in bits:
+        store.paths.current.write_bytes(flipped(whole, bit))
+        found = opened(store)
+        how = (found.snapshot_id, found.fallback_reason is not None)
+        if how not in served:
+            assert Recaller(store.paths, found.reader, found.snapshot_id).recall("boat").memories
+        found.reader.close()
+        served[how] = None
+    store.paths.current.write_bytes(whole)
+    return set(served)
+
+
+def test_with_a_bit_of_the_pointer_s_name_flipped_the_newest_snapshot_serves_with_a_warning(
+    three: tuple[Store, list[str]],
+) -> None:
+    store, names = three
+    start = store.paths.current.read_bytes().index(names[2].encode())
+    bits = range(8 * start, 8 * (start + len("20260101T000000")))
+    assert served_after_each(store, bits) == {(names[2], True)}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_with_any_bit_of_the_pointer_flipped_the_newest_snapshot_serves(
+    three: tuple[Store, list[str]],
+) -> None:
+    store, names = three
+    bits = range(8 * store.paths.current.stat().st_size)
+    assert {name for name, _ in served_after_each(store, bits)} == {names[2]}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_with_any_bit_of_a_rollback_s_pointer_flipped_something_intact_serves(
+    three: tuple[Store, list[str]],
+) -> None:
+    """What still is JSON about one snapshot goes on serving the one that was chosen."""
+    store, names = three
+    rollback(store.paths, names[0])
+    bits = range(8 * store.paths.current.stat().st_size)
+    assert served_after_each(store, bits) == {(names[0], False), (names[0], True), (names[2], True)}
+
+
+@pytest.mark.parametrize(
+    "name", ["/etc", "..", "../../elsewhere", "", ".", "20260101T000000000000-../../../../x"]
+)
+def test_a_pointer_leads_nowhere_but_to_a_published_snapshot(
+    three: tuple[Store, list[str]], name: str
+) -> None:
+    store, names = three
+    elsewhere = store.root.parent / "elsewhere"
+    shutil.copytree(store.snapshot(names[0]), elsewhere)
+    told = json.loads(store.paths.current.read_text())
+    store.paths.current.write_text(json.dumps({**told, "snapshot_id": name, "digest": ""}))
+    found = opened(store)
+    assert found.snapshot_id == names[2]
+    assert found.reader.directory == store.snapshot(names[2])
+    with pytest.raises(SnapshotCorruptError, match="cannot be read"):
+        read_pointer(store.paths)
+
+
+def test_a_rollback_mends_a_pointer_whose_name_sorts_before_all(
+    three: tuple[Store, list[str]],
+) -> None:
+    store, names = three
+    text = store.paths.current.read_text()
+    store.paths.current.write_text(text.replace(names[2], f"1{names[2][1:]}", 1))
+    assert rollback(store.paths).snapshot_id == names[2]
 
 
 def test_with_everything_damaged_the_first_fault_is_told(three: tuple[Store, list[str]]) -> None:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -99,3 +102,16 @@ def test_a_store_without_an_export_says_so_and_keeps_the_lean_encoder(dense_stor
         encode_query(dense_store.paths, manifest, "cat", may_warm=True),
         dense_store.encoder.encode_query("cat"),
     )
+
+
+def test_asking_compiles_no_pattern_of_scripts_that_nobody_wrote(dense_store: Store) -> None:
+    """They take a fifth of `import numpy`, which every hook would pay."""
+    code = (
+        "import sys; from mnemon import recall\n"
+        "from mnemon.graph.fold import _run_patterns as big\n"
+        "for text in ('spare key', 'où est la clé', 'где ключ', '钥匙在哪里'):\n"
+        "    assert recall(text, store=sys.argv[1], dry_run=True).memories or not text.isascii()\n"
+        "    print(big.cache_info().misses)\n"
+    )
+    said = subprocess.check_output([sys.executable, "-c", code, str(dense_store.root)], text=True)
+    assert said.split() == ["0", "0", "0", "1"]

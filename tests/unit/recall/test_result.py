@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from mnemon.recall.result import (
@@ -79,3 +80,15 @@ def test_an_empty_result_is_complete() -> None:
         "profile_used": "default",
         "pipeline": {},
     }
+
+
+def test_the_short_form_tells_warnings_first_and_what_a_terminal_obeys_as_text() -> None:
+    missing = RecallWarning("no_snapshot", "run `make nightly` first")
+    assert repr(RecallResult(query="key", warnings=(missing,))) == (
+        "! no_snapshot: run `make nightly` first\nRecallResult for 'key': 0 memories"
+    )
+    hostile = replace(FOUND, content="\x1b]0;owned\x07 " + "long " * 200)
+    lines = repr(RecallResult(query="key", memories=(FOUND, hostile))).splitlines()
+    assert lines[1] == "0.400 [7] '钥匙'"
+    assert "\\x1b" in lines[2]
+    assert max(map(len, lines)) < 120

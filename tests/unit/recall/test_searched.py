@@ -18,7 +18,7 @@ from mnemon.recall.scope import Scope
 from mnemon.recall.summaries import Summaries
 from mnemon.snapshot.build import build_candidate
 from mnemon.snapshot.publish import publish_candidate
-from mnemon.types import MemoryRecord
+from mnemon.types import MemoryRecord, summary_id
 from tests.support.store import (
     Store,
     day_us,
@@ -215,16 +215,17 @@ def test_a_summary_of_an_archived_turn_gives_way_to_the_other_turns(dense: Recal
     assert "110" not in ids(result)
 
 
-def plan_store(store: Store) -> Recaller:
+def plan_store(store: Store) -> tuple[Recaller, str]:
     """The household with a summary of plan p1 for two memories beside that of the turns."""
+    text = "The spare key and the boiler."
     assert store.encoder is not None
     inputs = pack_inputs(household(), store.encoder)
     (of_turns,) = inputs.summaries
     first, second = (inputs.records[p] for p in (0, 4))
     of_plan = replace(
         of_turns,
-        summary_id="f" * 16,
-        text="The spare key and the boiler.",
+        summary_id=summary_id(of_turns.cluster_id, of_turns.method, text),
+        text=text,
         source_ids=(first.memory_id, second.memory_id),
         source_positions=(0, 4),
         first_us=first.created_at_us,
@@ -237,14 +238,14 @@ def plan_store(store: Store) -> Recaller:
     )
     candidate = build_candidate(store.paths, changed, provenance(store.encoder))
     publish_candidate(store.paths, store.judge(candidate), store.keep)
-    return Recaller.open(store.root)
+    return Recaller.open(store.root), of_plan.summary_id
 
 
 @pytest.mark.parametrize("profile", [RetrievalProfile(), SUMMARIES], ids=["raw", "summaries"])
 def test_a_plans_summary_is_searched_while_the_plan_hides_all_it_stands_for(
     dense_store: Store, profile: RetrievalProfile
 ) -> None:
-    recaller, query, summary = plan_store(dense_store), "spare key and the boiler", "f" * 16
+    (recaller, summary), query = plan_store(dense_store), "spare key and the boiler"
     assert summary not in ids(deep(recaller, query, profile)), "not in force"
     applied = archive(recaller, {"101": "108", "105": "108"})
     found = ids(deep(applied, query, profile))

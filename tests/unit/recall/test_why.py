@@ -53,10 +53,11 @@ def test_a_memory_below_k_is_set_beside_the_last_returned_one(dense: Recaller) -
         f"Its score is {own:.3f}; the last one returned, [104], has {last:.3f}.",
     )
     steps = {step["phase"]: step for step in why.steps}
-    assert list(steps) == ["lexical", "dense", "graph", "importance"]
+    assert list(steps) == ["lexical", "dense", "graph", "graph_scale", "importance"]
     assert (steps["lexical"]["delta"], steps["lexical"]["reason"]) == (0.0, "")
     assert steps["graph"]["reason"] == "reached over the graph from [104] by mentions_subject"
-    assert steps["graph"]["delta"] > 0.0 > steps["graph"]["delta_of_last_returned"]
+    assert steps["graph"]["delta"] > 0.0 == steps["graph"]["delta_of_last_returned"]
+    assert max(steps["graph_scale"]["delta"], steps["graph_scale"]["delta_of_last_returned"]) < 0.0
     assert sum(step["delta"] for step in why.steps) == pytest.approx(own)
     assert sum(step["delta_of_last_returned"] for step in why.steps) == pytest.approx(last)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from mnemon.evaluate.generated.answers import ReadValue, Value, parse_answers
 from mnemon.evaluate.generated.cache import Cache
 from mnemon.evaluate.generated.prompts import Prompt
+from mnemon.foreign_json import parse_json
 from mnemon.hosted.answers import Answers
 from mnemon.hosted.batches import batch_message
 from mnemon.hosted.chat import Sleep, complete
@@ -141,6 +142,6 @@ def _decode(raw: bytes | None, read: ReadValue) -> Value | None:
     if raw is None:
         return None
     try:
-        return read(json.loads(raw))
-    except (ValueError, RecursionError):
+        return read(parse_json(raw))
+    except ValueError:
         return None

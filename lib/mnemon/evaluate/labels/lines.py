@@ -16,6 +16,7 @@ from typing import Any, TypeGuard, cast
 
 from mnemon.errors import FAULTS_SHOWN, FileFaultsError, LineFault, SourceMissingError
 from mnemon.evaluate.labels.faults import FaultKind, LineError
+from mnemon.foreign_json import parse_json
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -56,13 +57,13 @@ def parse_object(line: bytes) -> dict[str, Any]:
         LineError: If the line is not UTF-8, not JSON or not an object.
     """
     try:
-        parsed: object = json.loads(line.decode("utf-8"))
+        parsed: object = parse_json(line.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise LineError(FaultKind.NOT_UTF8, f"not UTF-8 text ({error.reason})") from error
     except json.JSONDecodeError as error:
         message = f"half-written or not JSON ({error.msg} at column {error.colno})"
         raise LineError(FaultKind.HALF_WRITTEN_LINE, message) from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         # Python's own limits: numbers of thousands of digits, nesting of thousands of levels.
         message = f"JSON that cannot be read: {error}"
         raise LineError(FaultKind.WRONG_TYPE, message) from error

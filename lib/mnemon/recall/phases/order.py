@@ -100,12 +100,11 @@ def run_phases(
     """
     pipeline = Pipeline()
     for step in PHASES:
-        on = step.is_on(context.profile) and (sort_by == "relevance" or not step.reorders)
-        if on and step.is_slow and run.late():
-            run.warn(f"deadline_{step.name}", f"the deadline passed before {step.name}; skipped")
-            on = False
-        if not on:
+        why_not = _why_not(step, context.profile, run, sort_by)
+        if why_not is not None:
             pipeline.skipped.append(step.name)
+            if why_not:
+                pipeline.notes[step.name] = {"skipped": why_not}
             continue
         with run.step(step.name):
             outcome = _attempt(step, candidates, context, run)
@@ -114,6 +113,18 @@ def run_phases(
         run.extend(outcome.warnings)
         candidates = outcome.candidates
     return candidates, pipeline
+
+
+def _why_not(step: Step, profile: RetrievalProfile, run: Run, sort_by: str) -> str | None:
+    """Return why a phase is left out ("" where nobody wants it), or None where it runs."""
+    if not step.is_on(profile):
+        return ""
+    if step.reorders and sort_by != "relevance":
+        return f"because the answer is ordered by {sort_by}"
+    if step.is_slow and run.late():
+        run.warn(f"deadline_{step.name}", f"the deadline passed before {step.name}; skipped")
+        return "because the deadline passed"
+    return None
 
 
 def _attempt(step: Step, candidates: Candidates, context: PhaseContext, run: Run) -> PhaseOutcome:

@@ -11,6 +11,8 @@ Decided here, where the reference is silent:
 - Both must belong to the same user, or to nobody: one person's news never hides another's. Wings
   that differ keep both as well ("the deploy key is X" of two projects); a memory without a wing may
   belong to any.
+- Two that differ in a number, an identifier, a date or a named thing are no pair
+  (`mnemon.graph.supersession.guards`).
 - Of several newer ones the newest is the successor, and of a chain the newest remains.
 - With "filter" the successor takes over the larger of both scores: it answers what its predecessor
   was found for, and must not vanish with it because its own wording matched less. One that was not
@@ -28,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemon.graph.supersession.grades import CONFIDENCES, DAY_US, confidence_of
+from mnemon.graph.supersession.guards import keys_of
 from mnemon.recall.phases.base import (
     Candidates,
     Dropped,
@@ -77,6 +80,7 @@ def find_superseded(
     created_at_us: NDArray[np.int64],
     owners: NDArray[np.int64],
     wings: NDArray[np.int64],
+    alike: NDArray[np.int64],
     *,
     least_similarity: float,
     least_days: int,
@@ -89,6 +93,7 @@ def find_superseded(
         created_at_us: Shape (m,); memories without a date are in no pair.
         owners: Number of every memory's user, shape (m,); both must be equal.
         wings: Number of every memory's wing, shape (m,), -1 for none; two that differ make no pair.
+        alike: `Keys.alike` of every memory's text, shape (m,); both must be equal.
         least_similarity: Least cosine.
         least_days: Least whole days between the two; with 0 one must still be newer.
         at_most: Most memories superseded.
@@ -100,6 +105,7 @@ def find_superseded(
         cosines = np.nan_to_num((vectors[rows] @ vectors.T).astype(np.float64))
         pairs = (gaps > 0) & (gaps >= least_days * float(DAY_US)) & (cosines >= least_similarity)
         pairs &= owners[rows, None] == owners[None, :]
+        pairs &= alike[rows, None] == alike[None, :]
         pairs &= (wings[rows, None] == wings) | (wings[rows, None] < 0) | (wings < 0)[None, :]
         newest = np.argmax(np.where(pairs, gaps, 0.0), axis=1)
         for row in np.flatnonzero(pairs.any(axis=1)).tolist():
@@ -183,6 +189,7 @@ def _search(
         lookups.created_at_us(candidates.positions),
         _numbered([rows[p]["user"] for p in positions]),
         _numbered(lookups.wings_of(candidates.positions)),
+        np.array([keys_of(rows[p]["content"]).alike for p in positions], dtype=np.int64),
         least_similarity=profile.supersede_similarity_threshold,
         least_days=profile.supersede_min_age_gap_days,
         at_most=at_most,

@@ -28,6 +28,8 @@ from mnemon.snapshot.layout import StorePaths, is_snapshot_id
 
 _NOT_REPLAYED = frozenset({"hook_failed", "replay_log"})
 _DEADLINE = "deadline_"
+_OWN_STEPS = 1
+"""Format whose steps hold a rescaling within the step that called for it."""
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -115,7 +117,7 @@ def rerun(recaller: Recaller, packet: Mapping[str, Any]) -> Comparison:
 
 def _require_packet(packet: Mapping[str, Any]) -> None:
     found = packet.get("format")
-    if found != PACKET_FORMAT:
+    if found not in (_OWN_STEPS, PACKET_FORMAT):
         raise StoreError(
             f"packet {packet.get('replay_id')} has format {found!r}; this mnemon {__version__} "
             f"runs format {PACKET_FORMAT}"
@@ -166,6 +168,8 @@ def _notes(packet: Mapping[str, Any]) -> Iterator[str]:
             f"the recall ran into its deadline then ({', '.join(late)}); deadlines are not "
             "replayed, so the steps that were left out then ran now"
         )
+    if packet["format"] == _OWN_STEPS:
+        yield "the packet counts a rescaling to the step before it; steps are not compared"
     made_by = packet.get("made_by")
     if made_by != __version__:
         yield f"the packet was made by mnemon {made_by}, this is {__version__}"
@@ -185,7 +189,8 @@ def _differences(packet: Mapping[str, Any], result: RecallResult) -> Iterator[st
         )
     yield from _warning_differences(packet["warnings"], now["warnings"])
     yield from _memory_differences(packet["results"], now["results"])
-    yield from _event_differences(packet["score_events"], now["score_events"])
+    if packet["format"] != _OWN_STEPS:
+        yield from _event_differences(packet["score_events"], now["score_events"])
 
 
 def _warning_differences(then: Sequence[str], now: Sequence[str]) -> Iterator[str]:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from mnemon.errors import StoreError
+from mnemon.foreign_json import parse_json
 
 MAX_LOG_BYTES = 64 << 20
 """Size at which the oldest half is dropped: some 5,000 recalls. More keeps older ones replayable,
@@ -222,8 +223,8 @@ def _parsed(lines: list[bytes] | deque[bytes]) -> FoundPackets:
     unreadable = 0
     for line in lines:
         try:
-            found: Any = json.loads(line)
-        except (ValueError, RecursionError):
+            found: Any = parse_json(line)
+        except ValueError:
             found = None
         if isinstance(found, dict) and "replay_id" in found:
             packets.append(cast("dict[str, Any]", found))

@@ -31,8 +31,9 @@ from mnemon.recall.world import World
 from mnemon.types import from_micros
 from mnemon.usage.reading import UsageReader
 
-PACKET_FORMAT = 1
-"""Bumped when an older version could not re-run the packet."""
+PACKET_FORMAT = 2
+"""Bumped when an older version could not re-run the packet, or calls its steps otherwise: of format
+1 steps are not compared."""
 
 _ID_BYTES = 6
 """Of a packet's id, 12 hex digits: two among the some thousands of one log never meet."""

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 
-from bench.speed.targets import Target, judge
+from bench.speed.targets import Target, compare, judge
 from bench.tables.speed_table import render_speed
 
 
@@ -95,3 +96,13 @@ def test_the_section_shows_every_promise_and_marks_the_missed_ones() -> None:
     assert text.count("**no**") == 2
     assert "s1000000: 1,000,000 memories" in text
     assert "holds 1,000 MB" in text
+
+
+@pytest.mark.parametrize(
+    ("measured", "said"),
+    [(1.5, "OK"), (1.66, "OK"), (1.72, "OKish"), (1.8, "FAIL"), (math.nan, "FAIL")],
+)
+def test_what_creeps_in_is_said_beside_the_committed_figure(measured: float, said: str) -> None:
+    found = compare({"import_recall_to_numpy": measured}, {"import_recall_to_numpy": 1.61})
+    assert [verdict for *_, verdict in found] == [said]
+    assert compare({}, {"import_recall_to_numpy": 1.61}) == []

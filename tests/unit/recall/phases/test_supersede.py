@@ -165,8 +165,9 @@ def test_blocks_of_rows_find_what_one_by_one_finds() -> None:
     created = NOW_US - days * int(timedelta(days=1).total_seconds() * 1e6)
     created[::17] = UNDATED_US
     owners, wings = generator.integers(-1, 2, size), generator.integers(-1, 2, size)
+    alike = generator.integers(0, 2, size)
     found = find_superseded(
-        vectors, created, owners, wings, least_similarity=0.86, least_days=7, at_most=size
+        vectors, created, owners, wings, alike, least_similarity=0.86, least_days=7, at_most=size
     )
     expected: dict[int, set[int]] = {}
     for i in range(size):
@@ -177,6 +178,7 @@ def test_blocks_of_rows_find_what_one_by_one_finds() -> None:
             and days[i] - days[j] >= 7
             and float(vectors[i] @ vectors[j]) >= 0.86
             and owners[i] == owners[j]
+            and alike[i] == alike[j]
             and (wings[i] == wings[j] or wings[i] < 0 or wings[j] < 0)
         ]
         if newer:

@@ -124,7 +124,7 @@ def test_a_packet_has_the_fields_of_the_rfc_and_no_text_of_a_memory(dense_store:
     )  # fmt: skip
     packet = last_packet(dense_store)
     assert packet == result.replay_packet
-    assert (packet["format"], len(packet["replay_id"])) == (1, 12)
+    assert (packet["format"], len(packet["replay_id"])) == (2, 12)
     assert (packet["query"], packet["k"], packet["sort_by"]) == ("Nina key", 3, "relevance")
     assert packet["scope"] == {
         "wing": None, "room": None, "category": None, "user": "ana",
