@@ -14,8 +14,17 @@ WORKERS ?= 2
 SOURCE := $(if $(STORE),$(if $(filter env:% postgresql:% postgres:%,$(STORE)),$(STORE),$(abspath $(STORE))),)
 CODE := lib assets pipelines tests bench data/sample
 
+TARGETS := help setup setup-ray nightly recall status doctor test test-server test-ray test-all lint format types bench bench-quality bench-verify bench-scale bench-tables ui clean
+# What was misspelt would be passed over, and the night would run on the sample.
+OPTIONS := STORE Q SETS WORKERS BASE_PYTHON VENV PY SHELL MAKEFLAGS
+GIVEN := $(foreach v,$(.VARIABLES),$(if $(filter command,$(origin $v)),$v))
+STRAY := $(addsuffix =...,$(filter-out $(OPTIONS),$(GIVEN))) $(filter-out $(TARGETS) $(READY),$(MAKECMDGOALS))
+ifneq ($(strip $(STRAY)),)
+$(error found $(strip $(STRAY)), which is no target and no variable here: your own memory store is named STORE, in capitals: make nightly STORE=path/to/memory.db)
+endif
+
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-ray nightly recall status doctor test test-server test-ray test-all lint format types bench bench-quality bench-verify bench-scale bench-tables ui clean
+.PHONY: $(TARGETS)
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(ROOT)/Makefile

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
-from mnemon.errors import MnemonError, PublishRefusedError, StoreLockedError
+from mnemon.errors import MnemonError, PublishRefusedError, StoreError, StoreLockedError
+from mnemon.files import remove_tree
+from mnemon.night.ledger import LEDGER, record_dagster
+from mnemon.snapshot.layout import StorePaths
 from mnemon.snapshot.manifest import read_manifest, read_pointer
+from mnemon.text.visible import show_hidden
+from mnemon.work.lock import hold_lock
 from mnemon.work.stage import StageResult
 from pipelines.site import Site, export_environment, prepare_instance, resolve_site
 
@@ -40,15 +46,17 @@ class Outcome:
         status: "published", "unchanged", "refused", "locked", "stopped" or "failed".
         message: One sentence for a person.
         stages: What each stage did, in order.
+        said: Lines for a person beside the stages: what was healed, what is about to cost money.
     """
 
     exit_code: int
     status: str
     message: str
     stages: list[StageResult] = field(default_factory=list[StageResult])
+    said: list[str] = field(default_factory=list[str])
 
 
-@click.command()
+@click.command(context_settings={"color": True})  # as mnemon.cli.main
 @click.argument("source", required=False)
 @click.option(
     "--store",
@@ -66,15 +74,31 @@ def main(source: str | None, store: str | None, as_json: bool) -> None:
     keeps serving; 4 another night is running on this store; 130 stopped by Ctrl-C.
     """
     started = time.perf_counter()
+    healed: list[str] = []
     try:
         site = resolve_site(source, store)
-        prepare_instance(site.paths, queued=site.settings.shards.shown)
+        is_new = not site.paths.root.exists()
+        prepare_instance(site.paths, queued=site.settings.shards.shown, say=healed.append)
     except (MnemonError, OSError) as error:
         _finish(Outcome(EXIT_FAILED, "failed", str(error)), None, started, as_json)
     os.environ.update(export_environment(site))
     if not as_json:
-        click.echo(f"source  {site.source}\nstore   {site.paths.root}\n")
-    _finish(_run_or_explain(site, echo=not as_json), site, started, as_json)
+        _echo(f"source  {site.source}\nstore   {site.paths.root}\n")
+        for line in healed:
+            _echo(line)
+    outcome = _run_or_explain(site, echo=not as_json)
+    if is_new and outcome.exit_code in (EXIT_FAILED, EXIT_STOPPED) and not outcome.stages:
+        _remove_begun(site.paths)
+    _finish(replace(outcome, said=[*healed, *outcome.said]), site, started, as_json)
+
+
+def _remove_begun(paths: StorePaths) -> None:
+    """Remove a store that this night began and that holds nothing but what a night begins with."""
+    begun = {paths.dagster_home, paths.work, paths.lock, paths.root / LEDGER}
+    # Another night may have the store by now, and a disk that failed may fail again.
+    with contextlib.suppress(StoreError, OSError), hold_lock(paths.lock):
+        if begun.issuperset(paths.root.iterdir()):
+            remove_tree(paths.root)
 
 
 def _run_or_explain(site: Site, *, echo: bool) -> Outcome:
@@ -100,14 +124,19 @@ def run_night(site: Site, *, echo: bool = False) -> Outcome:
     from pipelines.workers import make_workers_resource
 
     stages: list[StageResult] = []
+    said: list[str] = []
+
+    def say(line: str) -> None:
+        said.append(line)
+        if echo:
+            _echo(line)
 
     def report(result: StageResult) -> None:
         stages.append(result)
         if echo:
-            click.echo(describe(result))
+            _echo(describe(result))
 
     before = _serving_id(site)
-    say = click.echo if echo else None
     definitions = build_definitions(
         {
             "night": make_night_resource(lambda: site, report, say),
@@ -119,9 +148,19 @@ def run_night(site: Site, *, echo: bool = False) -> Outcome:
         run = job.execute_in_process(
             instance=instance, raise_on_error=False, run_config=_QUIET_CONSOLE
         )
+    _record_instance(site)
     if run.success:
-        return _success(site, before, stages)
-    return _failure([_error_of(event) for event in run.all_events if event.is_failure], stages)
+        outcome = _success(site, before, stages)
+    else:
+        errors = [_error_of(event) for event in run.all_events if event.is_failure]
+        outcome = _failure(errors, stages)
+    return replace(outcome, said=said)
+
+
+def _record_instance(site: Site) -> None:
+    """Record what Dagster wrote last, unless another night has begun, which will do it."""
+    with contextlib.suppress(StoreLockedError), hold_lock(site.paths.lock):
+        record_dagster(site.paths)
 
 
 def _success(site: Site, before: str | None, stages: list[StageResult]) -> Outcome:
@@ -185,16 +224,24 @@ def _serving_id(site: Site) -> str | None:
         return None
 
 
+def _echo(line: str, *, err: bool = False) -> None:
+    """Show a line; where nobody reads any more (`| head`), the night goes on in silence."""
+    try:
+        click.echo(line, err=err)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2 if err else 1)
+
+
 def _finish(outcome: Outcome, site: Site | None, started: float, as_json: bool) -> NoReturn:
     seconds = time.perf_counter() - started
     if as_json:
-        click.echo(json.dumps(_to_json(outcome, site, seconds), indent=1))
+        _echo(json.dumps(_to_json(outcome, site, seconds), indent=1))
     elif outcome.exit_code == EXIT_DONE:
-        click.echo(f"\n{outcome.message}\nin {seconds:.1f} s")
+        _echo(f"\n{outcome.message}\nin {seconds:.1f} s")
         _echo_report(outcome)
-        click.echo(f'\nask it:  {_command()} recall "..." --store {_shown(site)}')
+        _echo(f'\nask it:  {_command()} recall "..." --store {_shown(site)}')
     else:
-        click.echo(f"\n{outcome.status}: {outcome.message}", err=True)
+        _echo(f"\n{outcome.status}: {outcome.message}", err=True)
         _echo_report(outcome)
     sys.exit(outcome.exit_code)
 
@@ -203,7 +250,7 @@ def _echo_report(outcome: Outcome) -> None:
     """Say where the page about this night's evaluation is, if it made one."""
     pages = [s.facts["page"] for s in outcome.stages if not s.reused and "page" in s.facts]
     for page in pages:
-        click.echo(f"report  {page}")
+        _echo(f"report  {page}")
 
 
 def _command() -> str:
@@ -230,6 +277,7 @@ def _to_json(outcome: Outcome, site: Site | None, seconds: float) -> dict[str, A
         "store": str(site.paths.root) if site else None,
         "snapshot_id": _serving_id(site) if site else None,
         "wall_s": round(seconds, 2),
+        "said": outcome.said,
         "stages": [
             {
                 "name": s.name,
@@ -245,4 +293,6 @@ def _to_json(outcome: Outcome, site: Site | None, seconds: float) -> dict[str, A
 
 
 if __name__ == "__main__":
+    os.umask(0o077)  # whatever a night writes holds memories
+    show_hidden()
     main()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from mnemon.progress import Progress
+from mnemon.text.visible import show_hidden
 
 _LOGGED_SHARES = 10  # lines per task at most: enough to see it move, few enough to read
 _QUIET_S = 2.0  # tasks that finish sooner are not worth a line
@@ -26,7 +28,7 @@ class BarProgress:
             BarColumn(),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
-            console=Console(stderr=True),
+            console=Console(file=sys.__stderr__),
             transient=True,
         )
         self._tasks: dict[str, Any] = {}
@@ -34,7 +36,9 @@ class BarProgress:
     def update(self, task: str, done: int, total: int) -> None:
         """Move the task's bar; the display stops when no task is open."""
         if task not in self._tasks:
-            self._rich.start()
+            if not self._tasks:
+                self._rich.start()
+                show_hidden()  # what is printed meanwhile goes through the bar's own streams
             self._tasks[task] = self._rich.add_task(task, total=total)
         self._rich.update(self._tasks[task], completed=done, total=total)
         if done >= total:
@@ -69,5 +73,6 @@ def choose_progress(log: Callable[[str], Any] | None) -> Progress:
 
 
 def _print_line(text: str) -> None:
-    sys.stderr.write(f"  {text}\n")
-    sys.stderr.flush()
+    with suppress(BrokenPipeError):  # `2>&1 | head`: nobody reads, and the night goes on
+        sys.stderr.write(f"  {text}\n")
+        sys.stderr.flush()

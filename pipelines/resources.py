@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator
 
 import dagster as dg
 
+from mnemon.files import private_umask
 from mnemon.night.context import Night
 from mnemon.night.housekeeping import sweep
+from mnemon.night.ledger import begin_night, describe_healing, end_night, open_ledger
 from mnemon.work.lock import hold_lock
 from mnemon.work.stage import StageResult
 from mnemon.work.waiting import wait_for_lock
@@ -40,8 +42,10 @@ def make_night_resource(
     def night(context: dg.InitResourceContext) -> Iterator[Night]:
         site = resolve()
         log = context.log
-        with hold_lock(site.paths.lock):
+        with private_umask(), hold_lock(site.paths.lock):
             sweep(site.paths)
+            healed = describe_healing(*begin_night(site.paths))
+            through = _last_night(site)
             if context.instance is not None and context.run is not None:
                 close_dead_runs(context.instance, context.run.run_id)
             mark_start(site)
@@ -53,10 +57,13 @@ def make_night_resource(
                 report=report or (lambda result: log.info(describe(result)) if log else None),
                 say=lambda line: _say(line, log, say),
             )
+            if healed:
+                tonight.say(healed)
             try:
                 yield tonight
             finally:
                 tonight.close()
+                end_night(site.paths, finished=_last_night(site) != through)
 
     return night
 
@@ -76,8 +83,10 @@ def make_shard_resource(resolve: Callable[[], Site] = resolve_site) -> dg.Resour
     def shard_night(context: dg.InitResourceContext) -> Iterator[Night]:
         site = resolve()
         log = context.log
-        with wait_for_lock(site.paths.lock, lambda holder: _note_waiting(context, holder)):
+        waiting = wait_for_lock(site.paths.lock, lambda holder: _note_waiting(context, holder))
+        with private_umask(), waiting:
             note_turn(context.instance, context.run)
+            open_ledger(site.paths)
             night = Night(
                 paths=site.paths,
                 source=site.source,
@@ -104,6 +113,11 @@ def _say(line: str, log: dg.DagsterLogManager | None, say: Say | None) -> None:
         log.info(line)
     if say is not None:
         say(line)
+
+
+def _last_night(site: Site) -> int | None:
+    path = site.paths.last_night
+    return path.stat().st_mtime_ns if path.exists() else None
 
 
 _SENTENCES = ("note", "reason")

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mnemon.errors import ConfigError, SourceMissingError
-from mnemon.files import write_text
+from mnemon.files import make_directory, write_text
 from mnemon.locate import checkout_root, find_home, store_for_source
+from mnemon.night.ledger import describe_healing, heal_dagster
 from mnemon.settings import Settings
 from mnemon.snapshot.layout import StorePaths
 from mnemon.snapshot.publish import serving_manifest
@@ -58,6 +59,11 @@ retention:
   sensor:
     purge_after_days: 30
 """
+
+_SET_ASIDE = (
+    "what is left of it lies beside as *.damaged; if the schedule was on, switch it on again in "
+    "`make ui`"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,18 +148,27 @@ def ensure_sample() -> Path:
     return database
 
 
-def prepare_instance(paths: StorePaths, *, queued: bool = False) -> Path:
+def prepare_instance(
+    paths: StorePaths, *, queued: bool = False, say: Callable[[str], None] | None = None
+) -> Path:
     """Create the store's Dagster home with its configuration, if it is not there, and return it.
+
+    What is damaged of Dagster's files is set aside; Dagster makes new ones.
 
     Args:
         paths: The store.
         queued: Whether runs start one after the other; a configuration that nobody edited is
             changed to it, or back.
+        say: Told what was damaged.
     """
-    paths.dagster_home.mkdir(parents=True, exist_ok=True)
+    make_directory(paths.dagster_home)
+    if (faults := heal_dagster(paths)) and say is not None:
+        say(f"{describe_healing(faults)}; {_SET_ASIDE}")
     config = paths.dagster_home / "dagster.yaml"
     wanted, other = _configuration(queued=queued), _configuration(queued=not queued)
-    if not config.exists() or config.read_text(encoding="utf-8") == other:
+    found = config.read_text(encoding="utf-8", errors="replace") if config.exists() else ""
+    # A mere beginning is nobody's edit: the rest was lost.
+    if found != wanted and (found == other or wanted.startswith(found)):
         write_text(config, wanted)
     return paths.dagster_home
 

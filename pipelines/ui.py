@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from pathlib import Path
 
@@ -10,16 +11,25 @@ import click
 
 from mnemon.errors import MnemonError
 from mnemon.locate import checkout_root
+from mnemon.text.visible import show_hidden
 from pipelines.site import export_environment, prepare_instance, resolve_site
 
+_HOST = "127.0.0.1"
 
-@click.command()
+
+@click.command(context_settings={"color": True})  # as mnemon.cli.main
 @click.argument("source", required=False)
 @click.option(
     "--store",
     help="Directory to write, or its name below MNEMON_HOME [default: derived from SOURCE].",
 )
-@click.option("--port", default=3000, show_default=True, help="Port on 127.0.0.1.")
+@click.option(
+    "--port",
+    default=3000,
+    show_default=True,
+    type=click.IntRange(1, 65535),
+    help="Port on 127.0.0.1.",
+)
 @click.option(
     "--webserver-only", is_flag=True, help="Without the daemon: lighter, but schedules do not tick."
 )
@@ -28,20 +38,20 @@ def main(source: str | None, store: str | None, port: int, webserver_only: bool)
 
     A run started there works exactly like `make nightly`.
 
-    The nightly schedule (03:00 local) is off until you switch it on under Automation.
+    The nightly schedule (03:00 local) is off until you switch it on under Automation. Only pages
+    of the UI itself are answered, at 127.0.0.1 or localhost: no other page in your browser can
+    start anything.
     """
+    _require_free(port)
     try:
         site = resolve_site(source, store)
-        prepare_instance(site.paths, queued=site.settings.shards.shown)
+        prepare_instance(site.paths, queued=site.settings.shards.shown, say=click.echo)
     except (MnemonError, OSError) as error:
         raise click.ClickException(str(error)) from error
     root = checkout_root() or Path.cwd()
-    tool = "dagster-webserver" if webserver_only else "dagster"
-    words = [str(Path(sys.executable).with_name(tool)), *([] if webserver_only else ["dev"])]
-    words += ["-w", str(root / "workspace.yaml"), "-h", "127.0.0.1", "-p", str(port)]
     click.echo(
         f"source  {site.source}\nstore   {site.paths.root}\nui      "
-        f"http://127.0.0.1:{port}/asset-groups"
+        f"http://{_HOST}:{port}/asset-groups"
     )
     if site.settings.shards.shown:
         # Imported here: the UI of a store without shards has no queue, and need not load Dagster.
@@ -50,12 +60,36 @@ def main(source: str | None, store: str | None, port: int, webserver_only: bool)
         free_queue(site)
     if webserver_only and site.settings.shards.shown:
         click.echo("note    with shards.count set, runs are queued and only the daemon starts them")
-    environment = {**os.environ, **export_environment(site)}
+    os.environ.update(export_environment(site))
     os.chdir(root)
     sys.stdout.flush()
-    # In this process's place: whoever ends the command ends the UI, and nothing holds the port.
-    os.execve(words[0], words, environment)
+    # Imported here: Dagster takes seconds, and the lines above need not wait for it.
+    from pipelines.guard import serve, serve_with_daemon
+
+    # In this process: whoever ends the command ends the UI, and nothing holds the port.
+    words = ["-w", str(root / "workspace.yaml"), "-h", _HOST, "-p", str(port)]
+    (serve if webserver_only else serve_with_daemon)(words)
+
+
+def _require_free(port: int) -> None:
+    """Fail where something listens already.
+
+    Raises:
+        click.ClickException: The port cannot be had.
+    """
+    with socket.socket() as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            server.bind((_HOST, port))
+        except OSError as error:
+            raise click.ClickException(
+                f"port {port} on {_HOST} cannot be had ({error.strerror}): end what listens there, "
+                f"perhaps another `make ui`, or choose another: python -m pipelines.ui --port "
+                f"{port + 1}"
+            ) from error
 
 
 if __name__ == "__main__":
+    os.umask(0o077)  # of the runs that start there as well
+    show_hidden()
     main()

@@ -1,14 +1,15 @@
-"""Durable file writes.
+"""Durable and private file writes.
 
-A file written here is either the old one or the new one, never a torn one.
+A file written here is either the old one or the new one, never a torn one, and its owner's alone.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import stat
 from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,58 @@ def fsync_file(path: Path) -> None:
         os.close(fd)
 
 
+def make_directory(path: Path) -> None:
+    """Make a directory and what is missing above it, for their owner only, whatever the umask."""
+    if not path.is_dir():
+        make_directory(path.parent)
+        path.mkdir(mode=0o700, exist_ok=True)
+
+
+@contextmanager
+def private_umask() -> Generator[None]:
+    """Let everything that this process makes meanwhile be its owner's alone.
+
+    For what other libraries write in a night; a process of somebody else's keeps its own umask.
+    """
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def open_to_others(root: Path, spared: Path | None = None) -> list[Path]:
+    """Return what at and below a directory others may read, write or enter; no symbolic links.
+
+    Args:
+        root: The directory.
+        spared: A file with what SQLite puts beside it, or a directory, that is not ours.
+    """
+    found: list[Path] = []
+    for path in (root, *root.rglob("*")):
+        is_spared = spared is not None and (
+            spared in (path, *path.parents) or str(path).startswith(f"{spared}-")
+        )
+        with suppress(FileNotFoundError):
+            mode = path.lstat().st_mode
+            if not is_spared and not stat.S_ISLNK(mode) and mode & 0o077:
+                found.append(path)
+    return found
+
+
+def make_private(root: Path, spared: Path | None = None) -> int:
+    """Take others' access from all of `open_to_others`; return from how many.
+
+    What belongs to somebody else stays as it is.
+    """
+    mended = 0
+    for path in open_to_others(root, spared):
+        with suppress(OSError):
+            path.chmod(stat.S_IMODE(path.lstat().st_mode) & 0o700)
+            mended += 1
+    return mended
+
+
 def replace_with(path: Path, write: Callable[[Path], None]) -> None:
     """Let `write` fill a temporary sibling, then put it in place atomically and durably."""
     with replacement(path) as tmp:
@@ -51,9 +104,10 @@ def replace_with(path: Path, write: Callable[[Path], None]) -> None:
 @contextmanager
 def replacement(path: Path) -> Generator[Path]:
     """Yield a temporary sibling, and put it in place durably if the block ends well."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(path.parent)
     tmp = path.with_name(f".{path.name}.{os.getpid()}{_TMP_SUFFIX}")
     try:
+        os.close(os.open(tmp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
         yield tmp
         fsync_file(tmp)
         tmp.replace(path)

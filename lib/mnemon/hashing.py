@@ -17,12 +17,10 @@ def hash_text(*parts: str) -> str:
 
     Length-prefixed so that ("ab", "") != ("a", "b").
     """
-    digest = hashlib.sha256()
-    for part in parts:
-        raw = part.encode("utf-8", "surrogatepass")
-        digest.update(len(raw).to_bytes(8, "big"))
-        digest.update(raw)
-    return digest.hexdigest()
+    raw = [part.encode("utf-8", "surrogatepass") for part in parts]
+    # At once: two updates per part cost more than the hash of a memory's fields.
+    whole = b"".join([piece for r in raw for piece in (len(r).to_bytes(8, "big"), r)])
+    return hashlib.sha256(whole).hexdigest()
 
 
 def canonical_json(value: object) -> str:

@@ -89,9 +89,9 @@ def find_store(
     """Resolve which store a reader means.
 
     Args:
-        store: A store directory, the name of one below `home`, or the source it was built from
-            (a path, `postgresql://...` or `env:NAME`); None means `MNEMON_STORE`, else the only
-            store of `home`, else the one that published last.
+        store: A store directory, the name of one below `home` or how only its name begins, or the
+            source it was built from (a path, `postgresql://...` or `env:NAME`); None means
+            `MNEMON_STORE`, else the only store of `home`, else the one that published last.
         home: mnemon's home.
         environ: The environment; None means the process's own.
 
@@ -100,7 +100,7 @@ def find_store(
 
     Raises:
         SnapshotMissingError: If nothing was named and `home` holds no published store.
-        StoreError: If the address of a database cannot be read.
+        StoreError: If several names begin so, or the address of a database cannot be read.
     """
     env = os.environ if environ is None else environ
     named = store if store is not None else (env.get("MNEMON_STORE", "").strip() or None)
@@ -123,9 +123,16 @@ def _named_store(named: str | Path, home: Path, environ: Mapping[str, str]) -> P
         except ConfigError as error:
             raise StoreError(str(error)) from None
     path = expand_user(named)
-    for candidate in (path, home / path):
+    # The home first: a project that somebody else made may hold a folder of a store's name.
+    for candidate in (home / path, path):
         if (candidate / "CURRENT").is_file() or (candidate / "work").is_dir():
             return candidate.absolute()
     if path.exists():
         return store_for_source(home, path)
-    return path.absolute() if len(path.parts) > 1 else home / path
+    if len(path.parts) > 1:
+        return path.absolute()
+    begun = [store for store in list_stores(home) if store.name.startswith(path.name)]
+    if len(begun) > 1:
+        names = ", ".join(store.name for store in begun)
+        raise StoreError(f"{named} begins several stores' names, say which one: {names}")
+    return begun[0] if begun else home / path

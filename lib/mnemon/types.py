@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
 
+from mnemon.hashing import hash_text
 from mnemon.values import dataclass
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 UNDATED_US = -(2**63)
 """`created_at_us` of a memory whose source gave no date (the smallest int64)."""
+
+DAMAGED_TEXT = "(the text of this memory is damaged: `mnemon doctor` says what to do)"
+"""In the place of a text that is not the one that was published."""
+
+SUMMARY_ID_CHARS = 16
+"""64 bits tell the summaries of a store apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +61,53 @@ class MemoryRecord:
     user: str | None
     is_turn: bool
     content_hash: str
+
+
+CONTENT_HASH_VERSION = "memory/1"
+"""Part of every content hash; raise it when the meaning of a field changes."""
+
+
+def content_hash(record: MemoryRecord) -> str:
+    """Return the SHA-256 over every field of a memory except its position."""
+    optional = (record.session_id, record.wing, record.room, record.user)
+    return hash_text(
+        CONTENT_HASH_VERSION,
+        record.memory_id,
+        record.content,
+        record.category,
+        record.tags,
+        record.expanded_keywords,
+        repr(record.importance),
+        str(record.created_at_us),
+        str(record.updated_at_us),
+        str(record.is_turn),
+        *("-" if value is None else f"+{value}" for value in optional),
+    )
+
+
+def corpus_digest(content_hashes: Iterable[str]) -> str:
+    """Return the digest of the memories with these content hashes, in their order."""
+    digest = hashlib.sha256(CONTENT_HASH_VERSION.encode())
+    for known in content_hashes:
+        digest.update(bytes.fromhex(known))
+    return digest.hexdigest()
+
+
+def published_text(row: Mapping[str, Any]) -> str:
+    """Return the content of a row of `memories`, DAMAGED_TEXT where its hash is of another row."""
+    try:
+        # A record by its names, without the cost of making one.
+        record: Any = SimpleNamespace(**{**row, "is_turn": bool(row["is_turn"])})
+        if content_hash(record) == row["content_hash"]:
+            return str(row["content"])
+    except (AttributeError, TypeError):
+        pass  # not even the types are right
+    return DAMAGED_TEXT
+
+
+def summary_id(cluster_id: str, method: str, text: str) -> str:
+    """Return the id of a summary: equal for equal cluster, method and text, on every night."""
+    return hash_text("summary", cluster_id, method, text)[:SUMMARY_ID_CHARS]
 
 
 def to_micros(moment: datetime) -> int:

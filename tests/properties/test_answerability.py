@@ -9,14 +9,39 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.evaluate.calibration import choose_threshold, floor_score
-from mnemon.recall.answerability import SIGNALS, WORDS, Calibration
-from mnemon.recall.answerability_score import combine, find_attribution, find_support
+from mnemon.evaluate.calibration import choose_threshold, floor_score, reached_by
+from mnemon.injection.choosing import worth_injecting
+from mnemon.night.prompt_scores import find_usual
+from mnemon.recall.answerability import FEATURES as ALL_FEATURES
+from mnemon.recall.answerability import RELATIVE_BAR, SIGNALS, WORDS, Calibration, Measure
+from mnemon.recall.answerability_score import (
+    Features,
+    combine,
+    find_attribution,
+    find_supports,
+)
 from mnemon.recall.answerability_words import read_words
 
 SHARES = st.floats(0.0, 1.0)
 COVERED = st.lists(SHARES, max_size=12).map(lambda values: np.array(values, dtype=np.float64))
 SIGNAL = st.sampled_from(SIGNALS)
+LIKENESSES = st.none() | st.floats(-3.0, 3.0)
+USUAL = st.tuples(st.floats(-1.0, 1.0), st.floats(0.02, 1.0))
+
+
+def a_measure(usual: dict[str, tuple[float, float]]) -> Measure:
+    return Measure({"any": usual})
+
+
+def some_features(signal: str, pairs: list[tuple[float, float]], known: float) -> Features:
+    cosines, coverage = np.array(pairs, dtype=np.float64).reshape(-1, 2).T
+    return Features(signal, "latin", np.arange(len(pairs)), cosines, coverage, known)
+
+
+MEASURES = st.builds(a_measure, st.fixed_dictionaries(dict.fromkeys(ALL_FEATURES, USUAL)))
+FEATURES_OF = st.builds(
+    some_features, SIGNAL, st.lists(st.tuples(SHARES, SHARES), max_size=8), SHARES
+)
 TERMS: tuple[str, ...] = ("tea", "cup", "pot", "mug")
 
 
@@ -98,28 +123,74 @@ def test_attribution_lies_in_its_range_and_turns_with_its_sides(said: Any, other
     assert find_attribution(others, said) == -found
 
 
-@given(COVERED, SHARES)
-def test_support_is_reached_by_one_memory(covered: Any, cosine: float) -> None:
-    cosines = np.full(covered.size, cosine)
-    found = find_support(covered, cosines)
-    assert found == (max(covered) + 2.0 * cosine if covered.size else 0.0)
+@given(FEATURES_OF, MEASURES, LIKENESSES, st.floats(0.0, 1.0))
+def test_support_rises_in_every_feature_and_is_each_memorys_own(
+    found: Features, measure: Measure, likeness: float | None, more: float
+) -> None:
+    supports = find_supports(found, measure, likeness)
+    assert supports.shape == found.positions.shape
+    assert np.isfinite(supports).all()
+    for better in (
+        found._replace(coverage=found.coverage + more),
+        found._replace(cosines=found.cosines + more),
+        found._replace(known=found.known + more),
+    ):
+        assert (find_supports(better, measure, likeness) >= supports - 1e-9).all()
+    if likeness is not None:
+        assert (find_supports(found, measure, likeness + more) >= supports - 1e-9).all()
 
 
-@given(st.floats(0.0, 3.0), st.floats(-1.0, 1.0), SIGNAL, st.floats(0.0, 1.0))
+@given(st.floats(allow_nan=False), st.floats(-1.0, 1.0), st.floats(0.0, 1.0))
 def test_the_score_lies_in_its_range_and_rises_in_both_factors(
-    support: float, attribution: float, signal: str, more: float
+    support: float, attribution: float, more: float
 ) -> None:
-    found = combine(support, attribution, signal)
+    found = combine(support, attribution)
     assert 0.0 <= found <= 1.0
-    assert combine(support + more, attribution, signal) >= found
-    assert combine(support, min(1.0, attribution + more), signal) >= found
+    assert combine(support + more, attribution) >= found
+    assert combine(support, min(1.0, attribution + more)) >= found
 
 
-@given(st.floats(allow_nan=True, allow_infinity=True), st.floats(-1.0, 1.0), SIGNAL)
-def test_no_support_whatever_it_is_makes_a_score_that_is_no_number(
-    support: float, attribution: float, signal: str
+@given(st.sampled_from((math.nan, -math.inf)), st.floats(-1.0, 1.0))
+def test_no_support_is_no_score(support: float, attribution: float) -> None:
+    assert combine(support, attribution) == 0.0
+
+
+@given(st.lists(SHARES, min_size=1, max_size=60), st.floats(0.0, 0.99), st.floats(0.0, 0.99))
+def test_at_most_the_share_of_prompts_reaches_the_threshold_and_fewer_reach_a_stricter_one(
+    scores: list[float], share: float, other: float
 ) -> None:
-    assert 0.0 <= combine(support, attribution, signal) <= 1.0
+    at = reached_by(scores, share)
+    assert 0.0 <= at <= 1.0
+    reached = sum(floor_score(score) >= at for score in scores)
+    assert reached <= share * len(scores) or at == 1.0
+    assert (reached_by(scores, other) >= at) == (other <= share) or reached_by(scores, other) == at
+
+
+@given(
+    st.lists(st.sampled_from(("latin", "han")), min_size=1, max_size=20),
+    st.floats(0.0, 1.0),
+)
+def test_what_is_usual_can_be_measured_by_whatever_the_prompts_were(
+    scripts: list[str], value: float
+) -> None:
+    column = np.full(len(scripts), value)
+    usual = find_usual(scripts, dict.fromkeys(ALL_FEATURES, column))
+    assert set(usual) == {*scripts, "any"}
+    assert Measure.parse(Measure(usual, (0.5, -0.5)).to_json()) == Measure(usual, (0.5, -0.5))
+
+
+@given(SHARES, SHARES, st.lists(SHARES, max_size=6), SIGNAL)
+def test_a_memory_is_injected_only_above_its_bar_and_all_of_them_without_a_judgement(
+    score: float, bar: float, own: list[float], signal: str
+) -> None:
+    memories = [{"id": n} for n in range(len(own))]
+    judged = Calibration({signal: 0.5}, {signal: bar}).judge(score, signal, tuple(own))
+    assert judged is not None
+    kept = worth_injecting({"memories": memories, "answerability": judged.to_json()})
+    least = max(bar, RELATIVE_BAR * score)
+    expected = [] if score < 0.5 else [m for m, s in zip(memories, own, strict=True) if s >= least]
+    assert kept == expected
+    assert worth_injecting({"memories": memories}) == memories
 
 
 @given(

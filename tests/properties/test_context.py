@@ -330,7 +330,7 @@ def test_a_built_store_keeps_the_invariants_too(
 
     with monkeypatch.context() as patch:
         if damage:
-            patch.setattr(real, "lean_encoder", _missing)
+            patch.setattr(real, "text_encoder", _missing)
         made = assemble(query, budget, session=session, user=user, store=dense_store.root)
     assert made.degraded or made.tokens <= budget
     assert made.token_counter == ("estimate" if damage else "tokenizer:word-axes")

@@ -15,6 +15,7 @@ from mnemon.corpus.tables import MEMORIES_FILE, TableWriter
 from mnemon.graph.extraction import Extraction, Found, Stated
 from mnemon.graph.supersession.columns import MemoryColumns
 from mnemon.graph.supersession.corpus import Corpus
+from mnemon.graph.supersession.guards import keys_of
 from mnemon.graph.supersession.memories import is_dated, moment_of, owner_of, wing_of
 from mnemon.graph.supersession.near import comparisons
 from mnemon.text.tombstone import is_tombstone
@@ -28,7 +29,7 @@ RECORDS = st.lists(
         st.sampled_from([None, "", "u", "v"]),
         st.sampled_from([None, "", "x", "y", "Z"]),
         st.booleans(),
-        st.sampled_from(["note", "[SUPERSEDED] note", " [superseded]"]),
+        st.sampled_from(["note", "[SUPERSEDED] note", " [superseded]", "note 7", "note 8"]),
     ),
     max_size=14,
 ).map(
@@ -46,17 +47,19 @@ Compared = list[tuple[list[int], list[int], int]]
 
 def naive_comparisons(records: list[MemoryRecord], exact_pairs: int) -> Compared:
     """Every group as objects: each wing with its own and with the wingless, these with all."""
-    scopes: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    scopes: dict[tuple[str, int], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for record in sorted(records, key=moment_of):
         if is_dated(record) and not record.is_turn:
-            scopes[owner_of(record)][wing_of(record)].append(record.position)
+            scopes[owner_of(record), keys_of(record.content).alike][wing_of(record)].append(
+                record.position
+            )
     marked = {record.position for record in records if is_tombstone(record.content)}
     found: Compared = []
     for _, wings in sorted(scopes.items()):
         everything = sorted(
             (p for rows in wings.values() for p in rows), key=lambda p: moment_of(records[p])
         )
-        for wing, own in sorted(wings.items()):
+        for wing, own in sorted(wings.items() if len(everything) > 1 else ()):
             for rows in [own, wings.get("", [])] if wing else [everything]:
                 newers = [p for p in rows if p not in marked]
                 if newers:

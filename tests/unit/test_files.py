@@ -10,6 +10,8 @@ from mnemon.files import (
     MAP_FROM_BYTES,
     fsync_dir,
     fsync_file,
+    make_private,
+    open_to_others,
     read_array,
     remove_tree,
     replace_with,
@@ -185,3 +187,29 @@ def test_sizes_add_up(tmp_path: Path) -> None:
     assert tree_bytes(tmp_path) == 8
     assert tree_bytes(tmp_path / "a") == 5
     assert tree_bytes(tmp_path / "nothing") == 0
+
+
+def test_what_is_written_is_its_owners_alone_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        write_text(tmp_path / "a" / "b" / "text.txt", "key")
+    finally:
+        os.umask(before)
+    assert [p.stat().st_mode & 0o777 for p in sorted(tmp_path.rglob("*"))] == [0o700, 0o700, 0o600]
+
+
+def test_others_lose_what_they_may_but_not_of_the_source_and_not_through_links(
+    tmp_path: Path,
+) -> None:
+    store, outside = tmp_path / "store", tmp_path / "outside"
+    store.mkdir()
+    store.chmod(0o755)
+    for path in (outside, store / "text", store / "memory.db", store / "memory.db-wal"):
+        path.touch()
+        path.chmod(0o664)
+    (store / "link").symlink_to(outside)
+    assert open_to_others(store, store / "memory.db") == [store, store / "text"]
+    assert make_private(store, store / "memory.db") == 2
+    assert open_to_others(store, store / "memory.db") == []
+    assert (store.stat().st_mode & 0o777, (store / "text").stat().st_mode & 0o777) == (0o700, 0o600)
+    assert {p.stat().st_mode & 0o777 for p in (outside, *store.glob("memory.db*"))} == {0o664}

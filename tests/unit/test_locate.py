@@ -138,6 +138,16 @@ def test_a_store_is_named_by_path_name_or_source(
     assert find_store("a", home=tmp_path / "elsewhere", environ={})[0] == store
 
 
+def test_a_folder_of_a_project_does_not_take_the_place_of_a_store_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = published(tmp_path / "home", "a")
+    published(tmp_path / "project", "a")
+    monkeypatch.chdir(tmp_path / "project")
+    assert find_store("a", home=tmp_path / "home", environ={})[0] == store
+    assert find_store(None, home=tmp_path / "home", environ={"MNEMON_STORE": "a"})[0] == store
+
+
 def test_a_store_that_has_only_begun_counts_as_one(tmp_path: Path) -> None:
     (tmp_path / "a" / "work").mkdir(parents=True)
     assert find_store("a", home=tmp_path, environ={}) == (tmp_path / "a", False)
@@ -152,3 +162,17 @@ def test_what_is_not_there_is_looked_for_where_it_would_be(tmp_path: Path) -> No
 def test_nothing_published_is_an_error_that_says_what_to_run(tmp_path: Path) -> None:
     with pytest.raises(SnapshotMissingError, match="make nightly"):
         find_store(None, home=tmp_path, environ={})
+
+
+def test_a_store_is_found_by_how_its_name_begins_if_no_other_begins_so(tmp_path: Path) -> None:
+    palace = published(tmp_path, "palace-7a5718")
+    notes = published(tmp_path, "notes-0a1b2c")
+    published(tmp_path, "notes-work-3d4e5f")
+    assert find_store("palace", home=tmp_path, environ={}) == (palace, False)
+    assert find_store(None, home=tmp_path, environ={"MNEMON_STORE": "pal"}) == (palace, False)
+    with pytest.raises(StoreError, match="notes-0a1b2c, notes-work-3d4e5f"):
+        find_store("notes", home=tmp_path, environ={})
+    assert find_store("notes-0", home=tmp_path, environ={}) == (notes, False)
+    assert find_store("alace", home=tmp_path, environ={}) == (tmp_path / "alace", False)
+    published(tmp_path, "notes")
+    assert find_store("notes", home=tmp_path, environ={}) == (tmp_path / "notes", False)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
+import stat
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -19,7 +19,9 @@ from mnemon.diagnosis.rows import look_at_index
 from mnemon.diagnosis.schedule import look_at_schedule
 from mnemon.diagnosis.server import look_at_server
 from mnemon.diagnosis.serving import look_at_serving
-from mnemon.errors import ConfigError, MnemonError
+from mnemon.errors import ConfigError, MnemonError, StoreError
+from mnemon.files import make_private, open_to_others
+from mnemon.foreign_json import parse_json
 from mnemon.locate import find_home
 from mnemon.mcp_server.extra import find_sdk_fault
 from mnemon.recall.current_settings import current_settings
@@ -27,7 +29,9 @@ from mnemon.recall.profile import layers_of, read_store_profiles
 from mnemon.recall.profile.catalogue import list_profiles
 from mnemon.settings import Settings
 from mnemon.snapshot.layout import StorePaths
+from mnemon.snapshot.manifest import read_manifest, read_pointer
 from mnemon.snapshot.verdict import PASS
+from mnemon.work.lock import find_holder
 
 __all__ = ["Finding", "examine"]
 
@@ -36,8 +40,8 @@ def examine(paths: StorePaths) -> list[Finding]:
     """Look at everything; a check that breaks is itself a finding."""
     findings: list[Finding] = []
     looks = (
-        _settings, _profiles, _serving, _schedule, _last_verdict, _index, _transcripts, _access_log,
-        _injections, _usage, _archive, _leftovers, _server, _hooks, _mcp,
+        _settings, _privacy, _profiles, _serving, _schedule, _last_verdict, _index, _transcripts,
+        _access_log, _injections, _usage, _archive, _files, _leftovers, _server, _hooks, _mcp,
     )  # fmt: skip
     for look in looks:
         try:
@@ -61,6 +65,36 @@ def _settings(_: StorePaths) -> Iterator[Finding]:
         )
     else:
         yield Finding("settings", "ok", "every key and value is known")
+
+
+def mend_privacy(paths: StorePaths) -> int:
+    """Take others' access from a store's files and directories; return from how many."""
+    return make_private(paths.root, _source_below(paths))
+
+
+def _privacy(paths: StorePaths) -> Iterator[Finding]:
+    found = open_to_others(paths.root, _source_below(paths))
+    if not found:
+        yield Finding("privacy", "ok", "nobody else may read the store")
+        return
+    shown = f"{found[0]} has mode {stat.S_IMODE(found[0].lstat().st_mode):04o}"
+    yield Finding(
+        "privacy",
+        "warn",
+        f"others may read, write or enter {len(found):,} files and directories of the store "
+        f"({shown}, expected 0700 for directories and 0600 for files)",
+        "run `mnemon doctor --fix`",
+    )
+
+
+def _source_below(paths: StorePaths) -> Path | None:
+    """Return the memory store itself, which is its owner's to protect even where it lies here."""
+    try:
+        manifest = read_manifest(paths.snapshots / read_pointer(paths).snapshot_id)
+    except StoreError:
+        return None
+    source = Path(str(manifest.source.get("location", "")))
+    return source if paths.root in source.parents else None
 
 
 def _profiles(paths: StorePaths) -> Iterator[Finding]:
@@ -123,7 +157,7 @@ def _last_verdict(paths: StorePaths) -> Iterator[Finding]:
     if not verdicts:
         yield Finding("gate", "warn", "no candidate was ever judged", "run `make nightly`")
         return
-    last: dict[str, Any] = json.loads(verdicts[-1].read_text(encoding="utf-8"))
+    last: dict[str, Any] = parse_json(verdicts[-1].read_text(encoding="utf-8"))
     failed = [c["name"] for c in last["checks"] if not c["passed"]]
     if last["outcome"] == PASS:
         yield Finding(
@@ -202,6 +236,20 @@ def _archive(paths: StorePaths) -> Iterator[Finding]:
         plans = len(archive.applied_plans_at(None))
         count = len(archive.entries_at(None))
         yield Finding("archive", "ok", f"{count:,} memories are archived by {plans} plan(s)")
+
+
+def _files(paths: StorePaths) -> Iterator[Finding]:
+    from mnemon.night.ledger import find_faults
+
+    if (holder := find_holder(paths.lock)) is not None:
+        yield Finding("files", "ok", f"night {holder} is writing them: not compared")
+    elif faults := find_faults(paths):
+        yield Finding(
+            "files", "warn", f"not as the last night left them: {', '.join(map(str, faults))}",
+            "run `make nightly`: it makes them again",
+        )  # fmt: skip
+    else:
+        yield Finding("files", "ok", "what nights work with is as the last one left it")
 
 
 def _leftovers(paths: StorePaths) -> Iterator[Finding]:

@@ -88,7 +88,7 @@ def look_at_abstention(snapshot: Path, *, wants: bool) -> Finding:
         message = "not calibrated: prompts get the best memories, however unlike them"
         if not wants:
             return Finding("abstention", "ok", "not calibrated, and nothing abstains by it here")
-        remedy = "label queries for a night (docs/abstention.md), or set hook.abstain = false"
+        remedy = "run `make nightly`: each night calibrates (docs/abstention.md)"
         return Finding("abstention", "warn", message, remedy)
     except (OSError, ValueError) as error:
         return Finding(
@@ -118,17 +118,25 @@ def _encoder(paths: StorePaths, manifest: Manifest) -> Finding:
         return _hosted_encoder(paths.encoders / manifest.encoder_digest)
     # Here and not above: numpy must not be loaded before `mnemon recall` has limited its threads.
     from mnemon.encode.lean import LeanEncoder
+    from mnemon.encode.onnx_encoder import OnnxEncoder
+    from mnemon.encode.onnx_format import onnx_directory
 
+    expected = EncoderFingerprint.from_json(manifest.encoder)
+    directory = paths.encoders / manifest.encoder_digest
+    export = onnx_directory(paths.encoders, expected)
     try:
-        encoder = LeanEncoder.open(paths.encoders / manifest.encoder_digest, verify=True)
-        require_same(EncoderFingerprint.from_json(manifest.encoder), encoder.fingerprint)
+        if export.is_dir() and not directory.is_dir():
+            encoder = OnnxEncoder.open(export, 1)
+        else:
+            encoder = LeanEncoder.open(directory, verify=True)
+        require_same(expected, encoder.fingerprint)
     except MnemonError as error:
         return Finding(
             "encoder", "fail", str(error), "run `make nightly`: it exports the query encoder again"
         )
-    return Finding(
-        "encoder", "ok", f"{encoder.fingerprint.model}, {encoder.fingerprint.dimension} dimensions"
-    )
+    by = "" if isinstance(encoder, LeanEncoder) else ", by ONNX Runtime"
+    made = encoder.fingerprint
+    return Finding("encoder", "ok", f"{made.model}, {made.dimension} dimensions{by}")
 
 
 def _hosted_encoder(directory: Path) -> Finding:

@@ -9,9 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from mnemon.archive.reading import ArchiveReader
-from mnemon.errors import SnapshotCorruptError, SnapshotMissingError, SnapshotOutdatedError
+from mnemon.errors import (
+    SnapshotCorruptError,
+    SnapshotMissingError,
+    SnapshotOutdatedError,
+    StoreError,
+)
 from mnemon.files import tree_bytes
 from mnemon.immutable import connect_immutable
+from mnemon.locate import find_store, list_stores
 from mnemon.snapshot import layout
 from mnemon.snapshot.layout import StorePaths, is_snapshot_id
 from mnemon.snapshot.manifest import quick_check, read_manifest, read_pointer
@@ -61,6 +67,31 @@ def describe_snapshots(paths: StorePaths) -> list[dict[str, Any]]:
         return []
     names = sorted(p.name for p in paths.snapshots.iterdir() if is_snapshot_id(p.name))
     return [_describe(paths, name, name == serving) for name in names]
+
+
+def describe_stores(home: Path) -> list[dict[str, Any]]:
+    """Describe every published store of a home: what it serves, of which source, since when.
+
+    `default` marks the one that is meant where none is named; `fault` says why one cannot be read.
+    """
+    roots = list_stores(home)
+    default = find_store(None, home=home)[0] if roots else None
+    return [
+        {"name": root.name, "path": str(root), "default": root == default, **_serves(root)}
+        for root in roots
+    ]
+
+
+def _serves(root: Path) -> dict[str, Any]:
+    paths = StorePaths(root)
+    row: dict[str, Any] = dict.fromkeys(("source", "memories", "published_at", "fault"))
+    try:
+        pointer = read_pointer(paths)
+        manifest = read_manifest(paths.snapshots / pointer.snapshot_id)
+    except (StoreError, OSError) as error:
+        return {**row, "fault": str(error)}
+    found = {"source": manifest.source.get("location"), "memories": manifest.counts["memories"]}
+    return {**row, **found, "published_at": pointer.published_at}
 
 
 def age_hours(iso: str) -> float:

@@ -1,18 +1,19 @@
 """Stage abstention_calibration: below which score tonight's snapshot has no answer.
 
-What belongs here: asking the pack the owner's labelled queries for their scores, and what the
-snapshot then carries. What does not: the score (mnemon.recall.answerability_score), the rule for
-the threshold (mnemon.evaluate.calibration).
+What belongs here: asking the pack what calibrates it, and what the snapshot then carries. What does
+not: the score (mnemon.recall.answerability_score), what everyday prompts come to
+(`prompt_scores`), the rule for the threshold (mnemon.evaluate.calibration).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any
 
+from mnemon.errors import EncoderError
 from mnemon.evaluate.abstention import Abstention
 from mnemon.evaluate.calibration import (
     MAX_RECALL_LOSS,
@@ -20,6 +21,7 @@ from mnemon.evaluate.calibration import (
     Calibrated,
     calibrate,
     floor_score,
+    reached_by,
 )
 from mnemon.evaluate.labels.queries import Query
 from mnemon.evaluate.run import Run
@@ -35,50 +37,75 @@ from mnemon.night.evaluation import (
     read_runs,
     served_profile,
 )
+from mnemon.night.own_questions import make_questions
+from mnemon.night.prompt_scores import PROMPTS_DIGEST, Prompted, ask_prompts, find_asker, scope_mask
+from mnemon.night.query_vectors import fetch_query_vectors
 from mnemon.night.questions import LABELLED, USER_KEY, Questions, read_questions
 from mnemon.night.serving import SERVING_PACK, pack_path
-from mnemon.recall.answerability import SIGNALS, WORDS, Calibration
+from mnemon.recall.answerability import SIGNALS, WORDS, WORDS_AND_VECTORS, Calibration
 from mnemon.recall.engine import Recaller
 from mnemon.recall.profile import RetrievalProfile
+from mnemon.recall.query_encoder import warm_up
 from mnemon.recall.reader import SnapshotReader
 from mnemon.recall.scope import Scope
 from mnemon.work.stage import Stage, StageResult
 
-ABSTENTION_CALIBRATION = Stage("abstention_calibration", "1", (ABSTENTION,))
+ABSTENTION_CALIBRATION = Stage("abstention_calibration", "2", (ABSTENTION,))
+
+LET_THROUGH = {WORDS_AND_VECTORS: 0.015, WORDS: 0.02}
+"""Share of everyday prompts that may reach the threshold: more injects noise, less loses answers.
+"""
+
+LENIENT = {WORDS_AND_VECTORS: 0.02, WORDS: 0.02}
+"""The same for the sake of questions that the night made itself: those repeat words, so for words
+alone they have no say."""
+
+MOST_LET_THROUGH = {WORDS_AND_VECTORS: 0.1, WORDS: 0.05}
+"""The same for the sake of the owner's labels, which weigh more."""
+
+BAR_SHARE = 0.5
+"""Share of everyday prompts whose best memory reaches the bar of a single memory."""
+
+OWN_METRIC = "recall@3 of its own questions"
+"""What is kept of the questions that a night makes: as many memories as a hook injects."""
+
+_OWN_K = 3
 
 _WORDS_ARM = "lexical"
 """The evaluation's arm that answers as a recall without a dense leg does."""
 
 
 def calibrate_abstention(night: Night) -> StageResult:
-    """Choose tonight's thresholds; without enough labelled queries nothing ever abstains."""
+    """Choose tonight's thresholds: by everyday prompts, own questions and labels if there are."""
     decision = night.result_of(FUSION_DECISION)
     inputs = {
         "pack": night.result_of(SERVING_PACK).facts["digest"],
         "evaluation": night.result_of(RECALL_EVALUATION).digest,
         "decision": decision.digest,
         "profile": served_profile(night).to_json(),
+        "prompts": PROMPTS_DIGEST,
     }
 
     def body() -> tuple[int, dict[str, Any]]:
-        questions = read_questions(night)
-        labelled = questions.groups.get(LABELLED, ())
-        found: dict[str, Calibrated | str] = {}
-        if len(labelled) >= MIN_ANSWERABLE:
-            found = _calibrate(night, questions, decision.facts)
-        chosen = {name: c for name, c in found.items() if isinstance(c, Calibrated)}
-        said = [c.describe() if isinstance(c, Calibrated) else c for c in found.values()]
-        few = f"{len(labelled)} labelled queries can calibrate and {MIN_ANSWERABLE} are needed"
-        return _write(night, chosen, said or [f"nothing abstains: {few}"])
+        ranking = decision.facts["ranking"]
+        profile = served_profile(night, ranking["adopted"] if ranking else None)
+        with closing(SnapshotReader.open(pack_path(night))) as reader:
+            # Some 600 texts: loaded now and for good, so that no clock decides who encodes them.
+            with suppress(EncoderError):
+                warm_up(night.paths, reader.manifest)
+            recaller = Recaller(night.paths, reader, "candidate", may_warm=True)
+            if not reader.count:
+                return _write(night, {}, ["nothing abstains: the store is empty"])
+            return _write(night, *_calibrate(night, recaller, profile, decision.facts))
 
     return night.finish(night.run(ABSTENTION_CALIBRATION, inputs, body))
 
 
 def read_judged(night: Night) -> Mapping[str, Abstention]:
-    """Return AUROC and risk-coverage of every signal that was calibrated."""
+    """Return AUROC and risk-coverage of every signal that queries calibrated."""
     document = read_calibration(night)
     signals = document["sealed"]["signals"] if document["sealed"] else {}
-    return {name: Abstention.from_json(raw) for name, raw in signals.items()}
+    return {name: Abstention.from_json(raw) for name, raw in signals.items() if "auroc" in raw}
 
 
 def read_calibration(night: Night) -> dict[str, Any]:
@@ -88,43 +115,102 @@ def read_calibration(night: Night) -> dict[str, Any]:
 
 
 def _write(
-    night: Night, chosen: Mapping[str, Calibrated], said: Sequence[str]
+    night: Night, signals: Mapping[str, Mapping[str, Any]], said: Sequence[str]
 ) -> tuple[int, dict[str, Any]]:
-    sealed = None
-    if chosen:
-        rule = {"metric": HEADLINE_METRIC, "max_recall_loss": MAX_RECALL_LOSS}
-        sealed = {"rule": rule, "signals": {name: c.to_json() for name, c in chosen.items()}}
+    rule = {"max_recall_loss": MAX_RECALL_LOSS, "let_through": dict(LET_THROUGH)}
+    sealed = {"rule": rule, "signals": dict(signals)} if signals else None
     document = {"sealed": sealed, "said": list(said)}
     write_text(night.work(ABSTENTION), json.dumps(document, indent=1, sort_keys=True) + "\n")
-    facts = {f"threshold {name}": found.threshold for name, found in chosen.items()}
-    return len(chosen), {**facts, "reason": "; ".join(said)}
+    facts = {f"threshold {name}": found["threshold"] for name, found in signals.items()}
+    return len(signals), {**facts, "reason": "; ".join(said)}
 
 
 def _calibrate(
-    night: Night, questions: Questions, decision: Mapping[str, Any]
-) -> dict[str, Calibrated | str]:
-    labelled = questions.groups[LABELLED]
-    ranking = decision["ranking"]
-    served = served_profile(night, ranking["adopted"] if ranking else None)
+    night: Night, recaller: Recaller, profile: RetrievalProfile, decision: Mapping[str, Any]
+) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Return what the snapshot carries by signal, and one sentence for each."""
+    questions = read_questions(night)
+    profiles = {signal: _words_only(profile) if signal == WORDS else profile for signal in SIGNALS}
+    asker = find_asker(recaller.reader)
+    own = _own_questions(night, recaller, asker)
+    sealed: dict[str, dict[str, Any]] = {}
+    said: list[str] = []
+    for signal, prompted in ask_prompts(night, recaller, profiles, asker).items():
+        recaller.calibration = Calibration({signal: 0.0}, measures={signal: prompted.measure})
+        chosen = _by_labels(night, recaller, profiles[signal], questions, decision, prompted)
+        if not isinstance(chosen, Calibrated):
+            chosen = _by_own(recaller, profiles[signal], own, prompted)
+        scores = prompted.scores
+        threshold = reached_by(scores, LET_THROUGH[signal])
+        if isinstance(chosen, Calibrated):
+            threshold, told = chosen.threshold, chosen.describe()
+        else:
+            told = f"{signal}: below {threshold:.3f} nothing is an answer ({chosen})"
+        let = sum(score >= threshold for score in scores)
+        said.append(f"{told}; {let} of {len(scores)} everyday prompts reach it")
+        sealed[signal] = {
+            **(chosen.to_json() if isinstance(chosen, Calibrated) else {}),
+            "threshold": threshold,
+            "bar": min(threshold, reached_by(scores, BAR_SHARE)),
+            "measure": prompted.measure.to_json(),
+            "prompts": len(scores),
+            "prompts_let_through": let,
+        }
+    return sealed, said
+
+
+def _by_labels(
+    night: Night,
+    recaller: Recaller,
+    profile: RetrievalProfile,
+    questions: Questions,
+    decision: Mapping[str, Any],
+    prompted: Prompted,
+) -> Calibrated | str:
+    labelled = questions.groups.get(LABELLED, ())
+    if len(labelled) < MIN_ANSWERABLE:
+        return f"{len(labelled)} labelled queries can calibrate and {MIN_ANSWERABLE} are needed"
+    signal, ranking = prompted.signal, decision["ranking"]
     runs = read_runs(night)[LABELLED]
-    arm = str(ranking["challenger"]) if ranking else SERVED
-    found: dict[str, Calibrated | str] = {}
-    reader = SnapshotReader.open(pack_path(night))
-    with closing(reader):
-        recaller = Recaller(night.paths, reader, "candidate")
-        recaller.calibration = Calibration.observing()
-        for signal in SIGNALS:
-            alone = signal == WORDS
-            profile = _words_only(served) if alone else served
-            known = _scores(recaller, profile, labelled, signal)
-            unknown = _scores(recaller, profile, questions.unanswerable, signal)
-            if known is None or unknown is None:
-                continue
-            run = runs.get(_WORDS_ARM, runs[arm]) if alone else runs[arm]
-            found[signal] = calibrate(
-                signal, HEADLINE_METRIC, known, _recalls(run, labelled), unknown
-            )
-    return found
+    run = runs[str(ranking["challenger"]) if ranking else SERVED]
+    if signal == WORDS:
+        run = runs.get(_WORDS_ARM, run)
+    known = _scores(recaller, profile, labelled, signal)
+    unknown = _scores(recaller, profile, questions.unanswerable, signal)
+    if known is None or unknown is None:
+        return "some labelled queries are answered by another signal"
+    within = (reached_by(prompted.scores, MOST_LET_THROUGH[signal]), 1.0)
+    return calibrate(
+        signal, HEADLINE_METRIC, known, _recalls(run, labelled), unknown, within=within
+    )
+
+
+def _by_own(
+    recaller: Recaller, profile: RetrievalProfile, own: Sequence[Query], prompted: Prompted
+) -> Calibrated | str:
+    """Return the threshold that questions of the store's own memories lead to, or why none."""
+    signal, scores, recalls = prompted.signal, list[float](), list[float]()
+    for query in own:
+        scope = Scope(user=query.extras.get(USER_KEY))
+        found = recaller.recall(query.text, _OWN_K, profile=profile, scope=scope)
+        judged = found.answerability
+        scores.append(floor_score(judged.score) if judged is not None else 0.0)
+        recalls.append(float(query.relevant_ids[0] in {str(m.id) for m in found.memories}))
+    strict = reached_by(prompted.scores, LET_THROUGH[signal])
+    lenient = reached_by(prompted.scores, LENIENT[signal])
+    return calibrate(signal, OWN_METRIC, scores, recalls, prompted.scores, within=(lenient, strict))
+
+
+def _own_questions(night: Night, recaller: Recaller, asker: str | None) -> list[Query]:
+    reader = recaller.reader
+    made = make_questions(reader, scope_mask(reader, asker))
+    ids = reader.memory_ids({question.position for question in made})
+    extras = {} if asker is None else {USER_KEY: asker}
+    fetch_query_vectors(night, reader.manifest, [question.text for question in made])
+    return [
+        Query(f"own-{n}", q.text, q.difficulty, (ids[q.position],), extras=extras)
+        for n, q in enumerate(made)
+    ]
 
 
 def _words_only(served: RetrievalProfile) -> RetrievalProfile:

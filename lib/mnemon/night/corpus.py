@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,14 @@ from mnemon.corpus.report import ExportReport, read_report
 from mnemon.corpus.source import Source
 from mnemon.errors import SourceEmptyError, SourceError, StoreError
 from mnemon.files import write_text
+from mnemon.immutable import connect_immutable
 from mnemon.injection.exported import ExportedContents
 from mnemon.injection.known import KnownInjections, read_injections
 from mnemon.injection.recogniser import EchoGuard
 from mnemon.injection.retention import prune_injections
 from mnemon.night.context import BRIDGE, MEMORIES, QUARANTINE, TURNS, Night
 from mnemon.night.transcripts import ingest_new_turns, last_source_rows, open_night_source
+from mnemon.snapshot.layout import ROWS_FILE
 from mnemon.snapshot.manifest import read_manifest, read_pointer
 from mnemon.work.batches import TimedProgress
 from mnemon.work.stage import Stage, StageResult
@@ -57,7 +60,7 @@ def export_memories(night: Night) -> StageResult:
         changes.update(ingest_new_turns(night))
         known = read_injections(night.paths.injections)
         with _previous_export(night.work(MEMORIES)) as previous:
-            exported = ExportedContents.read(previous)
+            exported = _exported_before(night, previous)
             guard = EchoGuard(known, exported)
             # Before the source is pinned: whatever is written from now on came later (mnemon.live).
             read_us = time.time_ns() // 1000
@@ -85,6 +88,21 @@ def export_memories(night: Night) -> StageResult:
     result = night.run(CORPUS, {}, body, always=True)
     batches = progress.timings.summary()
     return night.finish(result.with_notes(**changes, source_batches=batches))
+
+
+def _exported_before(night: Night, previous: Path | None) -> ExportedContents:
+    """Return what the last export held; where it is lost, what serves knows of it.
+
+    Else a row that has turned sensitive since would stay in older snapshots.
+    """
+    if previous is not None:
+        return ExportedContents.read(previous)
+    try:
+        path = night.paths.snapshots / read_pointer(night.paths).snapshot_id / ROWS_FILE
+        with closing(connect_immutable(path)) as rows:
+            return ExportedContents(rows.execute("SELECT memory_id, content FROM memories"))
+    except (StoreError, sqlite3.Error):
+        return ExportedContents()
 
 
 def _said(counts: EvidenceCounts) -> dict[str, Any]:

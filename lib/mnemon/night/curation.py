@@ -23,7 +23,7 @@ from mnemon.night.graph import CONCEPT_GRAPH, load_tables
 from mnemon.night.vectors import MEMORY_VECTORS
 from mnemon.work.stage import Stage, StageResult
 
-CURATION = Stage("curation_proposals", "1", (PROPOSALS,))
+CURATION = Stage("curation_proposals", "2", (PROPOSALS,))
 
 
 def propose_curation(night: Night) -> StageResult:

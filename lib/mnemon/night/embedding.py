@@ -80,9 +80,9 @@ def choose_face(night: Night, texts: Sequence[str]) -> Face:
         return Face(night.settings.encoder.provider)
     if toolchain() is None:
         return Face("", declined=NOT_INSTALLED)
-    directory = onnx_directory(night.paths.encoders, night.fingerprint())
-    header = known_header(directory, night.fingerprint())
-    if header is None or not _is_whole(night, header):
+    header = whole_export(night)
+    if header is None:
+        directory = onnx_directory(night.paths.encoders, night.fingerprint())
         step = max(len(texts) // AGREEMENT_SAMPLE, 1)
         header = export_onnx(night.encoder(), directory, texts[::step][:AGREEMENT_SAMPLE])
     return Face(header.tag, header.min_cosine, header.declined)
@@ -117,11 +117,12 @@ def _open(night: Night, face: Face, texts: Sequence[str]) -> DocumentEncoder:
     return OnnxEncoder.open(onnx_directory(night.paths.encoders, night.fingerprint()))
 
 
-def _is_whole(night: Night, header: OnnxHeader) -> bool:
-    if header.declined:
-        return True
+def whole_export(night: Night) -> OnnxHeader | None:
+    """Return what is known of the model's ONNX export; None if it is new, lost or damaged."""
+    directory = onnx_directory(night.paths.encoders, night.fingerprint())
+    header = known_header(directory, night.fingerprint())
     try:
-        directory = onnx_directory(night.paths.encoders, night.fingerprint())
-        return hash_files(directory) == header.files
+        is_whole = header and (header.declined or hash_files(directory) == header.files)
     except EncoderError:
-        return False
+        return None
+    return header if is_whole else None

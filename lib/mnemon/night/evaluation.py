@@ -16,7 +16,7 @@ from mnemon.evaluate.abstention import Abstention, judge_abstention
 from mnemon.evaluate.comparison import compare
 from mnemon.evaluate.decision import CHALLENGERS, Challenger
 from mnemon.evaluate.report import summarize
-from mnemon.evaluate.run import Run, RunPlan, run_retriever
+from mnemon.evaluate.run import Run, RunPlan
 from mnemon.evaluate.scores import Scores, score_run
 from mnemon.files import write_text
 from mnemon.hashing import hash_file
@@ -38,16 +38,20 @@ from mnemon.night.questions import (
     local_names,
     write_questions,
 )
-from mnemon.night.retriever import ProfileRetriever
+from mnemon.night.retriever import KeptAnswers, ProfileRetriever
 from mnemon.night.serving import SERVING_PACK, pack_path
+from mnemon.progress import SILENT
 from mnemon.recall.engine import Recaller
 from mnemon.recall.profile import RetrievalProfile
 from mnemon.recall.reader import SnapshotReader
+from mnemon.work.memo import Memo
 from mnemon.work.stage import Stage, StageResult
 
 RECALL_EVALUATION = Stage(
     "recall_evaluation", "2", (EVALUATION, EVALUATION_QUERIES, EVALUATION_RUNS)
 )
+ANSWERS_KIND = f"{RECALL_EVALUATION.name}:{RECALL_EVALUATION.version}"
+"""Kind of the memo: answers of a night that was stopped."""
 SERVED = "served"
 PLAN = RunPlan(k=10, depth=50, timed=False)
 """The same for every arm, or their first ten would come from lists of different depth. Up to the
@@ -122,16 +126,21 @@ def evaluate_pack(night: Night) -> StageResult:
     if local_names(night, labels) is not None:
         inputs["bridge"] = hash_file(bridge) if (bridge := night.work(BRIDGE)).is_file() else None
 
+    reused = 0
+
     def body() -> tuple[int, dict[str, Any]]:
+        nonlocal reused
         if not night.settings.evaluation.enabled:
             return _write(night, Questions(notes=("the evaluation is switched off",)), {})
         questions = gather_questions(night)
         reader = SnapshotReader.open(pack_path(night))
         with closing(reader):
             recaller = Recaller(night.paths, reader, "candidate")
-            return _write(night, questions, _ask(night, recaller, questions))
+            runs, reused = _ask(night, recaller, questions)
+            return _write(night, questions, runs)
 
-    return night.finish(night.run(RECALL_EVALUATION, inputs, body))
+    result = night.run(RECALL_EVALUATION, inputs, body)
+    return night.finish(result.with_notes(answers_reused=reused) if reused else result)
 
 
 def read_runs(night: Night) -> dict[str, dict[str, Run]]:
@@ -158,21 +167,27 @@ def measure_abstention(questions: Questions, runs: Runs) -> Abstention | None:
     return judge_abstention(answerable, runs[UNANSWERABLE][SERVED], scores)
 
 
-def _ask(night: Night, recaller: Recaller, questions: Questions) -> dict[str, dict[str, Run]]:
+def _ask(
+    night: Night, recaller: Recaller, questions: Questions
+) -> tuple[dict[str, dict[str, Run]], int]:
+    """Return the runs, and how many answers a stopped night had found already."""
     asked = [*questions.groups.values(), questions.unanswerable]
     texts = [query.text for queries in asked for query in queries]
     fetch_query_vectors(night, recaller.reader.manifest, texts)
     profiles = evaluation_profiles(night)
     runs: dict[str, dict[str, Run]] = {}
-    for group, queries in questions.groups.items():
-        runs[group] = {}
-        for name, profile in profiles.items():
-            retriever = ProfileRetriever(name, recaller, profile)
-            runs[group][name] = run_retriever(retriever, queries, PLAN, progress=night.progress)
-    if questions.unanswerable:
-        retriever = ProfileRetriever(SERVED, recaller, profiles[SERVED])
-        runs[UNANSWERABLE] = {SERVED: run_retriever(retriever, questions.unanswerable, PLAN)}
-    return runs
+    with Memo.open(night.paths.memo) as memo:
+        kept = KeptAnswers(memo, ANSWERS_KIND)
+        for group, queries in questions.groups.items():
+            runs[group] = {}
+            for name, profile in profiles.items():
+                retriever = ProfileRetriever(name, recaller, profile)
+                runs[group][name] = kept.ask(retriever, queries, PLAN, night.progress)
+        if questions.unanswerable:
+            retriever = ProfileRetriever(SERVED, recaller, profiles[SERVED])
+            found = kept.ask(retriever, questions.unanswerable, PLAN, SILENT)
+            runs[UNANSWERABLE] = {SERVED: found}
+    return runs, kept.reused
 
 
 def _write(night: Night, questions: Questions, runs: Runs) -> tuple[int, dict[str, Any]]:

@@ -36,7 +36,7 @@ from mnemon.night.vectors import MEMORY_VECTORS
 from mnemon.work.stage import Stage, StageResult, load_result
 
 CONCEPT_GRAPH = Stage(
-    "concept_graph", "6", (*(f"{GRAPH}/{file}" for file in FILES.values()), CONCEPT_VECTORS)
+    "concept_graph", "7", (*(f"{GRAPH}/{file}" for file in FILES.values()), CONCEPT_VECTORS)
 )
 
 

@@ -20,6 +20,7 @@ from mnemon.night.concept_vectors import CONCEPT_VECTORS, live_names
 from mnemon.night.context import GRAPH, MEMORIES, SHARDS, SUMMARIES, Night
 from mnemon.night.fragment_pruning import prune_fragments
 from mnemon.night.graph_plugins import FINDINGS_KIND, live_findings
+from mnemon.night.query_vectors import everyday_keys, everyday_kind
 from mnemon.night.vector_rows import keyed_batches as keyed_vectors
 from mnemon.night.vector_rows import vector_kind
 from mnemon.night.vectors import chosen_face
@@ -114,6 +115,7 @@ def _prune_memo(night: Night) -> None:
         memo.prune(
             {
                 memo_kind(night.fingerprint(), face.tag): vectors,
+                everyday_kind(night): everyday_keys(),
                 ANSWERS_KIND: live_answers(night),
                 FINDINGS_KIND: live_findings(night, records),
             }

@@ -1,4 +1,4 @@
-"""Vectors of the evaluation's queries where a provider makes them: asked in batches, before recall.
+"""Vectors of queries and prompts before recall: of a provider in batches, of everyday ones once.
 
 What belongs here: asking for them and handing them to recall. What does not: the queries, and
 scoring. Recall asks a provider for one query at a time, once, and answers without a vector where
@@ -17,9 +17,11 @@ from mnemon.encode.fingerprint import EncoderFingerprint
 from mnemon.encode.hosted.documents import HostedEncoder
 from mnemon.night.context import Night
 from mnemon.night.embedding import HOSTED
+from mnemon.night.own_questions import read_everyday
+from mnemon.recall.engine import Recaller
 from mnemon.recall.query_encoder import remember_query
 from mnemon.snapshot.manifest import Manifest
-from mnemon.vectors.embed import embed_texts
+from mnemon.vectors.embed import embed_texts, text_key
 from mnemon.work.memo import Memo
 
 
@@ -58,6 +60,39 @@ def fetch_query_vectors(night: Night, manifest: Manifest, texts: Sequence[str]) 
     for text, vector in zip(texts, found.vectors, strict=True):
         remember_query(night.paths, manifest, text, vector.copy())
     return found.computed
+
+
+def everyday_kind(night: Night) -> str:
+    """Return the memo's kind of the vectors of everyday prompts, as recall encodes them."""
+    return f"everyday:{night.fingerprint().digest}"
+
+
+def everyday_keys() -> list[str]:
+    """Return the memo's keys of everyday prompts, in their order."""
+    return [text_key(prompt) for prompt in read_everyday()]
+
+
+def fetch_everyday_vectors(night: Night, recaller: Recaller) -> NDArray[np.float64] | None:
+    """Return the vectors of everyday prompts, encoded once per encoder; None without an encoder.
+
+    Of shape (prompts, d).
+    """
+    manifest, prompts, keys = recaller.reader.manifest, read_everyday(), everyday_keys()
+    if recaller.reader.vectors is None or manifest.encoder is None:
+        return None
+    kind = f"everyday:{manifest.encoder_digest}"
+    with Memo.open(night.paths.memo) as memo:
+        known = memo.get_many(kind, keys)
+        missing = [p for key, p in zip(keys, prompts, strict=True) if key not in known]
+        fetch_query_vectors(night, manifest, missing)
+        world = recaller.live_world()
+        made = {
+            text_key(prompt): np.asarray(world.query_vector(prompt), dtype=np.float32).tobytes()
+            for prompt in missing
+        }
+        memo.put_many(kind, made)
+    rows = [np.frombuffer((known | made)[key], dtype=np.float32) for key in keys]
+    return np.stack(rows).astype(np.float64)
 
 
 class _Queries:

@@ -280,10 +280,6 @@ def _state_read(night: Night, report: ExportReport) -> dict[str, int]:
 def _provenance(night: Night) -> Provenance:
     report = load_report(night)
     fingerprint = night.fingerprint()
-    warnings: list[tuple[str, str]] = []
-    query_encoder = night.result_of(QUERY_ENCODER).facts
-    if not query_encoder["supported"]:
-        warnings.append(("query_encoder_unsupported", str(query_encoder["reason"])))
     return Provenance(
         id_kind=report.identity.id_kind,
         encoder=fingerprint.to_json(),
@@ -296,5 +292,5 @@ def _provenance(night: Night) -> Provenance:
         },
         corpus_digest=report.corpus_digest,
         settings=night.settings.to_json(),
-        warnings=warnings,
+        warnings=[],
     )

@@ -6,15 +6,22 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mnemon.corpus.columns import count_rows, read_column
-from mnemon.encode.base import EncoderUnsupportedError
-from mnemon.encode.export import export_lean
+from mnemon.encode.export import LeanExport, export_lean
 from mnemon.encode.hosted.description import HOSTED_FILE, describe_model, write_description
 from mnemon.encode.hosted.model import HostedModel, hosted_model
 from mnemon.encode.onnx_format import toolchain
+from mnemon.errors import EncoderError
 from mnemon.files import read_array, remove_tree
 from mnemon.night.context import MEMORIES, VECTORS, Night
 from mnemon.night.corpus import CORPUS
-from mnemon.night.embedding import AGREEMENT_SAMPLE, HOSTED, Face, choose_face, face_of
+from mnemon.night.embedding import (
+    AGREEMENT_SAMPLE,
+    HOSTED,
+    Face,
+    choose_face,
+    face_of,
+    whole_export,
+)
 from mnemon.night.vector_rows import sample_texts, write_memory_vectors
 from mnemon.vectors.lance import table_home
 from mnemon.vectors.rotation import Rotation, fit_or_load
@@ -27,13 +34,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MEMORY_VECTORS = Stage("memory_vectors", "2", (VECTORS,))
-QUERY_ENCODER = Stage("query_encoder", "1")
+QUERY_ENCODER = Stage("query_encoder", "2")
 VECTOR_TIERS = Stage("vector_tiers", "2")
 # Within vector_tiers, which runs on every night: what needs no look at the tables is kept.
 EXIT_THRESHOLDS = Stage("exit_thresholds", "1")
 
 # Texts on which the exported query encoder must agree with the original; spread over the corpus.
 _PARITY_SAMPLE = 16
+
+LEAN, ONNX = "numpy", "ONNX Runtime"
+"""What encodes questions on the read side, as the facts of query_encoder say it."""
 
 
 def embed_memories(night: Night) -> StageResult:
@@ -44,6 +54,9 @@ def embed_memories(night: Night) -> StageResult:
 
     def body() -> tuple[int, dict[str, Any]]:
         face = tonights_face(night)
+        if not face.tag:
+            # Before hours of embedding: what is published must be able to encode a question.
+            _require_lean(night, face)
         embedded = write_memory_vectors(night, face)
         notes.update(texts_embedded=embedded.computed, texts_reused=embedded.reused)
         if face.tag in HOSTED:
@@ -90,7 +103,10 @@ def chosen_face(night: Night) -> Face:
 def export_query_encoder(night: Night) -> StageResult:
     """Export the encoder for the read side, where torch is not imported.
 
-    Declined for unknown architectures; a hosted model is described.
+    A model that the lean encoder cannot read is left to its ONNX export; a hosted one is described.
+
+    Raises:
+        EncoderError: Neither can encode a question as the model does.
     """
     hosted = hosted_model(night.settings.encoder)
     if hosted is not None:
@@ -99,22 +115,53 @@ def export_query_encoder(night: Night) -> StageResult:
     directory = night.paths.encoders / fingerprint.digest
 
     def body() -> tuple[int, dict[str, Any]]:
-        sample = sample_texts(night.work(MEMORIES), _PARITY_SAMPLE)
-        try:
-            export = export_lean(night.encoder(), directory, sample)
-        except EncoderUnsupportedError as error:
-            return 0, {"supported": False, "reason": str(error)}
+        face = tonights_face(night)
+        if not face.tag:
+            export = _require_lean(night, face)
+        else:
+            try:
+                export = export_lean(night.encoder(), directory, _parity_texts(night))
+            except EncoderError as error:
+                remove_tree(directory)
+                return 1, {
+                    "encoded_by": ONNX,
+                    "lean_declined": str(error),
+                    "min_cosine": face.min_cosine,
+                }
         return 1, {
-            "supported": True,
+            "encoded_by": LEAN,
             "min_cosine": round(export.min_cosine, 7),
-            "sampled_texts": len(sample),
+            "sampled_texts": len(_parity_texts(night)),
         }
 
-    supported = load_result(night.paths.work, QUERY_ENCODER)
-    if supported is not None and supported.facts["supported"] and not directory.is_dir():
-        forget_result(night.paths.work, QUERY_ENCODER)
+    known = load_result(night.paths.work, QUERY_ENCODER)
+    if known is not None:
+        is_lean = known.facts.get("encoded_by") == LEAN
+        if not (directory.is_dir() if is_lean else whole_export(night)):
+            forget_result(night.paths.work, QUERY_ENCODER)
     inputs = {"fingerprint": fingerprint.digest}
     return night.finish(night.run(QUERY_ENCODER, inputs, body, places=(directory,)))
+
+
+def _parity_texts(night: Night) -> list[str]:
+    return sample_texts(night.work(MEMORIES), _PARITY_SAMPLE)
+
+
+def _require_lean(night: Night, face: Face) -> LeanExport:
+    """Export the lean encoder for a model that ONNX Runtime does not run.
+
+    Raises:
+        EncoderError: It cannot be, so that nothing could encode a question.
+    """
+    directory = night.paths.encoders / night.fingerprint().digest
+    try:
+        return export_lean(night.encoder(), directory, _parity_texts(night))
+    except EncoderError as error:
+        raise EncoderError(
+            f"{night.settings.encoder.model} can embed memories, but nothing could encode a "
+            f"question for it, so it was not begun. The numpy encoder: {error} ONNX Runtime: "
+            f"{face.declined} Set encoder.model to another model (docs/encoders.md)."
+        ) from None
 
 
 def _describe_hosted(night: Night, model: HostedModel) -> StageResult:
@@ -124,7 +171,7 @@ def _describe_hosted(night: Night, model: HostedModel) -> StageResult:
 
     def body() -> tuple[int, dict[str, Any]]:
         write_description(directory, model)
-        return 1, {"supported": True, "hosted": model.title}
+        return 1, {"hosted": model.title}
 
     if not (directory / HOSTED_FILE).is_file():
         forget_result(night.paths.work, QUERY_ENCODER)

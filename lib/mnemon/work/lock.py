@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mnemon.errors import StoreError, StoreLockedError
+from mnemon.files import make_directory
 
 _TRIES = 5
 _WAIT_S = 0.005
@@ -99,8 +100,8 @@ def _take(path: Path) -> int:
 
 def _open(path: Path) -> int:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        make_directory(path.parent)
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise StoreError(
             f"the lock {path} cannot be opened ({error.strerror}): a night needs a store that it "

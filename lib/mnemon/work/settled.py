@@ -17,8 +17,8 @@ SETTLED_NS = 2_000_000_000
 """Age from which a file's time tells two contents apart: file systems count in ticks, of up to two
 seconds, so that two writes within one look alike. Longer hashes more files again."""
 
-_REMEMBERED = 256
-"""Digests held; a night has some forty outputs."""
+_REMEMBERED = 4096
+"""Digests held; a night asks for all files of a store, a hundred and some per table and run."""
 
 
 def hash_settled(path: Path) -> str:

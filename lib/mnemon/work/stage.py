@@ -101,10 +101,16 @@ def run_stage(
         elapsed = {"wall_ms": round((time.perf_counter() - started) * 1000, 1)}
         return _result(work, stage, stamp, reused=True, cost=elapsed)
     stamp_path.unlink(missing_ok=True)
+    before = _seen(work)
     with measure() as cost:
         rows, facts = body()
     fresh = {"key": key, "outputs": _hash_outputs(work, stage), "rows": rows, "facts": facts}
-    write_text(stamp_path, json.dumps(fresh, indent=1, sort_keys=True) + "\n")
+    after, known = _seen(work), {} if stamp is None else stamp
+    wrote = {name for name, seen in after.items() if before.get(name) != seen}
+    # Whatever of these is damaged one day, this stage made it (mnemon.night.ledger).
+    left = sorted(wrote | (set(known.pop("left", ())) & set(after)))
+    told = {**fresh, "left": left}
+    write_text(stamp_path, json.dumps(told, indent=1, sort_keys=True) + "\n")
     return _result(work, stage, fresh, reused=held and fresh == stamp, cost=cost.to_json())
 
 
@@ -151,6 +157,17 @@ def _read_stamp(path: Path) -> dict[str, Any] | None:
         return None
     well_formed = all(isinstance(stamp.get(name), kind) for name, kind in _STAMP_TYPES.items())
     return stamp if well_formed else None
+
+
+def _seen(work: Path) -> dict[str, tuple[int, int]]:
+    """Return inode and time of every file that stages write, by name below the work directory."""
+    found = ((path, path.stat()) for path in work.rglob("*") if path.is_file())
+    names = ((path.relative_to(work).as_posix(), stat) for path, stat in found)
+    return {
+        name: (stat.st_ino, stat.st_mtime_ns)
+        for name, stat in names
+        if not name.startswith(("stamps/", "shards/"))
+    }
 
 
 def _hash_outputs(work: Path, stage: Stage) -> dict[str, str]:

@@ -56,7 +56,7 @@ def test_another_versions_snapshot_is_outdated_and_not_damaged(
     snapshot_id = Recaller.open(plain_store.root).snapshot_id
     path = plain_store.snapshot(snapshot_id) / layout.MANIFEST_FILE
     manifest = json.loads(path.read_text(encoding="utf-8"))
-    path.chmod(0o644)
+    path.chmod(0o600)
     path.write_text(json.dumps({**manifest, "format_version": found}), encoding="utf-8")
     with pytest.raises(SnapshotOutdatedError, match=who):
         read_manifest(path.parent)

@@ -81,7 +81,7 @@ def test_a_damaged_pointer(dense_store: Store) -> None:
 
 def _flip(path: Path) -> None:
     content = path.read_bytes()
-    path.chmod(0o644)
+    path.chmod(0o600)
     path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
 
 
@@ -102,7 +102,7 @@ def test_another_snapshot_under_the_serving_name(dense_store: Store) -> None:
     pointer = dense_store.paths.current
     value = json.loads(pointer.read_text())
     pointer.write_text(json.dumps({**value, "digest": "0" * 64}))
-    assert findings(dense_store)["snapshot"].level == "fail"
+    assert findings(dense_store)["pointer"].level == "fail"
 
 
 def test_no_vectors(plain_store: Store) -> None:

@@ -93,7 +93,7 @@ def test_transcripts_of_the_settings(
 def test_abstention(tmp_path: Path) -> None:
     assert look_at_abstention(tmp_path, wants=False).level == "ok"
     wanted = look_at_abstention(tmp_path, wants=True)
-    assert (wanted.level, "hook.abstain" in wanted.remedy) == ("warn", True)
+    assert (wanted.level, "make nightly" in wanted.remedy) == ("warn", True)
     file = tmp_path / ABSTENTION_FILE
     file.write_text('{"signals": {"words": {"threshold": 0.25}}}')
     told = look_at_abstention(tmp_path, wants=True)
@@ -120,7 +120,7 @@ def test_vectors(dense_store: Store) -> None:
     assert (whole.level, whole.message) == ("ok", "each of 14 memories has one")
     path = snapshot / VECTORS_FILE
     vectors = np.load(path)[:-2]
-    path.chmod(0o644)
+    path.chmod(0o600)
     np.save(path, vectors)
     (short,) = look_at_vectors(snapshot, manifest)
     assert (short.level, short.message) == ("fail", "14 memories have 12 vectors")

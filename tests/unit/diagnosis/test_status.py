@@ -44,7 +44,7 @@ def test_a_damaged_snapshot_has_no_status(dense_store: Store, name: str) -> None
 
 def test_rows_that_cannot_be_read_are_typed(dense_store: Store) -> None:
     path = dense_store.snapshot(read_pointer(dense_store.paths).snapshot_id) / layout.ROWS_FILE
-    path.chmod(0o644)
+    path.chmod(0o600)
     path.write_bytes(b"\x00" * path.stat().st_size)
     with pytest.raises(SnapshotCorruptError, match="mnemon doctor"):
         read_status(dense_store.paths)

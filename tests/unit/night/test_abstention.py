@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,14 @@ from typing import Any
 import pytest
 
 from mnemon.corpus.export import read_records
-from mnemon.evaluate.calibration import MAX_RECALL_LOSS, MIN_ANSWERABLE
+from mnemon.evaluate.calibration import (
+    MAX_RECALL_LOSS,
+    MIN_ANSWERABLE,
+)
 from mnemon.night.abstention import (
     ABSTENTION_CALIBRATION,
+    LENIENT,
+    OWN_METRIC,
     calibrate_abstention,
     read_calibration,
     read_judged,
@@ -21,8 +27,11 @@ from mnemon.night.context import MEMORIES, Night
 from mnemon.night.corpus import export_memories
 from mnemon.night.decision import decide_fusion
 from mnemon.night.evaluation import evaluate_pack
+from mnemon.night.own_questions import read_everyday
 from mnemon.night.serving import SERVING_PACK, seal_snapshot_candidate
 from mnemon.recall.answerability import WORDS, WORDS_AND_VECTORS
+from mnemon.recall.engine import Recaller
+from mnemon.recall.profile import RetrievalProfile
 from mnemon.recall.reader import SnapshotReader
 from mnemon.settings import EvaluationSettings, Settings
 from mnemon.snapshot.layout import StorePaths
@@ -43,11 +52,11 @@ def texts(number: int) -> tuple[str, str]:
     return f"last week the {thing} was {act} by the neighbours", f"Was the {thing} {act}?"
 
 
-def write_source(folder: Path, questions: Iterable[dict[str, Any]]) -> Path:
+def write_source(folder: Path, questions: Iterable[dict[str, Any]], count: int = COUNT) -> Path:
     folder.mkdir(parents=True)
     rows = [
         {"id": n + 1, "content": texts(n)[0], "created_at": "2026-01-05T10:00:00Z"}
-        for n in range(COUNT)
+        for n in range(count)
     ]
     for name, lines in (("corpus.jsonl", rows), ("queries.jsonl", list(questions))):
         text = "".join(json.dumps(line) + "\n" for line in lines)
@@ -68,17 +77,19 @@ def questions(answerable: int = COUNT, unanswerable: int = len(NOTHING)) -> list
 class Made:
     """A store whose pack is there, and the stages up to the sealed candidate run on it."""
 
-    def __init__(self, tmp_path: Path, asked: list[dict[str, Any]], *, dense: bool) -> None:
+    def __init__(
+        self, tmp_path: Path, asked: list[dict[str, Any]], *, dense: bool, count: int = COUNT
+    ) -> None:
         root = tmp_path / "house"
         encoder = write_encoder(root / "encoders") if dense else None
         store = Store(StorePaths(root), encoder)
         settings = Settings(evaluation=EvaluationSettings(exact_queries=4))
-        source = write_source(tmp_path / "source", asked)
+        source = write_source(tmp_path / "source", asked, count)
         self.night = Night(store.paths, source, settings)
         export_memories(self.night)
         pack = store.candidate(read_records(self.night.work(MEMORIES)))
         digest = read_manifest(pack).digest
-        self.night.run(SERVING_PACK, {}, lambda: (COUNT, {"digest": digest}))
+        self.night.run(SERVING_PACK, {}, lambda: (count, {"digest": digest}))
         evaluate_pack(self.night)
         self.decision = decide_fusion(self.night)
 
@@ -120,17 +131,51 @@ def test_the_same_night_twice_does_nothing_and_gives_the_same_bytes(tmp_path: Pa
     assert made.night.work(*ABSTENTION_CALIBRATION.outputs).read_bytes() == text
 
 
-@pytest.mark.parametrize("answerable", [0, MIN_ANSWERABLE - 1])
-def test_with_too_few_labels_nothing_is_sealed_and_the_night_says_so(
-    tmp_path: Path, answerable: int
+@pytest.mark.parametrize("dense", [False, True])
+def test_with_too_few_labels_prompts_and_own_questions_calibrate(
+    tmp_path: Path, dense: bool
 ) -> None:
-    made = Made(tmp_path, questions(answerable), dense=False)
+    made = Made(tmp_path, questions(MIN_ANSWERABLE - 1), dense=dense)
     result = calibrate_abstention(made.night)
-    assert result.rows == 0
-    assert f"{answerable} labelled queries can calibrate" in result.facts["reason"]
-    assert read_calibration(made.night)["sealed"] is None
+    signals = read_calibration(made.night)["sealed"]["signals"]
+    assert set(signals) == {WORDS, *([WORDS_AND_VECTORS] if dense else [])}
+    for name, found in signals.items():
+        assert 0.0 <= found["bar"] <= found["threshold"] <= 1.0
+        assert found["prompts"] == len(read_everyday())
+        assert found["prompts_let_through"] <= LENIENT[name] * found["prompts"]
+        assert found["metric"] == OWN_METRIC
+    assert "everyday prompts reach it" in result.facts["reason"]
+    recaller = Recaller(made.night.paths, made.sealed(), "candidate")
+    lexical = RetrievalProfile(dense_weight=0.0)
+    answer = recaller.recall("Was the kettle repaired by the neighbours?", 3, profile=lexical)
+    silence = recaller.recall("write a haiku about penguins", 3, profile=lexical)
+    assert answer.answerability is not None
+    assert silence.answerability is not None
+    assert silence.answerability.abstain
+    assert not answer.answerability.abstain
+
+
+def test_the_prompts_are_encoded_once_per_encoder(tmp_path: Path) -> None:
+    made = Made(tmp_path, questions(0), dense=True)
+    night = made.night
+    calibrate_abstention(night)
+    text = night.work(*ABSTENTION_CALIBRATION.outputs).read_bytes()
+    with sqlite3.connect(night.paths.memo) as memo:
+        count = "SELECT count(*) FROM memo WHERE kind LIKE 'everyday:%'"
+        assert memo.execute(count).fetchone() == (len(read_everyday()),)
+        # What is remembered is used: a changed vector changes what is usual.
+        memo.execute("UPDATE memo SET value = zeroblob(length(value)) WHERE kind LIKE 'everyday:%'")
+    night.work(*ABSTENTION_CALIBRATION.outputs).unlink()
+    calibrate_abstention(night)
+    assert night.work(*ABSTENTION_CALIBRATION.outputs).read_bytes() != text
+
+
+def test_an_empty_hand_of_memories_still_says_what_is_usual(tmp_path: Path) -> None:
+    made = Made(tmp_path, questions(0), dense=False, count=3)
+    found = calibrate_abstention(made.night)
+    assert read_calibration(made.night)["sealed"]["signals"][WORDS]["threshold"] > 0.0
+    assert "are needed" in found.facts["reason"]
     assert read_judged(made.night) == {}
-    assert made.sealed().calibration is None
 
 
 def test_without_unanswerable_queries_there_is_a_threshold_and_a_caveat(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,7 +16,7 @@ from mnemon.night import export_scan
 from mnemon.night.context import MEMORIES, Night
 from mnemon.night.corpus import export_memories
 from mnemon.night.export_scan import scan_export
-from mnemon.text import secret_rules
+from mnemon.text import disguises, seed_words
 from tests.support.promotions import ENCODER, Nights
 
 KEPT = {"content": "Nina keeps bees in Ulm.", "category": "facts"}
@@ -63,19 +64,17 @@ def test_another_rule_looks_again(scans: Scans, monkeypatch: pytest.MonkeyPatch)
     assert scans.looks == 2
 
 
-@pytest.mark.parametrize("which", [secret_rules, table_scan])
+@pytest.mark.parametrize("which", [disguises, seed_words, table_scan])
 def test_the_rules_are_known_by_their_lines(
     monkeypatch: pytest.MonkeyPatch, which: ModuleType
 ) -> None:
-    import inspect
-
     before = export_scan.rules_digest()
     lines = inspect.getsource
 
     def edited(module: Any) -> str:
         return lines(module) + ("# a line more" if module is which else "")
 
-    monkeypatch.setattr(export_scan.inspect, "getsource", edited)
+    monkeypatch.setattr(inspect, "getsource", edited)
     assert export_scan.rules_digest() != before
 
 

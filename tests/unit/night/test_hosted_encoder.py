@@ -107,7 +107,7 @@ def test_a_night_with_nothing_to_embed_needs_neither_key_nor_price_nor_provider(
     monkeypatch.delenv(VARIABLE)
     later = again(night, budget_usd=0.0)
     assert embed_memories(later).reused
-    assert export_query_encoder(later).facts == {"supported": True, "hosted": "voyage:voyage-4"}
+    assert export_query_encoder(later).facts == {"hosted": "voyage:voyage-4"}
     assert len(server.asked) == 1
 
 

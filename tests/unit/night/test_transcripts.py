@@ -231,8 +231,20 @@ class TestTranscriptsAlone:
 def _publish(paths: StorePaths) -> None:
     """Let a snapshot of four memories serve, as far as the export looks at it."""
     manifest = Manifest(
-        PACK_FORMAT_VERSION, "d", {}, {"memories": 4}, "int", None, None, {}, "c", {}, [], "now"
+        PACK_FORMAT_VERSION,
+        "d" * 64,
+        {},
+        {"memories": 4},
+        "int",
+        None,
+        None,
+        {},
+        "c",
+        {},
+        [],
+        "now",
     )
-    (paths.snapshots / "s1").mkdir(parents=True)
-    write_manifest(paths.snapshots / "s1", manifest)
-    write_pointer(paths, Pointer("s1", "d", "now", None, "publish"))
+    name = f"20260101T030000000000-{'d' * 12}"
+    (paths.snapshots / name).mkdir(parents=True)
+    write_manifest(paths.snapshots / name, manifest)
+    write_pointer(paths, Pointer(name, "d" * 64, "now", None, "publish"))

@@ -1,0 +1,116 @@
+"""Questions that a store can answer, made by rule of its own memories: no label, no model.
+
+What belongs here: the rules. What does not: asking them, prompts that nobody's memory answers
+(everyday.txt beside this file), phrases that are looked up word by word (exact_stratum.py).
+
+A question of words that stand in its memory is easier than one that somebody asks. So three
+difficulties, each without the rarest word, in an order of their own: nearly all words, every second
+one, and a few that are not rare, with what the memory is about called by its concept's name.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from mnemon.hashing import hash_text
+from mnemon.recall.reader import SnapshotReader
+from mnemon.recall.scope import Mask
+from mnemon.text.scripts import UNSPACED, regex_class
+from mnemon.text.tokens import tokenize
+
+DIFFICULTIES = ("most words", "half of the words", "few words and a name")
+
+MEMORIES_ASKED = 60
+"""More narrow what is known of a threshold and cost a night a second a dozen."""
+
+MIN_WORDS = 5
+"""Words of the shortest memory that is asked for: of a shorter one nothing can be left out."""
+
+MAX_WORDS = 8
+"""Words of the longest question."""
+
+_PIECE_CHARS = 4
+"""Characters of what counts as a word where no spaces separate any."""
+
+_EVERYDAY = Path(__file__).with_name("everyday.txt")
+
+
+class OwnQuestion(NamedTuple):
+    """A question and the memory that it was made of.
+
+    Attributes:
+        text: Words of the memory, and names of concepts.
+        position: Of the memory.
+        difficulty: One of DIFFICULTIES.
+    """
+
+    text: str
+    position: int
+    difficulty: str
+
+
+def read_everyday() -> list[str]:
+    """Return prompts that are nobody's memory: chores, small talk, general knowledge, commands."""
+    return _EVERYDAY.read_text(encoding="utf-8").splitlines()
+
+
+def make_questions(
+    reader: SnapshotReader, mask: Mask | None = None, memories: int = MEMORIES_ASKED
+) -> list[OwnQuestion]:
+    """Return questions of some memories, a memory's in the order of DIFFICULTIES.
+
+    Memories are taken in the order of a hash of their id, so that one that is added displaces few.
+
+    Args:
+        reader: The snapshot.
+        mask: What may be seen, shape (n,); None for everything.
+        memories: How many are asked for, where as many are long enough.
+    """
+    seen = np.arange(reader.count) if mask is None else np.flatnonzero(mask)
+    named = reader.memory_ids(seen.tolist())
+    first = heapq.nsmallest(2 * memories, ((hash_text(i), p) for p, i in named.items()))
+    rows = reader.describe([position for _, position in first])
+    found: list[list[OwnQuestion]] = []
+    for _, position in first:
+        words = _words(reader, rows[position]["content"])
+        if len(words) >= MIN_WORDS and len(found) < memories:
+            found.append(_ask(words, position, _name(reader, position)))
+    return [question for questions in found for question in questions]
+
+
+def _ask(words: Sequence[str], position: int, name: str | None) -> list[OwnQuestion]:
+    """Return one question of each difficulty from words, the rarest first."""
+    rest = words[1:]
+    few = rest[len(rest) // 3 :][:2]
+    chosen = (rest[:MAX_WORDS], rest[::2][:MAX_WORDS], [*few, name or rest[0]])
+    return [
+        OwnQuestion(" ".join(sorted(some, key=hash_text)), position, difficulty)
+        for some, difficulty in zip(chosen, DIFFICULTIES, strict=True)
+    ]
+
+
+def _words(reader: SnapshotReader, text: str) -> list[str]:
+    """Return the distinct content words of a text, the rarest first."""
+    unspaced = regex_class(UNSPACED)
+    pieces = re.findall(rf"[{unspaced}]{{2,{_PIECE_CHARS}}}|[^\W{unspaced}]+", text)
+    rarity: dict[str, float] = {}
+    for piece in dict.fromkeys(pieces):
+        slices = reader.look_up_terms(tokenize(piece))
+        if slices and not (len(piece) < 3 and piece.isascii() and piece.isalpha()):
+            rarity[piece] = min(stop - start for start, stop in slices)
+    return sorted(rarity, key=lambda piece: (rarity[piece], hash_text(piece)))
+
+
+def _name(reader: SnapshotReader, position: int) -> str | None:
+    """Return the name of a concept that a memory mentions, None where it mentions none."""
+    places = np.flatnonzero(reader.mentions.positions == position)
+    if not places.size:
+        return None
+    ordinal = np.searchsorted(reader.mentions.indptr, places[0], side="right") - 1
+    return reader.concept_name(int(ordinal))

@@ -1,0 +1,88 @@
+"""Answers of an evaluation that was stopped: asked again by nobody, and the same run in the end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mnemon.evaluate.labels.queries import Query
+from mnemon.evaluate.run import RunPlan, run_retriever
+from mnemon.night.retriever import KEPT_PER_WRITE, KeptAnswers, ProfileRetriever
+from mnemon.progress import SILENT
+from mnemon.recall.engine import Recaller
+from mnemon.recall.profile import RetrievalProfile
+from mnemon.work.memo import Memo
+from tests.support.store import Store, household
+
+PLAN = RunPlan(k=3, depth=5, timed=False)
+STOPPED_AT = KEPT_PER_WRITE + 7
+WORDS = ("key", "feline", "Atlas", "Nina", "boiler", "door code", "Lisbon flight", "nothing known")
+QUERIES = [
+    Query(
+        query_id=f"q{i}",
+        text=f"{WORDS[i % len(WORDS)]} {i}",
+        stratum="x",
+        relevant_ids=("101",),
+        extras={"user": ("ana", "ben", None)[i % 3]},
+    )
+    for i in range(STOPPED_AT + 20)
+]
+
+
+class _StopsAt:
+    """Ctrl-C after so many queries."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def update(self, task: str, done: int, total: int) -> None:
+        if done == self._count:
+            raise KeyboardInterrupt
+
+
+def test_what_a_stopped_evaluation_was_answered_is_not_asked_again(dense_store: Store) -> None:
+    recaller = Recaller.open(dense_store.root)
+    served = ProfileRetriever("served", recaller, RetrievalProfile())
+    with Memo.open(dense_store.paths.memo) as memo, pytest.raises(KeyboardInterrupt):
+        KeptAnswers(memo, "x:1").ask(served, QUERIES, PLAN, _StopsAt(STOPPED_AT))
+    with Memo.open(dense_store.paths.memo) as memo:
+        again = KeptAnswers(memo, "x:1")
+        run = again.ask(served, QUERIES, PLAN, SILENT)
+        assert again.reused == STOPPED_AT
+        assert run == run_retriever(served, QUERIES, PLAN)
+        whole = KeptAnswers(memo, "x:1")
+        assert whole.ask(served, QUERIES, PLAN, SILENT) == run
+        assert whole.reused == len(QUERIES)
+        for other, kind, plan in (
+            (replace(served.profile, lexical_weight=0.1), "x:1", PLAN),
+            (served.profile, "x:2", PLAN),
+            (served.profile, "x:1", replace(PLAN, depth=4)),
+        ):
+            foreign = KeptAnswers(memo, kind)
+            foreign.ask(ProfileRetriever("other", recaller, other), QUERIES[:9], plan, SILENT)
+            assert foreign.reused == 0
+
+
+def test_another_snapshot_or_user_is_asked_anew(dense_store: Store) -> None:
+    def reused(queries: list[Query]) -> int:
+        retriever = ProfileRetriever("served", Recaller.open(dense_store.root), RetrievalProfile())
+        with Memo.open(dense_store.paths.memo) as memo:
+            kept = KeptAnswers(memo, "x:1")
+            kept.ask(retriever, queries, PLAN, SILENT)
+            return kept.reused
+
+    reused(QUERIES[:9])
+    assert reused(QUERIES[:9]) == 9
+    assert reused([replace(query, extras={"user": "zoe"}) for query in QUERIES[:9]]) == 0
+    dense_store.publish(household()[:-1])
+    assert reused(QUERIES[:9]) == 0
+
+
+def test_the_file_holds_no_question(dense_store: Store) -> None:
+    retriever = ProfileRetriever("served", Recaller.open(dense_store.root), RetrievalProfile())
+    secret = replace(QUERIES[0], text="xylophone-4711 key")
+    with Memo.open(dense_store.paths.memo) as memo:
+        KeptAnswers(memo, "x:1").ask(retriever, [secret], PLAN, SILENT)
+    files = dense_store.paths.memo.parent.glob("memo.sqlite*")
+    assert not [path for path in files if b"xylophone" in path.read_bytes()]
