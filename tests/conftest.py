@@ -35,6 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     for variable in _THREAD_VARIABLES:
         os.environ.setdefault(variable, "1")
+    os.umask(0o077)  # as every process of ours: stores that tests build are no older ones
 
 
 @pytest.fixture(scope="session", autouse=True)

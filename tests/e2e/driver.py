@@ -53,12 +53,13 @@ class Ran:
 
 
 def environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return this process's environment without anything that points at a store.
+    """Return this process's environment without what points at a store or says that make runs.
 
     One thread per process: several spin on each other where the machine is busy, and the vectors
     must not depend on it (test_incremental rebuilds with two).
     """
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("MNEMON_", "DAGSTER_"))}
+    foreign = ("MNEMON_", "DAGSTER_", "MAKE", "MFLAGS")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     return {**kept, "OMP_NUM_THREADS": "1", "MNEMON_HOME": str(home), **(extra or {})}
 
 

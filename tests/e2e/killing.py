@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -80,8 +81,14 @@ def vectors_kept(store: Path) -> int:
     return rows
 
 
-def kill_when(bench: Bench, has_come: Callable[[], bool], *, poll_s: float = POLL_S) -> bool:
-    """Run a night and kill it as soon as something holds; False if it ended before."""
+def kill_when(
+    bench: Bench,
+    has_come: Callable[[], bool],
+    *,
+    poll_s: float = POLL_S,
+    how: signal.Signals = signal.SIGKILL,
+) -> bool:
+    """Run a night and end it as soon as something holds; False if it ended before."""
     process = start_night(bench.source, bench.store)
     deadline = time.monotonic() + NIGHT_TIMEOUT_S
     try:
@@ -93,7 +100,7 @@ def kill_when(bench: Bench, has_come: Callable[[], bool], *, poll_s: float = POL
                 time.sleep(poll_s)
         return process.poll() is None
     finally:
-        kill(process)
+        kill(process, how)
 
 
 def kill_at(bench: Bench, boundary: str) -> bool:

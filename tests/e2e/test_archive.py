@@ -14,7 +14,7 @@ from tests.e2e.driver import DONE, Ran, run, run_night
 from tests.e2e.stores import Bench, add_memory, answers, editing
 
 CODES = ("4471", "9032", "7715", "1260")
-QUERIES = ["garage code", "boiler error", "9032"]
+QUERIES = ["garage paint", "boiler error", "9032"]
 
 
 def compact(bench: Bench, *words: str) -> Any:
@@ -32,7 +32,7 @@ def night(bench: Bench) -> Ran:
 
 
 def found(bench: Bench) -> list[str]:
-    return [m.content for m in bench.ask("garage code").memories if "garage code" in m.content]
+    return [m.content for m in bench.ask("garage paint").memories if "garage paint" in m.content]
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def chained(small: Bench) -> Bench:
     for month, code in zip((2, 4, 6, 8), CODES, strict=True):
         replaced = f" Supersedes #{previous}." if previous else ""
         created = f"2026-{month:02d}-01T08:00:00+00:00"
-        text = f"The garage code is {code} since this season.{replaced}"
+        text = f"The garage paint is {code} since this season.{replaced}"
         previous = str(add_memory(small.source, text, created_at=created))
     small.paths.profiles.write_text(
         "[default]\nadaptive_compaction = true\ncompaction_age_days = 0\n"
@@ -68,7 +68,7 @@ def test_an_archive_over_three_nights(chained: Bench) -> None:
     night(bench)
     summary, last = sorted(found(bench), key=lambda text: CODES[-1] in text)
     assert CODES[-1] in last
-    (told,) = [m for m in bench.ask("garage code").memories if m.content == summary]
+    (told,) = [m for m in bench.ask("garage paint").memories if m.content == summary]
     assert told.kind == "summary"
     assert len(told.sources) == 3
 
@@ -79,7 +79,7 @@ def test_an_archive_over_three_nights(chained: Bench) -> None:
     with editing(bench.source) as db:
         db.execute("UPDATE memories SET is_sensitive = 1 WHERE content LIKE '%9032%'")
     night(bench)
-    texts = ["The garage code is 9032"]
+    texts = ["The garage paint is 9032"]
     assert find_texts(bench.store, texts, skip=[bench.paths.encoders]) == []
     assert not any("9032" in text for text in found(bench))
     (listed,) = compact(bench, "--list")["plans"]

@@ -138,8 +138,8 @@ def retrieved(store: Store) -> set[str]:
 
 def test_a_stale_fact_yields_to_its_successor(home: Path, encoder: LeanEncoder) -> None:
     records = [
-        memory("the doctor: Dana, doctor", created_at_us=day_us(1)),
-        memory("the physician: Robin", created_at_us=day_us(90)),
+        memory("the doctor: at the market, doctor", created_at_us=day_us(1)),
+        memory("the physician: at the harbour", created_at_us=day_us(90)),
         memory("the boiler valve", created_at_us=day_us(1)),
     ]
     store_of(home, records, encoder)

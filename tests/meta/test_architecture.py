@@ -29,6 +29,7 @@ FOUNDATION = frozenset(
         "locate",
         "source_name",
         "foreign_file",
+        "foreign_json",
         "text",
         "values",
         "cores",
@@ -72,10 +73,9 @@ BUILDERS = (
     "mnemon.vectors.embed_task", "mnemon.vectors.norms", "mnemon.vectors.object_tables",
     "mnemon.graph.build", "mnemon.graph.dictionary", "mnemon.graph.glance", "mnemon.graph.state",
     "mnemon.graph.extract", "mnemon.graph.extraction", "mnemon.graph.canonical",
-    "mnemon.graph.aliases", "mnemon.graph.clauses", "mnemon.graph.dates",
-    "mnemon.graph.identifiers", "mnemon.graph.patterns", "mnemon.graph.phrases",
+    "mnemon.graph.aliases", "mnemon.graph.clauses", "mnemon.graph.patterns", "mnemon.graph.phrases",
     "mnemon.graph.possessives", "mnemon.graph.reader", "mnemon.graph.runs",
-    "mnemon.graph.lexicon", "mnemon.graph.model",
+    "mnemon.graph.model",
     "mnemon.graph.names", "mnemon.graph.pack", "mnemon.graph.subjects", "mnemon.graph.tables",
     "mnemon.graph.told",
     "mnemon.graph.plugins", "mnemon.graph.supersession.cells",
@@ -118,6 +118,11 @@ LAZY_DOORS = {
     ("mnemon.encode.warm", "mnemon.encode.onnx_encoder"): (
         "ONNX Runtime encodes queries in a process that keeps asking, never in a hook"
     ),
+    ("mnemon.recall.query_encoder", "mnemon.encode.onnx_encoder"): (
+        "a model that the lean encoder cannot read is asked through its ONNX export"
+    ),
+    ("mnemon.recall.query_encoder", "mnemon.encode.onnx_format"): "the same model's header",
+    ("mnemon.recall.encoder_identity", "mnemon.encode.onnx_format"): "the same model's header",
     ("mnemon.live.judging", "mnemon.corpus"): (
         "rows of the store itself are judged by the export's own rules; most recalls find none"
     ),
@@ -157,6 +162,9 @@ SHARED = frozenset(
         "mnemon.graph", "mnemon.graph.arrays", "mnemon.graph.walk", "mnemon.graph.conversation",
         "mnemon.graph.fold", "mnemon.graph.linking", "mnemon.graph.named", "mnemon.graph.scripts",
         "mnemon.graph.sessions", "mnemon.graph.supersession", "mnemon.graph.supersession.grades",
+        # Only the phase `supersede` imports them: what two memories must not differ in.
+        "mnemon.graph.dates", "mnemon.graph.identifiers", "mnemon.graph.lexicon",
+        "mnemon.graph.supersession.guards",
         # The keyword search of the seed store; only `fts5_leg` imports it, for lexical_mode="fts5".
         "mnemon.lexical", "mnemon.lexical.fts_seed", "mnemon.lexical.search",
         # Only `overlay` imports them, where the store has something that the snapshot lacks.
@@ -367,8 +375,10 @@ def test_only_the_edges_of_the_system_import_recall() -> None:
         for name in imports_of(m)
         if name.startswith("mnemon.recall")
     }
-    # The doctor checks profiles as a recall would read them.
-    assert importers <= {"agents", "cli", "context", "diagnosis", "mcp_server", "night", "serve"}
+    # The doctor checks profiles, and an import what it built, as a recall would read them.
+    edges = {"agents", "cli", "context", "diagnosis", "exchange", "mcp_server", "night", "serve"}
+    edges |= {"evaluate"}  # it calibrates what a recall judges by
+    assert importers <= edges
 
 
 def test_every_package_says_what_it_is() -> None:

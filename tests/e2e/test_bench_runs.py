@@ -1,0 +1,139 @@
+"""Every command of bench, run on a made-up set of some memories: it ends well, and no more.
+
+In a copy of the checkout, so that nothing is written where results are committed. A new command
+without a line here, and without one that starts it, fails the first test. Those that run whole
+nights or load the big library several times are slow ones.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.driver import DONE, ROOT, environment, run_night
+from tests.e2e.stores import build_small_source
+from tests.support.arms import as_rows, records
+from tests.support.labelled_set import write_lines, write_set
+from tests.support.shared import build_once
+from tests.unit.encode.conftest import write_tiny_model
+
+SET = "locomo"
+SETS = (SET, "realmem", "hotpotqa", "scifact")
+TINY, STORE, STORES = f"../shared/data/{SET}", f"stores/{SET}", "stores"
+MEMORIES = 60
+
+RUNS: dict[str, list[str]] = {
+    "bench.abstention": ["--stores", STORES, "--sets", SET],
+    "bench.constants": ["--stores", STORES, "--families", "turns"],
+    "bench.compaction_growth": ["--sizes", "60", "120", "--no-embedding"],
+    "bench.cost": ["--store", STORE, "--name", SET],
+    "bench.engines": ["--sizes", "600"],
+    "bench.feedback.repeats": [],
+    "bench.graph_growth": ["--sizes", "200", "400"],
+    "bench.hooks": ["--store", STORE, "--queries", f"{TINY}/queries.jsonl", "--rounds", "2"],
+    "bench.latency": ["--store", STORE, "--dataset", TINY, "--rounds", "2"],
+    "bench.phases": ["--stores", STORES, "--sets", SET, "--sample", "4"],
+    "bench.scale.encoder": ["cut"],
+    "bench.scale.corpus": ["some.db", "40"],
+    "bench.scale.reading_engines": [STORE, "8"],
+    "bench.scale.reading_warm": [STORE, "8", "walk"],
+    "bench.speed.resident": [STORE, "questions.json"],
+    "bench.speed.warm": [STORE, "questions.json", "--fts", "8"],
+    "bench.tables": [],
+}
+"""Module -> its arguments."""
+
+SLOW: dict[str, list[str]] = {
+    "bench": ["--sets", "realmem"],
+    "bench.abstention.silence": ["--stores", "silent", "--sets", SET, "--out", "silence.json"],
+    "bench.compaction": ["--stores", "compacted", "--sets", SET, "--arms", "sentences"],
+    "bench.encoding": ["--data", TINY, "--documents", "40", "--model", "../tiny"],
+    "bench.feedback": ["--nights", "1", "--arms", "on"],
+    "bench.graph": ["--stores", STORES, "--sets", SET],
+    "bench.live": ["--rounds", "3", "--held-out", "5"],
+    "bench.scale": ["--sizes", "40", "--limit-gb", "0"],
+    "bench.scale.reading": [STORE, "--questions", "8"],
+    "bench.scale.side_by_side": [
+        *("--before", ".", "--size", "40", "--rounds", "1", "--to", "side.json"),
+    ],
+    "bench.speed": [
+        *("--locomo", STORE, "--dataset", TINY, "--sizes", "300", "600", "--accept"),
+    ],
+    "bench.suite": ["--sets", SET, "--stores", STORES],
+    "bench.verify": ["--sets", SET, "--stores", STORES, "--accept", "another set by this name"],
+}
+
+STARTED_BY = {
+    "bench.compaction_growth.corpus": "bench.compaction_growth",
+    "bench.compaction_growth.embedding": "bench.compaction_growth",
+    "bench.compaction_growth.measure": "bench.compaction_growth",
+    "bench.graph_growth.measure": "bench.graph_growth",
+}
+
+
+def entry_points() -> set[str]:
+    """Every module of bench that can be run."""
+    found = [p for p in (ROOT / "bench").rglob("*.py") if '__name__ == "__main__"' in p.read_text()]
+    names = (".".join(p.relative_to(ROOT).with_suffix("").parts) for p in found)
+    return {name.removesuffix(".__main__") for name in names}
+
+
+def test_no_command_is_forgotten() -> None:
+    assert entry_points() == RUNS.keys() | SLOW.keys() | STARTED_BY.keys()
+    assert set(STARTED_BY.values()) <= RUNS.keys() | SLOW.keys()
+    targets = set(re.findall(r"-m (bench[\w.]*)", (ROOT / "Makefile").read_text()))
+    assert targets
+    assert targets <= RUNS.keys() | SLOW.keys()
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the checkout with a small sample, sets beside it and a store of the first one."""
+    return build_once(tmp_path_factory, "bench", _build) / "checkout"
+
+
+def _build(directory: Path) -> None:
+    checkout = directory / "checkout"
+    skip = shutil.ignore_patterns("__pycache__", "memory.db*")
+    for name in ("bench", "pipelines", "assets", "lib", "data/sample", "docs/benchmarks"):
+        shutil.copytree(ROOT / name, checkout / name, ignore=skip)
+    build_small_source(checkout / "data" / "sample")
+    write_tiny_model(directory / "tiny")
+    rows, again = as_rows(records(MEMORIES)), list[dict[str, str]]()
+    for name in SETS:
+        file = write_set(directory / "shared" / "data" / name, rows) / "queries.jsonl"
+        asked = [json.loads(line) for line in file.read_text().splitlines()]
+        again = [
+            {**query, "query_id": f"{query['query_id']} {i}", "text": f"{query['text']} {i}"}
+            for query in asked
+            for i in range(2)
+        ]
+        write_lines(file, again)
+    (checkout / "questions.json").write_text(json.dumps([query["text"] for query in again]))
+    store = checkout / STORE
+    store.parent.mkdir()
+    ran = run_night(directory / "shared" / "data" / SET, store, extra=_told(checkout))
+    assert ran.code == DONE, ran.says
+
+
+def _told(checkout: Path) -> dict[str, str]:
+    model = str(checkout.parent / "tiny")
+    return {"MNEMON_ENCODER_MODEL": model, "MNEMON_EVALUATION_ENABLED": "false"}
+
+
+@pytest.mark.parametrize(
+    "module", [*RUNS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+)
+def test_a_command_of_bench_ends_well(checkout: Path, module: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", module, *{**RUNS, **SLOW}[module]], cwd=checkout,
+        env=environment(checkout / "home", _told(checkout)),
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{done.stdout[-1000:]}{done.stderr[-3000:]}"

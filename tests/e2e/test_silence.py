@@ -1,0 +1,85 @@
+"""A store says nothing to prompts that are none of its business, with labels and without."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mnemon.injection.choosing import worth_injecting
+from mnemon.recall.answerability import SIGNALS, WORDS
+from mnemon.recall.engine import Recaller
+from mnemon.recall.profile import RetrievalProfile
+from tests.e2e.conftest import FirstNight
+from tests.e2e.driver import ROOT
+from tests.e2e.stores import Bench, labelled_queries
+
+HELD_OUT = ROOT / "bench" / "abstention" / "prompts.txt"
+"""Prompts that calibrated nothing."""
+
+MOST = 0.05
+"""Share of them that may get anything; docs/benchmarks/abstention.md says what is usual."""
+
+
+def profile_of(recaller: Recaller, signal: str) -> RetrievalProfile:
+    profile = RetrievalProfile(**recaller.reader.adopted)
+    if signal != WORDS:
+        return profile
+    return replace(profile, lexical_weight=1.0, dense_weight=0.0, graph_weight=0.0)
+
+
+def injected(recaller: Recaller, text: str, signal: str) -> list[str]:
+    found = recaller.recall(text, 3, profile=profile_of(recaller, signal))
+    assert found.answerability is not None
+    assert found.answerability.signal == signal
+    return [str(memory["id"]) for memory in worth_injecting(found.to_json())]
+
+
+@pytest.mark.parametrize("signal", SIGNALS)
+def test_without_a_label_everyday_prompts_get_nothing_and_its_own_questions_answers(
+    small_night: FirstNight, signal: str
+) -> None:
+    recaller = Recaller.open(small_night.bench.store)
+    assert injected(recaller, "write a haiku about penguins", signal) == []
+    prompts = HELD_OUT.read_text(encoding="utf-8").splitlines()
+    let_through = [prompt for prompt in prompts if injected(recaller, prompt, signal)]
+    assert len(let_through) <= MOST * len(prompts), let_through
+    known = set(recaller.reader.memory_ids(range(recaller.reader.count)).values())
+    own = [q for q in labelled_queries() if q["relevant_ids"]
+           and known.issuperset(map(str, q["relevant_ids"]))]  # fmt: skip
+    assert own
+    exact = [q for q in own if q["stratum"] == "exact"] or own
+    answered = [q for q in exact if injected(recaller, q["text"], signal)]
+    assert len(answered) >= 0.5 * len(exact)
+
+
+@pytest.mark.parametrize("signal", SIGNALS)
+def test_with_labels_a_prompt_about_nothing_gets_nothing(
+    full_night: FirstNight, signal: str
+) -> None:
+    recaller = Recaller.open(full_night.bench.store)
+    assert injected(recaller, "write a haiku about penguins", signal) == []
+    assert injected(recaller, "boiler error F22", signal) != []
+
+
+def test_each_memory_clears_a_bar_of_its_own(full_night: FirstNight) -> None:
+    bench: Bench = full_night.bench
+    dropped = 0
+    for query in labelled_queries():
+        result = bench.ask(query["text"], k=3)
+        judged = result.answerability
+        assert judged is not None
+        assert len(judged.memories) == len(result.memories) <= 3
+        kept = {str(m["id"]) for m in worth_injecting(result.to_json())}
+        for memory, score in zip(result.memories, judged.memories, strict=True):
+            clears = not judged.abstain and score >= judged.bar
+            assert (str(memory.id) in kept) == clears
+            dropped += not judged.abstain and not clears
+    assert dropped > 0, "some come along with the best one and are no answer"
+
+
+def test_the_prompts_that_calibrate_are_not_those_that_judge() -> None:
+    calibrate = ROOT / "lib" / "mnemon" / "night" / "everyday.txt"
+    texts = [set(p.read_text(encoding="utf-8").splitlines()) for p in (calibrate, HELD_OUT)]
+    assert not texts[0] & texts[1]
+    assert (len(texts[0]), len(texts[1])) == (401, 200)
