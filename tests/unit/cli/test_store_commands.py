@@ -50,13 +50,6 @@ def test_status_as_json(run_json: RunJson, dense_store: Store) -> None:
     assert value["snapshot_bytes"] > 0
 
 
-def test_warnings_of_the_build_are_shown(run: Run, empty_store: Store) -> None:
-    empty_store.publish(
-        renumber([memory("boat")]), warnings=[("query_encoder_unsupported", "no lean form")]
-    )
-    assert "! query_encoder_unsupported: no lean form" in run("status").stderr
-
-
 @pytest.mark.parametrize("command", ["status", "rollback"])
 def test_a_damaged_snapshot_is_a_sentence(
     run: Run, run_json: RunJson, dense_store: Store, command: str
