@@ -168,7 +168,7 @@ def test_doctor_names_and_mends_what_others_may_read(
     assert found["level"] == "warn"
     assert "3 files and directories" in found["message"]
     assert found["remedy"] == "run `mnemon doctor --fix`"
-    assert "mended 3 files and directories" in run("doctor", "--fix").stdout
+    assert "fixed the permissions of 3 files and directories" in run("doctor", "--fix").stdout
     assert open_to_others(dense_store.root) == []
 
 
