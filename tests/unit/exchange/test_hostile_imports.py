@@ -182,7 +182,7 @@ TRAVELS = {
 """What says how, not where and who. Any other text stays home: add to this after some thought."""
 
 
-@pytest.mark.parametrize("said", ["some text", "/home/ana/model", "~/model", "./model"])
+@pytest.mark.parametrize("said", ["some text", "/srv/models/mine", "~/model", "./model"])
 def test_of_settings_that_are_texts_only_known_ones_travel_and_no_place(said: str) -> None:
     texts = {
         section: {key: said for key, default in values.items() if isinstance(default, str)}
