@@ -20,7 +20,7 @@ OPTIONS := STORE Q SETS WORKERS BASE_PYTHON VENV PY SHELL MAKEFLAGS
 GIVEN := $(foreach v,$(.VARIABLES),$(if $(filter command,$(origin $v)),$v))
 STRAY := $(addsuffix =...,$(filter-out $(OPTIONS),$(GIVEN))) $(filter-out $(TARGETS) $(READY),$(MAKECMDGOALS))
 ifneq ($(strip $(STRAY)),)
-$(error found $(strip $(STRAY)), which is no target and no variable here: your own memory store is named STORE, in capitals: make nightly STORE=path/to/memory.db)
+$(error unknown: $(strip $(STRAY)). `make help` lists targets and variables; for your own memory store: make nightly STORE=path/to/memory.db)
 endif
 
 .DEFAULT_GOAL := help

@@ -27,6 +27,18 @@ GROUP = "vectors"
 @dg.asset(
     deps=["memories"],
     group_name=GROUP,
+    kinds={"numpy"},
+    owners=list(OWNERS),
+    code_version=QUERY_ENCODER.version,
+)
+def query_encoder(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
+    """The same model for the read side, without torch; agreement with the original is measured."""
+    return report_stage(night, export_query_encoder(night))
+
+
+@dg.asset(
+    deps=["memories", query_encoder],
+    group_name=GROUP,
     kinds={"numpy", "onnx"},
     owners=list(OWNERS),
     code_version=MEMORY_VECTORS.version,
@@ -42,18 +54,6 @@ def every_memory_vector_is_finite_and_unit(night: dg.ResourceParam[Night]) -> dg
     vectors = read_array(night.work(VECTORS))
     bad = count_bad_rows(vectors, UNIT_NORM_TOLERANCE)
     return dg.AssetCheckResult(passed=bad == 0, metadata={"rows": len(vectors), "bad_rows": bad})
-
-
-@dg.asset(
-    deps=[memory_vectors],
-    group_name=GROUP,
-    kinds={"numpy"},
-    owners=list(OWNERS),
-    code_version=QUERY_ENCODER.version,
-)
-def query_encoder(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
-    """The same model for the read side, without torch; agreement with the original is measured."""
-    return report_stage(night, export_query_encoder(night))
 
 
 @dg.asset(

@@ -13,7 +13,7 @@ from typing import Any
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+_LOOPBACK = ("127.0.0.1", "localhost")
 _OWN_PAGE = frozenset({"same-origin", "none"})
 _JSON = "application/json"
 _POLICY_VIOLATION = 1008
@@ -50,21 +50,28 @@ def find_fault(scope: Scope) -> str | None:
     port = (scope.get("server") or ("", None))[1]
     if len(hosts) != 1 or hosts[0] not in {f"{name}:{port}" for name in _LOOPBACK}:
         # A name of its own that leads to 127.0.0.1 makes a foreign page look like ours.
-        return f"the Host is {hosts}: open the UI as http://127.0.0.1:{port}, and only so"
+        return (
+            f"the Host header is {', '.join(hosts) or 'missing'}; expected 127.0.0.1:{port}. Open "
+            f"http://127.0.0.1:{port}"
+        )
     foreign = [origin for origin in _values(scope, b"origin") if origin != f"http://{hosts[0]}"]
     if foreign or not _OWN_PAGE.issuperset(_values(scope, b"sec-fetch-site")):
-        return f"a page of another Origin asks: type http://{hosts[0]} into the browser instead"
+        return (
+            "another web page sent this request, and only the UI's own pages may. Type "
+            f"http://{hosts[0]} into your browser's address bar"
+        )
     return None if scope["type"] == "websocket" else _find_method_fault(scope)
 
 
 def _find_method_fault(scope: Scope) -> str | None:
     if scope["method"] in ("GET", "HEAD"):
         asks = scope["path"] == "/graphql" and scope["query_string"]
-        return f"GraphQL is asked by POST with {_JSON}, not in an address" if asks else None
+        return f"found a GraphQL query in the address; send it by POST as {_JSON}" if asks else None
     kinds = [kind.partition(";")[0].strip() for kind in _values(scope, b"content-type")]
     if scope["method"] != "POST" or kinds != [_JSON]:
         # Any page may post a form or plain text anywhere; for JSON a browser asks first.
-        return f"found {scope['method']} of {kinds}, expected GET, or POST of {_JSON}"
+        found = f"{scope['method']} with content type {', '.join(kinds) or 'missing'}"
+        return f"found {found}; expected GET, or POST with content type {_JSON}"
     return None
 
 

@@ -159,7 +159,8 @@ def run_night(site: Site, *, echo: bool = False) -> Outcome:
 
 def _record_instance(site: Site) -> None:
     """Record what Dagster wrote last, unless another night has begun, which will do it."""
-    with contextlib.suppress(StoreLockedError), hold_lock(site.paths.lock):
+    # Nor may a full disk fail a night that is through: these files are then compared as SQLite.
+    with contextlib.suppress(StoreError, OSError), hold_lock(site.paths.lock):
         record_dagster(site.paths)
 
 

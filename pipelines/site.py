@@ -8,18 +8,20 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mnemon.errors import ConfigError, SourceMissingError
+from mnemon.errors import ConfigError, SourceMissingError, StoreLockedError
 from mnemon.files import make_directory, write_text
 from mnemon.locate import checkout_root, find_home, store_for_source
-from mnemon.night.ledger import describe_healing, heal_dagster
+from mnemon.night.ledger import Fault, heal_dagster, name_faults
 from mnemon.settings import Settings
 from mnemon.snapshot.layout import StorePaths
 from mnemon.snapshot.publish import serving_manifest
 from mnemon.source_name import DatabaseName, SourceName, name_source
+from mnemon.work.lock import hold_lock
 
 _AT_ONCE = """\
 # Runs start at once, in a process of their own: no daemon is needed for a run from the UI.
@@ -162,8 +164,12 @@ def prepare_instance(
         say: Told what was damaged.
     """
     make_directory(paths.dagster_home)
-    if (faults := heal_dagster(paths)) and say is not None:
-        say(f"{describe_healing(faults)}; {_SET_ASIDE}")
+    faults: list[Fault] = []
+    # A night that runs is writing them, and healed what it found.
+    with suppress(StoreLockedError), hold_lock(paths.lock):
+        faults = heal_dagster(paths)
+    if faults and say is not None:
+        say(f"damaged or missing, so Dagster starts afresh: {name_faults(faults)}; {_SET_ASIDE}")
     config = paths.dagster_home / "dagster.yaml"
     wanted, other = _configuration(queued=queued), _configuration(queued=not queued)
     found = config.read_text(encoding="utf-8", errors="replace") if config.exists() else ""

@@ -75,7 +75,7 @@ def _require_free(port: int) -> None:
     """Fail where something listens already.
 
     Raises:
-        click.ClickException: The port cannot be had.
+        click.ClickException: The port is not available.
     """
     with socket.socket() as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -83,9 +83,9 @@ def _require_free(port: int) -> None:
             server.bind((_HOST, port))
         except OSError as error:
             raise click.ClickException(
-                f"port {port} on {_HOST} cannot be had ({error.strerror}): end what listens there, "
-                f"perhaps another `make ui`, or choose another: python -m pipelines.ui --port "
-                f"{port + 1}"
+                f"port {port} on {_HOST} is not available ({error.strerror}): stop what uses it, "
+                f"perhaps another `make ui`, or choose another port: python -m pipelines.ui "
+                f"--port {port + 1}"
             ) from error
 
 

@@ -134,5 +134,5 @@ def _named_store(named: str | Path, home: Path, environ: Mapping[str, str]) -> P
     begun = [store for store in list_stores(home) if store.name.startswith(path.name)]
     if len(begun) > 1:
         names = ", ".join(store.name for store in begun)
-        raise StoreError(f"{named} begins several stores' names, say which one: {names}")
+        raise StoreError(f"several stores begin with {named}: {names}; name one in full")
     return begun[0] if begun else home / path

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mnemon.night.ledger import end_night
 from mnemon.recall.api import recall
 from mnemon.recall.engine import Recaller
 from mnemon.recall.result import RecallResult
@@ -138,6 +139,7 @@ def give_encoder(store: Path, made_by: Bench) -> None:
     stamp = Path("work", "stamps", "query_encoder.json")
     (store / stamp).parent.mkdir(parents=True)
     shutil.copy(made_by.store / stamp, store / stamp)
+    end_night(StorePaths(store), finished=True)
 
 
 def fingerprint_tree(directory: Path) -> dict[str, tuple[str, int, int]]:

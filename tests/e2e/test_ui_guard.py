@@ -120,7 +120,7 @@ def test_a_hostile_page_is_refused(ui: Ui) -> None:
     answered = {name: _send(ui, *attack) for name, attack in ATTACKS.items()}
     assert {name: code for name, (code, _) in answered.items() if code != 403} == {}
     assert "harm" not in _assets(ui)
-    assert "Origin" in answered["a foreign page"][1]
+    assert "another web page" in answered["a foreign page"][1]
     assert "application/json" in answered["plain text"][1]
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
 from mnemon.errors import ConfigError, StoreError
+from mnemon.snapshot.layout import StorePaths
+from mnemon.work.lock import hold_lock
+from pipelines import nightly
 from pipelines.site import export_environment, prepare_instance, resolve_site
 from tests.support.store import Store
 
@@ -65,6 +69,35 @@ def test_the_dagster_home_lies_in_the_store_and_keeps_its_edits(
     config.write_text(config.read_text("utf-8") + "# mine\n", encoding="utf-8")
     prepare_instance(paths)
     assert config.read_text("utf-8").endswith("# mine\n")
+
+
+def test_dagsters_files_are_healed_unless_a_night_is_writing_them(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
+    paths = resolve_site(store=str(tmp_path / "store"), environ=environ).paths
+    torn = prepare_instance(paths) / "history" / "runs.db"
+    torn.parent.mkdir()
+    torn.write_text("half a page")
+    said: list[str] = []
+    with hold_lock(paths.lock):
+        prepare_instance(paths, say=said.append)
+    assert torn.exists()
+    prepare_instance(paths, say=said.append)
+    assert not torn.exists()
+    assert len(said) == 1
+    assert "dagster/history/runs.db (file is not a database)" in said[0]
+
+
+def test_a_disk_that_is_full_at_the_very_end_fails_no_night(
+    tmp_path: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = resolve_site(store=str(tmp_path / "store"), environ=environ)
+
+    def full(_: StorePaths) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(nightly, "record_dagster", full)
+    nightly._record_instance(site)  # pyright: ignore[reportPrivateUsage]
 
 
 def test_a_home_that_leads_nowhere_is_said_so() -> None:

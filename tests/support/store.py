@@ -191,7 +191,6 @@ def provenance(encoder: LeanEncoder | None = None, **changes: Any) -> Provenance
         source={"kind": "jsonl", "schema_version": 1, "location": str(Path(__file__).resolve())},
         corpus_digest="c0",
         settings={},
-        warnings=(),
     )
     return replace(known, **changes)
 

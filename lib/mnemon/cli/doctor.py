@@ -14,7 +14,7 @@ _MARKS = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}
 
 
 @click.command()
-@click.option("--fix", is_flag=True, help="First take others' access from the store's files.")
+@click.option("--fix", is_flag=True, help="First make the store's files readable by you only.")
 @store_options
 def doctor(fix: bool, store: str | None, as_json: bool) -> None:
     """Look for what is wrong and say what to do about it.
@@ -36,7 +36,8 @@ def doctor(fix: bool, store: str | None, as_json: bool) -> None:
         print_json({"findings": [f.to_json() for f in findings], "mended": mended})
     else:
         if mended:
-            click.echo(f"mended {mended:,} files and directories: they are yours alone now")
+            what = "file or directory" if mended == 1 else "files and directories"
+            click.echo(f"fixed the permissions of {mended:,} {what}: only you can read them now")
         for finding in findings:
             click.echo(f"{_MARKS[finding.level]}  {finding.name}: {finding.message}")
             if finding.remedy:

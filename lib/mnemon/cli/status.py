@@ -46,8 +46,6 @@ def status(store: str | None, as_json: bool) -> None:
         click.echo(f"archived   {found['archived']:,} of them, out of default recall")
     for wing, count in found["wings"].items():
         click.echo(f"  {count:>8,}  {wing}")
-    for code, message in found["warnings"]:
-        click.echo(f"! {code}: {message}", err=True)
 
 
 @click.command()

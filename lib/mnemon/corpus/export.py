@@ -8,7 +8,6 @@ between two moves is seen by `mnemon.corpus.report.read_report`.
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ from mnemon.files import remove_tree, replace_with
 from mnemon.hashing import hash_file
 from mnemon.progress import SILENT, Progress
 from mnemon.settings import CorpusSettings
-from mnemon.types import CONTENT_HASH_VERSION
+from mnemon.types import corpus_digest
 
 __all__ = ["ExportReport", "export_corpus", "iter_records", "read_records"]
 
@@ -105,7 +104,6 @@ def export_corpus(
 
 def _write_tables(run: _Run, staging: Path) -> tuple[Tally, str]:
     tally = Tally()
-    digest = hashlib.sha256(CONTENT_HASH_VERSION.encode())
     with (
         TableWriter(staging / MEMORIES_FILE, MEMORIES_FILE) as memories,
         TableWriter(staging / _UNORDERED_TURNS, TURNS_FILE) as turns,
@@ -124,12 +122,15 @@ def _write_tables(run: _Run, staging: Path) -> tuple[Tally, str]:
             previous_ids=run.previous_ids,
             guard=run.guard,
         )
-        for record in rows:
-            memories.add(record_row(record))
-            digest.update(bytes.fromhex(record.content_hash))
-            if record.is_turn:
-                turns.add(turn_row(record))
-    return tally, digest.hexdigest()
+
+        def write() -> Iterator[str]:
+            for record in rows:
+                memories.add(record_row(record))
+                if record.is_turn:
+                    turns.add(turn_row(record))
+                yield record.content_hash
+
+        return tally, corpus_digest(write())
 
 
 def _rows(run: _Run) -> Iterator[RawRow]:

@@ -239,17 +239,17 @@ def _archive(paths: StorePaths) -> Iterator[Finding]:
 
 
 def _files(paths: StorePaths) -> Iterator[Finding]:
-    from mnemon.night.ledger import find_faults
+    from mnemon.night.ledger import find_faults, name_faults
 
     if (holder := find_holder(paths.lock)) is not None:
         yield Finding("files", "ok", f"night {holder} is writing them: not compared")
     elif faults := find_faults(paths):
         yield Finding(
-            "files", "warn", f"not as the last night left them: {', '.join(map(str, faults))}",
+            "files", "warn", f"not as the last night left them: {name_faults(faults)}",
             "run `make nightly`: it makes them again",
         )  # fmt: skip
     else:
-        yield Finding("files", "ok", "what nights work with is as the last one left it")
+        yield Finding("files", "ok", "all working files are as the last night left them")
 
 
 def _leftovers(paths: StorePaths) -> Iterator[Finding]:

@@ -50,8 +50,6 @@ def look_at_serving(paths: StorePaths, settings: Settings, *, is_hooked: bool) -
     yield from look_at_vectors(directory, manifest)
     yield look_at_source(manifest)
     yield look_at_abstention(directory, wants=is_hooked and settings.hook.abstain)
-    for code, message in manifest.warnings:
-        yield Finding(code, "warn", message)
 
 
 def look_at_age(paths: StorePaths, pointer: Pointer, limit_hours: float) -> Finding:

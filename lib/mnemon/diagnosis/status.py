@@ -50,7 +50,6 @@ def read_status(paths: StorePaths) -> dict[str, Any]:
         "wings": wing_counts(directory / layout.ROWS_FILE),
         "snapshot_bytes": sum(entry.bytes for entry in manifest.files.values()),
         "store_bytes": tree_bytes(paths.root),
-        "warnings": [list(w) for w in manifest.warnings],
     }
 
 

@@ -137,10 +137,18 @@ class OnnxEncoder:
             pool.shutdown(wait=True, cancel_futures=True)
 
     def _vector(self, prefix: str, text: str) -> NDArray[np.float32]:
-        head = readable_head(_clean(text), self.fingerprint.max_tokens, self._count)
-        ids = self._cutting.encode(prefix + head).ids
-        rows = np.array([ids], dtype=np.int64)
-        return self._session.run([OUTPUT_NAME], {INPUT_NAME: rows})[0][0]
+        try:
+            head = readable_head(_clean(text), self.fingerprint.max_tokens, self._count)
+            ids = self._cutting.encode(prefix + head).ids
+            rows = np.array([ids], dtype=np.int64)
+            return self._session.run([OUTPUT_NAME], {INPUT_NAME: rows})[0][0]
+        # The exceptions of both libraries have no common base, and may quote the text.
+        except Exception as error:
+            raise EncoderError(
+                f"ONNX Runtime failed on a text of {len(text):,} characters "
+                f"({type(error).__name__}). If it fails again, delete the model's directory "
+                "below encoders; the next night exports again."
+            ) from error
 
     def _count(self, text: str) -> int:
         return len(self._counting.encode(text).ids)
@@ -178,8 +186,8 @@ def _import(library: str) -> Any:
         return importlib.import_module(library)
     except ImportError as error:
         raise EncoderError(
-            f"{library} cannot be imported ({error}), which this model needs besides mnemon. "
-            "Install onnxruntime and tokenizers, or mnemon[pipelines]."
+            f"this model needs {library}, which cannot be imported ({error}): "
+            "pip install onnxruntime tokenizers"
         ) from error
 
 

@@ -64,9 +64,11 @@ with the version of SQLite, and no place on this machine."""
 _BODY = {"format", "format_version", "digest", "files", "snapshot"}
 _MOST_MANIFEST_BYTES = 16 * 2**20  # a real one has some 30,000
 _OF_ONE_MACHINE = re.compile(
-    r"source\.user|capture\.local_cache|evaluation\.queries|.*\.path|.*[._]ur[il]|.*_variable"
+    r"capture\.local_cache|evaluation\.queries|.*\.(path|user|address)|.*[._]ur[il]|.*_variable"
 )
-"""Settings that name a place, an address or a variable: an import's owner has their own."""
+"""Settings that name a place, an address, a user or a variable: an import's owner has their own."""
+_PLACES = ("/", "~", ".")
+"""What a model begins with that is named by its directory."""
 
 
 class ExportFormatError(SourceFormatError):
@@ -92,11 +94,16 @@ def without_places(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[
     """Return a snapshot's settings with nothing in them that is of one machine only."""
     return {
         section: {
-            key: "" if _OF_ONE_MACHINE.fullmatch(f"{section}.{key}") else value
+            key: "" if _is_of_one_machine(f"{section}.{key}", value) else value
             for key, value in values.items()
         }
         for section, values in settings.items()
     }
+
+
+def _is_of_one_machine(name: str, value: Any) -> bool:
+    is_place = isinstance(value, str) and value.startswith(_PLACES)
+    return is_place or _OF_ONE_MACHINE.fullmatch(name) is not None
 
 
 def write_manifest(directory: Path, snapshot: Mapping[str, Any]) -> ExportManifest:

@@ -54,8 +54,9 @@ _NONE = type(None)
 _ADOPTED = frozenset({"fusion", "lexical_weight", "dense_weight", "graph_weight", "session_weight"})
 """What an evaluation may choose of a ranking: no other flag comes with a snapshot."""
 
-COUNTED_TABLES = ("memories", "terms", "concepts", "concept_edges", "supersessions", "clusters",
-                  "summaries")  # fmt: skip
+_COUNTED = ("memories", "terms", "concepts", "concept_edges", "supersessions", "clusters",
+            "summaries")  # fmt: skip
+_ANEW = "somebody changed it, so export anew"
 
 
 def require_sound_snapshot(export: Path, said: Mapping[str, Any]) -> None:
@@ -87,7 +88,7 @@ def require_sound_snapshot(export: Path, said: Mapping[str, Any]) -> None:
             is_sound = False
         if not is_sound:
             raise ExportFormatError(
-                f"what the manifest of {export} says under {name} is not what a snapshot has there"
+                f"the manifest of {export} has a value under {name} that no snapshot has: {_ANEW}"
             )
 
 
@@ -104,10 +105,13 @@ def require_sound_files(directory: Path, manifest: Manifest) -> None:
     SnapshotReader.open(directory).close()
     with closing(connect_immutable(directory / ROWS_FILE)) as rows:
         _require_published_rows(rows, manifest)
-        for table in COUNTED_TABLES:
+        for table in _COUNTED:
             (held,) = rows.execute(f"SELECT COUNT(*) FROM {table}").fetchone()
             if held != manifest.counts[table]:
-                raise ExportFormatError(f"the export counts other {table} than it holds")
+                raise ExportFormatError(
+                    f"the export holds {held} {table} and its manifest says "
+                    f"{manifest.counts[table]}: {_ANEW}"
+                )
 
 
 def _require_known_flags(path: Path) -> None:
@@ -130,11 +134,15 @@ def _require_published_rows(rows: sqlite3.Connection, manifest: Manifest) -> Non
         memory = dict(zip(names, row, strict=True))
         hashes.append(memory["content_hash"])
         if published_text(memory) is DAMAGED_TEXT:
-            raise ExportFormatError("a memory of the export does not match its content hash")
+            raise ExportFormatError(
+                f"a text in the export does not match its content hash: {_ANEW}"
+            )
         if manifest.id_kind == "int" and str(int(memory["memory_id"])) != memory["memory_id"]:
-            raise ExportFormatError("ids of the export are not of the kind that it names")
+            raise ExportFormatError(
+                f"the manifest says that ids are numbers, and one is none: {_ANEW}"
+            )
     if corpus_digest(hashes) != manifest.corpus_digest:
-        raise ExportFormatError("the memories of the export are not those of its digest")
+        raise ExportFormatError(f"the memories do not match the manifest's corpus_digest: {_ANEW}")
 
 
 def judge_import(directory: Path, manifest: Manifest) -> list[CheckResult]:

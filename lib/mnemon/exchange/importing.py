@@ -28,7 +28,7 @@ from mnemon.exchange.imported_checks import (
     require_sound_snapshot,
 )
 from mnemon.exchange.lines import write_lines
-from mnemon.files import fsync_dir, fsync_file, make_private, remove_tree
+from mnemon.files import fsync_dir, fsync_file, make_directory, make_private, remove_tree
 from mnemon.hashing import hash_file
 from mnemon.progress import SILENT, Progress
 from mnemon.snapshot.layout import (
@@ -123,7 +123,7 @@ def _build_store(
 ) -> str:
     remove_tree(paths.root)
     candidate = paths.candidates / ".building-import"
-    candidate.mkdir(parents=True)
+    make_directory(candidate)
     try:
         _write_files(export, manifest, candidate, progress)
         made = _make_manifest(export, manifest.snapshot, candidate)

@@ -17,20 +17,19 @@ from mnemon.errors import SnapshotCorruptError, SnapshotMissingError
 from mnemon.evaluate.comparison import Comparison, Difference, compare
 from mnemon.evaluate.labels.queries import Query
 from mnemon.evaluate.resampling import Resampling
-from mnemon.evaluate.run import Run
+from mnemon.evaluate.run import Run, run_retriever
 from mnemon.evaluate.scores import score_run
 from mnemon.evaluate.statistics.holm import holm
 from mnemon.files import write_text
 from mnemon.night.context import COMPARISON, Night
-from mnemon.night.evaluation import ANSWERS_KIND, PLAN, RECALL_EVALUATION, served_profile
+from mnemon.night.evaluation import PLAN, RECALL_EVALUATION, served_profile
 from mnemon.night.questions import read_questions
-from mnemon.night.retriever import KeptAnswers, ProfileRetriever
+from mnemon.night.retriever import ProfileRetriever
 from mnemon.night.serving import candidate_digest, candidate_path
 from mnemon.recall.engine import Recaller
 from mnemon.recall.reader import SnapshotReader
 from mnemon.snapshot.drops import Drop, DropReport
 from mnemon.snapshot.manifest import read_pointer
-from mnemon.work.memo import Memo
 from mnemon.work.stage import Stage, StageResult, load_result
 
 RECALL_COMPARISON = Stage("recall_comparison", "1", (COMPARISON,))
@@ -183,12 +182,10 @@ def _ask_both(
     if not kept:
         return None
     runs: list[Run] = []
-    with Memo.open(night.paths.memo) as memo:
-        answers = KeptAnswers(memo, ANSWERS_KIND)
-        for name, reader in (("candidate", candidate), ("serving", serving)):
-            recaller = Recaller(night.paths, reader, name)
-            retriever = ProfileRetriever(name, recaller, served_profile(night, reader.adopted))
-            runs.append(answers.ask(retriever, kept, PLAN, night.progress))
+    for name, reader in (("candidate", candidate), ("serving", serving)):
+        recaller = Recaller(night.paths, reader, name)
+        retriever = ProfileRetriever(name, recaller, served_profile(night, reader.adopted))
+        runs.append(run_retriever(retriever, kept, PLAN, progress=night.progress))
     return runs[0], runs[1], kept
 
 

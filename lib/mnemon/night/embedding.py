@@ -80,7 +80,7 @@ def choose_face(night: Night, texts: Sequence[str]) -> Face:
         return Face(night.settings.encoder.provider)
     if toolchain() is None:
         return Face("", declined=NOT_INSTALLED)
-    header = whole_export(night)
+    header = _whole_export(night)
     if header is None:
         directory = onnx_directory(night.paths.encoders, night.fingerprint())
         step = max(len(texts) // AGREEMENT_SAMPLE, 1)
@@ -117,7 +117,7 @@ def _open(night: Night, face: Face, texts: Sequence[str]) -> DocumentEncoder:
     return OnnxEncoder.open(onnx_directory(night.paths.encoders, night.fingerprint()))
 
 
-def whole_export(night: Night) -> OnnxHeader | None:
+def _whole_export(night: Night) -> OnnxHeader | None:
     """Return what is known of the model's ONNX export; None if it is new, lost or damaged."""
     directory = onnx_directory(night.paths.encoders, night.fingerprint())
     header = known_header(directory, night.fingerprint())

@@ -29,9 +29,11 @@ _CLOSED = "closed"
 _OPEN = "open"
 """A night runs or was killed: what has another time since may be its work."""
 _UNSURE = "unsure"
-"""As open, of a night that did not begin with a closed ledger."""
+"""As open, of a night that found files which no ended night vouches for."""
 _DOUBTED = "doubted"
 """Such a night failed, perhaps on damage that nothing tells: what nobody vouches for goes."""
+
+_MAY_HAVE_CHANGED = frozenset({_OPEN, _UNSURE})
 
 _GUARDED = "work/fragments/"
 """Fragments carry checksums of their own and are dear: no doubt takes them away."""
@@ -66,18 +68,23 @@ class _Ledger:
 
 def find_faults(paths: StorePaths) -> list[Fault]:
     """Return every file that the next night will make again; reads all of them, some 1.5 GB/s."""
-    ledger = _read(paths)
-    return [*_find(paths, ledger), *_find_dagster(paths, ledger)]
+    ledger, damaged_copies = _read(paths)
+    return [*damaged_copies, *_find(paths, ledger), *_find_dagster(paths, ledger)]
 
 
-def describe_healing(faults: Sequence[Fault], stages: Sequence[str] = ()) -> str:
+def name_faults(faults: Sequence[Fault]) -> str:
+    """Return the first few faults for a sentence, and how many more there are."""
+    more = f" and {len(faults) - _NAMED:,} more" if len(faults) > _NAMED else ""
+    return ", ".join(map(str, faults[:_NAMED])) + more
+
+
+def describe_healing(faults: Sequence[Fault], stages: Sequence[str]) -> str:
     """Return one line about what damage is made good, "" for none."""
     if not faults:
         return ""
-    named = ", ".join(map(str, faults[:_NAMED]))
-    more = f" and {len(faults) - _NAMED:,} more" if len(faults) > _NAMED else ""
-    again = f"; runs again: {', '.join(stages)}" if stages else ""
-    return f"made again, because damaged or missing: {named}{more}{again}"
+    again = f"; stages that run again: {', '.join(stages)}" if stages else ""
+    it = "it" if len(faults) == 1 else "them"
+    return f"damaged or missing, so this night rebuilds {it}: {name_faults(faults)}{again}"
 
 
 def begin_night(paths: StorePaths) -> tuple[list[Fault], list[str]]:
@@ -86,24 +93,24 @@ def begin_night(paths: StorePaths) -> tuple[list[Fault], list[str]]:
     Returns:
         What was taken away, and the stages that run again for it.
     """
-    ledger = _read(paths)
-    faults = _find(paths, ledger)
+    ledger, damaged_copies = _read(paths)
+    faults = [*damaged_copies, *_find(paths, ledger)]
     stages = _forget_stages(paths, {fault.name for fault in faults})
     for fault in faults:
         if fault.name == _SUMS and (paths.root / _SUMS).exists():
             (paths.root / _SUMS).replace(paths.root / f"{_SUMS}.damaged")
         remove_tree(_whole(paths, fault.name))
-    known = ledger.files if ledger else {}
-    begun = _OPEN if ledger and ledger.state == _CLOSED else _UNSURE
     gone = {fault.name for fault in faults}
-    _write(paths, _Ledger(begun, {n: e for n, e in known.items() if n not in gone}))
+    found = any(True for _ in _below(paths.work, paths.lance))
+    begun = _UNSURE if found and ledger.state in _MAY_HAVE_CHANGED else _OPEN
+    _write(paths, _Ledger(begun, {n: e for n, e in ledger.files.items() if n not in gone}))
     return faults, stages
 
 
 def open_ledger(paths: StorePaths) -> None:
     """Let files change before the next night: a run of shards writes some of them."""
-    ledger = _read(paths)
-    if ledger and ledger.state == _CLOSED:
+    ledger, _ = _read(paths)
+    if ledger.state == _CLOSED:
         _write(paths, replace(ledger, state=_OPEN))
 
 
@@ -114,16 +121,19 @@ def end_night(paths: StorePaths, *, finished: bool) -> None:
         paths: The store, whose lock the caller holds.
         finished: Whether it came to its end; one that failed vouches for nothing that it found.
     """
-    ledger = _read(paths)
-    if ledger and ledger.state == _UNSURE and not finished:
+    ledger, _ = _read(paths)
+    if ledger.state == _UNSURE and not finished:
         _write(paths, replace(ledger, state=_DOUBTED))
     else:
         _write(paths, _Ledger(_CLOSED, _entries(paths, _files(paths))))
 
 
 def heal_dagster(paths: StorePaths) -> list[Fault]:
-    """Set aside damaged files of Dagster's own, which makes new ones; return what was found."""
-    faults = _find_dagster(paths, _read(paths))
+    """Set aside damaged files of Dagster's own, which makes new ones; return what was found.
+
+    The caller holds the store's lock: a night that runs writes them.
+    """
+    faults = _find_dagster(paths, _read(paths)[0])
     for fault in faults:
         path = paths.root / fault.name
         if path.exists():
@@ -135,24 +145,19 @@ def heal_dagster(paths: StorePaths) -> list[Fault]:
 
 def record_dagster(paths: StorePaths) -> None:
     """Record Dagster's files again: it writes them after a night has ended."""
-    if ledger := _read(paths):
-        others = {n: e for n, e in ledger.files.items() if not _is_dagsters(paths, n)}
-        own = _entries(paths, _below(paths.dagster_home))
-        _write(paths, replace(ledger, files={**others, **own}))
+    ledger, _ = _read(paths)
+    others = {n: e for n, e in ledger.files.items() if not _is_dagsters(paths, n)}
+    own = _entries(paths, _below(paths.dagster_home))
+    _write(paths, replace(ledger, files={**others, **own}))
 
 
-def _find(paths: StorePaths, ledger: _Ledger | None) -> list[Fault]:
-    faults = [
-        Fault(_name(paths, path), "damaged or missing; there is another copy")
-        for path in _copies(paths)
-        if ledger is not None and _parse(path) is None
-    ]
-    if ledger is None:
-        if not any(path.exists() for path in _copies(paths)):
-            return []
-        ledger = _Ledger(_DOUBTED, {})
+def _find(paths: StorePaths, ledger: _Ledger) -> list[Fault]:
+    faults: list[Fault] = []
     for name, entry in ledger.files.items():
-        if not _is_dagsters(paths, name) and (what := _compare(paths, name, entry, ledger.state)):
+        if _is_dagsters(paths, name):
+            continue
+        is_spared = ledger.state == _DOUBTED and _guards_itself(paths, name)
+        if what := _compare(paths, name, entry, _OPEN if is_spared else ledger.state):
             faults.append(Fault(name, what))
     if ledger.state == _DOUBTED:
         unknown = {_name(paths, path) for path in _below(paths.work, paths.lance)}
@@ -168,19 +173,22 @@ def _compare(paths: StorePaths, name: str, entry: Entry, state: str) -> str:
     """Return what is wrong with a file that the ledger knows, "" for nothing."""
     size, changed_ns, digest = entry
     path = paths.root / name
+    may_change = state in _MAY_HAVE_CHANGED
     try:
         found = path.stat()
-        if state in {_OPEN, _UNSURE} and found.st_mtime_ns != changed_ns:
+        if may_change and found.st_mtime_ns != changed_ns:
             return ""
-        if found.st_size != size:
-            return f"{found.st_size} bytes, {size} were left"
-        if hash_settled(path) != digest:
-            return "other bytes than were left"
+        if found.st_size == size and hash_settled(path) == digest:
+            return ""
+        if may_change and path.stat().st_mtime_ns != changed_ns:
+            return ""  # written while it was read
     except FileNotFoundError:
-        return "" if state in {_OPEN, _UNSURE} else "missing"
+        return "" if may_change else "missing"
     except OSError as error:
         return f"cannot be read: {error.strerror}"
-    return ""
+    if found.st_size != size:
+        return f"{found.st_size} bytes, {size} were left"
+    return "other bytes than were left"
 
 
 def _guards_itself(paths: StorePaths, name: str) -> bool:
@@ -222,26 +230,32 @@ def _whole(paths: StorePaths, name: str) -> Path:
     return paths.root / name if top == paths.work.name else paths.root / top / below.split("/")[0]
 
 
-def _find_dagster(paths: StorePaths, ledger: _Ledger | None) -> list[Fault]:
+def _find_dagster(paths: StorePaths, ledger: _Ledger) -> list[Fault]:
     """Return what is damaged of Dagster's own.
 
     Its UI and daemon write between nights: where a file has another time than the ledger knows,
     only the database itself can tell.
     """
-    known = {n: e for n, e in (ledger.files if ledger else {}).items() if _is_dagsters(paths, n)}
-    found = {_name(paths, path): path for path in _below(paths.dagster_home)}
+    known = {n: e for n, e in ledger.files.items() if _is_dagsters(paths, n)}
+    found = {_name(paths, path) for path in _below(paths.dagster_home)}
     faults: list[Fault] = []
     for name in sorted({*known, *found}):
-        entry, path = known.get(name), paths.root / name
-        if name not in found:
-            what = "" if _is_removed_run(paths, name, known) else "missing"
-        elif entry is not None and path.stat().st_mtime_ns == entry[1]:
-            what = _compare(paths, name, entry, _OPEN)
-        else:
-            what = _sqlite_fault(path) if path.suffix == ".db" else ""
-        if what:
-            faults.append(Fault(name, what))
+        # Dagster removes files while this looks at them.
+        with suppress(FileNotFoundError):
+            if what := _dagster_fault(paths, name, known, is_there=name in found):
+                faults.append(Fault(name, what))
     return faults
+
+
+def _dagster_fault(
+    paths: StorePaths, name: str, known: Mapping[str, Entry], *, is_there: bool
+) -> str:
+    entry, path = known.get(name), paths.root / name
+    if not is_there:
+        return "" if _is_removed_run(paths, name, known) else "missing"
+    if entry is not None and path.stat().st_mtime_ns == entry[1]:
+        return _compare(paths, name, entry, _OPEN)
+    return _sqlite_fault(path) if path.suffix == ".db" else ""
 
 
 def _is_removed_run(paths: StorePaths, name: str, known: Mapping[str, Entry]) -> bool:
@@ -281,8 +295,9 @@ def _below(*directories: Path) -> Iterator[Path]:
 def _entries(paths: StorePaths, files: Iterable[Path]) -> dict[str, Entry]:
     found: dict[str, Entry] = {}
     for path in files:
-        state = path.stat()
-        found[_name(paths, path)] = [state.st_size, state.st_mtime_ns, hash_settled(path)]
+        with suppress(FileNotFoundError):  # Dagster's UI removes its own meanwhile
+            state = path.stat()
+            found[_name(paths, path)] = [state.st_size, state.st_mtime_ns, hash_settled(path)]
     return found
 
 
@@ -298,8 +313,18 @@ def _copies(paths: StorePaths) -> tuple[Path, Path]:
     return paths.root / LEDGER, paths.work / LEDGER
 
 
-def _read(paths: StorePaths) -> _Ledger | None:
-    return next((ledger for path in _copies(paths) if (ledger := _parse(path))), None)
+def _read(paths: StorePaths) -> tuple[_Ledger, list[Fault]]:
+    """Return the ledger and the copies of it that are damaged.
+
+    Without any a store is as a killed night leaves it; where all are damaged, nothing is trusted.
+    """
+    copies = {path: _parse(path) for path in _copies(paths)}
+    ledger = next(filter(None, copies.values()), None)
+    if ledger is None:
+        state = _DOUBTED if any(path.exists() for path in copies) else _OPEN
+        return _Ledger(state, {}), []
+    what = "damaged or missing; there is another copy"
+    return ledger, [Fault(_name(paths, path), what) for path, told in copies.items() if not told]
 
 
 def _parse(path: Path) -> _Ledger | None:

@@ -7,7 +7,7 @@ night after a stopped one. No metric, no stage.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mnemon.evaluate.labels.queries import Query
@@ -21,7 +21,7 @@ from mnemon.recall.scope import Scope
 from mnemon.work.memo import Memo
 
 KEPT_PER_WRITE = 64
-"""Answers that a kill costs at most; a durable write each would cost more than most answers."""
+"""Answers that a stop costs at most; a durable write each would cost more than most answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,56 +80,40 @@ class KeptAnswers:
         plan: RunPlan,
         progress: Progress,
     ) -> Run:
-        """Ask every query that nobody has asked this snapshot with this profile."""
-        digest, profile = retriever.recaller.reader.manifest.digest, retriever.profile.to_json()
-        asker = hash_json([digest, profile, plan.depth])
-        keys = {
-            q.query_id: hash_json([asker, q.text, str(q.as_of), q.extras.get(USER_KEY)])
-            for q in queries
-        }
-        known = self._memo.get_many(self._kind, keys.values())
+        """Ask every query that nobody has asked this snapshot, profile and archive."""
+        recaller = retriever.recaller
+        archived = recaller.live_world().archive()
+        asker = hash_json(
+            [
+                recaller.reader.manifest.digest,
+                retriever.profile.to_json(),
+                None if archived is None else archived.key,
+                plan.depth,
+            ]
+        )
+        keys = [hash_json([asker, q.text, str(q.as_of), q.extras.get(USER_KEY)]) for q in queries]
+        known = self._memo.get_many(self._kind, keys)
         self.reused += len(known)
-        asking = _Keeping(retriever, keys, known, self._write)
-        try:
-            return run_retriever(asking, queries, plan, progress=progress)
-        finally:
-            self._write(asking.fresh)
-
-    def _write(self, fresh: dict[str, bytes]) -> None:
-        self._memo.put_many(self._kind, fresh)
-        fresh.clear()
-
-
-class _Keeping:
-    """A retriever that looks its answers up first."""
-
-    def __init__(
-        self,
-        retriever: ProfileRetriever,
-        keys: Mapping[str, str],
-        known: Mapping[str, bytes],
-        write: Callable[[dict[str, bytes]], None],
-    ) -> None:
-        self.name = retriever.name
-        self.fresh: dict[str, bytes] = {}
-        self._retriever = retriever
-        self._keys = keys
-        self._known = known
-        self._write = write
-
-    def retrieve_hits(self, query: Query, k: int) -> list[tuple[str, float]]:
-        """Return ids, best first; those of a known answer all have its best score."""
-        key = self._keys[query.query_id]
-        if (known := self._known.get(key)) is not None:
-            best, *ids = json.loads(known)
-            return [(memory_id, best) for memory_id in ids]
-        hits = self._retriever.retrieve_hits(query, k)
-        best = hits[0][1] if hits else None
-        self.fresh[key] = json.dumps([best, *(memory_id for memory_id, _ in hits)]).encode()
-        if len(self.fresh) >= KEPT_PER_WRITE:
-            self._write(self.fresh)
-        return hits
-
-    def retrieve(self, query: str, k: int) -> list[str]:
-        """Return ids, best first."""
-        return self._retriever.retrieve(query, k)
+        missing = [(key, q) for key, q in zip(keys, queries, strict=True) if key not in known]
+        for start in range(0, len(missing), KEPT_PER_WRITE):
+            chunk = missing[start : start + KEPT_PER_WRITE]
+            run = run_retriever(retriever, [query for _, query in chunk], plan)
+            found = zip(chunk, run.top_scores, run.rankings, strict=True)
+            fresh = {key: json.dumps([best, *ids]).encode() for (key, _), best, ids in found}
+            self._memo.put_many(self._kind, fresh)
+            known |= fresh
+            done = len(queries) - len(missing) + start + len(chunk)
+            progress.update("evaluate", done, len(queries))
+        answers = [json.loads(known[key]) for key in keys]
+        return Run(
+            name=retriever.name,
+            k=plan.depth,
+            depth=plan.depth,
+            query_ids=tuple(query.query_id for query in queries),
+            rankings=tuple(tuple(ids) for _, *ids in answers),
+            top_scores=tuple(best for best, *_ in answers),
+            latency_ms=None,
+            build_ms=None,
+            index_bytes=None,
+            unstable_prefixes=0,
+        )

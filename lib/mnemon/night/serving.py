@@ -292,5 +292,4 @@ def _provenance(night: Night) -> Provenance:
         },
         corpus_digest=report.corpus_digest,
         settings=night.settings.to_json(),
-        warnings=[],
     )

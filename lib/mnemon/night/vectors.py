@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mnemon.corpus.columns import count_rows, read_column
-from mnemon.encode.export import LeanExport, export_lean
+from mnemon.encode.export import export_lean
 from mnemon.encode.hosted.description import HOSTED_FILE, describe_model, write_description
 from mnemon.encode.hosted.model import HostedModel, hosted_model
-from mnemon.encode.onnx_format import toolchain
+from mnemon.encode.onnx_export import known_header
+from mnemon.encode.onnx_format import onnx_directory, toolchain
 from mnemon.errors import EncoderError
 from mnemon.files import read_array, remove_tree
 from mnemon.night.context import MEMORIES, VECTORS, Night
@@ -20,7 +21,6 @@ from mnemon.night.embedding import (
     Face,
     choose_face,
     face_of,
-    whole_export,
 )
 from mnemon.night.vector_rows import sample_texts, write_memory_vectors
 from mnemon.vectors.lance import table_home
@@ -54,9 +54,6 @@ def embed_memories(night: Night) -> StageResult:
 
     def body() -> tuple[int, dict[str, Any]]:
         face = tonights_face(night)
-        if not face.tag:
-            # Before hours of embedding: what is published must be able to encode a question.
-            _require_lean(night, face)
         embedded = write_memory_vectors(night, face)
         notes.update(texts_embedded=embedded.computed, texts_reused=embedded.reused)
         if face.tag in HOSTED:
@@ -104,6 +101,7 @@ def export_query_encoder(night: Night) -> StageResult:
     """Export the encoder for the read side, where torch is not imported.
 
     A model that the lean encoder cannot read is left to its ONNX export; a hosted one is described.
+    Before hours of embedding: what is published must be able to encode a question.
 
     Raises:
         EncoderError: Neither can encode a question as the model does.
@@ -115,53 +113,37 @@ def export_query_encoder(night: Night) -> StageResult:
     directory = night.paths.encoders / fingerprint.digest
 
     def body() -> tuple[int, dict[str, Any]]:
-        face = tonights_face(night)
-        if not face.tag:
-            export = _require_lean(night, face)
-        else:
-            try:
-                export = export_lean(night.encoder(), directory, _parity_texts(night))
-            except EncoderError as error:
-                remove_tree(directory)
-                return 1, {
-                    "encoded_by": ONNX,
-                    "lean_declined": str(error),
-                    "min_cosine": face.min_cosine,
-                }
+        face, texts = tonights_face(night), sample_texts(night.work(MEMORIES), _PARITY_SAMPLE)
+        try:
+            export = export_lean(night.encoder(), directory, texts)
+        except EncoderError as error:
+            if not face.tag:
+                raise EncoderError(
+                    f"{night.settings.encoder.model} can embed memories, but nothing could encode "
+                    f"a question for it, so nothing was embedded. The numpy encoder: {error} ONNX "
+                    f"Runtime: {face.declined} Set encoder.model to another model "
+                    "(docs/encoders.md)."
+                ) from None
+            remove_tree(directory)
+            return 1, {
+                "encoded_by": ONNX,
+                "lean_declined": str(error),
+                "min_cosine": face.min_cosine,
+            }
         return 1, {
             "encoded_by": LEAN,
             "min_cosine": round(export.min_cosine, 7),
-            "sampled_texts": len(_parity_texts(night)),
+            "sampled_texts": len(texts),
         }
 
     known = load_result(night.paths.work, QUERY_ENCODER)
     if known is not None:
         is_lean = known.facts.get("encoded_by") == LEAN
-        if not (directory.is_dir() if is_lean else whole_export(night)):
+        export = onnx_directory(night.paths.encoders, fingerprint)
+        if not (directory.is_dir() if is_lean else known_header(export, fingerprint)):
             forget_result(night.paths.work, QUERY_ENCODER)
     inputs = {"fingerprint": fingerprint.digest}
     return night.finish(night.run(QUERY_ENCODER, inputs, body, places=(directory,)))
-
-
-def _parity_texts(night: Night) -> list[str]:
-    return sample_texts(night.work(MEMORIES), _PARITY_SAMPLE)
-
-
-def _require_lean(night: Night, face: Face) -> LeanExport:
-    """Export the lean encoder for a model that ONNX Runtime does not run.
-
-    Raises:
-        EncoderError: It cannot be, so that nothing could encode a question.
-    """
-    directory = night.paths.encoders / night.fingerprint().digest
-    try:
-        return export_lean(night.encoder(), directory, _parity_texts(night))
-    except EncoderError as error:
-        raise EncoderError(
-            f"{night.settings.encoder.model} can embed memories, but nothing could encode a "
-            f"question for it, so it was not begun. The numpy encoder: {error} ONNX Runtime: "
-            f"{face.declined} Set encoder.model to another model (docs/encoders.md)."
-        ) from None
 
 
 def _describe_hosted(night: Night, model: HostedModel) -> StageResult:

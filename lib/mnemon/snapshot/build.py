@@ -81,7 +81,6 @@ class Provenance:
     source: dict[str, Any]
     corpus_digest: str
     settings: dict[str, Any]
-    warnings: Sequence[tuple[str, str]]
 
 
 def build_candidate(paths: StorePaths, inputs: PackInputs, provenance: Provenance) -> Path:
@@ -156,7 +155,7 @@ def _make_manifest(
         source=provenance.source,
         corpus_digest=provenance.corpus_digest,
         settings=provenance.settings,
-        warnings=list(provenance.warnings),
+        warnings=[],
         built_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 

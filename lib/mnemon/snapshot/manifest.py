@@ -49,7 +49,7 @@ class Manifest:
         source: Identity of what was read.
         corpus_digest: Digest over the content hashes, in order.
         settings: The settings that shaped the snapshot.
-        warnings: Degradations of the build, as (code, message).
+        warnings: Part of the format; nights of before told degradations here.
         built_at: ISO-8601 UTC; not part of the digest.
     """
 
@@ -250,7 +250,7 @@ def read_pointer(paths: StorePaths) -> Pointer:
     except FileNotFoundError:
         raise SnapshotMissingError(
             f"nothing has been published in {paths.root}: run `make nightly` first; "
-            "`mnemon stores` lists what has"
+            "`mnemon stores` lists the stores that have a snapshot"
         ) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SnapshotCorruptError(

@@ -19,7 +19,7 @@ from mnemon.hashing import hash_json
 from mnemon.work.cost import measure
 from mnemon.work.settled import hash_settled
 
-_STAMP_TYPES = {"key": str, "outputs": dict, "rows": int, "facts": dict}
+_STAMP_TYPES = {"key": str, "outputs": dict, "rows": int, "facts": dict, "left": list}
 
 
 @dataclass(frozen=True, slots=True)

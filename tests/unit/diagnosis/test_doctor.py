@@ -172,12 +172,6 @@ def test_a_damaged_verdict(dense_store: Store, content: str) -> None:
     assert [f.level for f in found if f.level != "ok"] == ["fail"]
 
 
-def test_warnings_of_the_build_are_findings(empty_store: Store) -> None:
-    empty_store.publish(household(), warnings=[("query_encoder_unsupported", "no lean form")])
-    finding = findings(empty_store)["query_encoder_unsupported"]
-    assert (finding.level, finding.message) == ("warn", "no lean form")
-
-
 def test_a_candidate_left_behind(dense_store: Store) -> None:
     dense_store.candidate(household()[:3])
     assert "1 candidate(s)" in assert_only(dense_store, "candidates", "warn").message

@@ -26,7 +26,6 @@ def test_status_is_what_the_pointer_and_the_manifest_say(dense_store: Store) -> 
     manifest_bytes = (directory / layout.MANIFEST_FILE).stat().st_size
     assert status["snapshot_bytes"] == tree_bytes(directory) - manifest_bytes
     assert status["store_bytes"] == tree_bytes(dense_store.root)
-    assert status["warnings"] == []
 
 
 def test_a_store_without_a_snapshot_has_no_status(empty_store: Store) -> None:

@@ -211,6 +211,23 @@ def test_a_damaged_or_missing_file_is_refused(
         assert known_header(tmp_path, minilm.fingerprint) is None
 
 
+@pytest.mark.parametrize("part", ["_session", "_cutting"])
+def test_what_fails_inside_the_libraries_is_an_encoder_error_that_quotes_no_text(
+    exported: Path, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken:
+        def run(self, *_: object) -> None:
+            raise RuntimeError("Non-zero status code while running MatMul for 'secret words'")
+
+        encode = run
+
+    encoder = OnnxEncoder.open(exported, threads=1)
+    monkeypatch.setattr(encoder, part, Broken())
+    with pytest.raises(EncoderError, match="failed on a text of 12 char") as raised:
+        encoder.encode_query("secret words")
+    assert "secret" not in str(raised.value)
+
+
 def test_the_tag_tells_runtimes_and_graphs_apart(exported: Path) -> None:
     header = read_header(exported)
 

@@ -25,6 +25,7 @@ from mnemon.exchange.exporting import export_snapshot
 from mnemon.exchange.importing import import_snapshot
 from mnemon.hashing import hash_file
 from mnemon.recall.engine import Recaller
+from mnemon.settings import Settings
 from mnemon.snapshot.layout import RANKING_FILE, StorePaths
 from mnemon.snapshot.manifest import read_manifest
 from tests.support.store import Store
@@ -115,9 +116,9 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
     "another encoder's name": (says(encoder_digest="0" * 16), "under encoder_digest"),
     "ids of another kind": (says(id_kind="float"), "under id_kind"),
     "no ids": (says(id_kind=None), "under id_kind"),
-    "a number less": (says(counts={"memories": 13}), "counts other|cannot be made"),
+    "a number less": (says(counts={"memories": 13}), "its manifest says|cannot be made"),
     "a number that is none": (says(counts={"memories": True}), "under counts"),
-    "another corpus": (says(corpus_digest="0" * 64), "not those of its digest"),
+    "another corpus": (says(corpus_digest="0" * 64), "do not match the manifest"),
     "an unknown word": (says(url="http://127.0.0.1"), "says url, which this mnemon"),
     "an unknown setting": (says(settings={"encoder": {"hook": "x"}}), "under settings"),
     "a setting of another type": (says(settings={"encoder": {"url": 5}}), "under settings"),
@@ -169,6 +170,47 @@ def test_a_hostile_export_is_refused_in_a_sentence_and_leaves_nothing(
         import_snapshot(exported, StorePaths(tmp_path / "new" / "deep" / "copy"))
     assert "\n" not in str(raised.value)
     assert tree(tmp_path) == before
+
+
+TRAVELS = {
+    "compaction.llm_model", "compaction.seq2seq_model", "compaction.strategy",
+    "compaction.summarizer", "encoder.model", "encoder.provider", "evaluation.generator_model",
+    "evaluation.judge_model", "evaluation.on_drop", "graph.extractor", "graph.llm_model",
+    "graph.spacy_pipeline", "hook.scope", "recall.fusion", "recall.profile", "runner.kind",
+    "schedule.cron", "schedule.timezone",
+}  # fmt: skip
+"""What says how, not where and who. Any other text stays home: add to this after some thought."""
+
+
+@pytest.mark.parametrize("said", ["some text", "/srv/models/mine", "~/model", "./model"])
+def test_of_settings_that_are_texts_only_known_ones_travel_and_no_place(said: str) -> None:
+    texts = {
+        section: {key: said for key, default in values.items() if isinstance(default, str)}
+        for section, values in Settings().to_json().items()
+    }
+    kept = {
+        f"{section}.{key}"
+        for section, values in export_format.without_places(texts).items()
+        for key, value in values.items()
+        if value
+    }
+    assert kept == (TRAVELS if said == "some text" else set())
+
+
+def test_nobody_else_may_enter_what_an_import_is_building(exported: Path, tmp_path: Path) -> None:
+    modes: list[int] = []
+
+    class Looks:
+        def update(self, task: str, done: int, total: int) -> None:
+            modes.extend(p.stat().st_mode & 0o77 for p in tmp_path.glob(".copy.importing-*"))
+
+    before = os.umask(0)
+    try:
+        import_snapshot(exported, StorePaths(tmp_path / "copy"), Looks())
+    finally:
+        os.umask(before)
+    assert modes
+    assert not any(modes)
 
 
 def test_an_imported_store_names_no_address_and_no_variable(exported: Path, tmp_path: Path) -> None:

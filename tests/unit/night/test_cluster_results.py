@@ -13,13 +13,13 @@ from mnemon.compact import cluster_task
 from mnemon.compact.summaries import BatchResult
 from mnemon.compact.tables import SummaryWriter, read_summaries
 from mnemon.errors import StoreError
-from mnemon.night import cluster_results, embedding, vectors
+from mnemon.night import cluster_results, embedding
 from mnemon.night.context import ATTEMPTS, FRAGMENTS, SHARDS, SUMMARIES, Night
 from mnemon.night.embedding import Face
 from mnemon.night.serving import _summary_vectors  # pyright: ignore[reportPrivateUsage]
 from mnemon.shards.fragment_store import FragmentStore
 from tests.support.turns import word_vectors
-from tests.unit.night.test_compaction import DIMENSION, CountingEncoder, Nights, no_export
+from tests.unit.night.test_compaction import DIMENSION, CountingEncoder, Nights
 
 
 class Export:
@@ -49,7 +49,6 @@ def in_the_memo(night: Night, face: Face) -> str | None:
 @pytest.fixture
 def nights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Nights:
     monkeypatch.setattr(embedding, "toolchain", lambda: None)
-    monkeypatch.setattr(vectors, "export_lean", no_export)
     monkeypatch.setattr(Export, "seen", [], raising=False)
     monkeypatch.setattr(cluster_task, "OnnxEncoder", Export)
     monkeypatch.setattr(cluster_results, "vector_kind", in_fragments)

@@ -20,7 +20,7 @@ from mnemon.compact.extractive import EXTRACTIVE, ExtractiveSummarizer
 from mnemon.compact.summaries import Known
 from mnemon.compact.tables import read_summaries
 from mnemon.encode.fingerprint import EncoderFingerprint
-from mnemon.night import compaction, embedding, vectors
+from mnemon.night import compaction, embedding
 from mnemon.night.compaction import (
     SUMMARY_TABLE,
     accepted_summaries,
@@ -104,15 +104,10 @@ class Nights:
         return night, cluster_old_turns(night), summarize_turn_clusters(night)
 
 
-def no_export(*_: object) -> None:
-    """An encoder of a test is no model that could be exported."""
-
-
 @pytest.fixture
 def nights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Nights:
     # A machine without ONNX Runtime, where the night's encoder embeds itself.
     monkeypatch.setattr(embedding, "toolchain", lambda: None)
-    monkeypatch.setattr(vectors, "export_lean", no_export)
     return Nights(tmp_path, CountingEncoder())
 
 

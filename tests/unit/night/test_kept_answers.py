@@ -13,10 +13,11 @@ from mnemon.progress import SILENT
 from mnemon.recall.engine import Recaller
 from mnemon.recall.profile import RetrievalProfile
 from mnemon.work.memo import Memo
+from tests.support.archive_file import write_archive
 from tests.support.store import Store, household
 
 PLAN = RunPlan(k=3, depth=5, timed=False)
-STOPPED_AT = KEPT_PER_WRITE + 7
+STOPPED_AT = KEPT_PER_WRITE
 WORDS = ("key", "feline", "Atlas", "Nina", "boiler", "door code", "Lisbon flight", "nothing known")
 QUERIES = [
     Query(
@@ -31,7 +32,7 @@ QUERIES = [
 
 
 class _StopsAt:
-    """Ctrl-C after so many queries."""
+    """Ctrl-C once so many answers are written down."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -64,7 +65,7 @@ def test_what_a_stopped_evaluation_was_answered_is_not_asked_again(dense_store: 
             assert foreign.reused == 0
 
 
-def test_another_snapshot_or_user_is_asked_anew(dense_store: Store) -> None:
+def test_another_snapshot_user_or_archive_is_asked_anew(dense_store: Store) -> None:
     def reused(queries: list[Query]) -> int:
         retriever = ProfileRetriever("served", Recaller.open(dense_store.root), RetrievalProfile())
         with Memo.open(dense_store.paths.memo) as memo:
@@ -76,6 +77,10 @@ def test_another_snapshot_or_user_is_asked_anew(dense_store: Store) -> None:
     assert reused(QUERIES[:9]) == 9
     assert reused([replace(query, extras={"user": "zoe"}) for query in QUERIES[:9]]) == 0
     dense_store.publish(household()[:-1])
+    assert reused(QUERIES[:9]) == 0
+    assert reused(QUERIES[:9]) == 9
+    reader = Recaller.open(dense_store.root).reader
+    write_archive(dense_store.paths.archive, reader, {"p": {"101": "108"}}, {"p": [(1, None)]})
     assert reused(QUERIES[:9]) == 0
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from mnemon.night import ledger
 from mnemon.night.ledger import (
     begin_night,
     end_night,
@@ -18,6 +20,7 @@ from mnemon.night.ledger import (
     record_dagster,
 )
 from mnemon.snapshot.layout import StorePaths
+from mnemon.work.settled import hash_settled
 from mnemon.work.stage import Stage, run_stage
 
 LETTERS = Stage("letters", "1", ("corpus/letters.txt",))
@@ -67,8 +70,6 @@ def test_what_a_stage_wrote_goes_with_its_stamp_so_that_it_runs_again(
     assert stages == ["letters"]
     assert not (paths.work / name).exists()
     assert not run_stage(paths.work, LETTERS, {}, lambda: write_letters(paths)).reused
-    end_night(paths, finished=True)
-    assert names(paths) == set()
 
 
 def test_a_table_goes_whole(paths: StorePaths) -> None:
@@ -86,7 +87,6 @@ def test_damage_to_one_copy_of_the_ledger_condemns_nothing_else(
     assert names(paths) == {copy}
     begin_night(paths)
     assert (paths.work / "corpus" / "letters.txt").exists()
-    end_night(paths, finished=True)
     assert names(paths) == set()
 
 
@@ -95,6 +95,34 @@ def test_without_a_readable_ledger_nothing_is_trusted(paths: StorePaths) -> None
         (copy / "ledger.json").write_text("")
     begin_night(paths)
     assert not [*paths.work.rglob("*.txt"), *paths.lance.rglob("*.lance/*")]
+
+
+@pytest.mark.parametrize("ends", ["killed", "stopped"])
+def test_what_a_first_night_computed_is_kept_however_it_ends(tmp_path: Path, ends: str) -> None:
+    paths = StorePaths(tmp_path)
+    assert begin_night(paths) == ([], [])
+    run_stage(paths.work, LETTERS, {}, lambda: write_letters(paths))
+    if ends == "stopped":
+        end_night(paths, finished=False)
+    assert begin_night(paths) == ([], [])
+    assert run_stage(paths.work, LETTERS, {}, lambda: write_letters(paths)).reused
+
+
+def test_damage_that_a_killed_first_night_left_goes_when_the_next_one_fails_on_it(
+    tmp_path: Path,
+) -> None:
+    paths = StorePaths(tmp_path)
+    begin_night(paths)
+    run_stage(paths.work, LETTERS, {}, lambda: write_letters(paths))
+    (paths.work / "torn.parquet").write_text("a power cut")
+    begin_night(paths)
+    end_night(paths, finished=False)
+    assert "work/torn.parquet" in names(paths)
+    begin_night(paths)
+    assert not (paths.work / "torn.parquet").exists()
+    run_stage(paths.work, LETTERS, {}, lambda: write_letters(paths))
+    end_night(paths, finished=False)
+    assert begin_night(paths) == ([], []), "what was made anew since is vouched for"
 
 
 def test_what_a_killed_night_wrote_stays_and_bit_rot_under_it_does_not(paths: StorePaths) -> None:
@@ -106,6 +134,7 @@ def test_what_a_killed_night_wrote_stays_and_bit_rot_under_it_does_not(paths: St
     assert names(paths) == {"work/corpus/kept/beside.txt"}
     begin_night(paths)
     assert letters.exists()
+    assert (paths.work / "new.txt").exists()
     assert not beside.exists()
 
 
@@ -132,10 +161,20 @@ def test_after_a_night_that_failed_on_what_nobody_vouches_for_it_goes(
     assert not torn.exists()
     assert kept.exists()
     assert paths.memo.exists(), "a whole database is no suspect"
-    end_night(paths, finished=False)
-    begin_night(paths)
+
+
+def test_no_doubt_takes_a_whole_memo_away_that_the_ledger_knows(paths: StorePaths) -> None:
+    with closing(sqlite3.connect(paths.memo)) as memo:
+        memo.execute("CREATE TABLE memo (x)")
     end_night(paths, finished=True)
+    begin_night(paths)
+    with closing(sqlite3.connect(paths.memo)) as memo:
+        memo.execute("CREATE TABLE grown_by_a_night_that_was_killed (x)")
+    begin_night(paths)
+    end_night(paths, finished=False)
     assert names(paths) == set()
+    paths.memo.write_bytes(paths.memo.read_bytes()[:5000])
+    assert names(paths) == {"work/memo.sqlite"}
 
 
 def test_a_run_of_shards_may_write(paths: StorePaths) -> None:
@@ -175,3 +214,29 @@ def test_dagsters_files_may_change_between_nights_but_not_rot(paths: StorePaths)
     assert [fault.name for fault in heal_dagster(paths)] == ["dagster/history/runs.db"]
     assert runs.with_name("runs.db.damaged").exists()
     assert not runs.exists()
+
+
+def add_run(runs: Path) -> None:
+    with closing(sqlite3.connect(runs)) as db, db:
+        db.execute("CREATE TABLE IF NOT EXISTS runs (x)")
+
+
+@pytest.mark.parametrize("does", [add_run, Path.unlink])
+def test_what_dagster_writes_or_removes_while_it_is_read_is_no_damage(
+    paths: StorePaths, monkeypatch: pytest.MonkeyPatch, does: Callable[[Path], None]
+) -> None:
+    runs = paths.dagster_home / "history" / "runs.db"
+    runs.parent.mkdir(parents=True)
+    runs.touch()
+    record_dagster(paths)
+
+    def hash_late(path: Path) -> str:
+        if path == runs:
+            does(path)
+        return hash_settled(path)
+
+    monkeypatch.setattr(ledger, "hash_settled", hash_late)
+    assert names(paths) == set()
+    runs.touch()
+    record_dagster(paths)
+    end_night(paths, finished=True)

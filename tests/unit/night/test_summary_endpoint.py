@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from mnemon.compact.summary import Summary
 from mnemon.compact.tables import read_attempts, read_summaries
 from mnemon.encode.fingerprint import EncoderFingerprint
-from mnemon.night import embedding, vectors
+from mnemon.night import embedding
 from mnemon.night.compaction import cluster_old_turns, summarize_turn_clusters
 from mnemon.night.context import ATTEMPTS, SUMMARIES, Night
 from mnemon.night.corpus import export_memories
@@ -23,7 +23,6 @@ from mnemon.settings import CompactionSettings, Settings
 from mnemon.snapshot.layout import StorePaths
 from tests.support.summary_server import SummaryServer
 from tests.support.turns import word_vectors
-from tests.unit.night.test_compaction import no_export
 
 DIMENSION = 32
 FINGERPRINT = EncoderFingerprint(
@@ -79,7 +78,6 @@ class Store:
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     # A machine without ONNX Runtime, where the night's encoder embeds itself.
     monkeypatch.setattr(embedding, "toolchain", lambda: None)
-    monkeypatch.setattr(vectors, "export_lean", no_export)
     monkeypatch.setattr("mnemon.hosted.chat.BACKOFF_S", (0.0, 0.0, 0.0))
     lines = [
         {

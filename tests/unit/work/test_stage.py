@@ -119,7 +119,7 @@ def test_a_damaged_stamp_runs_again(work: Work, content: bytes) -> None:
     assert work.runs == 2
 
 
-@pytest.mark.parametrize("field_name", ["rows", "facts", "outputs", "key"])
+@pytest.mark.parametrize("field_name", ["rows", "facts", "outputs", "key", "left"])
 def test_a_stamp_with_a_field_of_another_type_runs_again(work: Work, field_name: str) -> None:
     work.run()
     stamp = json.loads(work.stamp.read_text())
