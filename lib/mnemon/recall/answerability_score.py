@@ -33,7 +33,6 @@ from mnemon.recall.answerability import (
     LIKENESS,
     WORDS,
     WORDS_AND_VECTORS,
-    Calibration,
     Measure,
 )
 from mnemon.recall.answerability_words import Floats, read_words
@@ -121,11 +120,11 @@ def score_answer(
     ranking: BaseRanking,
     overlay: Overlay | None = None,
     *,
-    calibration: Calibration | None = None,
+    measures: Mapping[str, Measure],
     encode: Callable[[str], NDArray[np.float32]] | None = None,
     shown: NDArray[np.int64] = _NONE,
-) -> Scored:
-    """Return how sure the snapshot may be that it holds an answer.
+) -> Scored | None:
+    """Return how sure the snapshot may be that it holds an answer; None where none can tell.
 
     Only what the mask shows counts: memories of others move no score. What an archive or a summary
     hides counts, because it can be had.
@@ -137,12 +136,14 @@ def score_answer(
         mask: What the scope allows, shape (n,); None for everything.
         ranking: The candidates of this query; a dense leg that ranked nothing leaves words alone.
         overlay: The live rows among the candidates; None for none.
-        calibration: What scores are measured by; None guesses.
+        measures: By signal, what scores are measured by; another signal is not scored.
         encode: Returns the query's vector, which is known by now; None for none.
         shown: Positions, summaries and live rows among them, whose own scores are wanted.
     """
     found = read_features(reader, query, mask, ranking, overlay, shown)
-    measure = Measure() if calibration is None else calibration.measure_of(found.signal)
+    measure = measures.get(found.signal)
+    if measure is None:
+        return None
     likeness = None
     if encode is not None and measure.direction and found.signal == WORDS_AND_VECTORS:
         with suppress(EncoderError, OSError, ValueError):  # without it, as usual as any prompt

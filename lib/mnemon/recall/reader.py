@@ -380,7 +380,8 @@ class SnapshotReader:
         if layout.ABSTENTION_FILE not in self.manifest.files:
             return None
         path = self.directory / layout.ABSTENTION_FILE
-        return Calibration.parse(path.read_text(encoding="utf-8"))
+        found = Calibration.parse(path.read_text(encoding="utf-8"))
+        return found if found.thresholds else None
 
     def _array(self, name: str) -> NDArray[Any]:
         # A plain view of the map: every slice of a memmap object costs microseconds, cells' 4 ms.
