@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bench.abstention.cut import Cut, cut_set
-from bench.abstention.questions import FOREIGN_SETS
+from bench.abstention.questions import FOREIGN_SETS, sample
 from bench.compaction.sample_set import SAMPLE, write_sample_set
 from bench.constants.asking import RememberedVectors
 from bench.datasets import find_shared
@@ -33,6 +33,7 @@ from mnemon.errors import MnemonError
 from mnemon.evaluate.labels.queries import Query
 from mnemon.evaluate.metrics.abstention import auroc
 from mnemon.injection.choosing import worth_injecting
+from mnemon.night.evaluation import words_only
 from mnemon.recall.answerability import SIGNALS, WORDS
 from mnemon.recall.engine import Recaller
 from mnemon.recall.profile import RetrievalProfile
@@ -133,9 +134,7 @@ def _foreign(name: str, data: Path) -> list[Query]:
     others = [s for s in dict.fromkeys((*SETS, *FOREIGN_SETS)) if s not in (name, SAMPLE)]
     found: list[Query] = []
     for other in others:
-        queries = load_set(data / other).queries
-        order = np.random.default_rng(0).permutation(len(queries))
-        found += [queries[i] for i in sorted(order[:FOREIGN_PER_SET].tolist())]
+        found += sample(load_set(data / other).queries, FOREIGN_PER_SET)
     return _queries([query.text for query in found])
 
 
@@ -148,7 +147,7 @@ def _signal(
 ) -> dict[str, Any]:
     profile = RetrievalProfile(**recaller.reader.adopted)
     if signal == WORDS:
-        profile = replace(profile, lexical_weight=1.0, dense_weight=0.0, graph_weight=0.0)
+        profile = words_only(profile)
     told = {
         kind: [_ask(recaller, world, profile, query) for query in queries]
         for kind, queries in asked.items()
