@@ -43,7 +43,7 @@ from mnemon.night.prompt_scores import Prompted, ask_prompts, find_asker, scope_
 from mnemon.night.query_vectors import fetch_query_vectors
 from mnemon.night.questions import LABELLED, USER_KEY, Questions, read_questions
 from mnemon.night.serving import SERVING_PACK, pack_path
-from mnemon.recall.answerability import SIGNALS, WORDS, WORDS_AND_VECTORS, Calibration
+from mnemon.recall.answerability import WORDS, WORDS_AND_VECTORS, Calibration
 from mnemon.recall.engine import Recaller
 from mnemon.recall.profile import RetrievalProfile
 from mnemon.recall.query_encoder import warm_up
@@ -131,7 +131,7 @@ def _calibrate(
 ) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Return what the snapshot carries by signal, and one sentence for each."""
     questions = read_questions(night)
-    profiles = {signal: words_only(profile) if signal == WORDS else profile for signal in SIGNALS}
+    profiles = {WORDS_AND_VECTORS: profile, WORDS: words_only(profile)}
     asker = find_asker(recaller.reader)
     asked = ask_prompts(night, recaller, profiles, asker)
     # Of both signals: a query that another one answers must show it.
@@ -139,17 +139,26 @@ def _calibrate(
     sealed: dict[str, dict[str, Any]] = {}
     said: list[str] = []
     for signal, prompted in asked.items():
-        chosen = _by_labels(night, recaller, profiles[signal], questions, decision, prompted)
-        if not isinstance(chosen, Calibrated) and signal == WORDS_AND_VECTORS:
-            chosen = _by_own(night, recaller, profiles[signal], asker, prompted)
-        scores = prompted.scores
+        profile, scores = profiles[signal], prompted.scores
+        chosen = by_labels = _by_labels(night, recaller, profile, questions, decision, prompted)
+        if isinstance(by_labels, str) and signal == WORDS_AND_VECTORS:
+            chosen = _by_own(night, recaller, profile, asker, prompted)
         threshold = reached_by(scores, LET_THROUGH[signal])
-        if isinstance(chosen, Calibrated):
-            threshold, told = chosen.threshold, chosen.describe()
+        if isinstance(by_labels, Calibrated):
+            told = [by_labels.describe(), by_labels.describe_unanswerable()]
+        elif isinstance(chosen, Calibrated):
+            told = [chosen.describe("questions of the night's own"), by_labels]
         else:
-            told = f"{signal}: below {threshold:.3f} nothing is an answer ({chosen})"
+            told = [f"{signal}: below {threshold:.3f} nothing is an answer"]
+            told += (
+                [by_labels]
+                if chosen is by_labels
+                else [by_labels, f"by its own questions: {chosen}"]
+            )
+        if isinstance(chosen, Calibrated):
+            threshold = chosen.threshold
         let = sum(score >= threshold for score in scores)
-        said.append(f"{told}; {let} of {len(scores)} everyday prompts reach it")
+        said.append("; ".join([*told, f"{let} of {len(scores)} everyday prompts reach it"]))
         sealed[signal] = {
             **(chosen.to_json() if isinstance(chosen, Calibrated) else {}),
             "threshold": threshold,
@@ -171,7 +180,7 @@ def _by_labels(
 ) -> Calibrated | str:
     labelled = questions.groups.get(LABELLED, ())
     if len(labelled) < MIN_ANSWERABLE:
-        return f"{len(labelled)} labelled queries can calibrate and {MIN_ANSWERABLE} are needed"
+        return f"of {MIN_ANSWERABLE} labelled queries that are needed there are {len(labelled)}"
     signal, ranking = prompted.signal, decision["ranking"]
     runs = read_runs(night)[LABELLED]
     run = runs[str(ranking["challenger"]) if ranking else SERVED]

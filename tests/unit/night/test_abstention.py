@@ -174,10 +174,15 @@ def test_a_labelled_query_that_another_signal_answers_calibrates_nothing(
         return ask(world, text, within_ms)
 
     monkeypatch.setattr(LiveWorld, "query_vector", query_vector)
-    reason = calibrate_abstention(made.night).facts["reason"]
-    signals = read_calibration(made.night)["sealed"]["signals"]
+    calibrate_abstention(made.night)
+    calibrated = read_calibration(made.night)
+    signals = calibrated["sealed"]["signals"]
     assert signals[WORDS_AND_VECTORS]["metric"] == OWN_METRIC
-    assert signals[WORDS]["metric"] == HEADLINE_METRIC, reason
+    assert signals[WORDS]["metric"] == HEADLINE_METRIC
+    said = {text.partition(":")[0]: text for text in calibrated["said"]}
+    # Why the labels were not heeded, and the prompts once.
+    assert "some labelled queries are answered by another signal" in said[WORDS_AND_VECTORS]
+    assert [text.count("prompts") for text in said.values()] == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -218,7 +223,7 @@ def test_an_empty_hand_of_memories_still_says_what_is_usual(tmp_path: Path) -> N
     made = Made(tmp_path, questions(0), dense=False, count=3)
     found = calibrate_abstention(made.night)
     assert read_calibration(made.night)["sealed"]["signals"][WORDS]["threshold"] > 0.0
-    assert "are needed" in found.facts["reason"]
+    assert "are needed there are 0" in found.facts["reason"]
     assert read_judged(made.night) == {}
 
 
