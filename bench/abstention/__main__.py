@@ -34,7 +34,8 @@ from mnemon.recall.scope import Scope
 
 RESULT = RESULTS_DIR / "abstention.json"
 SETS = (SAMPLE, "locomo", "locomo_obs", "realmem", "scifact", "prefeval")
-"""The constants were fitted on all of them but the sample."""
+"""Attribution's constants were fitted on locomo, support's on the sample and prefeval
+(docs/decisions/0076)."""
 
 K = 10
 UNTIMED = 20

@@ -21,9 +21,9 @@ as such (locomo's adversarial questions, also asked to the facts distilled from 
 conversations; the sample's own), *removed* (the set's own questions, their labelled memories
 hidden: labels are seldom exhaustive, so that many still have an answer) and *foreign* (questions of
 other sets, as a prompt that has nothing to do with the store). Questions are asked to the whole
-corpus, with all-MiniLM-L6-v2. *Refitted* was fitted without the conversation that it judges. The
-score called shipped here is the one that was until nights calibrated without labels: coverage plus
-twice the cosine. What took its place is measured under *Silence without labels*."""
+corpus, with all-MiniLM-L6-v2. *Refitted* was fitted without the conversation that it judges. Rows
+say what each signal was on the commit that was measured; what hooks go by since is measured under
+*Silence without labels*."""
 
 _SILENCE = """`python -m bench.abstention.silence --stores DIR` measures again. Sets and the
 sample, cut to some 1,000 to 1,500 memories each and *without their labels*: thresholds come from

@@ -6,7 +6,7 @@ import pytest
 
 from mnemon.injection.choosing import worth_injecting
 from mnemon.night.evaluation import words_only
-from mnemon.recall.answerability import SIGNALS, WORDS
+from mnemon.recall.answerability import SIGNALS, WORDS, WORDS_AND_VECTORS
 from mnemon.recall.engine import Recaller
 from mnemon.recall.profile import RetrievalProfile
 from tests.e2e.conftest import FirstNight
@@ -16,8 +16,8 @@ from tests.e2e.stores import Bench, labelled_queries
 HELD_OUT = ROOT / "bench" / "abstention" / "prompts.txt"
 """Prompts that calibrated nothing."""
 
-MOST = 0.05
-"""Share of them that may get anything; docs/benchmarks/abstention.md says what is usual."""
+MOST = {WORDS_AND_VECTORS: 0.03, WORDS: 0.05}
+"""Share of them that may get anything, as docs/abstention.md promises."""
 
 
 def profile_of(recaller: Recaller, signal: str) -> RetrievalProfile:
@@ -40,7 +40,7 @@ def test_without_a_label_everyday_prompts_get_nothing_and_its_own_questions_answ
     assert injected(recaller, "write a haiku about penguins", signal) == []
     prompts = HELD_OUT.read_text(encoding="utf-8").splitlines()
     let_through = [prompt for prompt in prompts if injected(recaller, prompt, signal)]
-    assert len(let_through) <= MOST * len(prompts), let_through
+    assert len(let_through) <= MOST[signal] * len(prompts), let_through
     known = set(recaller.reader.memory_ids(range(recaller.reader.count)).values())
     own = [q for q in labelled_queries() if q["relevant_ids"]
            and known.issuperset(map(str, q["relevant_ids"]))]  # fmt: skip

@@ -6,7 +6,7 @@ What belongs here: the serving snapshot and what was made with it. What does not
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from mnemon.diagnosis.finding import Finding
@@ -81,18 +81,17 @@ def look_at_abstention(snapshot: Path, *, wants: bool) -> Finding:
         snapshot: The snapshot's directory.
         wants: Whether anything abstains by it: hooks are installed and hook.abstain is true.
     """
-    thresholds: Mapping[str, float] = {}
     try:
-        text = (snapshot / ABSTENTION_FILE).read_text(encoding="utf-8")
-        thresholds = Calibration.parse(text).thresholds
+        calibration = Calibration.parse((snapshot / ABSTENTION_FILE).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        pass
+        calibration = None
     except (OSError, ValueError) as error:
         return Finding(
             "abstention", "warn", f"{ABSTENTION_FILE} cannot be read: {error}", "run `make nightly`"
         )
-    if thresholds:
-        told = ", ".join(f"{signal} below {at:.2f}" for signal, at in sorted(thresholds.items()))
+    if calibration is not None:
+        thresholds = sorted(calibration.thresholds.items())
+        told = ", ".join(f"{signal} below {at:.2f}" for signal, at in thresholds)
         return Finding("abstention", "ok", f"calibrated: {told}")
     if not wants:
         return Finding("abstention", "ok", "not calibrated, and nothing abstains by it here")

@@ -135,8 +135,8 @@ class Calibration:
         return Calibration(dict.fromkeys(measures, 0.0), measures)
 
     @staticmethod
-    def parse(text: str) -> Calibration:
-        """Read a snapshot's abstention.json.
+    def parse(text: str) -> Calibration | None:
+        """Read a snapshot's abstention.json; None where nothing was calibrated.
 
         A threshold without a `measure` is of a snapshot of before, whose scores had another scale:
         it counts as none.
@@ -159,7 +159,8 @@ class Calibration:
         wrong = {name: at for name, at in all_of_them if not 0.0 <= at <= 1.0}
         if wrong:
             raise ValueError(f"thresholds outside [0, 1]: {wrong}")
-        return Calibration({name: found[name] for name in measures}, measures, bars)
+        measured = {name: found[name] for name in measures}
+        return Calibration(measured, measures, bars) if measured else None
 
     def judge(self, score: float, signal: str) -> Answerability:
         """Hold a score against its signal's threshold.

@@ -10,7 +10,7 @@ it has all the support in the world: everything else in it was said, by somebody
 
 What belongs here: the two factors and their constants. What does not: thresholds (`answerability`,
 chosen per snapshot), the words themselves (`answerability_words`). Source of the constants:
-docs/decisions/0048, measured by `python -m bench.abstention`.
+docs/decisions/0076 for support, 0048 for attribution.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ WEIGHTS: Mapping[str, Mapping[str, float]] = {
     WORDS_AND_VECTORS: {COSINE: 1.25, COVERAGE: 0.95, KNOWN: 0.6, LIKENESS: 0.75},
     WORDS: {COVERAGE: 1.15, KNOWN: 0.9},
 }
-"""What one deviation above what is usual for everyday prompts counts, by signal and feature."""
+"""What one deviation above what is usual for everyday prompts counts, by signal and feature.
+Rounded from logistic fits on the sample and on prefeval (docs/decisions/0076); `python -m
+bench.abstention.silence` measures what they do, on those two and on five other sets."""
 
 MIDDLE = 4.0
 SLOPE = 1 / 3

@@ -380,8 +380,7 @@ class SnapshotReader:
         if layout.ABSTENTION_FILE not in self.manifest.files:
             return None
         path = self.directory / layout.ABSTENTION_FILE
-        found = Calibration.parse(path.read_text(encoding="utf-8"))
-        return found if found.thresholds else None
+        return Calibration.parse(path.read_text(encoding="utf-8"))
 
     def _array(self, name: str) -> NDArray[Any]:
         # A plain view of the map: every slice of a memmap object costs microseconds, cells' 4 ms.
