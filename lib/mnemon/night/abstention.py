@@ -53,13 +53,13 @@ from mnemon.work.stage import Stage, StageResult
 
 ABSTENTION_CALIBRATION = Stage("abstention_calibration", "3", (ABSTENTION,))
 
-LET_THROUGH = {WORDS_AND_VECTORS: 0.015, WORDS: 0.01}
+LET_THROUGH = 0.015
 """Share of everyday prompts that may reach the threshold: more injects noise, less loses answers.
-Words alone are trusted less."""
+"""
 
 LENIENT = 0.02
-"""The same with vectors for the sake of questions that the night made itself. Those repeat words,
-so for words alone they have no say."""
+"""The same for the sake of questions that the night made itself. Those repeat words, so for words
+alone, which are weaker evidence, they have no say."""
 
 MOST_LET_THROUGH = {WORDS_AND_VECTORS: 0.1, WORDS: 0.05}
 """The same for the sake of the owner's labels, which weigh more."""
@@ -118,7 +118,7 @@ def read_calibration(night: Night) -> dict[str, Any]:
 def _write(
     night: Night, signals: Mapping[str, Mapping[str, Any]], said: Sequence[str]
 ) -> tuple[int, dict[str, Any]]:
-    rule = {"max_recall_loss": MAX_RECALL_LOSS, "let_through": dict(LET_THROUGH)}
+    rule = {"max_recall_loss": MAX_RECALL_LOSS, "let_through": LET_THROUGH}
     sealed = {"rule": rule, "signals": dict(signals)} if signals else None
     document = {"sealed": sealed, "said": list(said)}
     write_text(night.work(ABSTENTION), json.dumps(document, indent=1, sort_keys=True) + "\n")
@@ -143,7 +143,7 @@ def _calibrate(
         chosen = by_labels = _by_labels(night, recaller, profile, questions, decision, prompted)
         if isinstance(by_labels, str) and signal == WORDS_AND_VECTORS:
             chosen = _by_own(night, recaller, profile, asker, prompted)
-        threshold = reached_by(scores, LET_THROUGH[signal])
+        threshold = reached_by(scores, LET_THROUGH)
         if isinstance(by_labels, Calibrated):
             told = [by_labels.describe(), by_labels.describe_unanswerable()]
         elif isinstance(chosen, Calibrated):
@@ -213,7 +213,7 @@ def _by_own(
         judged = found.answerability
         scores.append(floor_score(judged.score) if judged is not None else 0.0)
         recalls.append(float(memory_id in {str(m.id) for m in found.memories}))
-    strict = reached_by(prompted.scores, LET_THROUGH[prompted.signal])
+    strict = reached_by(prompted.scores, LET_THROUGH)
     within = (reached_by(prompted.scores, LENIENT), strict)
     return calibrate(prompted.signal, OWN_METRIC, scores, recalls, prompted.scores, within=within)
 
