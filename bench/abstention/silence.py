@@ -10,7 +10,6 @@ not there.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import closing
@@ -20,16 +19,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bench.abstention.__main__ import measure_sets
 from bench.abstention.cut import Cut, cut_set
 from bench.abstention.questions import FOREIGN_SETS, sample
 from bench.compaction.sample_set import SAMPLE, write_sample_set
 from bench.constants.asking import RememberedVectors
-from bench.datasets import find_shared
-from bench.manifest import describe_run
-from bench.results import RESULTS_DIR, write_result
+from bench.results import RESULTS_DIR
 from bench.suite.loading import load_set
 from bench.suite.night import build_store
-from mnemon.errors import MnemonError
 from mnemon.evaluate.labels.queries import Query
 from mnemon.evaluate.metrics.abstention import auroc
 from mnemon.injection.choosing import worth_injecting
@@ -78,26 +75,7 @@ class Told(NamedTuple):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the sets that are asked for and return the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--stores", type=Path, required=True, help="a folder for the stores")
-    parser.add_argument("--sets", nargs="+", default=list(SETS), help="names of sets")
-    parser.add_argument("--out", type=Path, default=RESULT, help="where the JSON goes")
-    options = parser.parse_args(arguments)
-    shared = find_shared()
-    if shared is None:
-        print("no labelled sets: put them beside the checkout as ../shared or set MNEMON_SHARED")
-        return 2
-    data, stores = (shared / "data").absolute(), options.stores.absolute()
-    found: dict[str, Any] = {}
-    try:
-        for name in options.sets:
-            found[name] = _measure(name, data, stores)
-            document = {"kind": "silence", "sets": found, "manifest": describe_run()}
-            write_result(options.out, document)
-    except MnemonError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+    return measure_sets(__doc__ or "", arguments, _measure, SETS, RESULT, {"kind": "silence"})
 
 
 def _measure(name: str, data: Path, stores: Path) -> dict[str, Any]:

@@ -33,8 +33,7 @@ Let through: the share that gets any memory. Recall@3 of the set's own questions
 injected after threshold and bar, and which share of the injected memories is labelled, before and
 after. AUROC: the set's own questions against these, and against locomo's adversarial and the
 sample's unanswerable ones. The weights come from the sample and prefeval alone; features, shares
-and the bar were chosen with these prompts and sets in view, so that new prompts may fare worse. The
-stores are of nights before, on which the calibration alone was run anew."""
+and the bar were chosen with these prompts and sets in view, so that new prompts may fare worse."""
 
 _KINDS = {"unanswerable": "labelled", "removed": "removed", "foreign": "foreign"}
 
