@@ -25,15 +25,16 @@ corpus, with all-MiniLM-L6-v2. *Refitted* was fitted without the conversation th
 say what each signal was on the commit that was measured; what hooks go by since is measured under
 *Silence without labels*."""
 
-_SILENCE = """`python -m bench.abstention.silence --stores DIR` measures again. Sets and the
-sample, cut to some 1,000 to 1,500 memories each and *without their labels*: thresholds come from
-the 401 everyday prompts and the questions that the night makes itself. *Everyday* are 200 prompts
-that calibrated nothing (`bench/abstention/prompts.txt`), *foreign* 40 questions of each other set.
-Let through: the share that gets any memory. Recall@3 of the set's own questions, how much of it is
-injected after threshold and bar, and which share of the injected memories is labelled, before and
-after. AUROC: the set's own questions against these, and against locomo's adversarial and the
-sample's unanswerable ones. The weights come from the sample and prefeval alone; features, shares
-and the bar were chosen with these prompts and sets in view, so that new prompts may fare worse."""
+_SILENCE = """`python -m bench.abstention.silence --stores DIR` measures again. Sets and the sample,
+cut to some 1,000 to 1,500 memories each and *without their labels*: thresholds come from the 401
+everyday prompts and, with vectors, questions that the night makes itself. *Everyday* are 200
+prompts that calibrated nothing (`bench/abstention/prompts.txt`), *foreign* 40 questions of each
+other set. Let through: the share that gets any memory. Recall@3 of the set's own questions, how
+much of it is injected after threshold and bar, and which share of the injected memories is
+labelled, before and after. AUROC: the set's own questions against these, and against locomo's
+adversarial and the sample's unanswerable ones. The weights come from the sample and prefeval alone;
+features, shares and the bar were chosen with these prompts and sets in view, so that new prompts
+may fare worse."""
 
 _KINDS = {"unanswerable": "labelled", "removed": "removed", "foreign": "foreign"}
 
