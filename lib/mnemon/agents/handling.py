@@ -119,7 +119,7 @@ def _on_prompt(event: HookEvent, world: HookWorld) -> Reply:
     if failure is not None or isinstance(result, Failure):
         return Reply(failure=failure)
     if not settings.abstain:
-        result = {**result, "answerability": None}
+        result = {**result, "answerability": None}  # without a judgement nothing is left out
     return Reply(_inject_new(event, settings, world, result))
 
 

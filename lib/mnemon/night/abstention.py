@@ -147,7 +147,7 @@ def _calibrate(
         if isinstance(by_labels, Calibrated):
             told = [by_labels.describe(), by_labels.describe_unanswerable()]
         elif isinstance(chosen, Calibrated):
-            told = [chosen.describe("questions of the night's own"), by_labels]
+            told = [chosen.describe("questions that the night made"), by_labels]
         else:
             told = [f"{signal}: below {threshold:.3f} nothing is an answer"]
             told += (
@@ -180,7 +180,7 @@ def _by_labels(
 ) -> Calibrated | str:
     labelled = questions.groups.get(LABELLED, ())
     if len(labelled) < MIN_ANSWERABLE:
-        return f"of {MIN_ANSWERABLE} labelled queries that are needed there are {len(labelled)}"
+        return f"there are {len(labelled)} labelled queries, and {MIN_ANSWERABLE} are needed"
     signal, ranking = prompted.signal, decision["ranking"]
     runs = read_runs(night)[LABELLED]
     run = runs[str(ranking["challenger"]) if ranking else SERVED]

@@ -223,7 +223,7 @@ def test_an_empty_hand_of_memories_still_says_what_is_usual(tmp_path: Path) -> N
     made = Made(tmp_path, questions(0), dense=False, count=3)
     found = calibrate_abstention(made.night)
     assert read_calibration(made.night)["sealed"]["signals"][WORDS]["threshold"] > 0.0
-    assert "are needed there are 0" in found.facts["reason"]
+    assert "there are 0 labelled queries, and 20 are needed" in found.facts["reason"]
     assert read_judged(made.night) == {}
 
 
