@@ -17,7 +17,7 @@ HELD_OUT = ROOT / "bench" / "abstention" / "prompts.txt"
 """Prompts that calibrated nothing."""
 
 MOST = {WORDS_AND_VECTORS: 0.03, WORDS: 0.05}
-"""Share of them that may get anything, as docs/abstention.md promises."""
+"""Share of them that may get anything on the sample, as docs/abstention.md promises."""
 
 
 def profile_of(recaller: Recaller, signal: str) -> RetrievalProfile:
