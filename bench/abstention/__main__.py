@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,8 @@ from mnemon.recall.scope import Scope
 
 RESULT = RESULTS_DIR / "abstention.json"
 SETS = (SAMPLE, "locomo", "locomo_obs", "realmem", "scifact", "prefeval")
-"""The constants were fitted on all of them but the sample."""
+"""Attribution's constants were fitted on locomo, support's on the sample and prefeval
+(docs/decisions/0076)."""
 
 K = 10
 UNTIMED = 20
@@ -43,28 +44,46 @@ UNTIMED = 20
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the sets that are asked for and return the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    document = {"kind": "abstention", "signals": dict(DESCRIPTIONS)}
+    return measure_sets(__doc__ or "", arguments, _measure, SETS, RESULT, document)
+
+
+def measure_sets(
+    told: str,
+    arguments: Sequence[str] | None,
+    measure: Callable[[str, Path, Path], dict[str, Any]],
+    sets: Sequence[str],
+    result: Path,
+    document: Mapping[str, Any],
+) -> int:
+    """Measure sets one by one, write what is known after each, and return the exit code.
+
+    Args:
+        told: What the command does, on its first line.
+        arguments: Of the command.
+        measure: Gets a set's name, the folder of all sets and that of the stores.
+        sets: Measured unless others are asked for.
+        result: Where the JSON goes unless another file is asked for.
+        document: What it holds beside the sets.
+    """
+    parser = argparse.ArgumentParser(description=told.splitlines()[0])
     parser.add_argument("--stores", type=Path, required=True, help="a folder with a store per set")
-    parser.add_argument("--sets", nargs="+", default=list(SETS), help="names of sets")
-    parser.add_argument("--out", type=Path, default=RESULT, help="where the JSON goes")
+    parser.add_argument("--sets", nargs="+", default=list(sets), help="names of sets")
+    parser.add_argument("--out", type=Path, default=result, help="where the JSON goes")
     options = parser.parse_args(arguments)
     shared = find_shared()
     if shared is None:
         print("no labelled sets: put them beside the checkout as ../shared or set MNEMON_SHARED")
         return 2
-    data = (shared / "data").absolute()
+    data, stores = (shared / "data").absolute(), options.stores.absolute()
+    found: dict[str, Any] = {}
     try:
-        found = {name: _measure(name, data, options.stores) for name in options.sets}
+        for name in options.sets:
+            found[name] = measure(name, data, stores)
+            write_result(options.out, {**document, "sets": found, "manifest": describe_run()})
     except MnemonError as error:
         print(error, file=sys.stderr)
         return 1
-    document = {
-        "kind": "abstention",
-        "signals": dict(DESCRIPTIONS),
-        "sets": found,
-        "manifest": describe_run(),
-    }
-    write_result(options.out, document)
     return 0
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bench.abstention.questions import SEED, sample
 from bench.suite.loading import LoadedSet
 from mnemon.evaluate.labels.queries import Query
 
@@ -21,8 +22,6 @@ MEMORIES = 1_200
 
 QUESTIONS = 200
 """Questions with an answer that are asked of each."""
-
-SEED = 20_251
 
 
 class Cut(NamedTuple):
@@ -53,10 +52,10 @@ def cut_set(loaded: LoadedSet, folder: Path) -> Cut:
             if sum(sizes[w] for w in wings) < MEMORIES:
                 wings.add(wing)
         rows = [row for row in rows if row["wing"] in wings]
-        queries = _some([q for q in loaded.queries if q.wing in wings])
+        queries = sample([q for q in loaded.queries if q.wing in wings], QUESTIONS)
         unanswerable = tuple(q for q in loaded.unanswerable if q.wing in wings)
     else:
-        queries, unanswerable = _some(loaded.queries), loaded.unanswerable
+        queries, unanswerable = sample(loaded.queries, QUESTIONS), loaded.unanswerable
         wanted = {i for query in queries for i in query.relevant_ids}
         order = np.random.default_rng(SEED).permutation(len(rows))
         others = [i for i in order.tolist() if str(rows[i]["id"]) not in wanted]
@@ -65,9 +64,4 @@ def cut_set(loaded: LoadedSet, folder: Path) -> Cut:
     folder.mkdir(parents=True, exist_ok=True)
     with gzip.open(folder / "corpus.jsonl.gz", "wt", encoding="utf-8") as lines:
         lines.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    return Cut(folder, queries, unanswerable)
-
-
-def _some(queries: list[Query] | tuple[Query, ...]) -> tuple[Query, ...]:
-    order = np.random.default_rng(SEED).permutation(len(queries))
-    return tuple(queries[i] for i in sorted(order[:QUESTIONS].tolist()))
+    return Cut(folder, tuple(queries), unanswerable)

@@ -60,9 +60,9 @@ def gather(loaded: LoadedSet, data: Path) -> list[Asked]:
     """
     twin = TWINS.get(loaded.name)
     unanswerable = loaded.unanswerable or (load_set(data / twin).unanswerable if twin else ())
-    removed = _sample(loaded.queries, MOST_REMOVED)
+    removed = sample(loaded.queries, MOST_REMOVED)
     others = [n for n in FOREIGN_SETS if n not in (loaded.name, twin)]
-    foreign = [q for n in others for q in _sample(load_set(data / n).queries, FOREIGN_PER_SET)]
+    foreign = [q for n in others for q in sample(load_set(data / n).queries, FOREIGN_PER_SET)]
     return [
         *(Asked(ANSWERABLE, query) for query in loaded.queries),
         *(Asked(UNANSWERABLE, query) for query in unanswerable),
@@ -71,6 +71,7 @@ def gather(loaded: LoadedSet, data: Path) -> list[Asked]:
     ]
 
 
-def _sample(queries: Sequence[Query], at_most: int) -> list[Query]:
+def sample(queries: Sequence[Query], at_most: int) -> list[Query]:
+    """Return some of many queries in their order, always the same."""
     order = np.random.default_rng(SEED).permutation(len(queries))
     return [queries[i] for i in sorted(order[:at_most].tolist())]

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.abstention.questions import Asked
+from mnemon.errors import StoreError
 from mnemon.recall.answerability_score import Scored, score_answer
 from mnemon.recall.answerability_words import read_words
 from mnemon.recall.base_ranking import BaseRanker, BaseRanking
@@ -78,14 +79,15 @@ class Asker:
         )  # fmt: skip
         ranking = ranker.rank(Run(time.perf_counter(), None), text, DEPTH)
         begin = time.perf_counter()
-        measured: Any = {
-            "calibration": self.recaller.calibration,
-            "encode": self._world.query_vector,
-        }
-        shipped = score_answer(reader, self._graph, text, mask, ranking, **measured)
+        calibration, encode = self.recaller.calibration, self._world.query_vector
+        measures = {} if calibration is None else calibration.measures
+        how: Any = {"measures": measures, "encode": encode}
+        shipped = score_answer(reader, self._graph, text, mask, ranking, **how)
         self.score_ms.append((time.perf_counter() - begin) * 1000)
         alone = ranking._replace(dense=Leg.empty())
-        words = score_answer(reader, self._graph, text, mask, alone, **measured)
+        words = score_answer(reader, self._graph, text, mask, alone, **how)
+        if shipped is None or words is None:
+            raise StoreError(f"{self.recaller.snapshot_id} is not calibrated: run a night on it")
         return {**self._scores(ranking, mask), **self._words(text, ranking, mask),
                 **_shipped(shipped, words)}  # fmt: skip
 

@@ -10,7 +10,6 @@ not there.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import closing
@@ -20,19 +19,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bench.abstention.__main__ import measure_sets
 from bench.abstention.cut import Cut, cut_set
-from bench.abstention.questions import FOREIGN_SETS
+from bench.abstention.questions import FOREIGN_SETS, sample
 from bench.compaction.sample_set import SAMPLE, write_sample_set
 from bench.constants.asking import RememberedVectors
-from bench.datasets import find_shared
-from bench.manifest import describe_run
-from bench.results import RESULTS_DIR, write_result
+from bench.results import RESULTS_DIR
 from bench.suite.loading import load_set
 from bench.suite.night import build_store
-from mnemon.errors import MnemonError
 from mnemon.evaluate.labels.queries import Query
 from mnemon.evaluate.metrics.abstention import auroc
 from mnemon.injection.choosing import worth_injecting
+from mnemon.night.evaluation import words_only
 from mnemon.recall.answerability import SIGNALS, WORDS
 from mnemon.recall.engine import Recaller
 from mnemon.recall.profile import RetrievalProfile
@@ -77,26 +75,7 @@ class Told(NamedTuple):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the sets that are asked for and return the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--stores", type=Path, required=True, help="a folder for the stores")
-    parser.add_argument("--sets", nargs="+", default=list(SETS), help="names of sets")
-    parser.add_argument("--out", type=Path, default=RESULT, help="where the JSON goes")
-    options = parser.parse_args(arguments)
-    shared = find_shared()
-    if shared is None:
-        print("no labelled sets: put them beside the checkout as ../shared or set MNEMON_SHARED")
-        return 2
-    data, stores = (shared / "data").absolute(), options.stores.absolute()
-    found: dict[str, Any] = {}
-    try:
-        for name in options.sets:
-            found[name] = _measure(name, data, stores)
-            document = {"kind": "silence", "sets": found, "manifest": describe_run()}
-            write_result(options.out, document)
-    except MnemonError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+    return measure_sets(__doc__ or "", arguments, _measure, SETS, RESULT, {"kind": "silence"})
 
 
 def _measure(name: str, data: Path, stores: Path) -> dict[str, Any]:
@@ -133,9 +112,7 @@ def _foreign(name: str, data: Path) -> list[Query]:
     others = [s for s in dict.fromkeys((*SETS, *FOREIGN_SETS)) if s not in (name, SAMPLE)]
     found: list[Query] = []
     for other in others:
-        queries = load_set(data / other).queries
-        order = np.random.default_rng(0).permutation(len(queries))
-        found += [queries[i] for i in sorted(order[:FOREIGN_PER_SET].tolist())]
+        found += sample(load_set(data / other).queries, FOREIGN_PER_SET)
     return _queries([query.text for query in found])
 
 
@@ -148,7 +125,7 @@ def _signal(
 ) -> dict[str, Any]:
     profile = RetrievalProfile(**recaller.reader.adopted)
     if signal == WORDS:
-        profile = replace(profile, lexical_weight=1.0, dense_weight=0.0, graph_weight=0.0)
+        profile = words_only(profile)
     told = {
         kind: [_ask(recaller, world, profile, query) for query in queries]
         for kind, queries in asked.items()

@@ -21,20 +21,20 @@ as such (locomo's adversarial questions, also asked to the facts distilled from 
 conversations; the sample's own), *removed* (the set's own questions, their labelled memories
 hidden: labels are seldom exhaustive, so that many still have an answer) and *foreign* (questions of
 other sets, as a prompt that has nothing to do with the store). Questions are asked to the whole
-corpus, with all-MiniLM-L6-v2. *Refitted* was fitted without the conversation that it judges. The
-score called shipped here is the one that was until nights calibrated without labels: coverage plus
-twice the cosine. What took its place is measured under *Silence without labels*."""
+corpus, with all-MiniLM-L6-v2. *Refitted* was fitted without the conversation that it judges. Rows
+say what each signal was on the commit that was measured; what hooks go by since is measured under
+*Silence without labels*."""
 
-_SILENCE = """`python -m bench.abstention.silence --stores DIR` measures again. Sets and the
-sample, cut to some 1,000 to 1,500 memories each and *without their labels*: thresholds come from
-the 401 everyday prompts and the questions that the night makes itself. *Everyday* are 200 prompts
-that calibrated nothing (`bench/abstention/prompts.txt`), *foreign* 40 questions of each other set.
-Let through: the share that gets any memory. Recall@3 of the set's own questions, how much of it is
-injected after threshold and bar, and which share of the injected memories is labelled, before and
-after. AUROC: the set's own questions against these, and against locomo's adversarial and the
-sample's unanswerable ones. The weights come from the sample and prefeval alone; features, shares
-and the bar were chosen with these prompts and sets in view, so that new prompts may fare worse. The
-stores are of nights before, on which the calibration alone was run anew."""
+_SILENCE = """`python -m bench.abstention.silence --stores DIR` measures again. Sets and the sample,
+cut to some 1,000 to 1,500 memories each and *without their labels*: thresholds come from the 401
+everyday prompts and, with vectors, questions that the night makes itself. *Everyday* are 200
+prompts that calibrated nothing (`bench/abstention/prompts.txt`), *foreign* 40 questions of each
+other set. Let through: the share that gets any memory. Recall@3 of the set's own questions, how
+much of it is injected after threshold and bar, and which share of the injected memories is
+labelled, before and after. AUROC: the set's own questions against these, and against locomo's
+adversarial and the sample's unanswerable ones. The weights come from the sample and prefeval alone;
+features, shares and the bar were chosen with these prompts and sets in view, so that new prompts
+may fare worse."""
 
 _KINDS = {"unanswerable": "labelled", "removed": "removed", "foreign": "foreign"}
 

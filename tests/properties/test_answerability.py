@@ -13,7 +13,7 @@ from mnemon.evaluate.calibration import choose_threshold, floor_score, reached_b
 from mnemon.injection.choosing import worth_injecting
 from mnemon.night.prompt_scores import find_usual
 from mnemon.recall.answerability import FEATURES as ALL_FEATURES
-from mnemon.recall.answerability import RELATIVE_BAR, SIGNALS, WORDS, Calibration, Measure
+from mnemon.recall.answerability import RELATIVE_BAR, SIGNALS, WORDS, Measure
 from mnemon.recall.answerability_score import (
     Features,
     combine,
@@ -21,6 +21,7 @@ from mnemon.recall.answerability_score import (
     find_supports,
 )
 from mnemon.recall.answerability_words import read_words
+from tests.support.calibration import calibrated
 
 SHARES = st.floats(0.0, 1.0)
 COVERED = st.lists(SHARES, max_size=12).map(lambda values: np.array(values, dtype=np.float64))
@@ -183,14 +184,15 @@ def test_what_is_usual_can_be_measured_by_whatever_the_prompts_were(
 def test_a_memory_is_injected_only_above_its_bar_and_all_of_them_without_a_judgement(
     score: float, bar: float, own: list[float], signal: str
 ) -> None:
-    memories = [{"id": n} for n in range(len(own))]
-    judged = Calibration({signal: 0.5}, {signal: bar}).judge(score, signal, tuple(own))
-    assert judged is not None
-    kept = worth_injecting({"memories": memories, "answerability": judged.to_json()})
+    memories = [{"id": n, "support": support} for n, support in enumerate(own)]
+    judged = calibrated(0.5, bar).judge(score, signal).to_json()
+    kept = worth_injecting({"memories": memories, "answerability": judged})
     least = max(bar, RELATIVE_BAR * score)
-    expected = [] if score < 0.5 else [m for m, s in zip(memories, own, strict=True) if s >= least]
-    assert kept == expected
+    assert kept == ([] if score < 0.5 else [m for m in memories if m["support"] >= least])
+    assert worth_injecting({"memories": kept, "answerability": judged}) == kept
     assert worth_injecting({"memories": memories}) == memories
+    without: list[Any] = [{"id": 1}]
+    assert worth_injecting({"memories": without, "answerability": {"bar": bar}}) == without
 
 
 @given(
@@ -218,7 +220,5 @@ def test_the_threshold_is_the_largest_that_keeps_the_recall(
 @given(SHARES)
 def test_a_rounded_threshold_never_abstains_from_the_score_it_came_from(score: float) -> None:
     at = floor_score(score)
-    judged = Calibration({WORDS: at}).judge(score, WORDS)
-    assert judged is not None
-    assert not judged.abstain
+    assert not calibrated(at).judge(score, WORDS).abstain
     assert score - at < 1.1e-5

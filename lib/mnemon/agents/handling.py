@@ -118,8 +118,8 @@ def _on_prompt(event: HookEvent, world: HookWorld) -> Reply:
     failure = result if isinstance(result, Failure) else _failure_of(result)
     if failure is not None or isinstance(result, Failure):
         return Reply(failure=failure)
-    chosen = worth_injecting(result) if settings.abstain else _memories(result)
-    result = {**result, "memories": chosen, "answerability": None}
+    if not settings.abstain:
+        result = {**result, "answerability": None}  # without a judgement nothing is left out
     return Reply(_inject_new(event, settings, world, result))
 
 
@@ -130,7 +130,7 @@ def _inject_new(
     state = world.read_session(event.session_id)
     new = [
         memory
-        for memory in _memories(result)
+        for memory in worth_injecting(result)
         if not state.knows(memory)
         # What was said in this session is before the model, until it is compacted.
         and (state.compactions or not _is_of(memory, event.session_id))

@@ -50,7 +50,8 @@ _DAY_CHARS = len("2026-03-01")
     "--inject",
     "for_prompt",
     is_flag=True,
-    help="Print the block for a prompt, and record hashes of it so that it is not stored again.",
+    help="Print the block for a prompt, of 3 memories unless -k says more, and record hashes of it "
+    "so that it is not stored again.",
 )
 @click.option("--no-server", is_flag=True, help="Recall in this process even if a server runs.")
 @store_options
@@ -73,7 +74,7 @@ def recall(
     """
     asked: dict[str, Any] = {
         "query": query,
-        **arguments_of(options),
+        **arguments_of({**options, "for_prompt": for_prompt}),
         "deadline_ms": deadline_ms,
         "explain": explain or all_candidates,
         "candidate_trace": candidate_trace,
@@ -160,6 +161,21 @@ def _print_injection(result: dict[str, Any]) -> None:
         click.echo(f"! {warning['code']}: {warning['message']}", err=True)
     if result["injection"]["text"]:
         click.echo(result["injection"]["text"])
+    else:
+        click.echo(f"nothing is injected: {_why_nothing(result)}", err=True)
+
+
+def _why_nothing(result: dict[str, Any]) -> str:
+    judged = result.get("answerability")
+    if not result["memories"] or judged is None:
+        return "nothing was found"
+    rather = "`mnemon recall` without --inject shows what there is"
+    if judged["abstain"]:
+        return (
+            f"the store hardly holds an answer (score {judged['score']:.3f}, at least "
+            f"{judged['threshold']:.3f} is needed); {rather}"
+        )
+    return f"no memory reaches {judged['bar']:.3f} by itself; {rather}"
 
 
 def _print(result: dict[str, Any], *, explain: bool, all_candidates: bool) -> None:

@@ -16,14 +16,15 @@ from mnemon.settings import FUSIONS
 
 FILTERS = ("wing", "room", "category", "user")
 
+SHOWN, INJECTED = 10, 3
+"""Memories where -k is not given; with --inject as few as a hook injects."""
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 _WORDS = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
 
 _OPTIONS = (
-    click.option(
-        "-k", default=10, show_default=True, type=click.IntRange(min=0), help="How many memories."
-    ),
+    click.option("-k", type=click.IntRange(min=0), help="How many memories.  [default: 10]"),
     click.option("--wing", help="Only this wing."),
     click.option("--room", help="Only this room."),
     click.option("--category", help="Only this category."),
@@ -70,8 +71,9 @@ def arguments_of(options: Mapping[str, Any]) -> dict[str, Any]:
         click.BadParameter: If a value means nothing.
     """
     as_of: str | None = options["as_of"]
+    k = INJECTED if options.get("for_prompt") else SHOWN
     return {
-        "k": options["k"],
+        "k": k if options["k"] is None else options["k"],
         **{name: options[name] for name in FILTERS},
         "sort_by": options["sort_by"],
         "as_of": None if as_of is None else read_moment(as_of, "--as-of"),

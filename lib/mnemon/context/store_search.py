@@ -22,7 +22,6 @@ from mnemon.context.searching import Found, FoundMemory
 from mnemon.context.text_vectors import TextVectors
 from mnemon.encode.lean import LeanEncoder
 from mnemon.errors import EncoderError, SnapshotMissingError, StoreError
-from mnemon.injection.choosing import worth_injecting
 from mnemon.recall.current_settings import current_settings
 from mnemon.recall.engine import Recaller
 from mnemon.recall.profile import RetrievalProfile
@@ -108,8 +107,9 @@ class StoreSearch:
             # Damage below the reach of the quick check must not reach a prompt as a traceback.
             message = f"{type(error).__name__} in {recaller.snapshot_id}: run `mnemon doctor`"
             return Found((), (RecallWarning("snapshot_damaged", message),))
-        kept = {str(m["id"]) for m in worth_injecting(result.to_json())}
-        memories = [m for m in result.memories if str(m.id) in kept]
+        # Whether there is an answer was judged above, on the ranking that thresholds rest on.
+        bar = 0.0 if result.answerability is None else result.answerability.bar
+        memories = [m for m in result.memories if m.support is None or m.support >= bar]
         return Found(tuple(map(self._memory, memories)), result.warnings)
 
     def similarities(self, query: str, texts: Sequence[str]) -> list[float | None]:

@@ -80,21 +80,22 @@ def look_at_abstention(snapshot: Path, *, wants: bool) -> Finding:
         wants: Whether anything abstains by it: hooks are installed and hook.abstain is true.
     """
     try:
-        text = (snapshot / ABSTENTION_FILE).read_text(encoding="utf-8")
-        calibration = Calibration.parse(text)
+        calibration = Calibration.parse((snapshot / ABSTENTION_FILE).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        message = "not calibrated: prompts get the best memories, however unlike them"
-        if not wants:
-            return Finding("abstention", "ok", "not calibrated, and nothing abstains by it here")
-        remedy = "run `make nightly`: each night calibrates (docs/abstention.md)"
-        return Finding("abstention", "warn", message, remedy)
+        calibration = None
     except (OSError, ValueError) as error:
         return Finding(
             "abstention", "warn", f"{ABSTENTION_FILE} cannot be read: {error}", "run `make nightly`"
         )
-    thresholds = sorted(calibration.thresholds.items())
-    told = ", ".join(f"{signal} below {at:.2f}" for signal, at in thresholds)
-    return Finding("abstention", "ok", f"calibrated: {told or 'for no signal'}")
+    if calibration is not None:
+        thresholds = sorted(calibration.thresholds.items())
+        told = ", ".join(f"{signal} below {at:.2f}" for signal, at in thresholds)
+        return Finding("abstention", "ok", f"calibrated: {told}")
+    if not wants:
+        return Finding("abstention", "ok", "not calibrated, and nothing abstains by it here")
+    message = "not calibrated: prompts get the best memories, however unlike them"
+    remedy = "run `make nightly`: each night calibrates (docs/abstention.md)"
+    return Finding("abstention", "warn", message, remedy)
 
 
 def _verified(directory: Path, pointer: Pointer) -> Manifest:

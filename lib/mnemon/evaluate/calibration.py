@@ -70,20 +70,23 @@ class Calibrated:
             **judged.to_json(),
         }
 
-    def describe(self) -> str:
-        """Return one sentence with the numbers."""
-        judged = self.judged
-        known = round(self.answerable_abstained * judged.n_answerable)
-        kept = self.recall_kept / self.recall
-        said = (
-            f"{judged.name}: below {self.threshold:.3f} nothing is an answer, which drops {known} "
-            f"of {judged.n_answerable} answerable queries and keeps {kept:.1%} of their recall"
+    def describe(self, asked: str = "answerable queries") -> str:
+        """Return in words what the threshold costs; `asked` says what was asked."""
+        known = round(self.answerable_abstained * self.judged.n_answerable)
+        return (
+            f"{self.judged.name}: below {self.threshold:.3f} nothing is an answer, which drops "
+            f"{known} of {self.judged.n_answerable} {asked} and keeps "
+            f"{self.recall_kept / self.recall:.1%} of their recall"
         )
+
+    def describe_unanswerable(self) -> str:
+        """Return in words what it saves."""
+        judged = self.judged
         if self.unanswerable_abstained is None or judged.auroc is None:
-            return f"{said}; no unanswerable query tells what that is good for"
+            return "no unanswerable query tells what that is good for"
         caught = round(self.unanswerable_abstained * judged.n_unanswerable)
         return (
-            f"{said}; {caught} of {judged.n_unanswerable} unanswerable ones are dropped "
+            f"{caught} of {judged.n_unanswerable} unanswerable queries are dropped "
             f"(AUROC {judged.auroc:.3f})"
         )
 
@@ -117,13 +120,13 @@ def calibrate(
         ValueError: If shapes differ, or a score lies outside [0, 1].
     """
     if len(answerable) < MIN_ANSWERABLE:
-        return f"{len(answerable)} labelled queries can calibrate and {MIN_ANSWERABLE} are needed"
+        return f"{len(answerable)} queries are too few to calibrate by, {MIN_ANSWERABLE} are needed"
     known, unknown = _checked(answerable), _checked(unanswerable)
     found = np.asarray(recalls, dtype=np.float64)
     if found.shape != known.shape:
         raise ValueError(f"one recall per score is needed, got {found.shape} and {known.shape}")
     if not found.sum() > 0.0:
-        return "no labelled query found anything: there is no recall to keep"
+        return "no query found anything: there is no recall to keep"
     judged = judge_confidences(signal, metric, known, unknown, found > 0.0, resampling)
     if judged.auroc is not None and judged.auroc <= 0.5:
         return f"{signal} tells nothing here: its AUROC is {judged.auroc:.3f}"

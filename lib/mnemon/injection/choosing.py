@@ -25,8 +25,5 @@ def worth_injecting(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     answerability = cast("Mapping[str, Any]", judged)
     if answerability.get("abstain") is True:
         return []
-    scores, bar = answerability.get("memories"), answerability.get("bar", 0.0)
-    if not isinstance(scores, list) or len(cast("list[Any]", scores)) != len(memories):
-        return memories  # of a server that knows no bars yet
-    return [m for m, score in zip(memories, cast("list[float]", scores), strict=True)
-            if score >= bar]  # fmt: skip
+    bar = answerability.get("bar", 0.0)
+    return [memory for memory in memories if memory.get("support", bar) >= bar]

@@ -158,6 +158,7 @@ def _recalled(memory: Mapping[str, Any]) -> Recalled:
         uri=cluster_uri(memory["id"]) if of_summary else item_uri(memory["id"]),
         truncated=True if cut else None,
         score=round(memory["final_score"], _SCORE_DIGITS),
+        support=memory.get("support"),
         annotations=memory.get("annotations"),
         legs=None if events is None else memory["legs"],
         steps=None if events is None else [_step(event) for event in events],

@@ -109,6 +109,11 @@ class Recalled(Memory):
     """A memory that answers a query, with its score in [0, 1]."""
 
     score: float
+    support: float | None = Field(
+        default=None,
+        description="How sure it is that this one answers, in [0, 1]; below answerability.bar: "
+        "rather not.",
+    )
     annotations: dict[str, Any] | None = Field(
         default=None, description='What is known beside it, e.g. {"superseded_by": 7}.'
     )

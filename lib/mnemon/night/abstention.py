@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import replace
 from typing import Any
 
 from mnemon.errors import EncoderError
@@ -27,6 +26,7 @@ from mnemon.evaluate.labels.queries import Query
 from mnemon.evaluate.run import Run
 from mnemon.evaluate.scores import score_run
 from mnemon.files import write_text
+from mnemon.hashing import hash_text
 from mnemon.night.context import ABSTENTION, Night
 from mnemon.night.decision import FUSION_DECISION
 from mnemon.night.evaluation import (
@@ -36,13 +36,14 @@ from mnemon.night.evaluation import (
     SERVED,
     read_runs,
     served_profile,
+    words_only,
 )
-from mnemon.night.own_questions import make_questions
-from mnemon.night.prompt_scores import PROMPTS_DIGEST, Prompted, ask_prompts, find_asker, scope_mask
+from mnemon.night.own_questions import make_questions, read_everyday
+from mnemon.night.prompt_scores import Prompted, ask_prompts, find_asker, scope_mask
 from mnemon.night.query_vectors import fetch_query_vectors
 from mnemon.night.questions import LABELLED, USER_KEY, Questions, read_questions
 from mnemon.night.serving import SERVING_PACK, pack_path
-from mnemon.recall.answerability import SIGNALS, WORDS, WORDS_AND_VECTORS, Calibration
+from mnemon.recall.answerability import WORDS, WORDS_AND_VECTORS, Calibration
 from mnemon.recall.engine import Recaller
 from mnemon.recall.profile import RetrievalProfile
 from mnemon.recall.query_encoder import warm_up
@@ -50,15 +51,15 @@ from mnemon.recall.reader import SnapshotReader
 from mnemon.recall.scope import Scope
 from mnemon.work.stage import Stage, StageResult
 
-ABSTENTION_CALIBRATION = Stage("abstention_calibration", "2", (ABSTENTION,))
+ABSTENTION_CALIBRATION = Stage("abstention_calibration", "3", (ABSTENTION,))
 
-LET_THROUGH = {WORDS_AND_VECTORS: 0.015, WORDS: 0.02}
+LET_THROUGH = 0.015
 """Share of everyday prompts that may reach the threshold: more injects noise, less loses answers.
 """
 
-LENIENT = {WORDS_AND_VECTORS: 0.02, WORDS: 0.02}
-"""The same for the sake of questions that the night made itself: those repeat words, so for words
-alone they have no say."""
+LENIENT = 0.02
+"""The same for the sake of questions that the night made itself. Those repeat words, so for words
+alone, which are weaker evidence, they have no say."""
 
 MOST_LET_THROUGH = {WORDS_AND_VECTORS: 0.1, WORDS: 0.05}
 """The same for the sake of the owner's labels, which weigh more."""
@@ -83,7 +84,7 @@ def calibrate_abstention(night: Night) -> StageResult:
         "evaluation": night.result_of(RECALL_EVALUATION).digest,
         "decision": decision.digest,
         "profile": served_profile(night).to_json(),
-        "prompts": PROMPTS_DIGEST,
+        "prompts": hash_text(*read_everyday()),
     }
 
     def body() -> tuple[int, dict[str, Any]]:
@@ -117,7 +118,7 @@ def read_calibration(night: Night) -> dict[str, Any]:
 def _write(
     night: Night, signals: Mapping[str, Mapping[str, Any]], said: Sequence[str]
 ) -> tuple[int, dict[str, Any]]:
-    rule = {"max_recall_loss": MAX_RECALL_LOSS, "let_through": dict(LET_THROUGH)}
+    rule = {"max_recall_loss": MAX_RECALL_LOSS, "let_through": LET_THROUGH}
     sealed = {"rule": rule, "signals": dict(signals)} if signals else None
     document = {"sealed": sealed, "said": list(said)}
     write_text(night.work(ABSTENTION), json.dumps(document, indent=1, sort_keys=True) + "\n")
@@ -130,28 +131,38 @@ def _calibrate(
 ) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Return what the snapshot carries by signal, and one sentence for each."""
     questions = read_questions(night)
-    profiles = {signal: _words_only(profile) if signal == WORDS else profile for signal in SIGNALS}
+    profiles = {WORDS_AND_VECTORS: profile, WORDS: words_only(profile)}
     asker = find_asker(recaller.reader)
-    own = _own_questions(night, recaller, asker)
+    asked = ask_prompts(night, recaller, profiles, asker)
+    # Of both signals: a query that another one answers must show it.
+    recaller.calibration = Calibration.observing({s: p.measure for s, p in asked.items()})
     sealed: dict[str, dict[str, Any]] = {}
     said: list[str] = []
-    for signal, prompted in ask_prompts(night, recaller, profiles, asker).items():
-        recaller.calibration = Calibration({signal: 0.0}, measures={signal: prompted.measure})
-        chosen = _by_labels(night, recaller, profiles[signal], questions, decision, prompted)
-        if not isinstance(chosen, Calibrated):
-            chosen = _by_own(recaller, profiles[signal], own, prompted)
-        scores = prompted.scores
-        threshold = reached_by(scores, LET_THROUGH[signal])
-        if isinstance(chosen, Calibrated):
-            threshold, told = chosen.threshold, chosen.describe()
+    for signal, prompted in asked.items():
+        profile, scores = profiles[signal], prompted.scores
+        chosen = by_labels = _by_labels(night, recaller, profile, questions, decision, prompted)
+        if isinstance(by_labels, str) and signal == WORDS_AND_VECTORS:
+            chosen = _by_own(night, recaller, profile, asker, prompted)
+        threshold = reached_by(scores, LET_THROUGH)
+        if isinstance(by_labels, Calibrated):
+            told = [by_labels.describe(), by_labels.describe_unanswerable()]
+        elif isinstance(chosen, Calibrated):
+            told = [chosen.describe("questions that the night made"), by_labels]
         else:
-            told = f"{signal}: below {threshold:.3f} nothing is an answer ({chosen})"
+            told = [f"{signal}: below {threshold:.3f} nothing is an answer"]
+            told += (
+                [by_labels]
+                if chosen is by_labels
+                else [by_labels, f"by its own questions: {chosen}"]
+            )
+        if isinstance(chosen, Calibrated):
+            threshold = chosen.threshold
         let = sum(score >= threshold for score in scores)
-        said.append(f"{told}; {let} of {len(scores)} everyday prompts reach it")
+        said.append("; ".join([*told, f"{let} of {len(scores)} everyday prompts reach it"]))
         sealed[signal] = {
             **(chosen.to_json() if isinstance(chosen, Calibrated) else {}),
             "threshold": threshold,
-            "bar": min(threshold, reached_by(scores, BAR_SHARE)),
+            "bar": reached_by(scores, BAR_SHARE),
             "measure": prompted.measure.to_json(),
             "prompts": len(scores),
             "prompts_let_through": let,
@@ -169,7 +180,7 @@ def _by_labels(
 ) -> Calibrated | str:
     labelled = questions.groups.get(LABELLED, ())
     if len(labelled) < MIN_ANSWERABLE:
-        return f"{len(labelled)} labelled queries can calibrate and {MIN_ANSWERABLE} are needed"
+        return f"there are {len(labelled)} labelled queries, and {MIN_ANSWERABLE} are needed"
     signal, ranking = prompted.signal, decision["ranking"]
     runs = read_runs(night)[LABELLED]
     run = runs[str(ranking["challenger"]) if ranking else SERVED]
@@ -186,35 +197,25 @@ def _by_labels(
 
 
 def _by_own(
-    recaller: Recaller, profile: RetrievalProfile, own: Sequence[Query], prompted: Prompted
+    night: Night,
+    recaller: Recaller,
+    profile: RetrievalProfile,
+    asker: str | None,
+    prompted: Prompted,
 ) -> Calibrated | str:
     """Return the threshold that questions of the store's own memories lead to, or why none."""
-    signal, scores, recalls = prompted.signal, list[float](), list[float]()
-    for query in own:
-        scope = Scope(user=query.extras.get(USER_KEY))
-        found = recaller.recall(query.text, _OWN_K, profile=profile, scope=scope)
+    reader, scope = recaller.reader, Scope(user=asker)
+    own = list(make_questions(reader, scope_mask(reader, asker)))
+    fetch_query_vectors(night, reader.manifest, [text for text, _ in own])
+    scores, recalls = list[float](), list[float]()
+    for text, memory_id in own:
+        found = recaller.recall(text, _OWN_K, profile=profile, scope=scope)
         judged = found.answerability
         scores.append(floor_score(judged.score) if judged is not None else 0.0)
-        recalls.append(float(query.relevant_ids[0] in {str(m.id) for m in found.memories}))
-    strict = reached_by(prompted.scores, LET_THROUGH[signal])
-    lenient = reached_by(prompted.scores, LENIENT[signal])
-    return calibrate(signal, OWN_METRIC, scores, recalls, prompted.scores, within=(lenient, strict))
-
-
-def _own_questions(night: Night, recaller: Recaller, asker: str | None) -> list[Query]:
-    reader = recaller.reader
-    made = make_questions(reader, scope_mask(reader, asker))
-    ids = reader.memory_ids({question.position for question in made})
-    extras = {} if asker is None else {USER_KEY: asker}
-    fetch_query_vectors(night, reader.manifest, [question.text for question in made])
-    return [
-        Query(f"own-{n}", q.text, q.difficulty, (ids[q.position],), extras=extras)
-        for n, q in enumerate(made)
-    ]
-
-
-def _words_only(served: RetrievalProfile) -> RetrievalProfile:
-    return replace(served, lexical_weight=1.0, dense_weight=0.0, graph_weight=0.0)
+        recalls.append(float(memory_id in {str(m.id) for m in found.memories}))
+    strict = reached_by(prompted.scores, LET_THROUGH)
+    within = (reached_by(prompted.scores, LENIENT), strict)
+    return calibrate(prompted.signal, OWN_METRIC, scores, recalls, prompted.scores, within=within)
 
 
 def _recalls(run: Run, queries: Sequence[Query]) -> list[float]:

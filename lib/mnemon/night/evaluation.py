@@ -68,12 +68,17 @@ def evaluation_profiles(night: Night) -> dict[str, RetrievalProfile]:
     """Return the arms by name: as configured, each leg alone, and the challengers."""
     served = served_profile(night)
     legs = {
-        "lexical": replace(served, lexical_weight=1.0, dense_weight=0.0, graph_weight=0.0),
+        "lexical": words_only(served),
         "dense": replace(served, lexical_weight=0.0, dense_weight=1.0, graph_weight=0.0),
     }
     challengers = {c.name: challenger_profile(served, c) for c in CHALLENGERS}
     arms = {SERVED: served, **legs, **challengers}
     return {name: profile for name, profile in arms.items() if name == SERVED or profile != served}
+
+
+def words_only(profile: RetrievalProfile) -> RetrievalProfile:
+    """Return a profile as it answers without a dense leg, by the words of the query alone."""
+    return replace(profile, lexical_weight=1.0, dense_weight=0.0, graph_weight=0.0)
 
 
 def served_profile(night: Night, adopted: Mapping[str, Any] | None = None) -> RetrievalProfile:

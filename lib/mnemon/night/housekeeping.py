@@ -115,7 +115,7 @@ def _prune_memo(night: Night) -> None:
         memo.prune(
             {
                 memo_kind(night.fingerprint(), face.tag): vectors,
-                everyday_kind(night): everyday_keys(),
+                everyday_kind(night.fingerprint().digest): everyday_keys(),
                 ANSWERS_KIND: live_answers(night),
                 FINDINGS_KIND: live_findings(night, records),
             }

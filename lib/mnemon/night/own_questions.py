@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -23,8 +22,6 @@ from mnemon.recall.reader import SnapshotReader
 from mnemon.recall.scope import Mask
 from mnemon.text.scripts import UNSPACED, regex_class
 from mnemon.text.tokens import tokenize
-
-DIFFICULTIES = ("most words", "half of the words", "few words and a name")
 
 MEMORIES_ASKED = 60
 """More narrow what is known of a threshold and cost a night a second a dozen."""
@@ -41,20 +38,6 @@ _PIECE_CHARS = 4
 _EVERYDAY = Path(__file__).with_name("everyday.txt")
 
 
-class OwnQuestion(NamedTuple):
-    """A question and the memory that it was made of.
-
-    Attributes:
-        text: Words of the memory, and names of concepts.
-        position: Of the memory.
-        difficulty: One of DIFFICULTIES.
-    """
-
-    text: str
-    position: int
-    difficulty: str
-
-
 def read_everyday() -> list[str]:
     """Return prompts that are nobody's memory: chores, small talk, general knowledge, commands."""
     return _EVERYDAY.read_text(encoding="utf-8").splitlines()
@@ -62,8 +45,8 @@ def read_everyday() -> list[str]:
 
 def make_questions(
     reader: SnapshotReader, mask: Mask | None = None, memories: int = MEMORIES_ASKED
-) -> list[OwnQuestion]:
-    """Return questions of some memories, a memory's in the order of DIFFICULTIES.
+) -> Iterator[tuple[str, str]]:
+    """Yield questions of some memories, each with the id of the one that it was made of.
 
     Memories are taken in the order of a hash of their id, so that one that is added displaces few.
 
@@ -76,23 +59,20 @@ def make_questions(
     named = reader.memory_ids(seen.tolist())
     first = heapq.nsmallest(2 * memories, ((hash_text(i), p) for p, i in named.items()))
     rows = reader.describe([position for _, position in first])
-    found: list[list[OwnQuestion]] = []
+    asked = 0
     for _, position in first:
         words = _words(reader, rows[position]["content"])
-        if len(words) >= MIN_WORDS and len(found) < memories:
-            found.append(_ask(words, position, _name(reader, position)))
-    return [question for questions in found for question in questions]
+        if len(words) >= MIN_WORDS and asked < memories:
+            asked += 1
+            for some in _asked(words, _name(reader, position)):
+                yield " ".join(sorted(some, key=hash_text)), named[position]
 
 
-def _ask(words: Sequence[str], position: int, name: str | None) -> list[OwnQuestion]:
-    """Return one question of each difficulty from words, the rarest first."""
+def _asked(words: Sequence[str], name: str | None) -> tuple[Sequence[str], ...]:
+    """Return the words of each difficulty; given the rarest first."""
     rest = words[1:]
     few = rest[len(rest) // 3 :][:2]
-    chosen = (rest[:MAX_WORDS], rest[::2][:MAX_WORDS], [*few, name or rest[0]])
-    return [
-        OwnQuestion(" ".join(sorted(some, key=hash_text)), position, difficulty)
-        for some, difficulty in zip(chosen, DIFFICULTIES, strict=True)
-    ]
+    return rest[:MAX_WORDS], rest[::2][:MAX_WORDS], [*few, name or rest[0]]
 
 
 def _words(reader: SnapshotReader, text: str) -> list[str]:

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemon.evaluate.calibration import floor_score
-from mnemon.hashing import hash_text
 from mnemon.night.context import Night
 from mnemon.night.evaluation import PLAN
 from mnemon.night.own_questions import read_everyday
@@ -41,8 +40,7 @@ from mnemon.recall.scope import Mask, Scope, build_mask
 from mnemon.recall.snapshot_graph import SnapshotGraph
 
 Floats = NDArray[np.float64]
-
-PROMPTS_DIGEST = hash_text(*read_everyday())
+Vectors = NDArray[np.float32]
 
 RIDGE = 0.0125
 """Pull of the direction towards nought, per unit of weight: less fits single prompts."""
@@ -79,13 +77,10 @@ class Prompted:
 
 
 def find_asker(reader: SnapshotReader) -> str | None:
-    """Return on whose behalf a store is asked: nobody's, or of whom more than half of it is."""
+    """Return on whose behalf a store is asked: of whom it has most memories, None for nobody."""
     owners = reader.facets["user"]
-    if not owners.values:
-        return None
-    counts = np.bincount(owners.codes[owners.codes >= 0], minlength=len(owners.values))
-    most = int(counts.argmax())
-    return owners.values[most] if 2 * counts[most] > reader.count else None
+    most = int(np.bincount(owners.codes + 1).argmax())
+    return owners.values[most - 1] if most else None
 
 
 def scope_mask(reader: SnapshotReader, user: str | None) -> Mask | None:
@@ -107,6 +102,7 @@ def ask_prompts(
     reader, prompts = recaller.reader, read_everyday()
     vectors = fetch_everyday_vectors(night, recaller)
     mask, graph = scope_mask(reader, asker), SnapshotGraph(reader)
+    both = None if vectors is None else (_own_vectors(reader, mask), vectors)
     found: dict[str, Prompted] = {}
     for signal, profile in profiles.items():
         if signal != WORDS and vectors is None:
@@ -118,21 +114,21 @@ def ask_prompts(
             ranking = ranker.rank(Run(time.perf_counter(), None), prompt, PLAN.depth)
             rows.append(read_features(reader, prompt, mask, ranking))
         if all(row.signal == signal for row in rows):
-            known = None if signal == WORDS else vectors
-            found[signal] = _measured(signal, rows, known, _own_vectors(reader, mask))
+            found[signal] = _measured(signal, rows, None if signal == WORDS else both)
     return found
 
 
 def _measured(
-    signal: str, rows: Sequence[Features], vectors: Floats | None, own: Floats | None
+    signal: str, rows: Sequence[Features], both: tuple[Vectors, Vectors] | None
 ) -> Prompted:
     likeness, direction = np.zeros(len(rows)), ()
-    if vectors is not None and own is not None:
-        fitted = fit_direction(own, vectors)
+    if both is not None and both[0].size:
+        stored, vectors = moments(both[0]), both[1]
+        fitted = fit_direction(stored, moments(vectors))
         direction = tuple(round(float(value), DIRECTION_DIGITS) for value in fitted)
         for fold in range(FOLDS):
             inside = np.arange(len(vectors)) % FOLDS == fold
-            apart = fit_direction(own, vectors[~inside])
+            apart = fit_direction(stored, moments(vectors[~inside]))
             likeness[inside] = vectors[inside] @ apart[:-1] + apart[-1]
     values = {
         COSINE: np.array([row.cosines.max(initial=0.0) for row in rows]),
@@ -166,30 +162,34 @@ def find_usual(
     return found
 
 
-def fit_direction(own: Floats, prompts: Floats) -> Floats:
+def moments(vectors: Vectors) -> tuple[Floats, Floats]:
+    """Return mean products, shape (d + 1, d + 1), and mean, (d + 1,), of vectors and a 1 each."""
+    # In doubles: what is left of rounding is less than DIRECTION_DIGITS, whoever multiplies.
+    wide = np.column_stack([vectors, np.ones(len(vectors))])
+    return wide.T @ wide / len(vectors), wide.mean(axis=0)
+
+
+def fit_direction(own: tuple[Floats, Floats], prompts: tuple[Floats, Floats]) -> Floats:
     """Return the ridge regression that tells memories (1) from prompts (-1), shape (d + 1,).
 
     Both kinds weigh the same, however many there are of each; the intercept stands last.
 
     Args:
-        own: Vectors of memories, shape (n, d).
-        prompts: Of prompts, shape (m, d).
+        own: `moments` of memories.
+        prompts: Of prompts.
     """
-    wide = [np.column_stack([rows, np.ones(len(rows))]) for rows in (own, prompts)]
-    left = sum(rows.T @ rows / (2 * len(rows)) for rows in wide)
-    right = (wide[0].mean(axis=0) - wide[1].mean(axis=0)) / 2
-    solved: Floats = np.linalg.solve(left + RIDGE * np.eye(right.size), right)
-    return solved
+    left, right = (own[0] + prompts[0]) / 2, (own[1] - prompts[1]) / 2
+    return np.linalg.solve(left + RIDGE * np.eye(right.size), right).astype(np.float64)
 
 
-def _own_vectors(reader: SnapshotReader, mask: Mask | None) -> Floats | None:
-    """Return vectors of what may be seen, at most MOST_ROWS; None for none."""
+def _own_vectors(reader: SnapshotReader, mask: Mask | None) -> Vectors:
+    """Return vectors of what may be seen, at most MOST_ROWS."""
     seen = np.arange(reader.count) if mask is None else np.flatnonzero(mask)
     if reader.vectors is None or not seen.size:
-        return None
+        return np.empty((0, 0), dtype=np.float32)
     places = np.unique(np.linspace(0, seen.size - 1, min(seen.size, MOST_ROWS)).astype(np.int64))
-    return np.asarray(reader.vectors[seen[places]], dtype=np.float64)
+    return np.asarray(reader.vectors[seen[places]], dtype=np.float32)
 
 
-def _known(vector: Floats, _: Any) -> NDArray[np.float32]:
-    return vector.astype(np.float32)
+def _known(vector: Vectors, _: Any) -> Vectors:
+    return vector

@@ -62,9 +62,9 @@ def fetch_query_vectors(night: Night, manifest: Manifest, texts: Sequence[str]) 
     return found.computed
 
 
-def everyday_kind(night: Night) -> str:
+def everyday_kind(encoder_digest: str) -> str:
     """Return the memo's kind of the vectors of everyday prompts, as recall encodes them."""
-    return f"everyday:{night.fingerprint().digest}"
+    return f"everyday:{encoder_digest}"
 
 
 def everyday_keys() -> list[str]:
@@ -72,15 +72,15 @@ def everyday_keys() -> list[str]:
     return [text_key(prompt) for prompt in read_everyday()]
 
 
-def fetch_everyday_vectors(night: Night, recaller: Recaller) -> NDArray[np.float64] | None:
+def fetch_everyday_vectors(night: Night, recaller: Recaller) -> NDArray[np.float32] | None:
     """Return the vectors of everyday prompts, encoded once per encoder; None without an encoder.
 
     Of shape (prompts, d).
     """
     manifest, prompts, keys = recaller.reader.manifest, read_everyday(), everyday_keys()
-    if recaller.reader.vectors is None or manifest.encoder is None:
+    if recaller.reader.vectors is None or manifest.encoder_digest is None:
         return None
-    kind = f"everyday:{manifest.encoder_digest}"
+    kind = everyday_kind(manifest.encoder_digest)
     with Memo.open(night.paths.memo) as memo:
         known = memo.get_many(kind, keys)
         missing = [p for key, p in zip(keys, prompts, strict=True) if key not in known]
@@ -91,8 +91,7 @@ def fetch_everyday_vectors(night: Night, recaller: Recaller) -> NDArray[np.float
             for prompt in missing
         }
         memo.put_many(kind, made)
-    rows = [np.frombuffer((known | made)[key], dtype=np.float32) for key in keys]
-    return np.stack(rows).astype(np.float64)
+    return np.stack([np.frombuffer((known | made)[key], dtype=np.float32) for key in keys])
 
 
 class _Queries:

@@ -14,7 +14,6 @@ import numpy as np
 
 from mnemon.graph.named import mention_span
 from mnemon.hooks import has_hooks
-from mnemon.recall.answerability import Answerability
 from mnemon.recall.asking import Request
 from mnemon.recall.base_ranking import BaseRanking
 from mnemon.recall.graph_leg import GraphRanking
@@ -28,6 +27,7 @@ from mnemon.recall.profile import RetrievalProfile
 from mnemon.recall.reader import SnapshotReader
 from mnemon.recall.result import GraphHit, LegHit, RecalledMemory
 from mnemon.recall.run import Run
+from mnemon.recall.scope import Mask
 from mnemon.recall.sorting import relevance_of
 from mnemon.types import DAMAGED_TEXT, from_micros
 from mnemon.values import dataclass
@@ -51,7 +51,7 @@ class Answer:
         searched: What was searched and what was not; None where the scope says it all.
         unhidden: The ranking before the phases if all that the scope shows were searched; None
             where that is `base`.
-        answerability: Whether there is an answer at all; None where that was not judged.
+        allowed: What the scope shows of the snapshot, archived or not; None for everything.
         overlay: The live rows among the candidates; None where there are none.
     """
 
@@ -63,7 +63,7 @@ class Answer:
     total_in: int = 0
     searched: Searched | None = None
     unhidden: Callable[[], BaseRanking] | None = None
-    answerability: Answerability | None = None
+    allowed: Mask | None = None
     overlay: Overlay | None = None
 
     def view(self, reader: SnapshotReader) -> SnapshotReader:

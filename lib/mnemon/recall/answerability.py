@@ -42,17 +42,17 @@ class Measure:
     """What prompts that are nobody's memory come to on a snapshot: the zero of its scores.
 
     Attributes:
-        usual: By script of the prompt (or ANY_SCRIPT).
+        usual: By script of the prompt, and over all of them (ANY_SCRIPT).
         direction: (d + 1,) of a query vector and 1: larger where it reads like the store rather
             than like everyday prompts; empty for none.
     """
 
-    usual: Mapping[str, Usual] = field(default_factory=dict[str, Usual])
+    usual: Mapping[str, Usual]
     direction: tuple[float, ...] = ()
 
     def usual_of(self, script: str) -> Usual:
-        """Return what is usual for a script; plain guesses where nothing was measured."""
-        return self.usual.get(script) or self.usual.get(ANY_SCRIPT) or _GUESSED
+        """Return what is usual for a script, or over all of them."""
+        return self.usual.get(script) or self.usual[ANY_SCRIPT]
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -70,13 +70,12 @@ class Measure:
             str(script): {name: _mean_and_deviation(found[name]) for name in FEATURES}
             for script, found in raw["usual"].items()
         }
+        if ANY_SCRIPT not in usual:
+            raise ValueError(f"nothing that is usual for {ANY_SCRIPT!r} script")
         direction = tuple(float(value) for value in raw["direction"])
         if not all(map(math.isfinite, direction)):
             raise ValueError("a direction that is not finite")
         return Measure(usual, direction)
-
-
-_GUESSED: Usual = {COSINE: (0.3, 0.1), COVERAGE: (0.1, 0.1), KNOWN: (0.2, 0.2), LIKENESS: (0.0, 1)}
 
 
 def _mean_and_deviation(raw: Sequence[Any]) -> tuple[float, float]:
@@ -95,8 +94,8 @@ class Answerability:
         threshold: In [0, 1]; what the snapshot's calibration chose.
         abstain: Whether score < threshold: better to inject nothing.
         signal: Which signal the score is of, one of SIGNALS.
-        bar: In [0, 1]; a memory whose own score is below it had better not be injected.
-        memories: Each returned memory's own score, in their order, in [0, 1].
+        bar: In [0, 1]; a memory whose own score, `RecalledMemory.support`, is below it had better
+            not be injected.
     """
 
     score: float
@@ -104,7 +103,6 @@ class Answerability:
     abstain: bool
     signal: str
     bar: float = 0.0
-    memories: tuple[float, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -114,7 +112,6 @@ class Answerability:
             "abstain": self.abstain,
             "signal": self.signal,
             "bar": self.bar,
-            "memories": list(self.memories),
         }
 
 
@@ -124,22 +121,25 @@ class Calibration:
 
     Attributes:
         thresholds: By signal, each in [0, 1]; a signal that is not there was not calibrated.
+        measures: By the same signals, what their scores are measured by.
         bars: By signal, the score that each memory must reach by itself, in [0, 1]; 0 for none.
-        measures: By signal, what its scores are measured by.
     """
 
     thresholds: Mapping[str, float]
+    measures: Mapping[str, Measure]
     bars: Mapping[str, float] = field(default_factory=dict[str, float])
-    measures: Mapping[str, Measure] = field(default_factory=dict[str, Measure])
 
     @staticmethod
-    def observing() -> Calibration:
+    def observing(measures: Mapping[str, Measure]) -> Calibration:
         """Return what shows every score and abstains from nothing: what a night asks with."""
-        return Calibration(dict.fromkeys(SIGNALS, 0.0))
+        return Calibration(dict.fromkeys(measures, 0.0), measures)
 
     @staticmethod
-    def parse(text: str) -> Calibration:
-        """Read a snapshot's abstention.json.
+    def parse(text: str) -> Calibration | None:
+        """Read a snapshot's abstention.json; None where nothing was calibrated.
+
+        A threshold without a `measure` is of a snapshot of before, whose scores had another scale:
+        it counts as none.
 
         Raises:
             ValueError: If it is no JSON object of signals with thresholds in [0, 1].
@@ -149,7 +149,7 @@ class Calibration:
             found = {str(name): float(entry["threshold"]) for name, entry in raw.items()}
             bars = {name: float(entry["bar"]) for name, entry in raw.items() if "bar" in entry}
             measures = {
-                name: Measure.parse(entry["measure"])
+                str(name): Measure.parse(entry["measure"])
                 for name, entry in raw.items()
                 if "measure" in entry
             }
@@ -159,18 +159,15 @@ class Calibration:
         wrong = {name: at for name, at in all_of_them if not 0.0 <= at <= 1.0}
         if wrong:
             raise ValueError(f"thresholds outside [0, 1]: {wrong}")
-        return Calibration(found, bars, measures)
+        measured = {name: found[name] for name in measures}
+        return Calibration(measured, measures, bars) if measured else None
 
-    def measure_of(self, signal: str) -> Measure:
-        """Return what a signal's scores are measured by; plain guesses where nothing is known."""
-        return self.measures.get(signal) or Measure()
+    def judge(self, score: float, signal: str) -> Answerability:
+        """Hold a score against its signal's threshold.
 
-    def judge(
-        self, score: float, signal: str, memories: tuple[float, ...] = ()
-    ) -> Answerability | None:
-        """Hold a score against its signal's threshold; None where that was not calibrated."""
-        threshold = self.thresholds.get(signal)
-        if threshold is None:
-            return None
+        Raises:
+            KeyError: If the signal was not calibrated.
+        """
         bar = max(self.bars.get(signal, 0.0), RELATIVE_BAR * score)
-        return Answerability(score, threshold, score < threshold, signal, bar, memories)
+        threshold = self.thresholds[signal]
+        return Answerability(score, threshold, score < threshold, signal, bar)

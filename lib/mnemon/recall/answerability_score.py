@@ -10,7 +10,7 @@ it has all the support in the world: everything else in it was said, by somebody
 
 What belongs here: the two factors and their constants. What does not: thresholds (`answerability`,
 chosen per snapshot), the words themselves (`answerability_words`). Source of the constants:
-docs/decisions/0048, measured by `python -m bench.abstention`.
+docs/decisions/0076 for support, 0048 for attribution.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from mnemon.recall.answerability import (
     LIKENESS,
     WORDS,
     WORDS_AND_VECTORS,
-    Calibration,
     Measure,
 )
 from mnemon.recall.answerability_words import Floats, read_words
@@ -52,7 +51,9 @@ WEIGHTS: Mapping[str, Mapping[str, float]] = {
     WORDS_AND_VECTORS: {COSINE: 1.25, COVERAGE: 0.95, KNOWN: 0.6, LIKENESS: 0.75},
     WORDS: {COVERAGE: 1.15, KNOWN: 0.9},
 }
-"""What one deviation above what is usual for everyday prompts counts, by signal and feature."""
+"""What one deviation above what is usual for everyday prompts counts, by signal and feature.
+Rounded from logistic fits on the sample and on prefeval (docs/decisions/0076); `python -m
+bench.abstention.silence` measures what they do, on those two and on five other sets."""
 
 MIDDLE = 4.0
 SLOPE = 1 / 3
@@ -121,11 +122,11 @@ def score_answer(
     ranking: BaseRanking,
     overlay: Overlay | None = None,
     *,
-    calibration: Calibration | None = None,
+    measures: Mapping[str, Measure],
     encode: Callable[[str], NDArray[np.float32]] | None = None,
     shown: NDArray[np.int64] = _NONE,
-) -> Scored:
-    """Return how sure the snapshot may be that it holds an answer.
+) -> Scored | None:
+    """Return how sure the snapshot may be that it holds an answer; None where none can tell.
 
     Only what the mask shows counts: memories of others move no score. What an archive or a summary
     hides counts, because it can be had.
@@ -137,12 +138,14 @@ def score_answer(
         mask: What the scope allows, shape (n,); None for everything.
         ranking: The candidates of this query; a dense leg that ranked nothing leaves words alone.
         overlay: The live rows among the candidates; None for none.
-        calibration: What scores are measured by; None guesses.
+        measures: By signal, what scores are measured by; another signal is not scored.
         encode: Returns the query's vector, which is known by now; None for none.
         shown: Positions, summaries and live rows among them, whose own scores are wanted.
     """
     found = read_features(reader, query, mask, ranking, overlay, shown)
-    measure = Measure() if calibration is None else calibration.measure_of(found.signal)
+    measure = measures.get(found.signal)
+    if measure is None:
+        return None
     likeness = None
     if encode is not None and measure.direction and found.signal == WORDS_AND_VECTORS:
         with suppress(EncoderError, OSError, ValueError):  # without it, as usual as any prompt

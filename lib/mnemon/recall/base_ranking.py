@@ -270,7 +270,7 @@ def lexical_share(ranking: BaseRanking, profile: RetrievalProfile) -> Scores:
 
 def record_base(ledger: Ledger, ranking: BaseRanking, profile: RetrievalProfile) -> None:
     """Note what every step before the phases contributed."""
-    fusion = profile.scorer == "fusion"
+    fusion, bonus = profile.scorer == "fusion", profile.exact_match_bonus
     share = lexical_share(ranking, profile) if fusion else np.zeros(ranking.positions.size)
     ranks = [leg.rank_of() for leg in (ranking.lexical, ranking.dense)]
     steps: list[tuple[str, Scores, Callable[[int], str]]] = [
@@ -282,17 +282,19 @@ def record_base(ledger: Ledger, ranking: BaseRanking, profile: RetrievalProfile)
         ),
         ("graph", _lifted(ranking, profile), lambda p: _graph_reason(ranking, p)),
         ("graph_scale", ranking.with_graph, lambda p: _scale_reason(ranking, p)),
+        (
+            "exact_match",
+            ranking.with_graph + (0.0 if ranking.exact is None else bonus * ranking.exact),
+            lambda _: "bonus for holding every word of the query",
+        ),
+        (
+            "exact_match_scale",
+            ranking.matched,
+            lambda _: f"all scores are divided by {1.0 + bonus:.3f}",
+        ),
         ("summary_quality", ranking.relevance, lambda p: _quality_reason(ranking, p)),
         ("importance", ranking.final, lambda _: "importance below 1 takes its share"),
     ]
-    if ranking.exact is not None and ranking.exact.any():
-        bonus = profile.exact_match_bonus
-        held = "bonus for holding every word of the query"
-        scaled = f"all scores are divided by {1.0 + bonus:.3f}"
-        steps[4:4] = [
-            ("exact_match", ranking.with_graph + bonus * ranking.exact, lambda _: held),
-            ("exact_match_scale", ranking.matched, lambda _: scaled),
-        ]
     for phase, scores, reason_of in steps:
         ledger.record(phase, ranking.positions, scores, reason_of)
 

@@ -8,6 +8,7 @@ What belongs here: the order of the steps. Each step's arithmetic lives in its o
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ from mnemon.recall.phases.order import run_phases
 from mnemon.recall.profile import RetrievalProfile
 from mnemon.recall.profile.rules import RAW
 from mnemon.recall.reader import SnapshotReader
-from mnemon.recall.result import RecallResult
+from mnemon.recall.result import RecalledMemory, RecallResult
 from mnemon.recall.run import Run
 from mnemon.recall.scope import Mask, Scope, aware, build_mask, private_mask
 from mnemon.recall.snapshot_graph import SnapshotGraph
@@ -121,8 +122,8 @@ class Recaller:
             dry_run,
         )  # fmt: skip
         run = Run(time.perf_counter(), deadline_ms)
-        answer = self._answer(run, request, world or self.live_world(scope.user))
-        return self._result(run, request, answer)
+        world = world or self.live_world(scope.user)
+        return self._result(run, request, world, self._answer(run, request, world))
 
     def _answer(self, run: Run, request: Request, world: World) -> Answer:
         answer = Answer.nothing()
@@ -135,7 +136,7 @@ class Recaller:
             mask = self._in_scope(run, request, world, answer)
             if mask is not None and not mask.any() and answer.overlay is None:
                 return answer
-            allowed = mask
+            answer.allowed = mask
             answer.searched = self.find_searched(request.profile, world, mask)
         if self._archive is not None and self._archive.warning is not None:
             run.warn("archive_unreadable", self._archive.warning)
@@ -152,7 +153,6 @@ class Recaller:
             if strict:
                 return answer
         self._rank(run, request, world, mask, answer)
-        answer.answerability = self._judge(run, request, world, allowed, answer)
         if self._usage is not None and self._usage.warning and not self._usage.is_missing:
             run.warn("usage_unreadable", self._usage.warning)
         return answer
@@ -268,27 +268,34 @@ class Recaller:
         answer.candidates = candidates
 
     def _judge(
-        self, run: Run, request: Request, world: World, allowed: Mask | None, answer: Answer
-    ) -> Answerability | None:
-        """Say whether there is an answer at all, where the snapshot is calibrated."""
+        self, run: Run, request: Request, world: World, answer: Answer,
+        memories: tuple[RecalledMemory, ...],
+    ) -> tuple[tuple[RecalledMemory, ...], Answerability | None]:  # fmt: skip
+        """Say whether there is an answer at all, and each memory's own score, where calibrated."""
         if self.calibration is None or answer.base is None:
-            return None
+            return memories, None
         from mnemon.recall.answerability_score import score_answer
 
         with run.step("answerability"):
             found = score_answer(
-                self.reader, self._graph, request.query, allowed, answer.base, answer.overlay,
-                calibration=self.calibration,
+                self.reader, self._graph, request.query, answer.allowed, answer.base,
+                answer.overlay,
+                measures=self.calibration.measures,
                 # Known from the dense leg: nobody is asked again.
                 encode=lambda text: world.query_vector(text, 0.0),
-                shown=answer.candidates.positions[: request.k],
+                shown=answer.candidates.positions[: len(memories)],
             )  # fmt: skip
-            return self.calibration.judge(found.score, found.signal, found.memories)
+            if found is None:
+                return memories, None
+            scored = zip(memories, found.memories, strict=True)
+            judged = self.calibration.judge(found.score, found.signal)
+            return tuple(replace(memory, support=own) for memory, own in scored), judged
 
-    def _result(self, run: Run, request: Request, answer: Answer) -> RecallResult:
+    def _result(self, run: Run, request: Request, world: World, answer: Answer) -> RecallResult:
         view = answer.view(self.reader)
         with run.step("fetch"):
             memories = describe_memories(view, run, answer, request.k)
+        memories, answerability = self._judge(run, request, world, answer, memories)
         profile, extras = request.profile, dict[str, Any]()
         if has_hooks("post_cross_wing"):
             from mnemon.recall.telling import fire_balanced
@@ -310,7 +317,7 @@ class Recaller:
             profile=profile.to_json(),
             profile_used=request.profile_used,
             pipeline=describe_pipeline(request, answer, memories),
-            answerability=answer.answerability,
+            answerability=answerability,
             **extras,
         )
 

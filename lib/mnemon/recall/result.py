@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from mnemon.recall.answerability import Answerability
+from mnemon.text.visible import visible_line
 from mnemon.values import dataclass
 
 MemoryId = int | str
@@ -75,6 +76,8 @@ class RecalledMemory:
         sources: Ids of the memories that a summary stands for, in order of time; `expand` returns
             them. Empty for a memory.
         live: It comes from the store itself: the snapshot lacks it, or has another form of it.
+        support: How sure it is that this one answers, in [0, 1], to be held against the answer's
+            `answerability.bar`; None where that was not judged.
         annotations: What phases found out about it, for example {"superseded_by": 7}.
         score_breakdown: Share of every step in the final score, and "final_score"; only with
             `explain`.
@@ -102,6 +105,7 @@ class RecalledMemory:
     score_events: tuple[Mapping[str, Any], ...] | None = None
     sources: tuple[MemoryId, ...] = ()
     live: bool = False
+    support: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; dates as ISO-8601. Explanations only where there are any."""
@@ -134,6 +138,8 @@ class RecalledMemory:
             plain["sources"] = list(self.sources)
         if self.live:
             plain["live"] = True
+        if self.support is not None:
+            plain["support"] = self.support
         if self.annotations:
             plain["annotations"] = dict(self.annotations)
         if self.score_breakdown is not None:
@@ -162,7 +168,7 @@ class RecallResult:
             `candidate_trace`.
         replay_packet: What a re-run needs; only with the profile's `replay_log`.
         answerability: Whether there is an answer at all; None where the snapshot was not calibrated
-            (docs/abstention.md) or nothing was searched. It changes no memory, order or score.
+            (docs/abstention.md) or nothing was searched. It changes no order and no other score.
     """
 
     query: str
@@ -184,7 +190,7 @@ class RecallResult:
         lines = [f"! {w.code}: {w.message}" for w in self.warnings]
         lines.append(f"RecallResult for {_excerpt(self.query)}: {len(self.memories)} memories")
         lines += [f"{m.final_score:.3f} [{m.id}] {_excerpt(m.content)}" for m in self.memories]
-        return "\n".join(lines)
+        return "\n".join(map(visible_line, lines))
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; what was not asked for is left out."""

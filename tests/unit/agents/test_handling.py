@@ -125,6 +125,21 @@ def test_below_the_calibrated_score_nothing_is_injected(abstain: bool) -> None:
     assert "[3]" in ask(world, prompt())
 
 
+@pytest.mark.parametrize("abstain", [True, False])
+def test_a_memory_below_its_bar_is_neither_injected_nor_taken_for_known(abstain: bool) -> None:
+    world = MemoryWorld(abstain=abstain)
+    world.result = answer(
+        {**KEY, "support": 0.2}, {**DOG, "support": 0.6},
+        answerability={"score": 0.6, "threshold": 0.3, "abstain": False, "bar": 0.5},
+    )  # fmt: skip
+    text = ask(world, prompt())
+    assert f"[{DOG['id']}]" in text
+    assert (f"[{KEY['id']}]" in text) is not abstain
+    (state,) = world.sessions.values()
+    assert state.knows(KEY) is not abstain
+    assert state.knows(DOG)
+
+
 @pytest.mark.parametrize("name", ["UserPromptSubmit", "SessionStart"])
 @pytest.mark.parametrize("allowed", [True, False])
 def test_subagents_get_nothing_unless_the_settings_say_so(name: str, allowed: bool) -> None:

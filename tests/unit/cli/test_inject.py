@@ -5,14 +5,19 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any
+from unittest.mock import Mock
 
+import pytest
 from click.testing import Result
 
 from mnemon import inject, recall
 from mnemon.injection.block import NOTE
 from mnemon.injection.known import read_injections
 from mnemon.injection.recogniser import EchoGuard
+from mnemon.recall.answerability import Calibration
+from mnemon.recall.reader import SnapshotReader
 from mnemon.usage.access_log import close_access_logs
+from tests.support.calibration import calibrated
 from tests.support.injections import row
 from tests.support.store import Store
 
@@ -47,6 +52,31 @@ def test_json_has_the_block_beside_the_answer(run_json: RunJson, dense_store: St
 def test_nothing_found_prints_nothing(run: Run, dense_store: Store) -> None:
     result = run("recall", "spare key", "--wing", "nowhere", "--inject")
     assert (result.exit_code, result.stdout) == (0, "")
+    assert "nothing is injected: nothing was found" in result.stderr
+
+
+def test_who_asks_for_no_number_injects_as_many_as_a_hook(
+    run_json: RunJson, dense_store: Store
+) -> None:
+    query = "spare key boiler door cat"
+    assert len(run_json("recall", query)["memories"]) > 3
+    assert run_json("recall", query, "--inject")["injection"]["memories"] == 3
+    assert run_json("recall", query, "--inject", "-k", "4")["injection"]["memories"] == 4
+
+
+@pytest.mark.parametrize(
+    ("calibration", "said"),
+    [(calibrated(1.0), "at least 1.000 is needed"), (calibrated(bar=1.0), "no memory reaches 1.0")],
+)
+def test_an_answer_that_is_none_is_not_injected_and_said(
+    run: Run, dense_store: Store, monkeypatch: pytest.MonkeyPatch, calibration: Calibration,
+    said: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(SnapshotReader, "_read_calibration", Mock(return_value=calibration))
+    result = run("recall", "spare key", "--inject")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert said in result.stderr
+    assert "spare key hangs" in run("recall", "spare key").stdout
 
 
 def test_a_dry_run_records_nothing(run: Run, dense_store: Store) -> None:

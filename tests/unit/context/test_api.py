@@ -13,11 +13,12 @@ from mnemon.context.api import assemble
 from mnemon.context.profile import ContextProfile
 from mnemon.context.values import Turn
 from mnemon.errors import AuthoredBudgetError, AuthoredMissingError
-from mnemon.recall.answerability import SIGNALS, Calibration
+from mnemon.recall.answerability import WORDS, WORDS_AND_VECTORS, Calibration
 from mnemon.recall.api import recall
 from mnemon.recall.engine import Recaller
 from mnemon.recall.serving import find_serving
 from mnemon.usage.access_log import close_access_logs
+from tests.support.calibration import MEASURES, calibrated
 from tests.support.store import Store
 
 MOMENT = datetime(2026, 1, 20, tzinfo=UTC)
@@ -178,15 +179,40 @@ def test_a_recall_that_abstains_gives_no_memories(
         asked.append(how["profile"])
         return real(self, *args, **how)
 
-    certain = Calibration(dict.fromkeys(SIGNALS, 1.0))
+    certain = calibrated(1.0)
     monkeypatch.setattr(find_serving(None)[0].recaller, "calibration", certain)
     monkeypatch.setattr(Recaller, "recall", recording)
     made = assemble("the spare key", 500)
     assert codes(made) == ["abstained"]
     assert made.parts == ()
     assert [profile.scorer for profile in asked] == ["fusion"]
-    lenient = Calibration(dict.fromkeys(SIGNALS, 0.0))
+    lenient = calibrated()
     monkeypatch.setattr(find_serving(None)[0].recaller, "calibration", lenient)
+    assert variants(assemble("the spare key", 500))
+
+
+def test_a_memory_below_its_bar_takes_no_room(
+    dense_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = "spare key and the boiler"
+    recaller = find_serving(None)[0].recaller
+    monkeypatch.setattr(recaller, "calibration", calibrated())
+    found = recall(query, 16, profile="libravdb-two-pass").memories
+    best = max(m.support or 0.0 for m in found)
+    monkeypatch.setattr(recaller, "calibration", calibrated(bar=best))
+    clears = {str(m.id) for m in found if m.support == best}
+    assert set(variants(assemble(query, 500))) == clears
+    assert len(clears) < len(found)
+
+
+def test_whether_there_is_an_answer_is_judged_once(
+    dense_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here by words alone, as recalls rank; the ranking of two passes has no say in it."""
+    monkeypatch.setenv("MNEMON_RECALL_DENSE_WEIGHT", "0")
+    recaller = find_serving(None)[0].recaller
+    thresholds = {WORDS: 0.0, WORDS_AND_VECTORS: 1.0}
+    monkeypatch.setattr(recaller, "calibration", Calibration(thresholds, MEASURES))
     assert variants(assemble("the spare key", 500))
 
 

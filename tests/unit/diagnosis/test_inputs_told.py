@@ -20,6 +20,7 @@ from mnemon.diagnosis.serving import look_at_abstention
 from mnemon.snapshot.layout import ABSTENTION_FILE, VECTORS_FILE, StorePaths
 from mnemon.snapshot.manifest import Manifest, read_manifest, read_pointer
 from mnemon.vectors.lance import connect
+from tests.support.calibration import MEASURE
 from tests.support.store import Store
 
 
@@ -95,7 +96,11 @@ def test_abstention(tmp_path: Path) -> None:
     wanted = look_at_abstention(tmp_path, wants=True)
     assert (wanted.level, "make nightly" in wanted.remedy) == ("warn", True)
     file = tmp_path / ABSTENTION_FILE
+    # Of a snapshot of before: its scores had another scale.
     file.write_text('{"signals": {"words": {"threshold": 0.25}}}')
+    assert look_at_abstention(tmp_path, wants=True).message.startswith("not calibrated")
+    words = {"threshold": 0.25, "measure": MEASURE.to_json()}
+    file.write_text(json.dumps({"signals": {"words": words}}))
     told = look_at_abstention(tmp_path, wants=True)
     assert (told.level, told.message) == ("ok", "calibrated: words below 0.25")
     file.write_text("{")

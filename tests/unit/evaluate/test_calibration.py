@@ -55,7 +55,7 @@ def test_unanswerable_queries_do_not_move_the_threshold() -> None:
     assert alone.threshold == calibrated(TWENTY, recalls, [0.02, 0.6]).threshold
     assert alone.unanswerable_abstained is None
     assert alone.judged.auroc is None
-    assert "no unanswerable query" in alone.describe()
+    assert "no unanswerable query" in alone.describe_unanswerable()
 
 
 def test_a_signal_that_tells_nothing_gets_no_threshold() -> None:
@@ -66,7 +66,7 @@ def test_a_signal_that_tells_nothing_gets_no_threshold() -> None:
 
 def test_too_few_queries_or_none_that_finds_anything_say_so() -> None:
     few = calibrate("words", "recall@10", TWENTY[:-1], [1.0] * 19)
-    assert few == f"19 labelled queries can calibrate and {MIN_ANSWERABLE} are needed"
+    assert few == f"19 queries are too few to calibrate by, {MIN_ANSWERABLE} are needed"
     blind = calibrate("words", "recall@10", TWENTY, [0.0] * 20)
     assert isinstance(blind, str)
     assert "no recall to keep" in blind
@@ -100,6 +100,8 @@ def test_what_is_written_says_it_all_and_reads_back() -> None:
     assert judged.auroc is not None
     assert raw["low"] < judged.auroc < raw["high"]
     assert "15 of 300 answerable queries" in found.describe()
+    assert "15 of 300 of its own" in found.describe("of its own")
+    assert "of 90 unanswerable queries are dropped" in found.describe_unanswerable()
 
 
 def test_a_thinned_curve_keeps_its_ends_its_order_and_its_area() -> None:

@@ -47,6 +47,20 @@ def test_a_result_and_its_json_give_one_block(tmp_path: Path) -> None:
     assert done[1:] == (1, 0, None)
 
 
+def test_a_memory_below_the_bar_stays_out_and_all_do_where_the_answer_abstains(
+    tmp_path: Path,
+) -> None:
+    found = answer(tmp_path, memory(17, KEY, support=0.6), memory(18, TURN, support=0.4))
+    judged = {"abstain": False, "bar": 0.5}
+    done = inject({**found, "answerability": judged})
+    assert (done.memories, done.left_out) == (1, 0)
+    assert "[17]" in done.text
+    assert "[18]" not in done.text
+    assert hash_words(words_of(TURN)) not in {row["text_hash"] for row in rows_of(tmp_path)}
+    assert inject({**found, "answerability": {**judged, "abstain": True}}).text == ""
+    assert inject(found).memories == 2
+
+
 def test_the_record_has_hashes_and_no_text(tmp_path: Path) -> None:
     before = time.time_ns() // 1000
     query = "where exactly is the spare key to the shed?"

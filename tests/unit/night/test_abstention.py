@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from mnemon.corpus.export import read_records
+from mnemon.errors import EncoderError
 from mnemon.evaluate.calibration import (
     MAX_RECALL_LOSS,
     MIN_ANSWERABLE,
@@ -18,6 +20,7 @@ from mnemon.evaluate.calibration import (
 from mnemon.night.abstention import (
     ABSTENTION_CALIBRATION,
     LENIENT,
+    LET_THROUGH,
     OWN_METRIC,
     calibrate_abstention,
     read_calibration,
@@ -26,19 +29,21 @@ from mnemon.night.abstention import (
 from mnemon.night.context import MEMORIES, Night
 from mnemon.night.corpus import export_memories
 from mnemon.night.decision import decide_fusion
-from mnemon.night.evaluation import evaluate_pack
+from mnemon.night.evaluation import HEADLINE_METRIC, evaluate_pack
 from mnemon.night.own_questions import read_everyday
+from mnemon.night.prompt_scores import find_asker, scope_mask
 from mnemon.night.serving import SERVING_PACK, seal_snapshot_candidate
 from mnemon.recall.answerability import WORDS, WORDS_AND_VECTORS
 from mnemon.recall.engine import Recaller
 from mnemon.recall.profile import RetrievalProfile
 from mnemon.recall.reader import SnapshotReader
+from mnemon.recall.world import LiveWorld
 from mnemon.settings import EvaluationSettings, Settings
 from mnemon.snapshot.layout import StorePaths
 from mnemon.snapshot.manifest import read_manifest
 from mnemon.work.stage import StageResult
 from tests.support.lean import write_encoder
-from tests.support.store import Store
+from tests.support.store import Store, memory, renumber
 
 THINGS = ("kettle", "ladder", "violin", "harbour", "lantern", "orchard", "saddle", "tunnel")
 ACTS = ("repaired", "painted", "sold", "borrowed")
@@ -142,8 +147,10 @@ def test_with_too_few_labels_prompts_and_own_questions_calibrate(
     for name, found in signals.items():
         assert 0.0 <= found["bar"] <= found["threshold"] <= 1.0
         assert found["prompts"] == len(read_everyday())
-        assert found["prompts_let_through"] <= LENIENT[name] * found["prompts"]
-        assert found["metric"] == OWN_METRIC
+        most = LENIENT if name == WORDS_AND_VECTORS else LET_THROUGH
+        assert found["prompts_let_through"] <= most * found["prompts"]
+        # Its own questions repeat words: they have a say only beside vectors.
+        assert found.get("metric") == (OWN_METRIC if name == WORDS_AND_VECTORS else None)
     assert "everyday prompts reach it" in result.facts["reason"]
     recaller = Recaller(made.night.paths, made.sealed(), "candidate")
     lexical = RetrievalProfile(dense_weight=0.0)
@@ -153,6 +160,48 @@ def test_with_too_few_labels_prompts_and_own_questions_calibrate(
     assert silence.answerability is not None
     assert silence.answerability.abstain
     assert not answer.answerability.abstain
+
+
+def test_a_labelled_query_that_another_signal_answers_calibrates_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Made(tmp_path, questions(), dense=True)
+    ask, broken = LiveWorld.query_vector, texts(3)[1]
+
+    def query_vector(world: LiveWorld, text: str, within_ms: float = math.inf) -> Any:
+        if text == broken:
+            raise EncoderError("one text that the model cannot represent")
+        return ask(world, text, within_ms)
+
+    monkeypatch.setattr(LiveWorld, "query_vector", query_vector)
+    calibrate_abstention(made.night)
+    calibrated = read_calibration(made.night)
+    signals = calibrated["sealed"]["signals"]
+    assert signals[WORDS_AND_VECTORS]["metric"] == OWN_METRIC
+    assert signals[WORDS]["metric"] == HEADLINE_METRIC
+    said = {text.partition(":")[0]: text for text in calibrated["said"]}
+    # Why the labels were not heeded, and the prompts once.
+    assert "some labelled queries are answered by another signal" in said[WORDS_AND_VECTORS]
+    assert [text.count("prompts") for text in said.values()] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("owners", "asker"),
+    [
+        (("ana", "ana", "ben", "ben", "ben", "eva", "eva"), "ben"),
+        ((None, None, None, "ana", "ben"), None),
+        ((None, "ana", "ana"), "ana"),
+        ((None,), None),
+    ],
+)
+def test_prompts_are_asked_for_whoever_has_most_memories(
+    empty_store: Store, owners: tuple[str | None, ...], asker: str | None
+) -> None:
+    empty_store.publish(renumber([memory(f"a tea {n}", user=u) for n, u in enumerate(owners)]))
+    reader = Recaller.open(empty_store.root).reader
+    assert find_asker(reader) == asker
+    mask = scope_mask(reader, asker)
+    assert mask is None or mask.any()
 
 
 def test_the_prompts_are_encoded_once_per_encoder(tmp_path: Path) -> None:
@@ -174,7 +223,7 @@ def test_an_empty_hand_of_memories_still_says_what_is_usual(tmp_path: Path) -> N
     made = Made(tmp_path, questions(0), dense=False, count=3)
     found = calibrate_abstention(made.night)
     assert read_calibration(made.night)["sealed"]["signals"][WORDS]["threshold"] > 0.0
-    assert "are needed" in found.facts["reason"]
+    assert "there are 0 labelled queries, and 20 are needed" in found.facts["reason"]
     assert read_judged(made.night) == {}
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +28,18 @@ from mnemon.snapshot.layout import ABSTENTION_FILE, DIGEST_NAME_CHARS
 from mnemon.snapshot.manifest import pack_digest, read_manifest
 from mnemon.snapshot.publish import publish_candidate
 from mnemon.snapshot.seal import seal_candidate
+from mnemon.types import DAMAGED_TEXT
+from tests.support.calibration import MEASURE, MEASURES
 from tests.support.store import Store, household
 
-HIGH: dict[str, Any] = {
-    "signals": {WORDS: {"threshold": 0.999}, WORDS_AND_VECTORS: {"threshold": 0.999}}
-}
-LOW: dict[str, Any] = {
-    "signals": {WORDS: {"threshold": 0.0}, WORDS_AND_VECTORS: {"threshold": 0.0}}
-}
+
+def both(**entry: Any) -> dict[str, Any]:
+    return {"signals": {signal: {**entry, "measure": MEASURE.to_json()} for signal in SIGNALS}}
+
+
+HIGH = both(threshold=0.999)
+LOW = both(threshold=0.0)
+OF_BEFORE: dict[str, Any] = {"signals": {signal: {"threshold": 0.999} for signal in SIGNALS}}
 
 
 def sealed(store: Store, abstention: dict[str, Any]) -> Recaller:
@@ -50,7 +56,7 @@ def test_a_snapshot_carries_its_thresholds_and_they_change_the_digest(empty_stor
     assert manifest.digest != pack.digest
     assert pack_digest(manifest) == pack.digest
     found = SnapshotReader.open(directory).calibration
-    assert found == Calibration({WORDS: 0.999, WORDS_AND_VECTORS: 0.999})
+    assert found == Calibration({WORDS: 0.999, WORDS_AND_VECTORS: 0.999}, MEASURES)
     again = seal_candidate(empty_store.paths, pack.digest, None, HIGH)
     assert read_manifest(again).digest == manifest.digest
     remove_tree(empty_store.paths.candidates / pack.digest[:DIGEST_NAME_CHARS])
@@ -75,7 +81,8 @@ def test_a_recall_says_how_sure_it_is_and_changes_nothing_else(
     before = plain.recall("spare key", profile=profile)
     plain.calibration = Calibration.parse(json.dumps(HIGH))
     after = plain.recall("spare key", profile=profile)
-    assert after.memories == before.memories
+    own = [m.support for m in after.memories]
+    assert tuple(replace(m, support=None) for m in after.memories) == before.memories
     assert before.answerability is None
     found = after.answerability
     assert found is not None
@@ -88,16 +95,43 @@ def test_a_recall_says_how_sure_it_is_and_changes_nothing_else(
         "abstain": True,
         "signal": found.signal,
         "bar": found.bar,
-        "memories": list(found.memories),
     }
-    assert len(found.memories) == len(after.memories)
-    assert max(found.memories) == found.score
+    assert [m["support"] for m in after.to_json()["memories"]] == own
+    assert max(score for score in own if score is not None) == found.score
 
 
 def test_the_published_thresholds_are_the_ones_in_force(empty_store: Store) -> None:
     found = sealed(empty_store, LOW).recall("spare key").answerability
     assert found is not None
     assert not found.abstain
+
+
+def test_a_threshold_of_before_whose_scores_had_another_scale_is_none(empty_store: Store) -> None:
+    recaller = sealed(empty_store, OF_BEFORE)
+    assert recaller.calibration is None
+    assert recaller.recall("spare key").answerability is None
+
+
+def test_each_memory_has_its_own_score_where_a_damaged_one_drops_out(
+    empty_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recaller = sealed(empty_store, LOW)
+    query = "spare key and the boiler"
+    whole = recaller.recall(query, 5).memories
+    describe = SnapshotReader.describe
+
+    def damaged(reader: SnapshotReader, positions: Iterable[int]) -> Any:
+        rows = describe(reader, positions)
+        for row in rows.values():
+            if row["memory_id"] == str(whole[0].id):
+                row["content"] = DAMAGED_TEXT
+        return rows
+
+    monkeypatch.setattr(SnapshotReader, "describe", damaged)
+    found = recaller.recall(query, 4)
+    assert "snapshot_damaged" in [w.code for w in found.warnings]
+    assert [(m.id, m.support) for m in found.memories] == [(m.id, m.support) for m in whole[1:]]
+    assert len({m.support for m in whole}) > 1
 
 
 @pytest.mark.parametrize(
@@ -108,7 +142,7 @@ def test_where_nothing_is_searched_nothing_is_said(
     plain_store: Store, query: str, k: int, scope: Scope
 ) -> None:
     recaller = Recaller.open(plain_store.root)
-    recaller.calibration = Calibration.observing()
+    recaller.calibration = Calibration.observing(MEASURES)
     assert recaller.recall(query, k, scope=scope).answerability is None
 
 
@@ -116,24 +150,22 @@ def test_a_query_that_finds_nothing_scores_zero_and_is_below_any_threshold(
     plain_store: Store,
 ) -> None:
     recaller = Recaller.open(plain_store.root)
-    recaller.calibration = Calibration({WORDS: 0.00001})
+    recaller.calibration = Calibration({WORDS: 0.00001}, MEASURES)
     found = recaller.recall("zymurgy quux").answerability
     assert found == Answerability(0.0, 0.00001, abstain=True, signal=WORDS)
 
 
-def test_a_signal_that_was_not_calibrated_is_not_judged() -> None:
-    calibration = Calibration({WORDS: 0.4})
-    assert calibration.judge(0.1, WORDS_AND_VECTORS) is None
-    judged = calibration.judge(0.4, WORDS)
-    assert judged is not None
-    assert not judged.abstain, "at the threshold is not below it"
+def test_a_signal_that_was_not_calibrated_is_not_judged(dense_store: Store) -> None:
+    recaller = Recaller.open(dense_store.root)
+    recaller.calibration = Calibration({WORDS: 0.4}, {WORDS: MEASURE})
+    assert recaller.recall("spare key").answerability is None
+    assert recaller.recall("spare key").memories[0].support is None
+    assert not recaller.calibration.judge(0.4, WORDS).abstain, "at the threshold is not below it"
 
 
 def test_observing_shows_every_score_and_abstains_from_nothing() -> None:
     for signal in SIGNALS:
-        judged = Calibration.observing().judge(0.0, signal)
-        assert judged is not None
-        assert not judged.abstain
+        assert not Calibration.observing(MEASURES).judge(0.0, signal).abstain
 
 
 @pytest.mark.parametrize(
@@ -144,6 +176,7 @@ def test_observing_shows_every_score_and_abstains_from_nothing() -> None:
         '{"signals": {"words": {"threshold": 0.5, "bar": 2}}}',
         '{"signals": {"words": {"threshold": 0.5, "measure": {"usual": {}, "direction": ["x"]}}}}',
         '{"signals": {"words": {"threshold": 0.5, "measure": {"usual": {"any": {}}}}}}',
+        '{"signals": {"words": {"threshold": 0.5, "measure": {"usual": {}, "direction": []}}}}',
         '{"signals": {"words": {"threshold": 1.5}}}', '{"signals": {"words": {"threshold": -1}}}',
     ],
 )  # fmt: skip

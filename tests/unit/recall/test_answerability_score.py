@@ -43,6 +43,7 @@ from mnemon.recall.scope import Mask, Scope
 from mnemon.recall.snapshot_graph import SnapshotGraph
 from mnemon.text.tokens import tokenize
 from mnemon.types import MemoryRecord
+from tests.support.calibration import MEASURES
 from tests.support.store import Store, memory, new_store, renumber, turns
 
 LEXICAL = RetrievalProfile(dense_weight=0.0)
@@ -82,7 +83,7 @@ def score(recaller: Recaller, query: str, mask: Mask | None = None) -> Scored:
     graph = SnapshotGraph(recaller.reader)
     ranker = BaseRanker(recaller.reader, graph, LEXICAL, mask, None)
     ranking = ranker.rank(Run(time.perf_counter(), None), query, 50)
-    return score_answer(recaller.reader, graph, query, mask, ranking)
+    return scored(recaller.reader, graph, query, mask, ranking)
 
 
 def with_cosines(recaller: Recaller, query: str, cosines: Sequence[float]) -> Scored:
@@ -92,7 +93,13 @@ def with_cosines(recaller: Recaller, query: str, cosines: Sequence[float]) -> Sc
     ranking = ranker.rank(Run(time.perf_counter(), None), query, 50)
     values = np.resize(np.array(cosines), recaller.reader.count)
     leg = Leg(np.arange(3), lambda positions: values[positions])
-    return score_answer(recaller.reader, graph, query, None, replace_dense(ranking, leg))
+    return scored(recaller.reader, graph, query, None, replace_dense(ranking, leg))
+
+
+def scored(*asked: Any) -> Scored:
+    found = score_answer(*asked, measures=MEASURES)
+    assert found is not None
+    return found
 
 
 def replace_dense(ranking: Any, leg: Leg) -> Any:
@@ -152,7 +159,7 @@ def test_words_that_only_others_may_see_move_nothing(empty_store: Store) -> None
     for records in (mine, [*mine, *theirs]):
         empty_store.publish(renumber(records))
         recaller = Recaller.open(empty_store.root)
-        recaller.calibration = Calibration.observing()
+        recaller.calibration = Calibration.observing(MEASURES)
         found = recaller.recall("Did Ben say when the ferry leaves?", scope=Scope(user="ana"))
         assert found.answerability is not None
         mask = np.arange(recaller.reader.count) == 0
@@ -202,7 +209,7 @@ def test_a_vector_makes_up_for_words_and_a_nan_makes_up_for_nothing(recaller: Re
 
 def test_a_recall_that_searches_summaries_counts_what_they_stand_for(dense_store: Store) -> None:
     recaller = Recaller.open(dense_store.root)
-    recaller.calibration = Calibration.observing()
+    recaller.calibration = Calibration.observing(MEASURES)
     assert recaller.reader.summaries.size > 0
     query = "which flight was booked for the ninth"
     raw = recaller.recall(query).answerability

@@ -92,3 +92,8 @@ def test_the_short_form_tells_warnings_first_and_what_a_terminal_obeys_as_text()
     assert lines[1] == "0.400 [7] '钥匙'"
     assert "\\x1b" in lines[2]
     assert max(map(len, lines)) < 120
+    odd = replace(FOUND, id="a\x1b[2J\nb")
+    said = RecallWarning("x", "two\nlines\u202e")
+    lines = repr(RecallResult(query="key", memories=(odd,), warnings=(said,))).splitlines()
+    assert lines[0] == "! x: two\\u000alines\\u202e"
+    assert lines[2].startswith("0.400 [a\\u001b[2J\\u000ab] ")

@@ -31,7 +31,8 @@ _NO_NAMES = FUNCTION_WORDS | {"user", "users"}
 _COUNTED = {word: str(n) for word, n in NUMBER_WORDS.items() if word not in ("one", "first")}
 
 # Chinese has no capitals: a clause with a copula is taken whole, for whom and what it names.
-_GIVEN = re.compile(r"[^，。；！？,.;!?\s]*[是叫为][^，。；！？,.;!?\s]+")
+_CLAUSE = re.compile(r"[^，。；！？,.;!?\s]+")
+_GIVES = re.compile(r"[是叫为].")
 
 _STATE = re.compile(
     r"(?:(?:the|our|my)\s)?"
@@ -52,7 +53,7 @@ def differ(one: str, other: str) -> bool:
 def marks_of(text: str) -> frozenset[str]:
     """Return the numbers, identifiers, dates and names of a text, each in one spelling."""
     text = normalize(text)
-    marks = set(_GIVEN.findall(text))
+    marks = {clause for clause in _CLAUSE.findall(text) if _GIVES.search(clause)}
     for date in reversed(find_dates(text)):
         marks.add(date.iso)
         text = f"{text[: date.start]}{' ' * (date.end - date.start)}{text[date.end :]}"

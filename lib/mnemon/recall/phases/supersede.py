@@ -80,7 +80,7 @@ def find_superseded(
     created_at_us: NDArray[np.int64],
     owners: NDArray[np.int64],
     wings: NDArray[np.int64],
-    alike: NDArray[np.int64],
+    texts: Sequence[str],
     *,
     least_similarity: float,
     least_days: int,
@@ -93,20 +93,28 @@ def find_superseded(
         created_at_us: Shape (m,); memories without a date are in no pair.
         owners: Number of every memory's user, shape (m,); both must be equal.
         wings: Number of every memory's wing, shape (m,), -1 for none; two that differ make no pair.
-        alike: `Keys.alike` of every memory's text, shape (m,); both must be equal.
+        texts: Of every memory, m of them; two whose `Keys.marks` differ make no pair.
         least_similarity: Least cosine.
         least_days: Least whole days between the two; with 0 one must still be newer.
         at_most: Most memories superseded.
     """
     found: list[Superseded] = []
+    marks = np.zeros(created_at_us.size, dtype=np.int64)
+    read = np.zeros(created_at_us.size, dtype=np.bool_)
     for start in range(0, created_at_us.size, _ROWS_AT_ONCE):
         rows = slice(start, start + _ROWS_AT_ONCE)
         gaps = _gaps_us(created_at_us, rows)
         cosines = np.nan_to_num((vectors[rows] @ vectors.T).astype(np.float64))
         pairs = (gaps > 0) & (gaps >= least_days * float(DAY_US)) & (cosines >= least_similarity)
         pairs &= owners[rows, None] == owners[None, :]
-        pairs &= alike[rows, None] == alike[None, :]
         pairs &= (wings[rows, None] == wings) | (wings[rows, None] < 0) | (wings < 0)[None, :]
+        paired = pairs.any(axis=0)
+        paired[rows] |= pairs.any(axis=1)
+        # Reading a text takes longer than all the rest: only of those that are near another.
+        for row in np.flatnonzero(paired & ~read).tolist():
+            marks[row] = keys_of(texts[row]).marks
+        read |= paired
+        pairs &= marks[rows, None] == marks[None, :]
         newest = np.argmax(np.where(pairs, gaps, 0.0), axis=1)
         for row in np.flatnonzero(pairs.any(axis=1)).tolist():
             newer = int(newest[row])
@@ -189,7 +197,7 @@ def _search(
         lookups.created_at_us(candidates.positions),
         _numbered([rows[p]["user"] for p in positions]),
         _numbered(lookups.wings_of(candidates.positions)),
-        np.array([keys_of(rows[p]["content"]).alike for p in positions], dtype=np.int64),
+        [rows[p]["content"] for p in positions],
         least_similarity=profile.supersede_similarity_threshold,
         least_days=profile.supersede_min_age_gap_days,
         at_most=at_most,

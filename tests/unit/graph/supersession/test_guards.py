@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mnemon.graph.supersession.guards import differ, keys_of
+from mnemon.graph.supersession.guards import differ, keys_of, marks_of
 from tests.unit.graph.supersession.conftest import Find, Note, at_angles, pairs
 
 DIFFERENT = [
@@ -77,3 +77,10 @@ def test_but_not_of_another_subject_or_of_what_happened(one: str, other: str) ->
 def test_a_lookalike_does_not_hide_an_older_duplicate(find: Find) -> None:
     notes = [Note(f"Checked pump {n}", day) for day, n in ((0, 1), (30, 1), (60, 2))]
     assert pairs(find(*notes, vectors=at_angles(0.99, 0.99))) == [(0, 1)]
+
+
+@pytest.mark.timeout(20)
+def test_a_long_text_without_a_space_is_not_read_over_and_over() -> None:
+    text = "字" * 200_000 + "是"
+    assert marks_of(text) == frozenset()
+    assert marks_of(f"{text}谁") == {f"{text}谁"}

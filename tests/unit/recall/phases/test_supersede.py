@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from mnemon.graph.supersession.grades import confidence_of
+from mnemon.graph.supersession.guards import Keys, keys_of
 from mnemon.recall.phases.base import PhaseOutcome, PositionRef
 from mnemon.recall.phases.supersede import find_superseded, supersede
 from mnemon.recall.profile import RetrievalProfile
@@ -37,9 +38,11 @@ def said(
     *,
     wing: str | None = None,
     user: str | None = None,
+    text: str = "",
 ) -> Stored:
     created = UNDATED_US if days_ago is None else NOW_US - round(days_ago * DAY_US)
-    return Stored(created_at_us=created, vector=at_angle(cosine), wing=wing, user=user)
+    vector = at_angle(cosine)
+    return Stored(text, created_at_us=created, vector=vector, wing=wing, user=user)
 
 
 def run(profile: RetrievalProfile, *memories: Stored) -> PhaseOutcome:
@@ -98,6 +101,7 @@ def test_annotate_marks_both_and_changes_no_score() -> None:
         (said(30, user="ana"), said(1, user="ben")),
         (said(30, user="ana"), said(1)),
         (said(30, wing="home"), said(1, wing="work")),
+        (said(30, text="The port is 8080"), said(1, text="The port is 8081")),
     ],
 )
 def test_two_memories_that_both_stay(older: Stored, newer: Stored) -> None:
@@ -114,6 +118,7 @@ def test_two_memories_that_both_stay(older: Stored, newer: Stored) -> None:
         (said(30, user="ana"), said(1, user="ana")),
         (said(30, wing="home"), said(1, wing="home")),
         (said(30, wing="home"), said(1)),  # it may belong to any wing
+        (said(30, text="The port is 8080"), said(1, text="The port: 8080")),
     ],
 )
 def test_two_memories_of_which_one_yields(older: Stored, newer: Stored) -> None:
@@ -165,9 +170,9 @@ def test_blocks_of_rows_find_what_one_by_one_finds() -> None:
     created = NOW_US - days * int(timedelta(days=1).total_seconds() * 1e6)
     created[::17] = UNDATED_US
     owners, wings = generator.integers(-1, 2, size), generator.integers(-1, 2, size)
-    alike = generator.integers(0, 2, size)
+    texts = [f"The port is 808{n}" for n in generator.integers(0, 2, size).tolist()]
     found = find_superseded(
-        vectors, created, owners, wings, alike, least_similarity=0.86, least_days=7, at_most=size
+        vectors, created, owners, wings, texts, least_similarity=0.86, least_days=7, at_most=size
     )
     expected: dict[int, set[int]] = {}
     for i in range(size):
@@ -178,7 +183,7 @@ def test_blocks_of_rows_find_what_one_by_one_finds() -> None:
             and days[i] - days[j] >= 7
             and float(vectors[i] @ vectors[j]) >= 0.86
             and owners[i] == owners[j]
-            and alike[i] == alike[j]
+            and texts[i] == texts[j]
             and (wings[i] == wings[j] or wings[i] < 0 or wings[j] < 0)
         ]
         if newer:
@@ -188,3 +193,16 @@ def test_blocks_of_rows_find_what_one_by_one_finds() -> None:
     assert all(s.newer in expected[s.older] for s in found)
     keys = [(-s.confidence, -s.similarity) for s in found]
     assert keys == sorted(keys)
+
+
+def test_only_texts_that_are_near_another_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts: list[str] = []
+
+    def keys(text: str) -> Keys:
+        texts.append(text)
+        return keys_of(text)
+
+    monkeypatch.setattr("mnemon.recall.phases.supersede.keys_of", keys)
+    near = said(30, text="old"), said(1, text="new")
+    assert run(FILTER, *near, said(60, 0.0, text="alone")).dropped
+    assert sorted(texts) == ["new", "old"]
