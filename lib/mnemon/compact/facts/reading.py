@@ -108,7 +108,7 @@ class Support:
                 self._numbers.update(str(part) for part in (date.day, date.year) if part)
             self._numbers.update(str(minute // 60) for minute in moment.minutes)
         rest = mask(spelled, [(moment.start, moment.end) for moment in moments])
-        # A word behind a date may touch it ("5月12日B7"): it stands alone only once the date is read.
+        # A word may touch a date ("5月12日B7"): it stands alone only once the date is read.
         self._mixed.update(match.group().casefold() for match in _MIXED.finditer(rest))
         for numeral in find_numerals(rest):
             self._numbers.update(numeral.readings)
