@@ -464,8 +464,8 @@ _ABROAD = (
     ),
 )
 # Each of their words has one of these letters, or is one of those: one search for all is a tenth.
-_ABROAD_LETTER = re.compile("[ñпöóẩłşκكס密パ비кт令証禁款]")
-_WITH_COMMON_LETTER = ("clé", "tür", "schlüssel")
+_ABROAD_LETTER = re.compile("[ñпöóẩłşكס密パ비кт令証禁款]")
+_WITH_COMMON_LETTER = ("clé", "tür", "schlüssel", "κωδικός")
 
 
 def find_named(text: str, lowered: str, said: Iterable[str]) -> bool:

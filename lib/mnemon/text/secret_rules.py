@@ -14,6 +14,7 @@ that ten hostile megabytes take linear time.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from itertools import compress
 from string import ascii_lowercase, digits
 
@@ -82,19 +83,26 @@ TEXT_FORMATS: tuple[SecretRule, ...] = (
     ),
 )
 
+_Hints = tuple[tuple[str, SecretRule], ...]
+
+
+def _hints_of(rules: Iterable[SecretRule]) -> _Hints:
+    return tuple((hint, known) for known in rules for hint in known.hints)
+
+
 # Every byte but a small letter is a space.
 _NO_LETTERS = bytes(code if chr(code) in ascii_lowercase else 32 for code in range(256))
 # A number has zeros for its digits and a space for what stands between them.
 _SHAPE = bytes(
     48 if chr(code) in digits else 32 if chr(code) in " -" else 120 for code in range(256)
 )
-_TEXT_HINTS = tuple((hint, known) for known in TEXT_FORMATS for hint in known.hints)
-# Of digits, and those that have neither a colon nor an equals sign for certain.
-_NUMBER_HINTS = tuple(pair for pair in _TEXT_HINTS if pair[1].name == "social_security_number")
-_PLAIN_HINTS = tuple(
-    pair for pair in _TEXT_HINTS if pair[1].name in {"private_key", "aws_access_key"}
+# Those of digits are tried where a text has a number, most others where it assigns something.
+_NUMBER_HINTS = _hints_of(known for known in TEXT_FORMATS if known.name == "social_security_number")
+_PLAIN_HINTS = _hints_of(
+    known for known in TEXT_FORMATS if known.name in {"private_key", "aws_access_key"}
 )
-_TOKEN_HINTS = tuple((hint, known) for known in TOKEN_FORMATS for hint in known.hints)
+_TEXT_HINTS = _hints_of(known for known in TEXT_FORMATS if known.name != "social_security_number")
+_TOKEN_HINTS = _hints_of(TOKEN_FORMATS)
 _IS_LONG = (MIN_TOKEN_CHARS - 1).__lt__
 # The long word that every row has, twice; a token needs other letters than T and Z.
 TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d[T\d:.+Z-]*", re.ASCII)
@@ -161,7 +169,7 @@ def _find(text: str) -> str | None:
     return _find_spelled(words, lengths) if lengths.count(1) >= MIN_SPELLED else None
 
 
-def _find_format(text: str, lowered: str, hints: tuple[tuple[str, SecretRule], ...]) -> str | None:
+def _find_format(text: str, lowered: str, hints: _Hints) -> str | None:
     for hint, known in hints:
         if hint in lowered and known.pattern.search(text):
             return known.name
