@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import click
@@ -31,7 +30,6 @@ from mnemon.cli.snapshots import rollback, snapshots
 from mnemon.cli.sql import sql
 from mnemon.cli.status import status, stores
 from mnemon.cli.why import why
-from mnemon.text.visible import show_hidden
 
 _BUILD = (
     "dagster", "duckdb", "jinja2", "lance", "lancedb", "matplotlib", "onnx", "onnxruntime",
@@ -107,6 +105,6 @@ for command in (
     main.add_command(command)
 
 if __name__ == "__main__":
-    os.umask(0o077)  # as mnemon.cli.entry
-    show_hidden()
-    main()
+    from mnemon.cli.entry import main as enter
+
+    enter()
