@@ -92,8 +92,8 @@ def main() -> None:
     mnemon export DIR                 what serves, as JSON lines and Parquet; import DIR
     mnemon evaluate run SET           how well it recalls, measured on labelled queries
 
-    Every command that reads a store takes --store (a store directory, how its name begins, or the
-    source it was built from); all take --json.
+    Every command that reads a store takes --store (its directory, the beginning of its name, or
+    the source it was built from); all take --json.
     """  # noqa: D301 (click wants the control character)
 
 
