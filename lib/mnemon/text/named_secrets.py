@@ -1,7 +1,8 @@
 """Secrets that a word before them tells: passwords, PINs, keys and codes, in a dozen languages.
 
-What belongs here: the words, what may stand between them and the value, and which values count.
-What does not: formats that tell themselves (`mnemon.text.token_formats`).
+What belongs here: the words, and what may stand between them and the value. What does not: which
+values count (`mnemon.text.secret_values`), formats that tell themselves
+(`mnemon.text.token_formats`).
 
 A text is searched in lower case; the value is judged as it was written. Every repeat is bounded.
 The better a word and a verb say that a value follows, the less the value has to look like one:
@@ -15,139 +16,22 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import takewhile
 
 from mnemon.text.disguises import leave_ascii
-from mnemon.text.secret_numbers import decode_text, entropy_bits
-from mnemon.text.stopwords import STOP_WORDS
-
-MIN_SECRET_ENTROPY_BITS = 2.5
-"""Shannon bits per character that an assigned value needs: eight random characters, one of them
-repeated, have 2.75, padded words less. Lower drops more harmless rows, higher misses weak
-passwords."""
-
-MIN_SECRET_CHARS = 8
-"""Shortest assigned value that is judged: below, versions, ports and counts look like passwords."""
-
-MIN_PASSWORD_CHARS = 6
-"""The same where the word before says password and nothing else."""
-
-MIN_RANDOM_CHARS = 16
-"""Shortest value that counts after "token" or "key" with nothing but a space between."""
-
-# Not a value but where it comes from: a variable, a template, a path, an address, a call, a vault.
-_INDIRECT = re.compile(
-    r"[$<{%*~/.\[(]|[a-z][a-z\d+.-]{1,20}://|os\.|env\b|process\.|[a-z_.]{1,80}[\[(]|arn:aws|!vault"
-    r"|@microsoft\.|(?:vault|kv|secrets?|ssm|secretsmanager|key(?:vault|ring|chain)|projects)[/:]"
-    r"|secrets\.[a-z_]",
-    re.IGNORECASE,
+from mnemon.text.secret_numbers import decode_text
+from mnemon.text.secret_values import (
+    is_base32,
+    is_code,
+    is_password,
+    judge_key,
+    judge_pass,
+    judge_password,
+    judge_phrase,
+    judge_pin,
+    judge_stated,
 )
-# What is said about passwords and has a digit.
-_TECHNICAL = re.compile(
-    r"(?:sha|md|base|utf|aes|rsa|bcrypt|argon|pbkdf|oauth|ntlm|scrypt|http|tls|ssl|ipv|web|v|wpa|saml"
-    r"|blake|ed|x|pkcs|rfc|iso|python|windows|office|microsoft|gen|version|phase|step|level|day)"
-    r"[-_ ]?\d{1,6}(?:-[a-z]{2,12})?\Z|\d{1,2}(?:fa|password|x|th|st|nd|rd)\Z"
-    # Counts, rates and sizes: 128k-token, 99.5%, 17/20, 30-day, 12+characters-long.
-    r"|\d[\d.,/]{0,9}\+?(?:%|[-_]?(?:k|m|ms|min|[kmg]b|tokens?|chars?|characters?|digits?|letters?"
-    r"|words?|bits?|bytes?|seconds?|minutes?|hours?|days?|weeks?|months?|years?|times?|attempts?"
-    r"|tries|users?|tests?|pass(?:ed)?|fail(?:ed)?)(?:[-/][a-z]{2,12}){0,2})?\Z",
-    re.IGNORECASE,
-)
-_SYMBOLS = frozenset("!@#$%^&*+?")
-_CLOSING = ".,:?)]}>"
 
-
-def is_secret_value(value: str, least: int = MIN_SECRET_CHARS) -> bool:
-    """Tell whether an assigned value looks like a credential: long, mixed and of high entropy."""
-    if _INDIRECT.match(value):
-        return False
-    value = value.rstrip(_CLOSING)
-    if len(value) < least or not any(c.isalpha() for c in value):
-        return False
-    # Below eight characters a symbol alone may be punctuation.
-    mixed = any(c.isdigit() for c in value) or (
-        len(value) >= MIN_SECRET_CHARS and not _SYMBOLS.isdisjoint(value)
-    )
-    return mixed and entropy_bits(value) >= MIN_SECRET_ENTROPY_BITS
-
-
-def is_password(value: str) -> bool:
-    """Tell whether what follows the word "password" looks like one."""
-    if _is_chain_of_words(value):
-        return True
-    return is_secret_value(value, MIN_PASSWORD_CHARS) and not _TECHNICAL.match(
-        value.rstrip(_CLOSING)
-    )
-
-
-def _is_random(value: str) -> bool:
-    value = value.rstrip(_CLOSING).removeprefix("0x")
-    return (
-        len(value) >= MIN_RANDOM_CHARS
-        and is_secret_value(value)
-        and any(c.isdigit() for c in value)
-        and _KEY_CHARS.fullmatch(value) is not None
-        and entropy_bits(value) >= 3
-        and not re.match(r"\d{4}-\d\d", value)
-    )
-
-
-# What keys are made of, and what names are: words and numbers, billing-service-2024.
-_KEY_CHARS = re.compile(r"[A-Za-z0-9_~.+/=-]*")
-_NAME = re.compile(r"(?:[a-z]+|[A-Z][a-z]+|\d+)(?:[-_./:](?:[a-z]+|[A-Z][a-z]+|\d+))+", re.ASCII)
-
-
-def _is_chain_of_words(value: str) -> bool:
-    """Tell whether four words or more hang together: correct-horse-battery-staple."""
-    parts = value.rstrip(_CLOSING).split("-")
-    return (
-        len(parts) >= 4
-        and all(3 <= len(part) <= 10 and part.isalpha() for part in parts)
-        and STOP_WORDS.isdisjoint(parts)
-    )
-
-
-def _is_base32(value: str) -> bool:
-    joined = value.replace(" ", "").replace("-", "")
-    return len(joined) >= MIN_RANDOM_CHARS and (
-        joined.isupper() or not set("234567").isdisjoint(joined)
-    )
-
-
-def _is_code(value: str) -> bool:
-    # Groups up to the first word of the sentence that goes on.
-    groups = takewhile(lambda group: any(c.isdigit() for c in group), value.split())
-    return len("".join(groups).replace("-", "")) >= MIN_SECRET_CHARS and not re.match(
-        r"(?:19|20)\d\d-\d\d", value
-    )
-
-
-_TALK_WORDS = """
-ask backup bad broken case changed changes changing characters correct dialog different empty
-encrypted entropy entry expired expires file files first forgotten generator good gpg hash invalid
-kept key keys known last length less long longer lost manager minimum missing needed never new none
-null old one optional page passphrase passphrases password passwords policy prompt prompted prompts
-protected protection recommended required reset rotated safe same saved second see set short shared
-ssh still stored string strong text twice two unknown unset used using valid value weak word words
-written wrong asked case chosen correctly entered generated handed hidden kept longer memorable
-optional possible printed private public random recorded secret secure sensitive separately shown
-somewhere stays supposed typed under usually
-aber auf auch bekannt das dem den der die ein eine geheim im ist kein keine lang leider mehr mit
-muss nicht noch nur oder sehr sicher soll und unter vergessen wird wurde zu
-avec dans est mais pas plus sont sous tres trop
-"""
-_TALK = STOP_WORDS | frozenset(_TALK_WORDS.split())
 _QUOTES = "\"'`“”„‘’«»「」『』"
-
-
-def _is_phrase(words: str) -> bool:
-    """Tell whether words are a passphrase: all small or all capitals, none said about them."""
-    parts = words.lower().replace("-", " ").split()
-    alike = words.islower() or words.istitle() or words.isupper()
-    # The best known one has a word of the talk in it.
-    return alike and _TALK.isdisjoint(parts[parts[:2] == ["correct", "horse"] :])
-
-
 _FOR_WHAT = (
     r"(?:[ \t](?:of|for|to|on|at|from|für|fürs|fuer|vom|von|zum|zur|der|des|am|de|del|du|para|do|da"
     r"|dla|della|al|voor|van|от|для|к|на|ot|dlya)[ \t][^\s:=.]{1,20}(?:[ \t][^\s:=.]{1,20}){0,4}?"
@@ -253,41 +137,6 @@ class _Named:
         return re.compile(self.source)
 
 
-def _judge_password(value: str, says: str) -> bool:
-    if not says:
-        return is_password(value) and any(c.isdigit() for c in value)
-    return is_password(value) or (value.rstrip(_CLOSING).isdecimal() and len(value) <= 12)
-
-
-def _judge_pass(value: str, says: str) -> bool:
-    return is_password(value) and not _TEST_RUN.match(value)
-
-
-def _judge_stated(value: str, says: str) -> bool:
-    return value.isalpha() and value.lower() not in _TALK
-
-
-def _judge_key(value: str, says: str) -> bool:
-    if _NAME.fullmatch(bare := value.rstrip(_CLOSING)) or _TECHNICAL.match(bare):
-        return False
-    return is_secret_value(value) if says else _is_random(value)
-
-
-def _judge_phrase(value: str, says: str) -> bool:
-    return _is_phrase(value) and (bool(says) or value.islower())
-
-
-def _judge_pin(value: str, says: str) -> bool:
-    return bool(says) or not _YEAR.fullmatch(value)
-
-
-# What test runners write behind PASS: a function, a path, a script.
-_TEST_RUN = re.compile(
-    r"test|(?:[\w.+-]{1,80}/){1,9}[\w.+-]{0,80}:?\Z|[\w+-]{1,80}\.[a-z]{1,4}\b", re.IGNORECASE
-)
-_YEAR = re.compile(r"(?:19|20)\d\d")
-
-
 def _named(starts: str, pattern: str, judge: Callable[[str, str], bool]) -> _Named:
     return _Named(tuple(starts.split(";")), pattern, judge)
 
@@ -296,7 +145,7 @@ def _password(
     starts: str,
     ending: str = "",
     before: str = "",
-    judge: Callable[[str, str], bool] = _judge_password,
+    judge: Callable[[str, str], bool] = judge_password,
 ) -> _Named:
     pattern = rf"{before}(?:{starts.replace(';', '|')}){ending}{_FOLLOWS}{_VALUE}"
     return _named(starts, pattern, judge)
@@ -308,24 +157,24 @@ _STATED = _named(
     rf"(?:password|passwort|kennwort|contraseña|mot de passe)(?:{_FOR_WHAT})?"
     rf"(?:(?P<says>\s{{1,3}}(?:is|was|ist|es|est)\s{{1,3}}[{_QUOTES}]{{1,3}})(?P<value>\w{{5,60}})[{_QUOTES}]"
     r"|\s{1,3}lautet:?\s{1,3}(?P<stated>\w{5,60})[.!]?\s{0,3}(?:\n|\Z))",
-    _judge_stated,
+    judge_stated,
 )
 _PASS = (
     _password(
         "password;passwd;passcode;passphrase;passwort;passord;palavra-passe;mot de passe",
         r"(?:en|et|_base|_?\d)?(?![^\W_])",
     ),
-    _password("pass", r"(?=[\"']?\s?[:=])", r"(?<![a-z])", _judge_pass),
+    _password("pass", r"(?=[\"']?\s?[:=])", r"(?<![a-z])", judge_pass),
     _STATED,
     _named(
         "passphrase;pass phrase;master password",
         rf"(?:pass ?phrase|master password){_FOLLOWS}"
         r"(?P<value>[^\W\d_]{3,12}(?:[ -][^\W\d_]{3,12}){3,11})(?:[ -]\d{1,4})?"
         rf"(?=\s{{0,5}}(?:\Z|[\n.,;!?)*{_QUOTES}]))",
-        _judge_phrase,
+        judge_phrase,
     ),
 )
-_KEYS = _named("secret;token;credential;key", _KEY + _FOLLOWS + _VALUE, _judge_key)
+_KEYS = _named("secret;token;credential;key", _KEY + _FOLLOWS + _VALUE, judge_key)
 # Looked for as parts of words: APP_SECRETKEY, dbpwd.
 _INSIDE = (
     # Not "passed", "passes", "passage"; not "keyboard".
@@ -339,20 +188,20 @@ _INSIDE = (
 _PINS = _named(
     "pin;code;codigo;codice;código;combination;geheimzahl;puk;digicode;safe opens;код;пин",
     _PIN + _FOLLOWS + _DIGITS,
-    _judge_pin,
+    judge_pin,
 )
 _RECOVERY = _named(
     "recovery;backup;scratch;rescue;wiederherstellungs",
     r"(?:recovery|backup|scratch|rescue|wiederherstellungs)[ -]?(?:codes?|keys?|schlüssel)"
     + _FOLLOWS
     + r"(?P<value>[a-z0-9]{4,10}(?:[ -][a-z0-9]{4,10}){1,11}|[a-z0-9]{8,64})(?![\w-])",
-    lambda value, says: _is_code(value),
+    lambda value, says: is_code(value),
 )
 _FACTOR = _named(
     "otp;2fa;mfa;authenticator;two-factor",
     rf"(?:otp|2fa|mfa|authenticator|two-factor)[ _-](?:secret|seed|key){_FOLLOWS}"
     r"(?P<value>[a-z2-7]{16,64}|[a-z2-7]{4}(?:[ -][a-z2-7]{4}){3,15})",
-    lambda value, says: _is_base32(value),
+    lambda value, says: is_base32(value),
 )
 # Commands and files that take a password by position; a command ends where the next begins.
 _FLAG = r"[ =]{1,3}[\"']?"
@@ -452,9 +301,9 @@ _ABROAD = (
         r"(?:密码|密碼|口令|パスワード|비밀번호)"
         r"(?P<says>\s{0,3}(?:[:=：是为為はは는은]|改成|改为|设为|设置为|换成))?"
         rf"\s{{0,3}}{_QUOTE}{_ASCII_VALUE}",
-        _judge_password,
+        judge_password,
     ),
-    _named("ключ;токен;schlüssel;clé;密钥;密鑰;令牌", _KEY + _FOLLOWS + _VALUE, _judge_key),
+    _named("ключ;токен;schlüssel;clé;密钥;密鑰;令牌", _KEY + _FOLLOWS + _VALUE, judge_key),
     replace(_PINS, starts=("código", "code", "код", "пин")),
     replace(_RECOVERY, starts=("wiederherstellungsschl",)),
     _named(

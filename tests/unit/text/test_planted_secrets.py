@@ -46,6 +46,7 @@ FOUND_SINCE = (
     "recovery phrase: apple banana bread butter cheese chicken coconut coffee cream cherry egg can",
     "I changed the password to {pw} yesterday", "openaiApiKey = '{alnum:32}'", "MYAPIKEY={hex:32}",
     "the password is 2024-sunflower", "password: Secret.2024!",
+    "pass: Zx9.kk!2", "pass: test4711!",
     "the smart code for the door is {pin}",
 )  # fmt: skip
 
