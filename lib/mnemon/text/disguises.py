@@ -59,9 +59,9 @@ def find_plain(text: str) -> str:
 
 
 def leave_ascii(text: str) -> str:
-    """Return a text without its ASCII characters."""
+    """Return a text without its ASCII characters, empty where the rest is quotes and dashes."""
     raw = text.encode("utf-8", "surrogatepass")
-    return raw.translate(None, _ASCII).decode("utf-8", "surrogatepass")
+    return raw.translate(None, _ASCII).decode("utf-8", "surrogatepass").strip("’‘“”–—…•")
 
 
 def close_spelled(words: list[str], lengths: list[int]) -> str:

@@ -332,8 +332,8 @@ def find_named(text: str, lowered: str, said: Iterable[str]) -> bool:
     for word in said:
         rules += _WHOLE.get(word, ())
     if not lowered.isascii() and (
-        _ABROAD_LETTER.search(leave_ascii(lowered))
-        or any(word in lowered for word in _WITH_COMMON_LETTER)
+        (abroad := leave_ascii(lowered))
+        and (_ABROAD_LETTER.search(abroad) or any(word in lowered for word in _WITH_COMMON_LETTER))
     ):
         rules += _ABROAD
     if not rules:
