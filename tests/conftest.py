@@ -38,6 +38,14 @@ def pytest_configure(config: pytest.Config) -> None:
     os.umask(0o077)  # as every process of ours: stores that tests build are no older ones
 
 
+@pytest.fixture
+def open_umask() -> Iterator[None]:
+    """Let this process's umask take no access from others, and stay so: files have to."""
+    before = os.umask(0)
+    yield
+    assert os.umask(before) == 0
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _no_fsync() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
     """Leave files to the page cache in this process: fsync is most of the time of a tiny build.

@@ -50,6 +50,15 @@ def make_directory(path: Path) -> None:
         path.mkdir(mode=0o700, exist_ok=True)
 
 
+def create_private(path: Path) -> None:
+    """Make a file for its owner only before SQLite does, which would let others read it.
+
+    Its side files take their mode from it. One that is there stays as it is.
+    """
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+
 @contextmanager
 def private_umask() -> Generator[None]:
     """Let everything that this process makes meanwhile be its owner's alone.

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tests.e2e.driver import environment, night_words
 from tests.e2e.stores import add_memory, build_small_source
+from tests.support.terminal import STEERS, H
 from tests.support.transcripts import said_session, write_session
-from tests.unit.cli.test_terminal import STEERS, H
 
 _MNEMON = [sys.executable, "-m", "mnemon.cli.entry"]
 _RECALL = """

@@ -8,11 +8,21 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+
+BIDI = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+H = "key\x1b]0;owned\x07\x1b[2J\x9b31m\x08\x7f\u202eyek\u2066\u200f\u2028\ufeff\U000e0041"
+"""Sets a title, clears the screen, colours by C1, turns words round, hides a tag."""
+STEERS = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+    "\U000e0000-\U000e007f]|\r(?!\r*\n|\\w+: [\\d,]+ of )"
+)
+"""A carriage return before a line's end is the terminal's, before progress it is ours."""
 
 _TIMEOUT_S = 280
 

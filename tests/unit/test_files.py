@@ -189,12 +189,9 @@ def test_sizes_add_up(tmp_path: Path) -> None:
     assert tree_bytes(tmp_path / "nothing") == 0
 
 
+@pytest.mark.usefixtures("open_umask")
 def test_what_is_written_is_its_owners_alone_whatever_the_umask(tmp_path: Path) -> None:
-    before = os.umask(0)
-    try:
-        write_text(tmp_path / "a" / "b" / "text.txt", "key")
-    finally:
-        os.umask(before)
+    write_text(tmp_path / "a" / "b" / "text.txt", "key")
     assert [p.stat().st_mode & 0o777 for p in sorted(tmp_path.rglob("*"))] == [0o700, 0o700, 0o600]
 
 

@@ -19,10 +19,14 @@ from mnemon.foreign_json import parse_json
 def make_private(directory: Path) -> bool:
     """Make a directory that only this user may enter; tell whether there is one now."""
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return directory.is_dir()
+        if not directory.is_dir():
+            # Once per home: importing it takes longer than a hook may.
+            from mnemon.files import make_directory
+
+            make_directory(directory)
     except (OSError, ValueError):
         return False
+    return True
 
 
 def read_json(path: Path, max_bytes: int) -> tuple[Any, str | None]:

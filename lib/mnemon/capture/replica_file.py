@@ -10,7 +10,6 @@ a transaction is gone when it ends; nothing is left of a row that turned sensiti
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mnemon.errors import StoreError
+from mnemon.files import create_private
 
 FORMAT = 1
 """`user_version` of the file; one of another format is made anew."""
@@ -240,7 +240,7 @@ def explain(path: Path, error: sqlite3.Error) -> StoreError:
 def _connect(path: Path) -> sqlite3.Connection:
     """Open the file for writing; made readable by its owner alone before anything is in it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, _FILE_MODE))
+    create_private(path)
     # A restored copy may have come with other permissions.
     path.chmod(_FILE_MODE)
     # A pipeline may open the source in one thread and read it in another, never in two at once.

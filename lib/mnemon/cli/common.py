@@ -30,8 +30,8 @@ def store_options(command: F) -> F:
     command = click.option(
         "--store",
         metavar="STORE",
-        help="Store directory, how its name begins, or its source; see `mnemon stores` [default: "
-        "MNEMON_STORE, else the only one].",
+        help="The store: its directory, the beginning of its name, or the source it was built "
+        "from; `mnemon stores` lists them [default: MNEMON_STORE, else the only one].",
     )(command)
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(command)
 

@@ -17,7 +17,7 @@ from mnemon.cli.common import (
     store_options,
 )
 from mnemon.errors import MnemonError
-from mnemon.text.visible import visible, visible_line
+from mnemon.text.visible import visible_line
 
 EXIT_DEGRADED = 3
 """What must be there exceeds the budget; it was printed whole."""
@@ -115,7 +115,7 @@ def _print(shown: dict[str, Any], *, parts: bool) -> None:
         click.echo(visible_line(f"! {reason['code']}: {reason['message']}"), err=True)
     if not parts:
         # Without a line break of its own: this is what was counted.
-        click.echo(visible(shown["text"]), nl=False)
+        click.echo(shown["text"], nl=False)
         return
     for part in shown["parts"]:
         click.echo(visible_line(_part_line(part)))

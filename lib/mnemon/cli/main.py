@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import click
@@ -31,7 +30,6 @@ from mnemon.cli.snapshots import rollback, snapshots
 from mnemon.cli.sql import sql
 from mnemon.cli.status import status, stores
 from mnemon.cli.why import why
-from mnemon.text.visible import show_hidden
 
 _BUILD = (
     "dagster", "duckdb", "jinja2", "lance", "lancedb", "matplotlib", "onnx", "onnxruntime",
@@ -94,8 +92,8 @@ def main() -> None:
     mnemon export DIR                 what serves, as JSON lines and Parquet; import DIR
     mnemon evaluate run SET           how well it recalls, measured on labelled queries
 
-    Every command that reads a store takes --store (a store directory, how its name begins, or the
-    source it was built from); all take --json.
+    Every command that reads a store takes --store (its directory, the beginning of its name, or
+    the source it was built from); all take --json.
     """  # noqa: D301 (click wants the control character)
 
 
@@ -107,6 +105,6 @@ for command in (
     main.add_command(command)
 
 if __name__ == "__main__":
-    os.umask(0o077)  # as mnemon.cli.entry
-    show_hidden()
-    main()
+    from mnemon.cli.entry import main as enter
+
+    enter()

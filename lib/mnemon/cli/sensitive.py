@@ -8,7 +8,7 @@ import click
 
 from mnemon.cli.common import fail, limit_threads, print_json, store_options
 from mnemon.errors import MnemonError
-from mnemon.text.visible import visible, visible_line
+from mnemon.text.visible import visible_line
 
 _FROM_STDIN = "-"
 
@@ -44,6 +44,6 @@ def sensitive(query: str, k: int, user: str | None, store: str | None, as_json: 
     for memory in answer.memories:
         vault = f"  vault {memory.vault_path}" if memory.vault_path else ""
         click.echo(visible_line(f"[{memory.memory_id}] {memory.score:.3f}  {memory.reason}{vault}"))
-        click.echo(visible(memory.content))
+        click.echo(memory.content)
     if not answer.memories:
         click.echo(f"none of {answer.searched} sensitive rows of {answer.source} fits", err=True)

@@ -51,9 +51,9 @@ def status(store: str | None, as_json: bool) -> None:
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def stores(as_json: bool) -> None:
-    """List the stores that have published; * marks the one that answers where none is named.
+    """List the stores that have published a snapshot; * marks the one that commands use by default.
 
-    --store takes such a name, or as much of its beginning as no other store has.
+    Pass such a name to --store. Its beginning is enough if no other name begins like it.
     """
     try:
         home = find_home()

@@ -107,7 +107,7 @@ def to_json(value: Any) -> Any:
 
 def _cell(value: Any) -> str:
     text = "" if value is None else _plain(value)
-    head = visible_line(" ".join(text[: CELL_CHARS + 1].splitlines()))
+    head = visible_line(" ".join(text[: CELL_CHARS + 1].expandtabs(1).splitlines()))
     return head if len(head) <= CELL_CHARS else f"{head[: CELL_CHARS - 3]}..."
 
 

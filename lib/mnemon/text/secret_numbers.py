@@ -10,10 +10,10 @@ import base64
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Mapping
-from functools import cache
 from itertools import pairwise
 from math import log2
+
+from mnemon.text.seed_words import SEED_WORDS
 
 # ISO/IEC 7812: Visa, Mastercard (both ranges), Discover, JCB, UnionPay; Amex, Diners.
 _CARD = re.compile(
@@ -25,6 +25,7 @@ _CARD = re.compile(
     r")(?![\w-]|[.,]\d)",
     re.ASCII,
 )
+_CARD_WORD = re.compile("diner|card|kart|carte|tarjeta|карт|卡", re.IGNORECASE)
 # ISO 13616 registry, release 98: the length, then its countries.
 _REGISTRY = """
 15:NO 16:BE 18:DK,FI,FO,GL,NL,SD 19:MK,SI 20:AT,BA,EE,KZ,LT,LU,MN,XK 21:CH,HR,LI,LV
@@ -43,12 +44,18 @@ _IBAN = re.compile(
 
 SEED_SIZES = (12, 15, 18, 21, 24)
 MIN_SEED_WORDS = SEED_SIZES[0]
-_LONG_NUMBER = re.compile("[0-9]{4}[ -]?[0-9]{4}")
 _SEED = b"\1" * MIN_SEED_WORDS
 _SEED_RUN = re.compile(b"\1{%d,}" % MIN_SEED_WORDS)
+_SEED_NAMED = re.compile(
+    "seed|recover|mnemonic|passphrase|wallet|ledger|trezor|metamask|bip-?39|secret|backup phrase"
+    "|semilla|frase|wiederherstellung|助记词|助記詞|сид|мнемо"
+)
 
-MIN_WRAPPED_CHARS = 20
-_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{18,8192}={0,2}")
+# Of ASCII text, the first of each four characters stands for less than 32.
+_BASE64 = re.compile(
+    r"(?<![A-Za-z0-9+/_-])(?:[A-Za-f][A-Za-z0-9+/_-]{3}){4,}[A-Za-z0-9+/_-]{0,3}"
+    r"(?![A-Za-z0-9+/_-])={0,2}"
+)
 _LAYOUT = dict.fromkeys(map(ord, "\t\n\r"))
 _ALONE_CHARS = 40
 _ALONE = re.compile(r"[\"'`(]?([A-Za-z0-9+/]{40})[\"'`),.]?", re.ASCII)
@@ -59,18 +66,23 @@ _MIN_ALONE_BITS = 4.3
 """Random base64 of 40 characters has 4.75 on average, a path or a name of that length 4."""
 
 
-def has_long_number(text: str) -> bool:
-    """Tell whether eight digits stand together, as in every card's and account's number."""
-    return _LONG_NUMBER.search(text) is not None
-
-
 _MAX_LOWER_PAIRS = 0.4
 """Neighbours that are both small letters, as a share: .17 of random base64, .7 of names."""
 
 
 def find_card(text: str) -> bool:
-    """Tell whether a text holds the number of a payment card: issuer, length, Luhn's check."""
-    return any(_has_luhn_digit(found[0]) for found in _CARD.finditer(text))
+    """Tell whether a text holds the number of a payment card: issuer, length, Luhn's check.
+
+    Other registers number with fourteen digits and Luhn's check as well (French companies): those
+    are a card's in its groups, or where a word says so.
+    """
+    return any(
+        _has_luhn_digit(found[0])
+        and (
+            len(found[0]) > 14 or _CARD_WORD.search(text, max(0, found.start() - 40), found.start())
+        )
+        for found in _CARD.finditer(text)
+    )
 
 
 def _has_luhn_digit(number: str) -> bool:
@@ -92,40 +104,45 @@ def find_iban(text: str) -> bool:
     return False
 
 
-@cache
-def _seed_words() -> Mapping[str, int]:
-    from mnemon.text.seed_words import SEED_WORDS
-
-    return {word: number for number, word in enumerate(SEED_WORDS)}
+_SEED_NUMBERS = {word: number for number, word in enumerate(SEED_WORDS)}
 
 
 def find_seed_phrase(letters: list[str], words: list[str]) -> bool:
     """Tell whether twelve or more words of a wallet's list follow each other.
 
-    With spaces between, whatever their checksum: other wallets draw from the same list with another
-    one, and a phrase that somebody mistyped is as good as whole. With commas, numbers or anything
-    else between, as in program text, only where the checksum of BIP-39 holds.
+    With spaces between and a word for it beside them, whatever their checksum: other wallets draw
+    from the same list with another one, and a phrase that somebody mistyped is as good as whole.
+    Otherwise, as in a shopping list or in program text, only where the checksum of BIP-39 holds.
 
     Args:
         letters: The runs of letters of a text, in lower case.
         words: The same text's words, with what is written beside them.
     """
-    known = _seed_words()
+    known = _SEED_NUMBERS
+    # Of twelve in a row four are every third of the text.
+    if b"\1\1\1\1" not in bytes(map(known.__contains__, letters[::3])):
+        return False
     marks = bytes(map(known.__contains__, letters))
     if _SEED not in marks:
         return False
     apart = [word.lower() for word in words]
-    alone = bytes(map(known.__contains__, apart))
+    for run in _SEED_RUN.finditer(bytes(map(known.__contains__, apart))):
+        start, end = run.span()
+        beside = " ".join(apart[max(0, start - 8) : start + 3] + apart[end : end + 6])
+        if _SEED_NAMED.search(beside) and any(
+            _is_varied(apart[at : at + MIN_SEED_WORDS])
+            for at in range(start, end - MIN_SEED_WORDS + 1)
+        ):
+            return True
     return any(
-        _is_varied(apart[at : at + MIN_SEED_WORDS])
-        for run in _SEED_RUN.finditer(alone)
-        for at in range(run.start(), run.end() - MIN_SEED_WORDS + 1)
-    ) or any(
         _is_varied(letters[at : at + size])
         and _is_checked([known[w] for w in letters[at : at + size]])
         for run in _SEED_RUN.finditer(marks)
         for size in SEED_SIZES
-        for at in range(run.start(), run.end() - size + 1)
+        # A word of the list may stand beside it. One of sixteen shopping lists passes by chance, so
+        # that no more places than these are tried.
+        if size <= run.end() - run.start() <= size + 1
+        for at in {run.start(), run.end() - size}
     )
 
 
@@ -157,16 +174,9 @@ def find_unnamed(words: list[str]) -> str | None:
     return None
 
 
-def unwrap(words: list[str]) -> str:
-    """Return what the base64 in long words says, where it is text; an empty text otherwise."""
-    inner = list[str]()
-    for word in words:
-        if len(word) < MIN_WRAPPED_CHARS:
-            continue
-        for found in _BASE64.finditer(word):
-            if text := decode_text(found[0]):
-                inner.append(text)
-    return "\n".join(inner)
+def unwrap(text: str) -> str:
+    """Return what the base64 in a text says, where it is text; an empty text otherwise."""
+    return "\n".join(filter(None, map(decode_text, _BASE64.findall(text))))
 
 
 def decode_text(encoded: str) -> str:

@@ -14,16 +14,18 @@ that ten hostile megabytes take linear time.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from itertools import compress
+from string import ascii_lowercase, digits
 
 from mnemon.text.disguises import MIN_SPELLED, close_spelled, find_plain, join_broken
-from mnemon.text.named_secrets import find_named, is_password
+from mnemon.text.named_secrets import NAMING_WORDS, find_named
 from mnemon.text.secret_numbers import (
+    MIN_SEED_WORDS,
     find_card,
     find_iban,
     find_seed_phrase,
     find_unnamed,
-    has_long_number,
     unwrap,
 )
 from mnemon.text.token_formats import MIN_TOKEN_CHARS, TOKEN_FORMATS, SecretRule, rule
@@ -31,7 +33,7 @@ from mnemon.text.token_formats import MIN_TOKEN_CHARS, TOKEN_FORMATS, SecretRule
 TEXT_FORMATS: tuple[SecretRule, ...] = (
     rule(
         "private_key",
-        "key",
+        "-----begin -key-",
         r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
         r"|PuTTY-User-Key-File-\d|AGE-SECRET-KEY-1[A-Z0-9]{40}",
     ),
@@ -68,43 +70,48 @@ TEXT_FORMATS: tuple[SecretRule, ...] = (
     ),
     rule(
         "session_cookie",
-        "cookie sid= sessionid=",
+        "cookie id=",
         r"(?i)(?:cookie[\"']?\s{0,3}[:=]|\s-b|--cookie)[^\n]{0,200}?"
         r"(?:sess|sid|auth|token|jwt|remember)[a-z0-9_.-]{0,30}=(?=[^\s;]{0,30}\d)[^\s;,\"'<>${]{16}"
         r"|(?:phpsessid|jsessionid|sessionid|connect\.sid)=(?=[^\s;]{0,30}\d)[a-z0-9%._-]{16}",
     ),
     rule(
         "social_security_number",
-        "ssn security",
-        r"(?i)(?:(?<![a-z])ssn|social[ -]security)[^\n\d]{0,24}\d{3}([ -]?)\d\d\1\d{4}(?![\d-])",
+        "ssn social",
+        r"(?i)(?:(?<![a-z])ssn|social(?:[ -]security|:))[^\n\d]{0,24}"
+        r"\d{3}([ -]?)\d\d\1\d{4}(?![\d-])",
     ),
 )
 
-# Commands and files that take a password by position: curl, mysql, sshpass, .netrc.
-_COMMAND_WORDS = """
-curl mysql mysqldump mariadb sshpass login snowsql docker redis mongo mongosh mongodump sqlcmd
-sqlplus ldapsearch ldapmodify smbclient
-"""
-_COMMANDS = frozenset(_COMMAND_WORDS.split())
-_COMMAND = re.compile(
-    r"\bcurl\b[^\n]{0,80}?[ ](?:-u|--user)[ =][\"']?[^\s:\"']{1,60}:([^\s\"']{6,200})"
-    r"|\b(?:mysql|mysqldump|mariadb)\b[^\n]{0,80}?[ ]-p[\"']?([^\s\"']{6,200})"
-    r"|\bsshpass[ ]{1,3}-p[ ]{0,3}[\"']?([^\s\"']{6,200})"
-    r"|\blogin[ \t]{1,3}[^\s]{1,100}\s{1,3}password[ \t]{1,3}([^\s]{6,200})"
-    r"|\b(?:snowsql|docker login|mongo|mongosh|mongodump)\b[^\n]{0,120}?"
-    r"[ ](?:-p|--password)[ =]{1,3}[\"']?([^\s\"']{6,200})"
-    r"|\bredis-cli\b[^\n]{0,80}?[ ](?:-a|--pass)[ ]{1,3}[\"']?([^\s\"']{6,200})"
-    r"|\bsqlcmd\b[^\n]{0,80}?[ ]-P[ ]{0,3}[\"']?([^\s\"']{6,200})"
-    r"|\bldap[a-z]{1,10}\b[^\n]{0,120}?[ ]-w[ ]{1,3}[\"']?([^\s\"']{6,200})"
-    r"|\bsqlplus[ ]{1,3}[^\s/]{1,60}/([^\s/@]{6,200})@"
-    r"|\bsmbclient\b[^\n]{0,80}?[ ](?:-U|--user)[ =]{0,3}[^\s%]{1,60}%([^\s]{6,200})",
-    re.IGNORECASE,
+_Hints = tuple[tuple[str, SecretRule], ...]
+
+
+def _hints_of(rules: Iterable[SecretRule]) -> _Hints:
+    return tuple((hint, known) for known in rules for hint in known.hints)
+
+
+# Every byte but a small letter is a space.
+_NO_LETTERS = bytes(code if chr(code) in ascii_lowercase else 32 for code in range(256))
+# A number has zeros for its digits and a space for what stands between them.
+_SHAPE = bytes(
+    48 if chr(code) in digits else 32 if chr(code) in " -" else 120 for code in range(256)
 )
-_LETTERS = re.compile("[a-z]+")
+# Those of digits are tried where a text has a number, most others where it assigns something.
+_NUMBER_HINTS = _hints_of(known for known in TEXT_FORMATS if known.name == "social_security_number")
+_PLAIN_HINTS = _hints_of(
+    known for known in TEXT_FORMATS if known.name in {"private_key", "aws_access_key"}
+)
+_TEXT_HINTS = _hints_of(known for known in TEXT_FORMATS if known.name != "social_security_number")
+_TOKEN_HINTS = _hints_of(TOKEN_FORMATS)
 _IS_LONG = (MIN_TOKEN_CHARS - 1).__lt__
-_NO_LETTERS = {code: " " for code in range(128) if not chr(code).isalpha()}
 # The long word that every row has, twice; a token needs other letters than T and Z.
 TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d[T\d:.+Z-]*", re.ASCII)
+# It, and a long English word: no token is made of small letters alone.
+_NO_TOKEN = re.compile(
+    rf"{TIMESTAMP.pattern}|[(\"']?[A-Za-z]?[a-z]{{1,40}}(?:-[a-z]{{1,40}}){{0,9}}[.,:;?!)\"']{{0,3}}",
+    re.ASCII,
+)
+_TOKEN_RUN = re.compile(rf"[!-~]{{{MIN_TOKEN_CHARS},}}")
 # Where a token may be cut by a line break: what it begins with, as far as it is no English word.
 _NO_PREFIX = {"asia", "discord", "abia", "acca", "sntry", "sig=", "v1.0-", "x-amz-signature="}
 _CUT_PREFIXES = tuple(
@@ -117,6 +124,7 @@ _CUT_PREFIXES = tuple(
 # or the beginning of those that go on with letters.
 _CUT_STARTS = ("xox", "akia", "aiza", "eyj", "atatt", "dapi")
 _CUT_WORDS = frozenset(re.split("[^a-z]", prefix)[0] for prefix in _CUT_PREFIXES)
+_SAID_WORDS = NAMING_WORDS | _CUT_WORDS
 
 
 def find_secret(text: str) -> str | None:
@@ -131,85 +139,89 @@ def find_secret(text: str) -> str | None:
 
 
 def _find(text: str) -> str | None:
+    # Every text of every night passes here: what is cheap to tell keeps the rest from being tried.
     lowered = text.lower()
+    raw = lowered.encode("utf-8", "surrogatepass")
+    letters = raw.translate(_NO_LETTERS).decode("ascii").split()
+    said = _SAID_WORDS.intersection(letters)
     words = text.split()
     lengths = list(map(len, words))
-    long = [w for w in compress(words, map(_IS_LONG, lengths)) if not TIMESTAMP.fullmatch(w)]
-    letters = _letters_of(lowered)
-    return (
-        _find_format(text, lowered, TEXT_FORMATS)
-        or (_find_token(long) if long else None)
-        or _find_assignment(text, lowered, letters)
-        or _find_number(text, words, long)
-        or ("seed_phrase" if find_seed_phrase(letters, words) else None)
-        or _find_apart(text, lowered, words, lengths, letters)
-    )
+    hints = _TEXT_HINTS if ":" in text or "=" in text else _PLAIN_HINTS
+    if found := _find_format(text, lowered, hints):
+        return found
+    if max(lengths, default=0) >= MIN_TOKEN_CHARS:
+        long = [w for w in compress(words, map(_IS_LONG, lengths)) if not _NO_TOKEN.fullmatch(w)]
+        if long and (found := _find_token(long)):
+            return found
+    if find_named(text, lowered, said):
+        return "assigned_password"
+    shape = raw.translate(_SHAPE)
+    if (
+        b"000" in shape
+        and (b"00000000" in shape or b"0000 0000" in shape or b"000 00 0000" in shape)
+        and (found := _find_number(text, lowered))
+    ):
+        return found
+    if len(letters) >= MIN_SEED_WORDS and find_seed_phrase(letters, words):
+        return "seed_phrase"
+    if "\n" in text and (found := _find_cut(text, lowered, said)):
+        return found
+    return _find_spelled(words, lengths) if lengths.count(1) >= MIN_SPELLED else None
 
 
-def _letters_of(lowered: str) -> list[str]:
-    """Return the runs of letters of a lower-case text, for the rules that know words."""
-    if lowered.isascii():
-        return lowered.translate(_NO_LETTERS).split()
-    return _LETTERS.findall(lowered)
-
-
-def _find_format(text: str, lowered: str, rules: tuple[SecretRule, ...]) -> str | None:
-    for known in rules:
-        # Plain loops: every text of every night passes here, and `any` takes nearly twice as long.
-        for hint in known.hints:
-            if hint in lowered:
-                if known.pattern.search(text):
-                    return known.name
-                break
+def _find_format(text: str, lowered: str, hints: _Hints) -> str | None:
+    for hint, known in hints:
+        if hint in lowered and known.pattern.search(text):
+            return known.name
     return None
 
 
 def _find_token(long: list[str]) -> str | None:
     """Look at the long words alone: no token has a space, and most texts have no long word."""
     joined = "\n".join(long)
-    lowered = joined.lower()
-    if found := _find_format(joined, lowered, TOKEN_FORMATS) or find_unnamed(long):
+    if not joined.isascii():
+        # Chinese has no spaces.
+        long = _TOKEN_RUN.findall(joined)
+        if not long:
+            return None
+        joined = "\n".join(long)
+    if found := _find_format(joined, joined.lower(), _TOKEN_HINTS) or find_unnamed(long):
         return found
-    if not (inner := unwrap(long)):
+    if not (inner := unwrap(joined)):
         return None
-    lowered = inner.lower()
-    return (
-        _find_format(inner, lowered, TEXT_FORMATS)
-        or _find_format(inner, lowered, TOKEN_FORMATS)
-        or _find_assignment(inner, lowered, _letters_of(lowered))
+    return _find_format(inner, inner.lower(), _TEXT_HINTS) or _find_worded(inner)
+
+
+def _find_worded(text: str) -> str | None:
+    """Look for a token or for what a word names in a text that was hidden within another."""
+    lowered = text.lower()
+    said = NAMING_WORDS.intersection(re.findall("[a-z]+", lowered))
+    return _find_format(text, lowered, _TOKEN_HINTS) or (
+        "assigned_password" if find_named(text, lowered, said) else None
     )
 
 
-def _find_assignment(text: str, lowered: str, letters: list[str]) -> str | None:
-    if find_named(text, lowered, letters):
-        return "assigned_password"
-    if _COMMANDS.isdisjoint(letters):
-        return None
-    said = any(is_password(m[m.lastindex or 0]) for m in _COMMAND.finditer(text))
-    return "assigned_password" if said else None
+def _find_number(text: str, lowered: str) -> str | None:
+    if find_card(text):
+        return "payment_card"
+    if find_iban(text):
+        return "bank_account"
+    return _find_format(text, lowered, _NUMBER_HINTS)
 
 
-def _find_number(text: str, words: list[str], long: list[str]) -> str | None:
-    # In one word, or in groups of which two at least are digits alone.
-    if has_long_number("\n".join(long)) or sum(map(str.isdecimal, words)) > 1:
-        if find_card(text):
-            return "payment_card"
-        if find_iban(text):
-            return "bank_account"
-    return None
+def _find_cut(text: str, lowered: str, said: frozenset[str]) -> str | None:
+    """Look for a token that a line break cuts."""
+    if said.isdisjoint(_CUT_WORDS):
+        for start in _CUT_STARTS:
+            if start in lowered:
+                break
+        else:
+            return None
+    cut = "\n".join(join_broken(text, _CUT_PREFIXES))
+    return _find_format(cut, cut.lower(), _TOKEN_HINTS)
 
 
-def _find_apart(
-    text: str, lowered: str, words: list[str], lengths: list[int], letters: list[str]
-) -> str | None:
-    """Look for a token that is cut by a line break or whose letters stand apart."""
-    if not _CUT_WORDS.isdisjoint(letters) or any(start in lowered for start in _CUT_STARTS):
-        cut = "\n".join(join_broken(text, _CUT_PREFIXES))
-        if found := _find_format(cut, cut.lower(), TOKEN_FORMATS):
-            return found
-    if lengths.count(1) >= MIN_SPELLED and (closed := close_spelled(words, lengths)):
-        lowered = closed.lower()
-        return _find_format(closed, lowered, TOKEN_FORMATS) or _find_assignment(
-            closed, lowered, _letters_of(lowered)
-        )
-    return None
+def _find_spelled(words: list[str], lengths: list[int]) -> str | None:
+    """Look for a secret whose letters stand apart."""
+    closed = close_spelled(words, lengths)
+    return _find_worded(closed) if closed else None

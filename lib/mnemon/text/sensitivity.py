@@ -7,14 +7,9 @@ What belongs here: the verdict on a text. What does not: marks and fields of a r
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from mnemon.text.secret_rules import find_secret
-
-RULE_MODULES = (
-    "sensitivity", "secret_rules", "token_formats", "named_secrets", "secret_numbers", "seed_words",
-    "disguises", "fold", "scripts", "stopwords",
-)  # fmt: skip
-"""Those of this package that a verdict depends on."""
 
 PLACEHOLDER = "placeholder"
 _SECRET_PREFIX = "secret:"
@@ -30,8 +25,5 @@ def find_text_sensitivity(text: str) -> str | None:
 
 
 def read_rules() -> list[str]:
-    """Return the lines of the modules that judge: what others judged is judged again."""
-    import inspect
-    from importlib import import_module
-
-    return [inspect.getsource(import_module(f"mnemon.text.{name}")) for name in RULE_MODULES]
+    """Return the lines of this package: what another version of it judged is judged again."""
+    return [path.read_text("utf-8") for path in sorted(Path(__file__).parent.glob("*.py"))]

@@ -31,6 +31,9 @@ _LAYOUT = re.compile(r"[\t\n\r]")
 
 def visible(text: str) -> str:
     """Return a text whose hidden characters are marks; newlines and tabs stay."""
+    # Most of what is printed: told in a tenth of the time.
+    if text.isascii() and text.replace("\n", "").isprintable():
+        return text
     return _HIDDEN.sub(_mark, text)
 
 

@@ -11,15 +11,14 @@ as one that must not be exported.
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Generator, Iterable
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from mnemon.errors import StoreError
-from mnemon.files import make_directory
+from mnemon.files import create_private, make_directory
 from mnemon.hashing import hash_text
 from mnemon.transcripts.messages import Message
 from mnemon.transcripts.tracking import FileState
@@ -86,8 +85,7 @@ class TurnsFile:
             OSError: Its directory cannot be made.
         """
         make_directory(path.parent)
-        with suppress(FileExistsError):
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        create_private(path)
         self._db = sqlite3.connect(path, timeout=wait_s, isolation_level=None)
         try:
             self._prepare(path)

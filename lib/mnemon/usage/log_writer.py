@@ -2,7 +2,7 @@
 
 What belongs here: everything between rows and the file, whatever they mean. What does not: which
 logs there are (`access_log`, `mnemon.injection.record`), reading and pruning them. Appending never
-raises and never waits longer than `WAIT_AT_MOST_S`. Standard library only.
+raises and never waits longer than `WAIT_AT_MOST_S`. Standard library and `mnemon.files` only.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from mnemon.files import create_private
 
 WAIT_AT_MOST_S = 0.25
 """How long one append may wait for others in all; longer stalls a prompt, shorter postpones rows
@@ -305,15 +307,6 @@ def _after_fork() -> None:
     for writer in _writers.values():
         writer.lock.release()
     _writers_lock.release()
-
-
-def create_private(path: Path) -> None:
-    """Make the file before SQLite does, which would let others read it.
-
-    Its side files take their mode from it.
-    """
-    with suppress(FileExistsError):
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
 def _connect(path: Path, kind: LogFormat) -> sqlite3.Connection:

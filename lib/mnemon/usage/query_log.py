@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon.usage.log_writer import create_private
+from mnemon.files import create_private
 
 RETENTION_DAYS = 90
 """How long a query can be found; bounds query_expansion_lookback_days. Longer knows more, shorter

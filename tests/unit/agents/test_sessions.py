@@ -32,7 +32,13 @@ def test_a_session_is_read_back(tmp_path: Path) -> None:
     assert [i.memory_id for i in state.injected] == ["17", "d3"]
     assert [i.in_context for i in state.injected] == [False, True]
     assert state.compactions == 1
-    assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.usefixtures("open_umask")
+def test_a_session_is_its_owners_alone(tmp_path: Path) -> None:
+    path = session_file(tmp_path / "home" / "sessions", "claude", "s")
+    assert write_session(path, SessionState())
+    assert [p.stat().st_mode & 0o777 for p in path.parents[:2]] == [0o700, 0o700]
     assert path.stat().st_mode & 0o777 == 0o600
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,16 +19,9 @@ from tests.support.promotions import Nights as PromotionNights
 from tests.support.promotions import turn
 from tests.support.secretive import PUBLIC, SENSITIVE, VAULT_COLUMNS, publish_source
 from tests.support.store import household, memory, new_store, renumber
-from tests.support.terminal import on_terminals
+from tests.support.terminal import STEERS, H, on_terminals
 
-H = "key\x1b]0;owned\x07\x1b[2J\x9b31m\x08\x7f\u202eyek\u2066\u200f\u2028\ufeff\U000e0041"
-"""Sets a title, clears the screen, colours by C1, turns words round, hides a tag."""
 ARGUMENT = H + os.fsdecode(b"\xff")
-STEERS = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
-    "\U000e0000-\U000e007f]|\r(?!\r*\n|\\w+: [\\d,]+ of )"
-)
-"""A carriage return before a line's end is the terminal's, before progress it is ours."""
 # Every command once with a store full of hostile memories; a new command must be added.
 SHOWN: dict[str, list[list[str]]] = {
     "compact": [["--texts"], ["--list"]],

@@ -34,6 +34,7 @@ from mnemon.mcp_server.view import View
 from mnemon.text.visible import visible
 from tests.support.mcp import call, read, refusal, text, values, with_client
 from tests.support.store import Store, memory, new_store, renumber
+from tests.support.terminal import H
 
 MODES = ["auto", "legacy"]
 
@@ -326,7 +327,7 @@ def test_any_id_or_name_is_answered_or_refused_and_never_a_defect(
 
 
 def test_no_answer_holds_what_a_terminal_obeys(owned_store: Store) -> None:
-    hostile = "key \x1b]0;owned\x07\x9b31m\u202e\U000e0041"
+    hostile = f"key {H}"
     talk = memory(hostile, memory_id=f"x{hostile}", wing=hostile, room=hostile, category=hostile)
     owned_store.publish(renumber([talk]), id_kind="str")
 

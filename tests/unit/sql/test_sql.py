@@ -25,7 +25,7 @@ from mnemon.recall.api import recall
 from mnemon.snapshot import layout
 from mnemon.snapshot.manifest import read_manifest, read_pointer
 from mnemon.sql.database import LOADERS, QueryError, run_query
-from mnemon.sql.printing import to_json
+from mnemon.sql.printing import Printed, text_lines, to_json
 from mnemon.sql.schema import TABLE_NAMES, TABLES
 from mnemon.sql.view import SnapshotView
 from mnemon.types import UNDATED_US
@@ -288,6 +288,15 @@ def test_values_of_every_type_become_json() -> None:
 
 
 @pytest.mark.slow
+def test_a_cell_stands_on_one_line(plain_store: Store) -> None:
+    view = SnapshotView(plain_store.paths, None)
+    try:
+        answer = run_query(view, "SELECT 'a' || chr(9) || 'b' || chr(10) || 'c' || chr(27) AS cell")
+        assert [*text_lines(answer, Printed(answer, None))][2:] == ["a b c\\u001b"]
+    finally:
+        view.close()
+
+
 def test_ctrl_c_stops_a_query(dense_store: Store) -> None:
     tables = ", ".join(f"memories {name}" for name in "abcdefgh")
     query = f"SELECT count(*) FROM {tables} WHERE a.content > b.content || c.content || h.content"

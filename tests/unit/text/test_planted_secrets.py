@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import random
-import subprocess
-import sys
 import time
 from collections import Counter
 
@@ -16,7 +15,6 @@ from hypothesis import strategies as st
 from mnemon.text.secret_numbers import find_seed_phrase
 from mnemon.text.secret_rules import find_secret
 from mnemon.text.seed_words import SEED_WORDS
-from mnemon.text.sensitivity import RULE_MODULES
 from tests.support.planted_secrets import KINDS, fill, planted
 
 # Written after the rules and looked at once before they were changed for them: 372 of 424 found.
@@ -36,6 +34,20 @@ SAID_OTHERWISE = (
     "Cookie: JSESSIONID={HEX:32}; lang=en", "DSN: {enc:redis://:{pw}@cache:6379/0}",
     "admin:$apr1${alnum:8}${bcrypt:22}", "metamask private key is {hex:64}", "btc key {wif}",
     "The backup passphrase is {words}",
+)  # fmt: skip
+
+# What a rule missed, or would miss if it were narrowed further.
+FOUND_SINCE = (
+    "Haustürcode: {pin}", "Der Türcode ist {pin}",
+    "the wifi password ({pw})", "it used to be {pw}: no, the password used to be {pw}",
+    "recovery code {rec} still works", "client secret {alnum:8}~{alnum:31}",
+    "Diners card 36157472436142", "pay with 3615 747243 6142", "the safe's combination is {pin}",
+    "pass: Xk9/mQ2v!{digits:2}", "Mein Passwort lautet: aquarium5!", "social: {ssn}",
+    "recovery phrase: apple banana bread butter cheese chicken coconut coffee cream cherry egg can",
+    "I changed the password to {pw} yesterday", "openaiApiKey = '{alnum:32}'", "MYAPIKEY={hex:32}",
+    "the password is 2024-sunflower", "password: Secret.2024!",
+    "pass: Zx9.kk!2", "pass: test4711!",
+    "the smart code for the door is {pin}",
 )  # fmt: skip
 
 ORDINARY = (
@@ -67,6 +79,39 @@ ORDINARY = (
     "tx 0x" + "4d9ed1c64cba275cd8bff4cb1b00b31049af82b8320aeb012e1c243dd21b9b55",
     "image size height width image size height width image size height width image size",
     "please buy apple bread cheese butter milk egg orange onion potato rice and tea",
+    # What "to" and "on" say is where, not what.
+    "We gave the API key to staging-2 and went home.", "the password on server2 was rotated",
+    "we reset the password on db-primary-01 in March", "the secret to happiness4all is a podcast",
+    "password on host-17 expires in 30 days", "access token to v2-endpoint4 migration",
+    "--- PASS: TestLogin2 (0.00s)", "--- PASS: TestParse_Utf8/case_17 (0.12s)",
+    "PASS: gcc.dg/tree-ssa/pr12345.c scan-tree-dump", "PASS: tests/run-2.sh", "pass: 1734, fail: 2",
+    "PASS: gdb.base/break1.exp: run to main", "pass=2041 fail=3",
+    "the building code 2018 applies", "block code 2048", "the warehouse code is 4411",
+    "unsafe code 2019 edition", "zip code of the house is 90210", "zipcode of the house: 90210",
+    "the error code of the alarm is 4011", "exit code of the lock is 1370",
+    "paint code of the front door is 4821", "colour code for the door: 7016",
+    "area code of the phone is 0211", "status code of the gate: 4040",
+    "barcode of the card: 40123455",
+    "the bowling pin 2023 championship", "model code for the phone 55123",
+    "apple banana bread butter cheese chicken coconut coffee cream cherry garlic lemon",
+    "buy apple banana bread chicken coconut coffee cream cherry corn fish garlic honey lemon",
+    "cat dog fish horse rabbit spider turtle snake sheep monkey lion tiger",
+    "recovery code path2 fails again today", "recovery code a1b2c works again today",
+    "the token is billing-service-2024", "the token billing-service-2024-prod expired",
+    "api key staging-cluster-2-eu-west-1 was deleted", "password: 16-characters",
+    "password is 128k-tokens long", "password: 99.5%", "token = 4096tokens",
+    "la clave 3.5 del mapa",
+    "la clave: 2030", "La parola 2023", "parola: 4500", "we log in without password hunter22",
+    "a weak password 123456 is still common", "failed password: hunter22x",
+    "invalid password abc1234",
+    "api_key: op://Private/OpenAI2/credential", "password: vault/data/app2#password",
+    "secret: arn:aws:secretsmanager:eu-central-1:123456789012:secret:prod/db",
+    "password=${VAULT_DB_PASSWORD2}", "token: secretsmanager:prod/db2", "password: !vault prod/db2",
+    "api key is keychain:mnemon2/api", "DB_PASSWORD=ssm:/prod/db2", "secret: ref+vault://kv/db2",
+    "the passphrase is printed under each router", "Die Passphrase ist leider nicht mehr bekannt",
+    "Die Passphrase ist unter dem Teppich versteckt", "Passphrase: See Page Four Below",
+    "mongosh --host db; mkdir -p hunter22", "mongod --quiet && cp -p notes2.txt",
+    "docker run -p hunter22", "our SIRET is 36252187900034", "SIRET: 36252187900034 RCS Paris",
 )  # fmt: skip
 
 
@@ -87,6 +132,11 @@ def test_the_same_secrets_said_otherwise() -> None:
     assert len(missed) <= len(texts) * 0.05, missed
 
 
+@pytest.mark.parametrize("said", FOUND_SINCE)
+def test_what_was_missed_once_is_found(said: str) -> None:
+    assert find_secret(fill(said, random.Random(said))) is not None
+
+
 @pytest.mark.parametrize("text", ORDINARY)
 def test_ordinary_sentences_stay(text: str) -> None:
     assert find_secret(text) is None
@@ -94,13 +144,21 @@ def test_ordinary_sentences_stay(text: str) -> None:
 
 
 @given(words=st.lists(st.sampled_from(SEED_WORDS), min_size=12, max_size=24, unique=True))
-def test_a_seed_phrase_is_found_in_any_layout_that_its_checksum_confirms(words: list[str]) -> None:
-    assert find_seed_phrase(words, words)
-    assert not find_seed_phrase(words[:11], words[:11])
-    # Commas alone: only the one in sixteen that the checksum confirms.
-    parts = [f"{word}," for word in words]
-    if find_seed_phrase(words, parts):
-        assert find_secret(" ".join(parts)) == "seed_phrase"
+def test_a_seed_phrase_is_found_where_it_is_named_or_its_checksum_confirms_it(
+    words: list[str],
+) -> None:
+    named = ["seed:", *words]
+    assert find_seed_phrase(named, named)
+    # Not named, a shopping list in sixteen is one.
+    commas = [f"{word}," for word in words]
+    assert find_seed_phrase(words, words) == find_seed_phrase(words, commas)
+    if find_seed_phrase(words, commas):
+        assert find_secret(" ".join(commas)) == find_secret(" ".join(words)) == "seed_phrase"
+
+
+def test_the_words_are_those_of_the_standard() -> None:
+    lines = "".join(f"{word}\n" for word in SEED_WORDS)
+    assert hashlib.sha256(lines.encode()).hexdigest().startswith("2f5eed53")
 
 
 HOSTILE = (
@@ -138,21 +196,18 @@ def test_a_hostile_text_costs_in_proportion_to_its_length(unit: str) -> None:
     assert _grows_linearly(unit)
 
 
+@pytest.mark.parametrize(
+    "unit", ["а", "ааааa ", "a1-", "Zm9v", "pass ", "apple ", "4111-", "\u200b"]
+)
+def test_a_megabyte_takes_seconds(unit: str) -> None:
+    """Two seconds or so each on a quiet machine; hours where one pattern is quadratic."""
+    start = time.process_time()
+    # A sign that nobody sees: it is looked through as its reader sees it as well.
+    find_secret("\u200b" + unit * (1_000_000 // len(unit)))
+    assert time.process_time() - start < 20
+
+
 @settings(max_examples=15, deadline=None)
 @given(parts=st.lists(st.sampled_from(HOSTILE), min_size=2, max_size=4))
 def test_mixed_hostile_texts_do_as_well(parts: list[str]) -> None:
     assert _grows_linearly("".join(parts))
-
-
-def test_every_module_that_judges_a_text_makes_others_judge_again() -> None:
-    """Otherwise exports and turns that older rules let pass stay (docs/decisions/0075)."""
-    lines = (
-        "import sys; from mnemon.text.secret_rules import find_secret; "
-        "import mnemon.text.sensitivity; find_secret('zoo ' * 30); "
-        "print(*(m for m in sys.modules if m.startswith('mnemon.text.')))"
-    )
-    loaded = subprocess.run(
-        [sys.executable, "-c", lines], check=True, capture_output=True, text=True
-    ).stdout.split()
-    assert len(loaded) > 5
-    assert set(loaded) <= {f"mnemon.text.{name}" for name in RULE_MODULES}

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from mnemon.injection.wording import words_of
 from mnemon.text.visible import unmarked, visible, visible_line
+from tests.support.terminal import BIDI, H
 
-BIDI = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
-HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\x08\r\x7f\u2028\ufeff\U000e0041\ud800" + BIDI
+HOSTILE = f"{H}\r\ud800{BIDI}"
 TEXTS = st.text(st.characters() | st.sampled_from(HOSTILE), max_size=40)
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import sqlite3
 import subprocess
 import sys
@@ -69,14 +68,11 @@ def test_no_text_of_a_query_or_a_memory_has_a_place_in_it(path: Path) -> None:
     assert columns == ["position", "memory_id", "rank", "snapshot_id", "retrieved_at_us"]
 
 
+@pytest.mark.usefixtures("open_umask")
 def test_it_is_its_owners_alone_and_the_umask_stays(path: Path) -> None:
-    before = os.umask(0)
-    try:
-        append_retrievals(path, snapshot_id="s1", memory_ids=["1"])
-        files = sorted(path.parent.glob(f"{path.name}*"))
-        assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
-    finally:
-        assert os.umask(before) == 0
+    append_retrievals(path, snapshot_id="s1", memory_ids=["1"])
+    files = sorted(path.parent.glob(f"{path.name}*"))
+    assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
 
 
 def test_a_fault_is_returned_and_never_raised(tmp_path: Path) -> None:

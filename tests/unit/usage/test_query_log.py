@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import sqlite3
 import stat
 import threading
@@ -108,17 +107,14 @@ def test_no_log_and_an_empty_one_hold_nothing(log: Path) -> None:
     assert look(log) == []
 
 
+@pytest.mark.usefixtures("open_umask")
 def test_only_its_owner_may_read_it(log: Path) -> None:
-    before = os.umask(0o022)
-    try:
-        put(log, "private")
-        with closing(sqlite3.connect(log)) as other:
-            other.execute("INSERT INTO queries SELECT 99, text, vector, memory_ids, asked_us, "
-                          "encoder, user FROM queries")  # fmt: skip
-            other.commit()
-            modes = {stat.S_IMODE(p.stat().st_mode) for p in log.parent.iterdir()}
-    finally:
-        os.umask(before)
+    put(log, "private")
+    with closing(sqlite3.connect(log)) as other:
+        other.execute("INSERT INTO queries SELECT 99, text, vector, memory_ids, asked_us, "
+                      "encoder, user FROM queries")  # fmt: skip
+        other.commit()
+        modes = {stat.S_IMODE(p.stat().st_mode) for p in log.parent.iterdir()}
     assert modes == {0o600}
 
 

@@ -65,19 +65,16 @@ def test_an_id_that_fits_none_or_several_is_refused(path: Path) -> None:
         find_packet(path, "0000")
 
 
+@pytest.mark.usefixtures("open_umask")
 def test_the_log_is_its_owners_alone_whatever_the_umask_says(path: Path) -> None:
-    before = os.umask(0)
-    try:
-        append_packet(path, packet(1))
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        path.chmod(0o644)
-        append_packet(path, packet(2), max_bytes=10_000)
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        size = path.stat().st_size
-        append_packet(path, packet(3), max_bytes=size)
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    finally:
-        os.umask(before)
+    append_packet(path, packet(1))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.chmod(0o644)
+    append_packet(path, packet(2), max_bytes=10_000)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    size = path.stat().st_size
+    append_packet(path, packet(3), max_bytes=size)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 def test_a_full_log_drops_its_oldest_half_and_stays_whole(path: Path) -> None:
