@@ -77,7 +77,6 @@ def build_store(directory: Path, count: int, encoder_from: Path, seed: int = 0) 
         source={"kind": "synthetic", "rows": count, "seed": seed},
         corpus_digest=f"synthetic-{seed}-{count}",
         settings={},
-        warnings=(),
     )
     digest = read_manifest(build_candidate(paths, inputs, provenance)).digest
     store_verdict(paths, digest, [CheckResult("synthetic", True, {"memories": count})])
