@@ -1,4 +1,4 @@
-# mnemon: every target works from any directory (make -C path/to/mnemon TARGET) and sets up what it needs.
+# noctuary: every target works from any directory (make -C path/to/noctuary TARGET) and sets up what it needs.
 SHELL := /bin/bash
 ROOT := $(abspath $(dir $(lastword $(MAKEFILE_LIST))))
 VENV := $(ROOT)/.venv
@@ -50,13 +50,13 @@ nightly: $(READY) ## Run the whole night on STORE and publish a snapshot
 	@$(PY) -m pipelines.nightly $(if $(SOURCE),"$(SOURCE)",)
 
 recall: $(READY) ## Ask the published snapshot: make recall Q="..." [STORE=...]
-	@$(VENV)/bin/mnemon recall "$(Q)" --explain $(if $(SOURCE),--store "$(SOURCE)",)
+	@$(VENV)/bin/noctuary recall "$(Q)" --explain $(if $(SOURCE),--store "$(SOURCE)",)
 
 status: $(READY) ## Show what serves
-	@$(VENV)/bin/mnemon status $(if $(SOURCE),--store "$(SOURCE)",)
+	@$(VENV)/bin/noctuary status $(if $(SOURCE),--store "$(SOURCE)",)
 
 doctor: $(READY) ## Look for what is wrong
-	@$(VENV)/bin/mnemon doctor $(if $(SOURCE),--store "$(SOURCE)",)
+	@$(VENV)/bin/noctuary doctor $(if $(SOURCE),--store "$(SOURCE)",)
 
 # The files of a suite go to the workers whole and in order: the long end-to-end ones first
 # (docs/decisions/0044).

@@ -8,8 +8,8 @@ from typing import Any
 import dagster as dg
 
 from assets.reporting import OWNERS, report_stage
-from mnemon.night.compaction_plan import COMPACTION_PLAN, PLAN, plan_compaction
-from mnemon.night.context import Night
+from noctuary.night.compaction_plan import COMPACTION_PLAN, PLAN, plan_compaction
+from noctuary.night.context import Night
 
 GROUP = "compaction"
 
@@ -22,7 +22,7 @@ GROUP = "compaction"
     code_version=COMPACTION_PLAN.version,
 )
 def compaction_plan(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
-    """What `mnemon compact --apply` would archive: candidates with their reasons, in groups.
+    """What `noctuary compact --apply` would archive: candidates with their reasons, in groups.
 
     Empty unless the profile says adaptive_compaction.
     """

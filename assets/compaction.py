@@ -11,14 +11,14 @@ import dagster as dg
 
 from assets.reporting import OWNERS, report_stage
 from assets.workers import Workers
-from mnemon.compact.tables import iter_summaries
-from mnemon.night.compaction import (
+from noctuary.compact.tables import iter_summaries
+from noctuary.night.compaction import (
     SUMMARY_TABLE,
     TURN_CLUSTERS,
     cluster_old_turns,
     summarize_turn_clusters,
 )
-from mnemon.night.context import CLUSTERS, SUMMARIES, Night
+from noctuary.night.context import CLUSTERS, SUMMARIES, Night
 
 GROUP = "compaction"
 

@@ -11,9 +11,9 @@ from typing import Any
 import dagster as dg
 
 from assets.reporting import OWNERS, report_stage
-from mnemon.night.context import MEMORIES, QUARANTINE, TURNS, Night
-from mnemon.night.corpus import CORPUS, export_memories
-from mnemon.night.export_scan import scan_export
+from noctuary.night.context import MEMORIES, QUARANTINE, TURNS, Night
+from noctuary.night.corpus import CORPUS, export_memories
+from noctuary.night.export_scan import scan_export
 
 GROUP = "corpus"
 

@@ -7,9 +7,9 @@ from typing import Any
 import dagster as dg
 
 from assets.reporting import OWNERS, report_stage
-from mnemon.curate.table import PROPOSALS
-from mnemon.night.context import Night
-from mnemon.night.curation import CURATION, propose_curation
+from noctuary.curate.table import PROPOSALS
+from noctuary.night.context import Night
+from noctuary.night.curation import CURATION, propose_curation
 
 GROUP = "curation"
 

@@ -10,19 +10,19 @@ from typing import Any
 import dagster as dg
 
 from assets.reporting import OWNERS, report_stage
-from mnemon.night.abstention import (
+from noctuary.night.abstention import (
     ABSTENTION_CALIBRATION,
     calibrate_abstention,
     read_judged,
 )
-from mnemon.night.comparison import RECALL_COMPARISON, compare_with_serving
-from mnemon.night.context import Night
-from mnemon.night.decision import FUSION_DECISION, decide_fusion
-from mnemon.night.evaluation import RECALL_EVALUATION, evaluate_pack
-from mnemon.night.night_report import EVALUATION_REPORT, evaluation_plots, report_night
-from mnemon.night.written import GENERATED_QUERIES, write_queries
-from mnemon.reports.drawing import plot_risk_coverage
-from mnemon.reports.markdown import as_markdown_image
+from noctuary.night.comparison import RECALL_COMPARISON, compare_with_serving
+from noctuary.night.context import Night
+from noctuary.night.decision import FUSION_DECISION, decide_fusion
+from noctuary.night.evaluation import RECALL_EVALUATION, evaluate_pack
+from noctuary.night.night_report import EVALUATION_REPORT, evaluation_plots, report_night
+from noctuary.night.written import GENERATED_QUERIES, write_queries
+from noctuary.reports.drawing import plot_risk_coverage
+from noctuary.reports.markdown import as_markdown_image
 
 GROUP = "evaluation"
 

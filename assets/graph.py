@@ -10,11 +10,11 @@ import numpy as np
 
 from assets.reporting import OWNERS, report_stage
 from assets.workers import Workers
-from mnemon.arrow import arrow_compute
-from mnemon.graph.glance import sample_merges, top_concepts
-from mnemon.graph.tables import FILES, GraphTables
-from mnemon.night.context import GRAPH, Night
-from mnemon.night.graph import CONCEPT_GRAPH, connect_memories, load_tables
+from noctuary.arrow import arrow_compute
+from noctuary.graph.glance import sample_merges, top_concepts
+from noctuary.graph.tables import FILES, GraphTables
+from noctuary.night.context import GRAPH, Night
+from noctuary.night.graph import CONCEPT_GRAPH, connect_memories, load_tables
 
 GROUP = "graph"
 

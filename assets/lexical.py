@@ -8,8 +8,8 @@ import dagster as dg
 
 from assets.reporting import OWNERS, report_stage
 from assets.workers import Workers
-from mnemon.night.context import Night
-from mnemon.night.lexical import LEXICAL_INDEX, index_memories
+from noctuary.night.context import Night
+from noctuary.night.lexical import LEXICAL_INDEX, index_memories
 
 
 @dg.asset(

@@ -7,10 +7,10 @@ from typing import Any
 import dagster as dg
 
 from assets.reporting import OWNERS, report_stage
-from mnemon.night.context import Night
-from mnemon.night.promotion import PROMOTION, propose_promotions
-from mnemon.promote.faults import FAULTS, count_faults
-from mnemon.promote.table import PROPOSALS
+from noctuary.night.context import Night
+from noctuary.night.promotion import PROMOTION, propose_promotions
+from noctuary.promote.faults import FAULTS, count_faults
+from noctuary.promote.table import PROPOSALS
 
 GROUP = "promotion"
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import dagster as dg
 
-from mnemon.night.context import Night
-from mnemon.work.stage import StageResult
+from noctuary.night.context import Night
+from noctuary.work.stage import StageResult
 
-OWNERS = ("team:mnemon",)
+OWNERS = ("team:noctuary",)
 _SAMPLE_ROWS = 5
 
 

@@ -1,7 +1,7 @@
 """Group serving: the pack, the candidate, the gate's verdict and the published snapshot.
 
 The checks shown here only display the verdict. What protects is publishing itself, which refuses
-without a PASS for exactly the candidate's digest (mnemon.snapshot.publish).
+without a PASS for exactly the candidate's digest (noctuary.snapshot.publish).
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 import dagster as dg
 
 from assets.reporting import OWNERS, report_stage
-from mnemon.errors import PublishRefusedError
-from mnemon.night.abstention import read_calibration
-from mnemon.night.comparison import read_drops
-from mnemon.night.context import Night
-from mnemon.night.decision import FUSION_DECISION
-from mnemon.night.serving import (
+from noctuary.errors import PublishRefusedError
+from noctuary.night.abstention import read_calibration
+from noctuary.night.comparison import read_drops
+from noctuary.night.context import Night
+from noctuary.night.decision import FUSION_DECISION
+from noctuary.night.serving import (
     GATE_VERDICT,
     SERVING_PACK,
     SNAPSHOT,
@@ -27,8 +27,8 @@ from mnemon.night.serving import (
     publish_snapshot,
     seal_snapshot_candidate,
 )
-from mnemon.snapshot.checks import GATE_CHECKS
-from mnemon.snapshot.verdict import PASS
+from noctuary.snapshot.checks import GATE_CHECKS
+from noctuary.snapshot.verdict import PASS
 
 GROUP = "serving"
 CHECK_NAMES = ("files_match_the_manifest", *(check.__name__ for check in GATE_CHECKS))

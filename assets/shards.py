@@ -11,10 +11,10 @@ import dagster as dg
 
 from assets.reporting import OWNERS
 from assets.workers import Workers
-from mnemon.corpus.partition import find_partition, partition_names
-from mnemon.night.context import Night
-from mnemon.night.shard import Prepared, prepare_shard
-from mnemon.settings.scale_sections import ShardSettings
+from noctuary.corpus.partition import find_partition, partition_names
+from noctuary.night.context import Night
+from noctuary.night.shard import Prepared, prepare_shard
+from noctuary.settings.scale_sections import ShardSettings
 
 GROUP = "shards"
 

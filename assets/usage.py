@@ -7,9 +7,9 @@ from typing import Any
 import dagster as dg
 
 from assets.reporting import OWNERS, report_stage
-from mnemon.night.context import Night
-from mnemon.night.ltp import LTP_SCORES, score_memories
-from mnemon.night.usage import ACCESS_STATISTICS, fold_accesses
+from noctuary.night.context import Night
+from noctuary.night.ltp import LTP_SCORES, score_memories
+from noctuary.night.usage import ACCESS_STATISTICS, fold_accesses
 
 
 @dg.asset(

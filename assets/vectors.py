@@ -8,9 +8,9 @@ import dagster as dg
 
 from assets.reporting import OWNERS, report_stage
 from assets.workers import Workers
-from mnemon.files import read_array
-from mnemon.night.context import VECTORS, Night
-from mnemon.night.vectors import (
+from noctuary.files import read_array
+from noctuary.night.context import VECTORS, Night
+from noctuary.night.vectors import (
     MEMORY_VECTORS,
     QUERY_ENCODER,
     VECTOR_TIERS,
@@ -18,8 +18,8 @@ from mnemon.night.vectors import (
     export_query_encoder,
     sync_vector_tiers,
 )
-from mnemon.snapshot.summary_checks import UNIT_NORM_TOLERANCE
-from mnemon.vectors.norms import count_bad_rows
+from noctuary.snapshot.summary_checks import UNIT_NORM_TOLERANCE
+from noctuary.vectors.norms import count_bad_rows
 
 GROUP = "vectors"
 

@@ -1,4 +1,4 @@
 """Benchmarks: measured runs over labelled sets, their JSON files and the tables made from them.
 
-Outside the test run and outside the wheel. May import mnemon; nothing imports bench.
+Outside the test run and outside the wheel. May import noctuary; nothing imports bench.
 """

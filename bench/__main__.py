@@ -68,9 +68,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     shared = find_shared()
     if shared is None:
-        print("no labelled sets: put them beside the checkout as ../shared or set MNEMON_SHARED")
+        print("no labelled sets: put them beside the checkout as ../shared or set NOCTUARY_SHARED")
         return 2
-    with tempfile.TemporaryDirectory(prefix="mnemon-bench-") as temporary:
+    with tempfile.TemporaryDirectory(prefix="noctuary-bench-") as temporary:
         root = (options.stores or Path(temporary)).absolute()
         for name in options.sets:
             run_set(name, (shared / "data" / name).absolute(), root / name, RESULTS_DIR)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.datasets import CHECKOUT
-from mnemon.errors import StoreError
+from noctuary.errors import StoreError
 
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 """What a manifest says of the environment of these processes."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mnemon.errors import SourceFormatError, SourceMissingError
+from noctuary.errors import SourceFormatError, SourceMissingError
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
@@ -52,9 +52,9 @@ class Dataset:
 
 
 def find_shared(environ: Mapping[str, str] | None = None) -> Path | None:
-    """Return the folder of shared material (MNEMON_SHARED, else beside the checkout), if there."""
+    """Return the folder of shared material (NOCTUARY_SHARED or beside the checkout), if there."""
     env = os.environ if environ is None else environ
-    configured = env.get("MNEMON_SHARED", "").strip()
+    configured = env.get("NOCTUARY_SHARED", "").strip()
     path = Path(configured) if configured else CHECKOUT.parent / "shared"
     return path if (path / "data").is_dir() else None
 

@@ -24,14 +24,14 @@ from numpy.typing import NDArray
 from bench.datasets import open_dataset, read_corpus
 from bench.manifest import describe_run
 from bench.results import RESULTS_DIR, write_result
-from mnemon.corpus.export import read_records
-from mnemon.encode.locate import DEFAULT_MODEL
-from mnemon.encode.onnx_encoder import OnnxEncoder
-from mnemon.encode.onnx_export import export_onnx
-from mnemon.encode.sentence import SentenceEncoder, open_sentence_encoder
-from mnemon.errors import EncoderError
-from mnemon.night.context import MEMORIES
-from mnemon.snapshot.layout import StorePaths
+from noctuary.corpus.export import read_records
+from noctuary.encode.locate import DEFAULT_MODEL
+from noctuary.encode.onnx_encoder import OnnxEncoder
+from noctuary.encode.onnx_export import export_onnx
+from noctuary.encode.sentence import SentenceEncoder, open_sentence_encoder
+from noctuary.errors import EncoderError
+from noctuary.night.context import MEMORIES
+from noctuary.snapshot.layout import StorePaths
 
 DOCUMENTS = 1500
 """Texts in all: a minute or two per system, and every length of the corpora occurs."""
@@ -84,7 +84,7 @@ def measure_encoding(texts: Sequence[str], dataset: str, model: str) -> dict[str
         onnx = OnnxEncoder.open(Path(directory) / "export.onnx")
     systems = {
         "onnx": onnx.encode_documents,
-        "mnemon_torch": source.encode_documents,
+        "noctuary_torch": source.encode_documents,
         **_best_sizes(source, texts[:TRIAL_TEXTS]),
     }
     seconds, vectors = _alternate(systems, texts)

@@ -26,18 +26,18 @@ from numpy.typing import NDArray
 from bench.datasets import open_dataset, read_corpus
 from bench.manifest import describe_run
 from bench.results import RESULTS_DIR, write_result
-from mnemon.encode.locate import DEFAULT_MODEL
-from mnemon.encode.onnx_encoder import OnnxEncoder
-from mnemon.encode.onnx_export import export_onnx
-from mnemon.encode.sentence import open_sentence_encoder
-from mnemon.evaluate.labels.queries import read_queries
-from mnemon.files import read_array, write_array
-from mnemon.lexical.search import top_positions
-from mnemon.vectors.cascade import PrefixTier, search
-from mnemon.vectors.cells import build_prefix_tier
-from mnemon.vectors.rotation import Rotation, fit
-from mnemon.vectors.thresholds import derive_thresholds
-from mnemon.vectors.tiers import FULL_TIER, TIER_DIMS, sync_tiers
+from noctuary.encode.locate import DEFAULT_MODEL
+from noctuary.encode.onnx_encoder import OnnxEncoder
+from noctuary.encode.onnx_export import export_onnx
+from noctuary.encode.sentence import open_sentence_encoder
+from noctuary.evaluate.labels.queries import read_queries
+from noctuary.files import read_array, write_array
+from noctuary.lexical.search import top_positions
+from noctuary.vectors.cascade import PrefixTier, search
+from noctuary.vectors.cells import build_prefix_tier
+from noctuary.vectors.rotation import Rotation, fit
+from noctuary.vectors.thresholds import derive_thresholds
+from noctuary.vectors.tiers import FULL_TIER, TIER_DIMS, sync_tiers
 
 SIZES = (10_000, 50_000, 100_000, 300_000, 1_000_000)
 DIM = 384
@@ -62,8 +62,8 @@ _THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 MEMORY = """
 import sys
 from pathlib import Path
-from mnemon.files import read_array
-from mnemon.vectors.cascade import PrefixTier, search
+from noctuary.files import read_array
+from noctuary.vectors.cascade import PrefixTier, search
 directory = Path(sys.argv[1])
 tier = PrefixTier(*(read_array(directory / f"{name}.npy") for name in sys.argv[2].split(",")))
 full, queries = read_array(directory / "full.npy"), read_array(directory / "queries.npy")
@@ -121,7 +121,7 @@ def measure(name: str, full: Floats, queries: Floats, *, lance: bool) -> dict[st
         queries: Unit rows, shape (q, d), not among them.
         lance: Build and measure the LanceDB index as well, which takes minutes at a million rows.
     """
-    with tempfile.TemporaryDirectory(prefix="mnemon-engines-") as folder:
+    with tempfile.TemporaryDirectory(prefix="noctuary-engines-") as folder:
         directory = Path(folder)
         started = time.perf_counter()
         rotation = fit(full, name)

@@ -1,4 +1,4 @@
-"""How long an agent waits for `mnemon hook`: whole processes, interpreter start included.
+"""How long an agent waits for `noctuary hook`: whole processes, interpreter start included.
 
 `python -m bench.hooks --store STORE_DIR --queries data/sample/queries.jsonl [--rounds 40] [--keep]`
 
@@ -25,15 +25,15 @@ from typing import Any
 
 from bench.manifest import describe_run
 from bench.results import RESULTS_DIR, write_result
-from mnemon.evaluate.labels.queries import read_queries
-from mnemon.serve.client import ping
-from mnemon.serve.protocol import Refusal
+from noctuary.evaluate.labels.queries import read_queries
+from noctuary.serve.client import ping
+from noctuary.serve.protocol import Refusal
 
 ROUNDS = 40
 """Processes of each kind: p95 then rests on two values; more take longer."""
 
 _READY_S = 30.0
-_MNEMON = str(Path(sys.executable).with_name("mnemon"))
+_NOCTUARY = str(Path(sys.executable).with_name("noctuary"))
 
 
 def measure_hooks(store: Path, prompts: Sequence[str], rounds: int = ROUNDS) -> dict[str, Any]:
@@ -46,17 +46,17 @@ def measure_hooks(store: Path, prompts: Sequence[str], rounds: int = ROUNDS) -> 
         prompts: Asked in turn.
         rounds: Processes of each kind, > 1.
     """
-    with tempfile.TemporaryDirectory(prefix="mnemon-hooks-") as folder:
+    with tempfile.TemporaryDirectory(prefix="noctuary-hooks-") as folder:
         home = Path(folder) / "home"
         shutil.copytree(store, home / store.name)
         runtime = Path(folder) / "run"
         runtime.mkdir(mode=0o700)
-        environ = {n: v for n, v in os.environ.items() if not n.startswith("MNEMON_")}
-        environ |= {"MNEMON_HOME": str(home), "MNEMON_HOOK_CAPTURE": "false"}
+        environ = {n: v for n, v in os.environ.items() if not n.startswith("NOCTUARY_")}
+        environ |= {"NOCTUARY_HOME": str(home), "NOCTUARY_HOOK_CAPTURE": "false"}
         warm = {**environ, "XDG_RUNTIME_DIR": str(runtime)}
         cold = {**environ, "XDG_RUNTIME_DIR": str(Path(folder) / "none")}
         server = subprocess.Popen(
-            [_MNEMON, "serve", "--store", str(home / store.name)],
+            [_NOCTUARY, "serve", "--store", str(home / store.name)],
             env=warm,
             stdout=subprocess.DEVNULL,
         )
@@ -71,7 +71,7 @@ def measure_hooks(store: Path, prompts: Sequence[str], rounds: int = ROUNDS) -> 
 def _take_turns(
     prompts: Sequence[str], rounds: int, warm: Mapping[str, str], cold: Mapping[str, str]
 ) -> dict[str, Any]:
-    hook = [_MNEMON, "hook", "--agent", "claude"]
+    hook = [_NOCTUARY, "hook", "--agent", "claude"]
     times: dict[str, list[float]] = {}
     spent: dict[str, list[float]] = {}
     answered: dict[str, int] = {}

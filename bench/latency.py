@@ -28,9 +28,9 @@ from bench.arms.keyword import distinct_words
 from bench.datasets import Dataset, open_dataset, read_corpus
 from bench.manifest import describe_run
 from bench.results import RESULTS_DIR, write_result
-from mnemon.errors import StoreError
-from mnemon.evaluate.labels.queries import Query, read_queries
-from mnemon.recall.engine import Recaller
+from noctuary.errors import StoreError
+from noctuary.evaluate.labels.queries import Query, read_queries
+from noctuary.recall.engine import Recaller
 
 K = 10
 WARM_QUERIES = 200
@@ -50,7 +50,7 @@ print(len(rows))
 """
 COLD_RECALL = """
 import sys
-from mnemon.recall.api import recall
+from noctuary.recall.api import recall
 result = recall(sys.argv[2], int(sys.argv[3]), store=sys.argv[1], dry_run=True)
 print(len(result.memories), *(warning.code for warning in result.warnings))
 """
@@ -84,7 +84,7 @@ def measure_latency(
 def measure_warm(context: SetContext, asked: Sequence[Query]) -> dict[str, Any]:
     """Time recall and the plain FTS5 search on the same queries in one process, alternating."""
     arms = {arm.name: arm for arm in list_arms(context, graph_seed=False)}
-    fts, ours = arms["fts_plain"].make(), arms["mnemon"].make()
+    fts, ours = arms["fts_plain"].make(), arms["noctuary"].make()
     systems: dict[str, Callable[[Query], object]] = {
         "fts_plain": lambda query: fts.retrieve_hits(query, K),
         "recall": lambda query: ours.retrieve_hits(query, K),

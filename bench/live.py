@@ -29,7 +29,7 @@ from typing import Any
 from bench.datasets import CHECKOUT
 from bench.manifest import describe_run
 from bench.results import RESULTS_DIR, write_result
-from mnemon.evaluate.labels.queries import read_queries
+from noctuary.evaluate.labels.queries import read_queries
 
 ROUNDS = 15
 STORE_ROWS = (6_000, 130_000)
@@ -39,8 +39,8 @@ HELD_OUT = 50
 
 _SAMPLE = CHECKOUT / "data" / "sample"
 _ASK = (
-    "import json, sys, mnemon; "
-    "found = mnemon.recall(sys.argv[1], dry_run=True); "
+    "import json, sys, noctuary; "
+    "found = noctuary.recall(sys.argv[1], dry_run=True); "
     "print(json.dumps([found.to_json()['warnings'], len(found.memories)]))"
 )
 
@@ -52,15 +52,15 @@ def measure(rounds: int = ROUNDS, held_out: int = HELD_OUT) -> dict[str, Any]:
         rounds: Repetitions of every timing, > 2.
         held_out: Memories that the first night does not see, > 0.
     """
-    with tempfile.TemporaryDirectory(prefix="mnemon-live-") as folder:
+    with tempfile.TemporaryDirectory(prefix="noctuary-live-") as folder:
         root = Path(folder)
         home, source = root / "home", root / "memory.db"
         home.mkdir()
         shutil.copy(_SAMPLE / "memory.db", source)
         rows = _take_out(source, held_out)
-        environ = {n: v for n, v in os.environ.items() if not n.startswith("MNEMON_")}
+        environ = {n: v for n, v in os.environ.items() if not n.startswith("NOCTUARY_")}
         os.environ.clear()
-        os.environ.update(environ | {"MNEMON_HOME": str(home)})
+        os.environ.update(environ | {"NOCTUARY_HOME": str(home)})
         _night(source)
         _put_back(source, rows)
         queries = [q.text for q in read_queries(_SAMPLE / "queries.jsonl").ranked]
@@ -79,8 +79,8 @@ def measure(rounds: int = ROUNDS, held_out: int = HELD_OUT) -> dict[str, Any]:
 
 def _look_cost(folder: Path, count: int, rounds: int) -> dict[str, Any]:
     """Return CPU milliseconds of one look at a store of some rows, by how many of them are new."""
-    from mnemon.live.found import Limits, Since
-    from mnemon.live.sqlite_look import look
+    from noctuary.live.found import Limits, Since
+    from noctuary.live.sqlite_look import look
 
     path = folder / f"{count}.db"
     stamp = datetime.fromtimestamp(time.time() - 30 * 86_400, UTC).isoformat()
@@ -132,7 +132,7 @@ def _night(source: Path) -> None:
 
 
 def _answer(query: str) -> list[tuple[str, bool, bool]]:
-    from mnemon.recall.api import recall
+    from noctuary.recall.api import recall
 
     found = recall(query, 10, dry_run=True)
     return [(str(m.id), m.live, m.lexical is not None) for m in found.memories]
@@ -160,9 +160,9 @@ def _agree(
 
 
 def _costs(queries: Sequence[str], rounds: int, source: Path, held_out: int) -> dict[str, Any]:
-    from mnemon.live.found import Limits, Since
-    from mnemon.live.sqlite_look import look
-    from mnemon.recall.api import recall
+    from noctuary.live.found import Limits, Since
+    from noctuary.live.sqlite_look import look
+    from noctuary.recall.api import recall
 
     with closing(sqlite3.connect(source)) as db:
         count, last = db.execute("SELECT count(*), max(id) FROM memories").fetchone()
@@ -178,16 +178,16 @@ def _costs(queries: Sequence[str], rounds: int, source: Path, held_out: int) -> 
     warm: dict[str, list[float]] = {"with": [], "without": []}
     for number in range(rounds):
         for name, enabled in (("with", "true"), ("without", "false")):
-            os.environ["MNEMON_LIVE_ENABLED"] = enabled
+            os.environ["NOCTUARY_LIVE_ENABLED"] = enabled
             query = queries[number % len(queries)]
             recall(query, dry_run=True)
             warm[name].append(_cpu(lambda q=query: recall(q, dry_run=True), 5))
-    os.environ.pop("MNEMON_LIVE_ENABLED")
+    os.environ.pop("NOCTUARY_LIVE_ENABLED")
     told["warm_cpu_ms"] = {name: statistics.median(values) for name, values in warm.items()}
     cold: dict[str, list[float]] = {"with": [], "without": []}
     for number in range(rounds):
         for name, enabled in (("with", "true"), ("without", "false")):
-            environ = {**os.environ, "MNEMON_LIVE_ENABLED": enabled}
+            environ = {**os.environ, "NOCTUARY_LIVE_ENABLED": enabled}
             cold[name].append(_process_cpu(queries[number % len(queries)], environ))
     told["cold_process_cpu_ms"] = {name: statistics.median(v) for name, v in cold.items()}
     for kind in ("warm_cpu_ms", "cold_process_cpu_ms"):

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from bench.datasets import CHECKOUT
-from mnemon.errors import SourceFormatError
-from mnemon.files import write_text
+from noctuary.errors import SourceFormatError
+from noctuary.files import write_text
 
 SCHEMA_VERSION = 1
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import dagster as dg
 
-from mnemon.errors import MnemonError
-from mnemon.work.lock import hold_lock
+from noctuary.errors import NoctuaryError
+from noctuary.work.lock import hold_lock
 from pipelines.site import Site
 from pipelines.waiting import is_waiting
 
@@ -46,5 +46,5 @@ def free_queue(site: Site) -> None:
             for run in instance.get_runs(dg.RunsFilter(statuses=list(_IN_QUEUE))):
                 if not is_waiting(run):
                     instance.report_run_failed(run, _MESSAGE)
-    except MnemonError:
+    except NoctuaryError:
         return

@@ -24,8 +24,8 @@ from assets import (
     usage,
     vectors,
 )
-from mnemon.locate import find_home
-from mnemon.settings import Settings
+from noctuary.locate import find_home
+from noctuary.settings import Settings
 from pipelines.jobs import NIGHTLY_JOB, SHARDS_JOB
 from pipelines.resources import make_night_resource, make_shard_resource
 from pipelines.schedules import nightly_schedule

@@ -1,6 +1,7 @@
 """Which state of the source the last night read, for the sensor.
 
-What belongs here: keeping that one mark. What does not: reading the state (`mnemon.corpus.marker`).
+What belongs here: keeping that one mark. What does not: reading the state
+(`noctuary.corpus.marker`).
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mnemon.corpus.marker import read_marker
-from mnemon.errors import MnemonError
-from mnemon.files import write_text
-from mnemon.snapshot.layout import StorePaths
+from noctuary.corpus.marker import read_marker
+from noctuary.errors import NoctuaryError
+from noctuary.files import write_text
+from noctuary.snapshot.layout import StorePaths
 from pipelines.site import Site
 
 
@@ -24,7 +25,7 @@ def mark_start(site: Site) -> None:
     """
     try:
         marker = read_marker(site.source, site.settings)
-    except (MnemonError, OSError):
+    except (NoctuaryError, OSError):
         return
     write_text(site.paths.source_marker, json.dumps({"marker": marker}) + "\n")
 

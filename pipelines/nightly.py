@@ -13,14 +13,14 @@ from typing import Any, NoReturn
 
 import click
 
-from mnemon.errors import MnemonError, PublishRefusedError, StoreError, StoreLockedError
-from mnemon.files import remove_tree
-from mnemon.night.ledger import LEDGER, record_dagster
-from mnemon.snapshot.layout import StorePaths
-from mnemon.snapshot.manifest import read_manifest, read_pointer
-from mnemon.text.visible import show_hidden
-from mnemon.work.lock import hold_lock
-from mnemon.work.stage import StageResult
+from noctuary.errors import NoctuaryError, PublishRefusedError, StoreError, StoreLockedError
+from noctuary.files import remove_tree
+from noctuary.night.ledger import LEDGER, record_dagster
+from noctuary.snapshot.layout import StorePaths
+from noctuary.snapshot.manifest import read_manifest, read_pointer
+from noctuary.text.visible import show_hidden
+from noctuary.work.lock import hold_lock
+from noctuary.work.stage import StageResult
 from pipelines.site import Site, export_environment, prepare_instance, resolve_site
 
 EXIT_DONE = 0
@@ -56,19 +56,19 @@ class Outcome:
     said: list[str] = field(default_factory=list[str])
 
 
-@click.command(context_settings={"color": True})  # as mnemon.cli.main
+@click.command(context_settings={"color": True})  # as noctuary.cli.main
 @click.argument("source", required=False)
 @click.option(
     "--store",
-    help="Directory to write, or its name below MNEMON_HOME [default: derived from SOURCE].",
+    help="Directory to write, or its name below NOCTUARY_HOME [default: derived from SOURCE].",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def main(source: str | None, store: str | None, as_json: bool) -> None:
     """Run the whole night on SOURCE and publish a snapshot of it.
 
     SOURCE is a claude-memory SQLite file, a .jsonl or .jsonl.gz corpus, or a folder that holds one.
-    Without it the configured source is read (source.path in mnemon.toml, or MNEMON_SOURCE_PATH),
-    else the bundled sample.
+    Without it the configured source is read (source.path in noctuary.toml, or
+    NOCTUARY_SOURCE_PATH), else the bundled sample.
 
     Exit codes: 0 published, or nothing to do; 1 failed; 3 the gate refused, yesterday's snapshot
     keeps serving; 4 another night is running on this store; 130 stopped by Ctrl-C.
@@ -79,7 +79,7 @@ def main(source: str | None, store: str | None, as_json: bool) -> None:
         site = resolve_site(source, store)
         is_new = not site.paths.root.exists()
         prepare_instance(site.paths, queued=site.settings.shards.shown, say=healed.append)
-    except (MnemonError, OSError) as error:
+    except (NoctuaryError, OSError) as error:
         _finish(Outcome(EXIT_FAILED, "failed", str(error)), None, started, as_json)
     os.environ.update(export_environment(site))
     if not as_json:
@@ -176,7 +176,7 @@ def _success(site: Site, before: str | None, stages: list[StageResult]) -> Outco
 
 
 def _failure(errors: list[tuple[str, str]], stages: list[StageResult]) -> Outcome:
-    """Turn Dagster's chain of wrapped errors into the sentence that mnemon raised."""
+    """Turn Dagster's chain of wrapped errors into the sentence that noctuary raised."""
     for name, message in errors:
         if name == StoreLockedError.__name__:
             return Outcome(EXIT_LOCKED, "locked", message, stages)
@@ -196,7 +196,7 @@ def _failure(errors: list[tuple[str, str]], stages: list[StageResult]) -> Outcom
 
 def _known_errors() -> set[str]:
     found: set[str] = set()
-    todo: list[type[MnemonError]] = [MnemonError]
+    todo: list[type[NoctuaryError]] = [NoctuaryError]
     while todo:
         kind = todo.pop()
         found.add(kind.__name__)
@@ -221,7 +221,7 @@ def _error_of(event: Any) -> tuple[str, str]:
 def _serving_id(site: Site) -> str | None:
     try:
         return read_pointer(site.paths).snapshot_id
-    except MnemonError:
+    except NoctuaryError:
         return None
 
 
@@ -255,8 +255,8 @@ def _echo_report(outcome: Outcome) -> None:
 
 
 def _command() -> str:
-    """Return how to call `mnemon` from here: the environment's own script, shortest form."""
-    script = Path(sys.executable).with_name("mnemon")
+    """Return how to call `noctuary` from here: the environment's own script, shortest form."""
+    script = Path(sys.executable).with_name("noctuary")
     if script.is_relative_to(Path.cwd()):
         return str(script.relative_to(Path.cwd()))
     return str(script)

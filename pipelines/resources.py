@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 
 import dagster as dg
 
-from mnemon.files import private_umask
-from mnemon.night.context import Night
-from mnemon.night.housekeeping import sweep
-from mnemon.night.ledger import begin_night, describe_healing, end_night, open_ledger
-from mnemon.work.lock import hold_lock
-from mnemon.work.stage import StageResult
-from mnemon.work.waiting import wait_for_lock
+from noctuary.files import private_umask
+from noctuary.night.context import Night
+from noctuary.night.housekeeping import sweep
+from noctuary.night.ledger import begin_night, describe_healing, end_night, open_ledger
+from noctuary.work.lock import hold_lock
+from noctuary.work.stage import StageResult
+from noctuary.work.waiting import wait_for_lock
 from pipelines.dead_runs import close_dead_runs
 from pipelines.marks import mark_start
 from pipelines.progress import choose_progress

@@ -1,7 +1,7 @@
 """Sensors: when a change of the source asks for a night of its own.
 
 What belongs here: the decision, and telling Dagster. What does not: what a change is
-(`mnemon.corpus.marker`), the lock that keeps two nights apart (`mnemon.work.lock`).
+(`noctuary.corpus.marker`), the lock that keeps two nights apart (`noctuary.work.lock`).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 
 import dagster as dg
 
-from mnemon.corpus.marker import read_marker
-from mnemon.errors import MnemonError
-from mnemon.settings import SensorSettings
-from mnemon.work.lock import find_holder
+from noctuary.corpus.marker import read_marker
+from noctuary.errors import NoctuaryError
+from noctuary.settings import SensorSettings
+from noctuary.work.lock import find_holder
 from pipelines.jobs import NIGHTLY_JOB
 from pipelines.marks import read_completed_marker
 from pipelines.site import Site, resolve_site
@@ -28,7 +28,7 @@ MAX_ATTEMPTS = 3
 START_PATIENCE_S = 120.0
 """Time in which a requested run may reach the lock: importing everything on a busy machine."""
 
-MARKER_TAG = "mnemon/marker"
+MARKER_TAG = "noctuary/marker"
 """Tag of a requested run: which state of the source it was asked for."""
 
 
@@ -132,7 +132,7 @@ def source_sensor(
             if holder is not None:
                 return dg.SkipReason(f"a night is running (process {holder})")
             marker = read_marker(site.source, site.settings)
-        except (MnemonError, OSError) as error:
+        except (NoctuaryError, OSError) as error:
             return dg.SkipReason(f"the source cannot be looked at: {error}")
         decision = decide_run(
             read_asked(context.cursor),

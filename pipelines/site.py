@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mnemon.errors import ConfigError, SourceMissingError, StoreLockedError
-from mnemon.files import make_directory, write_text
-from mnemon.locate import checkout_root, find_home, store_for_source
-from mnemon.night.ledger import Fault, heal_dagster, name_faults
-from mnemon.settings import Settings
-from mnemon.snapshot.layout import StorePaths
-from mnemon.snapshot.publish import serving_manifest
-from mnemon.source_name import DatabaseName, SourceName, name_source
-from mnemon.work.lock import hold_lock
+from noctuary.errors import ConfigError, SourceMissingError, StoreLockedError
+from noctuary.files import make_directory, write_text
+from noctuary.locate import checkout_root, find_home, store_for_source
+from noctuary.night.ledger import Fault, heal_dagster, name_faults
+from noctuary.settings import Settings
+from noctuary.snapshot.layout import StorePaths
+from noctuary.snapshot.publish import serving_manifest
+from noctuary.source_name import DatabaseName, SourceName, name_source
+from noctuary.work.lock import hold_lock
 
 _AT_ONCE = """\
 # Runs start at once, in a process of their own: no daemon is needed for a run from the UI.
@@ -42,7 +42,7 @@ run_coordinator:
 """
 
 _DAGSTER_YAML = """\
-# Written by mnemon; edits are kept. The instance belongs to this store and is as durable as it.
+# Written by noctuary; edits are kept. The instance belongs to this store and is as durable as it.
 telemetry:
   enabled: false
 nux:
@@ -73,7 +73,7 @@ class Site:
     """Everything a run needs to know about where it is.
 
     Attributes:
-        home: mnemon's home.
+        home: noctuary's home.
         source: The memory store to read.
         paths: The store to write.
         settings: The settings in force.
@@ -103,7 +103,7 @@ def resolve_site(
     settings = Settings.load(home=home, environ=env)
     named = source or settings.source.path
     path = _named(named, env) if named else ensure_sample()
-    chosen = store or env.get("MNEMON_STORE", "").strip()
+    chosen = store or env.get("NOCTUARY_STORE", "").strip()
     if source and not store and chosen:
         _refuse_foreign_store(Path(chosen), path)
     directory = Path(chosen).expanduser() if chosen else store_for_source(home, path)
@@ -118,7 +118,7 @@ def _named(named: str, environ: Mapping[str, str]) -> SourceName:
 
 
 def _refuse_foreign_store(store: Path, source: SourceName) -> None:
-    """Keep a forgotten MNEMON_STORE from being overwritten with another source.
+    """Keep a forgotten NOCTUARY_STORE from being overwritten with another source.
 
     Raises:
         ConfigError: If the store that the environment names was built from another source.
@@ -127,7 +127,7 @@ def _refuse_foreign_store(store: Path, source: SourceName) -> None:
     built_from = manifest.source.get("location") if manifest else None
     if built_from and str(source) not in (built_from, str(Path(built_from).parent)):
         raise ConfigError(
-            f"MNEMON_STORE names {store}, which was built from {built_from}, not from {source}: "
+            f"NOCTUARY_STORE names {store}, which was built from {built_from}, not from {source}: "
             "unset it, or pass --store to say which store to write"
         )
 
@@ -142,7 +142,7 @@ def ensure_sample() -> Path:
     if root is None:
         raise SourceMissingError(
             "no memory store was named and the bundled sample is only in a checkout: pass a path, "
-            "or set source.path in mnemon.toml"
+            "or set source.path in noctuary.toml"
         )
     database = root / "data" / "sample" / "memory.db"
     if not database.is_file():
@@ -186,17 +186,17 @@ def _configuration(*, queued: bool) -> str:
 def export_environment(site: Site) -> dict[str, str]:
     """Return the variables with which another process resolves the same site."""
     return {
-        "MNEMON_HOME": str(site.home),
-        "MNEMON_SOURCE_PATH": site.source.spec
+        "NOCTUARY_HOME": str(site.home),
+        "NOCTUARY_SOURCE_PATH": site.source.spec
         if isinstance(site.source, DatabaseName)
         else str(site.source),
-        "MNEMON_STORE": str(site.paths.root),
+        "NOCTUARY_STORE": str(site.paths.root),
         "DAGSTER_HOME": str(site.paths.dagster_home),
     }
 
 
 def _load_builder(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location("mnemon_sample_build", path)
+    spec = importlib.util.spec_from_file_location("noctuary_sample_build", path)
     if spec is None or spec.loader is None:
         raise SourceMissingError(f"the sample's build script is missing at {path}")
     module = importlib.util.module_from_spec(spec)

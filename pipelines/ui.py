@@ -9,19 +9,19 @@ from pathlib import Path
 
 import click
 
-from mnemon.errors import MnemonError
-from mnemon.locate import checkout_root
-from mnemon.text.visible import show_hidden
+from noctuary.errors import NoctuaryError
+from noctuary.locate import checkout_root
+from noctuary.text.visible import show_hidden
 from pipelines.site import export_environment, prepare_instance, resolve_site
 
 _HOST = "127.0.0.1"
 
 
-@click.command(context_settings={"color": True})  # as mnemon.cli.main
+@click.command(context_settings={"color": True})  # as noctuary.cli.main
 @click.argument("source", required=False)
 @click.option(
     "--store",
-    help="Directory to write, or its name below MNEMON_HOME [default: derived from SOURCE].",
+    help="Directory to write, or its name below NOCTUARY_HOME [default: derived from SOURCE].",
 )
 @click.option(
     "--port",
@@ -46,7 +46,7 @@ def main(source: str | None, store: str | None, port: int, webserver_only: bool)
     try:
         site = resolve_site(source, store)
         prepare_instance(site.paths, queued=site.settings.shards.shown, say=click.echo)
-    except (MnemonError, OSError) as error:
+    except (NoctuaryError, OSError) as error:
         raise click.ClickException(str(error)) from error
     root = checkout_root() or Path.cwd()
     click.echo(

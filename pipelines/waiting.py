@@ -1,7 +1,7 @@
 """Runs that wait for the store: a tag by which nobody takes them for dead meanwhile.
 
 What belongs here: setting and reading the tag. What does not: the waiting itself
-(`mnemon.work.waiting`).
+(`noctuary.work.waiting`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 
 import dagster as dg
 
-WAITING_TAG = "mnemon/waiting"
+WAITING_TAG = "noctuary/waiting"
 """Of a run: the process in which it waits, empty once it has its turn."""
 
 

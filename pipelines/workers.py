@@ -1,6 +1,6 @@
 """The resource `workers`: a Ray for the assets that ask for it, where the settings say so.
 
-What belongs here: which one there is. What does not: how Ray is started (mnemon.shards), who asks
+What belongs here: which one there is. What does not: how Ray is started (noctuary.shards), who asks
 (assets.workers), the night itself (pipelines.resources).
 """
 
@@ -13,8 +13,8 @@ from typing import Any
 
 import dagster as dg
 
-from mnemon.errors import ConfigError
-from mnemon.settings.scale_sections import RunnerSettings
+from noctuary.errors import ConfigError
+from noctuary.settings.scale_sections import RunnerSettings
 from pipelines.site import Site, resolve_site
 
 RAY = "ray"
@@ -45,7 +45,7 @@ def make_workers_resource(
 
 
 def open_ray(settings: RunnerSettings) -> Any:
-    """Return a `dagster_ray.RayResource` that connects as mnemon's own runner does.
+    """Return a `dagster_ray.RayResource` that connects as noctuary's own runner does.
 
     Raises:
         ConfigError: The extra is not installed.
@@ -53,9 +53,9 @@ def open_ray(settings: RunnerSettings) -> Any:
     if importlib.util.find_spec("dagster_ray") is None:
         raise ConfigError(
             'runner.kind is "ray" and dagster_ray is not installed: '
-            "pip install 'mnemon[ray]', or set runner.kind to \"local\""
+            "pip install 'noctuary[ray]', or set runner.kind to \"local\""
         )
-    from mnemon.shards.ray_cluster import RayCluster
+    from noctuary.shards.ray_cluster import RayCluster
 
     cluster = RayCluster.of(settings)
     library: Any = importlib.import_module("dagster_ray")
@@ -89,7 +89,7 @@ def open_ray(settings: RunnerSettings) -> Any:
             return True
 
         def connect(self, context: Any) -> None:
-            """Connect with mnemon's sizes and silence."""
+            """Connect with noctuary's sizes and silence."""
             cluster.connect()
 
         def on_connect(self, context: Any) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from mnemon.encode.lean import LeanEncoder
-from mnemon.snapshot.layout import StorePaths
+from noctuary.encode.lean import LeanEncoder
+from noctuary.snapshot.layout import StorePaths
 from tests.support.claude_memory import Row, fill_database
 from tests.support.lean import write_encoder
 from tests.support.postgres import Cluster, cluster
@@ -17,13 +17,13 @@ from tests.support.store import Store, household, new_store
 
 # An example that is slow on a busy machine is no failure; a hanging one meets pytest's timeout.
 # `make test-all` asks for "thorough"; tests that say themselves how many they need are not changed.
-settings.register_profile("mnemon", deadline=None, max_examples=50)
+settings.register_profile("noctuary", deadline=None, max_examples=50)
 settings.register_profile("thorough", deadline=None, max_examples=400)
-settings.load_profile("mnemon")
+settings.load_profile("noctuary")
 
 MakeDatabase = Callable[..., str]
 
-_KEPT_VARIABLES = frozenset({"MNEMON_SHARED"})
+_KEPT_VARIABLES = frozenset({"NOCTUARY_SHARED"})
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -73,13 +73,13 @@ def _compiled_once() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty mnemon home that is the configured one, and no other variable of ours."""
+    """An empty noctuary home that is the configured one, and no other variable of ours."""
     for name in list(os.environ):
-        if name.startswith("MNEMON_") and name not in _KEPT_VARIABLES:
+        if name.startswith("NOCTUARY_") and name not in _KEPT_VARIABLES:
             monkeypatch.delenv(name)
     directory = tmp_path / "home"
     directory.mkdir()
-    monkeypatch.setenv("MNEMON_HOME", str(directory))
+    monkeypatch.setenv("NOCTUARY_HOME", str(directory))
     # Nobody's own agents: a test must neither see nor change their settings.
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "claude"))
     monkeypatch.setenv("CODEX_HOME", str(tmp_path / "codex"))

@@ -26,11 +26,11 @@ from bench.datasets import find_shared
 from bench.manifest import describe_run
 from bench.results import RESULTS_DIR, write_result
 from bench.suite.loading import load_set
-from mnemon.errors import MnemonError
-from mnemon.evaluate.metrics.recall_at_k import recall_at_k
-from mnemon.recall.engine import Recaller
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.recall.scope import Scope
+from noctuary.errors import NoctuaryError
+from noctuary.evaluate.metrics.recall_at_k import recall_at_k
+from noctuary.recall.engine import Recaller
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.scope import Scope
 
 RESULT = RESULTS_DIR / "abstention.json"
 SETS = (SAMPLE, "locomo", "locomo_obs", "realmem", "scifact", "prefeval")
@@ -73,7 +73,7 @@ def measure_sets(
     options = parser.parse_args(arguments)
     shared = find_shared()
     if shared is None:
-        print("no labelled sets: put them beside the checkout as ../shared or set MNEMON_SHARED")
+        print("no labelled sets: put them beside the checkout as ../shared or set NOCTUARY_SHARED")
         return 2
     data, stores = (shared / "data").absolute(), options.stores.absolute()
     found: dict[str, Any] = {}
@@ -81,7 +81,7 @@ def measure_sets(
         for name in options.sets:
             found[name] = measure(name, data, stores)
             write_result(options.out, {**document, "sets": found, "manifest": describe_run()})
-    except MnemonError as error:
+    except NoctuaryError as error:
         print(error, file=sys.stderr)
         return 1
     return 0

@@ -15,7 +15,7 @@ import numpy as np
 
 from bench.abstention.questions import SEED, sample
 from bench.suite.loading import LoadedSet
-from mnemon.evaluate.labels.queries import Query
+from noctuary.evaluate.labels.queries import Query
 
 MEMORIES = 1_200
 """Memories kept of a set, at least where it has as many: more take longer for six nights."""

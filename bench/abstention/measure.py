@@ -16,9 +16,9 @@ from bench.abstention.questions import ANSWERABLE, UNANSWERABLE, UNANSWERED, Ask
 from bench.abstention.refit import held_out
 from bench.abstention.signals import ATTRIBUTION, SHIPPED, SHIPPED_WORDS, SUPPORT
 from bench.constants.folds import fold_of
-from mnemon.evaluate.abstention import judge_confidences
-from mnemon.evaluate.calibration import MIN_ANSWERABLE, choose_threshold
-from mnemon.evaluate.resampling import interval_json
+from noctuary.evaluate.abstention import judge_confidences
+from noctuary.evaluate.calibration import MIN_ANSWERABLE, choose_threshold
+from noctuary.evaluate.resampling import interval_json
 
 Floats = NDArray[np.float64]
 Table = Mapping[str, Floats]

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.suite.loading import LoadedSet, load_set
-from mnemon.evaluate.labels.queries import Query
+from noctuary.evaluate.labels.queries import Query
 
 ANSWERABLE = "answerable"
 UNANSWERABLE = "unanswerable"

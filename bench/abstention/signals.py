@@ -14,18 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.abstention.questions import Asked
-from mnemon.errors import StoreError
-from mnemon.recall.answerability_score import Scored, score_answer
-from mnemon.recall.answerability_words import read_words
-from mnemon.recall.base_ranking import BaseRanker, BaseRanking
-from mnemon.recall.engine import Recaller
-from mnemon.recall.legs import Leg
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.recall.run import Run
-from mnemon.recall.scope import Mask, Scope, build_mask
-from mnemon.recall.snapshot_graph import SnapshotGraph
-from mnemon.recall.world import World
-from mnemon.text.tokens import tokenize
+from noctuary.errors import StoreError
+from noctuary.recall.answerability_score import Scored, score_answer
+from noctuary.recall.answerability_words import read_words
+from noctuary.recall.base_ranking import BaseRanker, BaseRanking
+from noctuary.recall.engine import Recaller
+from noctuary.recall.legs import Leg
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.run import Run
+from noctuary.recall.scope import Mask, Scope, build_mask
+from noctuary.recall.snapshot_graph import SnapshotGraph
+from noctuary.recall.world import World
+from noctuary.text.tokens import tokenize
 
 DEPTH = 50
 """Candidates of each leg, as recall has them."""

@@ -27,14 +27,14 @@ from bench.constants.asking import RememberedVectors
 from bench.results import RESULTS_DIR
 from bench.suite.loading import load_set
 from bench.suite.night import build_store
-from mnemon.evaluate.labels.queries import Query
-from mnemon.evaluate.metrics.abstention import auroc
-from mnemon.injection.choosing import worth_injecting
-from mnemon.night.evaluation import words_only
-from mnemon.recall.answerability import SIGNALS, WORDS
-from mnemon.recall.engine import Recaller
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.recall.scope import Scope
+from noctuary.evaluate.labels.queries import Query
+from noctuary.evaluate.metrics.abstention import auroc
+from noctuary.injection.choosing import worth_injecting
+from noctuary.night.evaluation import words_only
+from noctuary.recall.answerability import SIGNALS, WORDS
+from noctuary.recall.engine import Recaller
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.scope import Scope
 
 RESULT = RESULTS_DIR / "silence.json"
 SETS = (SAMPLE, "locomo", "realmem", "2wikimultihopqa", "hotpotqa", "memdaily_zh", "prefeval")

@@ -1,4 +1,4 @@
-"""The systems under comparison: FTS5 baselines, the reference's hybrid, mnemon and its ablations.
+"""The systems under comparison: FTS5 baselines, the reference's hybrid, noctuary and its ablations.
 
 What belongs here: how each is asked. No metric, no file, no table. `base` has the types,
 `catalogue` the list; every other module is one kind of system or a part of one.

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from bench.datasets import Dataset
-from mnemon.evaluate.labels.queries import Query
-from mnemon.recall.engine import Recaller
+from noctuary.evaluate.labels.queries import Query
+from noctuary.recall.engine import Recaller
 
 SearchScope = Literal["all", "wing"]
 """Whether a query searches the whole corpus or the wing that it names."""
 
-Group = Literal["baseline", "mnemon", "ablation", "graph_seed"]
+Group = Literal["baseline", "noctuary", "ablation", "graph_seed"]
 
 Hits = list[tuple[str, float]]
 """Ids as text with their scores, best first. Scores are only comparable within an arm."""
@@ -44,7 +44,7 @@ class SetContext:
 
 
 class ArmRetriever(ABC):
-    """A system that can be asked, as `mnemon.evaluate.run.run_retriever` wants it.
+    """A system that can be asked, as `noctuary.evaluate.run.run_retriever` wants it.
 
     Attributes:
         name: The arm's name.

@@ -35,8 +35,8 @@ from bench.arms.tiers import (
     TierRetriever,
     TierViews,
 )
-from mnemon.lexical.fts_seed import IMPORTANCE_BLEND, RELEVANCE_BLEND, Blend
-from mnemon.recall.profile import RetrievalProfile
+from noctuary.lexical.fts_seed import IMPORTANCE_BLEND, RELEVANCE_BLEND, Blend
+from noctuary.recall.profile import RetrievalProfile
 
 GRAPH_SEED_SETS = frozenset({"locomo", "2wikimultihopqa", "hotpotqa", "musique_train"})
 """Sets with questions that need several memories: what a concept graph is for."""
@@ -45,7 +45,7 @@ GRAPH_SEED_WEIGHTS = (0.0, 0.25, 0.35, 0.5, 1.0, 2.0, 3.0, 5.0)
 """Sweep of the repaired graph leg; both base legs weigh 1."""
 
 FUSED_SEED = ("hybrid_seed",)
-SHIPPED = ("mnemon",)
+SHIPPED = ("noctuary",)
 
 
 def list_arms(context: SetContext, *, graph_seed: bool | None = None) -> list[Arm]:
@@ -57,7 +57,7 @@ def list_arms(context: SetContext, *, graph_seed: bool | None = None) -> list[Ar
     """
     views = CorpusViews(context)
     with_graph = context.dataset.name in GRAPH_SEED_SETS if graph_seed is None else graph_seed
-    arms = [*_baselines(views), _mnemon(views), *_ablations(views), *_tiers(views)]
+    arms = [*_baselines(views), _noctuary(views), *_ablations(views), *_tiers(views)]
     if context.reranker is not None:
         arms.append(_reranker(views, context.reranker))
     return [*arms, *(_graph_seed(views) if with_graph else [])]
@@ -123,15 +123,15 @@ def _seed_arm(views: CorpusViews, name: str, blend: Blend, order: str) -> Arm:
     )
 
 
-def _mnemon(views: CorpusViews) -> Arm:
+def _noctuary(views: CorpusViews) -> Arm:
     shipped = RetrievalProfile()
     return Arm(
-        name="mnemon",
-        group="mnemon",
+        name="noctuary",
+        group="noctuary",
         description="the profile that ships",
         against=("fts_seed", "hybrid_seed"),
         settings=shipped.to_json(),
-        make=lambda: RecallRetriever("mnemon", views, shipped, timed=True),
+        make=lambda: RecallRetriever("noctuary", views, shipped, timed=True),
         timed=True,
     )
 
@@ -191,7 +191,7 @@ def _tiers(views: CorpusViews) -> list[Arm]:
 def _reranker(views: CorpusViews, model_path: str) -> Arm:
     return _ablation(
         "reranker",
-        f"first {RERANKED} of mnemon ordered by a cross-encoder",
+        f"first {RERANKED} of noctuary ordered by a cross-encoder",
         {**RetrievalProfile().to_json(), "reranked": RERANKED},
         lambda: RerankRetriever("reranker", views, RetrievalProfile(), model_path),
     )

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from bench.arms.base import SetContext
 from bench.arms.cooccurrence import CooccurrenceGraph
-from mnemon.errors import EncoderError
-from mnemon.evaluate.labels.queries import Query
-from mnemon.lexical.fts_seed import FtsSeed, SeedRow
-from mnemon.recall.query_encoder import encode_query
-from mnemon.recall.scope import Mask, Scope, build_mask
-from mnemon.vectors import rotation
-from mnemon.vectors.rotation import Rotation
+from noctuary.errors import EncoderError
+from noctuary.evaluate.labels.queries import Query
+from noctuary.lexical.fts_seed import FtsSeed, SeedRow
+from noctuary.recall.query_encoder import encode_query
+from noctuary.recall.scope import Mask, Scope, build_mask
+from noctuary.vectors import rotation
+from noctuary.vectors.rotation import Rotation
 
 DEFAULT_IMPORTANCE = 0.5
 """Of a row that states none; the default column value of the reference store."""

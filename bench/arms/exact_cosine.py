@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from bench.arms.base import ArmRetriever, Hits
 from bench.arms.corpus_views import CorpusViews
 from bench.arms.freshness import Freshness
-from mnemon.evaluate.labels.queries import Query
-from mnemon.recall.scope import Mask
+from noctuary.evaluate.labels.queries import Query
+from noctuary.recall.scope import Mask
 
 
 class CosineRetriever(ArmRetriever):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mnemon.evaluate.labels.queries import Query
-from mnemon.recall import query_encoder
+from noctuary.evaluate.labels.queries import Query
+from noctuary.recall import query_encoder
 
 
 class Freshness:

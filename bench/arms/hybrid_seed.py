@@ -23,7 +23,7 @@ from bench.arms.seed_fusion import (
     fuse_repaired,
     fuse_seed,
 )
-from mnemon.evaluate.labels.queries import Query
+from noctuary.evaluate.labels.queries import Query
 
 GRAPH_SEEDS = 10
 """Best fused rows that the graph is entered from; the reference's number."""

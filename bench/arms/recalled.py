@@ -1,4 +1,4 @@
-"""mnemon's recall as an arm: one profile over one pinned snapshot, and the graph asked alone.
+"""noctuary's recall as an arm: one profile over one pinned snapshot, and the graph asked alone.
 
 What belongs here: how recall is asked and its answer read. Which profiles: ablations.
 """
@@ -10,14 +10,14 @@ import numpy as np
 from bench.arms.base import ArmRetriever, Hits
 from bench.arms.corpus_views import CorpusViews
 from bench.arms.freshness import Freshness
-from mnemon.evaluate.labels.queries import Query
-from mnemon.recall.base_ranking import fuse
-from mnemon.recall.dense import rank_dense
-from mnemon.recall.fusion import pool_candidates
-from mnemon.recall.graph_leg import GraphLeg
-from mnemon.recall.legs import rank_lexical
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.recall.snapshot_graph import SnapshotGraph
+from noctuary.evaluate.labels.queries import Query
+from noctuary.recall.base_ranking import fuse
+from noctuary.recall.dense import rank_dense
+from noctuary.recall.fusion import pool_candidates
+from noctuary.recall.graph_leg import GraphLeg
+from noctuary.recall.legs import rank_lexical
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.snapshot_graph import SnapshotGraph
 
 
 class RecallRetriever(ArmRetriever):

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from mnemon.text.stopwords import is_stop_word
+from noctuary.text.stopwords import is_stop_word
 
 MIN_WORD_CHARS = 3
 """Shorter words are rarely a concept and would make the graph denser at random."""

@@ -22,7 +22,7 @@ from bench.manifest import describe_run
 from bench.results import RESULTS_DIR, write_result
 from bench.suite.loading import LoadedSet, load_set
 from bench.suite.night import build_store
-from mnemon.errors import MnemonError
+from noctuary.errors import NoctuaryError
 
 DEFAULT_SETS = (SAMPLE, "locomo")
 """The sets whose memories are turns of sessions."""
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in options.sets:
         if name != SAMPLE and shared is None:
             print(
-                "no labelled sets: put them beside the checkout as ../shared or set MNEMON_SHARED"
+                "no labelled sets: put them beside the checkout as ../shared or set NOCTUARY_SHARED"
             )
             return 2
         try:
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 directory = (shared or CHECKOUT) / "data" / name
             loaded = load_set(directory.absolute())
             _measure(loaded, options.stores / name, options.arms, options.out)
-        except MnemonError as error:
+        except NoctuaryError as error:
             print(f"{name}: {error}", file=sys.stderr)
             code = 1
     return code

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mnemon.recall.profile.named import SHIPPED
+from noctuary.recall.profile.named import SHIPPED
 
 ARMS: Mapping[str, Mapping[str, str]] = {
     "sentences": {},
-    "central turns": {"MNEMON_COMPACTION_SUMMARIZER": "extractive"},
-    "communities": {"MNEMON_COMPACTION_STRATEGY": "communities"},
+    "central turns": {"NOCTUARY_COMPACTION_SUMMARIZER": "extractive"},
+    "communities": {"NOCTUARY_COMPACTION_STRATEGY": "communities"},
     "communities, central turns": {
-        "MNEMON_COMPACTION_STRATEGY": "communities",
-        "MNEMON_COMPACTION_SUMMARIZER": "extractive",
+        "NOCTUARY_COMPACTION_STRATEGY": "communities",
+        "NOCTUARY_COMPACTION_SUMMARIZER": "extractive",
     },
-    "10 turns per summary": {"MNEMON_COMPACTION_CLUSTER_SIZE": "10"},
-    "40 turns per summary": {"MNEMON_COMPACTION_CLUSTER_SIZE": "40"},
+    "10 turns per summary": {"NOCTUARY_COMPACTION_CLUSTER_SIZE": "10"},
+    "40 turns per summary": {"NOCTUARY_COMPACTION_CLUSTER_SIZE": "40"},
 }
 """By name, the environment of the night; the first one is the default."""
 

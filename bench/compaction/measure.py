@@ -18,16 +18,16 @@ import numpy as np
 
 from bench.compaction.arms import VIEWS
 from bench.suite.loading import LoadedSet
-from mnemon.compact.tables import read_summaries
-from mnemon.evaluate.comparison import compare
-from mnemon.evaluate.labels.queries import Query
-from mnemon.evaluate.scores import Scores
-from mnemon.night.context import SUMMARIES
-from mnemon.recall.engine import Recaller
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.recall.result import RecallResult
-from mnemon.snapshot.layout import StorePaths
-from mnemon.text.token_estimate import estimate_tokens
+from noctuary.compact.tables import read_summaries
+from noctuary.evaluate.comparison import compare
+from noctuary.evaluate.labels.queries import Query
+from noctuary.evaluate.scores import Scores
+from noctuary.night.context import SUMMARIES
+from noctuary.recall.engine import Recaller
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.result import RecallResult
+from noctuary.snapshot.layout import StorePaths
+from noctuary.text.token_estimate import estimate_tokens
 
 CUTOFFS = (5, 10)
 METRICS = tuple(f"recall@{k}" for k in CUTOFFS)

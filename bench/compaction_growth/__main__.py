@@ -20,7 +20,7 @@ from bench.children import ONE_THREAD, measure_in_child, run_in_child
 from bench.compaction_growth.plot import write_plot
 from bench.manifest import describe_run
 from bench.results import RESULTS_DIR, write_result
-from mnemon.compact.strategies import CHRONOLOGICAL, COMMUNITIES
+from noctuary.compact.strategies import CHRONOLOGICAL, COMMUNITIES
 
 SIZES = (10_000, 100_000, 1_000_000)
 
@@ -56,13 +56,13 @@ def measure_sizes(
         "runs": [],
     }
     for size in sorted(sizes):
-        with tempfile.TemporaryDirectory(prefix="mnemon-compaction-") as folder:
+        with tempfile.TemporaryDirectory(prefix="noctuary-compaction-") as folder:
             strategies = _STRATEGIES if size <= communities_up_to else _STRATEGIES[:1]
             document["runs"] += _store(folder, size, strategies)
             if embed and "embedding" not in document:
                 document["embedding"] = measure_in_child(_words("embedding", folder))
     if one_session:
-        with tempfile.TemporaryDirectory(prefix="mnemon-compaction-") as folder:
+        with tempfile.TemporaryDirectory(prefix="noctuary-compaction-") as folder:
             document["one_session"] = _store(folder, one_session, _STRATEGIES[:1], "one")
     document["growth"] = {
         strategy: growth([run for run in document["runs"] if run["strategy"] == strategy])

@@ -19,11 +19,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon.corpus.records import record_row
-from mnemon.corpus.tables import MEMORIES_FILE, TURNS_FILE, TableWriter
-from mnemon.corpus.turns import order_turns, turn_row
-from mnemon.hashing import hash_text
-from mnemon.types import MemoryRecord
+from noctuary.corpus.records import record_row
+from noctuary.corpus.tables import MEMORIES_FILE, TURNS_FILE, TableWriter
+from noctuary.corpus.turns import order_turns, turn_row
+from noctuary.hashing import hash_text
+from noctuary.types import MemoryRecord
 
 DIMENSION = 384
 """As of the bundled encoder."""

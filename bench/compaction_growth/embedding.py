@@ -12,9 +12,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from mnemon.compact.tables import iter_summaries
-from mnemon.encode.sentence import open_sentence_encoder
-from mnemon.settings import EncoderSettings
+from noctuary.compact.tables import iter_summaries
+from noctuary.encode.sentence import open_sentence_encoder
+from noctuary.settings import EncoderSettings
 
 SAMPLE = 256
 """Summaries embedded; some twenty seconds on one core."""

@@ -15,21 +15,21 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from bench.compaction_growth.corpus import WordVectors
-from mnemon.compact.cluster_table import write_clusters
-from mnemon.compact.clusters import Cluster
-from mnemon.compact.communities import Communities
-from mnemon.compact.escalation import SummarySettings
-from mnemon.compact.strategies import COMMUNITIES, Chronological, Strategy, cluster_session
-from mnemon.compact.streaming import ClusterSources, iter_cluster_texts, iter_sessions
-from mnemon.compact.summaries import NOTHING_KNOWN, Known, recipe_digest, summarize_batch
-from mnemon.compact.summarizers.opening import open_summarizer
-from mnemon.compact.tables import SummaryWriter, read_known
-from mnemon.compact.vector_rows import VectorRows
-from mnemon.corpus.tables import MEMORIES_FILE, TURNS_FILE
-from mnemon.night.compaction import settled_ids
-from mnemon.night.compaction_facts import ClusterTally, SummaryTally
-from mnemon.settings import CompactionSettings
-from mnemon.work.cost import measure
+from noctuary.compact.cluster_table import write_clusters
+from noctuary.compact.clusters import Cluster
+from noctuary.compact.communities import Communities
+from noctuary.compact.escalation import SummarySettings
+from noctuary.compact.strategies import COMMUNITIES, Chronological, Strategy, cluster_session
+from noctuary.compact.streaming import ClusterSources, iter_cluster_texts, iter_sessions
+from noctuary.compact.summaries import NOTHING_KNOWN, Known, recipe_digest, summarize_batch
+from noctuary.compact.summarizers.opening import open_summarizer
+from noctuary.compact.tables import SummaryWriter, read_known
+from noctuary.compact.vector_rows import VectorRows
+from noctuary.corpus.tables import MEMORIES_FILE, TURNS_FILE
+from noctuary.night.compaction import settled_ids
+from noctuary.night.compaction_facts import ClusterTally, SummaryTally
+from noctuary.settings import CompactionSettings
+from noctuary.work.cost import measure
 
 _DEFAULTS = CompactionSettings()
 _SUMMARIZER = open_summarizer(_DEFAULTS)

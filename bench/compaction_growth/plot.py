@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mnemon.files import write_bytes
-from mnemon.reports.canvas import BLUE, MUTED, VERMILLION, new_figure, to_png
+from noctuary.files import write_bytes
+from noctuary.reports.canvas import BLUE, MUTED, VERMILLION, new_figure, to_png
 
 _SIZE_INCHES = (8.0, 3.4)
 _PANELS = (

@@ -21,7 +21,7 @@ from bench.datasets import CHECKOUT, find_shared
 from bench.manifest import describe_run
 from bench.results import write_result
 from bench.suite.loading import load_all
-from mnemon.errors import MnemonError
+from noctuary.errors import NoctuaryError
 
 RESULT = CHECKOUT / "docs" / "benchmarks" / "json" / "graph-constants.json"
 
@@ -36,12 +36,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     shared = find_shared()
     if shared is None:
-        print("no labelled sets: put them beside the checkout as ../shared or set MNEMON_SHARED")
+        print("no labelled sets: put them beside the checkout as ../shared or set NOCTUARY_SHARED")
         return 2
     chosen = [family for family in FAMILIES if family.name in options.families]
     try:
         found = [_run(family, shared / "data", options.stores) for family in chosen]
-    except MnemonError as error:
+    except NoctuaryError as error:
         print(error, file=sys.stderr)
         return 1
     document = {"kind": "graph_constants", "manifest": describe_run(), "families": found}
@@ -53,7 +53,7 @@ def _run(family: Family, data: Path, stores: Path) -> dict[str, Any]:
     settings = family.settings()
     loaded, faults = load_all([data / name for name in family.sets])
     for fault in faults.values():
-        raise MnemonError(fault)
+        raise NoctuaryError(fault)
     scores, folds = {}, {}
     for one in loaded:
         name, queries = one.dataset.name, one.queries

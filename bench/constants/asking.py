@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from bench.constants.folds import Scores
 from bench.constants.grid import Setting, apply_setting
-from mnemon.evaluate.labels.queries import Query
-from mnemon.evaluate.metrics.ndcg import ndcg_at_k
-from mnemon.evaluate.metrics.recall_at_k import recall_at_k
-from mnemon.recall.engine import Recaller
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.recall.world import World
+from noctuary.evaluate.labels.queries import Query
+from noctuary.evaluate.metrics.ndcg import ndcg_at_k
+from noctuary.evaluate.metrics.recall_at_k import recall_at_k
+from noctuary.recall.engine import Recaller
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.world import World
 
 K = 10
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon.hashing import hash_text
+from noctuary.hashing import hash_text
 
 FOLDS = 5
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from mnemon.graph import conversation, named, walk
+from noctuary.graph import conversation, named, walk
 
 Setting = Mapping[str, Any]
 """Value by constant; `seed_count` and `eta` are arguments of the walk."""

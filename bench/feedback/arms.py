@@ -26,11 +26,11 @@ ARMS = {"off": (False, False), "on": (True, False), "on_reworded": (True, True)}
 def run_arm(name: str, nights: int) -> list[Any]:
     """Return the nights of one arm, on a store of its own; changes this process's environment."""
     on, rewords = ARMS[name]
-    folder = Path(tempfile.mkdtemp(prefix="mnemon-feedback-"))
-    for variable in [v for v in os.environ if v.startswith("MNEMON_")]:
+    folder = Path(tempfile.mkdtemp(prefix="noctuary-feedback-"))
+    for variable in [v for v in os.environ if v.startswith("NOCTUARY_")]:
         del os.environ[variable]
     # Measuring is half of a small night, and nothing here reads it.
-    os.environ.update({"MNEMON_HOME": str(folder), "MNEMON_EVALUATION_ENABLED": "false"})
+    os.environ.update({"NOCTUARY_HOME": str(folder), "NOCTUARY_EVALUATION_ENABLED": "false"})
     sample = CHECKOUT / "data" / "sample"
     source, store = copy_source(ensure_sample(), folder / "memory.db"), folder / "store"
     try:

@@ -14,9 +14,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mnemon.injection.injecting import Injection
-from mnemon.injection.lookups import is_lookup
-from mnemon.text.sensitivity import find_text_sensitivity
+from noctuary.injection.injecting import Injection
+from noctuary.injection.lookups import is_lookup
+from noctuary.text.sensitivity import find_text_sensitivity
 
 PROMPTS_A_DAY = 4
 NEW_MEMORIES_A_DAY = 3

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon.corpus.export import read_records
-from mnemon.corpus.report import read_report
-from mnemon.injection.wording import hash_words, words_of
-from mnemon.types import MemoryRecord
+from noctuary.corpus.export import read_records
+from noctuary.corpus.report import read_report
+from noctuary.injection.wording import hash_words, words_of
+from noctuary.types import MemoryRecord
 
 NEAR_COSINE = 0.95
 """From this cosine on two memories say the same; lower counts memories about one thing as well."""

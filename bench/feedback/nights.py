@@ -15,10 +15,10 @@ from typing import Any
 from unittest.mock import patch
 
 from bench.feedback.days import Recalled
-from mnemon.corpus.guard import Verdict
-from mnemon.injection.recogniser import EchoGuard
-from mnemon.recall.api import recall
-from mnemon.types import MemoryRecord
+from noctuary.corpus.guard import Verdict
+from noctuary.injection.recogniser import EchoGuard
+from noctuary.recall.api import recall
+from noctuary.types import MemoryRecord
 
 RECALLED = 5
 """Memories per prompt: what a hook asks for."""
@@ -38,7 +38,7 @@ def guarded(on: bool) -> Generator[None]:
     if on:
         yield
         return
-    with patch("mnemon.night.corpus.EchoGuard", PassEverything):
+    with patch("noctuary.night.corpus.EchoGuard", PassEverything):
         yield
 
 

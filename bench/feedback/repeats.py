@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from bench.datasets import find_shared, open_dataset, read_corpus
-from mnemon.injection.injecting import ECHO_BYTES, wordings_of
-from mnemon.injection.known import read_injections
-from mnemon.injection.recogniser import EchoGuard
-from mnemon.injection.record import append_injection
-from mnemon.injection.wording import hash_words, size_bytes, words_of
-from mnemon.types import MemoryRecord
+from noctuary.injection.injecting import ECHO_BYTES, wordings_of
+from noctuary.injection.known import read_injections
+from noctuary.injection.recogniser import EchoGuard
+from noctuary.injection.record import append_injection
+from noctuary.injection.wording import hash_words, size_bytes, words_of
+from noctuary.types import MemoryRecord
 
 SETS = ("locomo", "realmem", "locomo_obs", "precision_membench", "prefeval", "memdaily_zh")
 """Those whose rows are memories or turns."""
@@ -65,7 +65,7 @@ def main() -> int:
     """Print one line per set that is there."""
     shared = find_shared()
     if shared is None:
-        print("no labelled sets: set MNEMON_SHARED")
+        print("no labelled sets: set NOCTUARY_SHARED")
         return 1
     for name in SETS:
         directory = shared / "data" / name

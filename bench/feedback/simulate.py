@@ -25,8 +25,8 @@ from bench.feedback.days import (
     turns_of,
 )
 from bench.feedback.measure import measure_corpus
-from mnemon.corpus.export import read_records
-from mnemon.injection.injecting import inject
+from noctuary.corpus.export import read_records
+from noctuary.injection.injecting import inject
 
 Ask = Callable[[str], Recalled]
 PassNight = Callable[[], str]
@@ -37,7 +37,7 @@ class Plan(NamedTuple):
 
     Attributes:
         source: The SQLite store that grows; a copy.
-        work: The work directory of mnemon's store.
+        work: The work directory of noctuary's store.
         questions: Labelled questions.
         new: Memories to add, `NEW_MEMORIES_A_DAY` a day.
         ask: Recalls, and returns `RecallResult.to_json`.

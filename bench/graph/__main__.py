@@ -19,7 +19,7 @@ from bench.manifest import describe_run
 from bench.results import RESULTS_DIR, write_result
 from bench.suite.loading import load_set
 from bench.suite.night import build_store
-from mnemon.errors import MnemonError
+from noctuary.errors import NoctuaryError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     shared = find_shared()
     if shared is None:
-        print("no labelled sets: put them beside the checkout as ../shared or set MNEMON_SHARED")
+        print("no labelled sets: put them beside the checkout as ../shared or set NOCTUARY_SHARED")
         return 2
     data = (shared / "data").absolute()
     names: list[str] = options.sets or sorted(p.name for p in data.iterdir() if p.is_dir())
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in names:
         try:
             _measure(data / name, options.stores / name, options.out)
-        except MnemonError as error:
+        except NoctuaryError as error:
             print(f"{name}: {error}", file=sys.stderr)
             code = 1
     return code

@@ -16,10 +16,10 @@ from bench.arms.base import SetContext
 from bench.arms.corpus_views import CorpusViews
 from bench.arms.recalled import RecallRetriever
 from bench.suite.loading import LoadedSet
-from mnemon.evaluate.comparison import compare
-from mnemon.evaluate.scores import Scores, parse_metric
-from mnemon.recall.engine import Recaller
-from mnemon.recall.profile import RetrievalProfile
+from noctuary.evaluate.comparison import compare
+from noctuary.evaluate.scores import Scores, parse_metric
+from noctuary.recall.engine import Recaller
+from noctuary.recall.profile import RetrievalProfile
 
 METRICS = ("recall@5", "recall@10", "ndcg@10")
 K = 10

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from mnemon.types import MemoryRecord
+from noctuary.types import MemoryRecord
 
 WORDS = 30
 """Plain words of a memory."""

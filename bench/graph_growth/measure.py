@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from bench.graph_growth.corpus import make_records
-from mnemon.graph.build import build_graph
-from mnemon.graph.extract import extract
-from mnemon.graph.extraction import Extraction
-from mnemon.graph.pack import to_arrays
-from mnemon.graph.state.state import GraphState
-from mnemon.graph.tables import FILES, write_tables
-from mnemon.types import MemoryRecord
-from mnemon.work.cost import measure
+from noctuary.graph.build import build_graph
+from noctuary.graph.extract import extract
+from noctuary.graph.extraction import Extraction
+from noctuary.graph.pack import to_arrays
+from noctuary.graph.state.state import GraphState
+from noctuary.graph.tables import FILES, write_tables
+from noctuary.types import MemoryRecord
+from noctuary.work.cost import measure
 
 
 class _Extractor:
@@ -47,7 +47,7 @@ def measure_build(size: int) -> dict[str, Any]:
         records = make_records(size)
     keys = [record.content_hash for record in records]
     extractor = _Extractor(records)
-    with tempfile.TemporaryDirectory(prefix="mnemon-graph-") as folder:
+    with tempfile.TemporaryDirectory(prefix="noctuary-graph-") as folder:
         with measure() as first:
             tables = _build(Path(folder), records, keys, extractor)
         with measure() as again:

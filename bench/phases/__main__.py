@@ -22,8 +22,8 @@ from bench.suite.loading import LoadedSet, load_all
 from bench.suite.night import build_store
 from bench.suite.plan import DEFAULT_STORES
 from bench.tables import pages
-from mnemon.errors import MnemonError
-from mnemon.snapshot.layout import StorePaths
+from noctuary.errors import NoctuaryError
+from noctuary.snapshot.layout import StorePaths
 
 SETS = ("locomo", "prefeval", "realmem", "scifact")
 """Chat, preferences, dated memories with questions in time, and documents: one of each kind."""
@@ -34,13 +34,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     shared = find_shared()
     if shared is None:
-        print("no labelled sets: put them beside the checkout as ../shared or set MNEMON_SHARED")
+        print("no labelled sets: put them beside the checkout as ../shared or set NOCTUARY_SHARED")
         return 2
     loaded, faults = load_all([(shared / "data" / name).absolute() for name in options.sets])
     for one in loaded:
         try:
             _measure(one, options.stores.absolute(), options.out, options.sample)
-        except MnemonError as error:
+        except NoctuaryError as error:
             faults[one.name] = str(error)
     for name, fault in faults.items():
         print(f"FAULT {name}: {fault}", file=sys.stderr)

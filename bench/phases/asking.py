@@ -18,13 +18,13 @@ from bench.arms.corpus_views import CorpusViews
 from bench.phases.grid import Condition, Frame, Use, baseline_profile
 from bench.phases.past import Past
 from bench.suite.loading import LoadedSet
-from mnemon.evaluate.labels.queries import Query
-from mnemon.recall.ages import is_dated
-from mnemon.recall.engine import Recaller
-from mnemon.recall.result import RecalledMemory
-from mnemon.recall.scope import Mask, Scope
-from mnemon.recall.world import World
-from mnemon.types import from_micros
+from noctuary.evaluate.labels.queries import Query
+from noctuary.recall.ages import is_dated
+from noctuary.recall.engine import Recaller
+from noctuary.recall.result import RecalledMemory
+from noctuary.recall.scope import Mask, Scope
+from noctuary.recall.world import World
+from noctuary.types import from_micros
 
 SAMPLE = 400
 """Most questions of a set; more narrows the intervals, and takes that much longer."""

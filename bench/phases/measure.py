@@ -1,7 +1,7 @@
 """From a set and its store to the numbers of a result file.
 
 What belongs here: asking every condition and its baseline, scoring, comparing, the document. What
-does not: how a question is asked (`asking`), metrics and intervals (mnemon.evaluate).
+does not: how a question is asked (`asking`), metrics and intervals (noctuary.evaluate).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from bench.phases.asking import SAMPLE, SEED, Asking, K
 from bench.phases.grid import Condition, Frame, baseline_profile, list_conditions
 from bench.suite.loading import LoadedSet
 from bench.suite.result import SPLIT
-from mnemon.evaluate.comparison import Comparison, compare
-from mnemon.evaluate.resampling import DIGITS, Resampling
-from mnemon.evaluate.run import Run, RunPlan, run_retriever
-from mnemon.evaluate.scores import Scores, score_run
-from mnemon.recall.engine import Recaller
+from noctuary.evaluate.comparison import Comparison, compare
+from noctuary.evaluate.resampling import DIGITS, Resampling
+from noctuary.evaluate.run import Run, RunPlan, run_retriever
+from noctuary.evaluate.scores import Scores, score_run
+from noctuary.recall.engine import Recaller
 
 METRICS = ("recall@10", "ndcg@10")
 
@@ -69,7 +69,7 @@ def measure_set(
     """
     recaller = Recaller.open(store)
     chosen = resampling or Resampling()
-    with tempfile.TemporaryDirectory(prefix="mnemon-phases-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="noctuary-phases-") as scratch:
         asking = Asking(loaded, recaller, Path(scratch), at_most)
         frames = asking.frames()
         conditions = list_conditions(frames, summaries=bool(recaller.reader.summaries.ids))

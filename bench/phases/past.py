@@ -10,18 +10,18 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from mnemon.errors import StoreError
-from mnemon.recall.engine import Recaller
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.recall.world import LiveWorld
-from mnemon.snapshot.layout import StorePaths
-from mnemon.usage.access_log import append_retrievals, close_access_logs
-from mnemon.usage.folding import Folded
-from mnemon.usage.query_log import append_query
-from mnemon.usage.reading import UsageReader
-from mnemon.usage.statistics import fold_access_log_on
-from mnemon.usage.window import count_window
-from mnemon.usage.writing import write_usage
+from noctuary.errors import StoreError
+from noctuary.recall.engine import Recaller
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.world import LiveWorld
+from noctuary.snapshot.layout import StorePaths
+from noctuary.usage.access_log import append_retrievals, close_access_logs
+from noctuary.usage.folding import Folded
+from noctuary.usage.query_log import append_query
+from noctuary.usage.reading import UsageReader
+from noctuary.usage.statistics import fold_access_log_on
+from noctuary.usage.window import count_window
+from noctuary.usage.writing import write_usage
 
 _DAY_US = 86_400_000_000
 

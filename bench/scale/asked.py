@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 
-from mnemon.recall.reader import SnapshotReader
+from noctuary.recall.reader import SnapshotReader
 
 RUN_WORDS = 12
 """Words that a question is cut from: about those of a prompt's longest sentence."""

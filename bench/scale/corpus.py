@@ -123,7 +123,9 @@ def write_store(path: Path, size: int, seed: int = 0) -> None:
     """
     shared = find_shared()
     if shared is None:
-        sys.exit("no labelled sets: put them beside the checkout as ../shared or set MNEMON_SHARED")
+        sys.exit(
+            "no labelled sets: put them beside the checkout as ../shared or set NOCTUARY_SHARED"
+        )
     chains = [read_chain(shared / "data" / name) for name in SETS]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)

@@ -60,7 +60,7 @@ def entrance(group: Group | None) -> Callable[[], None] | None:
 
 def _make(limit_bytes: int) -> Group | None:
     for root, limit_file, peak_file in _ROOTS:
-        directory = root / f"mnemon-bench-{os.getpid()}"
+        directory = root / f"noctuary-bench-{os.getpid()}"
         try:
             directory.mkdir(exist_ok=True)
             (directory / limit_file).write_text(str(limit_bytes), encoding="ascii")

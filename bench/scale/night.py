@@ -18,7 +18,7 @@ from typing import Any
 from bench.datasets import CHECKOUT
 from bench.scale.limit import entrance, limited_memory
 from bench.scale.tree import TreeWatch
-from mnemon.files import tree_bytes
+from noctuary.files import tree_bytes
 
 COSTS = Path("work") / "costs.json"
 
@@ -64,9 +64,13 @@ def run_night(
     Raises:
         RuntimeError: The night failed; with its own words.
     """
-    environment = {**os.environ, "MNEMON_RUNNER_WORKERS": str(workers), "OPENBLAS_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "NOCTUARY_RUNNER_WORKERS": str(workers),
+        "OPENBLAS_NUM_THREADS": "1",
+    }
     if model is not None:
-        environment["MNEMON_ENCODER_MODEL"] = model
+        environment["NOCTUARY_ENCODER_MODEL"] = model
     command = [sys.executable, "-m", "pipelines.nightly", str(source), "--store", str(store)]
     stages = _Stages(store)
     started = time.perf_counter()

@@ -25,7 +25,7 @@ from bench.manifest import describe_run
 from bench.results import RESULTS_DIR, write_result
 from bench.scale.asked import LEFT_OUT, RUN_WORDS, make_questions
 from bench.speed.oneshot import RECALL
-from mnemon.recall.engine import Recaller
+from noctuary.recall.engine import Recaller
 
 QUESTIONS = 200
 """Per measurement: p95 then rests on ten values."""
@@ -73,7 +73,7 @@ def measure_fresh(store: Path, rounds: int = FRESH_ROUNDS) -> dict[str, Any]:
     recaller.reader.close()
     del recaller
     command = ["-c", RECALL, str(store.absolute()), text]
-    with tempfile.TemporaryDirectory(prefix="mnemon-reading-") as pycache:
+    with tempfile.TemporaryDirectory(prefix="noctuary-reading-") as pycache:
         os.environ["PYTHONPYCACHEPREFIX"] = pycache
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         run_in_child(command)

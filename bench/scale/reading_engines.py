@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 from bench.scale.asked import make_questions
 from bench.scale.reading_hnsw import open_hnsw
 from bench.speed.clock import percentiles, take_turns
-from mnemon.lexical.search import top_positions
-from mnemon.recall.engine import Recaller
-from mnemon.recall.reader import SnapshotReader
-from mnemon.vectors.cascade import search
-from mnemon.vectors.rotation import load
-from mnemon.vectors.tiers import FULL_TIER
+from noctuary.lexical.search import top_positions
+from noctuary.recall.engine import Recaller
+from noctuary.recall.reader import SnapshotReader
+from noctuary.vectors.cascade import search
+from noctuary.vectors.rotation import load
+from noctuary.vectors.tiers import FULL_TIER
 
 K = 10
 DEPTH = 50
@@ -44,7 +44,7 @@ HNSW_EF = 100
 """Search width inside a partition of an index that is a graph."""
 
 REFINE = 10
-"""An indexed search scores this many times DEPTH exactly, as mnemon.vectors.tiers does."""
+"""An indexed search scores this many times DEPTH exactly, as noctuary.vectors.tiers does."""
 
 WARM_UP = 5
 
@@ -69,7 +69,7 @@ def measure_engines(store: Path, count: int) -> dict[str, Any]:
     engines: Mapping[str, Ask] = {"exact": exact(reader), "lancedb": lance}
     if reader.tier is not None:
         engines["funnel"] = funnel(reader)
-    with tempfile.TemporaryDirectory(prefix="mnemon-hnsw-") as folder:
+    with tempfile.TemporaryDirectory(prefix="noctuary-hnsw-") as folder:
         hnsw, build_s = open_hnsw(reader, Path(folder), DEPTH, REFINE)
         found = compare({**engines, "hnsw": hnsw}, queries)
     return {
@@ -107,7 +107,7 @@ def funnel(reader: SnapshotReader) -> Ask:
 
 def open_lance(recaller: Recaller) -> tuple[Ask, str]:
     """Return a search over the store's own full table, and the kind of its index or "none"."""
-    from mnemon.vectors.lance import connect
+    from noctuary.vectors.lance import connect
 
     paths, reader = recaller.paths, recaller.reader
     table: Any = connect(paths.lance).open_table(FULL_TIER)

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon.recall.reader import SnapshotReader
-from mnemon.vectors.lance import connect
+from noctuary.recall.reader import SnapshotReader
+from noctuary.vectors.lance import connect
 
 ROWS_PER_PARTITION, EDGES, BUILD_WIDTH = 65_536, 16, 64
 """As research/limits.md 2b measured them: a single graph of a million rows takes hours."""

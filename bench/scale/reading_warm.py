@@ -17,9 +17,9 @@ import numpy as np
 
 from bench.scale.asked import make_questions
 from bench.speed.clock import percentiles
-from mnemon.recall import query_encoder
-from mnemon.recall.engine import Recaller
-from mnemon.recall.profile import RetrievalProfile
+from noctuary.recall import query_encoder
+from noctuary.recall.engine import Recaller
+from noctuary.recall.profile import RetrievalProfile
 
 K = 10
 WARM_UP = 10

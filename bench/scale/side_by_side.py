@@ -25,7 +25,7 @@ from bench.children import ONE_THREAD
 from bench.datasets import CHECKOUT
 from bench.results import write_result
 from bench.scale.corpus import write_store
-from mnemon.evaluate.statistics.bootstrap import mean_interval
+from noctuary.evaluate.statistics.bootstrap import mean_interval
 
 SIDES = ("before", "now")
 NIGHTS = ("first", "unchanged")
@@ -55,13 +55,15 @@ def run_night(checkout: Path, source: Path, store: Path, model: str | None) -> C
     Raises:
         RuntimeError: It failed, or ran another checkout's code.
     """
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("MNEMON_", "DAGSTER"))}
-    # Compiled modules are kept, as they are wherever mnemon is installed.
+    environment = {
+        k: v for k, v in os.environ.items() if not k.startswith(("NOCTUARY_", "DAGSTER"))
+    }
+    # Compiled modules are kept, as they are wherever noctuary is installed.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     environment |= {**ONE_THREAD, "PYTHONPATH": f"{checkout / 'lib'}{os.pathsep}{checkout}"}
-    environment["MNEMON_HOME"] = str(store.parent)
+    environment["NOCTUARY_HOME"] = str(store.parent)
     if model is not None:
-        environment["MNEMON_ENCODER_MODEL"] = model
+        environment["NOCTUARY_ENCODER_MODEL"] = model
     command = [sys.executable, "-m", "pipelines.nightly", str(source), "--store", str(store)]
     before, started = _children_s(), time.perf_counter()
     done = subprocess.run(
@@ -78,9 +80,9 @@ def run_night(checkout: Path, source: Path, store: Path, model: str | None) -> C
 
 
 def code_of(checkout: Path) -> Path:
-    """Return where a checkout's night takes mnemon from."""
+    """Return where a checkout's night takes noctuary from."""
     path = f"{checkout / 'lib'}{os.pathsep}{checkout}"
-    words = [sys.executable, "-c", "import mnemon; print(mnemon.__file__)"]
+    words = [sys.executable, "-c", "import noctuary; print(noctuary.__file__)"]
     environment = {**os.environ, "PYTHONPATH": path}
     said = subprocess.check_output(words, env=environment, cwd=checkout, text=True)
     return Path(said.strip()).parent
@@ -147,7 +149,7 @@ def main(before: Path, size: int, rounds: int, model: str | None, to: Path) -> N
     for checkout in checkouts.values():
         if not code_of(checkout).is_relative_to(checkout):
             raise click.ClickException(f"{checkout} does not run its own code")
-    with tempfile.TemporaryDirectory(prefix="mnemon-side-") as name:
+    with tempfile.TemporaryDirectory(prefix="noctuary-side-") as name:
         directory = Path(name)
         source, warm = directory / "memory.db", directory / "warm.db"
         write_store(source, size)

@@ -24,9 +24,9 @@ from bench.results import RESULTS_DIR, read_result, write_result
 from bench.speed.oneshot import measure_oneshot
 from bench.speed.targets import compare, judge
 from bench.verify.verdict import Verdict
-from mnemon.errors import SourceFormatError
-from mnemon.evaluate.labels.queries import read_queries
-from mnemon.files import write_text
+from noctuary.errors import SourceFormatError
+from noctuary.evaluate.labels.queries import read_queries
+from noctuary.files import write_text
 
 SIZES = (10_000, 100_000, 1_000_000)
 """Growth is promised from the first to the last, the other ratios at each."""
@@ -89,7 +89,7 @@ def measure(locomo: Path, dataset: Path, sizes: Sequence[int], root: Path) -> di
     ranked = read_queries(open_dataset(dataset).queries).ranked
     texts = list(dict.fromkeys(query.text for query in ranked))
     texts = texts[:: max(len(texts) // QUESTIONS, 1)][:QUESTIONS]
-    with tempfile.TemporaryDirectory(prefix="mnemon-speed-") as folder:
+    with tempfile.TemporaryDirectory(prefix="noctuary-speed-") as folder:
         questions = Path(folder) / "questions.json"
         write_text(questions, json.dumps(texts))
         stores = [measure_store(locomo.absolute(), questions, QUESTIONS, None)]
@@ -129,7 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=RESULTS_DIR)
     parser.add_argument("--accept", action="store_true", help="write the result though one FAILs")
     options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="mnemon-speed-") as temporary:
+    with tempfile.TemporaryDirectory(prefix="noctuary-speed-") as temporary:
         root = (options.stores or Path(temporary)).absolute()
         document = measure(options.locomo, options.dataset, options.sizes, root)
     for target in document["targets"]:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon.text.tokens import tokenize
-from mnemon.types import MemoryRecord
+from noctuary.text.tokens import tokenize
+from noctuary.types import MemoryRecord
 
 WORDS_MIN, WORDS_MAX = 20, 60
 """Words of a memory, evenly spread: 40 on average, as the passages in research/limits.md have."""

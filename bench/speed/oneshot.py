@@ -1,6 +1,6 @@
 """Fresh processes in alternating rounds: interpreter, numpy, one recall, a client, the big library.
 
-Every process runs with one BLAS thread, as `mnemon recall` sets it for itself, and with compiled
+Every process runs with one BLAS thread, as `noctuary recall` sets it for itself, and with compiled
 modules, as an installed package has them (PYTHONDONTWRITEBYTECODE of the caller is dropped).
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.speed.clock import spread
-from mnemon.errors import StoreError
+from noctuary.errors import StoreError
 
 ROUNDS = 11
 """Rounds of fresh processes: enough for a median that two busy moments do not move."""
@@ -25,16 +25,16 @@ ROUNDS = 11
 HEAVY_ROUNDS = 3
 """Of the library that takes seconds to load."""
 
-IMPORT = "import mnemon.recall.api"
+IMPORT = "import noctuary.recall.api"
 RECALL = """
 import sys
-from mnemon.recall.api import recall
+from noctuary.recall.api import recall
 result = recall(sys.argv[2], 10, store=sys.argv[1], dry_run=True)
 print(len(result.memories), *(warning.code for warning in result.warnings))
 """
 CLIENT = """
 import sys
-from mnemon.serve.client import ask
+from noctuary.serve.client import ask
 result = ask(sys.argv[2], 10, store=sys.argv[1], dry_run=True)
 print(len(result["memories"]), *(warning["code"] for warning in result["warnings"]))
 """
@@ -72,7 +72,7 @@ def measure_oneshot(
         "import_recall": [python, "-c", IMPORT],
         "recall": [python, "-c", RECALL, place, text],
         "client": [python, "-c", CLIENT, place, text],
-        "command": [python, "-m", "mnemon.cli.main", "recall", text, "--store", place, "--json"],
+        "command": [python, "-m", "noctuary.cli.main", "recall", text, "--store", place, "--json"],
     }
     library = [python, "-c", LIBRARY, text]
     environment = child_environment(os.environ, pycache)
@@ -117,7 +117,7 @@ def child_environment(environ: Mapping[str, str], pycache: Path) -> dict[str, st
 
 @contextmanager
 def _server(store: Path, environment: Mapping[str, str]) -> Generator[None]:
-    command = [sys.executable, "-m", "mnemon.cli.main", "serve", "--store", str(store.absolute())]
+    command = [sys.executable, "-m", "noctuary.cli.main", "serve", "--store", str(store.absolute())]
     # The prefix of compiled modules is no setting: the client must find the server's settings.
     process = subprocess.Popen(
         [*command, "--json"], env=dict(environment), stdout=subprocess.PIPE, text=True

@@ -23,23 +23,23 @@ from bench.speed.corpus import (
     make_questions,
     make_records,
 )
-from mnemon.encode.fingerprint import EncoderFingerprint
-from mnemon.encode.lean_format import read_header
-from mnemon.errors import StoreError
-from mnemon.files import write_array, write_text
-from mnemon.graph.arrays import OPEN_END_US, RELATIONS, GraphArrays
-from mnemon.graph.model import NO_SPAN, Graph
-from mnemon.graph.tables import to_tables
-from mnemon.lexical.postings import build_postings
-from mnemon.snapshot.build import PackInputs, Provenance, build_candidate
-from mnemon.snapshot.layout import StorePaths
-from mnemon.snapshot.manifest import read_manifest
-from mnemon.snapshot.nights import record_night
-from mnemon.snapshot.publish import publish_candidate
-from mnemon.snapshot.verdict import CheckResult, store_verdict
-from mnemon.vectors.cascade import FUNNEL_MIN_ROWS
-from mnemon.vectors.cells import build_prefix_tier
-from mnemon.vectors.rotation import fit
+from noctuary.encode.fingerprint import EncoderFingerprint
+from noctuary.encode.lean_format import read_header
+from noctuary.errors import StoreError
+from noctuary.files import write_array, write_text
+from noctuary.graph.arrays import OPEN_END_US, RELATIONS, GraphArrays
+from noctuary.graph.model import NO_SPAN, Graph
+from noctuary.graph.tables import to_tables
+from noctuary.lexical.postings import build_postings
+from noctuary.snapshot.build import PackInputs, Provenance, build_candidate
+from noctuary.snapshot.layout import StorePaths
+from noctuary.snapshot.manifest import read_manifest
+from noctuary.snapshot.nights import record_night
+from noctuary.snapshot.publish import publish_candidate
+from noctuary.snapshot.verdict import CheckResult, store_verdict
+from noctuary.vectors.cascade import FUNNEL_MIN_ROWS
+from noctuary.vectors.cells import build_prefix_tier
+from noctuary.vectors.rotation import fit
 
 QUESTIONS = 200
 """Questions about each store: p95 then rests on ten values."""

@@ -11,9 +11,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from mnemon.recall import query_encoder
-from mnemon.recall.api import recall
-from mnemon.recall.engine import Recaller
+from noctuary.recall import query_encoder
+from noctuary.recall.api import recall
+from noctuary.recall.engine import Recaller
 
 K = 10
 STATUS = Path("/proc/self/status")

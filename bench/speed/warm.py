@@ -23,14 +23,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.speed.clock import Ask, percentiles, ratio_p50, take_turns, time_ms
-from mnemon.errors import StoreError
-from mnemon.files import read_array
-from mnemon.lexical.fts_seed import FtsSeed
-from mnemon.recall import query_encoder
-from mnemon.recall.api import recall
-from mnemon.recall.engine import Recaller
-from mnemon.recall.world import World
-from mnemon.snapshot.layout import ROWS_FILE
+from noctuary.errors import StoreError
+from noctuary.files import read_array
+from noctuary.lexical.fts_seed import FtsSeed
+from noctuary.recall import query_encoder
+from noctuary.recall.api import recall
+from noctuary.recall.engine import Recaller
+from noctuary.recall.world import World
+from noctuary.snapshot.layout import ROWS_FILE
 
 K = 10
 AGAIN_AFTER = 5

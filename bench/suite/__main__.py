@@ -25,7 +25,7 @@ from bench.suite.result import rescore
 from bench.suite.runner import SuiteRun
 from bench.suite.seconds import Ledger
 from bench.tables import pages
-from mnemon.errors import MnemonError
+from noctuary.errors import NoctuaryError
 from pipelines.progress import choose_progress
 
 SUITE_FILE = "suite.json"
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     shared = find_shared()
     if shared is None:
-        print("no labelled sets: put them beside the checkout as ../shared or set MNEMON_SHARED")
+        print("no labelled sets: put them beside the checkout as ../shared or set NOCTUARY_SHARED")
         return 2
     data = (shared / "data").absolute()
     names: list[str] = options.sets or sorted(p.name for p in data.iterdir() if p.is_dir())
@@ -84,7 +84,7 @@ def _rescore(sets: Sequence[LoadedSet], paths: SuitePaths, *, write: bool) -> in
     for loaded in sets:
         try:
             found = rescore(loaded, paths, write=write)
-        except MnemonError as error:
+        except NoctuaryError as error:
             found = [f"{loaded.name}: {error}"]
         print(f"{loaded.name}: {len(found)} differences" if found else f"{loaded.name}: agrees")
         for line in found[:DIFFERENCES_SHOWN]:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mnemon.errors import SourceError
-from mnemon.evaluate.run import Run
-from mnemon.evaluate.run_file import read_run, write_run
+from noctuary.errors import SourceError
+from noctuary.evaluate.run import Run
+from noctuary.evaluate.run_file import read_run, write_run
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The arm mnemon_decided: what the night's decision is worth on queries that it has not seen.
+"""The arm noctuary_decided: what the night's decision is worth on queries that it has not seen.
 
 The rule of fusion_decision is asked on one half of a set's queries and its choice scored on the
 other half, and vice versa. Nothing is retrieved: every challenger is an arm with a run of its own.
@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon.evaluate.decision import CHALLENGERS, DECISION_METRIC, Decision, decide
-from mnemon.evaluate.labels.queries import Query
-from mnemon.evaluate.run import Run
-from mnemon.evaluate.scores import Scores, score_run
-from mnemon.recall.profile import RetrievalProfile
+from noctuary.evaluate.decision import CHALLENGERS, DECISION_METRIC, Decision, decide
+from noctuary.evaluate.labels.queries import Query
+from noctuary.evaluate.run import Run
+from noctuary.evaluate.scores import Scores, score_run
+from noctuary.recall.profile import RetrievalProfile
 
-DECIDED = "mnemon_decided"
-SERVED = "mnemon"
+DECIDED = "noctuary_decided"
+SERVED = "noctuary"
 FOLDS = 2
 
 
@@ -64,7 +64,7 @@ def find_challengers(arms: Mapping[str, Mapping[str, Any]]) -> dict[str, str | N
     A challenger that equals the shipped profile is none, and is left out; None where no arm of the
     suite stands for one.
     """
-    from mnemon.night.evaluation import challenger_profile
+    from noctuary.night.evaluation import challenger_profile
 
     shipped = RetrievalProfile()
     found: dict[str, str | None] = {}

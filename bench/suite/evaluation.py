@@ -15,11 +15,11 @@ from bench.suite.cache import FinishedRun, read_finished, run_path, write_finish
 from bench.suite.keys import RANKING_CODE, code_digest, run_key
 from bench.suite.loading import LoadedSet
 from bench.suite.plan import ABSTAINING, HEADLINE, PLAN
-from mnemon.errors import ConfigError
-from mnemon.evaluate.labels.queries import Query
-from mnemon.evaluate.run import run_retriever
-from mnemon.progress import SILENT, Progress
-from mnemon.recall.engine import Recaller
+from noctuary.errors import ConfigError
+from noctuary.evaluate.labels.queries import Query
+from noctuary.evaluate.run import run_retriever
+from noctuary.progress import SILENT, Progress
+from noctuary.recall.engine import Recaller
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 
 from bench.suite.plan import DEPTH
-from mnemon.evaluate.labels.pooling import build_pool, unjudged_at_k
-from mnemon.evaluate.labels.queries import Query
-from mnemon.evaluate.report import Mean
-from mnemon.evaluate.resampling import Resampling
-from mnemon.evaluate.run import Run
-from mnemon.evaluate.statistics.bootstrap import mean_interval
+from noctuary.evaluate.labels.pooling import build_pool, unjudged_at_k
+from noctuary.evaluate.labels.queries import Query
+from noctuary.evaluate.report import Mean
+from noctuary.evaluate.resampling import Resampling
+from noctuary.evaluate.run import Run
+from noctuary.evaluate.statistics.bootstrap import mean_interval
 
 POOL_GROUP = "baseline"
-"""Arms of this group feed the pool; mnemon's own arms must not choose what is judged."""
+"""Arms of this group feed the pool; noctuary's own arms must not choose what is judged."""
 
 
 def measure_holes(

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.suite.plan import ABSTAINING, DEPTH
-from mnemon.errors import SourceFormatError
-from mnemon.evaluate.run import Run
-from mnemon.files import write_bytes
+from noctuary.errors import SourceFormatError
+from noctuary.evaluate.run import Run
+from noctuary.files import write_bytes
 
 SCHEMA_VERSION = 1
 SCORE_DIGITS = 6

@@ -7,25 +7,25 @@ from pathlib import Path
 from typing import Any
 
 from bench.datasets import CHECKOUT
-from mnemon.hashing import hash_file, hash_json
+from noctuary.hashing import hash_file, hash_json
 
 RANKING_CODE = (
-    "lib/mnemon/recall",
-    "lib/mnemon/lexical",
-    "lib/mnemon/text",
-    "lib/mnemon/graph",
-    "lib/mnemon/encode",
-    "lib/mnemon/vectors",
-    "lib/mnemon/rerank",
-    "lib/mnemon/evaluate/retriever.py",
-    "lib/mnemon/evaluate/run.py",
-    "lib/mnemon/evaluate/labels/queries.py",
+    "lib/noctuary/recall",
+    "lib/noctuary/lexical",
+    "lib/noctuary/text",
+    "lib/noctuary/graph",
+    "lib/noctuary/encode",
+    "lib/noctuary/vectors",
+    "lib/noctuary/rerank",
+    "lib/noctuary/evaluate/retriever.py",
+    "lib/noctuary/evaluate/run.py",
+    "lib/noctuary/evaluate/labels/queries.py",
     "bench/arms",
 )
 """Files and folders that decide a ranking. Metrics and statistics are not among them: they are
 computed anew every time, from the kept rankings."""
 
-SCORING_CODE = ("lib/mnemon/evaluate", "lib/mnemon/reports", "bench/suite")
+SCORING_CODE = ("lib/noctuary/evaluate", "lib/noctuary/reports", "bench/suite")
 """What turns rankings into a result file."""
 
 

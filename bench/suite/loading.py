@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.datasets import Dataset, open_dataset
-from mnemon.errors import MnemonError
-from mnemon.evaluate.labels.dataset import ADVERSARIAL_FILE, load_labelled_set, read_corpus_rows
-from mnemon.evaluate.labels.queries import Query
-from mnemon.hashing import hash_file
+from noctuary.errors import NoctuaryError
+from noctuary.evaluate.labels.dataset import ADVERSARIAL_FILE, load_labelled_set, read_corpus_rows
+from noctuary.evaluate.labels.queries import Query
+from noctuary.hashing import hash_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,6 @@ def load_all(directories: Sequence[Path]) -> tuple[list[LoadedSet], dict[str, st
     for directory in directories:
         try:
             loaded.append(load_set(directory))
-        except (MnemonError, OSError) as error:
+        except (NoctuaryError, OSError) as error:
             faults[directory.name] = str(error)
     return loaded, faults

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from bench.datasets import CHECKOUT
-from mnemon.errors import StoreError
-from mnemon.files import write_text
+from noctuary.errors import StoreError
+from noctuary.files import write_text
 
 # The suite evaluates what the night built; a night that evaluates as well would do it twice.
-NIGHT_ENVIRONMENT = {"MNEMON_EVALUATION_ENABLED": "false"}
+NIGHT_ENVIRONMENT = {"NOCTUARY_EVALUATION_ENABLED": "false"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bench.datasets import CHECKOUT
 from bench.results import RESULTS_DIR
-from mnemon.evaluate.run import RunPlan
+from noctuary.evaluate.run import RunPlan
 
 DEPTH = 10
 """Ids kept per ranking. Every metric is cut here, so that every number of a result file can be
@@ -27,10 +27,10 @@ STRATUM_METRICS = ("recall@10", "ndcg@10")
 
 PLAN = RunPlan(k=DEPTH, depth=DEPTH)
 
-HEADLINE = ("fts_seed", "hybrid_seed", "mnemon")
+HEADLINE = ("fts_seed", "hybrid_seed", "noctuary")
 """Arms that are also asked within the query's wing, and on what the corpus does not answer."""
 
-ABSTAINING = ("fts_seed", "lexical_only", "dense", "hybrid_seed", "mnemon")
+ABSTAINING = ("fts_seed", "lexical_only", "dense", "hybrid_seed", "noctuary")
 """Arms whose top score is judged as a sign that there is an answer."""
 
 JOBS = 2

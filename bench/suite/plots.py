@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mnemon.evaluate.comparison import Comparison
-from mnemon.files import write_bytes
+from noctuary.evaluate.comparison import Comparison
+from noctuary.files import write_bytes
 
 METRIC = "recall@10"
-BASELINE = "mnemon"
+BASELINE = "noctuary"
 """What baselines, ablations and the decided arm were all compared with."""
 
 
@@ -21,7 +21,7 @@ def write_plot(path: Path, document: Mapping[str, Any]) -> None:
         path: The PNG.
         document: As the suite writes it.
     """
-    from mnemon.reports.plots import plot_differences
+    from noctuary.reports.plots import plot_differences
 
     scope = document["scopes"]["all"]
     chosen = [

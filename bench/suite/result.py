@@ -20,11 +20,11 @@ from bench.suite.keys import SCORING_CODE, code_digest
 from bench.suite.loading import LoadedSet
 from bench.suite.plan import DEPTH, PLAN, SuitePaths
 from bench.suite.scoring import COMPUTED, score_set
-from mnemon.errors import SourceFormatError
-from mnemon.evaluate.resampling import Resampling
-from mnemon.evaluate.run import Run
-from mnemon.hashing import hash_file, hash_json
-from mnemon.recall.engine import Recaller
+from noctuary.errors import SourceFormatError
+from noctuary.evaluate.resampling import Resampling
+from noctuary.evaluate.run import Run
+from noctuary.hashing import hash_file, hash_json
+from noctuary.recall.engine import Recaller
 
 SPLIT = "dev"
 """The queries at hand; the other part of each set is kept away from this repository."""
@@ -109,7 +109,7 @@ def _describe_set(loaded: LoadedSet, recaller: Recaller) -> dict[str, Any]:
         "queries_digest": loaded.queries_digest(),
         "n_queries": len(loaded.queries),
         "n_unanswerable": len(loaded.unanswerable),
-        # Rows that the export quarantined or held back: no arm of mnemon finds them, and they
+        # Rows that the export quarantined or held back: no arm of noctuary finds them, and they
         # count as misses.
         "labels_missing_from_snapshot": len(labels - {str(found) for found in ids}),
     }

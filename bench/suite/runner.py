@@ -21,9 +21,9 @@ from bench.suite.plots import write_plot
 from bench.suite.result import describe_result, is_current, keep
 from bench.suite.scoring import score_set
 from bench.suite.seconds import Ledger
-from mnemon.errors import MnemonError
-from mnemon.files import remove_tree
-from mnemon.snapshot.layout import StorePaths
+from noctuary.errors import NoctuaryError
+from noctuary.files import remove_tree
+from noctuary.snapshot.layout import StorePaths
 
 _MS = 1000.0
 
@@ -56,7 +56,7 @@ class SuiteRun:
             for loaded, night in zip(sets, nights, strict=True):
                 try:
                     self._measure(loaded, night.result())
-                except MnemonError as error:
+                except NoctuaryError as error:
                     faults[loaded.name] = str(error)
         return faults
 
@@ -121,7 +121,7 @@ class SuiteRun:
 def summary_of(document: Mapping[str, Any]) -> str:
     """Return one line about a set: the headline arms' recall@10."""
     reports = document["scopes"]["all"]["reports"]
-    shown = ("fts_seed", "hybrid_seed", "mnemon", "mnemon_decided")
+    shown = ("fts_seed", "hybrid_seed", "noctuary", "noctuary_decided")
     found = [
         f"{name} {reports[name]['overall']['recall@10']['mean']:.3f}"
         for name in shown

@@ -14,19 +14,19 @@ from bench.suite.holes import measure_holes
 from bench.suite.kept import KeptRankings
 from bench.suite.loading import LoadedSet
 from bench.suite.plan import METRICS, STRATUM_METRICS
-from mnemon.evaluate.abstention import Abstention, judge_abstention
-from mnemon.evaluate.comparison import Comparison, compare
-from mnemon.evaluate.labels.queries import Query
-from mnemon.evaluate.report import Report, summarize
-from mnemon.evaluate.resampling import DIGITS, Resampling
-from mnemon.evaluate.run import Run
-from mnemon.evaluate.scores import Scores, score_run
+from noctuary.evaluate.abstention import Abstention, judge_abstention
+from noctuary.evaluate.comparison import Comparison, compare
+from noctuary.evaluate.labels.queries import Query
+from noctuary.evaluate.report import Report, summarize
+from noctuary.evaluate.resampling import DIGITS, Resampling
+from noctuary.evaluate.run import Run
+from noctuary.evaluate.scores import Scores, score_run
 
 COMPUTED = ("metrics", "scopes", "decided", "holes", "abstention")
 """Keys of a result file that follow from the kept rankings and the labels alone."""
 
-BASELINES_AGAINST = ("fts_seed", "mnemon")
-DECIDED_AGAINST = ("fts_seed", "hybrid_seed", "mnemon")
+BASELINES_AGAINST = ("fts_seed", "noctuary")
+DECIDED_AGAINST = ("fts_seed", "hybrid_seed", "noctuary")
 
 _Found = TypeVar("_Found", Report, Comparison)
 
@@ -68,7 +68,7 @@ def score_set(
 
 
 def compared_with(name: str, arm: Mapping[str, Any]) -> list[str]:
-    """Return what an arm is compared with; baselines with the seed's search and with mnemon."""
+    """Return what an arm is compared with; baselines with the seed's search and with noctuary."""
     more = BASELINES_AGAINST if arm["group"] == "baseline" else ()
     return [other for other in dict.fromkeys((*arm["against"], *more)) if other != name]
 

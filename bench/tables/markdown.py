@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from mnemon.evaluate.comparison import Difference
-from mnemon.evaluate.report import Mean
+from noctuary.evaluate.comparison import Difference
+from noctuary.evaluate.report import Mean
 
 _NAMES = {
     "recall": "R",

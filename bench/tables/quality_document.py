@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from bench.results import read_results
-from mnemon.evaluate.comparison import Comparison, Difference
-from mnemon.evaluate.report import Report
+from noctuary.evaluate.comparison import Comparison, Difference
+from noctuary.evaluate.report import Report
 
 WHOLE = "all"
 """The scope that every set has: search over the whole corpus."""
 
-GROUP_OF_DERIVED = "mnemon"
-DECIDED = "mnemon_decided"
+GROUP_OF_DERIVED = "noctuary"
+DECIDED = "noctuary_decided"
 DECIDED_DESCRIPTION = (
     "fusion and graph weight decided on one half of the queries, scored on the other, and vice "
     "versa: computed from the kept rankings"

@@ -13,17 +13,17 @@ from bench.tables.markdown import (
     table,
 )
 from bench.tables.quality_document import QualityDocument
-from mnemon.evaluate.report import Report
+from noctuary.evaluate.report import Report
 
 METRICS = ("recall@10", "all_relevant@10", "ndcg@10", "mrr@10")
 DIFFERENCES = ("recall@10", "ndcg@10")
 STRATUM_METRIC = "recall@10"
-STRATUM_ARMS = ("fts_seed", "lexical_only", "dense", "hybrid_seed", "mnemon", "mnemon_decided")
+STRATUM_ARMS = ("fts_seed", "lexical_only", "dense", "hybrid_seed", "noctuary", "noctuary_decided")
 STRATUM_BASELINE = "fts_seed"
 
 GROUPS = {
     "baseline": "Baselines",
-    "mnemon": "mnemon",
+    "noctuary": "noctuary",
     "ablation": "Ablations",
     "graph_seed": "The seed's co-occurrence graph",
 }
@@ -33,7 +33,7 @@ _DIGEST_CHARS = 12
 def set_blocks(document: QualityDocument) -> list[str]:
     """Return caption, plot and tables of a set."""
     name = document.dataset
-    blocks = [_caption(document), f"![{name}: differences to mnemon in R@10](plots/{name}.png)"]
+    blocks = [_caption(document), f"![{name}: differences to noctuary in R@10](plots/{name}.png)"]
     for group, title in GROUPS.items():
         arms = [arm for arm in document.reports() if document.group(arm) == group]
         if arms:

@@ -1,4 +1,4 @@
-"""The summary over all sets: headline arms, and what mnemon gains over the two baselines."""
+"""The summary over all sets: headline arms, and what noctuary gains over the two baselines."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from bench.tables.markdown import (
     table,
 )
 from bench.tables.quality_document import DECIDED, WHOLE, QualityDocument
-from mnemon.evaluate.comparison import Difference
-from mnemon.evaluate.statistics.holm import holm
+from noctuary.evaluate.comparison import Difference
+from noctuary.evaluate.statistics.holm import holm
 
-ARMS = ("fts_seed", "hybrid_seed", "mnemon", DECIDED)
+ARMS = ("fts_seed", "hybrid_seed", "noctuary", DECIDED)
 METRICS = ("recall@5", "recall@10", "all_relevant@10", "ndcg@10", "mrr@10")
 BASELINES = ("fts_seed", "hybrid_seed")
 DIFFERENCES = ("recall@10", "ndcg@10")
@@ -61,7 +61,7 @@ def _where(document: QualityDocument, scope: str) -> str:
 
 
 def _gain_blocks(documents: Sequence[QualityDocument], metric: str, baseline: str) -> Iterable[str]:
-    """Yield a table for mnemon and one for mnemon_decided; each is a family of its own for Holm."""
+    """Yield a table for noctuary and one for noctuary_decided; each is its own family for Holm."""
     rows: list[Row] = []
     for ours in ARMS[2:]:
         gains = [

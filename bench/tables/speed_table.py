@@ -18,10 +18,10 @@ _WARM_NAMES = {
 _PROCESS_NAMES = {
     "bare": "`python -c pass`",
     "import_numpy": "`import numpy`",
-    "import_recall": "`import mnemon.recall.api`",
+    "import_recall": "`import noctuary.recall.api`",
     "recall": "one-shot recall",
     "client": "client of the warm server",
-    "command": "`mnemon recall --json`, the server runs",
+    "command": "`noctuary recall --json`, the server runs",
     "library": "sentence-transformers: load, encode one query",
 }
 

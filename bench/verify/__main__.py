@@ -31,7 +31,7 @@ from bench.verify.regression import (
     write_regression,
 )
 from bench.verify.verdict import Judged, Verdict, judge, worst
-from mnemon.errors import MnemonError, SourceMissingError
+from noctuary.errors import NoctuaryError, SourceMissingError
 from pipelines.progress import choose_progress
 
 _COMMIT_CHARS = 12
@@ -104,7 +104,7 @@ def check_set(name: str, data: Path, paths: SuitePaths, options: argparse.Namesp
         expected = expected or read_regression(file)
         loaded = load_set(data / name)
         found = measure(loaded, paths.store(name), paths.log(name), choose_progress(None))
-    except MnemonError as error:
+    except NoctuaryError as error:
         return Checked(name, [], str(error))
     if options.accept:
         changes = accept(options.regressions, options.log, expected, found, options.accept)
@@ -132,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     shared = find_shared()
     if shared is None:
-        print("no labelled sets: put them beside the checkout as ../shared or set MNEMON_SHARED")
+        print("no labelled sets: put them beside the checkout as ../shared or set NOCTUARY_SHARED")
         return 2
     paths = SuitePaths.below(options.stores, None)
     names: list[str] = options.sets or known_sets(options.regressions)
@@ -165,5 +165,5 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except MnemonError as error:
+    except NoctuaryError as error:
         sys.exit(str(error))

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from bench.datasets import CHECKOUT
 from bench.verify.regression import Value
-from mnemon.errors import ConfigError, SourceFormatError
-from mnemon.files import write_text
+from noctuary.errors import ConfigError, SourceFormatError
+from noctuary.files import write_text
 
 CHANGES = CHECKOUT / "docs" / "benchmarks" / "changes.md"
 

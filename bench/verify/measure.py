@@ -10,12 +10,12 @@ from bench.suite.evaluation import ask_arm
 from bench.suite.loading import LoadedSet
 from bench.suite.night import build_store
 from bench.verify.regression import SCORE_DIGITS, Regression, Value
-from mnemon.evaluate.scores import score_run
-from mnemon.hashing import hash_file
-from mnemon.progress import SILENT, Progress
-from mnemon.recall.engine import Recaller
+from noctuary.evaluate.scores import score_run
+from noctuary.hashing import hash_file
+from noctuary.progress import SILENT, Progress
+from noctuary.recall.engine import Recaller
 
-ARMS = ("mnemon", "lexical_only", "dense", "fts_seed", "hybrid_seed")
+ARMS = ("noctuary", "lexical_only", "dense", "fts_seed", "hybrid_seed")
 METRICS = ("recall@5", "recall@10", "ndcg@10", "mrr@10")
 COUNTS = ("memories", "turns", "terms", "postings", "concepts", "mentions", "edges", "summaries")
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from bench.datasets import CHECKOUT
-from mnemon.errors import SourceFormatError, SourceMissingError
-from mnemon.files import write_text
+from noctuary.errors import SourceFormatError, SourceMissingError
+from noctuary.files import write_text
 
 REGRESSIONS = CHECKOUT / "bench" / "regressions"
 
@@ -33,7 +33,7 @@ class Regression:
 
     Attributes:
         dataset: Its name.
-        values: By dotted name, for example "index.memories" or "scores.mnemon.recall@10".
+        values: By dotted name, for example "index.memories" or "scores.noctuary.recall@10".
         tolerance: For scores; everything else has to be equal.
     """
 

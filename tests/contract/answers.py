@@ -89,7 +89,7 @@ def _real_s() -> float:
 
 def _recall(store: str, query: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return ids, scores, legs and events of one recall, and the codes of its warnings."""
-    from mnemon import recall
+    from noctuary import recall
 
     told = dict(options)
     if "as_of" in told:
@@ -198,7 +198,7 @@ def _become(words: Sequence[str], stdin: bytes, out: Path, err: Path) -> None:
         for target, number in ((out, 1), (err, 2)):
             os.dup2(os.open(target, os.O_WRONLY | os.O_CREAT), number)
         sys.stdin = io.TextIOWrapper(os.fdopen(0, "rb", closefd=False), encoding="utf-8")
-        sys.argv = ["mnemon", *words]
+        sys.argv = ["noctuary", *words]
         _console()()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
@@ -216,7 +216,7 @@ def _become(words: Sequence[str], stdin: bytes, out: Path, err: Path) -> None:
 
 
 def _console() -> Callable[[], object]:
-    (script,) = entry_points(group="console_scripts", name="mnemon")
+    (script,) = entry_points(group="console_scripts", name="noctuary")
     return script.load()
 
 

@@ -69,7 +69,7 @@ def answer(name: str, directory: Path) -> dict[str, Any]:
     asked = json.dumps(_questions(memories, queries), ensure_ascii=True)
     questions.write_text(asked, "utf-8")
     words = ["-m", "tests.contract.answers", str(store), str(questions), str(out)]
-    asker = {**told, "MNEMON_HOME": str(directory / "home"), "MNEMON_HOOK_DEADLINE_MS": "60000"}
+    asker = {**told, "NOCTUARY_HOME": str(directory / "home"), "NOCTUARY_HOOK_DEADLINE_MS": "60000"}
     ran = _python(words, asker)
     assert ran.returncode == DONE, ran.stderr
     report = json.loads(night.stdout)
@@ -234,9 +234,9 @@ def _commands(texts: Sequence[str], ids: Sequence[str], wing: str, moment: str) 
 
 
 def _python(words: Sequence[str], told: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    Path(told["MNEMON_HOME"]).mkdir(exist_ok=True)
+    Path(told["NOCTUARY_HOME"]).mkdir(exist_ok=True)
     return subprocess.run(
-        [sys.executable, *words], env=told, cwd=told["MNEMON_HOME"],
+        [sys.executable, *words], env=told, cwd=told["NOCTUARY_HOME"],
         capture_output=True, encoding="utf-8", check=False,
     )  # fmt: skip
 

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from mnemon.text.token_estimate import estimate_tokens
+from noctuary.text.token_estimate import estimate_tokens
 
 _IDS = re.compile(r"^- \[([^\]]+)\] ", re.MULTILINE)
 

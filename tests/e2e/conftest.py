@@ -32,9 +32,9 @@ class FirstNight:
 @pytest.fixture(autouse=True)
 def _no_store_of_the_developer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:  # pyright: ignore[reportUnusedFunction]
     """Let recall in this process see only what the test made."""
-    for name in [n for n in os.environ if n.startswith(("MNEMON_", "DAGSTER_"))]:
+    for name in [n for n in os.environ if n.startswith(("NOCTUARY_", "DAGSTER_"))]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("MNEMON_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("NOCTUARY_HOME", str(tmp_path / "home"))
 
 
 @pytest.fixture(scope="session", autouse=True)

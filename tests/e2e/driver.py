@@ -58,9 +58,9 @@ def environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str,
     One thread per process: several spin on each other where the machine is busy, and the vectors
     must not depend on it (test_incremental rebuilds with two).
     """
-    foreign = ("MNEMON_", "DAGSTER_", "MAKE", "MFLAGS")
+    foreign = ("NOCTUARY_", "DAGSTER_", "MAKE", "MFLAGS")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-    return {**kept, "OMP_NUM_THREADS": "1", "MNEMON_HOME": str(home), **(extra or {})}
+    return {**kept, "OMP_NUM_THREADS": "1", "NOCTUARY_HOME": str(home), **(extra or {})}
 
 
 def night_words(source: Path | None, store: Path, *options: str) -> list[str]:

@@ -17,9 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mnemon.recall.api import recall
-from mnemon.recall.engine import Recaller
-from mnemon.recall.result import RecallResult
+from noctuary.recall.api import recall
+from noctuary.recall.engine import Recaller
+from noctuary.recall.result import RecallResult
 
 QUERY = "which beacon code is valid now"
 MARKERS = 2

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 
-from mnemon.shards import opening
-from mnemon.shards.filling import fill
-from mnemon.shards.local_runner import LocalRunner
+from noctuary.shards import opening
+from noctuary.shards.filling import fill
+from noctuary.shards.local_runner import LocalRunner
 
 
 def main() -> None:

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mnemon.night.ledger import end_night
-from mnemon.recall.api import recall
-from mnemon.recall.engine import Recaller
-from mnemon.recall.result import RecallResult
-from mnemon.snapshot.layout import StorePaths
-from mnemon.snapshot.manifest import Manifest, read_manifest, read_pointer
+from noctuary.night.ledger import end_night
+from noctuary.recall.api import recall
+from noctuary.recall.engine import Recaller
+from noctuary.recall.result import RecallResult
+from noctuary.snapshot.layout import StorePaths
+from noctuary.snapshot.manifest import Manifest, read_manifest, read_pointer
 from tests.e2e.driver import ROOT
 
 SAMPLE = ROOT / "data" / "sample"
@@ -185,7 +185,7 @@ def _sha256(path: Path) -> str:
 
 
 def _builder() -> Any:
-    name = "mnemon_sample_build_for_e2e"
+    name = "noctuary_sample_build_for_e2e"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, SAMPLE / "build.py")
         assert spec is not None

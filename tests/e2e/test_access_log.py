@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.usage.access_log import append_retrievals, close_access_logs
-from mnemon.usage.statistics import fold_access_log
+from noctuary.usage.access_log import append_retrievals, close_access_logs
+from noctuary.usage.statistics import fold_access_log
 
 IDS = 3
 THREADS, STORES, ROUNDS = 16, 12, 5
@@ -27,7 +27,7 @@ PROCESSES, APPENDS = 8, 200
 WRITER = f"""
 import sys
 from pathlib import Path
-from mnemon.usage.access_log import append_retrievals
+from noctuary.usage.access_log import append_retrievals
 name, appends, paths = sys.argv[1], int(sys.argv[2]), [Path(p) for p in sys.argv[3:]]
 sys.stdin.readline()
 for number in range(appends):
@@ -88,7 +88,7 @@ def run_script(script: str, *words: Path) -> str:
     """Run code in a process of its own; it must not complain."""
     head = (
         "import os, sys, sqlite3, signal, resource\nfrom pathlib import Path\n"
-        "from mnemon.usage.access_log import append_retrievals, close_access_logs\n"
+        "from noctuary.usage.access_log import append_retrievals, close_access_logs\n"
         "path = Path(sys.argv[1])\n"
         "def say(*ids): return append_retrievals(path, snapshot_id='s', memory_ids=ids)\n"
     )

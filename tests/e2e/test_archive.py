@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mnemon.night.compaction_plan import PLAN
+from noctuary.night.compaction_plan import PLAN
 from tests.e2e.byte_scan import find_texts
 from tests.e2e.driver import DONE, Ran, run, run_night
 from tests.e2e.stores import Bench, add_memory, answers, editing
@@ -19,7 +19,7 @@ QUERIES = ["garage paint", "boiler error", "9032"]
 
 def compact(bench: Bench, *words: str) -> Any:
     """Run the command as its user does; what it printed, parsed."""
-    command = [sys.executable, "-m", "mnemon.cli.main", "compact", *words, "--json"]
+    command = [sys.executable, "-m", "noctuary.cli.main", "compact", *words, "--json"]
     ran = run([*command, "--store", str(bench.store)], bench.store.parent)
     assert ran.code == DONE, ran.says
     return json.loads(ran.out)

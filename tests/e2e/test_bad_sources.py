@@ -139,11 +139,11 @@ def test_the_same_is_said_as_json(small_night: FirstNight, tmp_path: Path) -> No
 
 
 def test_a_bad_setting_is_named_with_its_nearest(small: Bench) -> None:
-    ran = run_night(small.source, small.store, "--", extra={"MNEMON_TIERS_SMAL_DIMS": "32"})
+    ran = run_night(small.source, small.store, "--", extra={"NOCTUARY_TIERS_SMAL_DIMS": "32"})
     assert ran.code == FAILED
     assert "Traceback" not in ran.says
-    assert "MNEMON_TIERS_SMAL_DIMS" in ran.err
-    assert "MNEMON_TIERS_SMALL_DIMS" in ran.err
+    assert "NOCTUARY_TIERS_SMAL_DIMS" in ran.err
+    assert "NOCTUARY_TIERS_SMALL_DIMS" in ran.err
 
 
 def test_a_source_that_lost_every_row_does_not_replace_what_serves(small: Bench) -> None:

@@ -124,7 +124,7 @@ def _build(directory: Path) -> None:
 
 def _told(checkout: Path) -> dict[str, str]:
     model = str(checkout.parent / "tiny")
-    return {"MNEMON_ENCODER_MODEL": model, "MNEMON_EVALUATION_ENABLED": "false"}
+    return {"NOCTUARY_ENCODER_MODEL": model, "NOCTUARY_EVALUATION_ENABLED": "false"}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """A unique text in every kind of sensitive row, in every kind of store, through everything.
 
-Looked for in every byte below mnemon's home (the store, its replica, Dagster's event log, reports),
-in the directory for temporary files and in all that a person sees, after crashes as well.
+Looked for in every byte below noctuary's home (the store, its replica, Dagster's event log,
+reports), in the directory for temporary files and in all that a person sees, after crashes as well.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.support.secretive import CANARIES, PUBLIC, SENSITIVE, VAULT_COLUMNS, 
 HERE = Path(__file__).parent
 VARIABLE = "CANARY_DATABASE"
 ROWS = (*PUBLIC, *SENSITIVE)
-JUDGING = "mnemon.corpus.sift.find_sensitivity"
+JUDGING = "noctuary.corpus.sift.find_sensitivity"
 ASKED = "where is the spare key and the alarm code of the house?"
 
 
@@ -63,10 +63,10 @@ class Watched:
         words = night_words(self.bench.source, self.bench.store, "--json")
         return self.run([sys.executable, *before, *words[3:]] if before else words)
 
-    def mnemon(self, *words: str, stdin: str = "") -> Ran:
-        """Run a command of mnemon's on the store."""
+    def noctuary(self, *words: str, stdin: str = "") -> Ran:
+        """Run a command of noctuary's on the store."""
         named = [*words, "--store", str(self.bench.store)]
-        return self.run([sys.executable, "-m", "mnemon.cli.main", *named], stdin)
+        return self.run([sys.executable, "-m", "noctuary.cli.main", *named], stdin)
 
     def leaks(self) -> list[Any]:
         """Return where a canary is; the encoder's files are those of another store."""
@@ -153,10 +153,10 @@ def _ask_everything(watched: Watched) -> None:
         ("context", ASKED, "--budget", "2000"),
         ("replay",), ("doctor",), ("status", "--json"), ("snapshots",),
     ):  # fmt: skip
-        ran = watched.mnemon(*words)
+        ran = watched.noctuary(*words)
         assert ran.code == DONE or words == ("doctor",), (words, ran.says)
     event = {
         "session_id": "s1", "transcript_path": str(watched.home / "none.jsonl"),
         "cwd": str(watched.home), "hook_event_name": "UserPromptSubmit", "prompt": ASKED,
     }  # fmt: skip
-    assert watched.mnemon("hook", "--agent", "claude", stdin=json.dumps(event)).code == DONE
+    assert watched.noctuary("hook", "--agent", "claude", stdin=json.dumps(event)).code == DONE

@@ -14,13 +14,13 @@ from tests.support.claude_memory import found_by_words, table_of
 
 TEXT = "The gauge of the old harbour crane reads twelve tonnes."
 PARTS = ("Crane log (part 1 of 2): greased.", "Crane log (part 2 of 2): lifted the mast.")
-ON = {"MNEMON_CURATION_ENABLED": "true"}
+ON = {"NOCTUARY_CURATION_ENABLED": "true"}
 
 pytestmark = pytest.mark.slow
 
 
 def curate(bench: Bench, *arguments: str) -> dict[str, Any]:
-    words = [sys.executable, "-m", "mnemon.cli.main", "curate", *arguments, "--json"]
+    words = [sys.executable, "-m", "noctuary.cli.main", "curate", *arguments, "--json"]
     done = run([*words, "--store", str(bench.store)], bench.store.parent, cwd=ROOT)
     assert done.code == 0, done.says
     return json.loads(done.out)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from mnemon.recall.api import recall
-from mnemon.snapshot.verdict import read_verdict
+from noctuary.recall.api import recall
+from noctuary.snapshot.verdict import read_verdict
 from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import DONE, REFUSED, Ran, run_night
 from tests.e2e.stores import Bench, give_encoder
@@ -28,7 +28,7 @@ NAMES = tuple(
     for first in ("Ada", "Bru", "Cel", "Dor", "Fen", "Gil", "Hen", "Iri")
 )
 ACTS = ("repaired", "painted", "sold", "borrowed", "cleaned", "measured", "photographed")
-NO_GRAPH = {"MNEMON_RECALL_GRAPH_WEIGHT": "0", "MNEMON_EVALUATION_EXACT_QUERIES": "0"}
+NO_GRAPH = {"NOCTUARY_RECALL_GRAPH_WEIGHT": "0", "NOCTUARY_EVALUATION_EXACT_QUERIES": "0"}
 """Without exact phrases: here the graph costs literal lookups, and they would veto it."""
 
 
@@ -120,7 +120,7 @@ def test_a_real_loss_of_recall_keeps_yesterdays_snapshot(tmp_path: Path) -> None
     assert list((bench.store / "reports").glob("*.html")), "a refused night has its page too"
 
     # The owner says that the loss is meant: one night publishes, the next one has nothing to do.
-    meant = {"MNEMON_EVALUATION_ON_DROP": "report"}
+    meant = {"NOCTUARY_EVALUATION_ON_DROP": "report"}
     third = run_night(bench.source, bench.store, extra=meant)
     assert third.code == DONE, third.says
     assert bench.serving != yesterday
@@ -142,7 +142,7 @@ def test_without_usable_labels_the_exact_group_is_asked_alone(
     assert ran.code == DONE, ran.says
     note = facts(ran, "recall_evaluation")["note"]
     assert "queries.jsonl is not used: 1 faults, the first on line 1" in note
-    assert "mnemon evaluate check" in note
+    assert "noctuary evaluate check" in note
     assert "a value of the owner" not in note, "notes go into Dagster's event log"
     queries = facts(ran, "recall_evaluation")["queries"]
     assert queries["exact"] >= 40
@@ -177,7 +177,11 @@ def test_what_is_proven_better_ranks_the_snapshot(tmp_path: Path) -> None:
     assert again.report["status"] == "unchanged", again.says
     assert again.stage("serving_pack")["reused"]
 
-    off = {**NO_GRAPH, "MNEMON_EVALUATION_ADOPT": "false", "MNEMON_EVALUATION_ON_DROP": "report"}
+    off = {
+        **NO_GRAPH,
+        "NOCTUARY_EVALUATION_ADOPT": "false",
+        "NOCTUARY_EVALUATION_ON_DROP": "report",
+    }
     dropped = run_night(bench.source, bench.store, extra=off)
     assert dropped.code == DONE, dropped.says
     assert dropped.stage("serving_pack")["reused"], "another decision builds nothing again"
@@ -193,12 +197,12 @@ def test_written_queries_are_asked_once_and_never_about_sensitive_rows(tmp_path:
     key = "key-that-must-not-be-written-anywhere"
     with ModelServer() as server:
         extra = {
-            "MNEMON_EVALUATION_GENERATOR_URL": server.url,
-            "MNEMON_EVALUATION_GENERATOR_MODEL": "writer",
-            "MNEMON_EVALUATION_JUDGE_URL": server.url,
-            "MNEMON_EVALUATION_JUDGE_MODEL": "grader",
-            "MNEMON_EVALUATION_API_KEY_VARIABLE": "TOWN_KEY",
-            "MNEMON_EVALUATION_GENERATED_QUERIES": "12",
+            "NOCTUARY_EVALUATION_GENERATOR_URL": server.url,
+            "NOCTUARY_EVALUATION_GENERATOR_MODEL": "writer",
+            "NOCTUARY_EVALUATION_JUDGE_URL": server.url,
+            "NOCTUARY_EVALUATION_JUDGE_MODEL": "grader",
+            "NOCTUARY_EVALUATION_API_KEY_VARIABLE": "TOWN_KEY",
+            "NOCTUARY_EVALUATION_GENERATED_QUERIES": "12",
             "TOWN_KEY": key,
         }
         first = run_night(bench.source, bench.store, extra=extra)

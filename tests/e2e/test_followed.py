@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from mnemon.snapshot.layout import StorePaths
-from mnemon.snapshot.manifest import read_manifest, read_pointer
+from noctuary.snapshot.layout import StorePaths
+from noctuary.snapshot.manifest import read_manifest, read_pointer
 from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import DONE, Ran, run_night
 from tests.e2e.stores import build_small_source, checksums, editing, give_encoder

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.compact.tables import read_summaries, write_summaries
-from mnemon.errors import PublishRefusedError
-from mnemon.night.context import SUMMARIES
-from mnemon.night.ledger import end_night
-from mnemon.snapshot.verdict import FAIL, PASS, read_verdict
+from noctuary.compact.tables import read_summaries, write_summaries
+from noctuary.errors import PublishRefusedError
+from noctuary.night.context import SUMMARIES
+from noctuary.night.ledger import end_night
+from noctuary.snapshot.verdict import FAIL, PASS, read_verdict
 from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import DONE, REFUSED, run_night
 from tests.e2e.partial_run import (
@@ -42,7 +42,7 @@ def _recipe(bench: Bench) -> str:
     import pyarrow.parquet as pq
 
     metadata = pq.read_schema(bench.paths.work / SUMMARIES).metadata
-    return metadata[b"mnemon.recipe"].decode()
+    return metadata[b"noctuary.recipe"].decode()
 
 
 def _stamp_as_if_made_so(bench: Bench) -> None:
@@ -126,7 +126,7 @@ def test_a_damaged_summary_table_stops_a_partial_run(small: Bench) -> None:
 def test_a_strict_threshold_declines_summaries_and_the_night_still_publishes(small: Bench) -> None:
     assert small.manifest.counts["summaries"] > 0
     ran = run_night(
-        small.source, small.store, extra={"MNEMON_COMPACTION_PRESERVE_THRESHOLD": "0.99"}
+        small.source, small.store, extra={"NOCTUARY_COMPACTION_PRESERVE_THRESHOLD": "0.99"}
     )
     assert ran.code == DONE, ran.says
     assert ran.report["status"] == "published"

@@ -21,19 +21,19 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mnemon.compact.cluster_table import read_clusters
-from mnemon.corpus.export import read_records
-from mnemon.files import read_array
-from mnemon.graph.extraction_task import EXTRACTION_KIND, extraction_key
-from mnemon.lexical.tokenizing import TOKENS_KIND, tokens_key
-from mnemon.night.context import CLUSTERS, FRAGMENTS, MEMORIES, VECTORS
-from mnemon.night.ledger import end_night
-from mnemon.shards.files import open_table
-from mnemon.shards.fragment_store import KEY
-from mnemon.shards.manifest import MANIFEST_FILE
-from mnemon.types import MemoryRecord
-from mnemon.vectors.embed import text_key
-from mnemon.vectors.rotation import load, rotated_prefix
+from noctuary.compact.cluster_table import read_clusters
+from noctuary.corpus.export import read_records
+from noctuary.files import read_array
+from noctuary.graph.extraction_task import EXTRACTION_KIND, extraction_key
+from noctuary.lexical.tokenizing import TOKENS_KIND, tokens_key
+from noctuary.night.context import CLUSTERS, FRAGMENTS, MEMORIES, VECTORS
+from noctuary.night.ledger import end_night
+from noctuary.shards.files import open_table
+from noctuary.shards.fragment_store import KEY
+from noctuary.shards.manifest import MANIFEST_FILE
+from noctuary.types import MemoryRecord
+from noctuary.vectors.embed import text_key
+from noctuary.vectors.rotation import load, rotated_prefix
 from tests.e2e.byte_scan import find_texts, pieces
 from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import DONE, Ran, run_night

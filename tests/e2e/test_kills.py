@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.errors import SnapshotMissingError
-from mnemon.snapshot.manifest import read_manifest, read_pointer
-from mnemon.snapshot.publish import list_snapshots
+from noctuary.errors import SnapshotMissingError
+from noctuary.snapshot.manifest import read_manifest, read_pointer
+from noctuary.snapshot.publish import list_snapshots
 from tests.e2e.byte_scan import find_texts
 from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import DONE, ROOT, STOPPED, Ran, kill, run, run_night, start_night
@@ -136,7 +136,7 @@ def test_killed_while_embedding_it_resumes_where_it_stopped(
 
 
 def test_killed_between_install_and_pointer_yesterday_serves(changed: Changed) -> None:
-    _die(changed.bench, "before", "mnemon.snapshot.publish.write_pointer")
+    _die(changed.bench, "before", "noctuary.snapshot.publish.write_pointer")
     _, installed = list_snapshots(changed.bench.paths)
     _require_yesterday(changed)
     digest = read_manifest(changed.bench.paths.snapshots / installed).digest
@@ -223,15 +223,15 @@ def test_killed_from_outside_inside_publish(
 @pytest.mark.parametrize(
     ("when", "function"),
     [
-        ("before", "mnemon.night.corpus.diff_corpora"),
-        ("before", "mnemon.night.compaction.write_summaries"),
-        ("before", "mnemon.snapshot.build.write_manifest"),
-        ("before", "mnemon.night.serving.store_verdict"),
-        ("before", "mnemon.snapshot.publish.write_pointer"),
-        ("after", "mnemon.snapshot.publish.write_pointer"),
-        ("before", "mnemon.snapshot.publish.apply_retention"),
-        ("before", "mnemon.night.housekeeping._prune_memo"),
-        ("after", "mnemon.night.housekeeping._prune_memo"),
+        ("before", "noctuary.night.corpus.diff_corpora"),
+        ("before", "noctuary.night.compaction.write_summaries"),
+        ("before", "noctuary.snapshot.build.write_manifest"),
+        ("before", "noctuary.night.serving.store_verdict"),
+        ("before", "noctuary.snapshot.publish.write_pointer"),
+        ("after", "noctuary.snapshot.publish.write_pointer"),
+        ("before", "noctuary.snapshot.publish.apply_retention"),
+        ("before", "noctuary.night.housekeeping._prune_memo"),
+        ("after", "noctuary.night.housekeeping._prune_memo"),
     ],
 )
 def test_killed_at_an_exact_place(
@@ -249,7 +249,7 @@ def test_killed_at_an_exact_place(
 @pytest.mark.parametrize("call", [1, 3, 6, 10, 15, 25, 35])
 def test_killed_while_a_file_is_written(call: int, changed: Changed, undisturbed: str) -> None:
     """Between a temporary file and its rename: the half-written file must not stay for ever."""
-    _die(changed.bench, "before", "mnemon.files.fsync_file", call)
+    _die(changed.bench, "before", "noctuary.files.fsync_file", call)
     _require_yesterday(changed)
     _require_healed(changed.bench, undisturbed)
 
@@ -263,7 +263,7 @@ def test_killed_while_a_row_turns_sensitive_the_next_night_forgets_it(small: Ben
         ).fetchone()
         db.execute("UPDATE memories SET is_sensitive = 1 WHERE id = ?", [row_id])
     assert find_texts(small.snapshot, [text])
-    _die(small, "after", "mnemon.night.corpus.export_corpus")
+    _die(small, "after", "noctuary.night.corpus.export_corpus")
     ran = run_night(small.source, small.store)
     assert ran.report["status"] == "published", ran.says
     assert find_texts(small.store, [text], skip=[small.paths.encoders]) == []

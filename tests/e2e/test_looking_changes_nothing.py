@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from mnemon.hooks import HOOK_NAMES, register_hook
-from mnemon.recall.api import recall
-from mnemon.recall.result import RecallResult
+from noctuary.hooks import HOOK_NAMES, register_hook
+from noctuary.recall.api import recall
+from noctuary.recall.result import RecallResult
 from tests.support.lean import write_encoder
 from tests.support.store import Store, household, new_store
 from tests.support.usage import count_retrievals

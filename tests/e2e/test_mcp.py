@@ -1,4 +1,4 @@
-"""`mnemon mcp` as an agent runs it: a process, the SDK's own client, both protocol eras."""
+"""`noctuary mcp` as an agent runs it: a process, the SDK's own client, both protocol eras."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import pytest
 from mcp import Client, MCPError
 
-from mnemon.mcp_server.schemas import item_uri
+from noctuary.mcp_server.schemas import item_uri
 from tests.e2e.conftest import FirstNight
 from tests.e2e.stores import CANARIES
 from tests.e2e.test_sample_night import FLAGGED, REDACTED, SCANNED
@@ -187,7 +187,7 @@ def test_a_store_that_hangs_is_told_to_try_again_and_answers_later(
 
 def start(*options: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "mnemon.cli.main", "mcp", *options],
+        [sys.executable, "-m", "noctuary.cli.main", "mcp", *options],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

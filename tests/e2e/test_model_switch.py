@@ -8,10 +8,10 @@ from collections.abc import Generator
 
 import pytest
 
-from mnemon.diagnosis.finding import Finding
-from mnemon.diagnosis.serving import look_at_serving
-from mnemon.recall.query_encoder import forget_queries
-from mnemon.settings import Settings
+from noctuary.diagnosis.finding import Finding
+from noctuary.diagnosis.serving import look_at_serving
+from noctuary.recall.query_encoder import forget_queries
+from noctuary.settings import Settings
 from tests.e2e.byte_scan import find_texts
 from tests.e2e.driver import DONE, FAILED, ROOT, run, run_night
 from tests.e2e.stores import CANARIES, Bench
@@ -34,11 +34,11 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Generator[EmbeddingServer]:
 def hosted(server: EmbeddingServer, **more: str) -> dict[str, str]:
     """Return the variables of a night that embeds with the server."""
     return {
-        "MNEMON_ENCODER_PROVIDER": "voyage",
-        "MNEMON_ENCODER_MODEL": "voyage-4",
-        "MNEMON_ENCODER_URL": server.url,
-        "MNEMON_ENCODER_DIMENSION": "256",
-        "MNEMON_ENCODER_API_KEY_VARIABLE": VARIABLE,
+        "NOCTUARY_ENCODER_PROVIDER": "voyage",
+        "NOCTUARY_ENCODER_MODEL": "voyage-4",
+        "NOCTUARY_ENCODER_URL": server.url,
+        "NOCTUARY_ENCODER_DIMENSION": "256",
+        "NOCTUARY_ENCODER_API_KEY_VARIABLE": VARIABLE,
         VARIABLE: KEY,
         **more,
     }
@@ -53,13 +53,15 @@ def told(bench: Bench) -> list[tuple[object, float]]:
 @pytest.mark.slow
 def test_a_store_changes_to_a_provider_and_back(small: Bench, server: EmbeddingServer) -> None:
     before, local = told(small), small.manifest
-    poor = run_night(small.source, small.store, extra=hosted(server, MNEMON_ENCODER_BUDGET_USD="0"))
+    poor = run_night(
+        small.source, small.store, extra=hosted(server, NOCTUARY_ENCODER_BUDGET_USD="0")
+    )
     assert poor.code == FAILED
     assert "encoder.budget_usd" in poor.report["message"]
     assert server.asked == []
     # Dies when the first vectors are paid for and written down, and the stage is not done.
     script = str(ROOT / "tests" / "e2e" / "die_at.py")
-    words = [sys.executable, script, "after", "mnemon.vectors.embed._flush", "1"]
+    words = [sys.executable, script, "after", "noctuary.vectors.embed._flush", "1"]
     words += [str(small.source), "--store", str(small.store), "--json"]
     killed = run(words, small.store.parent, extra=hosted(server))
     assert killed.code == -9

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 NIGHT_AND_RECALL = """
 import json, sys
 from pathlib import Path
-from mnemon import recall
+from noctuary import recall
 from pipelines.nightly import run_night
 from pipelines.site import prepare_instance, resolve_site
 site = resolve_site(sys.argv[1], sys.argv[2])
@@ -36,5 +36,5 @@ def test_a_whole_first_night_loads_nothing_of_ray(small_night: FirstNight, tmp_p
     ran = run(words, tmp_path, cwd=ROOT)
     assert ran.code == 0, ran.says
     loaded = {name.split(".")[0] for name in json.loads(ran.out.splitlines()[-1])}
-    assert {"dagster", "lancedb", "mnemon"} <= loaded, "it was a night"
+    assert {"dagster", "lancedb", "noctuary"} <= loaded, "it was a night"
     assert not loaded & {"ray", "lance_ray", "dagster_ray"}

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.corpus.export import read_records
-from mnemon.files import read_array
-from mnemon.night.context import MEMORIES, VECTORS
-from mnemon.snapshot.publish import list_snapshots
-from mnemon.vectors.rotation import prefix
+from noctuary.corpus.export import read_records
+from noctuary.files import read_array
+from noctuary.night.context import MEMORIES, VECTORS
+from noctuary.snapshot.publish import list_snapshots
+from noctuary.vectors.rotation import prefix
 from tests.e2e.byte_scan import find_texts, pieces
 from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import run, run_night
@@ -28,7 +28,7 @@ def asked(full_night: FirstNight, tmp_path_factory: pytest.TempPathFactory) -> B
     bench = full_night.bench.twin(tmp_path_factory.mktemp("asked"))
     for query in (*CANARIES, "alarm code of the house", "passphrase"):
         words = ["recall", query, "--store", str(bench.store), "--json", "--explain"]
-        ran = run([sys.executable, "-m", "mnemon.cli.main", *words], bench.store.parent)
+        ran = run([sys.executable, "-m", "noctuary.cli.main", *words], bench.store.parent)
         assert ran.code == 0, ran.says
         # The question itself is echoed; nothing that answers it is.
         assert all(c not in str(m) for c in CANARIES for m in ran.report["memories"])

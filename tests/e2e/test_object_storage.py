@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mnemon.hashing import hash_file
-from mnemon.vectors.object_tables import ObjectTables
-from mnemon.vectors.tiers import FULL_TIER, tiers_match
+from noctuary.hashing import hash_file
+from noctuary.vectors.object_tables import ObjectTables
+from noctuary.vectors.tiers import FULL_TIER, tiers_match
 from tests.e2e.driver import DONE, FAILED, run_night
 from tests.e2e.stores import Bench, add_memory
 from tests.support.s3_server import BUCKET, SECRET, s3_server
@@ -24,7 +24,7 @@ def test_a_night_writes_its_tables_there_and_recall_reads_the_local_pack(
     assert tables, "the first night wrote local tables"
     add_memory(small.source, "The payment service was moved to the new cluster in November.")
     with s3_server() as server:
-        extra = {**server.environment(), "MNEMON_TIERS_URI": URI}
+        extra = {**server.environment(), "NOCTUARY_TIERS_URI": URI}
         for name, value in server.environment().items():
             monkeypatch.setenv(name, value)
         ran = run_night(small.source, small.store, extra=extra)

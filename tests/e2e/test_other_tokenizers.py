@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mnemon.diagnosis.serving import look_at_serving
-from mnemon.encode.onnx_format import MODEL_FILE
-from mnemon.encode.sentence import open_sentence_encoder
-from mnemon.recall.query_encoder import encode_query, forget_queries
-from mnemon.settings import Settings
+from noctuary.diagnosis.serving import look_at_serving
+from noctuary.encode.onnx_format import MODEL_FILE
+from noctuary.encode.sentence import open_sentence_encoder
+from noctuary.recall.query_encoder import encode_query, forget_queries
+from noctuary.settings import Settings
 from tests.e2e.driver import DONE, FAILED, run, run_night
 from tests.e2e.stores import Bench, build_small_source, sample_rows
 
 ASK = (
     "import json, sys\n"
-    "from mnemon import recall\n"
+    "from noctuary import recall\n"
     "found = recall(sys.argv[1], store=sys.argv[2], dry_run=True)\n"
     "heavy = [n for n in ('torch', 'transformers', 'sentence_transformers') if n in sys.modules]\n"
     "print(json.dumps([[[w.code, w.message] for w in found.warnings], heavy,\n"
@@ -110,7 +110,7 @@ def ask(bench: Bench, first: str = "") -> Any:
 def test_questions_are_encoded_as_the_model_itself_would(kind: str, tmp_path: Path) -> None:
     model = save_model(tmp_path / f"tiny-{kind}", kind)
     bench = Bench(build_small_source(tmp_path), tmp_path / "store")
-    named = {"MNEMON_ENCODER_MODEL": str(model), "MNEMON_EVALUATION_ENABLED": "false"}
+    named = {"NOCTUARY_ENCODER_MODEL": str(model), "NOCTUARY_EVALUATION_ENABLED": "false"}
     ran = run_night(bench.source, bench.store, extra=named)
     assert ran.code == DONE, ran.says
 
@@ -154,7 +154,9 @@ def told(bench: Bench) -> tuple[str, str]:
 def test_a_model_that_nothing_reads_is_refused_before_anything_is_embedded(tmp_path: Path) -> None:
     model = save_model(tmp_path / "odd", "electra", embedding_size=32)
     store = tmp_path / "store"
-    ran = run_night(build_small_source(tmp_path), store, extra={"MNEMON_ENCODER_MODEL": str(model)})
+    ran = run_night(
+        build_small_source(tmp_path), store, extra={"NOCTUARY_ENCODER_MODEL": str(model)}
+    )
     assert ran.code == FAILED
     assert "nothing could encode a question for it" in ran.report["message"]
     assert "electra" in ran.report["message"]

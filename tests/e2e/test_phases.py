@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from mnemon.encode.lean import LeanEncoder
-from mnemon.files import remove_tree
-from mnemon.recall.api import recall
-from mnemon.recall.result import RecallResult
-from mnemon.types import MemoryRecord
-from mnemon.usage.access_log import close_access_logs
+from noctuary.encode.lean import LeanEncoder
+from noctuary.files import remove_tree
+from noctuary.recall.api import recall
+from noctuary.recall.result import RecallResult
+from noctuary.types import MemoryRecord
+from noctuary.usage.access_log import close_access_logs
 from tests.support.lean import write_encoder
 from tests.support.store import Store, day_us, memory, new_store, renumber, turns
 from tests.support.usage import count_retrievals

@@ -15,10 +15,10 @@ from tests.e2e.stores import add_memory, build_small_source
 from tests.support.terminal import STEERS, H
 from tests.support.transcripts import said_session, write_session
 
-_MNEMON = [sys.executable, "-m", "mnemon.cli.entry"]
+_NOCTUARY = [sys.executable, "-m", "noctuary.cli.entry"]
 _RECALL = """
 import os
-from mnemon import inject, recall
+from noctuary import inject, recall
 inject(recall("spare key"))
 assert os.umask(0) == 0, "a library leaves the umask of its process alone"
 """
@@ -40,9 +40,9 @@ def test_everything_below_the_home_is_its_owners_alone(tmp_path: Path) -> None:
     add_memory(source, f"Nina keeps the spare key {H} behind the pantry.", tags=f"wing:{H}")
     transcript = write_session(tmp_path / "projects" / "-shop" / "s1.jsonl", said_session().lines)
     extra = {
-        "MNEMON_TRANSCRIPTS_PATH": str(transcript.parents[1]),
-        "MNEMON_CURATION_ENABLED": "1",
-        "MNEMON_HOOK_DEADLINE_MS": "2000",
+        "NOCTUARY_TRANSCRIPTS_PATH": str(transcript.parents[1]),
+        "NOCTUARY_CURATION_ENABLED": "1",
+        "NOCTUARY_HOOK_DEADLINE_MS": "2000",
     }
 
     shown = _night_on_a_terminal(source, home / "house", extra)
@@ -88,8 +88,8 @@ def _use(home: Path, cwd: Path, transcript: Path, extra: dict[str, str]) -> None
         return ran.stdout
 
     done(sys.executable, "-c", _RECALL)
-    done(*_MNEMON, "recall", "spare key", "--no-server", "--set", "replay_log=true")
-    done(*_MNEMON, "serve", "--idle-minutes", "0.01")
+    done(*_NOCTUARY, "recall", "spare key", "--no-server", "--set", "replay_log=true")
+    done(*_NOCTUARY, "serve", "--idle-minutes", "0.01")
     asked = {
         "hook_event_name": "UserPromptSubmit",
         "prompt": "where does Nina keep the spare key?",
@@ -97,18 +97,18 @@ def _use(home: Path, cwd: Path, transcript: Path, extra: dict[str, str]) -> None
         "cwd": str(cwd),
         "transcript_path": str(transcript),
     }
-    told = done(*_MNEMON, "hook", "--agent", "claude", stdin=json.dumps(asked))
+    told = done(*_NOCTUARY, "hook", "--agent", "claude", stdin=json.dumps(asked))
     assert STEERS.search(json.loads(told)["hookSpecificOutput"]["additionalContext"]) is None
     done(
-        *_MNEMON,
+        *_NOCTUARY,
         "hook",
         "--agent",
         "claude",
         stdin=json.dumps({**asked, "hook_event_name": "PreCompact"}),
     )
-    done(*_MNEMON, "export", str(home / "exported"))
-    done(*_MNEMON, "import", str(home / "exported"), "--store", str(home / "imported"))
-    findings = json.loads(done(*_MNEMON, "doctor", "--store", "house", "--json"))["findings"]
+    done(*_NOCTUARY, "export", str(home / "exported"))
+    done(*_NOCTUARY, "import", str(home / "exported"), "--store", str(home / "imported"))
+    findings = json.loads(done(*_NOCTUARY, "doctor", "--store", "house", "--json"))["findings"]
     assert [f["level"] for f in findings if f["name"] == "privacy"] == ["ok"]
 
 

@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mnemon.files import read_array
-from mnemon.recall.api import recall
-from mnemon.shards.fragment_store import KEY
-from mnemon.shards.manifest import MANIFEST_FILE
-from mnemon.snapshot.layout import StorePaths
-from mnemon.snapshot.manifest import read_manifest, read_pointer
+from noctuary.files import read_array
+from noctuary.recall.api import recall
+from noctuary.shards.fragment_store import KEY
+from noctuary.shards.manifest import MANIFEST_FILE
+from noctuary.snapshot.layout import StorePaths
+from noctuary.snapshot.manifest import read_manifest, read_pointer
 from tests.e2e.driver import DONE, NIGHT_TIMEOUT_S, ROOT, Ran, environment, kill, run, start
 from tests.support.labelled_cut import SHARED, write_cut
 
@@ -54,7 +54,7 @@ def night_words(source: Path, store: Path) -> list[str]:
 
 
 def night(source: Path, store: Path, kind: str) -> Ran:
-    extra = {"MNEMON_RUNNER_KIND": kind, "MNEMON_RUNNER_WORKERS": "2", "PYTHONPATH": str(ROOT)}
+    extra = {"NOCTUARY_RUNNER_KIND": kind, "NOCTUARY_RUNNER_WORKERS": "2", "PYTHONPATH": str(ROOT)}
     ran = run([*night_words(source, store), "--json"], source.parent, extra=extra)
     assert ran.code == DONE, ran.says
     return ran
@@ -114,7 +114,7 @@ def answers_of(store: Path, asked: list[str]) -> list[list[Any]]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "program"), [("local", "mnemon.shards.worker"), ("ray", "ray::MapWorker")]
+    ("kind", "program"), [("local", "noctuary.shards.worker"), ("ray", "ray::MapWorker")]
 )
 def test_a_night_whose_worker_is_killed_completes(
     kind: str, program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -140,7 +140,7 @@ def test_a_night_whose_worker_is_killed_completes(
 
 
 def start_killable(source: Path, store: Path, kind: str) -> Any:
-    words = ["env", f"MNEMON_RUNNER_KIND={kind}", "MNEMON_RUNNER_WORKERS=2"]
+    words = ["env", f"NOCTUARY_RUNNER_KIND={kind}", "NOCTUARY_RUNNER_WORKERS=2"]
     return start([*words, *night_words(source, store), "--json"], source.parent)
 
 
@@ -211,10 +211,10 @@ def left_over(store: Path) -> list[Path]:
 def test_a_ray_night_is_quiet_and_leaves_nothing_behind(tmp_path: Path) -> None:
     source = tmp_path / "source"
     write_cut("realmem", 60, source)
-    before = {path for path in Path("/tmp").glob("mnemon-ray-*")}
+    before = {path for path in Path("/tmp").glob("noctuary-ray-*")}
     ran = night(source, tmp_path / "store", "ray")
     assert ran.err == ""
-    assert {path for path in Path("/tmp").glob("mnemon-ray-*")} - before == set()
+    assert {path for path in Path("/tmp").glob("noctuary-ray-*")} - before == set()
     assert json.loads(ran.out)["status"] == "published"
     vectors = read_array(tmp_path / "store" / "work" / "vectors" / "memories.npy")
     assert vectors.shape[0] == 60
@@ -225,8 +225,8 @@ def test_without_a_cluster_at_the_address_a_night_says_so(tmp_path: Path) -> Non
     source = tmp_path / "source"
     write_cut("realmem", 20, source)
     extra = {
-        "MNEMON_RUNNER_KIND": "ray",
-        "MNEMON_RUNNER_ADDRESS": "127.0.0.1:1",
+        "NOCTUARY_RUNNER_KIND": "ray",
+        "NOCTUARY_RUNNER_ADDRESS": "127.0.0.1:1",
         "PYTHONPATH": str(ROOT),
     }
     told = environment(tmp_path, extra)

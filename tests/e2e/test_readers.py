@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from mnemon.snapshot.publish import list_snapshots
+from noctuary.snapshot.publish import list_snapshots
 from tests.e2e.driver import ROOT, kill, run, run_night, start
 from tests.e2e.reader_loop import QUERY
 from tests.e2e.stores import Bench, add_memory, editing
@@ -67,7 +67,7 @@ def _write_generation(bench: Bench, generation: int) -> None:
 
 
 def _publish(bench: Bench, watched: Watched, generation: int, keep: int) -> None:
-    ran = run_night(bench.source, bench.store, extra={"MNEMON_SNAPSHOT_KEEP": str(keep)})
+    ran = run_night(bench.source, bench.store, extra={"NOCTUARY_SNAPSHOT_KEEP": str(keep)})
     assert ran.report["status"] == "published", ran.says
     watched.published[bench.serving] = f"{generation:04d}"
 
@@ -159,7 +159,7 @@ def test_fresh_processes_see_whole_snapshots_while_a_night_publishes(small: Benc
 
 def _ask_in_a_process(bench: Bench, watched: Watched) -> None:
     words = ["recall", QUERY, "-k", "5", "--store", str(bench.store), "--json"]
-    ran = run([sys.executable, "-m", "mnemon.cli.main", *words], Path(bench.store.parent))
+    ran = run([sys.executable, "-m", "noctuary.cli.main", *words], Path(bench.store.parent))
     assert ran.code == 0, ran.says
     answer = ran.report
     found = sorted(

@@ -17,15 +17,15 @@ from typing import Any
 
 import pytest
 
-from mnemon.work.stage import StageResult
+from noctuary.work.stage import StageResult
 from pipelines.resources import describe
 from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import ROOT, environment
 
-HOME = "/home/me/mnemon/data"
+HOME = "/home/me/noctuary/data"
 """Where README's store lies."""
 
-_COMMAND = re.compile(r"^(?:\$ )?((?:make|mnemon|python|pip) .+?)(?:  +#.*)?$")
+_COMMAND = re.compile(r"^(?:\$ )?((?:make|noctuary|python|pip) .+?)(?:  +#.*)?$")
 _CHANGING = (
     (re.compile(r"\d{8}T\d{12}-[0-9a-f]{12}"), "SNAPSHOT"),
     (re.compile(r"sample-memory-[0-9a-f]{6}"), "sample-memory-2e2e69"),
@@ -37,8 +37,8 @@ INSTEAD: dict[str, tuple[str, ...]] = {
     # The sample's night is compared by a test of its own; the others name stores of a reader.
     r"make nightly\b.*": ("make", "-n", "nightly"),
     r"make test": ("make", "-n", "test"),  # this is it
-    r"make ui\b.*": ("mnemon-ui", "--help"),  # serves until it is stopped
-    r"mnemon mcp": ("mnemon", "mcp", "--help"),  # serves until its client leaves
+    r"make ui\b.*": ("noctuary-ui", "--help"),  # serves until it is stopped
+    r"noctuary mcp": ("noctuary", "mcp", "--help"),  # serves until its client leaves
 }
 """What is not run as it stands, and what is looked at in its place."""
 
@@ -77,10 +77,10 @@ def require_shown(shown: str, printed: str) -> None:
 def run(words: tuple[str, ...] | list[str], where: Path, store: Path) -> str:
     """Run a command as README's reader would, with the sample's store as the only one."""
     first = {"python": [sys.executable], "make": ["make", "-C", str(ROOT), "-o", ".venv/.ready"],
-             "mnemon": [str(Path(sys.executable).with_name("mnemon"))],
-             "mnemon-ui": [sys.executable, "-m", "pipelines.ui"]}  # fmt: skip
+             "noctuary": [str(Path(sys.executable).with_name("noctuary"))],
+             "noctuary-ui": [sys.executable, "-m", "pipelines.ui"]}  # fmt: skip
     mine = {"CLAUDE_CONFIG_DIR": str(where / "claude"), "CODEX_HOME": str(where / "codex"),
-            "HOME": str(where), "MNEMON_STORE": str(store), "COLUMNS": "200"}  # fmt: skip
+            "HOME": str(where), "NOCTUARY_STORE": str(store), "COLUMNS": "200"}  # fmt: skip
     done = subprocess.run(
         [*first[words[0]], *words[1:]], cwd=where, env=environment(where, mine),
         capture_output=True, encoding="utf-8", check=False, timeout=300,
@@ -105,7 +105,7 @@ def test_the_night_prints_what_readme_shows(full_night: FirstNight) -> None:
     page = page.replace(str(full_night.bench.store), f"{HOME}/sample-memory-2e2e69")
     lines += ["", report["message"], f"in {report['wall_s']} s", f"report  {page}"]
     require_shown(shown, "\n".join([*lines, "", *shown.splitlines()[-1:]]))
-    assert shown.splitlines()[-1].split()[2:3] == [".venv/bin/mnemon"]
+    assert shown.splitlines()[-1].split()[2:3] == [".venv/bin/noctuary"]
 
 
 def test_every_command_runs_and_prints_what_readme_shows(store: Path, tmp_path: Path) -> None:

@@ -9,26 +9,26 @@ import subprocess
 import sys
 from typing import Any
 
-from mnemon.recall.api import recall
+from noctuary.recall.api import recall
 from tests.support.store import Store, memory, renumber
 from tests.support.usage import count_retrievals
 
-_MNEMON = [sys.executable, "-m", "mnemon.cli.main"]
+_NOCTUARY = [sys.executable, "-m", "noctuary.cli.main"]
 _KEEP = ("--set", "replay_log=true", "--user", "ana")
 
 
-def mnemon(store: Store, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    words = [*_MNEMON, *arguments, "--store", str(store.root)]
+def noctuary(store: Store, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    words = [*_NOCTUARY, *arguments, "--store", str(store.root)]
     return subprocess.run(words, capture_output=True, text=True, check=False, **options)
 
 
 def kept(store: Store) -> list[dict[str, Any]]:
-    return json.loads(mnemon(store, "replay", "--json").stdout)["packets"]
+    return json.loads(noctuary(store, "replay", "--json").stdout)["packets"]
 
 
 def test_a_kept_recall_is_run_again_after_other_nights_and_other_use(dense_store: Store) -> None:
     count_retrievals(dense_store, [["101", "104"], ["101", "103"]])
-    asked = mnemon(dense_store, "recall", "Nina key", "-k", "4", "--json", *_KEEP)
+    asked = noctuary(dense_store, "recall", "Nina key", "-k", "4", "--json", *_KEEP)
     result = json.loads(asked.stdout)
     assert [w["code"] for w in result["warnings"]] == []
     (packet,) = kept(dense_store)
@@ -36,41 +36,41 @@ def test_a_kept_recall_is_run_again_after_other_nights_and_other_use(dense_store
     assert stat.S_IMODE(dense_store.paths.replays.stat().st_mode) == 0o600
     dense_store.publish(renumber([memory("Another spare key.")], 900))
     count_retrievals(dense_store, [["900"]] * 3)
-    done = mnemon(dense_store, "replay", packet["replay_id"])
+    done = noctuary(dense_store, "replay", packet["replay_id"])
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "identical: 4 memories, same order, same scores\n"
 
 
 def test_a_changed_packet_is_found_out(dense_store: Store) -> None:
-    mnemon(dense_store, "recall", "Nina key", *_KEEP)
+    noctuary(dense_store, "recall", "Nina key", *_KEEP)
     log = dense_store.paths.replays
     packet = json.loads(log.read_text())
     packet["results"][0]["final_score"] = 0.125
     log.write_text(json.dumps(packet, separators=(",", ":")) + "\n")
-    done = mnemon(dense_store, "replay", packet["replay_id"])
+    done = noctuary(dense_store, "replay", packet["replay_id"])
     assert done.returncode == 1
     assert "another score: 0.125 then" in done.stdout
 
 
 def test_nothing_is_kept_unless_a_profile_says_so(dense_store: Store) -> None:
-    assert mnemon(dense_store, "recall", "Nina key", "--user", "ana").returncode == 0
-    assert mnemon(dense_store, "recall", "Nina key", "--dry-run", *_KEEP).returncode == 0
+    assert noctuary(dense_store, "recall", "Nina key", "--user", "ana").returncode == 0
+    assert noctuary(dense_store, "recall", "Nina key", "--dry-run", *_KEEP).returncode == 0
     assert kept(dense_store) == []
     assert not dense_store.paths.replays.exists()
     dense_store.paths.profiles.write_text("[default]\nreplay_log = true\n")
-    assert mnemon(dense_store, "recall", "Nina key", "--user", "ana").returncode == 0
+    assert noctuary(dense_store, "recall", "Nina key", "--user", "ana").returncode == 0
     assert len(kept(dense_store)) == 1
 
 
 def test_a_full_disk_never_fails_a_recall(dense_store: Store) -> None:
-    mnemon(dense_store, "recall", "Nina key", *_KEEP)
+    noctuary(dense_store, "recall", "Nina key", *_KEEP)
     size = dense_store.paths.replays.stat().st_size
 
     def fill_disk() -> None:
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
 
-    done = mnemon(dense_store, "recall", "Nina key", *_KEEP, preexec_fn=fill_disk)
+    done = noctuary(dense_store, "recall", "Nina key", *_KEEP, preexec_fn=fill_disk)
     assert done.returncode == 0
     assert "[101]" in done.stdout
     assert "! replay_log: " in done.stderr

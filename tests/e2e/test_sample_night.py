@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from mnemon.recall.result import RecalledMemory, RecallResult, RecallWarning
-from mnemon.snapshot.layout import ROWS_FILE
+from noctuary.recall.result import RecalledMemory, RecallResult, RecallWarning
+from noctuary.snapshot.layout import ROWS_FILE
 from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import run
 from tests.e2e.stores import Bench, labelled_queries, leftovers, sample_rows
@@ -146,7 +146,7 @@ def test_scopes_hide_what_is_outside(bench: Bench) -> None:
 
 def test_the_recall_command_answers_in_a_process_of_its_own(bench: Bench) -> None:
     words = ["recall", "boiler error F22", "--store", str(bench.store), "--json", "--dry-run"]
-    ran = run([sys.executable, "-m", "mnemon.cli.main", *words], bench.store.parent)
+    ran = run([sys.executable, "-m", "noctuary.cli.main", *words], bench.store.parent)
     assert ran.code == 0, ran.says
     answer = json.loads(ran.out)
     assert answer["snapshot_id"] == bench.serving
@@ -158,7 +158,7 @@ def test_the_recall_command_answers_in_a_process_of_its_own(bench: Bench) -> Non
 
 def test_the_doctor_finds_nothing_wrong(bench: Bench) -> None:
     words = ["doctor", "--store", str(bench.store), "--json"]
-    ran = run([sys.executable, "-m", "mnemon.cli.main", *words], bench.store.parent)
+    ran = run([sys.executable, "-m", "noctuary.cli.main", *words], bench.store.parent)
     assert ran.code == 0, ran.says
     assert '"fail"' not in ran.out
 

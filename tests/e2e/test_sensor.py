@@ -50,11 +50,11 @@ def test_the_daemon_starts_one_night_per_change(small: Bench, tmp_path: Path) ->
     prepare_instance(small.paths)
     environment = {
         **os.environ,
-        "MNEMON_HOME": str(tmp_path / "home"),
-        "MNEMON_SOURCE_PATH": str(small.source),
-        "MNEMON_STORE": str(small.store),
-        "MNEMON_SENSOR_POLL_SECONDS": "2",
-        "MNEMON_SENSOR_MINIMUM_MINUTES": "0",
+        "NOCTUARY_HOME": str(tmp_path / "home"),
+        "NOCTUARY_SOURCE_PATH": str(small.source),
+        "NOCTUARY_STORE": str(small.store),
+        "NOCTUARY_SENSOR_POLL_SECONDS": "2",
+        "NOCTUARY_SENSOR_MINIMUM_MINUTES": "0",
         "DAGSTER_HOME": str(small.paths.dagster_home),
     }
     words = [sys.executable, "-m", "dagster"]

@@ -19,14 +19,14 @@ from typing import Any
 
 import pytest
 
-from mnemon.serve.place import find_place
+from noctuary.serve.place import find_place
 from tests.support.store import Store, household, memory, renumber
 
 NOBODY = 65534
-_MNEMON = [sys.executable, "-m", "mnemon.cli.main"]
+_NOCTUARY = [sys.executable, "-m", "noctuary.cli.main"]
 _CLIENT = """
 import json, sys
-from mnemon.serve.client import ask
+from noctuary.serve.client import ask
 for _ in range(int(sys.argv[3])):
     print(json.dumps(ask(sys.argv[2], 3, store=sys.argv[1])))
 """
@@ -45,12 +45,12 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Start `mnemon serve` and wait until it answers; whatever still runs is ended."""
+    """Start `noctuary serve` and wait until it answers; whatever still runs is ended."""
     started: list[subprocess.Popen[str]] = []
 
     def begin(store: Store, *options: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [*_MNEMON, "serve", "--store", str(store.root), *options],
+            [*_NOCTUARY, "serve", "--store", str(store.root), *options],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -66,13 +66,13 @@ def serve() -> Iterator[Serve]:
         process.communicate()
 
 
-def mnemon(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*_MNEMON, *arguments], capture_output=True, text=True, check=False)
+def noctuary(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*_NOCTUARY, *arguments], capture_output=True, text=True, check=False)
 
 
 def recall_json(store: Store, query: str, *options: str) -> dict[str, Any]:
-    """What `mnemon recall --json` prints, without its times."""
-    done = mnemon("recall", query, "--store", str(store.root), "--json", *options)
+    """What `noctuary recall --json` prints, without its times."""
+    done = noctuary("recall", query, "--store", str(store.root), "--json", *options)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     result = json.loads(done.stdout)
@@ -95,7 +95,9 @@ def answers_of(client: subprocess.Popen[str]) -> list[Any]:
 
 
 def doctor_says(store: Store) -> dict[str, str]:
-    findings = json.loads(mnemon("doctor", "--store", str(store.root), "--json").stdout)["findings"]
+    findings = json.loads(noctuary("doctor", "--store", str(store.root), "--json").stdout)[
+        "findings"
+    ]
     return next(f for f in findings if f["name"] == "server")
 
 
@@ -129,7 +131,7 @@ def test_the_command_answers_the_same_with_and_without_a_server(
 def test_what_is_printed_for_people_is_the_same_too(dense_store: Store, serve: Serve) -> None:
     serve(dense_store)
     asked = ("recall", "spare key", "--store", str(dense_store.root))
-    warm, cold = mnemon(*asked), mnemon(*asked, "--no-server")
+    warm, cold = noctuary(*asked), noctuary(*asked, "--no-server")
     assert warm.stdout == cold.stdout
     assert warm.stderr == cold.stderr
     said = doctor_says(dense_store)["message"]
@@ -231,10 +233,10 @@ def test_it_ends_when_nobody_asks(plain_store: Store, serve: Serve) -> None:
 
 def test_a_second_server_has_an_exit_code_of_its_own(plain_store: Store, serve: Serve) -> None:
     process = serve(plain_store)
-    second = mnemon("serve", "--store", str(plain_store.root))
+    second = noctuary("serve", "--store", str(plain_store.root))
     assert second.returncode == 4
     assert f"another server (process {process.pid}) already answers" in second.stderr
-    third = mnemon("serve", "--store", str(plain_store.root), "--json")
+    third = noctuary("serve", "--store", str(plain_store.root), "--json")
     assert third.returncode == 4
     assert json.loads(third.stdout)["error"] == "StoreLockedError"
     assert recall_json(plain_store, "key")["served_by"] == "server"
@@ -242,7 +244,7 @@ def test_a_second_server_has_an_exit_code_of_its_own(plain_store: Store, serve: 
 
 def test_with_json_it_says_in_one_object_where_it_listens(plain_store: Store) -> None:
     process = subprocess.Popen(
-        [*_MNEMON, "serve", "--json", "--idle-minutes", "0.02", "--store", str(plain_store.root)],
+        [*_NOCTUARY, "serve", "--json", "--idle-minutes", "0.02", "--store", str(plain_store.root)],
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -297,7 +299,7 @@ def _as_nobody(path: Path) -> str:
         "    c.connect(sys.argv[1])\n"
         # The server may have refused and hung up before anything is sent; its answer is there.
         "    try:\n"
-        '        c.sendall(b\'{"mnemon": 1, "op": "ping"}\\n\')\n'
+        '        c.sendall(b\'{"noctuary": 1, "op": "ping"}\\n\')\n'
         "    except BrokenPipeError:\n"
         "        pass\n"
         "    print(c.recv(65536).decode())\n"
@@ -315,7 +317,7 @@ def test_a_directory_of_somebody_else_is_refused(plain_store: Store) -> None:
     place = find_place(plain_store.root)
     place.directory.mkdir(mode=0o700)
     os.chown(place.directory, NOBODY, NOBODY)
-    done = mnemon("serve", "--store", str(plain_store.root))
+    done = noctuary("serve", "--store", str(plain_store.root))
     assert done.returncode == 1
     assert f"belongs to user {NOBODY}" in done.stderr
     assert recall_json(plain_store, "key")["served_by"] == "process"
@@ -326,7 +328,7 @@ def test_a_store_that_has_not_published_yet_is_served_once_it_has(
     empty_store: Store, serve: Serve
 ) -> None:
     serve(empty_store)
-    missing = mnemon("recall", "key", "--store", str(empty_store.root))
+    missing = noctuary("recall", "key", "--store", str(empty_store.root))
     assert missing.returncode == 1
     assert "no_snapshot" in missing.stderr
     empty_store.publish(household())

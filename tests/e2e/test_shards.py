@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from mnemon.files import remove_tree
-from mnemon.lexical.tokenizing import TOKENS_KIND
-from mnemon.night.context import FRAGMENTS
-from mnemon.shards.files import open_table
-from mnemon.shards.fragment_store import KEY, VALUE, FragmentStore
+from noctuary.files import remove_tree
+from noctuary.lexical.tokenizing import TOKENS_KIND
+from noctuary.night.context import FRAGMENTS
+from noctuary.shards.files import open_table
+from noctuary.shards.fragment_store import KEY, VALUE, FragmentStore
 from tests.e2e.browser import find_chromium, read_dom, take_screenshot
 from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import DONE, LOCKED, ROOT, environment, kill, run_night
@@ -56,7 +56,7 @@ def cut_store(small_night: FirstNight, directory: Path) -> Bench:
     """A copy of the small bench whose home says that the store is cut in three."""
     bench = small_night.bench.twin(directory)
     home = bench.store.parent
-    (home / "mnemon.toml").write_text("[shards]\ncount = 3\n", encoding="utf-8")
+    (home / "noctuary.toml").write_text("[shards]\ncount = 3\n", encoding="utf-8")
     return bench
 
 
@@ -172,8 +172,8 @@ def test_two_shards_and_a_night_at_once_spoil_nothing(
     told = environment(
         bench.store.parent,
         {
-            "MNEMON_STORE": str(bench.store),
-            "MNEMON_SOURCE_PATH": str(bench.source),
+            "NOCTUARY_STORE": str(bench.store),
+            "NOCTUARY_SOURCE_PATH": str(bench.source),
             "DAGSTER_HOME": str(bench.paths.dagster_home),
         },
     )

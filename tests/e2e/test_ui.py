@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mnemon.snapshot.publish import list_snapshots
+from noctuary.snapshot.publish import list_snapshots
 from tests.e2e.browser import find_chromium, read_dom, take_screenshot
 from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import kill

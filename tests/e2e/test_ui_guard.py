@@ -86,7 +86,7 @@ ATTACKS: dict[str, Request] = {
     ),
     "a foreign page that reads a log": ("GET", "/logs/a/b.err", EVIL, ""),
     "a rebound name that reads a notebook": (
-        "GET", "/notebook?repoLocName=mnemon&path=x.ipynb", {"Host": "evil.example"}, "",
+        "GET", "/notebook?repoLocName=noctuary&path=x.ipynb", {"Host": "evil.example"}, "",
     ),
     "a foreign page that loads a run": (
         "GET", "/download_debug/x", {"Sec-Fetch-Site": "cross-site"}, "",

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from mnemon.recall.api import recall
+from noctuary.recall.api import recall
 from tests.e2e.driver import DONE, run_night
 from tests.e2e.stores import CANARIES, Bench, copy_store, fingerprint_tree, leftovers
 

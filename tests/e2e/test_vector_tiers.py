@@ -8,17 +8,17 @@ import sys
 import numpy as np
 import pytest
 
-from mnemon.recall.dense import rank_dense
-from mnemon.recall.reader import SnapshotReader
-from mnemon.vectors.dirty import mark_path
-from mnemon.vectors.tiers import FULL_TIER, tiers_match
+from noctuary.recall.dense import rank_dense
+from noctuary.recall.reader import SnapshotReader
+from noctuary.vectors.dirty import mark_path
+from noctuary.vectors.tiers import FULL_TIER, tiers_match
 from tests.e2e.driver import DONE, Ran, night_words, run, run_night
 from tests.e2e.stores import Bench
 
 _SMALL_IS_LARGE = """
 import sys
-import mnemon.night.serving
-mnemon.night.serving.FUNNEL_MIN_ROWS = 10
+import noctuary.night.serving
+noctuary.night.serving.FUNNEL_MIN_ROWS = 10
 from pipelines.nightly import main
 main(sys.argv[1:])
 """

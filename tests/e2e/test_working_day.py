@@ -25,7 +25,7 @@ from tests.support.hook_shapes import stdout_faults
 
 pytestmark = pytest.mark.slow
 
-PATIENT = {"MNEMON_HOOK_DEADLINE_MS": "2000"}
+PATIENT = {"NOCTUARY_HOOK_DEADLINE_MS": "2000"}
 """A busy machine must not decide what is found: `bench.hooks` is where times are judged."""
 
 _MIN_HIT_SHARE = 0.6

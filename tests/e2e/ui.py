@@ -19,7 +19,7 @@ from tests.e2e.driver import ROOT, start
 from tests.e2e.stores import Bench
 
 PICTURES = ROOT / "artifacts" / "ui"
-LOCATION = "mnemon"
+LOCATION = "noctuary"
 READY_S = 120
 RUN_S = 600
 SMALLEST_PICTURE_BYTES = 30_000

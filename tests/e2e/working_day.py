@@ -5,9 +5,10 @@ Run it to see what it is like:
     python -m tests.e2e.working_day
 
 It takes the bundled sample, runs a night on it, starts a warm server, asks thirty prompts through
-`mnemon hook` as Claude Code would (one process per event, its transcript growing beside), compacts
-the context once, ends the session, runs the next night, and asks on the new day for what was only
-said yesterday. It prints what every prompt got and what that cost in milliseconds and tokens.
+`noctuary hook` as Claude Code would (one process per event, its transcript growing beside),
+compacts the context once, ends the session, runs the next night, and asks on the new day for what
+was only said yesterday. It prints what every prompt got and what that cost in milliseconds and
+tokens.
 
 What belongs here: the day and its account. What does not: what must be true of it
 (`test_working_day`).
@@ -147,7 +148,7 @@ def live_the_day(
 
 
 def _run_night(bench: Bench, home: Path) -> dict[str, Any]:
-    ran = run_night(bench.source, bench.store, extra={"MNEMON_HOME": str(home)})
+    ran = run_night(bench.source, bench.store, extra={"NOCTUARY_HOME": str(home)})
     assert ran.code == DONE, ran.says
     return ran.report
 
@@ -177,7 +178,7 @@ def _asker(
 
 
 def _executable() -> Path:
-    return Path(sys.executable).with_name("mnemon")
+    return Path(sys.executable).with_name("noctuary")
 
 
 @contextmanager
@@ -244,7 +245,7 @@ def _print(line: str) -> None:
 
 def main() -> int:
     """Live the day in a temporary directory and print it."""
-    directory = Path(tempfile.mkdtemp(prefix="mnemon-day-"))
+    directory = Path(tempfile.mkdtemp(prefix="noctuary-day-"))
     try:
         bench = first_night(directory, _print)
         day = live_the_day(bench, _print)

@@ -49,49 +49,53 @@ FEATURES = frozenset(
 )  # fmt: skip
 # What only a night needs: whole packages, then single modules of packages that both sides share.
 BUILDERS = (
-    "mnemon.capture",
-    "mnemon.corpus", "mnemon.curate", "mnemon.night", "mnemon.work", "mnemon.compact",
-    "mnemon.hosted", "mnemon.evaluate", "mnemon.diagnosis", "mnemon.cli", "mnemon.promote",
-    "mnemon.reports", "mnemon.exchange", "mnemon.sql", "mnemon.shards",
-    "mnemon.mcp_server",
-    "mnemon.agents.install",
-    "mnemon.snapshot.build", "mnemon.snapshot.checks", "mnemon.snapshot.publish",
-    "mnemon.snapshot.verdict", "mnemon.usage.statistics", "mnemon.usage.folding",
-    "mnemon.usage.retention", "mnemon.usage.scoring", "mnemon.usage.window",
-    "mnemon.usage.writing",
-    "mnemon.archive.applying", "mnemon.archive.candidate", "mnemon.archive.consolidation",
-    "mnemon.archive.history", "mnemon.archive.last_look", "mnemon.archive.plan",
-    "mnemon.archive.planning", "mnemon.archive.rules", "mnemon.archive.scan",
-    "mnemon.archive.snapshot_rows", "mnemon.archive.summaries", "mnemon.archive.summary_row",
-    "mnemon.archive.writing",
-    "mnemon.injection.exported", "mnemon.injection.known", "mnemon.injection.recogniser",
-    "mnemon.injection.retention",
-    "mnemon.transcripts.turns_source",
-    "mnemon.vectors.cells", "mnemon.vectors.dirty", "mnemon.vectors.embed",
-    "mnemon.vectors.lance", "mnemon.vectors.rotation", "mnemon.vectors.thresholds",
-    "mnemon.vectors.tiers", "mnemon.vectors.tier_index", "mnemon.vectors.tier_states",
-    "mnemon.vectors.embed_task", "mnemon.vectors.norms", "mnemon.vectors.object_tables",
-    "mnemon.graph.build", "mnemon.graph.dictionary", "mnemon.graph.glance", "mnemon.graph.state",
-    "mnemon.graph.extract", "mnemon.graph.extraction", "mnemon.graph.canonical",
-    "mnemon.graph.aliases", "mnemon.graph.clauses", "mnemon.graph.patterns", "mnemon.graph.phrases",
-    "mnemon.graph.possessives", "mnemon.graph.reader", "mnemon.graph.runs",
-    "mnemon.graph.model",
-    "mnemon.graph.names", "mnemon.graph.pack", "mnemon.graph.subjects", "mnemon.graph.tables",
-    "mnemon.graph.told",
-    "mnemon.graph.plugins", "mnemon.graph.supersession.cells",
-    "mnemon.graph.supersession.explicit", "mnemon.graph.supersession.find",
-    "mnemon.graph.supersession.intervals", "mnemon.graph.supersession.links",
-    "mnemon.graph.supersession.memo", "mnemon.graph.supersession.memories",
-    "mnemon.graph.supersession.near", "mnemon.graph.supersession.resolve",
-    "mnemon.graph.supersession.statements", "mnemon.graph.supersession.topics",
-    "mnemon.graph.supersession.values", "mnemon.graph.view",
-    "mnemon.lexical.counting", "mnemon.lexical.merging", "mnemon.lexical.postings",
-    "mnemon.lexical.tokenizing",
-    "mnemon.encode.batching", "mnemon.encode.bert_weights", "mnemon.encode.export",
-    "mnemon.encode.known", "mnemon.encode.locate", "mnemon.encode.sentence",
-    "mnemon.encode.onnx_encoder", "mnemon.encode.onnx_export", "mnemon.encode.onnx_format",
-    "mnemon.encode.hosted.cost", "mnemon.encode.hosted.documents",
-    "mnemon.encode.hosted.opening", "mnemon.encode.hosted.retrying",
+    "noctuary.capture",
+    "noctuary.corpus", "noctuary.curate", "noctuary.night", "noctuary.work", "noctuary.compact",
+    "noctuary.hosted", "noctuary.evaluate", "noctuary.diagnosis", "noctuary.cli",
+    "noctuary.promote",
+    "noctuary.reports", "noctuary.exchange", "noctuary.sql", "noctuary.shards",
+    "noctuary.mcp_server",
+    "noctuary.agents.install",
+    "noctuary.snapshot.build", "noctuary.snapshot.checks", "noctuary.snapshot.publish",
+    "noctuary.snapshot.verdict", "noctuary.usage.statistics", "noctuary.usage.folding",
+    "noctuary.usage.retention", "noctuary.usage.scoring", "noctuary.usage.window",
+    "noctuary.usage.writing",
+    "noctuary.archive.applying", "noctuary.archive.candidate", "noctuary.archive.consolidation",
+    "noctuary.archive.history", "noctuary.archive.last_look", "noctuary.archive.plan",
+    "noctuary.archive.planning", "noctuary.archive.rules", "noctuary.archive.scan",
+    "noctuary.archive.snapshot_rows", "noctuary.archive.summaries", "noctuary.archive.summary_row",
+    "noctuary.archive.writing",
+    "noctuary.injection.exported", "noctuary.injection.known", "noctuary.injection.recogniser",
+    "noctuary.injection.retention",
+    "noctuary.transcripts.turns_source",
+    "noctuary.vectors.cells", "noctuary.vectors.dirty", "noctuary.vectors.embed",
+    "noctuary.vectors.lance", "noctuary.vectors.rotation", "noctuary.vectors.thresholds",
+    "noctuary.vectors.tiers", "noctuary.vectors.tier_index", "noctuary.vectors.tier_states",
+    "noctuary.vectors.embed_task", "noctuary.vectors.norms", "noctuary.vectors.object_tables",
+    "noctuary.graph.build", "noctuary.graph.dictionary", "noctuary.graph.glance",
+    "noctuary.graph.state",
+    "noctuary.graph.extract", "noctuary.graph.extraction", "noctuary.graph.canonical",
+    "noctuary.graph.aliases", "noctuary.graph.clauses", "noctuary.graph.patterns",
+    "noctuary.graph.phrases",
+    "noctuary.graph.possessives", "noctuary.graph.reader", "noctuary.graph.runs",
+    "noctuary.graph.model",
+    "noctuary.graph.names", "noctuary.graph.pack", "noctuary.graph.subjects",
+    "noctuary.graph.tables",
+    "noctuary.graph.told",
+    "noctuary.graph.plugins", "noctuary.graph.supersession.cells",
+    "noctuary.graph.supersession.explicit", "noctuary.graph.supersession.find",
+    "noctuary.graph.supersession.intervals", "noctuary.graph.supersession.links",
+    "noctuary.graph.supersession.memo", "noctuary.graph.supersession.memories",
+    "noctuary.graph.supersession.near", "noctuary.graph.supersession.resolve",
+    "noctuary.graph.supersession.statements", "noctuary.graph.supersession.topics",
+    "noctuary.graph.supersession.values", "noctuary.graph.view",
+    "noctuary.lexical.counting", "noctuary.lexical.merging", "noctuary.lexical.postings",
+    "noctuary.lexical.tokenizing",
+    "noctuary.encode.batching", "noctuary.encode.bert_weights", "noctuary.encode.export",
+    "noctuary.encode.known", "noctuary.encode.locate", "noctuary.encode.sentence",
+    "noctuary.encode.onnx_encoder", "noctuary.encode.onnx_export", "noctuary.encode.onnx_format",
+    "noctuary.encode.hosted.cost", "noctuary.encode.hosted.documents",
+    "noctuary.encode.hosted.opening", "noctuary.encode.hosted.retrying",
 )  # fmt: skip
 HEAVY = frozenset(
     {
@@ -103,51 +107,51 @@ HEAVY = frozenset(
     }
 )  # fmt: skip
 READ_SIDE_LIBRARIES = frozenset({"numpy", "snowballstemmer"})
-RECALL = [name for name in modules() if package_of(name) == "recall" and name != "mnemon"]
+RECALL = [name for name in modules() if package_of(name) == "recall" and name != "noctuary"]
 
 LAZY_DOORS = {
-    ("mnemon.recall.reranking", "sentence_transformers"): (
+    ("noctuary.recall.reranking", "sentence_transformers"): (
         "a cross-encoder is loaded when a profile names a reranker and a recall asks it"
     ),
-    ("mnemon.recall.reranking", "transformers"): (
+    ("noctuary.recall.reranking", "transformers"): (
         "the same library's progress bar, kept quiet while that model is loaded"
     ),
-    ("mnemon.encode.hosted.client", "httpx"): (
+    ("noctuary.encode.hosted.client", "httpx"): (
         "a provider is asked for a query's vector, where one made the snapshot's"
     ),
-    ("mnemon.encode.warm", "mnemon.encode.onnx_encoder"): (
+    ("noctuary.encode.warm", "noctuary.encode.onnx_encoder"): (
         "ONNX Runtime encodes queries in a process that keeps asking, never in a hook"
     ),
-    ("mnemon.recall.query_encoder", "mnemon.encode.onnx_encoder"): (
+    ("noctuary.recall.query_encoder", "noctuary.encode.onnx_encoder"): (
         "a model that the lean encoder cannot read is asked through its ONNX export"
     ),
-    ("mnemon.recall.query_encoder", "mnemon.encode.onnx_format"): "the same model's header",
-    ("mnemon.recall.encoder_identity", "mnemon.encode.onnx_format"): "the same model's header",
-    ("mnemon.live.judging", "mnemon.corpus"): (
+    ("noctuary.recall.query_encoder", "noctuary.encode.onnx_format"): "the same model's header",
+    ("noctuary.recall.encoder_identity", "noctuary.encode.onnx_format"): "the same model's header",
+    ("noctuary.live.judging", "noctuary.corpus"): (
         "rows of the store itself are judged by the export's own rules; most recalls find none"
     ),
-    ("mnemon.live.judging", "mnemon.corpus.sift"): (
+    ("noctuary.live.judging", "noctuary.corpus.sift"): (
         "rows of the store itself are judged by the export's own rules; most recalls find none"
     ),
-    ("mnemon.live.judging", "mnemon.corpus.source"): (
+    ("noctuary.live.judging", "noctuary.corpus.source"): (
         "rows of the store itself are judged by the export's own rules; most recalls find none"
     ),
-    ("mnemon.live.judging", "mnemon.injection.known"): (
+    ("noctuary.live.judging", "noctuary.injection.known"): (
         "what recall injected is told from what was said, by the night's rules"
     ),
-    ("mnemon.live.judging", "mnemon.injection.recogniser"): (
+    ("noctuary.live.judging", "noctuary.injection.recogniser"): (
         "what recall injected is told from what was said, by the night's rules"
     ),
-    ("mnemon.live.postgres_look", "mnemon.corpus"): (
+    ("noctuary.live.postgres_look", "noctuary.corpus"): (
         "a database is read by the source of the nights, where a store is one"
     ),
-    ("mnemon.live.postgres_look", "mnemon.corpus.changes"): (
+    ("noctuary.live.postgres_look", "noctuary.corpus.changes"): (
         "a database is read by the source of the nights, where a store is one"
     ),
-    ("mnemon.live.postgres_look", "mnemon.corpus.source"): (
+    ("noctuary.live.postgres_look", "noctuary.corpus.source"): (
         "a database is read by the source of the nights, where a store is one"
     ),
-    ("mnemon.graph.transitions", "scipy"): (
+    ("noctuary.graph.transitions", "scipy"): (
         "sparse matrices, where a profile says graph_mode=ppr; the walk answers without them"
     ),
 }
@@ -156,26 +160,30 @@ hook pays for is what is imported at the top of a module: no door there."""
 
 SHARED = frozenset(
     {
-        "mnemon.encode", "mnemon.encode.base", "mnemon.encode.bert_math",
-        "mnemon.encode.bert_ranges", "mnemon.encode.fingerprint", "mnemon.encode.lean",
-        "mnemon.encode.lean_format", "mnemon.encode.warm", "mnemon.encode.wordpiece",
-        "mnemon.graph", "mnemon.graph.arrays", "mnemon.graph.walk", "mnemon.graph.conversation",
-        "mnemon.graph.fold", "mnemon.graph.linking", "mnemon.graph.named", "mnemon.graph.scripts",
-        "mnemon.graph.sessions", "mnemon.graph.supersession", "mnemon.graph.supersession.grades",
+        "noctuary.encode", "noctuary.encode.base", "noctuary.encode.bert_math",
+        "noctuary.encode.bert_ranges", "noctuary.encode.fingerprint", "noctuary.encode.lean",
+        "noctuary.encode.lean_format", "noctuary.encode.warm", "noctuary.encode.wordpiece",
+        "noctuary.graph", "noctuary.graph.arrays", "noctuary.graph.walk",
+        "noctuary.graph.conversation",
+        "noctuary.graph.fold", "noctuary.graph.linking", "noctuary.graph.named",
+        "noctuary.graph.scripts",
+        "noctuary.graph.sessions", "noctuary.graph.supersession",
+        "noctuary.graph.supersession.grades",
         # Only the phase `supersede` imports them: what two memories must not differ in.
-        "mnemon.graph.dates", "mnemon.graph.identifiers", "mnemon.graph.lexicon",
-        "mnemon.graph.supersession.guards",
+        "noctuary.graph.dates", "noctuary.graph.identifiers", "noctuary.graph.lexicon",
+        "noctuary.graph.supersession.guards",
         # The keyword search of the seed store; only `fts5_leg` imports it, for lexical_mode="fts5".
-        "mnemon.lexical", "mnemon.lexical.fts_seed", "mnemon.lexical.search",
+        "noctuary.lexical", "noctuary.lexical.fts_seed", "noctuary.lexical.search",
         # Only `overlay` imports them, where the store has something that the snapshot lacks.
-        "mnemon.lexical.bm25", "mnemon.lexical.fields", "mnemon.live", "mnemon.live.state",
-        "mnemon.live.words",
-        "mnemon.snapshot", "mnemon.snapshot.layout", "mnemon.snapshot.manifest",
-        "mnemon.snapshot.nights", "mnemon.snapshot.summary_arrays",
+        "noctuary.lexical.bm25", "noctuary.lexical.fields", "noctuary.live", "noctuary.live.state",
+        "noctuary.live.words",
+        "noctuary.snapshot", "noctuary.snapshot.layout", "noctuary.snapshot.manifest",
+        "noctuary.snapshot.nights", "noctuary.snapshot.summary_arrays",
         # LTP multiplies by a formula that the night uses as well; usage.sqlite is only read.
-        "mnemon.usage", "mnemon.usage.access_log", "mnemon.usage.log_writer", "mnemon.usage.ltp",
-        "mnemon.usage.reading", "mnemon.usage.usage_file",
-        "mnemon.vectors", "mnemon.vectors.cascade",
+        "noctuary.usage", "noctuary.usage.access_log", "noctuary.usage.log_writer",
+        "noctuary.usage.ltp",
+        "noctuary.usage.reading", "noctuary.usage.usage_file",
+        "noctuary.vectors", "noctuary.vectors.cascade",
     }
 )  # fmt: skip
 """Modules of other packages that recall imports at the top of its own."""
@@ -183,23 +191,23 @@ SHARED = frozenset(
 SHARED_LAZILY = frozenset(
     {
         # Where something was archived; without archive.sqlite neither is loaded.
-        "mnemon.archive", "mnemon.archive.ledger_file", "mnemon.archive.reading",
+        "noctuary.archive", "noctuary.archive.ledger_file", "noctuary.archive.reading",
         # Where a provider made the snapshot's vectors, it is asked for the query's.
-        "mnemon.encode.hosted", "mnemon.encode.hosted.answers", "mnemon.encode.hosted.client",
-        "mnemon.encode.hosted.description", "mnemon.encode.hosted.faults",
-        "mnemon.encode.hosted.model", "mnemon.encode.hosted.models",
-        "mnemon.encode.hosted.queries", "mnemon.encode.hosted.shapes",
-        "mnemon.encode.hosted.texts",
-        "mnemon.graph.hubs", "mnemon.graph.ppr", "mnemon.graph.push",
-        "mnemon.graph.supersession.reading",
-        "mnemon.graph.transitions",
+        "noctuary.encode.hosted", "noctuary.encode.hosted.answers", "noctuary.encode.hosted.client",
+        "noctuary.encode.hosted.description", "noctuary.encode.hosted.faults",
+        "noctuary.encode.hosted.model", "noctuary.encode.hosted.models",
+        "noctuary.encode.hosted.queries", "noctuary.encode.hosted.shapes",
+        "noctuary.encode.hosted.texts",
+        "noctuary.graph.hubs", "noctuary.graph.ppr", "noctuary.graph.push",
+        "noctuary.graph.supersession.reading",
+        "noctuary.graph.transitions",
         # Who else may read what; without shares it is not loaded.
-        "mnemon.snapshot.share_arrays",
+        "noctuary.snapshot.share_arrays",
         # Where the store has something that the snapshot lacks.
-        "mnemon.injection", "mnemon.injection.wording",
-        "mnemon.live.found", "mnemon.live.judging", "mnemon.live.looking",
-        "mnemon.live.postgres_look", "mnemon.live.sqlite_look",
-        "mnemon.usage.query_log",
+        "noctuary.injection", "noctuary.injection.wording",
+        "noctuary.live.found", "noctuary.live.judging", "noctuary.live.looking",
+        "noctuary.live.postgres_look", "noctuary.live.sqlite_look",
+        "noctuary.usage.query_log",
     }
 )  # fmt: skip
 """Those that only a function of recall imports: query expansion and PageRank are off unless a
@@ -216,42 +224,42 @@ def builders_among(names: frozenset[str]) -> set[str]:
 
 def libraries_among(names: frozenset[str]) -> set[str]:
     """What is neither of the standard library nor of the project."""
-    return tops(names) - sys.stdlib_module_names - {"mnemon", "__future__"}
+    return tops(names) - sys.stdlib_module_names - {"noctuary", "__future__"}
 
 
 def shared_among(names: frozenset[str]) -> set[str]:
     """Modules of the project's other features."""
     features = FEATURES - {"recall"}
-    return {n for n in names if n.startswith("mnemon.") and package_of(n) in features}
+    return {n for n in names if n.startswith("noctuary.") and package_of(n) in features}
 
 
 def test_the_walk_sees_the_project() -> None:
     """Guards every test below against an empty graph."""
     assert len(modules()) > 100
-    assert "mnemon.recall.engine" in imports_of("mnemon.recall.api")
-    assert "mnemon.recall.api" in imports_of("mnemon.recall"), "imports inside functions count"
-    assert "mnemon.recall.api" in lazy_imports_of("mnemon.recall"), "and are told apart"
-    assert "mnemon.recall.engine" in imports_of("mnemon.recall.api", eager_only=True)
-    assert "mnemon.snapshot" in imports_of("mnemon.recall.engine"), "packages on the way count"
-    assert "numpy" in imports_of("mnemon.recall.engine")
+    assert "noctuary.recall.engine" in imports_of("noctuary.recall.api")
+    assert "noctuary.recall.api" in imports_of("noctuary.recall"), "imports inside functions count"
+    assert "noctuary.recall.api" in lazy_imports_of("noctuary.recall"), "and are told apart"
+    assert "noctuary.recall.engine" in imports_of("noctuary.recall.api", eager_only=True)
+    assert "noctuary.snapshot" in imports_of("noctuary.recall.engine"), "packages on the way count"
+    assert "numpy" in imports_of("noctuary.recall.engine")
     assert "dagster" in tops(reachable_from("pipelines.definitions"))
-    assert "lancedb" in tops(reachable_from("mnemon.vectors.tiers"))
-    assert "lancedb" not in tops(reachable_from("mnemon.vectors.tiers", eager_only=True))
-    assert why("mnemon.recall", "numpy")[-1] == "numpy"
+    assert "lancedb" in tops(reachable_from("noctuary.vectors.tiers"))
+    assert "lancedb" not in tops(reachable_from("noctuary.vectors.tiers", eager_only=True))
+    assert why("noctuary.recall", "numpy")[-1] == "numpy"
     assert "numpy" not in reachable_from(
-        "mnemon.recall.ages", without=frozenset({("mnemon.recall.ages", "numpy")})
+        "noctuary.recall.ages", without=frozenset({("noctuary.recall.ages", "numpy")})
     )
 
 
 @pytest.mark.parametrize(
     ("package", "forbidden"),
     [
-        ("mnemon", {"assets", "pipelines", "dagster", "dagster_webserver", "tests", "bench"}),
+        ("noctuary", {"assets", "pipelines", "dagster", "dagster_webserver", "tests", "bench"}),
         ("assets", {"pipelines", "tests", "bench"}),
         ("pipelines", {"tests", "bench"}),
     ],
 )
-def test_imports_point_from_pipelines_to_assets_to_mnemon(
+def test_imports_point_from_pipelines_to_assets_to_noctuary(
     package: str, forbidden: set[str]
 ) -> None:
     wrong = {
@@ -263,9 +271,9 @@ def test_imports_point_from_pipelines_to_assets_to_mnemon(
     assert not wrong
 
 
-def test_every_part_of_mnemon_is_foundation_or_feature() -> None:
+def test_every_part_of_noctuary_is_foundation_or_feature() -> None:
     """A new package has to be given its place here."""
-    parts = {package_of(m) for m in modules() if m.startswith("mnemon.")}
+    parts = {package_of(m) for m in modules() if m.startswith("noctuary.")}
     assert parts == FOUNDATION | FEATURES
 
 
@@ -273,9 +281,9 @@ def test_the_foundation_imports_no_feature() -> None:
     wrong = {
         (module, name)
         for module in modules()
-        if module.startswith("mnemon.") and package_of(module) in FOUNDATION
+        if module.startswith("noctuary.") and package_of(module) in FOUNDATION
         for name in imports_of(module, typing_only=True)
-        if name.startswith("mnemon.") and package_of(name) not in FOUNDATION
+        if name.startswith("noctuary.") and package_of(name) not in FOUNDATION
     }
     assert not wrong
 
@@ -344,10 +352,10 @@ def test_the_read_side_of_shared_packages_is_all_that_recall_reaches() -> None:
 def package_graph() -> dict[str, set[str]]:
     edges: dict[str, set[str]] = defaultdict(set)
     for module in modules():
-        if not module.startswith("mnemon."):
+        if not module.startswith("noctuary."):
             continue
         for name in imports_of(module):
-            if name.startswith("mnemon.") and package_of(name) != package_of(module):
+            if name.startswith("noctuary.") and package_of(name) != package_of(module):
                 edges[package_of(module)].add(package_of(name))
     return edges
 
@@ -371,9 +379,9 @@ def test_only_the_edges_of_the_system_import_recall() -> None:
     importers = {
         package_of(m)
         for m in modules()
-        if m.startswith("mnemon.") and package_of(m) != "recall"
+        if m.startswith("noctuary.") and package_of(m) != "recall"
         for name in imports_of(m)
-        if name.startswith("mnemon.recall")
+        if name.startswith("noctuary.recall")
     }
     # The doctor checks profiles, and an import what it built, as a recall would read them.
     edges = {"agents", "cli", "context", "diagnosis", "exchange", "mcp_server", "night", "serve"}

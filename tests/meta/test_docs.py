@@ -19,11 +19,11 @@ import click
 import pytest
 
 from assets.serving import CHECK_NAMES
-from mnemon.cli.main import main as mnemon_command
-from mnemon.corpus.quarantine import QuarantineReason
-from mnemon.settings import Settings, known_settings
-from mnemon.snapshot import layout, row_file
-from mnemon.snapshot.layout import StorePaths
+from noctuary.cli.main import main as noctuary_command
+from noctuary.corpus.quarantine import QuarantineReason
+from noctuary.settings import Settings, known_settings
+from noctuary.snapshot import layout, row_file
+from noctuary.snapshot.layout import StorePaths
 from pipelines.nightly import main as nightly_command
 from pipelines.ui import main as ui_command
 
@@ -93,7 +93,7 @@ def options(command: click.Command) -> list[str]:
 
 COMMANDS = dict(
     [
-        *commands(mnemon_command, "mnemon"),
+        *commands(noctuary_command, "noctuary"),
         ("python -m pipelines.nightly", nightly_command),
         ("python -m pipelines.ui", ui_command),
     ]
@@ -107,8 +107,8 @@ def test_every_command_and_option_is_documented(path: str) -> None:
 
 
 def test_the_walk_over_the_commands_finds_them() -> None:
-    assert {"mnemon recall", "mnemon rollback", "mnemon doctor"} <= COMMANDS.keys()
-    assert {"-k", "--as-of", "--json", "--help"} <= set(options(COMMANDS["mnemon recall"]))
+    assert {"noctuary recall", "noctuary rollback", "noctuary doctor"} <= COMMANDS.keys()
+    assert {"-k", "--as-of", "--json", "--help"} <= set(options(COMMANDS["noctuary recall"]))
     assert "--webserver-only" in options(ui_command)
 
 
@@ -133,7 +133,7 @@ def test_every_make_target_has_a_line_of_help() -> None:
 def test_every_setting_and_its_variable_are_in_the_configuration_page() -> None:
     page = (DOCS / "configuration.md").read_text(encoding="utf-8")
     names = known_settings()
-    variables = [f"MNEMON_{name.replace('.', '_').upper()}" for name in names]
+    variables = [f"NOCTUARY_{name.replace('.', '_').upper()}" for name in names]
     assert names
     assert [n for n in (*names, *variables) if f"`{n}`" not in page] == []
 
@@ -158,13 +158,13 @@ def test_the_configuration_page_has_the_real_defaults() -> None:
 def test_the_example_configuration_loads(tmp_path: Path) -> None:
     page = (DOCS / "configuration.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
-    file = tmp_path / "mnemon.toml"
+    file = tmp_path / "noctuary.toml"
     file.write_text(example, encoding="utf-8")
     assert Settings.load(file, environ={}) != Settings()
 
 
 def test_every_location_variable_is_documented() -> None:
-    wanted = ["MNEMON_HOME", "MNEMON_CONFIG", "MNEMON_STORE", "MNEMON_SHARED"]
+    wanted = ["NOCTUARY_HOME", "NOCTUARY_CONFIG", "NOCTUARY_STORE", "NOCTUARY_SHARED"]
     page = (DOCS / "configuration.md").read_text(encoding="utf-8")
     assert [v for v in wanted if f"`{v}`" not in page] == []
 
@@ -223,7 +223,7 @@ def test_every_quarantine_reason_is_documented() -> None:
 
 
 def test_every_trouble_that_doctor_finds_is_documented() -> None:
-    folder = ROOT / "lib" / "mnemon" / "diagnosis"
+    folder = ROOT / "lib" / "noctuary" / "diagnosis"
     code = "\n".join(p.read_text(encoding="utf-8") for p in sorted(folder.glob("*.py")))
     found = set(re.findall(r"Finding\(\s*\"(\w+)\",\s*\"(warn|fail)\"", code))
     assert {("usage", "warn"), ("settings", "fail")} <= found
@@ -337,7 +337,7 @@ def test_the_changelog_has_the_version_of_the_project() -> None:
 
 
 def test_the_package_has_the_version_of_the_project() -> None:
-    import mnemon
+    import noctuary
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert mnemon.__version__ == project["version"]
+    assert noctuary.__version__ == project["version"]

@@ -18,21 +18,22 @@ HEAVY = (
     "safetensors", "pandas", "pydantic", "polars", "pyarrow", "duckdb", "scipy", "sklearn", "rich",
     "click", "assets", "pipelines", "ray", "lance_ray", "dagster_ray",
 )  # fmt: skip
-BUILDERS = ("mnemon.corpus", "mnemon.night", "mnemon.work", "mnemon.compact",
-            "mnemon.vectors.cells", "mnemon.vectors.dirty", "mnemon.vectors.embed",
-            "mnemon.vectors.lance", "mnemon.vectors.rotation", "mnemon.vectors.thresholds",
-            "mnemon.vectors.tiers",
-            "mnemon.snapshot.build", "mnemon.snapshot.checks", "mnemon.snapshot.publish",
-            "mnemon.graph.build", "mnemon.lexical.postings", "mnemon.encode.sentence")  # fmt: skip
+BUILDERS = ("noctuary.corpus", "noctuary.night", "noctuary.work", "noctuary.compact",
+            "noctuary.vectors.cells", "noctuary.vectors.dirty", "noctuary.vectors.embed",
+            "noctuary.vectors.lance", "noctuary.vectors.rotation", "noctuary.vectors.thresholds",
+            "noctuary.vectors.tiers",
+            "noctuary.snapshot.build", "noctuary.snapshot.checks", "noctuary.snapshot.publish",
+            "noctuary.graph.build", "noctuary.lexical.postings",
+            "noctuary.encode.sentence")  # fmt: skip
 
 
 def loaded_after(code: str, home: str = "") -> set[str]:
     """Return the modules of a fresh process after it ran some code."""
     script = f"{code}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
-    environ = {n: v for n, v in os.environ.items() if not n.startswith(("MNEMON_", "PYTEST"))}
+    environ = {n: v for n, v in os.environ.items() if not n.startswith(("NOCTUARY_", "PYTEST"))}
     done = subprocess.run(
         [sys.executable, "-c", script],
-        env={**environ, "MNEMON_HOME": home},
+        env={**environ, "NOCTUARY_HOME": home},
         capture_output=True,
         text=True,
         check=True,
@@ -46,19 +47,21 @@ def bare() -> frozenset[str]:
     return frozenset(loaded_after("pass"))
 
 
-def test_import_mnemon_loads_nothing_to_speak_of() -> None:
-    added = loaded_after("import mnemon") - bare()
+def test_import_noctuary_loads_nothing_to_speak_of() -> None:
+    added = loaded_after("import noctuary") - bare()
     assert "numpy" not in added
-    assert {name for name in added if name.startswith("mnemon")} == {"mnemon"}
+    assert {name for name in added if name.startswith("noctuary")} == {"noctuary"}
     assert len(added) < 20, sorted(added)
 
 
 def test_naming_recall_loads_no_heavy_module() -> None:
-    added = loaded_after("from mnemon import recall") - bare()
+    added = loaded_after("from noctuary import recall") - bare()
     assert not {name for name in added if name.split(".")[0] in HEAVY}
 
 
-@pytest.mark.parametrize("entry", ["from mnemon import recall", "import mnemon.recall as recall"])
+@pytest.mark.parametrize(
+    "entry", ["from noctuary import recall", "import noctuary.recall as recall"]
+)
 def test_a_real_recall_loads_no_heavy_module_and_no_builder(dense_store: Store, entry: str) -> None:
     code = f"""
 {entry}
@@ -71,21 +74,21 @@ assert not result.warnings, result.warnings
 """
     added = loaded_after(code, str(dense_store.root.parent)) - bare()
     assert "numpy" in added
-    assert "mnemon.recall.engine" in added
+    assert "noctuary.recall.engine" in added
     assert not {name for name in added if name.split(".")[0] in HEAVY}
     assert not {name for name in added if name.startswith(BUILDERS)}
     # With nothing archived, and turns searched as they are, neither costs more than a look.
-    unused = ("mnemon.archive", "mnemon.recall.searched", "mnemon.recall.summar")
+    unused = ("noctuary.archive", "noctuary.recall.searched", "noctuary.recall.summar")
     assert not {name for name in added if name.startswith(unused)}
 
 
 def test_a_recall_that_finds_no_store_loads_no_heavy_module(dense_store: Store) -> None:
-    code = 'from mnemon import recall\nassert recall("x", store="nowhere").warnings'
+    code = 'from noctuary import recall\nassert recall("x", store="nowhere").warnings'
     added = loaded_after(code, str(dense_store.root.parent)) - bare()
     assert not {name for name in added if name.split(".")[0] in HEAVY}
 
 
-@pytest.mark.parametrize("module", ["mnemon.cli.main", "mnemon.settings", "mnemon.locate"])
+@pytest.mark.parametrize("module", ["noctuary.cli.main", "noctuary.settings", "noctuary.locate"])
 def test_commands_and_settings_load_no_heavy_module(module: str) -> None:
     added = loaded_after(f"import {module}") - bare()
     assert not {name for name in added if name.split(".")[0] in set(HEAVY) - {"click"}}
@@ -93,7 +96,7 @@ def test_commands_and_settings_load_no_heavy_module(module: str) -> None:
 
 def test_a_command_says_how_many_threads_before_numpy_is_there() -> None:
     """OpenBLAS reads the limit when it is loaded: one query on every core is six times slower."""
-    assert "numpy" not in loaded_after("import mnemon.cli.main")
+    assert "numpy" not in loaded_after("import noctuary.cli.main")
 
 
 def test_importing_reads_no_variable_starts_no_thread_and_touches_no_logging() -> None:
@@ -109,9 +112,9 @@ class Recording(dict):
         return super().__getitem__(name)
 import numpy, snowballstemmer
 os.environ = Recording(os.environ)
-import mnemon.recall.api, mnemon.recall.engine
-assert not [n for n in Recording.asked if n.startswith("MNEMON")], Recording.asked
+import noctuary.recall.api, noctuary.recall.engine
+assert not [n for n in Recording.asked if n.startswith("NOCTUARY")], Recording.asked
 assert threading.active_count() == 1
 assert not logging.getLogger().handlers
 """
-    assert "mnemon.recall.api" in loaded_after(code)
+    assert "noctuary.recall.api" in loaded_after(code)

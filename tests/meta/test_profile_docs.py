@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from mnemon.recall.profile import FIELD_NAMES, RetrievalProfile
-from mnemon.recall.profile.fields import FIELD_TYPES
-from mnemon.recall.profile.groups import GROUPS
-from mnemon.recall.profile.layers import Layers, table_faults
-from mnemon.recall.profile.named import SHIPPED
-from mnemon.recall.profile.rules import CHOICES, RANGES
+from noctuary.recall.profile import FIELD_NAMES, RetrievalProfile
+from noctuary.recall.profile.fields import FIELD_TYPES
+from noctuary.recall.profile.groups import GROUPS
+from noctuary.recall.profile.layers import Layers, table_faults
+from noctuary.recall.profile.named import SHIPPED
+from noctuary.recall.profile.rules import CHOICES, RANGES
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = (DOCS / "profiles.md").read_text(encoding="utf-8")

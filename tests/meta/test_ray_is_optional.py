@@ -20,7 +20,9 @@ DISTRIBUTIONS = frozenset({"ray", "lance-ray", "dagster-ray", "pylance", "pandas
 RESOURCE = "pipelines.workers"
 """What Dagster hands to heavy assets: nothing, or a Ray where the settings name one."""
 
-OURS = sorted(name for name in modules() if name.split(".")[0] in {"mnemon", "assets", "pipelines"})
+OURS = sorted(
+    name for name in modules() if name.split(".")[0] in {"noctuary", "assets", "pipelines"}
+)
 
 
 def lists() -> dict[str, list[str]]:
@@ -76,7 +78,9 @@ def test_no_module_of_ours_imports_pandas() -> None:
     assert named == set()
 
 
-@pytest.mark.parametrize("module", ["mnemon", "mnemon.night.context", "mnemon.shards.opening"])
+@pytest.mark.parametrize(
+    "module", ["noctuary", "noctuary.night.context", "noctuary.shards.opening"]
+)
 def test_a_fresh_process_that_imports_it_has_no_ray(module: str) -> None:
     added = loaded_after(f"import {module}")
     assert not tops(frozenset(added)) & RAY
@@ -84,8 +88,8 @@ def test_a_fresh_process_that_imports_it_has_no_ray(module: str) -> None:
 
 def test_opening_the_default_runner_imports_no_ray() -> None:
     code = """
-from mnemon.settings import Settings
-from mnemon.shards.opening import open_runner
+from noctuary.settings import Settings
+from noctuary.shards.opening import open_runner
 assert open_runner(Settings().runner).name == "local"
 """
     assert not tops(frozenset(loaded_after(code))) & RAY

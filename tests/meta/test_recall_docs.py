@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from mnemon.encode.lean import LeanEncoder
-from mnemon.hooks import HOOK_NAMES, register_hook
-from mnemon.live.state import PARTIAL, UNREACHABLE
-from mnemon.recall.api import recall
-from mnemon.recall.phases.base import BREAKDOWN_KEYS
-from mnemon.recall.phases.order import PHASES
-from mnemon.recall.profile import FIELD_NAMES
+from noctuary.encode.lean import LeanEncoder
+from noctuary.hooks import HOOK_NAMES, register_hook
+from noctuary.live.state import PARTIAL, UNREACHABLE
+from noctuary.recall.api import recall
+from noctuary.recall.phases.base import BREAKDOWN_KEYS
+from noctuary.recall.phases.order import PHASES
+from noctuary.recall.profile import FIELD_NAMES
 from tests.support.imports import ROOT, tree_of
 from tests.support.lean import write_encoder
 from tests.support.store import Store, household, new_store
@@ -66,7 +66,7 @@ def warning_codes() -> set[str]:
     """Every code that a recall may warn with, read from the source."""
     # Faults of a look into the store reach a recall as pairs of code and message.
     codes = {PARTIAL, UNREACHABLE}
-    for path in sorted((ROOT / "lib" / "mnemon" / "recall").rglob("*.py")):
+    for path in sorted((ROOT / "lib" / "noctuary" / "recall").rglob("*.py")):
         module = tree_of(path)
         for node in ast.walk(module):
             if not isinstance(node, ast.Call) or not node.args:
@@ -161,7 +161,7 @@ def test_the_hooks_of_the_page_are_those_of_the_code() -> None:
 @pytest.fixture
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hooks of a test do not outlive it."""
-    monkeypatch.setattr("mnemon.hooks._hooks", {})
+    monkeypatch.setattr("noctuary.hooks._hooks", {})
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import dagster as dg
 import pytest
 
-from mnemon.settings import ScheduleSettings
+from noctuary.settings import ScheduleSettings
 from pipelines.definitions import build_definitions
 from pipelines.schedules import local_timezone, nightly_schedule
 from tests.pipelines.lineage import describe_lineage
@@ -65,7 +65,7 @@ def test_every_asset_says_what_it_is(definitions: dg.Definitions) -> None:
     assert len(graph.get_all_asset_keys()) == 29
     for node in graph.asset_nodes:
         name = node.key.to_user_string()
-        assert list(node.owners) == ["team:mnemon"], name
+        assert list(node.owners) == ["team:noctuary"], name
         assert node.kinds, name
         assert node.code_version, name
         assert node.group_name != "default", name
@@ -121,7 +121,7 @@ def test_local_time_is_the_machines(
 def test_a_bad_setting_is_said_when_the_location_loads(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MNEMON_SCHEDULE_CRON", "at night")
+    monkeypatch.setenv("NOCTUARY_SCHEDULE_CRON", "at night")
     with pytest.raises(ValueError, match=r"schedule\.cron needs five fields"):
         build_definitions()
 
@@ -141,7 +141,7 @@ def test_the_workspace_loads_from_any_directory(home: Path, tmp_path: Path) -> N
     )
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
-    assert "Validation successful for code location mnemon" in said
+    assert "Validation successful for code location noctuary" in said
     assert list(elsewhere.iterdir()) == []
 
 

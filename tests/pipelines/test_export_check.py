@@ -8,10 +8,10 @@ import dagster as dg
 import pytest
 
 from assets.corpus import corpus_export
-from mnemon.corpus import sift
-from mnemon.corpus.source import RawRow
-from mnemon.night.context import MEMORIES, Night
-from mnemon.snapshot.layout import StorePaths
+from noctuary.corpus import sift
+from noctuary.corpus.source import RawRow
+from noctuary.night.context import MEMORIES, Night
+from noctuary.snapshot.layout import StorePaths
 from tests.support.claude_memory import make_sqlite
 
 CHECK = "no_exported_memory_is_sensitive"

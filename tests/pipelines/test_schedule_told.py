@@ -24,8 +24,8 @@ from dagster._core.scheduler.instigation import (
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._daemon.types import DaemonHeartbeat
 
-from mnemon.diagnosis.schedule import JOB, look_at_schedule
-from mnemon.snapshot.layout import StorePaths
+from noctuary.diagnosis.schedule import JOB, look_at_schedule
+from noctuary.snapshot.layout import StorePaths
 from pipelines.jobs import NIGHTLY_JOB
 from pipelines.site import prepare_instance
 
@@ -47,7 +47,7 @@ def instance(paths: StorePaths) -> Iterator[dg.DagsterInstance]:
 
 def switch(instance: dg.DagsterInstance, status: InstigatorStatus) -> None:
     location = ManagedGrpcPythonEnvCodeLocationOrigin(
-        LoadableTargetOrigin(module_name="pipelines.definitions"), "mnemon"
+        LoadableTargetOrigin(module_name="pipelines.definitions"), "noctuary"
     )
     origin = RemoteInstigatorOrigin(
         RemoteRepositoryOrigin(location, "__repository__"), "nightly_schedule"

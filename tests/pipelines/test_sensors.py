@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.settings import SensorSettings, Settings
-from mnemon.snapshot.layout import StorePaths
-from mnemon.snapshot.nights import record_night
-from mnemon.work.lock import hold_lock
+from noctuary.settings import SensorSettings, Settings
+from noctuary.snapshot.layout import StorePaths
+from noctuary.snapshot.nights import record_night
+from noctuary.work.lock import hold_lock
 from pipelines.definitions import build_definitions
 from pipelines.marks import mark_start, read_completed_marker
 from pipelines.sensors import (
@@ -96,7 +96,7 @@ def test_the_sensor_waits_to_be_switched_on(home: Path) -> None:
 
 
 def test_the_sensor_follows_the_settings(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MNEMON_SENSOR_POLL_SECONDS", "7")
+    monkeypatch.setenv("NOCTUARY_SENSOR_POLL_SECONDS", "7")
     sensor = build_definitions().resolve_sensor_def("source_changed")
     assert sensor.minimum_interval_seconds == 7
 

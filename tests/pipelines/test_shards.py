@@ -11,7 +11,7 @@ import dagster as dg
 import pytest
 import yaml
 
-from mnemon.work.lock import hold_lock
+from noctuary.work.lock import hold_lock
 from pipelines.dead_runs import close_dead_runs, free_queue
 from pipelines.definitions import build_definitions
 from pipelines.resources import make_shard_resource
@@ -26,7 +26,7 @@ UNCUT_ASSETS = 29
 
 @pytest.fixture
 def cut(home: Path, monkeypatch: pytest.MonkeyPatch) -> dg.Definitions:
-    monkeypatch.setenv("MNEMON_SHARDS_COUNT", "3")
+    monkeypatch.setenv("NOCTUARY_SHARDS_COUNT", "3")
     return build_definitions()
 
 
@@ -34,7 +34,7 @@ def cut(home: Path, monkeypatch: pytest.MonkeyPatch) -> dg.Definitions:
 def test_a_store_that_is_not_cut_shows_nothing_of_it(
     count: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MNEMON_SHARDS_COUNT", count)
+    monkeypatch.setenv("NOCTUARY_SHARDS_COUNT", count)
     definitions = build_definitions()
     assert describe_lineage(definitions) == LINEAGE.read_text(encoding="utf-8")
     nodes = list(definitions.resolve_asset_graph().asset_nodes)
@@ -53,7 +53,7 @@ def test_a_cut_store_has_a_partitioned_asset_per_heavy_step(cut: dg.Definitions)
         assert node.partitions_def is not None
         assert node.partitions_def.get_partition_keys() == ["shard-000", "shard-001", "shard-002"]
         assert {key.to_user_string() for key in node.parent_keys} == {"memories"}
-        assert list(node.owners) == ["team:mnemon"]
+        assert list(node.owners) == ["team:noctuary"]
         assert node.kinds
         assert node.code_version
         assert (node.description or "").endswith(".")
@@ -76,13 +76,13 @@ def test_the_job_of_shards_is_what_a_backfill_runs(cut: dg.Definitions) -> None:
 def test_loading_a_cut_store_imports_neither_ray_nor_a_heavy_library(home: Path) -> None:
     code = """
 import sys
-from mnemon.work.lock import hold_lock
+from noctuary.work.lock import hold_lock
 from pipelines.dead_runs import close_dead_runs, free_queue
 from pipelines.definitions import build_definitions
 assert len(list(build_definitions().resolve_asset_graph().asset_nodes)) == 32
 print([n for n in ("ray", "lance_ray", "dagster_ray", "torch", "lancedb") if n in sys.modules])
 """
-    environment = {**os.environ, "MNEMON_SHARDS_COUNT": "3"}
+    environment = {**os.environ, "NOCTUARY_SHARDS_COUNT": "3"}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
     )
@@ -93,7 +93,7 @@ print([n for n in ("ray", "lance_ray", "dagster_ray", "torch", "lancedb") if n i
 def test_runs_of_a_cut_store_are_queued_and_a_configuration_that_was_edited_stays(
     home: Path,
 ) -> None:
-    paths = resolve_site(str(home / "memory.db"), environ={"MNEMON_HOME": str(home)}).paths
+    paths = resolve_site(str(home / "memory.db"), environ={"NOCTUARY_HOME": str(home)}).paths
     config = prepare_instance(paths) / "dagster.yaml"
     at_once = config.read_text("utf-8")
     assert yaml.safe_load(at_once)["run_coordinator"]["class"] == "DefaultRunCoordinator"
@@ -142,7 +142,7 @@ def test_the_queue_is_freed_of_dead_runs_unless_somebody_has_the_store(
     home: Path, tmp_path: Path
 ) -> None:
     """A run that a power cut left open would keep every other one in the queue for ever."""
-    site = resolve_site(str(tmp_path / "memory.db"), environ={"MNEMON_HOME": str(home)})
+    site = resolve_site(str(tmp_path / "memory.db"), environ={"NOCTUARY_HOME": str(home)})
     prepare_instance(site.paths, queued=True)
     with dg.DagsterInstance.from_config(str(site.paths.dagster_home)) as instance:
         dead, waiting = _run(instance), _run(instance)
@@ -166,7 +166,7 @@ def test_a_night_closes_dead_runs_but_not_itself_and_none_that_waits() -> None:
 
 def test_a_run_of_shards_marks_no_source(home: Path, tmp_path: Path) -> None:
     """The mark says what a night read: the sensor would miss a change that no night has seen."""
-    site = resolve_site(str(tmp_path / "memory.db"), environ={"MNEMON_HOME": str(home)})
+    site = resolve_site(str(tmp_path / "memory.db"), environ={"NOCTUARY_HOME": str(home)})
     with dg.build_resources({"shard_night": make_shard_resource(lambda: site)}) as resources:
         assert resources.shard_night.paths == site.paths
         assert site.paths.lock.exists()

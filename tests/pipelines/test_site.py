@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.errors import ConfigError, StoreError
-from mnemon.snapshot.layout import StorePaths
-from mnemon.work.lock import hold_lock
+from noctuary.errors import ConfigError, StoreError
+from noctuary.snapshot.layout import StorePaths
+from noctuary.work.lock import hold_lock
 from pipelines import nightly
 from pipelines.site import export_environment, prepare_instance, resolve_site
 from tests.support.store import Store
@@ -17,7 +17,7 @@ from tests.support.store import Store
 
 @pytest.fixture
 def environ(home: Path) -> dict[str, str]:
-    return {"MNEMON_HOME": str(home)}
+    return {"NOCTUARY_HOME": str(home)}
 
 
 def test_the_store_is_named_after_its_source(tmp_path: Path, environ: dict[str, str]) -> None:
@@ -29,14 +29,14 @@ def test_the_store_is_named_after_its_source(tmp_path: Path, environ: dict[str, 
 
 
 def test_an_argument_wins_over_the_environment(tmp_path: Path, environ: dict[str, str]) -> None:
-    environ["MNEMON_SOURCE_PATH"] = str(tmp_path / "configured.db")
-    environ["MNEMON_STORE"] = str(tmp_path / "store")
+    environ["NOCTUARY_SOURCE_PATH"] = str(tmp_path / "configured.db")
+    environ["NOCTUARY_STORE"] = str(tmp_path / "store")
     assert resolve_site(environ=environ).source == tmp_path / "configured.db"
     named = resolve_site(str(tmp_path / "named.db"), str(tmp_path / "other"), environ)
     assert named.source == tmp_path / "named.db"
     assert named.paths.root == tmp_path / "other"
     assert resolve_site(store="mine", environ=environ).paths.root == Path(
-        environ["MNEMON_HOME"], "mine"
+        environ["NOCTUARY_HOME"], "mine"
     )
 
 
@@ -49,7 +49,7 @@ def test_another_process_resolves_the_same_site(tmp_path: Path, environ: dict[st
 def test_a_store_of_the_environment_is_not_overwritten_from_another_source(
     plain_store: Store, tmp_path: Path, environ: dict[str, str]
 ) -> None:
-    environ["MNEMON_STORE"] = str(plain_store.paths.root)
+    environ["NOCTUARY_STORE"] = str(plain_store.paths.root)
     other = str(tmp_path / "other" / "memory.db")
     with pytest.raises(ConfigError, match="was built from"):
         resolve_site(other, environ=environ)
@@ -102,4 +102,4 @@ def test_a_disk_that_is_full_at_the_very_end_fails_no_night(
 
 def test_a_home_that_leads_nowhere_is_said_so() -> None:
     with pytest.raises(StoreError, match="home directory"):
-        resolve_site(environ={"MNEMON_HOME": "~nobody-of-this-name/x"})
+        resolve_site(environ={"NOCTUARY_HOME": "~nobody-of-this-name/x"})

@@ -9,18 +9,18 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.evaluate.calibration import choose_threshold, floor_score, reached_by
-from mnemon.injection.choosing import worth_injecting
-from mnemon.night.prompt_scores import find_usual
-from mnemon.recall.answerability import FEATURES as ALL_FEATURES
-from mnemon.recall.answerability import RELATIVE_BAR, SIGNALS, WORDS, Measure
-from mnemon.recall.answerability_score import (
+from noctuary.evaluate.calibration import choose_threshold, floor_score, reached_by
+from noctuary.injection.choosing import worth_injecting
+from noctuary.night.prompt_scores import find_usual
+from noctuary.recall.answerability import FEATURES as ALL_FEATURES
+from noctuary.recall.answerability import RELATIVE_BAR, SIGNALS, WORDS, Measure
+from noctuary.recall.answerability_score import (
     Features,
     combine,
     find_attribution,
     find_supports,
 )
-from mnemon.recall.answerability_words import read_words
+from noctuary.recall.answerability_words import read_words
 from tests.support.calibration import calibrated
 
 SHARES = st.floats(0.0, 1.0)

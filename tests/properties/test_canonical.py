@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mnemon.errors import ConfigError
-from mnemon.graph.canonical import Canonical, Memo, MergeRules, NameStats, canonicalise
-from mnemon.graph.canonical.minhash import (
+from noctuary.errors import ConfigError
+from noctuary.graph.canonical import Canonical, Memo, MergeRules, NameStats, canonicalise
+from noctuary.graph.canonical.minhash import (
     JACCARD_MIN,
     jaccard,
     may_compare,
     similar_pairs,
 )
-from mnemon.graph.fold import fold_name
+from noctuary.graph.fold import fold_name
 
 _WORDS = [
     "email", "e", "mail", "the", "Emails", "Red", "red", "Foxes", "fox", "Fóx", "II", "2", "not",

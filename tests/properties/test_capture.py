@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnemon.capture.bridge import LocalRow, ServerRow, bridge_ids
-from mnemon.capture.stored_row import decode_row, encode_row
-from mnemon.corpus.sensitive import find_sensitivity
-from mnemon.corpus.source import RawRow
-from mnemon.night.context import Night
-from mnemon.night.corpus import export_memories
-from mnemon.snapshot.layout import StorePaths
+from noctuary.capture.bridge import LocalRow, ServerRow, bridge_ids
+from noctuary.capture.stored_row import decode_row, encode_row
+from noctuary.corpus.sensitive import find_sensitivity
+from noctuary.corpus.source import RawRow
+from noctuary.night.context import Night
+from noctuary.night.corpus import export_memories
+from noctuary.snapshot.layout import StorePaths
 from tests.support.claude_memory import make_sqlite
 from tests.support.edit_scripts import (
     NIGHTS,

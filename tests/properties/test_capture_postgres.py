@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from mnemon.capture.capturing import CaptureReport, capture
+from noctuary.capture.capturing import CaptureReport, capture
 from tests.support.edit_scripts import NIGHTS, NightOfEdits, PostgresStore
 from tests.support.postgres import Cluster
 from tests.support.replicas import COMPLETE, NIGHTLY, Look, export, judge, require_equal_nights

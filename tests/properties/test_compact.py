@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from mnemon.compact.clusters import (
+from noctuary.compact.clusters import (
     TARGET_CLUSTER_TURNS,
     cluster_count,
     cluster_index,
     partition_sizes,
 )
-from mnemon.compact.escalation import SummarySettings, escalate
-from mnemon.compact.extractive import EXTRACTIVE, central_turns, source_tokens
-from mnemon.compact.gate import (
+from noctuary.compact.escalation import SummarySettings, escalate
+from noctuary.compact.extractive import EXTRACTIVE, central_turns, source_tokens
+from noctuary.compact.gate import (
     alignment,
     coverage,
     decay_rate,
@@ -23,8 +23,8 @@ from mnemon.compact.gate import (
     judge,
     preservation,
 )
-from mnemon.compact.summarizers.base import Refusal, Request
-from mnemon.text.token_estimate import estimate_tokens
+from noctuary.compact.summarizers.base import Refusal, Request
+from noctuary.text.token_estimate import estimate_tokens
 
 UNIT = st.floats(0.0, 1.0)
 ANY = st.floats(allow_nan=True, allow_infinity=True)

@@ -15,24 +15,24 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mnemon.authored.documents import Authored
-from mnemon.authored.node import Node
-from mnemon.authored.parse import parse_document
-from mnemon.context.api import assemble
-from mnemon.context.assembling import assemble_from
-from mnemon.context.counting import EstimateCounter, TokenCounter, VocabularyCounter
-from mnemon.context.profile import ContextProfile
-from mnemon.context.values import Context, Part, Turn
-from mnemon.encode.wordpiece import WordPiece
+from noctuary.authored.documents import Authored
+from noctuary.authored.node import Node
+from noctuary.authored.parse import parse_document
+from noctuary.context.api import assemble
+from noctuary.context.assembling import assemble_from
+from noctuary.context.counting import EstimateCounter, TokenCounter, VocabularyCounter
+from noctuary.context.profile import ContextProfile
+from noctuary.context.values import Context, Part, Turn
+from noctuary.encode.wordpiece import WordPiece
 from tests.support.contexts import MemorySearch, memory, naive_base
 from tests.support.store import Store
 
 WORDS = ["key", "door", "boiler", "ключ", "дверь", "鍵", "deploy", "you", "must", "never", "a<b"]
 VOCABULARY = WordPiece.from_text(
-    "\n".join(["[UNK]", "[CLS]", "[SEP]", "key", "door", "##s", "-", ">", "<", "/", "mnemon"])
+    "\n".join(["[UNK]", "[CLS]", "[SEP]", "key", "door", "##s", "-", ">", "<", "/", "noctuary"])
 )
 COUNTERS: list[TokenCounter] = [EstimateCounter(), VocabularyCounter("tiny", VOCABULARY)]
-TAGS = ["</mnemon-context>", '<mnemon-recall id="0123456789abcdef" memories="1">']
+TAGS = ["</noctuary-context>", '<noctuary-recall id="0123456789abcdef" memories="1">']
 
 phrases = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join)
 odd = st.text(max_size=20) | st.sampled_from([*TAGS, "x" * 300, "\ud800", "a\nUser: b"])
@@ -326,7 +326,7 @@ def test_a_built_store_keeps_the_invariants_too(
     user: str | None,
     damage: str,
 ) -> None:
-    import mnemon.context.store_search as real
+    import noctuary.context.store_search as real
 
     with monkeypatch.context() as patch:
         if damage:
@@ -346,6 +346,6 @@ def test_a_built_store_keeps_the_invariants_too(
 
 
 def _missing(*_: Any) -> Callable[..., Any]:
-    from mnemon.errors import EncoderError
+    from noctuary.errors import EncoderError
 
     raise EncoderError("there is none")

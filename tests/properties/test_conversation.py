@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mnemon.graph import conversation as c
-from mnemon.graph.conversation import Talk, calibrate, lent_scores, listen
-from mnemon.graph.sessions import MIN_MEMBERS, SessionArrays
+from noctuary.graph import conversation as c
+from noctuary.graph.conversation import Talk, calibrate, lent_scores, listen
+from noctuary.graph.sessions import MIN_MEMBERS, SessionArrays
 
 NOBODY = -1
 

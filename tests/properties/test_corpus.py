@@ -12,16 +12,16 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnemon.corpus.diff import diff_corpora
-from mnemon.corpus.export import export_corpus, read_records
-from mnemon.corpus.jsonl_source import JsonlSource
-from mnemon.corpus.normalize import Accepted, normalize
-from mnemon.corpus.report import ExportReport, read_report
-from mnemon.corpus.sensitive import find_sensitivity
-from mnemon.corpus.source import RawRow, open_source
-from mnemon.settings import CorpusSettings
-from mnemon.text.secret_numbers import entropy_bits
-from mnemon.types import UNDATED_US, content_hash
+from noctuary.corpus.diff import diff_corpora
+from noctuary.corpus.export import export_corpus, read_records
+from noctuary.corpus.jsonl_source import JsonlSource
+from noctuary.corpus.normalize import Accepted, normalize
+from noctuary.corpus.report import ExportReport, read_report
+from noctuary.corpus.sensitive import find_sensitivity
+from noctuary.corpus.source import RawRow, open_source
+from noctuary.settings import CorpusSettings
+from noctuary.text.secret_numbers import entropy_bits
+from noctuary.types import UNDATED_US, content_hash
 
 NOW_US = 1_790_000_000_000_000
 CANARY = "canary-51c9"

@@ -7,12 +7,12 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnemon.curate.compose import Fields, joined_text, united
-from mnemon.curate.fragment_marks import MAX_PARTS, read_mark
-from mnemon.curate.holding import why_not_held, words_of
-from mnemon.curate.model import Proposal
-from mnemon.text.tombstone import buried, is_tombstone
-from mnemon.types import UNDATED_US, MemoryRecord, content_hash
+from noctuary.curate.compose import Fields, joined_text, united
+from noctuary.curate.fragment_marks import MAX_PARTS, read_mark
+from noctuary.curate.holding import why_not_held, words_of
+from noctuary.curate.model import Proposal
+from noctuary.text.tombstone import buried, is_tombstone
+from noctuary.types import UNDATED_US, MemoryRecord, content_hash
 from tests.support.claude_memory import proposals_for
 from tests.support.store import day_us, memory
 

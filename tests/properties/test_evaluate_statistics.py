@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.evaluate.statistics.holm import holm
-from mnemon.evaluate.statistics.permutation import permutation_p_values
-from mnemon.evaluate.statistics.power import minimum_detectable_difference
+from noctuary.evaluate.statistics.holm import holm
+from noctuary.evaluate.statistics.permutation import permutation_p_values
+from noctuary.evaluate.statistics.power import minimum_detectable_difference
 
 # Thousandths: sums of whole numbers are exact, so the brute force below needs no tolerance.
 steps = st.integers(-1000, 1000)

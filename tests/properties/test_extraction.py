@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.graph.extract import extract
-from mnemon.graph.extraction import KINDS, Extraction
-from mnemon.graph.fold import fold_name
-from mnemon.graph.model import NO_SPAN
+from noctuary.graph.extract import extract
+from noctuary.graph.extraction import KINDS, Extraction
+from noctuary.graph.fold import fold_name
+from noctuary.graph.model import NO_SPAN
 
 _PIECES = [
     "I", "my", "manager", "Dana", "Lee", "Dana's", "is", "now", "a", "nurse", "not", "depends on",

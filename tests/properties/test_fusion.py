@@ -6,7 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mnemon.recall.fusion import (
+from noctuary.recall.fusion import (
     add_graph,
     apply_importance,
     fuse_convex,

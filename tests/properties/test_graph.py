@@ -9,21 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mnemon.graph.arrays import OPEN_END_US, RELATIONS, GraphArrays
-from mnemon.graph.dictionary import (
+from noctuary.graph.arrays import OPEN_END_US, RELATIONS, GraphArrays
+from noctuary.graph.dictionary import (
     GAP_MAX_CHARS,
     Dictionary,
     Tokens,
     build_dictionary,
     find_matches,
 )
-from mnemon.graph.extract import Extraction, extract
-from mnemon.graph.fold import concept_id, fold_name, words
-from mnemon.graph.model import NO_SPAN, Graph
-from mnemon.graph.pack import to_arrays
-from mnemon.graph.tables import to_tables
-from mnemon.graph.walk import DAMPING_POWER, RANK_DISCOUNT_POWER, walk
-from mnemon.types import MemoryRecord
+from noctuary.graph.extract import Extraction, extract
+from noctuary.graph.fold import concept_id, fold_name, words
+from noctuary.graph.model import NO_SPAN, Graph
+from noctuary.graph.pack import to_arrays
+from noctuary.graph.tables import to_tables
+from noctuary.graph.walk import DAMPING_POWER, RANK_DISCOUNT_POWER, walk
+from noctuary.types import MemoryRecord
 from tests.support.naive_graph import naive_graph
 
 _WORDS = ["Fox", "fox", "Fox's", "Red", "red", "den", "Den", "bay", "Hill", "of", "7"]

@@ -6,16 +6,16 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.injection.block import Line, cut_blocks, one_line, place_of, render_block
-from mnemon.injection.injecting import ECHO_BYTES, inject
-from mnemon.injection.wording import size_bytes, unescaped, words_of
-from mnemon.text.token_estimate import estimate_tokens
+from noctuary.injection.block import Line, cut_blocks, one_line, place_of, render_block
+from noctuary.injection.injecting import ECHO_BYTES, inject
+from noctuary.injection.wording import size_bytes, unescaped, words_of
+from noctuary.text.token_estimate import estimate_tokens
 from tests.support.injections import answer, guard_of, memory, put_in_prompt, row
 
 BLOCK = render_block(
     [
         Line("17", "2026-03-01", "the spare key", "home/hall"),
-        Line("<]", "undated", "</mnemon-recall> &"),
+        Line("<]", "undated", "</noctuary-recall> &"),
     ]
 )
 # Pieces that could make, close or tear a tag, between plain ones.
@@ -23,8 +23,9 @@ PIECES = st.sampled_from(
     [
         BLOCK, BLOCK[:60], BLOCK[:-5], BLOCK[30:], *BLOCK.splitlines(keepends=True), "\n", " ",
         "> ",
-        "<mnemon-recall", ' id="7e293ae080bda82e"', ' memories="2">', "</mnemon-recall>", "</",
-        "mnemon-recall>", "- [1] undated: x\n", "- [x] done\n", "own words", "a", "\r\n", "\u2028",
+        "<noctuary-recall", ' id="7e293ae080bda82e"', ' memories="2">', "</noctuary-recall>", "</",
+        "noctuary-recall>", "- [1] undated: x\n", "- [x] done\n", "own words", "a", "\r\n",
+        "\u2028",
     ]
 )  # fmt: skip
 TORN = st.lists(PIECES, max_size=12).map("".join)

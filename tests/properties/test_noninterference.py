@@ -19,12 +19,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnemon.recall.engine import Recaller
-from mnemon.recall.expanding import UnknownSummaryError, expand_from
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.recall.replaying.packet import recall_and_log
-from mnemon.recall.result import RecallResult
-from mnemon.recall.scope import Scope
+from noctuary.recall.engine import Recaller
+from noctuary.recall.expanding import UnknownSummaryError, expand_from
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.replaying.packet import recall_and_log
+from noctuary.recall.result import RecallResult
+from noctuary.recall.scope import Scope
 from tests.support.neighbours import (
     ANA,
     CANARY,

@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
-from mnemon.agents.fetching import fetch_memories
-from mnemon.context.api import assemble
-from mnemon.errors import MnemonError
-from mnemon.mcp_server.memories import read_cluster, read_item
-from mnemon.mcp_server.recalling import Question, recall_in_view
-from mnemon.mcp_server.relations import relate
-from mnemon.mcp_server.schemas import plain
-from mnemon.mcp_server.state import read_state
-from mnemon.mcp_server.view import Seen, View
-from mnemon.recall.asking import Request
-from mnemon.recall.engine import Recaller
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.recall.scope import Scope
-from mnemon.recall.why import explain_memory
+from noctuary.agents.fetching import fetch_memories
+from noctuary.context.api import assemble
+from noctuary.errors import NoctuaryError
+from noctuary.mcp_server.memories import read_cluster, read_item
+from noctuary.mcp_server.recalling import Question, recall_in_view
+from noctuary.mcp_server.relations import relate
+from noctuary.mcp_server.schemas import plain
+from noctuary.mcp_server.state import read_state
+from noctuary.mcp_server.view import Seen, View
+from noctuary.recall.asking import Request
+from noctuary.recall.engine import Recaller
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.scope import Scope
+from noctuary.recall.why import explain_memory
 from tests.support.neighbours import (
     ANA,
     CANARY,
@@ -62,7 +62,7 @@ def said(answer: Callable[[], Any]) -> Any:
     """Return an answer, or the words of its refusal, as plain values without moments."""
     try:
         found: Any = answer()
-    except MnemonError as error:
+    except NoctuaryError as error:
         found = {"refused": str(error)}
     text = json.dumps(found, default=str)
     return comparable(json.loads(_SNAPSHOT.sub("-", text)))

@@ -7,15 +7,15 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mnemon.recall.phases.base import Candidates, PastQuery, PhaseContext, PhaseOutcome
-from mnemon.recall.phases.consolidation import LEAST_SOURCES, consolidation, summary_quality
-from mnemon.recall.phases.cross_wing import cross_wing_balancing
-from mnemon.recall.phases.mmr import mmr
-from mnemon.recall.phases.query_expansion import query_expansion
-from mnemon.recall.phases.selection import select, wing_codes
-from mnemon.recall.phases.supersede import confidence_of, supersede
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.types import UNDATED_US
+from noctuary.recall.phases.base import Candidates, PastQuery, PhaseContext, PhaseOutcome
+from noctuary.recall.phases.consolidation import LEAST_SOURCES, consolidation, summary_quality
+from noctuary.recall.phases.cross_wing import cross_wing_balancing
+from noctuary.recall.phases.mmr import mmr
+from noctuary.recall.phases.query_expansion import query_expansion
+from noctuary.recall.phases.selection import select, wing_codes
+from noctuary.recall.phases.supersede import confidence_of, supersede
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.types import UNDATED_US
 from tests.support.lookups import (
     DAY_US,
     NOW_US,

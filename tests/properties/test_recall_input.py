@@ -13,11 +13,11 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mnemon.cli.main import main
-from mnemon.recall.api import recall
-from mnemon.recall.asking import SORT_ORDERS
-from mnemon.recall.profile import FIELD_NAMES
-from mnemon.recall.result import RecallResult
+from noctuary.cli.main import main
+from noctuary.recall.api import recall
+from noctuary.recall.asking import SORT_ORDERS
+from noctuary.recall.profile import FIELD_NAMES
+from noctuary.recall.result import RecallResult
 from tests.support.lean import write_encoder
 from tests.support.store import household, new_store
 

@@ -14,18 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mnemon.graph.arrays import OPEN_END_US, GraphArrays, MentionArrays
-from mnemon.graph.conversation import Posting
-from mnemon.graph.linking import link_query
-from mnemon.graph.sessions import MIN_MEMBERS, SessionArrays
-from mnemon.recall.engine import Recaller
-from mnemon.recall.graph_leg import GraphLeg, GraphRanking
-from mnemon.recall.graph_paths import path_of
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.recall.reader import SnapshotReader
-from mnemon.recall.scope import Facet, Mask, Scope, build_mask
-from mnemon.recall.snapshot_graph import SnapshotGraph
-from mnemon.types import UNDATED_US, MemoryRecord, to_micros
+from noctuary.graph.arrays import OPEN_END_US, GraphArrays, MentionArrays
+from noctuary.graph.conversation import Posting
+from noctuary.graph.linking import link_query
+from noctuary.graph.sessions import MIN_MEMBERS, SessionArrays
+from noctuary.recall.engine import Recaller
+from noctuary.recall.graph_leg import GraphLeg, GraphRanking
+from noctuary.recall.graph_paths import path_of
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.reader import SnapshotReader
+from noctuary.recall.scope import Facet, Mask, Scope, build_mask
+from noctuary.recall.snapshot_graph import SnapshotGraph
+from noctuary.types import UNDATED_US, MemoryRecord, to_micros
 from tests.support.lean import write_encoder
 from tests.support.store import Store, day_us, memory, new_store, renumber, turns
 

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mnemon.lexical.postings import build_postings
-from mnemon.recall.ages import ages_s
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.recall.scorers import hybrid, two_pass
-from mnemon.recall.scorers.coverage import keyword_coverage
-from mnemon.recall.scorers.shared import convex_weights, decayed, unit_of
-from mnemon.text.tokens import tokenize
-from mnemon.types import UNDATED_US
+from noctuary.lexical.postings import build_postings
+from noctuary.recall.ages import ages_s
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.scorers import hybrid, two_pass
+from noctuary.recall.scorers.coverage import keyword_coverage
+from noctuary.recall.scorers.shared import convex_weights, decayed, unit_of
+from noctuary.text.tokens import tokenize
+from noctuary.types import UNDATED_US
 from tests.support.lookups import NOW_US
 
 share = st.floats(0, 1)

@@ -7,11 +7,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.recall.phases.base import Candidates, Successor
-from mnemon.recall.phases.successors import LEAST_CONFIDENCE
-from mnemon.recall.phases.supersede import supersede
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.types import UNDATED_US
+from noctuary.recall.phases.base import Candidates, Successor
+from noctuary.recall.phases.successors import LEAST_CONFIDENCE
+from noctuary.recall.phases.supersede import supersede
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.types import UNDATED_US
 from tests.support.lookups import (
     DAY_US,
     NOW_US,

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.corpus.record_file import RecordFile
-from mnemon.corpus.records import record_row
-from mnemon.corpus.tables import MEMORIES_FILE, TableWriter
-from mnemon.graph.extraction import Extraction, Found, Stated
-from mnemon.graph.supersession.columns import MemoryColumns
-from mnemon.graph.supersession.corpus import Corpus
-from mnemon.graph.supersession.guards import keys_of
-from mnemon.graph.supersession.memories import is_dated, moment_of, owner_of, wing_of
-from mnemon.graph.supersession.near import comparisons
-from mnemon.text.tombstone import is_tombstone
-from mnemon.types import UNDATED_US, MemoryRecord
+from noctuary.corpus.record_file import RecordFile
+from noctuary.corpus.records import record_row
+from noctuary.corpus.tables import MEMORIES_FILE, TableWriter
+from noctuary.graph.extraction import Extraction, Found, Stated
+from noctuary.graph.supersession.columns import MemoryColumns
+from noctuary.graph.supersession.corpus import Corpus
+from noctuary.graph.supersession.guards import keys_of
+from noctuary.graph.supersession.memories import is_dated, moment_of, owner_of, wing_of
+from noctuary.graph.supersession.near import comparisons
+from noctuary.text.tombstone import is_tombstone
+from noctuary.types import UNDATED_US, MemoryRecord
 from tests.support.supersession import corpus_of
 
 DAYS = st.sampled_from([UNDATED_US, -5, 0, 1, 2, 2**62])

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from mnemon.vectors.rotation import PREFIX_EPSILON, fit, prefix, rotate
-from mnemon.vectors.tiers import FULL_TIER, tier_tables
+from noctuary.vectors.rotation import PREFIX_EPSILON, fit, prefix, rotate
+from noctuary.vectors.tiers import FULL_TIER, tier_tables
 
 DIM = 6
 FLOAT32 = st.floats(-(2.0**120), 2.0**120, width=32)

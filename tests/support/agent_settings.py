@@ -1,6 +1,6 @@
 """Agents' settings: random ones, and checks of the hooks in them against the published types.
 
-The checks are written from the types, not from mnemon's code: Claude Code's `Settings.hooks`
+The checks are written from the types, not from noctuary's code: Claude Code's `Settings.hooks`
 (`@anthropic-ai/claude-agent-sdk` 0.3.329, sdk.d.ts) and Codex's `MatcherGroup` and
 `HookHandlerConfig` (codex-rs/config/src/hook_config.rs). Unknown fields are faults, although both
 agents pass them over: nothing of ours should be unknown to them.
@@ -136,7 +136,7 @@ _entries = st.fixed_dictionaries(
     {"type": st.sampled_from(["command", "prompt", "http"])},
     optional={
         "command": st.sampled_from(
-            ["say done", "mnemon recall x", "echo mnemon hook", "/usr/bin/other hook", "a 'b"]
+            ["say done", "noctuary recall x", "echo noctuary hook", "/usr/bin/other hook", "a 'b"]
         ),
         "args": st.lists(st.text(max_size=3), max_size=2),
         "timeout": st.integers(1, 600),

@@ -10,15 +10,15 @@ from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mnemon.encode.lean import LeanEncoder
-from mnemon.graph.model import Evidence, Supersession
-from mnemon.graph.tables import to_table
-from mnemon.snapshot.build import build_candidate
-from mnemon.snapshot.layout import StorePaths
-from mnemon.snapshot.nights import record_night
-from mnemon.snapshot.publish import publish_candidate
-from mnemon.types import UNDATED_US, MemoryRecord
-from mnemon.usage.reading import Counts, UsageReader
+from noctuary.encode.lean import LeanEncoder
+from noctuary.graph.model import Evidence, Supersession
+from noctuary.graph.tables import to_table
+from noctuary.snapshot.build import build_candidate
+from noctuary.snapshot.layout import StorePaths
+from noctuary.snapshot.nights import record_night
+from noctuary.snapshot.publish import publish_candidate
+from noctuary.types import UNDATED_US, MemoryRecord
+from noctuary.usage.reading import Counts, UsageReader
 from tests.support import usage_file
 from tests.support.store import (
     Store,

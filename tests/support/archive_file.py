@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from mnemon.archive.ledger_file import SCHEMA
-from mnemon.hashing import hash_json
-from mnemon.recall.reader import SnapshotReader
+from noctuary.archive.ledger_file import SCHEMA
+from noctuary.hashing import hash_json
+from noctuary.recall.reader import SnapshotReader
 
 Span = tuple[int, int | None]
 """Applied at, undone at (None: still in force), microseconds since the epoch."""

@@ -10,10 +10,10 @@ import numpy as np
 
 from bench.arms import ArmRetriever, SearchScope, SetContext
 from bench.datasets import Dataset
-from mnemon.evaluate.labels.queries import Query
-from mnemon.recall.engine import Recaller
-from mnemon.snapshot.layout import StorePaths
-from mnemon.types import MemoryRecord
+from noctuary.evaluate.labels.queries import Query
+from noctuary.recall.engine import Recaller
+from noctuary.snapshot.layout import StorePaths
+from noctuary.types import MemoryRecord
 from tests.support.lean import SYNONYMS, write_encoder
 from tests.support.store import memory, new_store, renumber
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from mnemon.errors import EncoderError
-from mnemon.shards.fragment_store import KEY, VALUE
-from mnemon.shards.keys import KEY_BYTES
-from mnemon.shards.task import BatchFunction, RecordBatch
+from noctuary.errors import EncoderError
+from noctuary.shards.fragment_store import KEY, VALUE
+from noctuary.shards.keys import KEY_BYTES
+from noctuary.shards.task import BatchFunction, RecordBatch
 
 KEY_TYPE = pa.binary(KEY_BYTES)
 
@@ -65,7 +65,7 @@ class NameProcess:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Raises at the text "bad": a ValueError, an error of mnemon, or one that cannot travel."""
+    """Raises at the text "bad": a ValueError, an error of noctuary, or one that cannot travel."""
 
     how: str = "plain"
     name: str = "fail"
@@ -91,7 +91,7 @@ class StubbornError(EncoderError):
 
 _ERRORS = {
     "plain": lambda: ValueError("the seventh is odd"),
-    "mnemon": lambda: EncoderError("no such model"),
+    "noctuary": lambda: EncoderError("no such model"),
     "stubborn": lambda: StubbornError("no", "way"),
     "full": lambda: OSError(28, "No space left on device"),
 }

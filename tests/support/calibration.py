@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mnemon.recall.answerability import (
+from noctuary.recall.answerability import (
     ANY_SCRIPT,
     COSINE,
     COVERAGE,

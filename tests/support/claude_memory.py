@@ -13,12 +13,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, LiteralString, cast
 
-from mnemon.corpus.export import export_corpus, read_records
-from mnemon.corpus.source import open_source
-from mnemon.curate.model import Proposal
-from mnemon.curate.propose import Materials, propose
-from mnemon.graph.extract import extract
-from mnemon.types import MemoryRecord
+from noctuary.corpus.export import export_corpus, read_records
+from noctuary.corpus.source import open_source
+from noctuary.curate.model import Proposal
+from noctuary.curate.propose import Materials, propose
+from noctuary.graph.extract import extract
+from noctuary.types import MemoryRecord
 
 SAMPLE = Path(__file__).resolve().parents[2] / "data" / "sample"
 DATE = "2026-03-01T12:00:00+00:00"
@@ -177,7 +177,7 @@ Row = Mapping[str, object]
 
 def sample_builder() -> Any:
     """Return data/sample/build.py as a module."""
-    name = "mnemon_sample_build"
+    name = "noctuary_sample_build"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, SAMPLE / "build.py")
         assert spec is not None

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon.compact.cluster_text import ClusterText
-from mnemon.compact.clusters import Cluster
+from noctuary.compact.cluster_text import ClusterText
+from noctuary.compact.clusters import Cluster
 
 WORDS = ("lyon", "rent", "cat", "flat", "train", "move")
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from mnemon.context.counting import EstimateCounter, TokenCounter
-from mnemon.context.profile import ContextProfile
-from mnemon.context.searching import Found, FoundMemory
-from mnemon.context.values import Turn
-from mnemon.recall.result import RecallWarning
-from mnemon.text.tokens import tokenize
+from noctuary.context.counting import EstimateCounter, TokenCounter
+from noctuary.context.profile import ContextProfile
+from noctuary.context.searching import Found, FoundMemory
+from noctuary.context.values import Turn
+from noctuary.recall.result import RecallWarning
+from noctuary.text.tokens import tokenize
 
 NOW_US = 1_780_000_000_000_000
 DAY_S = 86_400.0

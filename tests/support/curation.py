@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from mnemon.encode.fingerprint import EncoderFingerprint
-from mnemon.files import write_array
-from mnemon.night.context import VECTORS, Night
-from mnemon.night.corpus import CORPUS, export_memories
-from mnemon.night.curation import propose_curation
-from mnemon.night.graph import connect_memories
-from mnemon.night.vectors import MEMORY_VECTORS
-from mnemon.settings import CurationSettings, Settings
-from mnemon.snapshot.layout import StorePaths
-from mnemon.work.stage import StageResult
+from noctuary.encode.fingerprint import EncoderFingerprint
+from noctuary.files import write_array
+from noctuary.night.context import VECTORS, Night
+from noctuary.night.corpus import CORPUS, export_memories
+from noctuary.night.curation import propose_curation
+from noctuary.night.graph import connect_memories
+from noctuary.night.vectors import MEMORY_VECTORS
+from noctuary.settings import CurationSettings, Settings
+from noctuary.snapshot.layout import StorePaths
+from noctuary.work.stage import StageResult
 from tests.support.claude_memory import Row, make_sqlite
 
 DIM = 32

@@ -1,4 +1,4 @@
-"""Claude-memory databases of a test's server: opening them as mnemon does, and changing them."""
+"""Claude-memory databases of a test's server: opening them as noctuary does, and changing them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import psycopg
 
-from mnemon.corpus.postgres_source import PostgresSource
-from mnemon.corpus.source import RawRow
-from mnemon.postgres.connecting import Limits
-from mnemon.settings import SourceSettings
-from mnemon.source_name import DatabaseName, name_source
+from noctuary.corpus.postgres_source import PostgresSource
+from noctuary.corpus.source import RawRow
+from noctuary.postgres.connecting import Limits
+from noctuary.settings import SourceSettings
+from noctuary.source_name import DatabaseName, name_source
 
 MakeDatabase = Callable[..., str]
 

@@ -16,9 +16,9 @@ from typing import Any, LiteralString, NamedTuple, Protocol, cast
 
 from hypothesis import strategies as st
 
-from mnemon.capture.capturing import FollowedSource
-from mnemon.settings import SourceSettings
-from mnemon.source_name import DatabaseName
+from noctuary.capture.capturing import FollowedSource
+from noctuary.settings import SourceSettings
+from noctuary.source_name import DatabaseName
 from tests.support.claude_memory import fill_database
 
 OVERLAP_MINUTES = 60.0
@@ -221,7 +221,7 @@ class PostgresStore:
 
     def open(self) -> FollowedSource:
         """Return the store, pinned to its state."""
-        from mnemon.corpus.postgres_source import PostgresSource
+        from noctuary.corpus.postgres_source import PostgresSource
 
         return PostgresSource(self._name, SourceSettings())
 

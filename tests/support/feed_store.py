@@ -1,4 +1,4 @@
-"""A store that tells what changed (`mnemon.corpus.changes`), over a SQLite file with its own clock.
+"""A store that tells what changed (`noctuary.corpus.changes`), over a SQLite file and a clock.
 
 Everything is decided by the table as it is: nothing here knows what was captured before.
 """
@@ -12,15 +12,15 @@ from hashlib import md5
 from pathlib import Path
 from typing import Any
 
-from mnemon.corpus.changes import RowDigest
-from mnemon.corpus.source import (
+from noctuary.corpus.changes import RowDigest
+from noctuary.corpus.source import (
     DEFAULT_BATCH_ROWS,
     Closing,
     RawRow,
     SourceIdentity,
     batch_rows,
 )
-from mnemon.types import UNDATED_US, from_micros
+from noctuary.types import UNDATED_US, from_micros
 
 MINUTE_US = 60_000_000
 HOUR_US = 60 * MINUTE_US

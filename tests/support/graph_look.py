@@ -1,4 +1,4 @@
-"""Looking into the graph of a published snapshot, as `mnemon graph` does."""
+"""Looking into the graph of a published snapshot, as `noctuary graph` does."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from mnemon.graph.view.names import NameBook
-from mnemon.graph.view.opening import GraphFiles, Looking, open_graph
-from mnemon.graph.view.source import GraphSource
-from mnemon.recall.reader import SnapshotReader
-from mnemon.recall.scope import Scope, build_mask
-from mnemon.snapshot import layout
+from noctuary.graph.view.names import NameBook
+from noctuary.graph.view.opening import GraphFiles, Looking, open_graph
+from noctuary.graph.view.source import GraphSource
+from noctuary.recall.reader import SnapshotReader
+from noctuary.recall.scope import Scope, build_mask
+from noctuary.snapshot import layout
 from tests.support.graph_snapshot import GraphSpec
 
 Look = Callable[..., GraphSource]

@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from mnemon.files import write_array
-from mnemon.graph.arrays import OPEN_END_US, RELATIONS, ROLES
-from mnemon.graph.fold import concept_id, fold_name
-from mnemon.graph.sessions import build_sessions
-from mnemon.snapshot import layout
-from mnemon.snapshot.manifest import Manifest, compute_digest, describe_files, write_manifest
-from mnemon.snapshot.nights import record_night
-from mnemon.snapshot.publish import publish_candidate
-from mnemon.snapshot.summary_pack import LINEAGE_SCHEMA
-from mnemon.snapshot.verdict import CheckResult, store_verdict
-from mnemon.types import UNDATED_US, MemoryRecord
+from noctuary.files import write_array
+from noctuary.graph.arrays import OPEN_END_US, RELATIONS, ROLES
+from noctuary.graph.fold import concept_id, fold_name
+from noctuary.graph.sessions import build_sessions
+from noctuary.snapshot import layout
+from noctuary.snapshot.manifest import Manifest, compute_digest, describe_files, write_manifest
+from noctuary.snapshot.nights import record_night
+from noctuary.snapshot.publish import publish_candidate
+from noctuary.snapshot.summary_pack import LINEAGE_SCHEMA
+from noctuary.snapshot.verdict import CheckResult, store_verdict
+from noctuary.types import UNDATED_US, MemoryRecord
 from tests.support.store import Store, day_us, memory, provenance, renumber
 
 _SCHEMA = """

@@ -6,13 +6,13 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from mnemon.graph.build import Built, build_graph
-from mnemon.graph.extract import extract
-from mnemon.graph.extraction import Extraction
-from mnemon.graph.model import Graph
-from mnemon.graph.state.state import GraphState
-from mnemon.graph.tables import GraphTables, to_graph
-from mnemon.types import MemoryRecord
+from noctuary.graph.build import Built, build_graph
+from noctuary.graph.extract import extract
+from noctuary.graph.extraction import Extraction
+from noctuary.graph.model import Graph
+from noctuary.graph.state.state import GraphState
+from noctuary.graph.tables import GraphTables, to_graph
+from noctuary.types import MemoryRecord
 
 
 def extract_all(records: Sequence[MemoryRecord]) -> list[Extraction]:

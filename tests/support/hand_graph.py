@@ -10,13 +10,13 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon.graph.arrays import OPEN_END_US, RELATIONS, ROLES, GraphArrays, MentionArrays
-from mnemon.graph.sessions import MIN_MEMBERS, SessionArrays
-from mnemon.recall.graph_leg import GraphLeg, GraphRanking
-from mnemon.recall.reader import SnapshotReader
-from mnemon.recall.scope import Facet
-from mnemon.recall.snapshot_graph import SnapshotGraph
-from mnemon.text.tokens import tokenize
+from noctuary.graph.arrays import OPEN_END_US, RELATIONS, ROLES, GraphArrays, MentionArrays
+from noctuary.graph.sessions import MIN_MEMBERS, SessionArrays
+from noctuary.recall.graph_leg import GraphLeg, GraphRanking
+from noctuary.recall.reader import SnapshotReader
+from noctuary.recall.scope import Facet
+from noctuary.recall.snapshot_graph import SnapshotGraph
+from noctuary.text.tokens import tokenize
 
 SUBJECT = RELATIONS.index("mentions_subject")
 NINA, ORBIT, GARDEN = 0, 1, 2

@@ -2,7 +2,7 @@
 
 A warmed parent forks them, so that ten thousand do not import numpy ten thousand times. What a
 case's process then runs is what the installed command runs behind its imports:
-`mnemon.agents.process.run_hook`, to the `os._exit` at its end.
+`noctuary.agents.process.run_hook`, to the `os._exit` at its end.
 
     python -m tests.support.hook_runner < cases.jsonl > results.jsonl
 """
@@ -91,10 +91,10 @@ def _run_some(cases: Sequence[Case]) -> Iterator[Done]:
 def run_installed(
     case: Case, *, arguments: tuple[str, ...] | None = None, wait_s: float = 20.0
 ) -> Done:
-    """Run the installed `mnemon hook`: everything from the start of Python on."""
-    command = [str(Path(sys.executable).with_name("mnemon")), "hook"]
+    """Run the installed `noctuary hook`: everything from the start of Python on."""
+    command = [str(Path(sys.executable).with_name("noctuary")), "hook"]
     given = ("--agent", case.agent, *(("--store", case.store) if case.store else ()))
-    environ = {n: v for n, v in os.environ.items() if not n.startswith("MNEMON_")}
+    environ = {n: v for n, v in os.environ.items() if not n.startswith("NOCTUARY_")}
     started = time.perf_counter()
     done = subprocess.run(
         [*command, *(given if arguments is None else arguments)],
@@ -140,7 +140,7 @@ def _become(case: Case, stdin: int, stdout: int, others: tuple[int, ...]) -> Non
         if case.max_file_bytes is not None:
             limits = (case.max_file_bytes, case.max_file_bytes)
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        from mnemon.agents.process import run_hook
+        from noctuary.agents.process import run_hook
 
         store = ["--store", case.store] if case.store else []
         run_hook(["--agent", case.agent, *store], started_s)
@@ -179,14 +179,14 @@ def _warm() -> None:
     """Import what a recall needs, once for all cases; open nothing."""
     os.environ.update(dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1"))
     for name in (
-        "mnemon.agents.capturing",
-        "mnemon.agents.fetching",
-        "mnemon.agents.handling",
-        "mnemon.agents.process",
-        "mnemon.injection.injecting",
-        "mnemon.recall.api",
-        "mnemon.serve.client",
-        "mnemon.transcripts.projects",
+        "noctuary.agents.capturing",
+        "noctuary.agents.fetching",
+        "noctuary.agents.handling",
+        "noctuary.agents.process",
+        "noctuary.injection.injecting",
+        "noctuary.recall.api",
+        "noctuary.serve.client",
+        "noctuary.transcripts.projects",
     ):
         import_module(name)
 
@@ -194,7 +194,7 @@ def _warm() -> None:
 def main() -> None:
     """Read cases from stdin, run each, print results."""
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    for name in [n for n in os.environ if n.startswith("MNEMON_")]:
+    for name in [n for n in os.environ if n.startswith("NOCTUARY_")]:
         del os.environ[name]
     _warm()
     for line in sys.stdin.buffer:

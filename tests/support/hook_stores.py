@@ -17,24 +17,24 @@ State = Callable[[Path, Path, ExitStack], dict[str, Any]]
 
 def _published(template: Path, home: Path, stack: ExitStack) -> dict[str, Any]:
     shutil.copytree(template, home / "house")
-    return {"environ": {"MNEMON_HOME": str(home)}}
+    return {"environ": {"NOCTUARY_HOME": str(home)}}
 
 
 def _no_store(template: Path, home: Path, stack: ExitStack) -> dict[str, Any]:
-    return {"environ": {"MNEMON_HOME": str(home)}}
+    return {"environ": {"NOCTUARY_HOME": str(home)}}
 
 
 def _no_home(template: Path, home: Path, stack: ExitStack) -> dict[str, Any]:
-    return {"environ": {"MNEMON_HOME": str(home / "gone" / "far")}, "store": "nowhere"}
+    return {"environ": {"NOCTUARY_HOME": str(home / "gone" / "far")}, "store": "nowhere"}
 
 
 def _bad_home(template: Path, home: Path, stack: ExitStack) -> dict[str, Any]:
-    return {"environ": {"MNEMON_HOME": "~nobody-of-that-name/x"}}
+    return {"environ": {"NOCTUARY_HOME": "~nobody-of-that-name/x"}}
 
 
 def _bad_settings(template: Path, home: Path, stack: ExitStack) -> dict[str, Any]:
     case = _published(template, home, stack)
-    (home / "mnemon.toml").write_text("[hook]\nuser = 3\n[[[")
+    (home / "noctuary.toml").write_text("[hook]\nuser = 3\n[[[")
     return case
 
 

@@ -9,12 +9,12 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mnemon.agents.journal import JournalEntry
-from mnemon.agents.sessions import SessionState
-from mnemon.agents.world import Block, Failure
-from mnemon.injection.injecting import inject
-from mnemon.settings import HookSettings
-from mnemon.transcripts.projects import project_of
+from noctuary.agents.journal import JournalEntry
+from noctuary.agents.sessions import SessionState
+from noctuary.agents.world import Block, Failure
+from noctuary.injection.injecting import inject
+from noctuary.settings import HookSettings
+from noctuary.transcripts.projects import project_of
 
 
 def memory(memory_id: int | str, content: str, score: float = 0.5, **fields: Any) -> dict[str, Any]:

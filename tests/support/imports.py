@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TOP_LEVEL = {
-    "mnemon": ROOT / "lib" / "mnemon",
+    "noctuary": ROOT / "lib" / "noctuary",
     "assets": ROOT / "assets",
     "pipelines": ROOT / "pipelines",
 }
@@ -112,8 +112,8 @@ def _is_shut(module: str, name: str, without: frozenset[tuple[str, str]]) -> boo
 
 
 def package_of(module: str) -> str:
-    """Return the feature package of a module of mnemon (`snapshot`), or its name at the top."""
-    return module.removeprefix("mnemon.").split(".")[0]
+    """Return the feature package of a module of noctuary (`snapshot`), or its name at the top."""
+    return module.removeprefix("noctuary.").split(".")[0]
 
 
 def _imported_names(nodes: Iterator[ast.AST], package: str) -> Iterator[str]:

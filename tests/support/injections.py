@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mnemon.injection.injecting import Injection, inject, wordings_of
-from mnemon.injection.known import read_injections
-from mnemon.injection.recogniser import EchoGuard
-from mnemon.injection.record import append_injection
-from mnemon.types import MemoryRecord
+from noctuary.injection.injecting import Injection, inject, wordings_of
+from noctuary.injection.known import read_injections
+from noctuary.injection.recogniser import EchoGuard
+from noctuary.injection.record import append_injection
+from noctuary.types import MemoryRecord
 
 DAY_US = 86_400_000_000
 INJECTED_US = 1_790_000_000_000_000

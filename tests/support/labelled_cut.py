@@ -7,7 +7,7 @@ import json
 import os
 from pathlib import Path
 
-SHARED = Path(os.environ.get("MNEMON_SHARED", Path(__file__).parents[3] / "shared")) / "data"
+SHARED = Path(os.environ.get("NOCTUARY_SHARED", Path(__file__).parents[3] / "shared")) / "data"
 
 
 QUESTIONS = 40

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from mnemon.encode.fingerprint import EncoderFingerprint
-from mnemon.encode.lean import LeanEncoder
-from mnemon.encode.lean_format import (
+from noctuary.encode.fingerprint import EncoderFingerprint
+from noctuary.encode.lean import LeanEncoder
+from noctuary.encode.lean_format import (
     HEADER_FILE,
     VOCAB_FILE,
     WEIGHTS_FILE,
@@ -23,7 +23,7 @@ from mnemon.encode.lean_format import (
     header_text,
     tensor_table,
 )
-from mnemon.hashing import hash_file
+from noctuary.hashing import hash_file
 
 DIMENSION = 8
 # Axis 0 belongs to everything that is no known word; it is faint, so that one known word decides a

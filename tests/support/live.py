@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from mnemon.corpus.export import export_corpus, read_records
-from mnemon.corpus.source import open_source
+from noctuary.corpus.export import export_corpus, read_records
+from noctuary.corpus.source import open_source
 from tests.support.store import Store
 
 SCHEMA = """

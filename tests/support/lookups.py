@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon.recall.phases.base import (
+from noctuary.recall.phases.base import (
     Candidates,
     PastQuery,
     PhaseContext,
@@ -23,9 +23,9 @@ from mnemon.recall.phases.base import (
     SummaryView,
     Usage,
 )
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.recall.result import RecallWarning
-from mnemon.types import UNDATED_US
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.result import RecallWarning
+from noctuary.types import UNDATED_US
 
 NOW_US = 1_800_000_000_000_000
 SECOND_US = 1_000_000

@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 from mcp import Client, StdioServerParameters
 from mcp.types import CallToolResult, TextContent, TextResourceContents
 
-from mnemon.mcp_server.server import build_server
-from mnemon.mcp_server.view import View
-from mnemon.types import MemoryRecord
+from noctuary.mcp_server.server import build_server
+from noctuary.mcp_server.view import View
+from noctuary.types import MemoryRecord
 from tests.support.archive import Replaced
 from tests.support.archive import publish as publish_replaced
 from tests.support.store import Store, day_us, memory, renumber, turns
@@ -48,14 +48,14 @@ def with_client(
 
 
 def stdio(store: Path | str | None, *options: str, shell: str | None = None) -> Any:
-    """Return how to start `mnemon mcp` as an agent does, with the environment of this process.
+    """Return how to start `noctuary mcp` as an agent does, with the environment of this process.
 
     Args:
         store: The value of --store, or None to leave it out.
         options: Further options.
         shell: A shell line that ends in "exec "$@""; what it does happens before.
     """
-    command = [sys.executable, "-m", "mnemon.cli.main", "mcp"]
+    command = [sys.executable, "-m", "noctuary.cli.main", "mcp"]
     command += [] if store is None else ["--store", str(store)]
     command += options
     if shell is not None:

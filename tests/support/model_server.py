@@ -14,8 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
-from mnemon.evaluate.generated.prompts import GRADE
-from mnemon.hosted.batches import ITEMS_MARK
+from noctuary.evaluate.generated.prompts import GRADE
+from noctuary.hosted.batches import ITEMS_MARK
 
 Item = Mapping[str, str]
 

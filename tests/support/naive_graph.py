@@ -12,12 +12,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise, product
 from typing import NamedTuple, cast
 
-from mnemon.graph import hubs
-from mnemon.graph.arrays import RELATIONS
-from mnemon.graph.dictionary import Dictionary, build_dictionary, find_matches
-from mnemon.graph.extraction import KINDS, Extraction
-from mnemon.graph.fold import concept_id, fold_name
-from mnemon.graph.model import (
+from noctuary.graph import hubs
+from noctuary.graph.arrays import RELATIONS
+from noctuary.graph.dictionary import Dictionary, build_dictionary, find_matches
+from noctuary.graph.extraction import KINDS, Extraction
+from noctuary.graph.fold import concept_id, fold_name
+from noctuary.graph.model import (
     NO_SPAN,
     Concept,
     ConceptEdge,
@@ -31,14 +31,14 @@ from mnemon.graph.model import (
     Role,
     StatedRelation,
 )
-from mnemon.graph.state.links import (
+from noctuary.graph.state.links import (
     DF_POWER,
     LEADING_SHORT_CHARS,
     LEADING_WORTH,
     LONG_LEADING_WORTH,
     LOWER_CASE_WORTH,
 )
-from mnemon.types import MemoryRecord
+from noctuary.types import MemoryRecord
 
 _DICTIONARY_KINDS = frozenset({"title", "heading", "key", "label", "leading", "tag"})
 _KINDS_BY_CASE = frozenset({"title", "key", "leading"})

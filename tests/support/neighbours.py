@@ -14,10 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mnemon.recall.engine import Recaller
-from mnemon.recall.result import RecallResult
-from mnemon.types import MemoryRecord
-from mnemon.usage.query_log import append_query
+from noctuary.recall.engine import Recaller
+from noctuary.recall.result import RecallResult
+from noctuary.types import MemoryRecord
+from noctuary.usage.query_log import append_query
 from tests.support.lean import write_encoder
 from tests.support.store import Store, day_us, memory, new_store, renumber, turns
 from tests.support.usage import count_retrievals

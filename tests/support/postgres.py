@@ -139,7 +139,7 @@ def cluster() -> Generator[Cluster]:
     if binaries is None or runner is None:
         raise RuntimeError("no PostgreSQL server (initdb, postgres), or no user to run it as")
     # Not pytest's own directory: another user may not look into it. A socket's path is short.
-    with tempfile.TemporaryDirectory(prefix="mnemon-pg-") as name:
+    with tempfile.TemporaryDirectory(prefix="noctuary-pg-") as name:
         directory = Path(name)
         data, secret = directory / "data", directory / "password"
         secret.write_text(PASSWORD, encoding="utf-8")

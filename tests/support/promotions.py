@@ -10,17 +10,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon.encode.fingerprint import EncoderFingerprint
-from mnemon.files import write_array
-from mnemon.night.context import VECTORS, Night
-from mnemon.night.corpus import CORPUS, export_memories
-from mnemon.night.promotion import propose_promotions
-from mnemon.night.vectors import MEMORY_VECTORS
-from mnemon.promote.signals import Signals
-from mnemon.promote.table import PROPOSALS, PromotionTable, read_table
-from mnemon.settings import PromotionSettings, Settings
-from mnemon.snapshot.layout import StorePaths
-from mnemon.work.stage import StageResult
+from noctuary.encode.fingerprint import EncoderFingerprint
+from noctuary.files import write_array
+from noctuary.night.context import VECTORS, Night
+from noctuary.night.corpus import CORPUS, export_memories
+from noctuary.night.promotion import propose_promotions
+from noctuary.night.vectors import MEMORY_VECTORS
+from noctuary.promote.signals import Signals
+from noctuary.promote.table import PROPOSALS, PromotionTable, read_table
+from noctuary.settings import PromotionSettings, Settings
+from noctuary.snapshot.layout import StorePaths
+from noctuary.work.stage import StageResult
 
 Vectors = NDArray[np.float32]
 DIM = 8

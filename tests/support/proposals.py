@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon.curate.model import Proposal
-from mnemon.curate.propose import Materials, propose
-from mnemon.graph.extract import extract
-from mnemon.graph.model import Evidence, Supersession
-from mnemon.types import MemoryRecord, content_hash
+from noctuary.curate.model import Proposal
+from noctuary.curate.propose import Materials, propose
+from noctuary.graph.extract import extract
+from noctuary.graph.model import Evidence, Supersession
+from noctuary.types import MemoryRecord, content_hash
 
 
 def ask(

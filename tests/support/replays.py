@@ -6,13 +6,13 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from mnemon.recall.engine import Recaller
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.recall.replaying.log import list_packets
-from mnemon.recall.replaying.packet import recall_and_log
-from mnemon.recall.result import RecallResult
-from mnemon.recall.scope import Scope
-from mnemon.usage.query_log import append_query
+from noctuary.recall.engine import Recaller
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.replaying.log import list_packets
+from noctuary.recall.replaying.packet import recall_and_log
+from noctuary.recall.result import RecallResult
+from noctuary.recall.scope import Scope
+from noctuary.usage.query_log import append_query
 from tests.support.store import Store, household, renumber
 from tests.support.usage import count_retrievals
 

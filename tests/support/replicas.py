@@ -6,12 +6,12 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from mnemon.capture.capturing import capture
-from mnemon.capture.replica_source import ReplicaSource
-from mnemon.corpus.export import export_corpus
-from mnemon.corpus.sensitive import find_sensitivity
-from mnemon.corpus.source import Source
-from mnemon.settings import CaptureSettings
+from noctuary.capture.capturing import capture
+from noctuary.capture.replica_source import ReplicaSource
+from noctuary.corpus.export import export_corpus
+from noctuary.corpus.sensitive import find_sensitivity
+from noctuary.corpus.source import Source
+from noctuary.settings import CaptureSettings
 from tests.support.edit_scripts import OVERLAP_MINUTES, EditedStore, Editor, NightOfEdits
 
 NOW_US = 1_900_000_000_000_000

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mnemon.corpus.export import export_corpus, read_records
-from mnemon.corpus.source import open_source
-from mnemon.source_name import SourceName
+from noctuary.corpus.export import export_corpus, read_records
+from noctuary.corpus.source import open_source
+from noctuary.source_name import SourceName
 from tests.support.store import Store
 
 VAULT_COLUMNS = ("sensitive TEXT", "vault_path TEXT", "encrypted_content BLOB", "user_id TEXT")

@@ -10,25 +10,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon.compact.cluster_text import ClusterText
-from mnemon.compact.clusters import Cluster
-from mnemon.compact.strategies import cluster_turns
-from mnemon.compact.summaries import summarize_batch
-from mnemon.compact.summary import Summary
-from mnemon.corpus.evidence import Share
-from mnemon.encode.lean import LeanEncoder
-from mnemon.graph.pack import to_arrays
-from mnemon.lexical.fields import document_tokens
-from mnemon.lexical.postings import build_postings
-from mnemon.snapshot.build import PackInputs, Provenance, build_candidate
-from mnemon.snapshot.checks import GateContext, judge_candidate
-from mnemon.snapshot.drops import DropReport
-from mnemon.snapshot.layout import StorePaths
-from mnemon.snapshot.manifest import read_manifest
-from mnemon.snapshot.nights import record_night
-from mnemon.snapshot.publish import publish_candidate
-from mnemon.snapshot.verdict import store_verdict
-from mnemon.types import MemoryRecord, content_hash, corpus_digest
+from noctuary.compact.cluster_text import ClusterText
+from noctuary.compact.clusters import Cluster
+from noctuary.compact.strategies import cluster_turns
+from noctuary.compact.summaries import summarize_batch
+from noctuary.compact.summary import Summary
+from noctuary.corpus.evidence import Share
+from noctuary.encode.lean import LeanEncoder
+from noctuary.graph.pack import to_arrays
+from noctuary.lexical.fields import document_tokens
+from noctuary.lexical.postings import build_postings
+from noctuary.snapshot.build import PackInputs, Provenance, build_candidate
+from noctuary.snapshot.checks import GateContext, judge_candidate
+from noctuary.snapshot.drops import DropReport
+from noctuary.snapshot.layout import StorePaths
+from noctuary.snapshot.manifest import read_manifest
+from noctuary.snapshot.nights import record_night
+from noctuary.snapshot.publish import publish_candidate
+from noctuary.snapshot.verdict import store_verdict
+from noctuary.types import MemoryRecord, content_hash, corpus_digest
 from tests.support.graphs import graph_tables
 
 DAY_US = 86_400_000_000

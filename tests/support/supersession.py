@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from mnemon.graph.extraction import Extraction
-from mnemon.graph.supersession.corpus import Corpus
-from mnemon.types import MemoryRecord
+from noctuary.graph.extraction import Extraction
+from noctuary.graph.supersession.corpus import Corpus
+from noctuary.types import MemoryRecord
 
 
 def corpus_of(records: Sequence[MemoryRecord], extractions: Sequence[Extraction]) -> Corpus:

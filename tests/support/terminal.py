@@ -30,7 +30,7 @@ _TIMEOUT_S = 280
 def on_terminals(
     commands: Sequence[Sequence[str]], *, cwd: Path, environ: Mapping[str, str], stdin: str = ""
 ) -> list[str]:
-    """Return what `mnemon` with each list of arguments shows on a terminal of its own.
+    """Return what `noctuary` with each list of arguments shows on a terminal of its own.
 
     Args:
         commands: Arguments; lone surrogates stand for bytes that are no UTF-8.
@@ -64,10 +64,10 @@ def _show(arguments: Sequence[str]) -> bytes:
 
 
 def _run(arguments: Sequence[str]) -> None:
-    from mnemon.cli.entry import main
+    from noctuary.cli.entry import main
 
     os.dup2(os.open("stdin", os.O_RDONLY), 0)
-    sys.argv = ["mnemon", *arguments]
+    sys.argv = ["noctuary", *arguments]
     sys.stdin = sys.__stdin__ = os.fdopen(0)
     sys.stdout = sys.__stdout__ = os.fdopen(1, "w")
     sys.stderr = sys.__stderr__ = os.fdopen(2, "w")
@@ -83,7 +83,7 @@ def _run(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    import_module("mnemon.cli.main")  # every fork has it
+    import_module("noctuary.cli.main")  # every fork has it
 
     asked = json.load(sys.stdin)
     os.chdir(sys.argv[1])

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon.vectors.rotation import fit, rotated_prefix
-from mnemon.vectors.tiers import FULL_TIER, TierReport, TierState, sync_tiers, tier_tables
+from noctuary.vectors.rotation import fit, rotated_prefix
+from noctuary.vectors.tiers import FULL_TIER, TierReport, TierState, sync_tiers, tier_tables
 
 DIM = 96
 ROWS = 300

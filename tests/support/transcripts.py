@@ -16,11 +16,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from mnemon.corpus.source import RawRow
-from mnemon.settings import TranscriptSettings
-from mnemon.transcripts.ingest import ingest_transcripts
-from mnemon.transcripts.report import IngestReport
-from mnemon.transcripts.turns_source import TranscriptSource
+from noctuary.corpus.source import RawRow
+from noctuary.settings import TranscriptSettings
+from noctuary.transcripts.ingest import ingest_transcripts
+from noctuary.transcripts.report import IngestReport
+from noctuary.transcripts.turns_source import TranscriptSource
 
 START = datetime(2026, 11, 2, 9, 0, tzinfo=UTC)
 _WORDS = (

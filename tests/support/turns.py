@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon.compact.eligibility import SessionTurn
-from mnemon.compact.strategies import to_session_turn
-from mnemon.types import MemoryRecord
+from noctuary.compact.eligibility import SessionTurn
+from noctuary.compact.strategies import to_session_turn
+from noctuary.types import MemoryRecord
 
 HOUR_US = 3_600_000_000
 

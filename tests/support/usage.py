@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.recall.reader import SnapshotReader
-from mnemon.snapshot.manifest import read_pointer
-from mnemon.usage.access_log import append_retrievals, close_access_logs
-from mnemon.usage.folding import Folded
-from mnemon.usage.statistics import fold_access_log_on
-from mnemon.usage.window import count_window
-from mnemon.usage.writing import write_usage
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.reader import SnapshotReader
+from noctuary.snapshot.manifest import read_pointer
+from noctuary.usage.access_log import append_retrievals, close_access_logs
+from noctuary.usage.folding import Folded
+from noctuary.usage.statistics import fold_access_log_on
+from noctuary.usage.window import count_window
+from noctuary.usage.writing import write_usage
 from tests.support.store import DAY_US, Store
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from mnemon.recall.engine import Recaller
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.recall.result import RecallResult
+from noctuary.recall.engine import Recaller
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.result import RecallResult
 from tests.support.archive_file import Span, write_archive
 
 

@@ -11,22 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.agents.process import _decode  # pyright: ignore[reportPrivateUsage]
-from mnemon.agents.small_files import read_json
-from mnemon.corpus.palace_rows import _ids  # pyright: ignore[reportPrivateUsage]
-from mnemon.encode.hosted.description import HOSTED_FILE, read_description
-from mnemon.encode.lean_format import HEADER_FILE, read_header
-from mnemon.errors import ConfigError, EncoderError, SnapshotCorruptError
-from mnemon.exchange.export_format import ExportFormatError
-from mnemon.exchange.export_format import read_manifest as read_export
-from mnemon.foreign_json import MOST_LEVELS, parse_json
-from mnemon.recall.answerability import Calibration
-from mnemon.settings import Settings
-from mnemon.snapshot.layout import MANIFEST_FILE, StorePaths
-from mnemon.snapshot.manifest import read_manifest, read_pointer
-from mnemon.snapshot.verdict import read_verdict
-from mnemon.transcripts.lines import parse_object
-from mnemon.transcripts.messages import FileContext
+from noctuary.agents.process import _decode  # pyright: ignore[reportPrivateUsage]
+from noctuary.agents.small_files import read_json
+from noctuary.corpus.palace_rows import _ids  # pyright: ignore[reportPrivateUsage]
+from noctuary.encode.hosted.description import HOSTED_FILE, read_description
+from noctuary.encode.lean_format import HEADER_FILE, read_header
+from noctuary.errors import ConfigError, EncoderError, SnapshotCorruptError
+from noctuary.exchange.export_format import ExportFormatError
+from noctuary.exchange.export_format import read_manifest as read_export
+from noctuary.foreign_json import MOST_LEVELS, parse_json
+from noctuary.recall.answerability import Calibration
+from noctuary.settings import Settings
+from noctuary.snapshot.layout import MANIFEST_FILE, StorePaths
+from noctuary.snapshot.manifest import read_manifest, read_pointer
+from noctuary.snapshot.verdict import read_verdict
+from noctuary.transcripts.lines import parse_object
+from noctuary.transcripts.messages import FileContext
 
 DEEP = "[" * 100_000 + "]" * 100_000
 
@@ -58,7 +58,7 @@ def file(path: Path, text: str = DEEP) -> Path:
 
 
 def in_config(path: Path) -> Any:
-    return Settings.load(file(path / "mnemon.toml", f"a = {DEEP}"), environ={})
+    return Settings.load(file(path / "noctuary.toml", f"a = {DEEP}"), environ={})
 
 
 READERS: dict[str, tuple[Callable[[Path], Any], type[Exception] | None]] = {

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from mnemon import locate
-from mnemon.errors import SnapshotMissingError, StoreError
-from mnemon.locate import (
+from noctuary import locate
+from noctuary.errors import SnapshotMissingError, StoreError
+from noctuary.locate import (
     checkout_root,
     expand_user,
     find_home,
@@ -28,28 +28,28 @@ def published(home: Path, name: str, mtime_ns: int = 0) -> Path:
 def test_home_by_variable_then_checkout_then_the_user_s_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    named = {"MNEMON_HOME": str(tmp_path / "h"), "XDG_DATA_HOME": str(tmp_path / "xdg")}
+    named = {"NOCTUARY_HOME": str(tmp_path / "h"), "XDG_DATA_HOME": str(tmp_path / "xdg")}
     assert find_home(named) == tmp_path / "h"
     root = checkout_root()
     assert root is not None
     assert (root / "workspace.yaml").is_file()
     assert find_home({}) == root / "data"
     monkeypatch.setattr(locate, "checkout_root", lambda: None)
-    assert find_home({"XDG_DATA_HOME": str(tmp_path / "xdg")}) == tmp_path / "xdg" / "mnemon"
+    assert find_home({"XDG_DATA_HOME": str(tmp_path / "xdg")}) == tmp_path / "xdg" / "noctuary"
     monkeypatch.setenv("HOME", str(tmp_path / "me"))
-    assert find_home({}) == tmp_path / "me" / ".local" / "share" / "mnemon"
+    assert find_home({}) == tmp_path / "me" / ".local" / "share" / "noctuary"
 
 
 def test_a_home_is_expanded_and_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    assert find_home({"MNEMON_HOME": " ~/stores "}) == tmp_path / "stores"
-    assert find_home({"MNEMON_HOME": "here"}) == tmp_path / "here"
+    assert find_home({"NOCTUARY_HOME": " ~/stores "}) == tmp_path / "stores"
+    assert find_home({"NOCTUARY_HOME": "here"}) == tmp_path / "here"
 
 
 def test_a_tilde_that_leads_nowhere_is_typed(tmp_path: Path) -> None:
     for call in (
-        lambda: find_home({"MNEMON_HOME": "~nobody-of-that-name"}),
+        lambda: find_home({"NOCTUARY_HOME": "~nobody-of-that-name"}),
         lambda: find_store("~nobody-of-that-name/x", home=tmp_path, environ={}),
         lambda: store_for_source(tmp_path, Path("~nobody-of-that-name/memory.db")),
         lambda: expand_user("~nobody-of-that-name"),
@@ -118,10 +118,13 @@ def test_equal_times_are_decided_by_name(tmp_path: Path) -> None:
 def test_the_argument_wins_over_the_variable_over_the_guess(tmp_path: Path) -> None:
     for name, stamp in (("a", 1), ("b", 2), ("c", 3)):
         published(tmp_path, name, stamp)
-    variable = {"MNEMON_STORE": "b"}
+    variable = {"NOCTUARY_STORE": "b"}
     assert find_store(None, home=tmp_path, environ=variable) == (tmp_path / "b", False)
     assert find_store("a", home=tmp_path, environ=variable) == (tmp_path / "a", False)
-    assert find_store(None, home=tmp_path, environ={"MNEMON_STORE": " "}) == (tmp_path / "c", True)
+    assert find_store(None, home=tmp_path, environ={"NOCTUARY_STORE": " "}) == (
+        tmp_path / "c",
+        True,
+    )
 
 
 def test_a_store_is_named_by_path_name_or_source(
@@ -145,7 +148,7 @@ def test_a_folder_of_a_project_does_not_take_the_place_of_a_store_of_its_name(
     published(tmp_path / "project", "a")
     monkeypatch.chdir(tmp_path / "project")
     assert find_store("a", home=tmp_path / "home", environ={})[0] == store
-    assert find_store(None, home=tmp_path / "home", environ={"MNEMON_STORE": "a"})[0] == store
+    assert find_store(None, home=tmp_path / "home", environ={"NOCTUARY_STORE": "a"})[0] == store
 
 
 def test_a_store_that_has_only_begun_counts_as_one(tmp_path: Path) -> None:
@@ -169,7 +172,7 @@ def test_a_store_is_found_by_how_its_name_begins_if_no_other_begins_so(tmp_path:
     notes = published(tmp_path, "notes-0a1b2c")
     published(tmp_path, "notes-work-3d4e5f")
     assert find_store("palace", home=tmp_path, environ={}) == (palace, False)
-    assert find_store(None, home=tmp_path, environ={"MNEMON_STORE": "pal"}) == (palace, False)
+    assert find_store(None, home=tmp_path, environ={"NOCTUARY_STORE": "pal"}) == (palace, False)
     with pytest.raises(StoreError, match="notes-0a1b2c, notes-work-3d4e5f"):
         find_store("notes", home=tmp_path, environ={})
     assert find_store("notes-0", home=tmp_path, environ={}) == (notes, False)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from mnemon.errors import ConfigError
-from mnemon.settings import (
+from noctuary.errors import ConfigError
+from noctuary.settings import (
     CONFIG_FILE_NAME,
     RecallSettings,
     Settings,
@@ -19,7 +19,7 @@ from mnemon.settings import (
 
 
 def from_toml(tmp_path: Path, text: str, **environ: str) -> Settings:
-    path = tmp_path / "mnemon.toml"
+    path = tmp_path / "noctuary.toml"
     path.write_text(text, encoding="utf-8")
     return Settings.load(path, environ=environ)
 
@@ -34,8 +34,8 @@ def faults_of(error: ConfigError) -> list[str]:
 
 def test_without_file_or_environment_the_defaults_are_in_force() -> None:
     assert from_env() == Settings()
-    assert from_env(PATH="/bin", MNEMON_HOME="/x", MNEMON_STORE="y") == Settings()
-    assert from_env(MNEMON_CONFIG="") == Settings()
+    assert from_env(PATH="/bin", NOCTUARY_HOME="/x", NOCTUARY_STORE="y") == Settings()
+    assert from_env(NOCTUARY_CONFIG="") == Settings()
 
 
 def test_the_defaults_are_valid_and_frozen() -> None:
@@ -69,8 +69,8 @@ def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
     settings = from_toml(
         tmp_path,
         "[recall]\nfusion = 'rrf'\nimportance_prior = 0.1",
-        MNEMON_RECALL_FUSION="cc",
-        MNEMON_SNAPSHOT_KEEP="4",
+        NOCTUARY_RECALL_FUSION="cc",
+        NOCTUARY_SNAPSHOT_KEEP="4",
     )
     assert (settings.recall.fusion, settings.recall.importance_prior) == ("cc", 0.1)
     assert settings.snapshot.keep == 4
@@ -106,21 +106,21 @@ def test_every_setting_can_be_set_from_the_environment(name: str) -> None:
         text, value = "777", 777
     if name == "schedule.cron":
         text = value = "5 4 * * 1"
-    environ = {f"MNEMON_{section}_{key}".upper(): text}
+    environ = {f"NOCTUARY_{section}_{key}".upper(): text}
     if name == "tiers.small_dims":
-        environ["MNEMON_TIERS_MEDIUM_DIMS"] = "128"
+        environ["NOCTUARY_TIERS_MEDIUM_DIMS"] = "128"
     if name == "evaluation.on_drop":
-        environ["MNEMON_EVALUATION_ON_DROP"] = value = "report"
+        environ["NOCTUARY_EVALUATION_ON_DROP"] = value = "report"
     if name in CHOICES:
-        environ = {f"MNEMON_{section}_{key}".upper(): CHOICES[name]}
+        environ = {f"NOCTUARY_{section}_{key}".upper(): CHOICES[name]}
         value = CHOICES[name]
     if name == "encoder.provider":
-        environ |= {"MNEMON_ENCODER_MODEL": "m", "MNEMON_ENCODER_API_KEY_VARIABLE": "KEY"}
+        environ |= {"NOCTUARY_ENCODER_MODEL": "m", "NOCTUARY_ENCODER_API_KEY_VARIABLE": "KEY"}
     if name == "graph.extractor":
-        environ = {"MNEMON_GRAPH_EXTRACTOR": "spacy", "MNEMON_GRAPH_SPACY_PIPELINE": "x"}
+        environ = {"NOCTUARY_GRAPH_EXTRACTOR": "spacy", "NOCTUARY_GRAPH_SPACY_PIPELINE": "x"}
         value = "spacy"
     if name.startswith(("evaluation.generator_", "evaluation.judge_")):
-        environ = {f"MNEMON_EVALUATION_{key}": key for key in ENDPOINT_KEYS} | environ
+        environ = {f"NOCTUARY_EVALUATION_{key}": key for key in ENDPOINT_KEYS} | environ
     assert getattr(getattr(Settings.load(environ=environ), section), key) == value
 
 
@@ -131,7 +131,7 @@ def test_the_file_is_found_by_variable_then_in_the_home(tmp_path: Path) -> None:
     other.write_text("[snapshot]\nkeep = 4")
     explicit = tmp_path / "explicit.toml"
     explicit.write_text("[snapshot]\nkeep = 5")
-    variable = {"MNEMON_CONFIG": str(other)}
+    variable = {"NOCTUARY_CONFIG": str(other)}
     assert Settings.load(home=home, environ={}).snapshot.keep == 3
     assert Settings.load(home=home, environ=variable).snapshot.keep == 4
     assert Settings.load(explicit, home=home, environ=variable).snapshot.keep == 5
@@ -139,9 +139,9 @@ def test_the_file_is_found_by_variable_then_in_the_home(tmp_path: Path) -> None:
 
 
 def test_the_process_s_own_environment_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [n for n in os.environ if n.startswith("MNEMON_")]:
+    for name in [n for n in os.environ if n.startswith("NOCTUARY_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("MNEMON_SNAPSHOT_KEEP", "6")
+    monkeypatch.setenv("NOCTUARY_SNAPSHOT_KEEP", "6")
     assert Settings.load().snapshot.keep == 6
 
 
@@ -159,7 +159,7 @@ def test_unknown_names_are_errors(tmp_path: Path, text: str, fault: str) -> None
         from_toml(tmp_path, text)
     (found,) = faults_of(caught.value)
     assert found.startswith(fault)
-    assert str(tmp_path / "mnemon.toml") in found
+    assert str(tmp_path / "noctuary.toml") in found
 
 
 @pytest.mark.parametrize(
@@ -178,8 +178,8 @@ def test_unknown_names_come_with_the_nearest_known_one(
 
 
 def test_an_unknown_variable_comes_with_the_nearest_known_one() -> None:
-    with pytest.raises(ConfigError, match=r"nearest known one is MNEMON_ENCODER_MODEL$"):
-        from_env(MNEMON_ENCODR_MODEL="x")
+    with pytest.raises(ConfigError, match=r"nearest known one is NOCTUARY_ENCODER_MODEL$"):
+        from_env(NOCTUARY_ENCODR_MODEL="x")
 
 
 def test_every_fault_of_file_and_environment_is_told_at_once(tmp_path: Path) -> None:
@@ -187,12 +187,18 @@ def test_every_fault_of_file_and_environment_is_told_at_once(tmp_path: Path) -> 
         from_toml(
             tmp_path,
             "[snapshot]\nkeep = 1\n[nonsense]\na = 1\n[recall]\nfusion = 3",
-            MNEMON_TIERS_SMALL_DIMS="many",
-            MNEMON_UNHEARD_OF="1",
+            NOCTUARY_TIERS_SMALL_DIMS="many",
+            NOCTUARY_UNHEARD_OF="1",
         )
     text = str(caught.value)
     assert len(faults_of(caught.value)) == 5
-    for part in ("snapshot.keep", "[nonsense]", "recall.fusion", "small_dims", "MNEMON_UNHEARD_OF"):
+    for part in (
+        "snapshot.keep",
+        "[nonsense]",
+        "recall.fusion",
+        "small_dims",
+        "NOCTUARY_UNHEARD_OF",
+    ):
         assert part in text
 
 
@@ -269,9 +275,9 @@ def test_a_named_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no configuration file"):
         Settings.load(tmp_path / "nothing.toml", environ={})
     with pytest.raises(ConfigError, match="cannot read"):
-        Settings.load(environ={"MNEMON_CONFIG": str(tmp_path)})
+        Settings.load(environ={"NOCTUARY_CONFIG": str(tmp_path)})
     with pytest.raises(ConfigError, match="no home directory"):
-        Settings.load(environ={"MNEMON_CONFIG": "~nobody-of-that-name/mnemon.toml"})
+        Settings.load(environ={"NOCTUARY_CONFIG": "~nobody-of-that-name/noctuary.toml"})
 
 
 def test_an_empty_file_is_fine(tmp_path: Path) -> None:
@@ -316,11 +322,11 @@ def test_where_a_value_was_set_is_known(tmp_path: Path) -> None:
     settings = from_toml(
         tmp_path,
         "[recall]\nfusion = 'rrf'\ngraph_weight = 1.0\n[snapshot]\nkeep = 7",
-        MNEMON_RECALL_FUSION="rrf",
+        NOCTUARY_RECALL_FUSION="rrf",
     )
-    file = f"in {tmp_path / 'mnemon.toml'}"
+    file = f"in {tmp_path / 'noctuary.toml'}"
     assert settings.origins == {
-        "recall.fusion": "environment MNEMON_RECALL_FUSION",
+        "recall.fusion": "environment NOCTUARY_RECALL_FUSION",
         "recall.graph_weight": file,
         "snapshot.keep": file,
     }

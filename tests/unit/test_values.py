@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mnemon import values
+from noctuary import values
 
 
 def make(decorate: Any) -> Any:

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from mnemon.agents.handling import MAX_MESSAGE_CHARS, handle
-from mnemon.agents.world import Failure
-from mnemon.injection.block import cut_blocks
-from mnemon.text.token_estimate import estimate_tokens
+from noctuary.agents.handling import MAX_MESSAGE_CHARS, handle
+from noctuary.agents.world import Failure
+from noctuary.injection.block import cut_blocks
+from noctuary.text.token_estimate import estimate_tokens
 from tests.support.hook_shapes import AGENTS, shape_faults
 from tests.support.hook_worlds import MemoryWorld, answer, memory
 
@@ -255,8 +255,8 @@ def test_a_recall_without_a_snapshot_is_a_failure_that_is_told(code: str) -> Non
     output, _ = handle(prompt(), world)
     assert world.counted == [("UserPromptSubmit", code)]
     assert output == {
-        "systemMessage": "mnemon could not recall: run `make nightly`. This is said once; "
-        "`mnemon doctor` says more."
+        "systemMessage": "noctuary could not recall: run `make nightly`. This is said once; "
+        "`noctuary doctor` says more."
     }
     assert shape_faults("codex", "UserPromptSubmit", output) == []
     world.tells = False

@@ -13,21 +13,21 @@ from typing import Any
 
 import pytest
 
-from mnemon.agents import recalling, warming
-from mnemon.agents.capturing import CAPTURE, capture, capture_journalled, start_capture
-from mnemon.agents.counters import read_counters
-from mnemon.agents.fetching import fetch_memories
-from mnemon.agents.handling import handle
-from mnemon.agents.outside import MAX_DEADLINE_S, ProcessWorld, environment_home
-from mnemon.agents.places import HookPlaces
-from mnemon.agents.recalling import TOO_SLOW, fetch_in_time, recall_in_time
-from mnemon.agents.world import Failure
-from mnemon.recall.engine import Recaller
-from mnemon.serve.answer import answer_recall
-from mnemon.serve.client import ping
-from mnemon.serve.protocol import Refusal
-from mnemon.serve.server import Server
-from mnemon.settings import TranscriptSettings
+from noctuary.agents import recalling, warming
+from noctuary.agents.capturing import CAPTURE, capture, capture_journalled, start_capture
+from noctuary.agents.counters import read_counters
+from noctuary.agents.fetching import fetch_memories
+from noctuary.agents.handling import handle
+from noctuary.agents.outside import MAX_DEADLINE_S, ProcessWorld, environment_home
+from noctuary.agents.places import HookPlaces
+from noctuary.agents.recalling import TOO_SLOW, fetch_in_time, recall_in_time
+from noctuary.agents.world import Failure
+from noctuary.recall.engine import Recaller
+from noctuary.serve.answer import answer_recall
+from noctuary.serve.client import ping
+from noctuary.serve.protocol import Refusal
+from noctuary.serve.server import Server
+from noctuary.settings import TranscriptSettings
 from tests.support.store import Store
 
 ASKED = {"k": 3, "user": None, "wing": None, "session_id": None}
@@ -120,7 +120,7 @@ def test_work_that_takes_too_long_is_left_behind(monkeypatch: pytest.MonkeyPatch
     def sleep(*_: Any, **__: Any) -> None:
         time.sleep(30)
 
-    monkeypatch.setattr("mnemon.recall.api.recall", sleep)
+    monkeypatch.setattr("noctuary.recall.api.recall", sleep)
     started = time.monotonic()
     found, _ = recall_in_time("spare key", ASKED, store="nowhere", until_s=started)
     assert found == TOO_SLOW
@@ -131,7 +131,7 @@ def test_work_that_fails_is_a_failure_with_its_reason(monkeypatch: pytest.Monkey
     def fail(*_: Any, **__: Any) -> None:
         raise ImportError("numpy is broken")
 
-    monkeypatch.setattr("mnemon.recall.api.recall", fail)
+    monkeypatch.setattr("noctuary.recall.api.recall", fail)
     found, _ = recall_in_time("x", ASKED, store="nowhere", until_s=time.monotonic())
     assert found == Failure("internal", "ImportError: numpy is broken")
 
@@ -175,7 +175,7 @@ def test_without_a_home_nothing_is_counted_and_nothing_raises(plain_store: Store
 
 def test_a_home_that_leads_nowhere_is_none(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     assert environment_home() == home
-    monkeypatch.setenv("MNEMON_HOME", "~nobody-of-that-name/x")
+    monkeypatch.setenv("NOCTUARY_HOME", "~nobody-of-that-name/x")
     assert environment_home() is None
 
 
@@ -183,12 +183,12 @@ def test_bad_settings_are_a_failure_and_a_long_deadline_gets_its_time(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[float] = []
-    monkeypatch.setenv("MNEMON_HOOK_DEADLINE_MS", "4000")
+    monkeypatch.setenv("NOCTUARY_HOOK_DEADLINE_MS", "4000")
     world_of(home, give_more_time=given.append).settings()
-    monkeypatch.setenv("MNEMON_HOOK_DEADLINE_MS", "4e9")
+    monkeypatch.setenv("NOCTUARY_HOOK_DEADLINE_MS", "4e9")
     world_of(home, give_more_time=given.append).settings()
     assert given == [4.0, MAX_DEADLINE_S]
-    monkeypatch.setenv("MNEMON_HOOK_DEADLINE_MS", "soon")
+    monkeypatch.setenv("NOCTUARY_HOOK_DEADLINE_MS", "soon")
     found = world_of(home).settings()
     assert isinstance(found, Failure)
     assert found.code == "bad_settings"
@@ -217,7 +217,7 @@ def test_no_server_is_started_unless_the_settings_say_so(
 def test_a_server_is_started_once_and_then_answers(
     plain_store: Store, home: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MNEMON_HOOK_START_SERVER", "true")
+    monkeypatch.setenv("NOCTUARY_HOOK_START_SERVER", "true")
     started: list[tuple[str, ...]] = []
     real = warming.start_detached
 
@@ -229,7 +229,7 @@ def test_a_server_is_started_once_and_then_answers(
     store = str(plain_store.root)
     world_of(home, store=store).prepare()
     world_of(home, store=store).prepare()
-    assert started == [("mnemon.cli.main", "serve", "--store", store)]
+    assert started == [("noctuary.cli.main", "serve", "--store", store)]
     assert soon(lambda: not isinstance(ping(store), Refusal))
     found = ping(store)
     assert not isinstance(found, Refusal)
@@ -315,5 +315,5 @@ def test_no_process_is_started_for_what_is_no_transcript(
     def refuse(module: str, arguments: Any) -> bool:
         raise AssertionError(module)
 
-    monkeypatch.setattr("mnemon.agents.capturing.start_detached", refuse)
+    monkeypatch.setattr("noctuary.agents.capturing.start_detached", refuse)
     assert start_capture(path, agent="claude", store=None) is None

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from mnemon.agents.counters import read_counters
-from mnemon.agents.journal import read_journal
-from mnemon.agents.places import HookPlaces
-from mnemon.agents.process import LIFETIME_S, MAX_EVENT_BYTES, Options, parse_options
+from noctuary.agents.counters import read_counters
+from noctuary.agents.journal import read_journal
+from noctuary.agents.places import HookPlaces
+from noctuary.agents.process import LIFETIME_S, MAX_EVENT_BYTES, Options, parse_options
 from tests.support.hook_runner import Case, run_cases, run_installed
 from tests.support.hook_shapes import AGENTS, stdout_faults
 from tests.support.store import Store
@@ -30,7 +30,7 @@ def event(name: str = "UserPromptSubmit", **fields: Any) -> bytes:
 
 def run_script(code: str, raw: bytes = b"", **environ: str) -> subprocess.CompletedProcess[bytes]:
     """Run some code in a fresh Python that leaves as the installed command would."""
-    known = {n: v for n, v in os.environ.items() if not n.startswith("MNEMON_")}
+    known = {n: v for n, v in os.environ.items() if not n.startswith("NOCTUARY_")}
     return subprocess.run(
         [sys.executable, "-c", code],
         input=raw,
@@ -44,7 +44,7 @@ def run_script(code: str, raw: bytes = b"", **environ: str) -> subprocess.Comple
 @pytest.mark.parametrize("agent", AGENTS)
 def test_the_installed_command_answers_a_prompt(dense_store: Store, home: Path, agent: str) -> None:
     # Patient: what a busy machine has not found in time would come with the second prompt.
-    patient = {"MNEMON_HOME": str(home), "MNEMON_HOOK_DEADLINE_MS": "20000"}
+    patient = {"NOCTUARY_HOME": str(home), "NOCTUARY_HOOK_DEADLINE_MS": "20000"}
     case = Case(agent, event(), patient)
     done = run_installed(case)
     assert done.code == 0
@@ -62,12 +62,12 @@ def test_the_installed_command_answers_a_prompt(dense_store: Store, home: Path, 
     [(), ("--agent",), ("--agent", "vim"), ("--agent=",), ("--store", "x"), ("extra", "--x")],
 )
 def test_a_wrong_command_line_says_so_on_stderr_and_stops_nobody(arguments: tuple[str]) -> None:
-    code = "import sys; from mnemon.cli.entry import main; main()"
+    code = "import sys; from noctuary.cli.entry import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code, "hook", *arguments], input=b"{}", capture_output=True
     )
     assert (done.returncode, done.stdout) == (0, b"")
-    assert done.stderr.startswith(b"usage: mnemon hook --agent claude|codex")
+    assert done.stderr.startswith(b"usage: noctuary hook --agent claude|codex")
 
 
 def test_options() -> None:
@@ -85,14 +85,14 @@ def test_help_is_the_usual_help() -> None:
 def test_a_hook_that_gets_no_end_of_stdin_ends_by_itself(home: Path) -> None:
     code = """
 import os, time
-from mnemon.agents import process
+from noctuary.agents import process
 process.LIFETIME_S = 0.4
 read, write = os.pipe()
 os.dup2(read, 0)
 process.run_hook(["--agent", "claude"], time.monotonic())
 """
     started = time.monotonic()
-    done = run_script(code, MNEMON_HOME=str(home))
+    done = run_script(code, NOCTUARY_HOME=str(home))
     assert (done.returncode, done.stdout) == (0, b"")
     assert 0.3 < time.monotonic() - started < LIFETIME_S
 
@@ -101,12 +101,12 @@ def test_a_hook_that_hangs_ends_in_time_and_counts_it(home: Path) -> None:
     """In the middle of its work, behind everything that could catch it."""
     code = """
 import time
-from mnemon.agents import handling, process
+from noctuary.agents import handling, process
 process.LIFETIME_S = 0.4
 handling._HANDLERS["UserPromptSubmit"] = lambda event, world: time.sleep(60)
 process.run_hook(["--agent", "codex"], time.monotonic())
 """
-    done = run_script(code, event(), MNEMON_HOME=str(home))
+    done = run_script(code, event(), NOCTUARY_HOME=str(home))
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     (counted,) = read_counters(HookPlaces(home).counters).events
     assert (counted.agent, counted.timeouts, counted.last_error_code) == ("codex", 1, "timeout")
@@ -116,13 +116,13 @@ process.run_hook(["--agent", "codex"], time.monotonic())
 def test_no_exception_gets_out(home: Path, error: str) -> None:
     code = f"""
 import time
-from mnemon.agents import handling, process
+from noctuary.agents import handling, process
 def fail(event, world):
     raise {error}
 handling._HANDLERS["UserPromptSubmit"] = fail
 process.run_hook(["--agent", "claude"], time.monotonic())
 """
-    done = run_script(code, event(), MNEMON_HOME=str(home))
+    done = run_script(code, event(), NOCTUARY_HOME=str(home))
     assert (done.returncode, done.stderr) == (0, b"")
     assert (b"MemoryError in the hook" in done.stdout) is (error == "MemoryError")
 
@@ -130,7 +130,7 @@ process.run_hook(["--agent", "claude"], time.monotonic())
 def test_what_is_left_behind_is_not_waited_for(home: Path) -> None:
     code = """
 import threading, time
-from mnemon.agents import handling, process
+from noctuary.agents import handling, process
 def leave_behind(event, world):
     threading.Thread(target=time.sleep, args=(60,)).start()
     return handling.Reply("context")
@@ -138,7 +138,7 @@ handling._HANDLERS["UserPromptSubmit"] = leave_behind
 process.run_hook(["--agent", "claude"], time.monotonic())
 """
     started = time.monotonic()
-    done = run_script(code, event(), MNEMON_HOME=str(home))
+    done = run_script(code, event(), NOCTUARY_HOME=str(home))
     assert (done.returncode, done.stderr) == (0, b"")
     assert stdout_faults("claude", "UserPromptSubmit", done.stdout) == []
     assert b"context" in done.stdout
@@ -150,7 +150,7 @@ def test_a_file_that_a_hook_holds_open_gets_nothing_of_what_is_printed(
 ) -> None:
     code = f"""
 import os, time
-from mnemon.agents import handling, process
+from noctuary.agents import handling, process
 def hold(event, world):
     global held
     held = open({str(tmp_path / "file")!r}, "w")
@@ -159,14 +159,14 @@ handling._HANDLERS["UserPromptSubmit"] = hold
 os.close(1)
 process.run_hook(["--agent", "claude"], time.monotonic())
 """
-    assert run_script(code, event(), MNEMON_HOME=str(home)).returncode == 0
+    assert run_script(code, event(), NOCTUARY_HOME=str(home)).returncode == 0
     assert (tmp_path / "file").read_bytes() == b""
 
 
 def test_no_file_takes_the_place_of_a_closed_stdout(tmp_path: Path) -> None:
     code = f"""
 import os
-from mnemon.agents.process import keep_standard_handles
+from noctuary.agents.process import keep_standard_handles
 os.close(0); os.close(1)
 keep_standard_handles()
 opened = os.open({str(tmp_path / "file")!r}, os.O_RDWR | os.O_CREAT)
@@ -180,7 +180,7 @@ os._exit(opened)
 def test_an_event_that_is_too_long_is_read_to_its_end_and_passed_over(
     plain_store: Store, home: Path
 ) -> None:
-    environ = {"MNEMON_HOME": str(home)}
+    environ = {"NOCTUARY_HOME": str(home)}
     long = event(x="x" * MAX_EVENT_BYTES)
     just = event(x="x" * (MAX_EVENT_BYTES - len(event(x=""))))
     assert len(just) == MAX_EVENT_BYTES
@@ -190,7 +190,7 @@ def test_an_event_that_is_too_long_is_read_to_its_end_and_passed_over(
 
 
 def test_an_outage_is_told_once_and_again_after_it_was_over(plain_store: Store, home: Path) -> None:
-    case = Case("claude", event(), {"MNEMON_HOME": str(home)})
+    case = Case("claude", event(), {"NOCTUARY_HOME": str(home)})
     pointer = home / "house" / "CURRENT"
     published = pointer.read_bytes()
     pointer.unlink()
@@ -210,8 +210,8 @@ def test_a_session_from_its_first_prompt_over_a_compaction_to_its_end(
     transcript = tmp_path / "s.jsonl"
     transcript.write_text("x" * 1_234)
     shared = {"transcript_path": str(transcript)}
-    environ = {"MNEMON_HOME": str(home), "MNEMON_HOOK_CAPTURE": "false"}
-    environ["MNEMON_HOOK_MEMORIES"] = "2"
+    environ = {"NOCTUARY_HOME": str(home), "NOCTUARY_HOOK_CAPTURE": "false"}
+    environ["NOCTUARY_HOOK_MEMORIES"] = "2"
     events = [
         event("SessionStart", source="startup", **shared),
         event(**shared),
@@ -239,8 +239,8 @@ def test_a_session_from_its_first_prompt_over_a_compaction_to_its_end(
 def test_memories_of_another_user_are_neither_injected_nor_restored(
     dense_store: Store, home: Path
 ) -> None:
-    own = {"MNEMON_HOME": str(home), "MNEMON_HOOK_USER": "ana"}
-    other = {"MNEMON_HOME": str(home), "MNEMON_HOOK_USER": "ben"}
+    own = {"NOCTUARY_HOME": str(home), "NOCTUARY_HOOK_USER": "ana"}
+    other = {"NOCTUARY_HOME": str(home), "NOCTUARY_HOOK_USER": "ben"}
     ask = event(prompt="what does Ana say about the locker code of the gym?")
     compact = event("SessionStart", source="compact")
     first, _, restored = run_cases(
@@ -261,22 +261,22 @@ def leave(code):
     os.write(2, "\\n".join(sorted(sys.modules)).encode())
     os.kill(os.getpid(), 9)
 os._exit = leave
-sys.argv = ["mnemon", "hook", "--agent", "claude"]
-from mnemon.cli.entry import main
+sys.argv = ["noctuary", "hook", "--agent", "claude"]
+from noctuary.cli.entry import main
 main()
 """
     loaded = {
-        name: set(run_script(code, raw, MNEMON_HOME=str(home)).stderr.decode().split())
+        name: set(run_script(code, raw, NOCTUARY_HOME=str(home)).stderr.decode().split())
         for name, raw in (("compact", event("PreCompact")), ("prompt", event()))
     }
-    assert "mnemon.agents.handling" in loaded["compact"]
-    assert not loaded["compact"] & {"numpy", "click", "sqlite3", "mnemon.settings.tree"}
-    assert "mnemon.recall.engine" in loaded["prompt"]
+    assert "noctuary.agents.handling" in loaded["compact"]
+    assert not loaded["compact"] & {"numpy", "click", "sqlite3", "noctuary.settings.tree"}
+    assert "noctuary.recall.engine" in loaded["prompt"]
     assert not loaded["prompt"] & {"click", "lancedb", "pyarrow", "dagster", "torch", "yaml"}
 
 
 def _contents(store: Store) -> list[tuple[str, str | None]]:
-    from mnemon.recall.engine import Recaller
+    from noctuary.recall.engine import Recaller
 
     reader = Recaller.open(store.root).reader
     rows = reader.describe(range(reader.count))

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.agents.events import EVENTS, MAX_FIELD_CHARS, HookEvent, parse_event
-from mnemon.agents.prompts import MAX_QUERY_CHARS, query_of
-from mnemon.injection.block import Line, render_block
+from noctuary.agents.events import EVENTS, MAX_FIELD_CHARS, HookEvent, parse_event
+from noctuary.agents.prompts import MAX_QUERY_CHARS, query_of
+from noctuary.injection.block import Line, render_block
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_machines_are_not_answered(source: str, asked: bool) -> None:
     assert (query_of("the task has ended", source) is not None) is asked
 
 
-def test_what_mnemon_injected_is_not_asked_again() -> None:
+def test_what_noctuary_injected_is_not_asked_again() -> None:
     block = render_block([Line("1", "undated", "The spare key hangs in the pantry.")])
     assert query_of(f"{block}\nand the dog?") == "and the dog?"
     assert query_of(block) is None

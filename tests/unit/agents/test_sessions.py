@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mnemon.agents import sessions
-from mnemon.agents.sessions import (
+from noctuary.agents import sessions
+from noctuary.agents.sessions import (
     KEPT_DAYS,
     MAX_INJECTED,
     Injected,

@@ -10,19 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.archive.applying import PlanRefusedError, apply_in_store, undo_in_store
-from mnemon.archive.history import list_plans
-from mnemon.archive.plan import Plan
-from mnemon.archive.planning import plan_store
-from mnemon.archive.reading import ArchiveReader
-from mnemon.archive.rules import ArchiveRules
-from mnemon.archive.summaries import applied_summaries
-from mnemon.archive.writing import purge_texts
-from mnemon.errors import SnapshotMissingError, StoreError, StoreLockedError
-from mnemon.recall.engine import Recaller
-from mnemon.types import MemoryRecord
-from mnemon.usage.access_log import append_retrievals, close_access_logs
-from mnemon.work.lock import hold_lock
+from noctuary.archive.applying import PlanRefusedError, apply_in_store, undo_in_store
+from noctuary.archive.history import list_plans
+from noctuary.archive.plan import Plan
+from noctuary.archive.planning import plan_store
+from noctuary.archive.reading import ArchiveReader
+from noctuary.archive.rules import ArchiveRules
+from noctuary.archive.summaries import applied_summaries
+from noctuary.archive.writing import purge_texts
+from noctuary.errors import SnapshotMissingError, StoreError, StoreLockedError
+from noctuary.recall.engine import Recaller
+from noctuary.types import MemoryRecord
+from noctuary.usage.access_log import append_retrievals, close_access_logs
+from noctuary.work.lock import hold_lock
 from tests.support.archive import (
     NOW_US,
     Replaced,

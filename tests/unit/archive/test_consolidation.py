@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mnemon.archive.candidate import Candidate
-from mnemon.archive.consolidation import NO_VECTORS, Encoding, Group, consolidate
-from mnemon.archive.rules import ArchiveRules
+from noctuary.archive.candidate import Candidate
+from noctuary.archive.consolidation import NO_VECTORS, Encoding, Group, consolidate
+from noctuary.archive.rules import ArchiveRules
 from tests.support.store import day_us
 
 TEXTS = {str(n): f"The spare key number {n} hangs in the hall." for n in range(40)}

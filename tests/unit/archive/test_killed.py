@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.archive.applying import apply_in_store, undo_in_store
-from mnemon.archive.reading import ArchiveReader
-from mnemon.archive.rules import ArchiveRules
+from noctuary.archive.applying import apply_in_store, undo_in_store
+from noctuary.archive.reading import ArchiveReader
+from noctuary.archive.rules import ArchiveRules
 from tests.support.archive import NOW_US
 from tests.support.store import Store
 
@@ -25,7 +25,7 @@ SCRIPT = """
 import importlib, os, signal, sys
 when, target, call, *words = sys.argv[1:]
 names = target.split(".")
-owner = importlib.import_module(".".join(names[:-1])) if names[0] == "mnemon" else os
+owner = importlib.import_module(".".join(names[:-1])) if names[0] == "noctuary" else os
 function = getattr(owner, names[-1])
 calls = 0
 def deadly(*args, **kwargs):
@@ -38,7 +38,7 @@ def deadly(*args, **kwargs):
         os.kill(os.getpid(), signal.SIGKILL)
     return result
 setattr(owner, names[-1], deadly)
-from mnemon.cli.main import main
+from noctuary.cli.main import main
 main(words)
 """
 
@@ -46,7 +46,7 @@ BEFORE = ["101", "102", "103", "105"]
 
 
 def start(store: Store, *words: str) -> subprocess.Popen[str]:
-    code = "from mnemon.cli.main import main; main()"
+    code = "from noctuary.cli.main import main; main()"
     return subprocess.Popen(
         [sys.executable, "-c", code, "compact", *words, "--store", str(store.root)],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",
@@ -75,12 +75,12 @@ def leftovers(store: Store) -> list[str]:
 @pytest.mark.parametrize(
     ("when", "target", "call", "is_done"),
     [
-        ("before", "mnemon.archive.applying.apply_plan", 1, False),
-        ("after", "mnemon.archive.writing._entries", 1, False),
-        ("before", "mnemon.archive.writing._digest", 1, False),
-        ("before", "mnemon.files.fsync_file", 1, False),
-        ("before", "mnemon.files.fsync_dir", 1, True),
-        ("after", "mnemon.archive.applying.apply_plan", 1, True),
+        ("before", "noctuary.archive.applying.apply_plan", 1, False),
+        ("after", "noctuary.archive.writing._entries", 1, False),
+        ("before", "noctuary.archive.writing._digest", 1, False),
+        ("before", "noctuary.files.fsync_file", 1, False),
+        ("before", "noctuary.files.fsync_dir", 1, True),
+        ("after", "noctuary.archive.applying.apply_plan", 1, True),
     ],
 )
 def test_a_killed_apply_happened_or_did_not(
@@ -97,9 +97,9 @@ def test_a_killed_apply_happened_or_did_not(
 @pytest.mark.parametrize(
     ("target", "is_done"),
     [
-        ("mnemon.archive.writing._digest", False),
-        ("mnemon.files.fsync_file", False),
-        ("mnemon.files.fsync_dir", True),
+        ("noctuary.archive.writing._digest", False),
+        ("noctuary.files.fsync_file", False),
+        ("noctuary.files.fsync_dir", True),
     ],
 )
 def test_a_killed_undo_happened_or_did_not(store: Store, target: str, is_done: bool) -> None:

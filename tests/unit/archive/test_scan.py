@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnemon.archive.candidate import Candidate
-from mnemon.archive.rules import ArchiveRules
-from mnemon.archive.scan import Scan, find_candidates, scan_start
-from mnemon.archive.snapshot_rows import SnapshotRows
-from mnemon.types import UNDATED_US, MemoryRecord
-from mnemon.usage.reading import Counts
+from noctuary.archive.candidate import Candidate
+from noctuary.archive.rules import ArchiveRules
+from noctuary.archive.scan import Scan, find_candidates, scan_start
+from noctuary.archive.snapshot_rows import SnapshotRows
+from noctuary.types import UNDATED_US, MemoryRecord
+from noctuary.usage.reading import Counts
 from tests.support.archive import NOW_US, Replaced, versions, write_rows
 from tests.support.store import DAY_US, day_us, memory, renumber, turns
 

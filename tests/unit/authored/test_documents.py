@@ -8,23 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.authored.documents import (
+from noctuary.authored.documents import (
     MAX_DOCUMENT_BYTES,
     NO_DOCUMENTS,
     Authored,
     load_documents,
     require_hard_fits,
 )
-from mnemon.authored.node import HARD, SOFT, VARIANT
-from mnemon.authored.parse import parse_document
-from mnemon.errors import (
+from noctuary.authored.node import HARD, SOFT, VARIANT
+from noctuary.authored.parse import parse_document
+from noctuary.errors import (
     AuthoredBudgetError,
     AuthoredError,
     AuthoredFormatError,
     AuthoredMissingError,
-    MnemonError,
+    NoctuaryError,
 )
-from mnemon.text.token_estimate import estimate_tokens
+from noctuary.text.token_estimate import estimate_tokens
 
 FIRST = "# Rules\n\n- Run the tests.\n- Sign commits.\n\nYou must not push.\n"
 SECOND = "---\nhop_targets: [none#000001]\n---\n> Be kind.\n\nSome history.\n"
@@ -125,7 +125,7 @@ def test_what_cannot_be_read_says_why(
     with pytest.raises(error, match=found) as caught:
         load_documents(["AGENTS.md", name])
     assert isinstance(caught.value, AuthoredError)
-    assert isinstance(caught.value, MnemonError)
+    assert isinstance(caught.value, NoctuaryError)
     assert str(caught.value).endswith(".")
 
 

@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.authored.front_matter import (
+from noctuary.authored.front_matter import (
     MAX_FRONT_MATTER_CHARS,
     NO_FRONT_MATTER,
     read_front_matter,
     split_front_matter,
 )
-from mnemon.authored.node import HARD, VARIANT
-from mnemon.authored.parse import parse_document
-from mnemon.errors import AuthoredFormatError
+from noctuary.authored.node import HARD, VARIANT
+from noctuary.authored.parse import parse_document
+from noctuary.errors import AuthoredFormatError
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from mnemon.authored.blocks import MAX_LEVELS
-from mnemon.authored.node import HARD, SOFT, VARIANT
-from mnemon.authored.parse import parse_document
+from noctuary.authored.blocks import MAX_LEVELS
+from noctuary.authored.node import HARD, SOFT, VARIANT
+from noctuary.authored.parse import parse_document
 
 
 def shapes(text: str) -> list[tuple[str, int, str]]:

@@ -8,9 +8,9 @@ from itertools import count
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mnemon.authored.deontic import find_marks
-from mnemon.authored.node import HARD, SOFT, VARIANT
-from mnemon.authored.parse import parse_document
+from noctuary.authored.deontic import find_marks
+from noctuary.authored.node import HARD, SOFT, VARIANT
+from noctuary.authored.parse import parse_document
 
 WORD = re.compile(r"w\d+w")
 PIECES = [

@@ -12,10 +12,10 @@ from bench.arms.catalogue import GRAPH_SEED_SETS
 from bench.arms.corpus_views import CorpusViews
 from bench.arms.recalled import GraphOnlyRetriever, RecallRetriever
 from bench.datasets import Dataset
-from mnemon.evaluate.labels.queries import Query
-from mnemon.evaluate.run import RunPlan, run_retriever
-from mnemon.recall import query_encoder
-from mnemon.recall.profile import RetrievalProfile
+from noctuary.evaluate.labels.queries import Query
+from noctuary.evaluate.run import RunPlan, run_retriever
+from noctuary.recall import query_encoder
+from noctuary.recall.profile import RetrievalProfile
 from tests.support.arms import WINGS, ask, build_context, ids, records
 from tests.support.store import renumber
 
@@ -37,12 +37,12 @@ def test_the_asked_for_arms_are_all_there(context: SetContext) -> None:
     assert len(names) == len(set(names))
     by_group = {
         group: [arm.name for arm in arms if arm.group == group]
-        for group in ("baseline", "mnemon", "ablation", "graph_seed")
+        for group in ("baseline", "noctuary", "ablation", "graph_seed")
     }
     assert by_group["baseline"] == [
         "fts_plain", "fts_seed", "fts_importance", "dense", "hybrid_seed",
     ]  # fmt: skip
-    assert by_group["mnemon"] == ["mnemon"]
+    assert by_group["noctuary"] == ["noctuary"]
     assert by_group["graph_seed"] == [
         "hybrid_seed_graph_flawed",
         *(f"hybrid_seed_graph_w{w}" for w in ("0", "0.25", "0.35", "0.5", "1", "2", "3", "5")),
@@ -67,13 +67,13 @@ def test_every_comparison_names_an_arm_that_exists_and_no_two_arms_share_their_s
         assert arm.description
     settings = [json.dumps(arm.settings, sort_keys=True) for arm in arms.values()]
     assert len(settings) == len(set(settings))
-    assert arms["mnemon"].against == ("fts_seed", "hybrid_seed")
-    assert arms["mnemon"].settings == RetrievalProfile().to_json()
-    assert {arm.against for arm in arms.values() if arm.group == "ablation"} == {("mnemon",)}
+    assert arms["noctuary"].against == ("fts_seed", "hybrid_seed")
+    assert arms["noctuary"].settings == RetrievalProfile().to_json()
+    assert {arm.against for arm in arms.values() if arm.group == "ablation"} == {("noctuary",)}
     assert {a.against for a in arms.values() if a.group == "graph_seed"} == {("hybrid_seed",)}
     timed = {name for name, arm in arms.items() if arm.timed}
     assert timed == {
-        "fts_plain", "fts_seed", "fts_importance", "dense", "hybrid_seed", "mnemon",
+        "fts_plain", "fts_seed", "fts_importance", "dense", "hybrid_seed", "noctuary",
     }  # fmt: skip
 
 
@@ -81,7 +81,7 @@ def test_the_references_graph_runs_on_multi_hop_sets_and_a_reranker_where_one_is
     context: SetContext,
 ) -> None:
     elsewhere = {arm.group for arm in list_arms(context)}
-    assert elsewhere == {"baseline", "mnemon", "ablation"}
+    assert elsewhere == {"baseline", "noctuary", "ablation"}
     for name in GRAPH_SEED_SETS:
         there = replace(context, dataset=Dataset(name, Path(name)))
         assert "graph_seed" in {arm.group for arm in list_arms(there)}
@@ -175,13 +175,13 @@ def test_the_arms_disagree_on_what_their_names_say(context: SetContext) -> None:
         ("fts_plain", "fts_seed"),
         ("fts_seed", "fts_importance"),
         ("hybrid_seed", "hybrid_seed_graph_w5"),
-        ("mnemon", "no_lexical"),
-        ("mnemon", "no_dense"),
-        ("mnemon", "no_graph"),
-        ("mnemon", "no_importance"),
-        ("mnemon", "rrf"),
-        ("mnemon", "cc_dense_0.9"),
-        ("mnemon", "exact_bonus_0.2"),
+        ("noctuary", "no_lexical"),
+        ("noctuary", "no_dense"),
+        ("noctuary", "no_graph"),
+        ("noctuary", "no_importance"),
+        ("noctuary", "rrf"),
+        ("noctuary", "cc_dense_0.9"),
+        ("noctuary", "exact_bonus_0.2"),
     ):
         assert answers[one] != answers[other], (one, other)
     for weightless in ("hybrid_seed_graph_w0", "hybrid_seed_graph_flawed"):
@@ -208,7 +208,7 @@ def test_recall_is_asked_as_the_user_who_owns_most_and_baselines_as_nobody(
     context = build_context(tmp_path, renumber(owned))
     bens = {str(row["id"]) for row in context.rows[:3]}
     arms = {arm.name: arm.make() for arm in list_arms(context)}
-    for name in ("mnemon", "dense_only", "tier_full"):
+    for name in ("noctuary", "dense_only", "tier_full"):
         found = set(ids(arms[name], ask("cat payment trip walnut"), 12))
         assert found, name
         assert not found & bens, name
@@ -233,7 +233,7 @@ def test_a_timed_arm_never_meets_a_vector_that_it_did_not_encode(
     forgotten: list[str] = []
     monkeypatch.setattr(query_encoder, "forget_queries", lambda: forgotten.append("x"))
     arms = arms_of(context)
-    for count, name in enumerate(("dense", "hybrid_seed", "mnemon")):
+    for count, name in enumerate(("dense", "hybrid_seed", "noctuary")):
         retriever = arms[name].make()
         retriever.retrieve_hits(ask("cat", query_id="1"), 3)
         retriever.retrieve_hits(ask("cat", query_id="1"), 9)  # the untimed, deeper call

@@ -9,12 +9,12 @@ from bench.arms import SearchScope, SetContext
 from bench.arms.corpus_views import CorpusViews
 from bench.arms.keyword import KeywordRetriever, distinct_words
 from bench.datasets import Dataset, find_shared, open_dataset, read_baseline, read_corpus
-from mnemon.evaluate.labels.queries import Query, read_queries
-from mnemon.evaluate.metrics.mrr import reciprocal_rank
-from mnemon.evaluate.metrics.ndcg import ndcg_at_k
-from mnemon.evaluate.metrics.recall_at_k import recall_at_k
-from mnemon.lexical.fts_seed import IMPORTANCE_BLEND, Blend, FtsSeed
-from mnemon.recall.engine import Recaller
+from noctuary.evaluate.labels.queries import Query, read_queries
+from noctuary.evaluate.metrics.mrr import reciprocal_rank
+from noctuary.evaluate.metrics.ndcg import ndcg_at_k
+from noctuary.evaluate.metrics.recall_at_k import recall_at_k
+from noctuary.lexical.fts_seed import IMPORTANCE_BLEND, Blend, FtsSeed
+from noctuary.recall.engine import Recaller
 from tests.support.arms import ask, ids
 
 ROWS: list[dict[str, Any]] = [
@@ -92,7 +92,7 @@ def test_the_plain_baseline_reproduces_the_figures_that_locomo_states(
 ) -> None:
     shared = find_shared()
     if shared is None or not (shared / "data" / "locomo").is_dir():
-        pytest.skip("needs ../shared/data/locomo (or MNEMON_SHARED)")
+        pytest.skip("needs ../shared/data/locomo (or NOCTUARY_SHARED)")
     dataset = open_dataset(shared / "data" / "locomo")
     rows = read_corpus(dataset)
     queries = read_queries(dataset.queries, {str(row["id"]) for row in rows}).ranked

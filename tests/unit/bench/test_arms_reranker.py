@@ -44,7 +44,7 @@ def test_the_head_is_ordered_by_the_cross_encoder_and_the_tail_kept(context: Set
     from sentence_transformers import CrossEncoder
 
     arms = {arm.name: arm for arm in list_arms(context)}
-    base = ids(arms["mnemon"].make(), ask(TEXT), 50)
+    base = ids(arms["noctuary"].make(), ask(TEXT), 50)
     hits = arms["reranker"].make().retrieve_hits(ask(TEXT), 50)
     content = {str(row["id"]): row["content"] for row in context.rows}
     assert context.reranker is not None

@@ -17,7 +17,7 @@ from bench.arms.seed_fusion import (
     fuse_repaired,
     fuse_seed,
 )
-from mnemon.lexical.fts_seed import FtsSeed
+from noctuary.lexical.fts_seed import FtsSeed
 from tests.support.arms import ask, build_context, records
 
 ROWS = 120

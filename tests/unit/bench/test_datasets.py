@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench.datasets import find_shared, open_dataset, read_baseline, read_corpus
-from mnemon.errors import SourceFormatError, SourceMissingError
+from noctuary.errors import SourceFormatError, SourceMissingError
 
 README = """# tiny
 | search | stratum | queries | R@5 | R@10 | nDCG@10 | MRR | all@10 |
@@ -57,6 +57,6 @@ def test_a_folder_that_is_no_set_says_what_it_lacks(tmp_path: Path) -> None:
 
 
 def test_the_shared_folder_follows_the_variable(tmp_path: Path) -> None:
-    assert find_shared({"MNEMON_SHARED": str(tmp_path)}) is None
+    assert find_shared({"NOCTUARY_SHARED": str(tmp_path)}) is None
     (tmp_path / "data").mkdir()
-    assert find_shared({"MNEMON_SHARED": str(tmp_path)}) == tmp_path
+    assert find_shared({"NOCTUARY_SHARED": str(tmp_path)}) == tmp_path

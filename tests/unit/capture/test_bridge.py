@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.capture.bridge import (
+from noctuary.capture.bridge import (
     LocalRow,
     ServerRow,
     bridge_ids,
@@ -16,10 +16,10 @@ from mnemon.capture.bridge import (
     read_cache,
     write_bridge,
 )
-from mnemon.corpus.export import export_corpus
-from mnemon.errors import SourceFormatError, SourceMissingError, StoreError
-from mnemon.settings import CaptureSettings
-from mnemon.source_name import DatabaseName
+from noctuary.corpus.export import export_corpus
+from noctuary.errors import SourceFormatError, SourceMissingError, StoreError
+from noctuary.settings import CaptureSettings
+from noctuary.source_name import DatabaseName
 from tests.support.claude_memory import make_sqlite
 from tests.support.feed_store import FeedStore
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.capture import replica_file
-from mnemon.capture.capturing import DAMAGED, CaptureReport, capture
-from mnemon.corpus.changes import RowDigest
-from mnemon.corpus.source import DEFAULT_BATCH_ROWS, RawRow
-from mnemon.errors import SourceError, StoreError
-from mnemon.settings import CaptureSettings
+from noctuary.capture import replica_file
+from noctuary.capture.capturing import DAMAGED, CaptureReport, capture
+from noctuary.corpus.changes import RowDigest
+from noctuary.corpus.source import DEFAULT_BATCH_ROWS, RawRow
+from noctuary.errors import SourceError, StoreError
+from noctuary.settings import CaptureSettings
 from tests.support.feed_store import HOUR_US, FeedSource, FeedStore
 
 SETTINGS = CaptureSettings(overlap_minutes=60, full_diff_hours=1_000)
@@ -168,8 +168,8 @@ _DIES = """
 import os, signal, sys
 from dataclasses import replace
 from pathlib import Path
-from mnemon.capture import capturing
-from mnemon.settings import CaptureSettings
+from noctuary.capture import capturing
+from noctuary.settings import CaptureSettings
 from tests.support.feed_store import FeedStore, FeedSource
 
 store = FeedStore.__new__(FeedStore)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.capture.capturing import (
+from noctuary.capture.capturing import (
     CLOCK_WENT_BACK,
     DUE,
     FIRST,
@@ -17,9 +17,9 @@ from mnemon.capture.capturing import (
     CaptureReport,
     capture,
 )
-from mnemon.capture.replica_source import ReplicaSource
-from mnemon.corpus.source import SourceIdentity
-from mnemon.settings import CaptureSettings
+from noctuary.capture.replica_source import ReplicaSource
+from noctuary.corpus.source import SourceIdentity
+from noctuary.settings import CaptureSettings
 from tests.support.feed_store import HOUR_US, MINUTE_US, FeedSource, FeedStore
 
 SETTINGS = CaptureSettings(overlap_minutes=60, full_diff_hours=1_000)
@@ -282,5 +282,5 @@ def test_other_code_that_reads_rows_reads_all_of_them(
     package = tmp_path / "upgraded"
     (package / "corpus").mkdir(parents=True)
     (package / "corpus" / "sensitive.py").write_text("stricter = True", encoding="utf-8")
-    monkeypatch.setattr("mnemon.__file__", str(package / "__init__.py"))
+    monkeypatch.setattr("noctuary.__file__", str(package / "__init__.py"))
     assert follow(store, replica).why == FIRST

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.capture.replica_source import ReplicaSource, open_captured
-from mnemon.corpus.changes import ChangeFeed
-from mnemon.corpus.evidence import (
+from noctuary.capture.replica_source import ReplicaSource, open_captured
+from noctuary.corpus.changes import ChangeFeed
+from noctuary.corpus.evidence import (
     HasEvidence,
     KnownConcept,
     KnownEdge,
@@ -17,7 +17,7 @@ from mnemon.corpus.evidence import (
     MemoryLink,
     Share,
 )
-from mnemon.errors import SourceError, StoreError
+from noctuary.errors import SourceError, StoreError
 from tests.support.feed_store import FeedSource, FeedStore
 
 LINK = MemoryLink("1", "2", "supersedes", 5, None)
@@ -85,7 +85,7 @@ def test_the_store_of_the_tests_tells_what_changed(store: FeedStore) -> None:
 def test_a_huge_row_ends_its_batch(
     store: FeedStore, replica: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mnemon.corpus.source.BATCH_CHARS", 16 * 2**10)
+    monkeypatch.setattr("noctuary.corpus.source.BATCH_CHARS", 16 * 2**10)
     for _ in range(3):
         store.insert("x" * 9 * 2**10)
     with open_captured(store.open(), replica) as source:

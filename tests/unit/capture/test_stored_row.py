@@ -4,10 +4,10 @@ from decimal import Decimal
 
 import pytest
 
-from mnemon.capture.stored_row import decode_row, encode_row
-from mnemon.corpus.quarantine import QuarantineReason
-from mnemon.corpus.source import RawRow
-from mnemon.errors import SourceFormatError
+from noctuary.capture.stored_row import decode_row, encode_row
+from noctuary.corpus.quarantine import QuarantineReason
+from noctuary.corpus.source import RawRow
+from noctuary.errors import SourceFormatError
 
 
 def test_a_sensitive_row_is_a_place_and_a_reason() -> None:

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from mnemon.cli.main import main
+from noctuary.cli.main import main
 
 Run = Callable[..., Result]
 
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run `mnemon` with arguments; whatever happens must be an exit code and not an exception."""
+    """Run `noctuary` with arguments; whatever happens must be an exit code and not an exception."""
     for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         # The command sets what is unset, for its own process: this one must stay as it was.
         monkeypatch.setenv(variable, "1")

@@ -1,4 +1,4 @@
-"""The command `mnemon compact`: what it prints, what it writes, how it leaves."""
+"""The command `noctuary compact`: what it prints, what it writes, how it leaves."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from mnemon.archive.reading import ArchiveReader
-from mnemon.work.lock import hold_lock
+from noctuary.archive.reading import ArchiveReader
+from noctuary.work.lock import hold_lock
 from tests.support.archive import copy_archive_store, new_archive_store
 from tests.support.lean import write_encoder
 from tests.support.store import Store

@@ -9,7 +9,7 @@ import click
 import pytest
 from click.testing import Result
 
-from mnemon.cli.evaluate.group import evaluate
+from noctuary.cli.evaluate.group import evaluate
 
 Run = Callable[..., Result]
 RunJson = Callable[..., Any]
@@ -42,7 +42,7 @@ def test_the_commands_of_the_group_are_these() -> None:
 def test_the_group_shows_how_to_begin_one_command_a_line(run: Run) -> None:
     result = run("evaluate", "--help")
     assert result.exit_code == 0
-    assert "\n  mnemon evaluate run SET --out ours.json " in result.output
+    assert "\n  noctuary evaluate run SET --out ours.json " in result.output
     assert "\\b" not in result.output
     assert all(f"\n  {name} " in result.output for name in COMMANDS)
 
@@ -51,7 +51,7 @@ def test_the_group_shows_how_to_begin_one_command_a_line(run: Run) -> None:
 def test_every_command_teaches_with_an_example_and_takes_json(run: Run, command: str) -> None:
     result = run("evaluate", command, "--help")
     assert result.exit_code == 0
-    assert f"\n  mnemon evaluate {command} " in result.output
+    assert f"\n  noctuary evaluate {command} " in result.output
     assert "--json" in result.output
     options = [p for p in evaluate.commands[command].params if isinstance(p, click.Option)]
     assert all(option.help for option in options)

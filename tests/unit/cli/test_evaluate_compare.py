@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from mnemon.evaluate.run import Run as RetrieverRun
-from mnemon.evaluate.run_file import write_run
+from noctuary.evaluate.run import Run as RetrieverRun
+from noctuary.evaluate.run_file import write_run
 
 Run = Callable[..., Result]
 RunJson = Callable[..., Any]

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from mnemon.evaluate.labels.qrels import read_qrels
-from mnemon.evaluate.run import Run as RetrieverRun
-from mnemon.evaluate.run_file import write_run
+from noctuary.evaluate.labels.qrels import read_qrels
+from noctuary.evaluate.run import Run as RetrieverRun
+from noctuary.evaluate.run_file import write_run
 
 Run = Callable[..., Result]
 RunJson = Callable[..., Any]
@@ -77,7 +77,7 @@ def test_judgements_that_cannot_be_compared_are_a_sentence(
     a, b = qrels(tmp_path / "a", "q1 0 1 1\n"), qrels(tmp_path / "b", "q1 0 2 1\n")
     result = run("evaluate", "kappa", a, b)
     assert result.exit_code == 1
-    assert result.stderr.startswith("mnemon: no pair of query and memory is judged in both")
+    assert result.stderr.startswith("noctuary: no pair of query and memory is judged in both")
     bad = qrels(tmp_path / "bad", "q1 0 1\n")
     assert "line 1: found 3 fields" in run_json("evaluate", "kappa", a, bad, code=1)["message"]
     assert "no file of judgements" in run("evaluate", "kappa", a, str(tmp_path / "no")).stderr

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from mnemon.evaluate.run_file import read_run
+from noctuary.evaluate.run_file import read_run
 from tests.support.store import Store
 
 Run = Callable[..., Result]
@@ -93,7 +93,7 @@ def test_the_serving_snapshot_is_asked_and_scored_with_intervals(
 ) -> None:
     result = run("evaluate", "run", str(house_set))
     assert result.exit_code == 0
-    assert "mnemon on 3 queries" in result.stdout
+    assert "noctuary on 3 queries" in result.stdout
     header, _, recall = (line.split() for line in result.stdout.splitlines()[2:5])
     assert header == ["metric", "mean", "95", "%", "interval", "macro"]
     assert recall == ["recall@10", "1.000", "[1.000,", "1.000]", "1.000"]
@@ -188,7 +188,7 @@ def test_without_a_snapshot_or_a_set_it_says_what_to_run(
 def test_the_store_that_was_built_from_the_set_comes_first(
     run: Run, dense_store: Store, house_set: Path
 ) -> None:
-    from mnemon.locate import find_home, store_for_source
+    from noctuary.locate import find_home, store_for_source
 
     other = store_for_source(find_home(), house_set)
     dense_store.root.rename(other)

@@ -12,7 +12,7 @@ from typing import Any
 import click
 import pytest
 
-from mnemon.cli.main import main
+from noctuary.cli.main import main
 from tests.support.store import Store
 
 EXTRA = ("duckdb", "lance", "lancedb", "polars", "pyarrow")
@@ -66,8 +66,8 @@ class Missing:
         if name.partition(".")[0] in blocked:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Missing())
-import mnemon.cli.recall, mnemon.recall.engine, mnemon.diagnosis.doctor  # once, not per fork
-from mnemon.cli.entry import main
+import noctuary.cli.recall, noctuary.recall.engine, noctuary.diagnosis.doctor  # once, not per fork
+from noctuary.cli.entry import main
 found = {}
 for name, words in calls.items():
     said = tempfile.TemporaryFile()
@@ -79,7 +79,7 @@ for name, words in calls.items():
         os.dup2(writer if is_cut else os.open(os.devnull, os.O_WRONLY), 1)
         os.dup2(said.fileno(), 2)
         os.close(writer)
-        sys.argv = ["mnemon", *words]
+        sys.argv = ["noctuary", *words]
         sys.exit(main())
     os.close(reader)
     os.close(writer)
@@ -127,14 +127,16 @@ def test_without_the_build_libraries_a_command_answers_or_names_the_extra(
 ) -> None:
     found = _run_all(nowhere, blocked=EXTRA, cut=False)
     assert {name: said for name, (_, said) in found.items() if "Traceback" in said} == {}
-    told = {name for name, (_, said) in found.items() if "pip install 'mnemon[pipelines]'" in said}
+    told = {
+        name for name, (_, said) in found.items() if "pip install 'noctuary[pipelines]'" in said
+    }
     assert told >= NEED_BUILD
     assert {found[name][0] for name in told} == {1}
     assert found["recall"][0] == found["status"][0] == found["doctor"][0] == 0
 
 
 def test_a_reader_that_has_enough_is_no_fault(plain_store: Store, nowhere: Path) -> None:
-    """`mnemon ... | head`: nothing about a broken pipe."""
+    """`noctuary ... | head`: nothing about a broken pipe."""
     found = _run_all(nowhere, blocked=(), cut=True)
     loud = ("Traceback", "ipe", "Errno 32")
     assert {name: s for name, (_, s) in found.items() if any(word in s for word in loud)} == {}

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from mnemon.snapshot import layout
-from mnemon.snapshot.manifest import read_pointer
+from noctuary.snapshot import layout
+from noctuary.snapshot.manifest import read_pointer
 from tests.support.graph_snapshot import GraphSpec, office, publish_graph
 from tests.support.store import Store, memory, new_store, renumber
 
@@ -96,7 +96,7 @@ def test_an_unknown_name_offers_similar_ones(run: Run, run_json: RunJson) -> Non
     result = run("graph", "show", "globx")
     assert result.exit_code == 3
     assert result.stderr.splitlines()[-1] == (
-        "mnemon: no concept has the name 'globx'; near: Globex"
+        "noctuary: no concept has the name 'globx'; near: Globex"
     )
     found = run_json("graph", "path", "nina", "globx", code=3)
     assert found["error"] == "UnknownConcept"
@@ -123,7 +123,7 @@ def test_html_is_written_beside_the_answer(run: Run, run_json: RunJson, tmp_path
     (tmp_path / "file").touch()
     result = run("graph", "show", "nina", "--html", str(tmp_path / "file" / "x.html"))
     assert result.exit_code == 1
-    assert result.stderr.splitlines()[-1].startswith("mnemon: ")
+    assert result.stderr.splitlines()[-1].startswith("noctuary: ")
 
 
 @pytest.mark.usefixtures("office_store")
@@ -204,7 +204,7 @@ def test_a_snapshot_that_is_damaged_inside_is_a_sentence(run: Run, office_store:
     rows.write_bytes(content)
     result = run("graph", "show", "nina")
     assert result.exit_code == 1
-    assert result.stderr.startswith("mnemon: ")
+    assert result.stderr.startswith("noctuary: ")
 
 
 @pytest.mark.usefixtures("office_store")
@@ -212,7 +212,7 @@ def test_it_loads_no_builder_and_nothing_heavy(tmp_path: Path) -> None:
     code = (
         "import json, sys\n"
         "from click.testing import CliRunner\n"
-        "from mnemon.cli.main import main\n"
+        "from noctuary.cli.main import main\n"
         f"page = {str(tmp_path / 'x.html')!r}\n"
         "for words in (['show', 'nina', '--html', page], ['path', 'nina', 'globex'], ['top']):\n"
         "    assert CliRunner().invoke(main, ['graph', *words]).exit_code == 0\n"
@@ -222,5 +222,10 @@ def test_it_loads_no_builder_and_nothing_heavy(tmp_path: Path) -> None:
     loaded = set(json.loads(done.stdout))
     heavy = {"duckdb", "pyarrow", "dagster", "jinja2", "scipy", "pandas", "polars", "matplotlib"}
     assert not {name for name in loaded if name.split(".")[0] in heavy}
-    builders = ("mnemon.graph.build", "mnemon.graph.extract", "mnemon.graph.state", "mnemon.night")
+    builders = (
+        "noctuary.graph.build",
+        "noctuary.graph.extract",
+        "noctuary.graph.state",
+        "noctuary.night",
+    )
     assert not {name for name in loaded if name.startswith(builders)}

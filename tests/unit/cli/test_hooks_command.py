@@ -1,4 +1,4 @@
-"""`mnemon hooks`: what it prints, writes and returns."""
+"""`noctuary hooks`: what it prints, writes and returns."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from mnemon.agents.counters import note_call
-from mnemon.agents.places import HookPlaces
+from noctuary.agents.counters import note_call
+from noctuary.agents.places import HookPlaces
 
 Run = Callable[..., Result]
 
@@ -69,7 +69,7 @@ def test_the_store_is_passed_by_its_full_path(
 ) -> None:
     result = run("hooks", "install", "--agent", "claude", "--store", "house", "--json")
     assert json.loads(result.stdout)["notes"] == [
-        n for n in json.loads(result.stdout)["notes"] if "MNEMON_HOME" in n
+        n for n in json.loads(result.stdout)["notes"] if "NOCTUARY_HOME" in n
     ]
     assert f'"{home / "house"}"' in settings.read_text()
 
@@ -95,7 +95,7 @@ def test_a_program_that_is_gone_is_exit_code_1(run: Run, settings: Path, tmp_pat
     run("hooks", "install", "--agent", "claude")
     text = settings.read_text()
     command = json.loads(text)["hooks"]["Stop"][0]["hooks"][0]["command"]
-    settings.write_text(text.replace(command, str(tmp_path / "mnemon")))
+    settings.write_text(text.replace(command, str(tmp_path / "noctuary")))
     result = run("hooks", "status")
     assert result.exit_code == 1
     assert "cannot be started" in result.output
@@ -106,9 +106,9 @@ def test_the_plugin_folder(run: Run, home: Path, tmp_path: Path) -> None:
     result = run("hooks", "plugin", str(folder), "--portable", "--json")
     assert result.exit_code == 0
     assert len(json.loads(result.stdout)["written"]) == 7
-    assert '"command": "mnemon"' in (folder / "mnemon" / "hooks" / "hooks.json").read_text()
+    assert '"command": "noctuary"' in (folder / "noctuary" / "hooks" / "hooks.json").read_text()
     assert "0 of 7 files written" in run("hooks", "plugin", str(folder), "--portable").output
-    (folder / "mnemon" / ".claude-plugin" / "plugin.json").unlink()
+    (folder / "noctuary" / ".claude-plugin" / "plugin.json").unlink()
     assert run("hooks", "plugin", str(folder)).exit_code == 1
 
 

@@ -10,13 +10,13 @@ from unittest.mock import Mock
 import pytest
 from click.testing import Result
 
-from mnemon import inject, recall
-from mnemon.injection.block import NOTE
-from mnemon.injection.known import read_injections
-from mnemon.injection.recogniser import EchoGuard
-from mnemon.recall.answerability import Calibration
-from mnemon.recall.reader import SnapshotReader
-from mnemon.usage.access_log import close_access_logs
+from noctuary import inject, recall
+from noctuary.injection.block import NOTE
+from noctuary.injection.known import read_injections
+from noctuary.injection.recogniser import EchoGuard
+from noctuary.recall.answerability import Calibration
+from noctuary.recall.reader import SnapshotReader
+from noctuary.usage.access_log import close_access_logs
 from tests.support.calibration import calibrated
 from tests.support.injections import row
 from tests.support.store import Store
@@ -29,11 +29,11 @@ def test_the_block_and_nothing_else_is_printed_and_recorded(run: Run, dense_stor
     result = run("recall", "spare key", "-k", "2", "--inject")
     assert result.exit_code == 0
     opening, note, first, second, closing_tag = result.stdout.splitlines()
-    assert opening.startswith('<mnemon-recall id="')
+    assert opening.startswith('<noctuary-recall id="')
     assert note == NOTE
     assert first == "- [101] 2026-01-02 (home/hall): The spare key hangs behind the blue door."
     assert second.startswith("- [")
-    assert closing_tag == "</mnemon-recall>"
+    assert closing_tag == "</noctuary-recall>"
     assert "! user_required: " in result.stderr
     close_access_logs()
     guard = EchoGuard(read_injections(dense_store.paths.injections))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from mnemon import __version__
-from mnemon.cli.main import main
+from noctuary import __version__
+from noctuary.cli.main import main
 
 Run = Callable[..., Result]
 COMMANDS = ("recall", "why", "replay", "serve", "status", "doctor", "snapshots", "rollback")
@@ -78,7 +78,7 @@ def test_every_option_has_a_help_text() -> None:
 
 
 def test_the_version_is_the_package_s(run: Run) -> None:
-    assert run("--version").output.strip() == f"mnemon, version {__version__}"
+    assert run("--version").output.strip() == f"noctuary, version {__version__}"
 
 
 @pytest.mark.parametrize(
@@ -125,13 +125,13 @@ def test_without_a_store_every_command_says_what_to_run(
 def test_a_home_that_leads_nowhere_is_a_sentence(
     run: Run, home: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    monkeypatch.setenv("MNEMON_HOME", "~nobody-of-that-name/x")
+    monkeypatch.setenv("NOCTUARY_HOME", "~nobody-of-that-name/x")
     result = run(command)
     assert result.exit_code == 1
     assert "in full" in result.output
 
 
 def test_the_installed_command_runs(home: Path) -> None:
-    script = Path(sys.executable).with_name("mnemon")
+    script = Path(sys.executable).with_name("noctuary")
     done = subprocess.run([script, "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.strip().endswith(__version__)

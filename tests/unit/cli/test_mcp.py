@@ -47,14 +47,14 @@ def test_without_the_extra_it_says_what_to_install(
     monkeypatch.setitem(sys.modules, "mcp", None)
     result = run("mcp")
     assert result.exit_code == 1
-    assert "pip install 'mnemon[mcp]'" in result.stderr
+    assert "pip install 'noctuary[mcp]'" in result.stderr
     assert result.stdout == ""
     assert run_json("mcp", code=1)["error"] == "ExtraMissingError"
 
 
 def test_other_commands_do_not_load_the_sdk(home: Path) -> None:
     code = (
-        "import sys; from click.testing import CliRunner; from mnemon.cli.main import main; "
+        "import sys; from click.testing import CliRunner; from noctuary.cli.main import main; "
         "assert CliRunner().invoke(main, ['--help']).exit_code == 0; "
         "assert CliRunner().invoke(main, ['mcp', '--help']).exit_code == 0; "
         "sys.exit(any(n.split('.')[0] in {'mcp', 'pydantic', 'anyio'} for n in sys.modules))"

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from mnemon.recall.profile import FIELD_NAMES, RetrievalProfile
-from mnemon.recall.profile.groups import GROUPS
-from mnemon.recall.profile.named import SHIPPED
-from mnemon.settings import CONFIG_FILE_NAME
-from mnemon.snapshot import layout
-from mnemon.snapshot.manifest import read_manifest, read_pointer
-from mnemon.snapshot.publish import publish_candidate
-from mnemon.snapshot.seal import seal_candidate
+from noctuary.recall.profile import FIELD_NAMES, RetrievalProfile
+from noctuary.recall.profile.groups import GROUPS
+from noctuary.recall.profile.named import SHIPPED
+from noctuary.settings import CONFIG_FILE_NAME
+from noctuary.snapshot import layout
+from noctuary.snapshot.manifest import read_manifest, read_pointer
+from noctuary.snapshot.publish import publish_candidate
+from noctuary.snapshot.seal import seal_candidate
 from tests.support.store import Store, household
 
 Run = Callable[..., Result]
@@ -61,14 +61,14 @@ def test_show_names_every_layer(
         "[profiles.default]\ndepth = 40\n"
         "[profiles.mine]\ninherits = 'orient'\nrrf_k = 30\n"
     )
-    monkeypatch.setenv("MNEMON_RECALL_GRAPH_WEIGHT", "0.5")
+    monkeypatch.setenv("NOCTUARY_RECALL_GRAPH_WEIGHT", "0.5")
     plain_store.paths.profiles.write_text("[default]\nltp_window_days = 7\n")
     found = run_json("profile", "show", "--store", str(plain_store.root))
     assert (found["requested"], found["used"], found["warnings"]) == (None, "mine", [])
     assert list(found["flags"]) == list(FIELD_NAMES)
     rows = {f: (row["value"], row["source"]) for f, row in found["flags"].items()}
     assert rows["importance_prior"] == (0.2, f"config [recall] in {config}")
-    assert rows["graph_weight"] == (0.5, "environment MNEMON_RECALL_GRAPH_WEIGHT")
+    assert rows["graph_weight"] == (0.5, "environment NOCTUARY_RECALL_GRAPH_WEIGHT")
     assert rows["depth"] == (40, "config [profiles.default]")
     assert rows["ltp_window_days"] == (7, "store profiles.toml [default]")
     assert rows["mmr_lambda"] == (0.5, "named mine (config), inherits orient (shipped)")
@@ -137,7 +137,7 @@ def test_a_store_that_is_not_there_is_a_sentence(
     arguments = ("profile", command, "--store", str(home / "nowhere"))
     result = run(*arguments)
     assert result.exit_code == 1
-    assert result.stderr.startswith("mnemon: ")
+    assert result.stderr.startswith("noctuary: ")
     assert set(run_json(*arguments, code=1)) == {"error", "message"}
 
 
@@ -149,7 +149,7 @@ def test_bad_settings_and_a_damaged_snapshot_are_sentences(
     (snapshot / layout.IMPORTANCE_FILE).unlink()
     result = run("profile", command)
     assert result.exit_code == 1
-    assert result.stderr.startswith("mnemon: ")
+    assert result.stderr.startswith("noctuary: ")
     (home / CONFIG_FILE_NAME).write_text("[recall]\nfusion = 'sum'\n")
     result = run("profile", command)
     assert result.exit_code == 1

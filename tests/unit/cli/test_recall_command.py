@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from mnemon.snapshot import layout
-from mnemon.snapshot.manifest import read_pointer
+from noctuary.snapshot import layout
+from noctuary.snapshot.manifest import read_pointer
 from tests.support.store import Store, day_us, memory, new_store, renumber
 
 Run = Callable[..., Result]
@@ -199,7 +199,7 @@ def test_every_filter_reaches_the_recall(run_json: RunJson, dense_store: Store) 
 def test_fusion_replaces_only_the_fusion_of_the_configured_profile(
     run_json: RunJson, dense_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MNEMON_RECALL_IMPORTANCE_PRIOR", "0.125")
+    monkeypatch.setenv("NOCTUARY_RECALL_IMPORTANCE_PRIOR", "0.125")
     profile = run_json("recall", "key", "--fusion", "rrf")["profile"]
     assert (profile["fusion"], profile["importance_prior"]) == ("rrf", 0.125)
     assert run_json("recall", "key")["profile"]["fusion"] == "cc"
@@ -257,7 +257,7 @@ def test_a_damaged_snapshot_is_exit_code_1_and_an_older_one_is_not(
 def test_bad_settings_are_a_warning_here_too(
     run: Run, dense_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MNEMON_RECALL_FUSION", "sum")
+    monkeypatch.setenv("NOCTUARY_RECALL_FUSION", "sum")
     for arguments in (("key",), ("key", "--fusion", "rrf")):
         result = run("recall", *arguments)
         assert result.exit_code == 0
@@ -272,7 +272,7 @@ def test_a_guessed_store_is_said(run: Run, home: Path, dense_store: Store) -> No
 
 def test_any_bytes_on_the_command_line_are_a_question(dense_store: Store) -> None:
     """What is no UTF-8 arrives as lone surrogates; the JSON that repeats it is valid."""
-    command = [os.fsencode(sys.executable), b"-m", b"mnemon.cli.main", b"recall", b"key \xff\xfe"]
+    command = [os.fsencode(sys.executable), b"-m", b"noctuary.cli.main", b"recall", b"key \xff\xfe"]
     explained = [b"--explain", b"--candidate-trace", b"--profile", b"orient"]
     for options in ([], [b"--json"], [b"--wing", b"\xff"], explained):
         done = subprocess.run([*command, *options], capture_output=True, check=False)

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from mnemon.recall.engine import Recaller
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.recall.replaying.log import append_packet, list_packets
-from mnemon.recall.replaying.packet import recall_and_log
-from mnemon.recall.scope import Scope
+from noctuary.recall.engine import Recaller
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.replaying.log import append_packet, list_packets
+from noctuary.recall.replaying.packet import recall_and_log
+from noctuary.recall.scope import Scope
 from tests.support.store import Store, memory, renumber
 
 Run = Callable[..., Result]
@@ -93,7 +93,7 @@ def test_each_difference_is_a_line_and_the_exit_code_is_1(
     result = run("replay", "ffff")
     assert result.exit_code == 1
     assert result.stdout.startswith("[101] has another score: 0.125 then, ")
-    assert "! the packet was made by mnemon 0.0.1" in result.stderr
+    assert "! the packet was made by noctuary 0.0.1" in result.stderr
     assert run_json("replay", "ffff", code=1)["identical"] is False
 
 
@@ -113,7 +113,7 @@ def test_an_id_that_is_not_kept_is_exit_code_1(
     keep(dense_store, "key")
     result = run("replay", wrong)
     assert result.exit_code == 1
-    assert "mnemon: no packet" in result.stderr
+    assert "noctuary: no packet" in result.stderr
     assert run_json("replay", wrong, code=1)["error"] == "StoreError"
 
 
@@ -126,4 +126,4 @@ def test_a_log_that_cannot_be_read_is_a_sentence(run: Run, dense_store: Store) -
     for arguments in ([], ["abc"]):
         result = run("replay", *arguments)
         assert result.exit_code == 1
-        assert result.stderr.startswith("mnemon: ")
+        assert result.stderr.startswith("noctuary: ")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from mnemon.cli.main import main
+from noctuary.cli.main import main
 from tests.support.claude_memory import make_sqlite
 from tests.support.secretive import PUBLIC, SENSITIVE, VAULT_COLUMNS, publish_source
 from tests.support.store import Store
@@ -26,13 +26,13 @@ def _store(tmp_path: Path, empty_store: Store) -> None:  # pyright: ignore[repor
 @pytest.fixture
 def allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sensitive recall is switched on."""
-    monkeypatch.setenv("MNEMON_SENSITIVE_RECALL", "1")
+    monkeypatch.setenv("NOCTUARY_SENSITIVE_RECALL", "1")
 
 
 def test_off_is_a_sentence_and_exit_code_1(run: Run, run_json: Callable[..., Any]) -> None:
     result = run("sensitive", "alarm code")
     assert result.exit_code == 1
-    assert "MNEMON_SENSITIVE_RECALL=true" in result.stderr
+    assert "NOCTUARY_SENSITIVE_RECALL=true" in result.stderr
     assert run_json("sensitive", "alarm code", code=1)["error"] == "ConfigError"
 
 

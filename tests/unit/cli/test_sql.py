@@ -1,4 +1,4 @@
-"""`mnemon sql` as it is typed."""
+"""`noctuary sql` as it is typed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from mnemon.sql.schema import TABLE_NAMES
+from noctuary.sql.schema import TABLE_NAMES
 from tests.support.store import Store
 
 Run = Callable[..., Result]
@@ -59,7 +59,7 @@ def test_csv_is_read_back(run: Run, plain_store: Store) -> None:
 def test_a_query_may_come_from_standard_input(plain_store: Store) -> None:
     from click.testing import CliRunner
 
-    from mnemon.cli.main import main
+    from noctuary.cli.main import main
 
     result = CliRunner().invoke(main, ["sql", "-", "--csv"], input="select 7 as n")
     assert result.stdout == "n\n7\n", (result.output, result.exception)

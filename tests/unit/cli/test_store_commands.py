@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from mnemon.files import make_private, open_to_others
-from mnemon.snapshot import layout
-from mnemon.snapshot.manifest import read_pointer
+from noctuary.files import make_private, open_to_others
+from noctuary.snapshot import layout
+from noctuary.snapshot.manifest import read_pointer
 from tests.support.store import Store, memory, new_store, renumber
 
 Run = Callable[..., Result]
@@ -57,7 +57,7 @@ def test_a_damaged_snapshot_is_a_sentence(
     damage(dense_store, read_pointer(dense_store.paths).snapshot_id)
     result = run(command)
     assert result.exit_code == 1
-    assert result.stderr.startswith("mnemon: ")
+    assert result.stderr.startswith("noctuary: ")
     value = run_json(command, code=1)
     assert set(value) == {"error", "message"}
 
@@ -133,7 +133,7 @@ def test_doctor_fails_with_exit_code_1_and_a_remedy(
     result = run("doctor")
     assert result.exit_code == 1
     assert "FAIL  snapshot: " in result.stdout
-    assert "      -> run `mnemon rollback`" in result.stdout
+    assert "      -> run `noctuary rollback`" in result.stdout
     findings = run_json("doctor", code=1)["findings"]
     assert [f["name"] for f in findings if f["level"] == "fail"] == ["snapshot"]
 
@@ -167,7 +167,7 @@ def test_doctor_names_and_mends_what_others_may_read(
     (found,) = [f for f in run_json("doctor")["findings"] if f["name"] == "privacy"]
     assert found["level"] == "warn"
     assert "3 files and directories" in found["message"]
-    assert found["remedy"] == "run `mnemon doctor --fix`"
+    assert found["remedy"] == "run `noctuary doctor --fix`"
     assert "fixed the permissions of 3 files and directories" in run("doctor", "--fix").stdout
     assert open_to_others(dense_store.root) == []
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import click
 import pytest
 
-from mnemon.cli.main import main
-from mnemon.text.visible import visible
+from noctuary.cli.main import main
+from noctuary.text.visible import visible
 from tests.support.claude_memory import Row, make_sqlite
 from tests.support.curation import Nights as CurationNights
 from tests.support.promotions import Nights as PromotionNights
@@ -146,7 +146,7 @@ def _promoted(root: Path) -> None:
 
 def shown(place: Path, commands: list[list[str]], stdin: str = "") -> list[str]:
     """Return what the commands show on a terminal."""
-    environ = {**os.environ, "MNEMON_SENSITIVE_RECALL": "1", "PYTHONWARNINGS": "default"}
+    environ = {**os.environ, "NOCTUARY_SENSITIVE_RECALL": "1", "PYTHONWARNINGS": "default"}
     return on_terminals(commands, cwd=place, environ=environ, stdin=stdin)
 
 
@@ -204,7 +204,7 @@ def test_csv_in_a_file_holds_the_texts_themselves(place: Path) -> None:
     words = [
         sys.executable,
         "-m",
-        "mnemon.cli.main",
+        "noctuary.cli.main",
         "sql",
         "--csv",
         "select content from memories",

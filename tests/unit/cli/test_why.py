@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from mnemon.snapshot import layout
-from mnemon.snapshot.manifest import read_pointer
+from noctuary.snapshot import layout
+from noctuary.snapshot.manifest import read_pointer
 from tests.support.store import Store
 
 Run = Callable[..., Result]
@@ -97,12 +97,19 @@ def test_a_snapshot_that_is_damaged_inside_is_a_sentence(run: Run, dense_store: 
     rows.write_bytes(content)
     result = run("why", "key", "101")
     assert result.exit_code == 1
-    assert result.stderr.startswith("mnemon: ")
-    assert "mnemon doctor" in result.stderr
+    assert result.stderr.startswith("noctuary: ")
+    assert "noctuary doctor" in result.stderr
 
 
 def test_any_bytes_on_the_command_line_are_a_question(dense_store: Store) -> None:
-    command = [os.fsencode(sys.executable), b"-m", b"mnemon.cli.main", b"why", b"key \xff", b"\xfe"]
+    command = [
+        os.fsencode(sys.executable),
+        b"-m",
+        b"noctuary.cli.main",
+        b"why",
+        b"key \xff",
+        b"\xfe",
+    ]
     for options in ([], [b"--json"]):
         done = subprocess.run([*command, *options], capture_output=True, check=False)
         assert done.returncode == 0, done.stderr

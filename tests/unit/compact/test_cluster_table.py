@@ -7,12 +7,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mnemon.compact import cluster_table
-from mnemon.compact.cluster_table import iter_clusters, read_clusters, write_clusters
-from mnemon.compact.clusters import Cluster
-from mnemon.compact.strategies import cluster_turns
-from mnemon.errors import StoreError
-from mnemon.types import UNDATED_US
+from noctuary.compact import cluster_table
+from noctuary.compact.cluster_table import iter_clusters, read_clusters, write_clusters
+from noctuary.compact.clusters import Cluster
+from noctuary.compact.strategies import cluster_turns
+from noctuary.errors import StoreError
+from noctuary.types import UNDATED_US
 from tests.support.turns import turn
 
 

@@ -10,23 +10,23 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mnemon.compact import cluster_task
-from mnemon.compact.cluster_task import (
+from noctuary.compact import cluster_task
+from noctuary.compact.cluster_task import (
     SummarizeClusters,
     cluster_key,
     cluster_rows,
     read_settled,
 )
-from mnemon.compact.cluster_text import ClusterText
-from mnemon.compact.clusters import Cluster
-from mnemon.compact.escalation import SummarySettings
-from mnemon.compact.extractive import EXTRACTIVE
-from mnemon.compact.summaries import BatchResult, summarize_batch
-from mnemon.compact.summarizers.base import Summarizer
-from mnemon.compact.summarizers.sentences import SentenceSummarizer
-from mnemon.hashing import hash_text
-from mnemon.shards.fragment_store import KEY, VALUE
-from mnemon.shards.task import RecordBatch
+from noctuary.compact.cluster_text import ClusterText
+from noctuary.compact.clusters import Cluster
+from noctuary.compact.escalation import SummarySettings
+from noctuary.compact.extractive import EXTRACTIVE
+from noctuary.compact.summaries import BatchResult, summarize_batch
+from noctuary.compact.summarizers.base import Summarizer
+from noctuary.compact.summarizers.sentences import SentenceSummarizer
+from noctuary.hashing import hash_text
+from noctuary.shards.fragment_store import KEY, VALUE
+from noctuary.shards.task import RecordBatch
 
 DIM = 8
 SETTINGS = SummarySettings(threshold=0.5)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from mnemon.compact.clusters import (
+from noctuary.compact.clusters import (
     TARGET_CLUSTER_TURNS,
     cluster_count,
     cluster_index,
@@ -12,7 +12,7 @@ from mnemon.compact.clusters import (
     make_cluster,
     partition_sizes,
 )
-from mnemon.types import UNDATED_US
+from noctuary.types import UNDATED_US
 from tests.support.turns import HOUR_US, session_turns, turn
 
 

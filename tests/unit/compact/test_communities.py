@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from mnemon.compact.communities import (
+from noctuary.compact.communities import (
     LARGEST_SHARE,
     SMALLEST_COMMUNITY,
     WINDOW_TURNS,
@@ -22,7 +22,7 @@ from mnemon.compact.communities import (
     similarities,
     windows,
 )
-from mnemon.compact.strategies import cluster_session
+from noctuary.compact.strategies import cluster_session
 from tests.support.turns import session_turns, turn, word_vectors
 
 SUBJECTS = ("garden roses soil spade", "engine piston valve oil", "sonata violin bow score")
@@ -51,7 +51,7 @@ def test_groups_are_the_same_in_another_process() -> None:
     """Hash seeds and the state of random generators differ between processes."""
     program = (
         "import numpy as np\n"
-        "from mnemon.compact.communities import find_communities, similarities\n"
+        "from noctuary.compact.communities import find_communities, similarities\n"
         "np.random.seed(1); np.random.rand(5)\n"
         "vectors = np.random.default_rng(7).standard_normal((200, 16))\n"
         "print(find_communities(similarities(vectors)).tolist())\n"

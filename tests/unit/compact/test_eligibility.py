@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.compact.eligibility import (
+from noctuary.compact.eligibility import (
     GIANT_TURN_CHARS,
     MAX_BUNDLE_TURNS,
     PROTECTED_TAIL_TURNS,
@@ -15,8 +15,8 @@ from mnemon.compact.eligibility import (
     bundle_start,
     split_session,
 )
-from mnemon.text.sentences import ends_as_question
-from mnemon.types import UNDATED_US
+from noctuary.text.sentences import ends_as_question
+from noctuary.types import UNDATED_US
 from tests.support.turns import HOUR_US, session_turns, turn
 
 NOW_US = 10_000 * HOUR_US

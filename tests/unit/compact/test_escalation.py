@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon.compact.attempts import Outcome
-from mnemon.compact.escalation import SummarySettings, escalate
-from mnemon.compact.summarizers.base import Draft, Refusal, Request
-from mnemon.hashing import JsonValue
+from noctuary.compact.attempts import Outcome
+from noctuary.compact.escalation import SummarySettings, escalate
+from noctuary.compact.summarizers.base import Draft, Refusal, Request
+from noctuary.hashing import JsonValue
 
 
 class Noting:

@@ -3,15 +3,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mnemon.compact.attempts import Outcome
-from mnemon.compact.extractive import (
+from noctuary.compact.attempts import Outcome
+from noctuary.compact.extractive import (
     EXTRACTIVE,
     METHOD_AGGRESSIVE,
     METHOD_PRIMARY,
     central_turns,
     source_tokens,
 )
-from mnemon.compact.summarizers.base import Draft, Refusal, Request
+from noctuary.compact.summarizers.base import Draft, Refusal, Request
 
 
 def around(*angles: float) -> np.ndarray:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mnemon.compact.gate import (
+from noctuary.compact.gate import (
     TAU_PRESERVE,
     alignment,
     coverage,

@@ -12,7 +12,7 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 from sknetwork.clustering import Leiden, get_modularity
 
-from mnemon.compact.leiden import leiden_labels, refine
+from noctuary.compact.leiden import leiden_labels, refine
 
 
 def planted(blocks: int, size: int, seed: int, across: float = 0.05) -> NDArray[np.float64]:

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mnemon.compact.clusters import cluster_index
-from mnemon.compact.strategies import Chronological, cluster_session, cluster_turns
-from mnemon.types import UNDATED_US
+from noctuary.compact.clusters import cluster_index
+from noctuary.compact.strategies import Chronological, cluster_session, cluster_turns
+from noctuary.types import UNDATED_US
 from tests.support.turns import HOUR_US, session_turns, turn
 
 

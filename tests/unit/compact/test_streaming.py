@@ -12,28 +12,28 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mnemon.compact import streaming
-from mnemon.compact.cluster_table import write_clusters
-from mnemon.compact.clusters import Cluster
-from mnemon.compact.communities import Communities
-from mnemon.compact.strategies import (
+from noctuary.compact import streaming
+from noctuary.compact.cluster_table import write_clusters
+from noctuary.compact.clusters import Cluster
+from noctuary.compact.communities import Communities
+from noctuary.compact.strategies import (
     Chronological,
     Strategy,
     cluster_session,
     cluster_turns,
 )
-from mnemon.compact.streaming import (
+from noctuary.compact.streaming import (
     ClusterSources,
     count_later,
     iter_cluster_texts,
     iter_sessions,
 )
-from mnemon.corpus.export import export_corpus, read_records
-from mnemon.corpus.source import open_source
-from mnemon.corpus.tables import MEMORIES_FILE, TURNS_FILE
-from mnemon.files import write_array
-from mnemon.text.sentences import CLOSING_CHARS, QUESTION_MARKS
-from mnemon.types import MemoryRecord
+from noctuary.corpus.export import export_corpus, read_records
+from noctuary.corpus.source import open_source
+from noctuary.corpus.tables import MEMORIES_FILE, TURNS_FILE
+from noctuary.files import write_array
+from noctuary.text.sentences import CLOSING_CHARS, QUESTION_MARKS
+from noctuary.types import MemoryRecord
 from tests.support.turns import word_vectors
 
 DAY = "2026-03-01"

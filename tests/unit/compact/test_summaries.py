@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mnemon.compact.attempts import Outcome
-from mnemon.compact.cluster_text import ClusterText
-from mnemon.compact.context import SessionContext
-from mnemon.compact.escalation import SummarySettings
-from mnemon.compact.extractive import EXTRACTIVE
-from mnemon.compact.summaries import (
+from noctuary.compact.attempts import Outcome
+from noctuary.compact.cluster_text import ClusterText
+from noctuary.compact.context import SessionContext
+from noctuary.compact.escalation import SummarySettings
+from noctuary.compact.extractive import EXTRACTIVE
+from noctuary.compact.summaries import (
     BatchResult,
     Known,
     fallback_counts,
@@ -20,9 +20,9 @@ from mnemon.compact.summaries import (
     summarize_batch,
     summarize_group,
 )
-from mnemon.compact.summarizers.base import AGGRESSIVE_SUFFIX, Draft, Refusal, Request
-from mnemon.compact.summary import Summary
-from mnemon.hashing import JsonValue
+from noctuary.compact.summarizers.base import AGGRESSIVE_SUFFIX, Draft, Refusal, Request
+from noctuary.compact.summary import Summary
+from noctuary.hashing import JsonValue
 from tests.support.clusters import CONTENTS, Bag, cluster_text
 
 

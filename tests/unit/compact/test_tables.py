@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.compact import tables
-from mnemon.compact.attempts import Outcome
-from mnemon.compact.cluster_table import write_clusters
-from mnemon.compact.escalation import SummarySettings
-from mnemon.compact.summaries import NOTHING_KNOWN, BatchResult, summarize_batch
-from mnemon.compact.tables import (
+from noctuary.compact import tables
+from noctuary.compact.attempts import Outcome
+from noctuary.compact.cluster_table import write_clusters
+from noctuary.compact.escalation import SummarySettings
+from noctuary.compact.summaries import NOTHING_KNOWN, BatchResult, summarize_batch
+from noctuary.compact.tables import (
     SummaryWriter,
     read_attempts,
     read_known,
     read_summaries,
     write_summaries,
 )
-from mnemon.errors import StoreError
+from noctuary.errors import StoreError
 from tests.support.clusters import Bag, cluster_text
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.compact.vector_rows import VectorRows
-from mnemon.errors import StoreError
-from mnemon.files import write_array
+from noctuary.compact.vector_rows import VectorRows
+from noctuary.errors import StoreError
+from noctuary.files import write_array
 
 MATRIX = np.arange(40, dtype=np.float32).reshape(10, 4)
 

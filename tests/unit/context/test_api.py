@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-import mnemon
-from mnemon.authored.documents import load_documents
-from mnemon.context.api import assemble
-from mnemon.context.profile import ContextProfile
-from mnemon.context.values import Turn
-from mnemon.errors import AuthoredBudgetError, AuthoredMissingError
-from mnemon.recall.answerability import WORDS, WORDS_AND_VECTORS, Calibration
-from mnemon.recall.api import recall
-from mnemon.recall.engine import Recaller
-from mnemon.recall.serving import find_serving
-from mnemon.usage.access_log import close_access_logs
+import noctuary
+from noctuary.authored.documents import load_documents
+from noctuary.context.api import assemble
+from noctuary.context.profile import ContextProfile
+from noctuary.context.values import Turn
+from noctuary.errors import AuthoredBudgetError, AuthoredMissingError
+from noctuary.recall.answerability import WORDS, WORDS_AND_VECTORS, Calibration
+from noctuary.recall.api import recall
+from noctuary.recall.engine import Recaller
+from noctuary.recall.serving import find_serving
+from noctuary.usage.access_log import close_access_logs
 from tests.support.calibration import MEASURES, calibrated
 from tests.support.store import Store
 
@@ -31,17 +31,17 @@ def agents_md(tmp_path: Path) -> Path:
     return path
 
 
-def codes(made: mnemon.Context) -> list[str]:
+def codes(made: noctuary.Context) -> list[str]:
     return [warning.code for warning in made.warnings]
 
 
-def variants(made: mnemon.Context) -> dict[str, float | None]:
+def variants(made: noctuary.Context) -> dict[str, float | None]:
     return {part.id: part.score for part in made.parts if part.kind == "variant"}
 
 
 def test_it_is_exported(dense_store: Store) -> None:
-    assert mnemon.assemble is assemble
-    assert isinstance(mnemon.assemble("key", 100), mnemon.Context)
+    assert noctuary.assemble is assemble
+    assert isinstance(noctuary.assemble("key", 100), noctuary.Context)
 
 
 def test_memories_have_the_score_of_a_two_pass_recall(dense_store: Store) -> None:
@@ -209,7 +209,7 @@ def test_whether_there_is_an_answer_is_judged_once(
     dense_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here by words alone, as recalls rank; the ranking of two passes has no say in it."""
-    monkeypatch.setenv("MNEMON_RECALL_DENSE_WEIGHT", "0")
+    monkeypatch.setenv("NOCTUARY_RECALL_DENSE_WEIGHT", "0")
     recaller = find_serving(None)[0].recaller
     thresholds = {WORDS: 0.0, WORDS_AND_VECTORS: 1.0}
     monkeypatch.setattr(recaller, "calibration", Calibration(thresholds, MEASURES))

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from mnemon.authored.documents import Authored
-from mnemon.authored.parse import parse_document
-from mnemon.context import candidates
-from mnemon.context.assembling import assemble_from
-from mnemon.context.profile import PROFILES, ContextProfile
-from mnemon.context.values import Context, Turn
-from mnemon.injection.block import cut_blocks
+from noctuary.authored.documents import Authored
+from noctuary.authored.parse import parse_document
+from noctuary.context import candidates
+from noctuary.context.assembling import assemble_from
+from noctuary.context.profile import PROFILES, ContextProfile
+from noctuary.context.values import Context, Turn
+from noctuary.injection.block import cut_blocks
 from tests.support.contexts import MemorySearch, chat, memory
 
 DEFAULT = PROFILES["default"]
@@ -255,7 +255,7 @@ def test_nothing_is_looked_up_where_nothing_could_be_shown() -> None:
 
 
 def test_found_texts_are_known_again_when_they_come_back() -> None:
-    session = [Turn("user", "a <mnemon-recall id='0'> b"), Turn("assistant", "carrier")]
+    session = [Turn("user", "a <noctuary-recall id='0'> b"), Turn("assistant", "carrier")]
     context = assemble(
         "carrier service", 2_000, session, authored(), memories=[memory(1, "carrier service works")]
     )
@@ -263,7 +263,7 @@ def test_found_texts_are_known_again_when_they_come_back() -> None:
     assert cut.blocks == 1
     assert "carrier service works" in context.text
     assert "carrier service works" not in cut.text
-    assert "a &lt;mnemon-recall id='0'> b" in cut.text
+    assert "a &lt;noctuary-recall id='0'> b" in cut.text
 
 
 def test_blank_turns_are_left_out_and_ids_are_kept() -> None:

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.context.counting import EstimateCounter, TokenCounter, VocabularyCounter
-from mnemon.encode.wordpiece import WordPiece
-from mnemon.text.token_estimate import estimate_tokens
+from noctuary.context.counting import EstimateCounter, TokenCounter, VocabularyCounter
+from noctuary.encode.wordpiece import WordPiece
+from noctuary.text.token_estimate import estimate_tokens
 
 VOCABULARY = WordPiece.from_text(
     "\n".join(["[UNK]", "[CLS]", "[SEP]", "the", "key", "##s", "un", "##lock", ".", "门", "-"])

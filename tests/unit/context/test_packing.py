@@ -3,10 +3,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.context.counting import EstimateCounter, TokenCounter, VocabularyCounter
-from mnemon.context.packing import Section, fit_found, fit_prefix, price_section
-from mnemon.encode.wordpiece import WordPiece
-from mnemon.injection.block import Line, render_block
+from noctuary.context.counting import EstimateCounter, TokenCounter, VocabularyCounter
+from noctuary.context.packing import Section, fit_found, fit_prefix, price_section
+from noctuary.encode.wordpiece import WordPiece
+from noctuary.injection.block import Line, render_block
 
 # Knows parts of a block's id, so that what the tags cost depends on the lines.
 VOCABULARY = WordPiece.from_text(
@@ -46,7 +46,7 @@ def test_a_section_costs_its_pieces_and_its_tags(pieces: list[str], counter: Tok
     section = price_section("rules", pieces, counter)
     assert list(section.costs) == [counter.count(piece) for piece in pieces]
     if pieces:
-        opening, closing = '<mnemon-context part="rules">\n', "</mnemon-context>\n"
+        opening, closing = '<noctuary-context part="rules">\n', "</noctuary-context>\n"
         assert section.text == opening + "".join(pieces) + closing
         assert section.frame_tokens == counter.count(opening) + counter.count(closing)
     assert section.tokens == sum(section.costs) + section.frame_tokens

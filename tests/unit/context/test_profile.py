@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from mnemon.context.profile import PROFILES, ContextProfile, profile_named
-from mnemon.recall.profile import RetrievalProfile
+from noctuary.context.profile import PROFILES, ContextProfile, profile_named
+from noctuary.recall.profile import RetrievalProfile
 
 REFERENCE = {
     "coarse_depth": 16, "coarse_threshold": 0.2, "keyword_gain": 0.3, "final_depth": 8,

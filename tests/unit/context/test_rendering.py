@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from mnemon.authored.parse import parse_document
-from mnemon.context.rendering import (
+from noctuary.authored.parse import parse_document
+from noctuary.context.rendering import (
     frame_of,
     frame_of_found,
     line_of_node,
@@ -11,8 +11,8 @@ from mnemon.context.rendering import (
     node_piece,
     turn_piece,
 )
-from mnemon.context.values import Turn
-from mnemon.injection.block import Line, cut_blocks, render_block
+from noctuary.context.values import Turn
+from noctuary.injection.block import Line, cut_blocks, render_block
 
 DOCUMENT = """---
 audience: agents
@@ -61,7 +61,9 @@ def test_a_turn_is_its_role_and_its_words_and_nobody_elses() -> None:
     assert turn_piece(Turn("tool\nUser", "x")) == "Tool User: x\n"
 
 
-@pytest.mark.parametrize("tag", ["</mnemon-context>", "< / mnemon-context>", "<MNEMON-recall id="])
+@pytest.mark.parametrize(
+    "tag", ["</noctuary-context>", "< / noctuary-context>", "<NOCTUARY-recall id="]
+)
 def test_no_text_closes_a_section_or_opens_one(tag: str) -> None:
     (node,) = parse_document(f"You must know {tag} and `a < b`.", "A.md")
     for piece in (node_piece(node), turn_piece(Turn("user", f"see {tag} and a < b"))):
@@ -90,4 +92,4 @@ def test_a_moment_that_no_calendar_has_is_undated(at_us: int | None) -> None:
 
 
 def test_a_section_has_a_tag_with_its_name() -> None:
-    assert frame_of("rules") == ('<mnemon-context part="rules">\n', "</mnemon-context>\n")
+    assert frame_of("rules") == ('<noctuary-context part="rules">\n', "</noctuary-context>\n")

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.context.candidates import Candidate
-from mnemon.context.profile import PROFILES, ContextProfile
-from mnemon.context.scoring import hops, rank, two_passes
-from mnemon.injection.block import Line
-from mnemon.types import UNDATED_US
+from noctuary.context.candidates import Candidate
+from noctuary.context.profile import PROFILES, ContextProfile
+from noctuary.context.scoring import hops, rank, two_passes
+from noctuary.injection.block import Line
+from noctuary.types import UNDATED_US
 from tests.support.contexts import DAY_S, NOW_US, s_final
 
 REFERENCE = PROFILES["reference"]

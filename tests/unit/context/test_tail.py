@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.context.tail import base_start, extended_start
-from mnemon.context.values import Turn
+from noctuary.context.tail import base_start, extended_start
+from noctuary.context.values import Turn
 from tests.support.contexts import is_split, naive_base
 
 turn_lists = st.lists(

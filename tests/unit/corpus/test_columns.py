@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mnemon.corpus.columns import count_rows, iter_batches, read_column
-from mnemon.errors import StoreError
+from noctuary.corpus.columns import count_rows, iter_batches, read_column
+from noctuary.errors import StoreError
 
 SECRET = "canary-in-the-table"
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.corpus.diff import CorpusDiff, diff_corpora
-from mnemon.corpus.export import export_corpus
-from mnemon.corpus.source import open_source
-from mnemon.errors import StoreError
+from noctuary.corpus.diff import CorpusDiff, diff_corpora
+from noctuary.corpus.export import export_corpus
+from noctuary.corpus.source import open_source
+from noctuary.errors import StoreError
 
 Export = Callable[[str, Mapping[int, str]], Path]
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnemon.corpus.backed_names import find_backed_names
-from mnemon.corpus.combined_source import CombinedSource
-from mnemon.corpus.evidence import KnownConcept, KnownEdge, KnownMention, MemoryLink, Share
-from mnemon.corpus.evidence_tables import (
+from noctuary.corpus.backed_names import find_backed_names
+from noctuary.corpus.combined_source import CombinedSource
+from noctuary.corpus.evidence import KnownConcept, KnownEdge, KnownMention, MemoryLink, Share
+from noctuary.corpus.evidence_tables import (
     EVIDENCE_FILES,
     LINKS_FILE,
     EvidenceCounts,
@@ -24,10 +24,10 @@ from mnemon.corpus.evidence_tables import (
     read_shares,
     write_evidence,
 )
-from mnemon.corpus.export import export_corpus
-from mnemon.corpus.jsonl_source import JsonlSource
-from mnemon.errors import StoreError
-from mnemon.types import MemoryRecord
+from noctuary.corpus.export import export_corpus
+from noctuary.corpus.jsonl_source import JsonlSource
+from noctuary.errors import StoreError
+from noctuary.types import MemoryRecord
 from tests.unit.corpus.conftest import MakeJsonl
 
 TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"

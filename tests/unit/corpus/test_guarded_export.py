@@ -6,11 +6,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from mnemon.corpus.export import export_corpus, read_records
-from mnemon.corpus.report import ExportReport
-from mnemon.corpus.source import open_source
-from mnemon.injection.wording import hash_exact
-from mnemon.types import content_hash
+from noctuary.corpus.export import export_corpus, read_records
+from noctuary.corpus.report import ExportReport
+from noctuary.corpus.source import open_source
+from noctuary.injection.wording import hash_exact
+from noctuary.types import content_hash
 from tests.support.injections import guard_of, memory, put_in_prompt
 
 MakeStore = Callable[..., Path]

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.corpus.jsonl_source import JsonlSource
-from mnemon.corpus.quarantine import QuarantineReason
-from mnemon.corpus.source import RawRow
-from mnemon.errors import SourceError, SourceFormatError
+from noctuary.corpus.jsonl_source import JsonlSource
+from noctuary.corpus.quarantine import QuarantineReason
+from noctuary.corpus.source import RawRow
+from noctuary.errors import SourceError, SourceFormatError
 
 Make = Callable[..., Path]
 GOOD = {"id": 1, "content": "good"}

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from mnemon.corpus.marker import MARKER_CHARS, read_marker
-from mnemon.errors import SourceMissingError
-from mnemon.settings import Settings, SourceSettings, TranscriptSettings
+from noctuary.corpus.marker import MARKER_CHARS, read_marker
+from noctuary.errors import SourceMissingError
+from noctuary.settings import Settings, SourceSettings, TranscriptSettings
 
 SETTINGS = Settings()
 ANY_TIME = (1_800_000_000_000_000_000, 1_800_000_000_000_000_000)

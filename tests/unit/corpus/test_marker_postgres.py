@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from mnemon.corpus.marker import read_marker
-from mnemon.settings import Settings
+from noctuary.corpus.marker import read_marker
+from noctuary.settings import Settings
 from tests.support.databases import MakeDatabase, name_database, rows_of, run_sql
 
 SHARE = (

@@ -4,17 +4,17 @@ from dataclasses import fields, replace
 
 import pytest
 
-from mnemon.corpus.normalize import (
+from noctuary.corpus.normalize import (
     MAX_FIELD_BYTES,
     Accepted,
     Rejected,
     content_hash,
     normalize,
 )
-from mnemon.corpus.quarantine import QuarantineReason as Reason
-from mnemon.corpus.source import RawRow
-from mnemon.settings import CorpusSettings
-from mnemon.types import UNDATED_US, MemoryRecord
+from noctuary.corpus.quarantine import QuarantineReason as Reason
+from noctuary.corpus.source import RawRow
+from noctuary.settings import CorpusSettings
+from noctuary.types import UNDATED_US, MemoryRecord
 
 DAY_US = 86_400_000_000
 NOW_US = 20_000 * DAY_US  # 2024-10-04

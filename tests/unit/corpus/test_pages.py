@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.corpus import tables
-from mnemon.corpus.export import export_corpus
-from mnemon.corpus.pages import count_memories, iter_pages
-from mnemon.corpus.records import read_records
-from mnemon.corpus.source import open_source
-from mnemon.errors import StoreError
+from noctuary.corpus import tables
+from noctuary.corpus.export import export_corpus
+from noctuary.corpus.pages import count_memories, iter_pages
+from noctuary.corpus.records import read_records
+from noctuary.corpus.source import open_source
+from noctuary.errors import StoreError
 
 COUNT = 23
 

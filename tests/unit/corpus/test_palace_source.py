@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from mnemon.corpus.evidence import PART_OF, SUPERSEDES, HasEvidence
-from mnemon.corpus.evidence_tables import read_links, write_evidence
-from mnemon.corpus.export import export_corpus, read_records
-from mnemon.corpus.palace_schema import CHROMA_FILE, DRAWERS, KNOWN_MIGRATIONS
-from mnemon.corpus.palace_source import FETCHED_ROWS, KIND, PalaceSource
-from mnemon.corpus.source import RawRow, open_source
-from mnemon.errors import SourceError, SourceFormatError, SourceMissingError
-from mnemon.text.sensitivity_marks import find_mark
-from mnemon.types import UNDATED_US
+from noctuary.corpus.evidence import PART_OF, SUPERSEDES, HasEvidence
+from noctuary.corpus.evidence_tables import read_links, write_evidence
+from noctuary.corpus.export import export_corpus, read_records
+from noctuary.corpus.palace_schema import CHROMA_FILE, DRAWERS, KNOWN_MIGRATIONS
+from noctuary.corpus.palace_source import FETCHED_ROWS, KIND, PalaceSource
+from noctuary.corpus.source import RawRow, open_source
+from noctuary.errors import SourceError, SourceFormatError, SourceMissingError
+from noctuary.text.sensitivity_marks import find_mark
+from noctuary.types import UNDATED_US
 from tests.support.palaces import (
     Drawer,
     add_drawers,

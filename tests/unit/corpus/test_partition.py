@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.corpus.columns import READ_ROWS
-from mnemon.corpus.partition import Partition, find_partition, partition_names
-from mnemon.errors import ShardError, StoreError
-from mnemon.hashing import hash_text
+from noctuary.corpus.columns import READ_ROWS
+from noctuary.corpus.partition import Partition, find_partition, partition_names
+from noctuary.errors import ShardError, StoreError
+from noctuary.hashing import hash_text
 
 HASHES = st.lists(st.text(max_size=9).map(hash_text), max_size=40)
 COUNTS = st.integers(1, 12)

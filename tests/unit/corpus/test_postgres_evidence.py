@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mnemon.corpus.evidence import KnownConcept, KnownEdge, KnownMention, MemoryLink, Share
-from mnemon.types import UNDATED_US
+from noctuary.corpus.evidence import KnownConcept, KnownEdge, KnownMention, MemoryLink, Share
+from noctuary.types import UNDATED_US
 from tests.support.claude_memory import Row, insert_rows, migrations
 from tests.support.databases import MakeDatabase, flat, open_database, rows_of, run_sql
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from mnemon.corpus.export import export_corpus
-from mnemon.errors import SourceError
-from mnemon.postgres import rows as postgres_rows
-from mnemon.postgres.connecting import Limits
+from noctuary.corpus.export import export_corpus
+from noctuary.errors import SourceError
+from noctuary.postgres import rows as postgres_rows
+from noctuary.postgres.connecting import Limits
 from tests.support.cutting_proxy import cutting_proxy
 from tests.support.databases import (
     MakeDatabase,
@@ -79,7 +79,7 @@ def test_a_terminated_connection_is_a_sentence_without_rows(database: MakeDataba
         run_sql(
             dsn,
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-            "WHERE application_name = 'mnemon'",
+            "WHERE application_name = 'noctuary'",
         )
         with pytest.raises(SourceError, match=r"was lost .*Nothing was published") as lost:
             flat(pages)

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mnemon.corpus.changes import ChangeFeed
-from mnemon.corpus.evidence import HasEvidence
-from mnemon.corpus.export import export_corpus, read_records
-from mnemon.corpus.postgres_source import KIND
-from mnemon.corpus.sensitive import find_sensitivity
-from mnemon.corpus.source import open_source
-from mnemon.errors import SourceError, SourceFormatError
-from mnemon.postgres import rows as postgres_rows
-from mnemon.settings import CorpusSettings
-from mnemon.text.sensitivity_marks import find_mark
+from noctuary.corpus.changes import ChangeFeed
+from noctuary.corpus.evidence import HasEvidence
+from noctuary.corpus.export import export_corpus, read_records
+from noctuary.corpus.postgres_source import KIND
+from noctuary.corpus.sensitive import find_sensitivity
+from noctuary.corpus.source import open_source
+from noctuary.errors import SourceError, SourceFormatError
+from noctuary.postgres import rows as postgres_rows
+from noctuary.settings import CorpusSettings
+from noctuary.text.sensitivity_marks import find_mark
 from tests.support.claude_memory import MIGRATIONS, Row, insert_rows, migrations
 from tests.support.databases import (
     MakeDatabase,

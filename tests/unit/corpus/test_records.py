@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.corpus.export import export_corpus
-from mnemon.corpus.records import iter_records, read_records
-from mnemon.corpus.source import open_source
-from mnemon.errors import StoreError
+from noctuary.corpus.export import export_corpus
+from noctuary.corpus.records import iter_records, read_records
+from noctuary.corpus.source import open_source
+from noctuary.errors import StoreError
 
 Make = Callable[..., Path]
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.corpus.export import export_corpus
-from mnemon.corpus.report import ExportReport, read_report
-from mnemon.corpus.source import open_source
-from mnemon.errors import StoreError
+from noctuary.corpus.export import export_corpus
+from noctuary.corpus.report import ExportReport, read_report
+from noctuary.corpus.source import open_source
+from noctuary.errors import StoreError
 
 Make = Callable[..., Path]
 

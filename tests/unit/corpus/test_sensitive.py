@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from mnemon.corpus.quarantine import QuarantineReason
-from mnemon.corpus.sensitive import find_sensitivity, is_flag_set
-from mnemon.corpus.source import RawRow
+from noctuary.corpus.quarantine import QuarantineReason
+from noctuary.corpus.sensitive import find_sensitivity, is_flag_set
+from noctuary.corpus.source import RawRow
 
 TOKEN = "gh" + "p_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 

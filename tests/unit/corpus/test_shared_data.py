@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from mnemon.corpus.export import export_corpus, read_records
-from mnemon.corpus.source import open_source
+from noctuary.corpus.export import export_corpus, read_records
+from noctuary.corpus.source import open_source
 
-SHARED = Path(os.environ.get("MNEMON_SHARED", Path(__file__).parents[4] / "shared")) / "data"
+SHARED = Path(os.environ.get("NOCTUARY_SHARED", Path(__file__).parents[4] / "shared")) / "data"
 
 
 def sets() -> list[str]:
@@ -20,7 +20,7 @@ def sets() -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not sets(), reason=f"no evaluation data at {SHARED} (set MNEMON_SHARED)")
+@pytest.mark.skipif(not sets(), reason=f"no evaluation data at {SHARED} (set NOCTUARY_SHARED)")
 @pytest.mark.parametrize("name", sets())
 def test_every_row_of_every_set_is_exported(name: str, tmp_path: Path) -> None:
     expected = json.loads((SHARED / "MANIFEST.json").read_text())[name]["corpus.jsonl.gz"]

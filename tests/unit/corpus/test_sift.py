@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from mnemon.corpus.quarantine import QuarantineReason, QuarantineRow
-from mnemon.corpus.sift import Tally, sift
-from mnemon.corpus.source import RawRow
-from mnemon.settings import CorpusSettings
-from mnemon.types import MemoryRecord
+from noctuary.corpus.quarantine import QuarantineReason, QuarantineRow
+from noctuary.corpus.sift import Tally, sift
+from noctuary.corpus.source import RawRow
+from noctuary.settings import CorpusSettings
+from noctuary.types import MemoryRecord
 
 
 def run(*rows: RawRow) -> tuple[list[MemoryRecord], list[QuarantineRow], Tally]:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.corpus.source import open_source
-from mnemon.errors import SourceFormatError, SourceMissingError
+from noctuary.corpus.source import open_source
+from noctuary.errors import SourceFormatError, SourceMissingError
 
 Make = Callable[..., Path]
 ROW = {"id": 1, "content": "a"}

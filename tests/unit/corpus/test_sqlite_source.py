@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from mnemon import foreign_file
-from mnemon.corpus import pinned_file, sqlite_source
-from mnemon.corpus.export import export_corpus
-from mnemon.corpus.source import RawRow, open_source
-from mnemon.corpus.sqlite_source import SqliteSource
-from mnemon.errors import SourceError, SourceFormatError
+from noctuary import foreign_file
+from noctuary.corpus import pinned_file, sqlite_source
+from noctuary.corpus.export import export_corpus
+from noctuary.corpus.source import RawRow, open_source
+from noctuary.corpus.sqlite_source import SqliteSource
+from noctuary.errors import SourceError, SourceFormatError
 
 Make = Callable[..., Path]
 
@@ -41,8 +41,8 @@ _READ_AS_NOBODY = """
 import os, sys
 from pathlib import Path
 # All of it now: that user may not look into the checkout.
-import mnemon.corpus.jsonl_source, mnemon.corpus.palace_source, mnemon.corpus.sqlite_source
-from mnemon.corpus.source import open_source
+import noctuary.corpus.jsonl_source, noctuary.corpus.palace_source, noctuary.corpus.sqlite_source
+from noctuary.corpus.source import open_source
 os.setuid(65534)
 with open_source(Path(sys.argv[1])) as source:
     print(sum(len(batch) for batch in source.batches()))

@@ -6,11 +6,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mnemon.corpus.export import export_corpus
-from mnemon.corpus.jsonl_source import JsonlSource
-from mnemon.corpus.sensitive import find_sensitivity
-from mnemon.corpus.source import open_source
-from mnemon.corpus.table_scan import PLACES_SHOWN, Finding, scan_tables
+from noctuary.corpus.export import export_corpus
+from noctuary.corpus.jsonl_source import JsonlSource
+from noctuary.corpus.sensitive import find_sensitivity
+from noctuary.corpus.source import open_source
+from noctuary.corpus.table_scan import PLACES_SHOWN, Finding, scan_tables
 from tests.support.injections import guard_of, memory, put_in_prompt
 
 MakeStore = Callable[..., Path]

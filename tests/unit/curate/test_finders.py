@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mnemon.curate.compose import FIELD_MAX_CHARS, Fields, changed_fields, united
-from mnemon.curate.exact import normalised
-from mnemon.curate.holding import why_not_held
-from mnemon.curate.near import shingle_pairs
-from mnemon.text.tombstone import MARK, buried, is_tombstone
-from mnemon.types import UNDATED_US, MemoryRecord
+from noctuary.curate.compose import FIELD_MAX_CHARS, Fields, changed_fields, united
+from noctuary.curate.exact import normalised
+from noctuary.curate.holding import why_not_held
+from noctuary.curate.near import shingle_pairs
+from noctuary.text.tombstone import MARK, buried, is_tombstone
+from noctuary.types import UNDATED_US, MemoryRecord
 from tests.support.proposals import ask, numbered, replaced, told
 from tests.support.store import day_us, memory
 
@@ -189,7 +189,7 @@ def test_the_nights_cosine_pairs_are_asked_the_same_question() -> None:
 
 
 def test_shingle_pairs_are_those_of_a_comparison_of_all() -> None:
-    from mnemon.graph.canonical.grams import jaccard
+    from noctuary.graph.canonical.grams import jaccard
 
     rng = np.random.default_rng(6)
     words = ["".join(rng.choice(list("abcdefghij"), 7)) for _ in range(200)]

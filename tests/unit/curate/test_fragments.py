@@ -7,9 +7,9 @@ from itertools import count
 
 import pytest
 
-from mnemon.curate.compose import joined_text
-from mnemon.curate.fragment_marks import read_mark
-from mnemon.types import MemoryRecord
+from noctuary.curate.compose import joined_text
+from noctuary.curate.fragment_marks import read_mark
+from noctuary.types import MemoryRecord
 from tests.support.proposals import ask, numbered, text_of
 from tests.support.store import day_us, memory
 

@@ -9,17 +9,17 @@ from typing import Any
 import psycopg
 import pytest
 
-from mnemon.corpus.sqlite_source import SqliteSource
-from mnemon.curate.apply import apply_proposals
-from mnemon.curate.journal import TABLE, applications
-from mnemon.curate.matching import Where
-from mnemon.curate.model import Proposal
-from mnemon.curate.stores.open import open_writable
-from mnemon.curate.stores.postgres import PostgresStore
-from mnemon.curate.undo import undo
-from mnemon.errors import CurationRefusedError, SourceError, SourceFormatError
-from mnemon.postgres.address import read_address
-from mnemon.settings import CorpusSettings
+from noctuary.corpus.sqlite_source import SqliteSource
+from noctuary.curate.apply import apply_proposals
+from noctuary.curate.journal import TABLE, applications
+from noctuary.curate.matching import Where
+from noctuary.curate.model import Proposal
+from noctuary.curate.stores.open import open_writable
+from noctuary.curate.stores.postgres import PostgresStore
+from noctuary.curate.undo import undo
+from noctuary.errors import CurationRefusedError, SourceError, SourceFormatError
+from noctuary.postgres.address import read_address
+from noctuary.settings import CorpusSettings
 from tests.support.claude_memory import proposals_for, records_of
 from tests.unit.curate.conftest import MakePostgres, MakeSqlite
 

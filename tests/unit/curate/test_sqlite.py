@@ -14,15 +14,15 @@ from typing import Any, TypeVar
 
 import pytest
 
-from mnemon.curate.apply import Applied, apply_proposals
-from mnemon.curate.journal import TABLE, applications
-from mnemon.curate.matching import Where
-from mnemon.curate.model import Proposal
-from mnemon.curate.stores.open import open_writable
-from mnemon.curate.stores.sqlite import SqliteStore
-from mnemon.curate.undo import undo
-from mnemon.errors import CurationRefusedError, SourceError
-from mnemon.settings import CorpusSettings
+from noctuary.curate.apply import Applied, apply_proposals
+from noctuary.curate.journal import TABLE, applications
+from noctuary.curate.matching import Where
+from noctuary.curate.model import Proposal
+from noctuary.curate.stores.open import open_writable
+from noctuary.curate.stores.sqlite import SqliteStore
+from noctuary.curate.undo import undo
+from noctuary.errors import CurationRefusedError, SourceError
+from noctuary.settings import CorpusSettings
 from tests.support.claude_memory import (
     Row,
     found_by_words,
@@ -48,10 +48,10 @@ T = TypeVar("T")
 KILLED = """
 import os, signal, sqlite3, sys
 from pathlib import Path
-from mnemon.curate import apply as applying
-from mnemon.curate.matching import Where
-from mnemon.curate.stores.open import open_writable
-from mnemon.settings import CorpusSettings
+from noctuary.curate import apply as applying
+from noctuary.curate.matching import Where
+from noctuary.curate.stores.open import open_writable
+from noctuary.settings import CorpusSettings
 from tests.support.claude_memory import proposals_for, records_of
 
 source, corpus, moment = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
@@ -67,7 +67,7 @@ def watch(statement):
         print("survived", seen, flush=True)
         if moment == 0:
             os.kill(os.getpid(), signal.SIGKILL)
-    if statement.startswith("INSERT INTO mnemon_curation_journal"):
+    if statement.startswith("INSERT INTO noctuary_curation_journal"):
         seen += 1
         if seen == moment:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -153,7 +153,7 @@ def test_undo_restores_every_column(path: Path, proposed: tuple[list[Proposal], 
     assert table_of(path) == before
 
 
-def test_columns_that_mnemon_does_not_know_are_carried_and_restored(
+def test_columns_that_noctuary_does_not_know_are_carried_and_restored(
     source: MakeSqlite, tmp_path: Path
 ) -> None:
     columns = ("shelf BLOB", "user_id TEXT", '"odd name" TEXT')
@@ -341,7 +341,7 @@ def test_the_owner_of_a_cache_is_told(source: MakeSqlite) -> None:
 def test_json_lines_are_read_only(tmp_path: Path) -> None:
     path = tmp_path / "corpus.jsonl"
     path.write_text('{"id": 1, "content": "x"}\n', encoding="utf-8")
-    with pytest.raises(SourceError, match="JSON lines, which mnemon only reads"):
+    with pytest.raises(SourceError, match="JSON lines, which noctuary only reads"):
         open_writable(str(path), CorpusSettings())
 
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from mnemon.curate.model import Evidence, Piece, Proposal, Span, Target, named
-from mnemon.curate.proposed import chosen, replacement_text
-from mnemon.curate.table import ProposalTable, read_proposals, write_proposals
-from mnemon.errors import ConfigError, CurationRefusedError, StoreError
-from mnemon.postgres.address import read_address
-from mnemon.source_name import names_postgres
+from noctuary.curate.model import Evidence, Piece, Proposal, Span, Target, named
+from noctuary.curate.proposed import chosen, replacement_text
+from noctuary.curate.table import ProposalTable, read_proposals, write_proposals
+from noctuary.errors import ConfigError, CurationRefusedError, StoreError
+from noctuary.postgres.address import read_address
+from noctuary.source_name import names_postgres
 
 
 def proposal(number: int = 0, **fields: Any) -> Proposal:

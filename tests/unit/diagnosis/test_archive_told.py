@@ -7,14 +7,14 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from mnemon.cli.main import main
-from mnemon.diagnosis.doctor import examine
-from mnemon.diagnosis.status import describe_snapshots, read_status
-from mnemon.errors import SnapshotOutdatedError
-from mnemon.recall.api import recall
-from mnemon.recall.engine import Recaller
-from mnemon.snapshot import layout
-from mnemon.snapshot.manifest import read_manifest
+from noctuary.cli.main import main
+from noctuary.diagnosis.doctor import examine
+from noctuary.diagnosis.status import describe_snapshots, read_status
+from noctuary.errors import SnapshotOutdatedError
+from noctuary.recall.api import recall
+from noctuary.recall.engine import Recaller
+from noctuary.snapshot import layout
+from noctuary.snapshot.manifest import read_manifest
 from tests.support.archive_file import write_archive
 from tests.support.store import Store
 
@@ -49,7 +49,7 @@ def test_doctor_counts_plans(plain_store: Store) -> None:
     assert finding.message == "2 memories are archived by 2 plan(s)"
 
 
-@pytest.mark.parametrize(("found", "who"), [(2, "an older mnemon"), (99, "a newer mnemon")])
+@pytest.mark.parametrize(("found", "who"), [(2, "an older noctuary"), (99, "a newer noctuary")])
 def test_another_versions_snapshot_is_outdated_and_not_damaged(
     plain_store: Store, found: int, who: str
 ) -> None:
@@ -64,7 +64,7 @@ def test_another_versions_snapshot_is_outdated_and_not_damaged(
     assert (row["intact"], row["outdated"]) == (False, True)
     said = CliRunner().invoke(main, ["snapshots", "--store", str(plain_store.root)]).output
     assert "DAMAGED" not in said
-    assert "another version of mnemon" in said
+    assert "another version of noctuary" in said
     (warning,) = recall("key", store=str(plain_store.root)).warnings
     assert warning.code == "store_unreadable"
     assert who in warning.message

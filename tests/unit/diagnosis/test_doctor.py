@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.diagnosis.doctor import Finding, examine
-from mnemon.encode.lean_format import HEADER_FILE, WEIGHTS_FILE
-from mnemon.files import remove_tree
-from mnemon.recall.api import recall
-from mnemon.snapshot import layout
-from mnemon.snapshot.manifest import read_pointer
-from mnemon.snapshot.verdict import CheckResult, store_verdict
+from noctuary.diagnosis.doctor import Finding, examine
+from noctuary.encode.lean_format import HEADER_FILE, WEIGHTS_FILE
+from noctuary.files import remove_tree
+from noctuary.recall.api import recall
+from noctuary.snapshot import layout
+from noctuary.snapshot.manifest import read_pointer
+from noctuary.snapshot.verdict import CheckResult, store_verdict
 from tests.support.lean import write_encoder
 from tests.support.store import Store, household
 
@@ -62,9 +62,9 @@ def test_every_finding_that_is_not_ok_says_what_to_do_or_why_it_is_so(
 
 
 def test_bad_settings(dense_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MNEMON_RECALL_FUSOIN", "cc")
+    monkeypatch.setenv("NOCTUARY_RECALL_FUSOIN", "cc")
     finding = assert_only(dense_store, "settings", "fail")
-    assert "MNEMON_RECALL_FUSION" in finding.message
+    assert "NOCTUARY_RECALL_FUSION" in finding.message
 
 
 def test_a_store_that_never_published(empty_store: Store) -> None:
@@ -145,7 +145,7 @@ def test_the_limit_of_staleness_is_the_one_that_recall_uses(
     dense_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for configured, hours_ago, level in (("10", 11, "warn"), ("50", 49, "ok"), ("0", 999, "ok")):
-        monkeypatch.setenv("MNEMON_RECALL_STALE_AFTER_HOURS", configured)
+        monkeypatch.setenv("NOCTUARY_RECALL_STALE_AFTER_HOURS", configured)
         moment = time.time() - hours_ago * 3600
         os.utime(dense_store.paths.last_night, (moment, moment))
         assert findings(dense_store)["age"].level == level

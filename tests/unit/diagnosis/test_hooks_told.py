@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.agents.counters import TOLD_AFTER_TIMEOUTS, note_call
-from mnemon.agents.install.installing import install_hooks
-from mnemon.agents.install.settings_places import find_place
-from mnemon.agents.places import HookPlaces
-from mnemon.diagnosis.finding import Finding
-from mnemon.diagnosis.hooks import are_hooked, look_at_hooks
+from noctuary.agents.counters import TOLD_AFTER_TIMEOUTS, note_call
+from noctuary.agents.install.installing import install_hooks
+from noctuary.agents.install.settings_places import find_place
+from noctuary.agents.places import HookPlaces
+from noctuary.diagnosis.finding import Finding
+from noctuary.diagnosis.hooks import are_hooked, look_at_hooks
 
-RUNS = (sys.executable, "-m", "mnemon")
+RUNS = (sys.executable, "-m", "noctuary")
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_an_agent_without_hooks_is_told(home: Path, claude: Path, tmp_path: Path
     found = look(home, tmp_path)
     assert (found.name, found.level) == ("hooks", "warn")
     assert "not installed" in found.message
-    assert found.remedy == "`mnemon hooks install --agent claude`"
+    assert found.remedy == "`noctuary hooks install --agent claude`"
 
 
 def test_installed_and_well(home: Path, claude: Path, tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_installed_and_well(home: Path, claude: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("code", "level", "remedy"),
     [
-        ("timeout", "warn", "mnemon serve"),
+        ("timeout", "warn", "noctuary serve"),
         ("no_snapshot", "fail", "make nightly"),
         ("a new one", "fail", "hooks status"),
     ],
@@ -104,7 +104,7 @@ def test_the_worse_of_two_failures_comes_first(home: Path, claude: Path, tmp_pat
 
 
 def test_a_program_that_is_gone(home: Path, claude: Path, tmp_path: Path) -> None:
-    install(home, tmp_path, (str(tmp_path / "mnemon"),))
+    install(home, tmp_path, (str(tmp_path / "noctuary"),))
     found = look(home, tmp_path)
     assert found.level == "fail"
     assert "cannot be started" in found.message
@@ -142,7 +142,7 @@ def test_outdated_entries(home: Path, claude: Path, tmp_path: Path) -> None:
 def test_the_plugin_counts_and_both_at_once_are_told(
     home: Path, claude: Path, tmp_path: Path
 ) -> None:
-    claude.write_text('{"enabledPlugins": {"mnemon@local": true}}')
+    claude.write_text('{"enabledPlugins": {"noctuary@local": true}}')
     assert look(home, tmp_path).level == "ok"
     assert are_hooked(home, tmp_path)
     install(home, tmp_path)

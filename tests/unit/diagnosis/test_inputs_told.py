@@ -11,15 +11,15 @@ import pyarrow as pa
 import pytest
 from lancedb.index import BTree
 
-from mnemon.diagnosis import doctor, rows
-from mnemon.diagnosis.doctor import examine
-from mnemon.diagnosis.finding import Finding
-from mnemon.diagnosis.inputs import look_at_source, look_at_transcripts
-from mnemon.diagnosis.rows import look_at_index, look_at_vectors
-from mnemon.diagnosis.serving import look_at_abstention
-from mnemon.snapshot.layout import ABSTENTION_FILE, VECTORS_FILE, StorePaths
-from mnemon.snapshot.manifest import Manifest, read_manifest, read_pointer
-from mnemon.vectors.lance import connect
+from noctuary.diagnosis import doctor, rows
+from noctuary.diagnosis.doctor import examine
+from noctuary.diagnosis.finding import Finding
+from noctuary.diagnosis.inputs import look_at_source, look_at_transcripts
+from noctuary.diagnosis.rows import look_at_index, look_at_vectors
+from noctuary.diagnosis.serving import look_at_abstention
+from noctuary.snapshot.layout import ABSTENTION_FILE, VECTORS_FILE, StorePaths
+from noctuary.snapshot.manifest import Manifest, read_manifest, read_pointer
+from noctuary.vectors.lance import connect
 from tests.support.calibration import MEASURE
 from tests.support.store import Store
 
@@ -87,7 +87,7 @@ def test_transcripts_of_the_settings(
     dense_store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert find(dense_store, "transcripts").level == "ok"
-    monkeypatch.setenv("MNEMON_TRANSCRIPTS_PATH", str(tmp_path / "none"))
+    monkeypatch.setenv("NOCTUARY_TRANSCRIPTS_PATH", str(tmp_path / "none"))
     assert find(dense_store, "transcripts").level == "warn"
 
 
@@ -112,9 +112,9 @@ def test_abstention_is_wanted_where_hooks_are_installed(
 ) -> None:
     assert find(dense_store, "abstention").level == "ok"
     (tmp_path / "claude").mkdir()
-    (tmp_path / "claude" / "settings.json").write_text('{"enabledPlugins": {"mnemon@x": true}}')
+    (tmp_path / "claude" / "settings.json").write_text('{"enabledPlugins": {"noctuary@x": true}}')
     assert find(dense_store, "abstention").level == "warn"
-    monkeypatch.setenv("MNEMON_HOOK_ABSTAIN", "false")
+    monkeypatch.setenv("NOCTUARY_HOOK_ABSTAIN", "false")
     assert find(dense_store, "abstention").level == "ok"
 
 
@@ -162,7 +162,7 @@ def test_the_mcp_extra(dense_store: Store, tmp_path: Path, monkeypatch: pytest.M
     unused = find(dense_store, "mcp")
     assert (unused.level, "pip install" in unused.message) == ("ok", True)
     (tmp_path / "claude").mkdir()
-    (tmp_path / "claude" / "settings.json").write_text('{"enabledPlugins": {"mnemon@x": true}}')
+    (tmp_path / "claude" / "settings.json").write_text('{"enabledPlugins": {"noctuary@x": true}}')
     used = find(dense_store, "mcp")
     assert (used.level, used.remedy) == ("warn", "pip install it")
     assert "plugin" in used.message

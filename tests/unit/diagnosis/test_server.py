@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from mnemon.diagnosis import server as diagnosis
-from mnemon.diagnosis.server import look_at_server
-from mnemon.serve.answer import answer_recall
-from mnemon.serve.fallback import note_fallback
-from mnemon.serve.place import Place, find_place
-from mnemon.serve.protocol import Refusal
-from mnemon.serve.server import Server
+from noctuary.diagnosis import server as diagnosis
+from noctuary.diagnosis.server import look_at_server
+from noctuary.serve.answer import answer_recall
+from noctuary.serve.fallback import note_fallback
+from noctuary.serve.place import Place, find_place
+from noctuary.serve.protocol import Refusal
+from noctuary.serve.server import Server
 from tests.support.store import Store
 
 DAY_S = 86_400.0
@@ -123,7 +123,7 @@ def test_a_killed_server_s_socket_is_a_warning(plain_store: Store, place: Place)
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(place.socket))
     state = look_at_server(plain_store.root)
-    assert (state.level, state.remedy) == ("warn", "start `mnemon serve` again")
+    assert (state.level, state.remedy) == ("warn", "start `noctuary serve` again")
     assert state.message.startswith("dead: ")
 
 

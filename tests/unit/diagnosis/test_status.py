@@ -4,11 +4,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from mnemon.diagnosis.status import age_hours, describe_snapshots, read_status
-from mnemon.errors import SnapshotCorruptError, SnapshotMissingError
-from mnemon.files import tree_bytes
-from mnemon.snapshot import layout
-from mnemon.snapshot.manifest import read_pointer
+from noctuary.diagnosis.status import age_hours, describe_snapshots, read_status
+from noctuary.errors import SnapshotCorruptError, SnapshotMissingError
+from noctuary.files import tree_bytes
+from noctuary.snapshot import layout
+from noctuary.snapshot.manifest import read_pointer
 from tests.support.store import Store, memory, renumber
 
 
@@ -45,7 +45,7 @@ def test_rows_that_cannot_be_read_are_typed(dense_store: Store) -> None:
     path = dense_store.snapshot(read_pointer(dense_store.paths).snapshot_id) / layout.ROWS_FILE
     path.chmod(0o600)
     path.write_bytes(b"\x00" * path.stat().st_size)
-    with pytest.raises(SnapshotCorruptError, match="mnemon doctor"):
+    with pytest.raises(SnapshotCorruptError, match="noctuary doctor"):
         read_status(dense_store.paths)
 
 

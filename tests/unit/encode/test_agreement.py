@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mnemon.encode.export import MIN_COSINE, PROBE_TEXTS, export_lean, measure_agreement
-from mnemon.encode.lean import LeanEncoder
-from mnemon.encode.onnx_encoder import OnnxEncoder
-from mnemon.encode.onnx_export import export_onnx
-from mnemon.encode.sentence import SentenceEncoder, open_sentence_encoder
-from mnemon.errors import EncoderError
+from noctuary.encode.export import MIN_COSINE, PROBE_TEXTS, export_lean, measure_agreement
+from noctuary.encode.lean import LeanEncoder
+from noctuary.encode.onnx_encoder import OnnxEncoder
+from noctuary.encode.onnx_export import export_onnx
+from noctuary.encode.sentence import SentenceEncoder, open_sentence_encoder
+from noctuary.errors import EncoderError
 
 TinyModel = Callable[..., Path]
 

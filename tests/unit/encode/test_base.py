@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mnemon.encode.base import EncoderUnsupportedError, require_unit_rows
-from mnemon.errors import EncoderError
+from noctuary.encode.base import EncoderUnsupportedError, require_unit_rows
+from noctuary.errors import EncoderError
 
 
 def test_unit_rows_pass() -> None:

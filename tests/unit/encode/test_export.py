@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from mnemon.encode import export
-from mnemon.encode.base import EncoderUnsupportedError
-from mnemon.encode.export import PROBE_TEXTS, LeanExport, export_lean
-from mnemon.encode.lean import LeanEncoder
-from mnemon.encode.lean_format import HEADER_FILE, VOCAB_FILE, WEIGHTS_FILE
-from mnemon.encode.sentence import SentenceEncoder, open_sentence_encoder
-from mnemon.errors import EncoderError
+from noctuary.encode import export
+from noctuary.encode.base import EncoderUnsupportedError
+from noctuary.encode.export import PROBE_TEXTS, LeanExport, export_lean
+from noctuary.encode.lean import LeanEncoder
+from noctuary.encode.lean_format import HEADER_FILE, VOCAB_FILE, WEIGHTS_FILE
+from noctuary.encode.sentence import SentenceEncoder, open_sentence_encoder
+from noctuary.errors import EncoderError
 
 TinyModel = Callable[..., Path]
-SHARED = Path(os.environ.get("MNEMON_SHARED", Path(__file__).parents[4] / "shared"))
+SHARED = Path(os.environ.get("NOCTUARY_SHARED", Path(__file__).parents[4] / "shared"))
 SAMPLES = ["where is the spare key?", "我们明天去北京开会。", "stone " * 300]
 
 
@@ -228,7 +228,7 @@ def test_missing_tensor_is_unsupported(tiny_model: TinyModel, tmp_path: Path) ->
 
 def test_reading_imports_nothing_heavy() -> None:
     code = (
-        "import sys, mnemon.encode.lean\n"
+        "import sys, noctuary.encode.lean\n"
         "heavy = {'torch', 'transformers', 'tokenizers', 'pandas', 'pydantic', 'polars', 'scipy'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from mnemon.encode.fingerprint import EncoderFingerprint, require_same
-from mnemon.errors import EncoderError, FingerprintMismatchError
-from mnemon.hashing import hash_json
+from noctuary.encode.fingerprint import EncoderFingerprint, require_same
+from noctuary.errors import EncoderError, FingerprintMismatchError
+from noctuary.hashing import hash_json
 
 FINGERPRINT = EncoderFingerprint("m", "ab" * 32, 384, "mean", True, "", "passage: ", 256)
 

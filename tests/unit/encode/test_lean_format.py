@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from mnemon.encode.fingerprint import EncoderFingerprint
-from mnemon.encode.lean_format import (
+from noctuary.encode.fingerprint import EncoderFingerprint
+from noctuary.encode.lean_format import (
     ALIGNMENT_BYTES,
     HEADER_FILE,
     Architecture,
@@ -20,7 +20,7 @@ from mnemon.encode.lean_format import (
     tensor_shapes,
     tensor_table,
 )
-from mnemon.errors import EncoderError
+from noctuary.errors import EncoderError
 
 ARCH = Architecture(2, 4, 32, 64, 100, 16, 1e-12)
 HEADER = Header(

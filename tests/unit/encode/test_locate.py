@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.encode.locate import (
+from noctuary.encode.locate import (
     DEFAULT_MODEL,
     DEFAULT_WEIGHTS_SHA256,
     locate_model,
@@ -13,8 +13,8 @@ from mnemon.encode.locate import (
     require_default_weights,
     weights_sha256,
 )
-from mnemon.errors import EncoderError
-from mnemon.hashing import hash_file
+from noctuary.errors import EncoderError
+from noctuary.hashing import hash_file
 
 
 def test_default_model_is_the_installed_package_with_the_expected_weights() -> None:
@@ -44,7 +44,7 @@ def test_an_absent_path_says_so(model: str) -> None:
 
 @pytest.mark.parametrize("model", ["absent-model-x", "nobody/absent-model-x", "a/b/c d"])
 def test_an_uncached_name_says_what_to_do(model: str) -> None:
-    with pytest.raises(EncoderError, match="mnemon never downloads: fetch it yourself"):
+    with pytest.raises(EncoderError, match="noctuary never downloads: fetch it yourself"):
         locate_model(model)
 
 

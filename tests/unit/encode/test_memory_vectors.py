@@ -16,26 +16,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mnemon.corpus.columns import iter_batches
-from mnemon.encode.onnx_encoder import OnnxEncoder
-from mnemon.encode.onnx_format import onnx_directory
-from mnemon.errors import EncoderError
-from mnemon.files import read_array
-from mnemon.night import vector_rows
-from mnemon.night.context import MEMORIES, VECTORS, Night
-from mnemon.night.corpus import export_memories
-from mnemon.night.embedding import Face
-from mnemon.night.vector_rows import fill_vectors, keyed_batches, sample_texts, vector_kind
-from mnemon.night.vectors import MEMORY_VECTORS, chosen_face, embed_memories, tonights_face
-from mnemon.settings import Settings
-from mnemon.settings.sections import EncoderSettings
-from mnemon.shards.files import write_table
-from mnemon.shards.fragment_store import FragmentStore
-from mnemon.shards.task import Fragment
-from mnemon.snapshot.layout import StorePaths
-from mnemon.vectors.embed import memo_kind, text_key
-from mnemon.work.memo import Memo
-from mnemon.work.stage import forget_result
+from noctuary.corpus.columns import iter_batches
+from noctuary.encode.onnx_encoder import OnnxEncoder
+from noctuary.encode.onnx_format import onnx_directory
+from noctuary.errors import EncoderError
+from noctuary.files import read_array
+from noctuary.night import vector_rows
+from noctuary.night.context import MEMORIES, VECTORS, Night
+from noctuary.night.corpus import export_memories
+from noctuary.night.embedding import Face
+from noctuary.night.vector_rows import fill_vectors, keyed_batches, sample_texts, vector_kind
+from noctuary.night.vectors import MEMORY_VECTORS, chosen_face, embed_memories, tonights_face
+from noctuary.settings import Settings
+from noctuary.settings.sections import EncoderSettings
+from noctuary.shards.files import write_table
+from noctuary.shards.fragment_store import FragmentStore
+from noctuary.shards.task import Fragment
+from noctuary.snapshot.layout import StorePaths
+from noctuary.vectors.embed import memo_kind, text_key
+from noctuary.work.memo import Memo
+from noctuary.work.stage import forget_result
 
 TinyModel = Callable[..., Path]
 TEXTS = ["a river", "stone and paper", "window lamp stone river", "a river", "the key is blue"]

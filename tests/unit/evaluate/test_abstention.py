@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.evaluate import abstention
-from mnemon.evaluate.abstention import Abstention, judge_abstention
-from mnemon.evaluate.resampling import Resampling
-from mnemon.evaluate.run import Run
-from mnemon.evaluate.scores import Scores
+from noctuary.evaluate import abstention
+from noctuary.evaluate.abstention import Abstention, judge_abstention
+from noctuary.evaluate.resampling import Resampling
+from noctuary.evaluate.run import Run
+from noctuary.evaluate.scores import Scores
 
 FAST = Resampling(draws=300)
 

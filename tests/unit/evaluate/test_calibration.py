@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from mnemon.evaluate.abstention import Abstention
-from mnemon.evaluate.calibration import (
+from noctuary.evaluate.abstention import Abstention
+from noctuary.evaluate.calibration import (
     CURVE_POINTS,
     MAX_RECALL_LOSS,
     MIN_ANSWERABLE,
@@ -18,8 +18,8 @@ from mnemon.evaluate.calibration import (
     floor_score,
     thin_curve,
 )
-from mnemon.evaluate.metrics.abstention import risk_coverage
-from mnemon.evaluate.resampling import Resampling
+from noctuary.evaluate.metrics.abstention import risk_coverage
+from noctuary.evaluate.resampling import Resampling
 
 FEW_DRAWS = Resampling(draws=200)
 TWENTY = [0.05 * n + 0.01 for n in range(20)]

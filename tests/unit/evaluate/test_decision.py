@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mnemon.evaluate.decision import (
+from noctuary.evaluate.decision import (
     CHALLENGERS,
     MIN_HALF,
     Challenger,
@@ -17,9 +17,9 @@ from mnemon.evaluate.decision import (
     decide,
     selection_half,
 )
-from mnemon.evaluate.resampling import Resampling
-from mnemon.evaluate.scores import Scores
-from mnemon.recall.profile import RetrievalProfile
+from noctuary.evaluate.resampling import Resampling
+from noctuary.evaluate.scores import Scores
+from noctuary.recall.profile import RetrievalProfile
 
 METRIC = "ndcg@10"
 QUICK = Resampling(draws=500)

@@ -7,10 +7,10 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnemon.evaluate.exact_corpus import NEAR_DUPLICATE, ExactCorpus
-from mnemon.evaluate.phrases import fold_text, read_keys
-from mnemon.text.stopwords import STOP_WORDS
-from mnemon.types import UNDATED_US, MemoryRecord
+from noctuary.evaluate.exact_corpus import NEAR_DUPLICATE, ExactCorpus
+from noctuary.evaluate.phrases import fold_text, read_keys
+from noctuary.text.stopwords import STOP_WORDS
+from noctuary.types import UNDATED_US, MemoryRecord
 
 WORDS = ["Zebra", "ＺＥＢＲＡ", "quay", "the", "of", "東京", "é", "naïve", "a\nb", "\ud800", "x.y"]
 TEXTS = st.lists(st.sampled_from(WORDS), max_size=8).map(" ".join)

@@ -3,14 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mnemon.evaluate import resampling
-from mnemon.evaluate.resampling import (
+from noctuary.evaluate import resampling
+from noctuary.evaluate.resampling import (
     Resampling,
     column_intervals,
     interval_from_json,
     interval_json,
 )
-from mnemon.evaluate.statistics.bootstrap import Interval, mean_interval
+from noctuary.evaluate.statistics.bootstrap import Interval, mean_interval
 
 FAST = Resampling(draws=400, seed=3)
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mnemon.evaluate.labels.queries import Query
-from mnemon.evaluate.retriever import (
+from noctuary.evaluate.labels.queries import Query
+from noctuary.evaluate.retriever import (
     asker_of,
     index_builder_of,
     index_bytes_of,

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.evaluate.labels.queries import Query
-from mnemon.evaluate.run import Run
-from mnemon.evaluate.scores import (
+from noctuary.evaluate.labels.queries import Query
+from noctuary.evaluate.run import Run
+from noctuary.evaluate.scores import (
     DEFAULT_METRICS,
     FAMILIES,
     Scores,

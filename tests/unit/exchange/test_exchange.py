@@ -12,21 +12,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mnemon.corpus.export import export_corpus
-from mnemon.corpus.records import read_records
-from mnemon.corpus.source import open_source
-from mnemon.errors import SnapshotCorruptError, SourceMissingError, StoreError
-from mnemon.exchange import export_format
-from mnemon.exchange.export_format import ExportFormatError
-from mnemon.exchange.exporting import export_snapshot
-from mnemon.exchange.importing import KIND, import_snapshot
-from mnemon.recall.engine import Recaller
-from mnemon.settings import CorpusSettings
-from mnemon.snapshot.layout import StorePaths
-from mnemon.snapshot.manifest import read_manifest, read_pointer
-from mnemon.snapshot.publish import publish_candidate
-from mnemon.snapshot.verdict import CheckResult, read_verdict, store_verdict
-from mnemon.types import MemoryRecord
+from noctuary.corpus.export import export_corpus
+from noctuary.corpus.records import read_records
+from noctuary.corpus.source import open_source
+from noctuary.errors import SnapshotCorruptError, SourceMissingError, StoreError
+from noctuary.exchange import export_format
+from noctuary.exchange.export_format import ExportFormatError
+from noctuary.exchange.exporting import export_snapshot
+from noctuary.exchange.importing import KIND, import_snapshot
+from noctuary.recall.engine import Recaller
+from noctuary.settings import CorpusSettings
+from noctuary.snapshot.layout import StorePaths
+from noctuary.snapshot.manifest import read_manifest, read_pointer
+from noctuary.snapshot.publish import publish_candidate
+from noctuary.snapshot.verdict import CheckResult, read_verdict, store_verdict
+from noctuary.types import MemoryRecord
 from tests.support.store import Store, memory, new_store, renumber
 
 QUESTIONS = ("where is the spare key", "Atlas migration", "flight to Lisbon", "door", "zzz")
@@ -194,7 +194,10 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "another manifest": (lambda e: edit_manifest(e, digest="0"), "manifest.json was changed"),
     "no files": (lambda e: edit_manifest(e, files=None), "is damaged"),
     "another program": (lambda e: edit_manifest(e, format="x"), "its format is 'x'"),
-    "a newer version": (lambda e: edit_manifest(e, format_version=2), "of version 2; this mnemon"),
+    "a newer version": (
+        lambda e: edit_manifest(e, format_version=2),
+        "of version 2; this noctuary",
+    ),
     "a way out": (
         lambda e: edit_manifest(e, files={"../x": {"bytes": 0, "sha256": ""}}),
         "no name of a file in an export",

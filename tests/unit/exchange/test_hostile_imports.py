@@ -16,18 +16,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mnemon.encode.hosted.description import HOSTED_FILE
-from mnemon.encode.lean_format import HEADER_FILE
-from mnemon.errors import MnemonError, StoreError
-from mnemon.exchange import export_format
-from mnemon.exchange.export_format import ExportFormatError
-from mnemon.exchange.exporting import export_snapshot
-from mnemon.exchange.importing import import_snapshot
-from mnemon.hashing import hash_file
-from mnemon.recall.engine import Recaller
-from mnemon.settings import Settings
-from mnemon.snapshot.layout import RANKING_FILE, StorePaths
-from mnemon.snapshot.manifest import read_manifest
+from noctuary.encode.hosted.description import HOSTED_FILE
+from noctuary.encode.lean_format import HEADER_FILE
+from noctuary.errors import NoctuaryError, StoreError
+from noctuary.exchange import export_format
+from noctuary.exchange.export_format import ExportFormatError
+from noctuary.exchange.exporting import export_snapshot
+from noctuary.exchange.importing import import_snapshot
+from noctuary.hashing import hash_file
+from noctuary.recall.engine import Recaller
+from noctuary.settings import Settings
+from noctuary.snapshot.layout import RANKING_FILE, StorePaths
+from noctuary.snapshot.manifest import read_manifest
 from tests.support.store import Store
 
 
@@ -119,7 +119,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
     "a number less": (says(counts={"memories": 13}), "its manifest says|cannot be made"),
     "a number that is none": (says(counts={"memories": True}), "under counts"),
     "another corpus": (says(corpus_digest="0" * 64), "do not match the manifest"),
-    "an unknown word": (says(url="http://127.0.0.1"), "says url, which this mnemon"),
+    "an unknown word": (says(url="http://127.0.0.1"), "says url, which this noctuary"),
     "an unknown setting": (says(settings={"encoder": {"hook": "x"}}), "under settings"),
     "a setting of another type": (says(settings={"encoder": {"url": 5}}), "under settings"),
     "no moment": (says(built_at="yesterday"), "under built_at"),
@@ -311,7 +311,7 @@ def attack(home: Path, exported: Path, data: st.DataObject) -> None:
     said, found = "", None
     try:
         found = import_snapshot(home / "hostile", StorePaths(target))
-    except MnemonError as error:
+    except NoctuaryError as error:
         said = str(error)
     if found is None:
         assert said

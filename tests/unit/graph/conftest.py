@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mnemon.types import MemoryRecord
+from noctuary.types import MemoryRecord
 
 RecordFactory = Callable[..., MemoryRecord]
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from mnemon.graph.aliases import ALIASES_MAX
-from mnemon.graph.extract import extract
+from noctuary.graph.aliases import ALIASES_MAX
+from noctuary.graph.extract import extract
 
 
 def _aliases(content: str) -> list[tuple[str, str]]:

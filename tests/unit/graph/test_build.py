@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mnemon.graph import hubs
-from mnemon.graph.arrays import OPEN_END_US, RELATIONS, ROLES, GraphArrays, MentionArrays
-from mnemon.graph.build import close
-from mnemon.graph.fold import concept_id
-from mnemon.graph.model import NO_SPAN, Edge, Evidence, Graph, Supersession
-from mnemon.graph.pack import speaking_concepts, to_arrays, to_mention_arrays
-from mnemon.graph.state.links import LOWER_CASE_WORTH
-from mnemon.graph.state.state import GraphState
-from mnemon.graph.tables import to_graph, to_tables
-from mnemon.types import UNDATED_US, MemoryRecord
+from noctuary.graph import hubs
+from noctuary.graph.arrays import OPEN_END_US, RELATIONS, ROLES, GraphArrays, MentionArrays
+from noctuary.graph.build import close
+from noctuary.graph.fold import concept_id
+from noctuary.graph.model import NO_SPAN, Edge, Evidence, Graph, Supersession
+from noctuary.graph.pack import speaking_concepts, to_arrays, to_mention_arrays
+from noctuary.graph.state.links import LOWER_CASE_WORTH
+from noctuary.graph.state.state import GraphState
+from noctuary.graph.tables import to_graph, to_tables
+from noctuary.types import UNDATED_US, MemoryRecord
 from tests.support.graphs import extract_all, graph_of, graph_tables, synced_keys
 
 RecordFactory = Callable[..., MemoryRecord]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mnemon.graph import conversation
-from mnemon.graph.conversation import (
+from noctuary.graph import conversation
+from noctuary.graph.conversation import (
     Posting,
     Talk,
     best_neighbour,
@@ -18,7 +18,7 @@ from mnemon.graph.conversation import (
     listen,
     spread,
 )
-from mnemon.graph.sessions import SessionArrays
+from noctuary.graph.sessions import SessionArrays
 
 NINA, BO = 10, 11
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from mnemon.graph.dictionary import Dictionary, build_dictionary, find_matches
-from mnemon.graph.fold import fold_name
+from noctuary.graph.dictionary import Dictionary, build_dictionary, find_matches
+from noctuary.graph.fold import fold_name
 
 
 def _dictionary(*surfaces: str) -> Dictionary:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.corpus.record_file import column_batches
-from mnemon.errors import StoreError
-from mnemon.graph.extract import extract
-from mnemon.graph.extraction_task import (
+from noctuary.corpus.record_file import column_batches
+from noctuary.errors import StoreError
+from noctuary.graph.extract import extract
+from noctuary.graph.extraction_task import (
     EXTRACTION_COLUMNS,
     EXTRACTION_KIND,
     ExtractMemories,
@@ -21,10 +21,10 @@ from mnemon.graph.extraction_task import (
     encode_extraction,
     extraction_key,
 )
-from mnemon.shards.filling import Filled, fill
-from mnemon.shards.fragment_store import FragmentStore
-from mnemon.shards.local_runner import LocalRunner
-from mnemon.types import MemoryRecord
+from noctuary.shards.filling import Filled, fill
+from noctuary.shards.fragment_store import FragmentStore
+from noctuary.shards.local_runner import LocalRunner
+from noctuary.types import MemoryRecord
 from tests.support.store import household, memory, renumber, turns
 
 _Fields = tuple[str, str, str, str, bool]

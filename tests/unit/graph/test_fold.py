@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from mnemon.graph.fold import concept_id, fold_name, unsegmented_script, words
+from noctuary.graph.fold import concept_id, fold_name, unsegmented_script, words
 
 
 @pytest.mark.parametrize(

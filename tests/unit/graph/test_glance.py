@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mnemon.graph.glance import NAME_MAX_CHARS, SHOWN_DF_MIN, sample_merges, top_concepts
-from mnemon.graph.model import Merge
-from mnemon.graph.tables import to_table
+from noctuary.graph.glance import NAME_MAX_CHARS, SHOWN_DF_MIN, sample_merges, top_concepts
+from noctuary.graph.model import Merge
+from noctuary.graph.tables import to_table
 from tests.support.graphs import graph_tables
 from tests.support.store import memory, renumber
 

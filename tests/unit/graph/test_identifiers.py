@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mnemon.graph.identifiers import find_identifiers
+from noctuary.graph.identifiers import find_identifiers
 
 
 @pytest.mark.parametrize(

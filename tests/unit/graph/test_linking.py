@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from mnemon.graph.fold import fold_name
-from mnemon.graph.linking import QUERY_MAX_WORDS, Link, Name, NameTable, link_query
+from noctuary.graph.fold import fold_name
+from noctuary.graph.linking import QUERY_MAX_WORDS, Link, Name, NameTable, link_query
 
 
 class _Names:

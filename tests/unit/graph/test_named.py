@@ -5,9 +5,9 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from mnemon.graph.arrays import ROLES, MentionArrays
-from mnemon.graph.linking import Link
-from mnemon.graph.named import NAMED_WEIGHT, name_subjects, subjects_of
+from noctuary.graph.arrays import ROLES, MentionArrays
+from noctuary.graph.linking import Link
+from noctuary.graph.named import NAMED_WEIGHT, name_subjects, subjects_of
 
 Hold = tuple[int, str]
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from mnemon.graph.extract import extract
-from mnemon.graph.fold import fold_name
-from mnemon.graph.patterns import STATEMENTS_MAX
+from noctuary.graph.extract import extract
+from noctuary.graph.fold import fold_name
+from noctuary.graph.patterns import STATEMENTS_MAX
 
 Triple = tuple[str, str, str]
 

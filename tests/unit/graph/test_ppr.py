@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mnemon.graph.ppr import (
+from noctuary.graph.ppr import (
     ARRIVAL_COUNT,
     DAMPING,
     NAMED_SHARE,
@@ -14,8 +14,8 @@ from mnemon.graph.ppr import (
     personalised_pagerank,
     spread,
 )
-from mnemon.graph.transitions import Transitions, build_transitions
-from mnemon.graph.walk import NOWHERE, Walk
+from noctuary.graph.transitions import Transitions, build_transitions
+from noctuary.graph.walk import NOWHERE, Walk
 from tests.support.mentions import Held, mention_arrays, random_mentions
 
 RARE, COMMON, OTHER, ALONE = range(4)

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mnemon.graph import push as pushing
-from mnemon.graph.arrays import MentionArrays
-from mnemon.graph.ppr import DAMPING, Ranks, personalised_pagerank, spread
-from mnemon.graph.push import Mentioned, Neighbourhoods, push
-from mnemon.graph.transitions import build_transitions
-from mnemon.graph.walk import Walk
+from noctuary.graph import push as pushing
+from noctuary.graph.arrays import MentionArrays
+from noctuary.graph.ppr import DAMPING, Ranks, personalised_pagerank, spread
+from noctuary.graph.push import Mentioned, Neighbourhoods, push
+from noctuary.graph.transitions import build_transitions
+from noctuary.graph.walk import Walk
 from tests.support.mentions import mention_arrays, random_mentions
 
 MEMORIES, CONCEPTS = 60, 40

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from mnemon.graph.fold import words
-from mnemon.graph.runs import RUNS_MAX, find_runs
+from noctuary.graph.fold import words
+from noctuary.graph.runs import RUNS_MAX, find_runs
 
 
 def _runs(content: str, taken: Sequence[tuple[int, int]] = ()) -> list[str]:

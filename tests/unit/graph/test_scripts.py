@@ -6,10 +6,10 @@ from itertools import pairwise
 
 import pytest
 
-from mnemon.graph.dictionary import build_dictionary, find_matches
-from mnemon.graph.extract import extract
-from mnemon.graph.fold import fold_name, words
-from mnemon.graph.scripts import SCRIPTS, script_of
+from noctuary.graph.dictionary import build_dictionary, find_matches
+from noctuary.graph.extract import extract
+from noctuary.graph.fold import fold_name, words
+from noctuary.graph.scripts import SCRIPTS, script_of
 
 _SAMPLES = {
     "latin": ("we met Émilie Dupont there", "Émilie Dupont"),

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.errors import StoreError
-from mnemon.graph.model import (
+from noctuary.errors import StoreError
+from noctuary.graph.model import (
     Concept,
     ConceptEdge,
     Edge,
@@ -15,7 +15,7 @@ from mnemon.graph.model import (
     Merge,
     Supersession,
 )
-from mnemon.graph.tables import FILES, read_tables, to_graph, to_tables, write_tables
+from noctuary.graph.tables import FILES, read_tables, to_graph, to_tables, write_tables
 
 GRAPH = Graph(
     concepts=(Concept("a" * 16, "Ann", "name", ("ANN", "ann"), 2),),

@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.corpus.evidence import (
+from noctuary.corpus.evidence import (
     LINK_TYPES,
     KnownConcept,
     KnownEdge,
     KnownMention,
     MemoryLink,
 )
-from mnemon.graph.extract import extract
-from mnemon.graph.extraction import Extraction, Found, Stated
-from mnemon.graph.model import NO_SPAN
-from mnemon.graph.plugins.llm.relations import RELATION_NAMES
-from mnemon.graph.plugins.merge import merge_extractions
-from mnemon.graph.told import LINK_RELATIONS, findings_told, is_told
+from noctuary.graph.extract import extract
+from noctuary.graph.extraction import Extraction, Found, Stated
+from noctuary.graph.model import NO_SPAN
+from noctuary.graph.plugins.llm.relations import RELATION_NAMES
+from noctuary.graph.plugins.merge import merge_extractions
+from noctuary.graph.told import LINK_RELATIONS, findings_told, is_told
 
 
 def told(**given: object) -> dict[str, Extraction]:

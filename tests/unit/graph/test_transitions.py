@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mnemon.graph.transitions import Sparse, Transitions, build_transitions
+from noctuary.graph.transitions import Sparse, Transitions, build_transitions
 from tests.support.mentions import Held, mention_arrays, random_mentions
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import mnemon.graph.walk as walk_module
-from mnemon.graph.arrays import OPEN_END_US, RELATIONS, GraphArrays
-from mnemon.graph.walk import walk
+import noctuary.graph.walk as walk_module
+from noctuary.graph.arrays import OPEN_END_US, RELATIONS, GraphArrays
+from noctuary.graph.walk import walk
 
 SUBJECT, NEXT = RELATIONS.index("mentions_subject"), RELATIONS.index("next_turn")
 
@@ -152,10 +152,18 @@ def test_unknown_relations_and_bad_weights_are_refused(
 
 def test_the_read_side_loads_neither_builders_nor_extractors() -> None:
     lib = Path(walk_module.__file__).parents[2]
-    code = "import sys, mnemon.graph.walk; print(sorted(m for m in sys.modules if 'mnemon' in m))"
+    code = (
+        "import sys, noctuary.graph.walk; print(sorted(m for m in sys.modules if 'noctuary' in m))"
+    )
     shown = subprocess.run(
         [sys.executable, "-c", code], env={"PYTHONPATH": str(lib)}, capture_output=True, check=True
     )
     assert shown.stdout.decode().strip() == str(
-        ["mnemon", "mnemon.graph", "mnemon.graph.arrays", "mnemon.graph.walk", "mnemon.values"]
+        [
+            "noctuary",
+            "noctuary.graph",
+            "noctuary.graph.arrays",
+            "noctuary.graph.walk",
+            "noctuary.values",
+        ]
     )

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from mnemon.hosted.chat import BACKOFF_S, MAX_ANSWER_BYTES, complete
-from mnemon.hosted.chat import ask as ask_model
-from mnemon.hosted.endpoint import (
+from noctuary.hosted.chat import BACKOFF_S, MAX_ANSWER_BYTES, complete
+from noctuary.hosted.chat import ask as ask_model
+from noctuary.hosted.endpoint import (
     AnswerFault,
     BadAnswerError,
     Endpoint,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mnemon.injection.block import (
+from noctuary.injection.block import (
     FRAME_CHARS,
     MAX_MEMORY_CHARS,
     MAX_PLACE_CHARS,
@@ -14,23 +14,23 @@ from mnemon.injection.block import (
     place_of,
     render_block,
 )
-from mnemon.text.visible import visible
+from noctuary.text.visible import visible
 
-OPENING, CLOSING = '<mnemon-recall id="7e293ae080bda82e" memories="2">', "</mnemon-recall>"
+OPENING, CLOSING = '<noctuary-recall id="7e293ae080bda82e" memories="2">', "</noctuary-recall>"
 LINES = [
     Line("17", "2026-03-01", "The spare key hangs in the pantry."),
-    Line("104", "undated", "R&D uses <mnemon-recall> and </mnemon-recall>."),
+    Line("104", "undated", "R&D uses <noctuary-recall> and </noctuary-recall>."),
 ]
 BLOCK = render_block(LINES)
 
 
 def test_the_block() -> None:
     assert BLOCK.splitlines() == [
-        '<mnemon-recall id="7e293ae080bda82e" memories="2">',
+        '<noctuary-recall id="7e293ae080bda82e" memories="2">',
         NOTE,
         "- [17] 2026-03-01: The spare key hangs in the pantry.",
-        "- [104] undated: R&amp;D uses &lt;mnemon-recall> and &lt;/mnemon-recall>.",
-        "</mnemon-recall>",
+        "- [104] undated: R&amp;D uses &lt;noctuary-recall> and &lt;/noctuary-recall>.",
+        "</noctuary-recall>",
     ]
     assert len(BLOCK) <= FRAME_CHARS + sum(len(line.rendered()) + 1 for line in LINES)
 
@@ -71,18 +71,18 @@ def test_a_place_is_short_and_on_one_line(wing: str | None, room: str | None, pl
 def test_blocks_with_and_without_places_are_recognised_however_torn() -> None:
     for block in (PLACED, BLOCK):
         assert cut_blocks(block) == ("", 1)
-        torn = block.removesuffix("\n</mnemon-recall>")
+        torn = block.removesuffix("\n</noctuary-recall>")
         assert cut_blocks(f"{torn}\nwhere is it?").text == "where is it?"
         tail = "\n".join(block.splitlines()[2:])
         assert cut_blocks(f"{tail}\nquestion") == ("question", 1)
-    pieces = {f"question\n{'</mnemon-recall>'[:n]}".strip() for n in range(16)}
+    pieces = {f"question\n{'</noctuary-recall>'[:n]}".strip() for n in range(16)}
     for chars in range(PLACED.index(">") + 1, len(PLACED)):
         assert cut_blocks(f"question\n{PLACED[:chars]}").text in pieces, PLACED[:chars]
 
 
 def test_a_remark_in_parentheses_is_no_place() -> None:
     own = "- [17] 2026-03-01 (as I said) the key is gone"
-    torn = PLACED.removesuffix("\n</mnemon-recall>")
+    torn = PLACED.removesuffix("\n</noctuary-recall>")
     third = f"{torn}\n{own}"
     assert cut_blocks(third).text == own
 
@@ -118,16 +118,16 @@ def test_a_long_memory_is_cut_at_a_space() -> None:
 def test_blocks_are_cut_and_the_rest_stays(text: str, rest: str) -> None:
     cut = cut_blocks(text)
     assert cut.text.strip("\n") == rest
-    assert cut.blocks == text.count("<mnemon-recall id=")
+    assert cut.blocks == text.count("<noctuary-recall id=")
 
 
 @pytest.mark.parametrize(
     "text",
     [
         "no tag at all",
-        "it writes <mnemon-recall ...> and </mnemon-recall> around them",
-        '<mnemon-recall id="short" memories="2">',
-        "&lt;mnemon-recall id=&quot;4120174da0511342&quot; memories=&quot;2&quot;&gt;",
+        "it writes <noctuary-recall ...> and </noctuary-recall> around them",
+        '<noctuary-recall id="short" memories="2">',
+        "&lt;noctuary-recall id=&quot;4120174da0511342&quot; memories=&quot;2&quot;&gt;",
     ],
 )
 def test_who_writes_about_the_tag_keeps_the_text(text: str) -> None:
@@ -135,13 +135,13 @@ def test_who_writes_about_the_tag_keeps_the_text(text: str) -> None:
 
 
 def test_a_transcript_that_was_cut_off_in_a_block_keeps_nothing_of_its_lines() -> None:
-    pieces = {f"question\n{'</mnemon-recall>'[:n]}".strip() for n in range(16)}
+    pieces = {f"question\n{'</noctuary-recall>'[:n]}".strip() for n in range(16)}
     for chars in range(BLOCK.index(">") + 1, len(BLOCK)):
         assert cut_blocks(f"question\n{BLOCK[:chars]}").text in pieces
 
 
 def test_a_torn_block_ends_where_its_lines_end() -> None:
-    torn = BLOCK.removesuffix("\n</mnemon-recall>")
+    torn = BLOCK.removesuffix("\n</noctuary-recall>")
     for own in ("where is it?", "- [x] done", "- [17] is wrong", NOTE.lower()):
         assert cut_blocks(f"{torn}\n{own}").text == own
     third = "- [3] undated: one more than the tag says"
@@ -153,7 +153,7 @@ def test_a_transcript_that_begins_inside_a_block() -> None:
     cut = cut_blocks(f"the rest of a line\n{tail}\nquestion")
     assert cut == ("the rest of a line\nquestion", 1)
     assert cut_blocks(f"{tail}").text == ""
-    assert cut_blocks("a\n</mnemon-recall>\nb") == ("a\nb", 1)
+    assert cut_blocks("a\n</noctuary-recall>\nb") == ("a\nb", 1)
 
 
 def test_a_torn_block_before_a_whole_one() -> None:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from mnemon.injection.block import NOTE
-from mnemon.injection.injecting import ECHO_BYTES, MAX_BLOCK_CHARS, inject
-from mnemon.injection.wording import hash_exact, hash_words, words_of
-from mnemon.recall.result import RecalledMemory, RecallResult
+from noctuary.injection.block import NOTE
+from noctuary.injection.injecting import ECHO_BYTES, MAX_BLOCK_CHARS, inject
+from noctuary.injection.wording import hash_exact, hash_words, words_of
+from noctuary.recall.result import RecalledMemory, RecallResult
 from tests.support.injections import answer, memory
 
 KEY = "The spare key hangs in the pantry, left of the door."

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from mnemon.injection.injecting import inject
-from mnemon.injection.lookups import is_lookup
-from mnemon.injection.recogniser import CLOCK_OFFSET_US
-from mnemon.injection.wording import hash_exact, hash_words, words_of
-from mnemon.types import UNDATED_US
+from noctuary.injection.injecting import inject
+from noctuary.injection.lookups import is_lookup
+from noctuary.injection.recogniser import CLOCK_OFFSET_US
+from noctuary.injection.wording import hash_exact, hash_words, words_of
+from noctuary.types import UNDATED_US
 from tests.support.injections import INJECTED_US, answer, guard_of, memory, put_in_prompt, row
 
 KEY = "The spare key hangs in the pantry, left of the door."

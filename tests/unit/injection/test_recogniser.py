@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.injection.block import NOTE
-from mnemon.injection.recogniser import CLOCK_OFFSET_US, MOSTLY
-from mnemon.injection.wording import hash_exact
-from mnemon.types import UNDATED_US, MemoryRecord
+from noctuary.injection.block import NOTE
+from noctuary.injection.recogniser import CLOCK_OFFSET_US, MOSTLY
+from noctuary.injection.wording import hash_exact
+from noctuary.types import UNDATED_US, MemoryRecord
 from tests.support.injections import INJECTED_US, guard_of, memory, put_in_prompt, row
 
 KEY = "The spare key hangs in the pantry, left of the door."

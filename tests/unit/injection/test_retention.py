@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.injection.known import KnownInjections, read_injections
-from mnemon.injection.retention import RETENTION_DAYS, prune_injections
+from noctuary.injection.known import KnownInjections, read_injections
+from noctuary.injection.retention import RETENTION_DAYS, prune_injections
 from tests.support.injections import (
     DAY_US,
     INJECTED_US,
@@ -70,7 +70,7 @@ def test_a_record_of_a_newer_version_is_left_alone(path: Path) -> None:
 def test_a_locked_record_is_pruned_another_night(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mnemon.injection.retention._WAIT_S", 0.01)
+    monkeypatch.setattr("noctuary.injection.retention._WAIT_S", 0.01)
     with closing(sqlite3.connect(path)) as other:
         other.execute("BEGIN IMMEDIATE")
         deleted, fault = prune_injections(path, used=(), now_us=EXPIRES_US * 2)

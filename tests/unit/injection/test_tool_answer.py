@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.injection.block import TAG
-from mnemon.injection.tool_answer import LOOKED_AT_CHARS, ORIGIN_FIELD, is_tool_answer
-from mnemon.mcp_server.schemas import RecallAnswer, plain
+from noctuary.injection.block import TAG
+from noctuary.injection.tool_answer import LOOKED_AT_CHARS, ORIGIN_FIELD, is_tool_answer
+from noctuary.mcp_server.schemas import RecallAnswer, plain
 
 BEGINNING = f'{{"{ORIGIN_FIELD}":"{TAG}"'
 

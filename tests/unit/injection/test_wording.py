@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mnemon.injection.wording import (
+from noctuary.injection.wording import (
     ANCHOR_BYTES,
     HASH_BYTES,
     hash_anchor,

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from mnemon.lexical.fields import document_tokens
-from mnemon.text.tags import content_tags
+from noctuary.lexical.fields import document_tokens
+from noctuary.text.tags import content_tags
 
 
 def test_scope_tags_are_not_content() -> None:

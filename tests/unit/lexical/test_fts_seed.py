@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.lexical.fts_seed import IMPORTANCE_BLEND, FtsSeed, SeedMode
+from noctuary.lexical.fts_seed import IMPORTANCE_BLEND, FtsSeed, SeedMode
 
 ROWS = [
     (0, "the cat sat", "facts", "pets", "feline", 0.5),
@@ -99,10 +99,10 @@ def test_odd_queries_do_not_raise(seed: FtsSeed, query: str, mode: SeedMode) -> 
 
 
 def test_reproduces_the_published_baseline_of_locomo() -> None:
-    home = Path(os.environ.get("MNEMON_SHARED", Path(__file__).parents[4] / "shared"))
+    home = Path(os.environ.get("NOCTUARY_SHARED", Path(__file__).parents[4] / "shared"))
     folder = home / "data" / "locomo"
     if not folder.is_dir():
-        pytest.skip(f"no evaluation data at {folder}; set MNEMON_SHARED")
+        pytest.skip(f"no evaluation data at {folder}; set NOCTUARY_SHARED")
     with gzip.open(folder / "corpus.jsonl.gz", "rt", encoding="utf-8") as lines:
         corpus = [json.loads(line) for line in lines]
     with (folder / "queries.jsonl").open(encoding="utf-8") as lines:

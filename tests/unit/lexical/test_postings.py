@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from mnemon.lexical.postings import K1, B, Postings, build_postings
+from noctuary.lexical.postings import K1, B, Postings, build_postings
 
 DOCUMENTS = [["cat", "dog", "cat"], ["dog"], [], ["bird", "dog"]]
 MEAN_TOKENS = 6 / 4

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mnemon.lexical.postings import build_postings
-from mnemon.lexical.search import score, top_positions
+from noctuary.lexical.postings import build_postings
+from noctuary.lexical.search import score, top_positions
 
 POSTINGS = build_postings([["cat", "dog"], ["dog", "dog"], ["bird"], []])
 

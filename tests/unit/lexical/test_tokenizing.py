@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from mnemon.corpus.tables import MEMORIES_FILE, TableWriter
-from mnemon.lexical.fields import document_tokens
-from mnemon.lexical.tokenizing import TokenizeMemories, iter_keyed, tokens_key
-from mnemon.text.tokens import decode_tokens
+from noctuary.corpus.tables import MEMORIES_FILE, TableWriter
+from noctuary.lexical.fields import document_tokens
+from noctuary.lexical.tokenizing import TokenizeMemories, iter_keyed, tokens_key
+from noctuary.text.tokens import decode_tokens
 
 ROWS = [
     ("The billing-api is down", "wing:a, urgent", "outage", "facts"),

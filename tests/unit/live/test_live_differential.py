@@ -11,14 +11,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mnemon.corpus.export import export_corpus, read_records
-from mnemon.corpus.source import open_source
-from mnemon.live.looking import look_now
-from mnemon.recall.api import recall
-from mnemon.recall.engine import Recaller
-from mnemon.recall.store_look import ComparedSnapshot
-from mnemon.settings import LiveSettings, SourceSettings
-from mnemon.types import MemoryRecord
+from noctuary.corpus.export import export_corpus, read_records
+from noctuary.corpus.source import open_source
+from noctuary.live.looking import look_now
+from noctuary.recall.api import recall
+from noctuary.recall.engine import Recaller
+from noctuary.recall.store_look import ComparedSnapshot
+from noctuary.settings import LiveSettings, SourceSettings
+from noctuary.types import MemoryRecord
 from tests.support.live import Cache, make_cache, publish_from
 from tests.support.store import Store, new_store
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from mnemon.injection.block import Line, render_block
-from mnemon.live import looking
-from mnemon.live.state import LiveState
-from mnemon.recall import api
-from mnemon.recall.result import RecallResult
+from noctuary.injection.block import Line, render_block
+from noctuary.live import looking
+from noctuary.live.state import LiveState
+from noctuary.recall import api
+from noctuary.recall.result import RecallResult
 from tests.support.live import ROWS, Cache, age, publish_from
 from tests.support.store import Store
 
@@ -95,7 +95,7 @@ def test_off_is_off(store: Store, cache: Cache, monkeypatch: pytest.MonkeyPatch)
     before = plain(recall("spare key door", explain=True, candidate_trace=True, dry_run=True))
     cache.add("The spare key was moved to the neighbour.")
     cache.delete(3)
-    monkeypatch.setenv("MNEMON_LIVE_ENABLED", "false")
+    monkeypatch.setenv("NOCTUARY_LIVE_ENABLED", "false")
     after = plain(recall("spare key door", explain=True, candidate_trace=True, dry_run=True))
     assert after == before
 
@@ -106,7 +106,7 @@ def test_a_store_that_nobody_wrote_to_is_not_even_opened(
     def fail(*_args: object) -> None:
         raise AssertionError("opened")
 
-    monkeypatch.setattr("mnemon.live.sqlite_look.look", fail)
+    monkeypatch.setattr("noctuary.live.sqlite_look.look", fail)
     assert "live_unreachable" not in codes(recall("spare key"))
     cache.add("Something.")
     assert "live_unreachable" in codes(recall("spare key")), "the guard above is real"
@@ -305,7 +305,7 @@ def test_more_rows_than_may_be_taken_are_told(
     store: Store, cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = [cache.add(f"The parcel number {i} came.") for i in range(4)]
-    monkeypatch.setenv("MNEMON_LIVE_MAX_ROWS", "2")
+    monkeypatch.setenv("NOCTUARY_LIVE_MAX_ROWS", "2")
     found = recall("parcel came", 20)
     assert sorted(live_ids(found)) == keys[-2:]
     assert "newest 2" in said(found, "live_partial")
@@ -369,4 +369,4 @@ def test_all_rows_are_still_in_the_sample() -> None:
     """The ids that the tests above name are those of the rows."""
     assert ROWS[0]["content"].startswith("The spare key")
     assert ROWS[7]["content"].startswith("The night train")
-    assert os.environ.get("MNEMON_LIVE_ENABLED") is None
+    assert os.environ.get("NOCTUARY_LIVE_ENABLED") is None

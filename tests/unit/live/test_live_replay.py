@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from mnemon.recall.api import recall
-from mnemon.recall.replaying.comparison import replay
-from mnemon.recall.replaying.log import list_packets
+from noctuary.recall.api import recall
+from noctuary.recall.replaying.comparison import replay
+from noctuary.recall.replaying.log import list_packets
 from tests.support.live import Cache
 from tests.support.store import Store
 

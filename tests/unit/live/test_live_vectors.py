@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from mnemon.recall import live_vectors
-from mnemon.recall.api import recall
-from mnemon.recall.world import LiveWorld
+from noctuary.recall import live_vectors
+from noctuary.recall.api import recall
+from noctuary.recall.world import LiveWorld
 from tests.support.live import Cache
 from tests.support.store import Store
 

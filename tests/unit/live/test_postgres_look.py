@@ -10,13 +10,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from mnemon.corpus.export import export_corpus, read_records
-from mnemon.corpus.source import open_source
-from mnemon.live import looking
-from mnemon.recall.api import recall
-from mnemon.recall.result import RecallResult
-from mnemon.settings import SourceSettings
-from mnemon.source_name import name_source
+from noctuary.corpus.export import export_corpus, read_records
+from noctuary.corpus.source import open_source
+from noctuary.live import looking
+from noctuary.recall.api import recall
+from noctuary.recall.result import RecallResult
+from noctuary.settings import SourceSettings
+from noctuary.source_name import name_source
 from tests.support.store import Store, new_store
 
 MakeDatabase = Callable[..., str]
@@ -45,9 +45,9 @@ def served_database(address: str, home: Path, monkeypatch: pytest.MonkeyPatch) -
         read_records(store.paths.work / "corpus"),
         source={"kind": identity.kind, "location": identity.location, "read_us": read_us},
     )
-    monkeypatch.setenv("MNEMON_SOURCE_PATH", address)
+    monkeypatch.setenv("NOCTUARY_SOURCE_PATH", address)
     # A first connection on a busy machine takes longer than a prompt would wait.
-    monkeypatch.setenv("MNEMON_LIVE_DEADLINE_MS", "20000")
+    monkeypatch.setenv("NOCTUARY_LIVE_DEADLINE_MS", "20000")
     return store
 
 
@@ -100,7 +100,7 @@ def test_a_database_that_is_none_any_more_costs_nothing_but_a_warning(
 def test_a_server_that_hangs_is_left_at_the_deadline(
     served_database: Store, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MNEMON_LIVE_DEADLINE_MS", "100")
+    monkeypatch.setenv("NOCTUARY_LIVE_DEADLINE_MS", "100")
     with psycopg.connect(address) as db:
         db.execute("LOCK TABLE memories IN ACCESS EXCLUSIVE MODE")
         started = time.perf_counter()
@@ -113,7 +113,7 @@ def test_a_server_that_hangs_is_left_at_the_deadline(
 def test_without_its_address_the_snapshot_answers(
     served_database: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MNEMON_SOURCE_PATH", "")
+    monkeypatch.setenv("NOCTUARY_SOURCE_PATH", "")
     found = recall("spare key")
     assert found.memories
     (told,) = [w.message for w in found.warnings if w.code == "live_unreachable"]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mnemon import foreign_file
-from mnemon.live.found import Limits, Since
-from mnemon.live.sqlite_look import look, stamp_of
+from noctuary import foreign_file
+from noctuary.live.found import Limits, Since
+from noctuary.live.sqlite_look import look, stamp_of
 from tests.support.live import LONG_AGO, ROWS, Cache, make_cache
 
 

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-from mnemon.recall.asking import Request
-from mnemon.recall.engine import Recaller
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.recall.scope import Scope
-from mnemon.recall.store_look import world_with_store
-from mnemon.recall.why import BELOW_LIMIT, GONE, NOT_FOUND, RETURNED, UNKNOWN, Why, explain_memory
-from mnemon.settings import Settings
+from noctuary.recall.asking import Request
+from noctuary.recall.engine import Recaller
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.scope import Scope
+from noctuary.recall.store_look import world_with_store
+from noctuary.recall.why import BELOW_LIMIT, GONE, NOT_FOUND, RETURNED, UNKNOWN, Why, explain_memory
+from noctuary.settings import Settings
 from tests.support.live import Cache
 from tests.support.store import Store
 

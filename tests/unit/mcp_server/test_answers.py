@@ -9,20 +9,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mnemon.graph.arrays import OPEN_END_US
-from mnemon.mcp_server.memories import read_cluster, read_item
-from mnemon.mcp_server.recalling import (
+from noctuary.graph.arrays import OPEN_END_US
+from noctuary.mcp_server.memories import read_cluster, read_item
+from noctuary.mcp_server.recalling import (
     MAX_CONTENT_CHARS,
     BadMomentError,
     Question,
     recall_in_view,
 )
-from mnemon.mcp_server.relations import AskedWronglyError, joined_with, relate
-from mnemon.mcp_server.schemas import cluster_uri, concept_uri, item_uri, plain
-from mnemon.mcp_server.view import Seen, UnknownItemError, View
-from mnemon.recall.api import recall
-from mnemon.recall.engine import Recaller
-from mnemon.recall.expanding import expand
+from noctuary.mcp_server.relations import AskedWronglyError, joined_with, relate
+from noctuary.mcp_server.schemas import cluster_uri, concept_uri, item_uri, plain
+from noctuary.mcp_server.view import Seen, UnknownItemError, View
+from noctuary.recall.api import recall
+from noctuary.recall.engine import Recaller
+from noctuary.recall.expanding import expand
 from tests.support.store import (
     Store,
     household,
@@ -37,7 +37,7 @@ def ids(found: Iterable[Any]) -> list[Any]:
     return [m.id for m in found]
 
 
-def test_a_recall_is_the_recall_of_mnemon(owned_store: Store) -> None:
+def test_a_recall_is_the_recall_of_noctuary(owned_store: Store) -> None:
     view = View(owned_store.root, user="ana")
     for query in ("spare key", "Atlas migration", "flight"):
         mine, _ = recall_in_view(view, Question(query, 5, wing="zanawing"), 30.0)
@@ -97,7 +97,7 @@ def test_an_unknown_facet_is_a_warning_with_near_ones_that_may_be_seen(owned_sto
 def test_a_server_without_a_user_says_how_to_name_one(owned_store: Store) -> None:
     answer, _ = recall_in_view(View(owned_store.root), Question("key"), 30.0)
     (said,) = [w.message for w in answer.warnings if w.code == "user_required"]
-    assert "mnemon mcp --user NAME" in said
+    assert "noctuary mcp --user NAME" in said
 
 
 def test_long_contents_are_cut_in_a_recall_and_whole_in_get(home: Path) -> None:

@@ -7,7 +7,7 @@ from importlib import metadata
 
 import pytest
 
-from mnemon.mcp_server.extra import WANTED, find_sdk_fault, is_supported
+from noctuary.mcp_server.extra import WANTED, find_sdk_fault, is_supported
 from tests.support.imports import ROOT
 
 
@@ -38,7 +38,7 @@ def test_a_missing_sdk_is_a_sentence_with_what_to_install(monkeypatch: pytest.Mo
     fault = find_sdk_fault()
     assert fault is not None
     assert "not installed" in fault
-    assert "pip install 'mnemon[mcp]'" in fault
+    assert "pip install 'noctuary[mcp]'" in fault
 
 
 def test_another_version_is_a_sentence_with_both(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from mcp import Client, MCPError
 from mcp.types import CallToolResult
 
-from mnemon import __version__
-from mnemon.injection.tool_answer import is_tool_answer
-from mnemon.mcp_server import bounded
-from mnemon.mcp_server import server as server_module
-from mnemon.mcp_server.schemas import (
+from noctuary import __version__
+from noctuary.injection.tool_answer import is_tool_answer
+from noctuary.mcp_server import bounded
+from noctuary.mcp_server import server as server_module
+from noctuary.mcp_server.schemas import (
     CLUSTER_URI,
     CONCEPT_URI,
     ITEM_URI,
@@ -29,9 +29,9 @@ from mnemon.mcp_server.schemas import (
     concept_uri,
     item_uri,
 )
-from mnemon.mcp_server.server import INSTRUCTIONS
-from mnemon.mcp_server.view import View
-from mnemon.text.visible import visible
+from noctuary.mcp_server.server import INSTRUCTIONS
+from noctuary.mcp_server.view import View
+from noctuary.text.visible import visible
 from tests.support.mcp import call, read, refusal, text, values, with_client
 from tests.support.store import Store, memory, new_store, renumber
 from tests.support.terminal import H
@@ -43,7 +43,7 @@ MODES = ["auto", "legacy"]
 def test_the_server_says_what_it_is_and_what_it_offers(owned_store: Store, mode: str) -> None:
     async def look(client: Client) -> None:
         assert client.server_info is not None
-        assert (client.server_info.name, client.server_info.version) == ("mnemon", __version__)
+        assert (client.server_info.name, client.server_info.version) == ("noctuary", __version__)
         assert client.instructions == INSTRUCTIONS
         assert client.protocol_version == {"auto": "2026-07-28", "legacy": "2025-11-25"}[mode]
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}

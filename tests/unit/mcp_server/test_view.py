@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.errors import SnapshotCorruptError, SnapshotMissingError, StoreError
-from mnemon.mcp_server.recalling import Question, recall_in_view
-from mnemon.mcp_server.state import read_state
-from mnemon.mcp_server.view import OutsideViewError, View
-from mnemon.snapshot import layout
+from noctuary.errors import SnapshotCorruptError, SnapshotMissingError, StoreError
+from noctuary.mcp_server.recalling import Question, recall_in_view
+from noctuary.mcp_server.state import read_state
+from noctuary.mcp_server.view import OutsideViewError, View
+from noctuary.snapshot import layout
 from tests.support.descriptors import open_files
 from tests.support.store import Store, household, memory, new_store, renumber
 
@@ -76,7 +76,7 @@ def test_what_was_opened_stays_what_it_is_while_another_is_published(plain_store
 
 def test_damage_is_said_as_what_it_is(plain_store: Store) -> None:
     view = View(plain_store.root)
-    said = r"KeyError in .*: run `mnemon doctor`"
+    said = r"KeyError in .*: run `noctuary doctor`"
     with pytest.raises(SnapshotCorruptError, match=said), view.open():
         raise KeyError("somewhere inside")
 

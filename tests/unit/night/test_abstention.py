@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from mnemon.corpus.export import read_records
-from mnemon.errors import EncoderError
-from mnemon.evaluate.calibration import (
+from noctuary.corpus.export import read_records
+from noctuary.errors import EncoderError
+from noctuary.evaluate.calibration import (
     MAX_RECALL_LOSS,
     MIN_ANSWERABLE,
 )
-from mnemon.night.abstention import (
+from noctuary.night.abstention import (
     ABSTENTION_CALIBRATION,
     LENIENT,
     LET_THROUGH,
@@ -26,22 +26,22 @@ from mnemon.night.abstention import (
     read_calibration,
     read_judged,
 )
-from mnemon.night.context import MEMORIES, Night
-from mnemon.night.corpus import export_memories
-from mnemon.night.decision import decide_fusion
-from mnemon.night.evaluation import HEADLINE_METRIC, evaluate_pack
-from mnemon.night.own_questions import read_everyday
-from mnemon.night.prompt_scores import find_asker, scope_mask
-from mnemon.night.serving import SERVING_PACK, seal_snapshot_candidate
-from mnemon.recall.answerability import WORDS, WORDS_AND_VECTORS
-from mnemon.recall.engine import Recaller
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.recall.reader import SnapshotReader
-from mnemon.recall.world import LiveWorld
-from mnemon.settings import EvaluationSettings, Settings
-from mnemon.snapshot.layout import StorePaths
-from mnemon.snapshot.manifest import read_manifest
-from mnemon.work.stage import StageResult
+from noctuary.night.context import MEMORIES, Night
+from noctuary.night.corpus import export_memories
+from noctuary.night.decision import decide_fusion
+from noctuary.night.evaluation import HEADLINE_METRIC, evaluate_pack
+from noctuary.night.own_questions import read_everyday
+from noctuary.night.prompt_scores import find_asker, scope_mask
+from noctuary.night.serving import SERVING_PACK, seal_snapshot_candidate
+from noctuary.recall.answerability import WORDS, WORDS_AND_VECTORS
+from noctuary.recall.engine import Recaller
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.reader import SnapshotReader
+from noctuary.recall.world import LiveWorld
+from noctuary.settings import EvaluationSettings, Settings
+from noctuary.snapshot.layout import StorePaths
+from noctuary.snapshot.manifest import read_manifest
+from noctuary.work.stage import StageResult
 from tests.support.lean import write_encoder
 from tests.support.store import Store, memory, renumber
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.corpus.export import read_records
-from mnemon.night.context import Night
-from mnemon.night.corpus import export_memories
-from mnemon.night.questions import gather_questions
-from mnemon.settings import Settings
-from mnemon.settings.source_sections import CaptureSettings
-from mnemon.snapshot.layout import StorePaths
-from mnemon.source_name import DatabaseName
+from noctuary.corpus.export import read_records
+from noctuary.night.context import Night
+from noctuary.night.corpus import export_memories
+from noctuary.night.questions import gather_questions
+from noctuary.settings import Settings
+from noctuary.settings.source_sections import CaptureSettings
+from noctuary.snapshot.layout import StorePaths
+from noctuary.source_name import DatabaseName
 from tests.support.claude_memory import make_sqlite
 from tests.support.edit_scripts import PostgresStore
 from tests.support.postgres import Cluster

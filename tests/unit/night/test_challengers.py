@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.evaluate.decision import CHALLENGERS, Challenger
-from mnemon.night.context import Night
-from mnemon.night.evaluation import (
+from noctuary.evaluate.decision import CHALLENGERS, Challenger
+from noctuary.night.context import Night
+from noctuary.night.evaluation import (
     challenger_fields,
     challenger_profile,
     evaluation_profiles,
     served_profile,
 )
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.settings import Settings
-from mnemon.snapshot.layout import StorePaths
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.settings import Settings
+from noctuary.snapshot.layout import StorePaths
 
 
 def night(tmp_path: Path, settings: Settings | None = None) -> Night:

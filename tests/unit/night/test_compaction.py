@@ -13,27 +13,27 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mnemon.compact.attempts import Outcome
-from mnemon.compact.cluster_table import read_clusters
-from mnemon.compact.eligibility import GIANT_TURN_CHARS
-from mnemon.compact.extractive import EXTRACTIVE, ExtractiveSummarizer
-from mnemon.compact.summaries import Known
-from mnemon.compact.tables import read_summaries
-from mnemon.encode.fingerprint import EncoderFingerprint
-from mnemon.night import compaction, embedding
-from mnemon.night.compaction import (
+from noctuary.compact.attempts import Outcome
+from noctuary.compact.cluster_table import read_clusters
+from noctuary.compact.eligibility import GIANT_TURN_CHARS
+from noctuary.compact.extractive import EXTRACTIVE, ExtractiveSummarizer
+from noctuary.compact.summaries import Known
+from noctuary.compact.tables import read_summaries
+from noctuary.encode.fingerprint import EncoderFingerprint
+from noctuary.night import compaction, embedding
+from noctuary.night.compaction import (
     SUMMARY_TABLE,
     accepted_summaries,
     cluster_old_turns,
     settled_ids,
     summarize_turn_clusters,
 )
-from mnemon.night.context import ATTEMPTS, CLUSTERS, SUMMARIES, Night
-from mnemon.night.corpus import export_memories
-from mnemon.night.vectors import embed_memories
-from mnemon.settings import CompactionSettings, Settings
-from mnemon.snapshot.layout import StorePaths
-from mnemon.work.stage import StageResult
+from noctuary.night.context import ATTEMPTS, CLUSTERS, SUMMARIES, Night
+from noctuary.night.corpus import export_memories
+from noctuary.night.vectors import embed_memories
+from noctuary.settings import CompactionSettings, Settings
+from noctuary.snapshot.layout import StorePaths
+from noctuary.work.stage import StageResult
 from tests.support.turns import word_vectors
 
 DIMENSION = 32

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from mnemon.archive.applying import apply_in_store
-from mnemon.archive.planning import plan_store
-from mnemon.archive.reading import ArchiveReader
-from mnemon.archive.rules import ArchiveRules
-from mnemon.hooks import register_hook
-from mnemon.night.compaction_plan import OFF, PLAN, plan_compaction
-from mnemon.night.context import Night
-from mnemon.night.corpus import export_memories
-from mnemon.night.ltp import score_memories
-from mnemon.night.usage import fold_accesses
-from mnemon.source_name import path_of
+from noctuary.archive.applying import apply_in_store
+from noctuary.archive.planning import plan_store
+from noctuary.archive.reading import ArchiveReader
+from noctuary.archive.rules import ArchiveRules
+from noctuary.hooks import register_hook
+from noctuary.night.compaction_plan import OFF, PLAN, plan_compaction
+from noctuary.night.context import Night
+from noctuary.night.corpus import export_memories
+from noctuary.night.ltp import score_memories
+from noctuary.night.usage import fold_accesses
+from noctuary.source_name import path_of
 from tests.support import usage_file
 from tests.support.archive import NOW_US, count_use, new_archive_store, versions
 from tests.support.lean import write_encoder

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.curate.apply import apply_proposals
-from mnemon.curate.matching import Where
-from mnemon.curate.proposed import read_proposed
-from mnemon.curate.stores.open import open_writable
-from mnemon.curate.table import PROPOSALS, read_proposals
-from mnemon.settings import CorpusSettings
+from noctuary.curate.apply import apply_proposals
+from noctuary.curate.matching import Where
+from noctuary.curate.proposed import read_proposed
+from noctuary.curate.stores.open import open_writable
+from noctuary.curate.table import PROPOSALS, read_proposals
+from noctuary.settings import CorpusSettings
 from tests.support.curation import TEXT, Nights
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mnemon.evaluate.comparison import compare
-from mnemon.evaluate.scores import Scores
-from mnemon.night.comparison import DROP_METRICS, find_drops
+from noctuary.evaluate.comparison import compare
+from noctuary.evaluate.scores import Scores
+from noctuary.night.comparison import DROP_METRICS, find_drops
 
 N = 60
 RNG = np.random.default_rng(4)

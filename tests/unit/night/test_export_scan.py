@@ -7,14 +7,14 @@ from types import ModuleType
 
 import pytest
 
-from mnemon.corpus import table_scan
-from mnemon.corpus.table_scan import TableScan, scan_tables
-from mnemon.corpus.tables import TableWriter
-from mnemon.night import export_scan
-from mnemon.night.context import MEMORIES, Night
-from mnemon.night.corpus import export_memories
-from mnemon.night.export_scan import scan_export
-from mnemon.text import disguises, seed_words
+from noctuary.corpus import table_scan
+from noctuary.corpus.table_scan import TableScan, scan_tables
+from noctuary.corpus.tables import TableWriter
+from noctuary.night import export_scan
+from noctuary.night.context import MEMORIES, Night
+from noctuary.night.corpus import export_memories
+from noctuary.night.export_scan import scan_export
+from noctuary.text import disguises, seed_words
 from tests.support.promotions import ENCODER, Nights
 
 KEPT = {"content": "Nina keeps bees in Ulm.", "category": "facts"}

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.corpus.record_file import RecordFile
-from mnemon.corpus.records import read_records
-from mnemon.errors import StoreError
-from mnemon.files import remove_tree
-from mnemon.graph.extract import extract
-from mnemon.graph.extraction_task import EXTRACTION_KIND, extraction_key
-from mnemon.night.context import FRAGMENTS, MEMORIES, Night
-from mnemon.night.corpus import export_memories
-from mnemon.night.extractions import Extractions, read_extractions, read_kept
-from mnemon.night.told import read_told
-from mnemon.shards.keys import as_rows
-from mnemon.snapshot.layout import StorePaths
-from mnemon.types import MemoryRecord
+from noctuary.corpus.record_file import RecordFile
+from noctuary.corpus.records import read_records
+from noctuary.errors import StoreError
+from noctuary.files import remove_tree
+from noctuary.graph.extract import extract
+from noctuary.graph.extraction_task import EXTRACTION_KIND, extraction_key
+from noctuary.night.context import FRAGMENTS, MEMORIES, Night
+from noctuary.night.corpus import export_memories
+from noctuary.night.extractions import Extractions, read_extractions, read_kept
+from noctuary.night.told import read_told
+from noctuary.shards.keys import as_rows
+from noctuary.snapshot.layout import StorePaths
+from noctuary.types import MemoryRecord
 
 TEXTS = (
     "Blue Ridge\nA line of hills.",

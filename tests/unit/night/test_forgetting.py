@@ -8,23 +8,23 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mnemon.compact.tables import write_summaries
-from mnemon.graph.extraction_task import EXTRACTION_KIND
-from mnemon.graph.extraction_task import iter_keyed as keyed_extractions
-from mnemon.lexical.tokenizing import TOKENS_KIND
-from mnemon.night import housekeeping
-from mnemon.night.context import FRAGMENTS, MEMORIES, SHARDS, SUMMARIES, Night
-from mnemon.night.corpus import CORPUS, export_memories
-from mnemon.night.extractions import fill_extractions
-from mnemon.night.lexical import index_memories
-from mnemon.night.vector_rows import keyed_batches
-from mnemon.night.vectors import MEMORY_VECTORS
-from mnemon.shards.files import fragment_path, write_table
-from mnemon.shards.fragment_store import KEY, FragmentStore
-from mnemon.shards.keys import Keys
-from mnemon.shards.task import Fragment
-from mnemon.vectors.embed import memo_kind, text_key
-from mnemon.work.memo import Memo
+from noctuary.compact.tables import write_summaries
+from noctuary.graph.extraction_task import EXTRACTION_KIND
+from noctuary.graph.extraction_task import iter_keyed as keyed_extractions
+from noctuary.lexical.tokenizing import TOKENS_KIND
+from noctuary.night import housekeeping
+from noctuary.night.context import FRAGMENTS, MEMORIES, SHARDS, SUMMARIES, Night
+from noctuary.night.corpus import CORPUS, export_memories
+from noctuary.night.extractions import fill_extractions
+from noctuary.night.lexical import index_memories
+from noctuary.night.vector_rows import keyed_batches
+from noctuary.night.vectors import MEMORY_VECTORS
+from noctuary.shards.files import fragment_path, write_table
+from noctuary.shards.fragment_store import KEY, FragmentStore
+from noctuary.shards.keys import Keys
+from noctuary.shards.task import Fragment
+from noctuary.vectors.embed import memo_kind, text_key
+from noctuary.work.memo import Memo
 from tests.support.promotions import DIM, ENCODER, Nights, turn
 
 CANARY = "zyzzyvacanary"

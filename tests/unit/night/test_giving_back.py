@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from mnemon.night import context
-from mnemon.night.context import Night
-from mnemon.work.stage import Stage
+from noctuary.night import context
+from noctuary.night.context import Night
+from noctuary.work.stage import Stage
 from tests.support.promotions import Nights
 
 

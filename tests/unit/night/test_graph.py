@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mnemon.encode.fingerprint import EncoderFingerprint
-from mnemon.errors import ConfigError
-from mnemon.files import write_array
-from mnemon.graph.tables import to_graph
-from mnemon.night.context import GRAPH_STATE, VECTORS, Night
-from mnemon.night.corpus import export_memories
-from mnemon.night.graph import connect_memories, linked_pairs, load_tables
-from mnemon.night.vectors import MEMORY_VECTORS
-from mnemon.snapshot.layout import StorePaths
-from mnemon.work.stage import StageResult
+from noctuary.encode.fingerprint import EncoderFingerprint
+from noctuary.errors import ConfigError
+from noctuary.files import write_array
+from noctuary.graph.tables import to_graph
+from noctuary.night.context import GRAPH_STATE, VECTORS, Night
+from noctuary.night.corpus import export_memories
+from noctuary.night.graph import connect_memories, linked_pairs, load_tables
+from noctuary.night.vectors import MEMORY_VECTORS
+from noctuary.snapshot.layout import StorePaths
+from noctuary.work.stage import StageResult
 
 DIM = 8
 ENCODER = EncoderFingerprint("m", "0" * 64, DIM, "mean", True, "", "", 64)

@@ -12,22 +12,22 @@ import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
 
-from mnemon.encode.fingerprint import EncoderFingerprint
-from mnemon.encode.sentence import SentenceEncoder
-from mnemon.errors import EncoderError
-from mnemon.files import write_array
-from mnemon.graph.canonical import NameStats
-from mnemon.graph.fold import concept_id
-from mnemon.night import concept_vectors
-from mnemon.night.concept_vectors import CONCEPT_VECTORS, NAME_MEMO, choose_names, live_names
-from mnemon.night.context import VECTORS, Night
-from mnemon.night.corpus import export_memories
-from mnemon.night.embedding import LIBRARY
-from mnemon.night.graph import connect_memories
-from mnemon.night.vectors import MEMORY_VECTORS
-from mnemon.snapshot.layout import StorePaths
-from mnemon.vectors.embed import text_key
-from mnemon.work.stage import StageResult
+from noctuary.encode.fingerprint import EncoderFingerprint
+from noctuary.encode.sentence import SentenceEncoder
+from noctuary.errors import EncoderError
+from noctuary.files import write_array
+from noctuary.graph.canonical import NameStats
+from noctuary.graph.fold import concept_id
+from noctuary.night import concept_vectors
+from noctuary.night.concept_vectors import CONCEPT_VECTORS, NAME_MEMO, choose_names, live_names
+from noctuary.night.context import VECTORS, Night
+from noctuary.night.corpus import export_memories
+from noctuary.night.embedding import LIBRARY
+from noctuary.night.graph import connect_memories
+from noctuary.night.vectors import MEMORY_VECTORS
+from noctuary.snapshot.layout import StorePaths
+from noctuary.vectors.embed import text_key
+from noctuary.work.stage import StageResult
 
 DIM = 16
 ENCODER = EncoderFingerprint("m", "0" * 64, DIM, "mean", True, "", "", 64)

@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.errors import ConfigError
-from mnemon.graph.extract import extract
-from mnemon.graph.extraction import Extraction
-from mnemon.night.context import Night
-from mnemon.night.graph_plugins import (
+from noctuary.errors import ConfigError
+from noctuary.graph.extract import extract
+from noctuary.graph.extraction import Extraction
+from noctuary.night.context import Night
+from noctuary.night.graph_plugins import (
     FINDINGS_KIND,
     asks_every_night,
     extend_extractions,
     live_findings,
     plugin_inputs,
 )
-from mnemon.settings import Settings
-from mnemon.snapshot.layout import StorePaths
-from mnemon.types import MemoryRecord
-from mnemon.work.memo import Memo
+from noctuary.settings import Settings
+from noctuary.snapshot.layout import StorePaths
+from noctuary.types import MemoryRecord
+from noctuary.work.memo import Memo
 from tests.support.model_server import Fault
 from tests.support.store import memory, renumber
 from tests.support.triple_server import Row, TripleServer
@@ -46,7 +46,7 @@ def server() -> Iterator[TripleServer]:
 
 
 def night_of(tmp_path: Path, **graph: str) -> Night:
-    environ = {f"MNEMON_GRAPH_{name}".upper(): value for name, value in graph.items()}
+    environ = {f"NOCTUARY_GRAPH_{name}".upper(): value for name, value in graph.items()}
     return Night(StorePaths(tmp_path), tmp_path, Settings.load(environ=environ))
 
 

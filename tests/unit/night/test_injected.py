@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from mnemon.corpus.export import read_records
-from mnemon.injection.known import read_injections
-from mnemon.injection.retention import RETENTION_DAYS
-from mnemon.night.context import Night
-from mnemon.night.corpus import export_memories
-from mnemon.snapshot.layout import StorePaths
-from mnemon.source_name import path_of
-from mnemon.work.stage import StageResult
+from noctuary.corpus.export import read_records
+from noctuary.injection.known import read_injections
+from noctuary.injection.retention import RETENTION_DAYS
+from noctuary.night.context import Night
+from noctuary.night.corpus import export_memories
+from noctuary.snapshot.layout import StorePaths
+from noctuary.source_name import path_of
+from noctuary.work.stage import StageResult
 from tests.support.injections import DAY_US, INJECTED_US, memory, put_in_prompt
 
 KEY = "The spare key hangs in the pantry, left of the door."
@@ -74,7 +74,7 @@ def test_echoes_stay_out_after_the_retention(night: Night, monkeypatch: pytest.M
     rows = {**ORIGINALS, "3": KEY}
     pass_night(night, rows)
     later_us = INJECTED_US + (RETENTION_DAYS + 1) * DAY_US
-    monkeypatch.setattr("mnemon.night.corpus.time.time_ns", lambda: later_us * 1000)
+    monkeypatch.setattr("noctuary.night.corpus.time.time_ns", lambda: later_us * 1000)
     assert pass_night(night, rows).notes["injections_pruned"] == 2, "the block and the other line"
     assert pass_night(night, rows).facts["quarantined_by_reason"] == {"injected_lines": 1}
     assert len(read_injections(night.paths.injections).occurrences) == 1

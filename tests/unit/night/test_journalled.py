@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.agents.journal import JournalEntry, append_entry
-from mnemon.agents.places import HookPlaces
-from mnemon.corpus.export import read_records
-from mnemon.night.context import Night
-from mnemon.night.corpus import export_memories
-from mnemon.settings import HookSettings, Settings
-from mnemon.snapshot.layout import StorePaths
+from noctuary.agents.journal import JournalEntry, append_entry
+from noctuary.agents.places import HookPlaces
+from noctuary.corpus.export import read_records
+from noctuary.night.context import Night
+from noctuary.night.corpus import export_memories
+from noctuary.settings import HookSettings, Settings
+from noctuary.snapshot.layout import StorePaths
 from tests.support.transcripts import ClaudeSession, write_session
 
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from mnemon.evaluate.labels.queries import Query
-from mnemon.evaluate.run import RunPlan, run_retriever
-from mnemon.night.retriever import KEPT_PER_WRITE, KeptAnswers, ProfileRetriever
-from mnemon.progress import SILENT
-from mnemon.recall.engine import Recaller
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.work.memo import Memo
+from noctuary.evaluate.labels.queries import Query
+from noctuary.evaluate.run import RunPlan, run_retriever
+from noctuary.night.retriever import KEPT_PER_WRITE, KeptAnswers, ProfileRetriever
+from noctuary.progress import SILENT
+from noctuary.recall.engine import Recaller
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.work.memo import Memo
 from tests.support.archive_file import write_archive
 from tests.support.store import Store, household
 

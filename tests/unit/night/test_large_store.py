@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 
-from mnemon.corpus.engine import open_duckdb
-from mnemon.diagnosis.status import wing_counts
-from mnemon.hooks import register_hook
-from mnemon.night import ltp
-from mnemon.night.context import MEMORIES, Night
-from mnemon.night.corpus import export_memories
-from mnemon.night.ltp import score_memories
-from mnemon.night.usage import fold_accesses
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.snapshot.layout import ROWS_FILE, StorePaths
-from mnemon.usage.access_log import append_retrievals
-from mnemon.usage.reading import UsageReader
-from mnemon.work.stage import StageResult
+from noctuary.corpus.engine import open_duckdb
+from noctuary.diagnosis.status import wing_counts
+from noctuary.hooks import register_hook
+from noctuary.night import ltp
+from noctuary.night.context import MEMORIES, Night
+from noctuary.night.corpus import export_memories
+from noctuary.night.ltp import score_memories
+from noctuary.night.usage import fold_accesses
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.snapshot.layout import ROWS_FILE, StorePaths
+from noctuary.usage.access_log import append_retrievals
+from noctuary.usage.reading import UsageReader
+from noctuary.work.stage import StageResult
 from tests.support.usage_file import rows
 
 pytestmark = pytest.mark.slow

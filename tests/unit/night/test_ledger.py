@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.night import ledger
-from mnemon.night.ledger import (
+from noctuary.night import ledger
+from noctuary.night.ledger import (
     begin_night,
     end_night,
     find_faults,
@@ -19,9 +19,9 @@ from mnemon.night.ledger import (
     open_ledger,
     record_dagster,
 )
-from mnemon.snapshot.layout import StorePaths
-from mnemon.work.settled import hash_settled
-from mnemon.work.stage import Stage, run_stage
+from noctuary.snapshot.layout import StorePaths
+from noctuary.work.settled import hash_settled
+from noctuary.work.stage import Stage, run_stage
 
 LETTERS = Stage("letters", "1", ("corpus/letters.txt",))
 

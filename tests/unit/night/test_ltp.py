@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from mnemon.diagnosis.doctor import examine
-from mnemon.hooks import register_hook
-from mnemon.night import ltp, usage
-from mnemon.night.context import Night
-from mnemon.night.corpus import export_memories
-from mnemon.night.ltp import score_memories, scoring_rules
-from mnemon.night.usage import fold_accesses
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.snapshot.layout import StorePaths
-from mnemon.source_name import path_of
-from mnemon.usage.access_log import append_retrievals
-from mnemon.usage.reading import UsageReader
-from mnemon.work.stage import StageResult
+from noctuary.diagnosis.doctor import examine
+from noctuary.hooks import register_hook
+from noctuary.night import ltp, usage
+from noctuary.night.context import Night
+from noctuary.night.corpus import export_memories
+from noctuary.night.ltp import score_memories, scoring_rules
+from noctuary.night.usage import fold_accesses
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.snapshot.layout import StorePaths
+from noctuary.source_name import path_of
+from noctuary.usage.access_log import append_retrievals
+from noctuary.usage.reading import UsageReader
+from noctuary.work.stage import StageResult
 from tests.support.usage_file import DAY_US, rows
 
 

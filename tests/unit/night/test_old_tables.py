@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mnemon.graph.tables import FILES
-from mnemon.night import housekeeping
+from noctuary.graph.tables import FILES
+from noctuary.night import housekeeping
 
 
 def test_tables_of_an_earlier_version_go_and_those_of_this_one_stay(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mnemon.promote.faults import FAULTS, count_faults
-from mnemon.promote.table import PROPOSALS
+from noctuary.promote.faults import FAULTS, count_faults
+from noctuary.promote.table import PROPOSALS
 from tests.support.promotions import Nights, turn
 
 ROWS = (

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from mnemon.corpus.columns import read_column
-from mnemon.corpus.partition import Partition
-from mnemon.errors import StoreError
-from mnemon.graph.extraction_task import iter_keyed as keyed_extractions
-from mnemon.lexical.tokenizing import TOKENS_KIND, iter_keyed
-from mnemon.night.context import FRAGMENTS, MEMORIES, POSTING_ARRAYS, POSTING_TERMS, Night
-from mnemon.night.corpus import export_memories
-from mnemon.night.lexical import index_memories
-from mnemon.night.shard import STEPS, prepare_shard
-from mnemon.settings import EncoderSettings, Settings
-from mnemon.shards.fragment_store import KEY, FragmentStore
-from mnemon.snapshot.layout import StorePaths
+from noctuary.corpus.columns import read_column
+from noctuary.corpus.partition import Partition
+from noctuary.errors import StoreError
+from noctuary.graph.extraction_task import iter_keyed as keyed_extractions
+from noctuary.lexical.tokenizing import TOKENS_KIND, iter_keyed
+from noctuary.night.context import FRAGMENTS, MEMORIES, POSTING_ARRAYS, POSTING_TERMS, Night
+from noctuary.night.corpus import export_memories
+from noctuary.night.lexical import index_memories
+from noctuary.night.shard import STEPS, prepare_shard
+from noctuary.settings import EncoderSettings, Settings
+from noctuary.shards.fragment_store import KEY, FragmentStore
+from noctuary.snapshot.layout import StorePaths
 
 COUNT = 3
 ROWS = 40
@@ -97,7 +97,7 @@ def test_a_shard_again_is_forgotten_and_computed_again_and_no_other(
 
 def contents(night: Night) -> list[tuple[str, list[Any]]]:
     """What every fragment store holds, sorted by key."""
-    from mnemon.shards.files import open_table
+    from noctuary.shards.files import open_table
 
     found: list[tuple[str, list[Any]]] = []
     for directory in sorted(night.work(FRAGMENTS).iterdir()):

@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mnemon.corpus.evidence_tables import EVIDENCE_FILES
-from mnemon.encode.fingerprint import EncoderFingerprint
-from mnemon.files import write_array
-from mnemon.graph.model import Graph
-from mnemon.graph.tables import to_graph
-from mnemon.night.context import GRAPH, VECTORS, Night
-from mnemon.night.corpus import export_memories
-from mnemon.night.graph import connect_memories, load_tables
-from mnemon.night.told import told_inputs
-from mnemon.night.vectors import MEMORY_VECTORS
-from mnemon.snapshot.layout import StorePaths
-from mnemon.work.stage import StageResult
+from noctuary.corpus.evidence_tables import EVIDENCE_FILES
+from noctuary.encode.fingerprint import EncoderFingerprint
+from noctuary.files import write_array
+from noctuary.graph.model import Graph
+from noctuary.graph.tables import to_graph
+from noctuary.night.context import GRAPH, VECTORS, Night
+from noctuary.night.corpus import export_memories
+from noctuary.night.graph import connect_memories, load_tables
+from noctuary.night.told import told_inputs
+from noctuary.night.vectors import MEMORY_VECTORS
+from noctuary.snapshot.layout import StorePaths
+from noctuary.work.stage import StageResult
 from tests.support.palaces import drawer, make_palace, update_drawers
 
 DIM = 8

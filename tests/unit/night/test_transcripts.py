@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from mnemon.corpus.export import read_records
-from mnemon.corpus.report import read_report
-from mnemon.errors import SourceEmptyError, SourceMissingError, StoreError
-from mnemon.night.context import Night
-from mnemon.night.corpus import export_memories
-from mnemon.settings import Settings, TranscriptSettings
-from mnemon.snapshot.layout import PACK_FORMAT_VERSION, StorePaths
-from mnemon.snapshot.manifest import Manifest, Pointer, write_manifest, write_pointer
-from mnemon.source_name import path_of
-from mnemon.transcripts.capture import capture_session
-from mnemon.types import MemoryRecord
-from mnemon.work.stage import StageResult
+from noctuary.corpus.export import read_records
+from noctuary.corpus.report import read_report
+from noctuary.errors import SourceEmptyError, SourceMissingError, StoreError
+from noctuary.night.context import Night
+from noctuary.night.corpus import export_memories
+from noctuary.settings import Settings, TranscriptSettings
+from noctuary.snapshot.layout import PACK_FORMAT_VERSION, StorePaths
+from noctuary.snapshot.manifest import Manifest, Pointer, write_manifest, write_pointer
+from noctuary.source_name import path_of
+from noctuary.transcripts.capture import capture_session
+from noctuary.types import MemoryRecord
+from noctuary.work.stage import StageResult
 from tests.support.transcripts import (
     ClaudeSession,
     call,
@@ -150,10 +150,10 @@ def test_a_turn_that_turned_sensitive_is_taken_back(
     nights: Nights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("transcripts.vetting", "transcripts.reading", "transcripts.ingest"):
-        monkeypatch.setattr(f"mnemon.{module}.find_text_sensitivity", never)
+        monkeypatch.setattr(f"noctuary.{module}.find_text_sensitivity", never)
     for module in ("corpus.sensitive", "corpus.sift", "text.sensitivity_marks"):
-        monkeypatch.setattr(f"mnemon.{module}.find_text_sensitivity", never)
-    monkeypatch.setattr("mnemon.transcripts.ingest._rules_digest", lambda: "old rules")
+        monkeypatch.setattr(f"noctuary.{module}.find_text_sensitivity", never)
+    monkeypatch.setattr("noctuary.transcripts.ingest._rules_digest", lambda: "old rules")
     nights.session.user(f"use {SECRET}")
     nights.write()
     assert nights.pass_one().facts["turns"] == 3

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from mnemon.encode.fingerprint import EncoderFingerprint
-from mnemon.files import write_array
-from mnemon.night import vectors
-from mnemon.night.context import VECTORS, Night
-from mnemon.night.corpus import export_memories
-from mnemon.night.vectors import MEMORY_VECTORS, sync_vector_tiers
-from mnemon.settings import Settings, TierSettings
-from mnemon.snapshot.layout import StorePaths
-from mnemon.source_name import path_of
-from mnemon.work.stage import StageResult
+from noctuary.encode.fingerprint import EncoderFingerprint
+from noctuary.files import write_array
+from noctuary.night import vectors
+from noctuary.night.context import VECTORS, Night
+from noctuary.night.corpus import export_memories
+from noctuary.night.vectors import MEMORY_VECTORS, sync_vector_tiers
+from noctuary.settings import Settings, TierSettings
+from noctuary.snapshot.layout import StorePaths
+from noctuary.source_name import path_of
+from noctuary.work.stage import StageResult
 from tests.support.vectors import topical_vectors
 
 ROWS, DIM = 130, 32

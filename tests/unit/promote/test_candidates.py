@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.promote.candidates import find_candidates, judge_turns
-from mnemon.promote.speakers import read_statement
-from mnemon.types import UNDATED_US, MemoryRecord
+from noctuary.promote.candidates import find_candidates, judge_turns
+from noctuary.promote.speakers import read_statement
+from noctuary.types import UNDATED_US, MemoryRecord
 from tests.support.promotions import unit_rows
 from tests.support.store import memory, renumber
 

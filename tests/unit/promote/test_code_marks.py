@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mnemon.promote import code_marks
-from mnemon.promote.marks import Finder
+from noctuary.promote import code_marks
+from noctuary.promote.marks import Finder
 
 REAL: dict[str, tuple[str, ...]] = {
     "FILE_PATH": (

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.errors import StoreError
-from mnemon.promote.faults import FAULTS, count_faults
-from mnemon.promote.table import (
+from noctuary.errors import StoreError
+from noctuary.promote.faults import FAULTS, count_faults
+from noctuary.promote.table import (
     LEAVE,
     PROPOSE,
     SCORES,

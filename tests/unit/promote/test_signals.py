@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.promote.conversational import conversational_structure, declared
-from mnemon.promote.signals import BLANK, READ_CHARS, read_signals
-from mnemon.promote.technical import actionability, specificity, structure, technical_density
+from noctuary.promote.conversational import conversational_structure, declared
+from noctuary.promote.signals import BLANK, READ_CHARS, read_signals
+from noctuary.promote.technical import actionability, specificity, structure, technical_density
 
 TEXTS = st.text(max_size=400) | st.lists(
     st.sampled_from(

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.errors import StoreError
-from mnemon.promote import table as tables
-from mnemon.promote.table import (
+from noctuary.errors import StoreError
+from noctuary.promote import table as tables
+from noctuary.promote.table import (
     SCORES,
     PromotionRow,
     PromotionTable,
@@ -17,7 +17,7 @@ from mnemon.promote.table import (
     row_json,
     write_table,
 )
-from mnemon.types import UNDATED_US
+from noctuary.types import UNDATED_US
 
 
 def row(turn_id: str, g: float = 0.5, decision: str = "propose", **fields: object) -> PromotionRow:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnemon.promote import neighbours, walk
-from mnemon.promote.neighbours import NearestRows
-from mnemon.promote.signals import BLANK, Signals
-from mnemon.promote.walk import BELOW_THRESHOLD, NOTHING_SAID, PROPOSED, Judged
+from noctuary.promote import neighbours, walk
+from noctuary.promote.neighbours import NearestRows
+from noctuary.promote.signals import BLANK, Signals
+from noctuary.promote.walk import BELOW_THRESHOLD, NOTHING_SAID, PROPOSED, Judged
 from tests.support.promotions import Vectors, naive_walk, unit_rows
 
 FACT = Signals(0.0, 0.3, 0.0, 0.0, 0.0, ("fact",))

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.recall.api import recall
-from mnemon.recall.result import RecallResult
-from mnemon.usage.access_log import WAIT_AT_MOST_S
+from noctuary.recall.api import recall
+from noctuary.recall.result import RecallResult
+from noctuary.usage.access_log import WAIT_AT_MOST_S
 from tests.support.store import Store, household, new_store
 
 NOBODY = 65534
@@ -73,7 +73,7 @@ def test_a_directory_in_the_log_s_place_is_a_warning(plain_store: Store) -> None
 @pytest.fixture
 def shared_home() -> Iterator[Path]:
     """A home that another user may read: pytest's own directories are closed to others."""
-    home = Path(tempfile.mkdtemp(prefix="mnemon-home-"))
+    home = Path(tempfile.mkdtemp(prefix="noctuary-home-"))
     home.chmod(0o755)
     new_store(home / "house").publish(household())
     for path in home.rglob("*"):
@@ -89,7 +89,7 @@ def recall_elsewhere(home: Path, first: str) -> RecallResult | dict[str, object]
     """
     code = f"""
 import json, os, resource
-from mnemon import recall
+from noctuary import recall
 recall("spare key", dry_run=True)
 {first}
 result = recall("spare key")
@@ -97,7 +97,7 @@ print(json.dumps(result.to_json()))
 """
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env={**os.environ, "MNEMON_HOME": str(home)},
+        env={**os.environ, "NOCTUARY_HOME": str(home)},
         capture_output=True,
         text=True,
         check=True,

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mnemon.recall.ages import ages_s, is_dated
-from mnemon.types import UNDATED_US
+from noctuary.recall.ages import ages_s, is_dated
+from noctuary.types import UNDATED_US
 from tests.support.lookups import HOUR_US, NOW_US
 
 CREATED = np.array(

@@ -10,25 +10,25 @@ from typing import Any
 
 import pytest
 
-from mnemon.errors import SnapshotCorruptError
-from mnemon.files import remove_tree
-from mnemon.recall.answerability import (
+from noctuary.errors import SnapshotCorruptError
+from noctuary.files import remove_tree
+from noctuary.recall.answerability import (
     SIGNALS,
     WORDS,
     WORDS_AND_VECTORS,
     Answerability,
     Calibration,
 )
-from mnemon.recall.engine import Recaller
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.recall.reader import SnapshotReader
-from mnemon.recall.result import RecallResult
-from mnemon.recall.scope import Scope
-from mnemon.snapshot.layout import ABSTENTION_FILE, DIGEST_NAME_CHARS
-from mnemon.snapshot.manifest import pack_digest, read_manifest
-from mnemon.snapshot.publish import publish_candidate
-from mnemon.snapshot.seal import seal_candidate
-from mnemon.types import DAMAGED_TEXT
+from noctuary.recall.engine import Recaller
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.reader import SnapshotReader
+from noctuary.recall.result import RecallResult
+from noctuary.recall.scope import Scope
+from noctuary.snapshot.layout import ABSTENTION_FILE, DIGEST_NAME_CHARS
+from noctuary.snapshot.manifest import pack_digest, read_manifest
+from noctuary.snapshot.publish import publish_candidate
+from noctuary.snapshot.seal import seal_candidate
+from noctuary.types import DAMAGED_TEXT
 from tests.support.calibration import MEASURE, MEASURES
 from tests.support.store import Store, household
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mnemon.recall.answerability import (
+from noctuary.recall.answerability import (
     COSINE,
     COVERAGE,
     FEATURES,
@@ -21,7 +21,7 @@ from mnemon.recall.answerability import (
     Calibration,
     Measure,
 )
-from mnemon.recall.answerability_score import (
+from noctuary.recall.answerability_score import (
     BEST_TURNS,
     DOUBT,
     WEIGHTS,
@@ -33,16 +33,16 @@ from mnemon.recall.answerability_score import (
     read_features,
     score_answer,
 )
-from mnemon.recall.answerability_words import read_words
-from mnemon.recall.base_ranking import BaseRanker
-from mnemon.recall.engine import Recaller
-from mnemon.recall.legs import Leg
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.recall.run import Run
-from mnemon.recall.scope import Mask, Scope
-from mnemon.recall.snapshot_graph import SnapshotGraph
-from mnemon.text.tokens import tokenize
-from mnemon.types import MemoryRecord
+from noctuary.recall.answerability_words import read_words
+from noctuary.recall.base_ranking import BaseRanker
+from noctuary.recall.engine import Recaller
+from noctuary.recall.legs import Leg
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.run import Run
+from noctuary.recall.scope import Mask, Scope
+from noctuary.recall.snapshot_graph import SnapshotGraph
+from noctuary.text.tokens import tokenize
+from noctuary.types import MemoryRecord
 from tests.support.calibration import MEASURES
 from tests.support.store import Store, memory, new_store, renumber, turns
 

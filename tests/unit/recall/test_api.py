@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-import mnemon
-from mnemon.recall import api
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.recall.result import RecallResult
-from mnemon.snapshot.manifest import read_pointer
-from mnemon.snapshot.publish import rollback
-from mnemon.text import sensitivity
+import noctuary
+from noctuary.recall import api
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.result import RecallResult
+from noctuary.snapshot.manifest import read_pointer
+from noctuary.snapshot.publish import rollback
+from noctuary.text import sensitivity
 from tests.support.store import Store, memory, new_store, renumber
 
 recall = api.recall
@@ -75,7 +75,7 @@ def test_every_argument_reaches_the_ranking(dense_store: Store) -> None:
 def test_configured_ranking_is_used_unless_a_profile_is_given(
     dense_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MNEMON_RECALL_FUSION", "rrf")
+    monkeypatch.setenv("NOCTUARY_RECALL_FUSION", "rrf")
     assert recall("key").profile["fusion"] == "rrf"
     assert recall("key", profile=RetrievalProfile(fusion="cc")).profile["fusion"] == "cc"
     assert recall("key", profile={"rrf_k": 10}).profile["fusion"] == "rrf"
@@ -114,7 +114,7 @@ def test_a_dry_run_writes_nothing_at_all(dense_store: Store) -> None:
 
 
 def test_logging_can_be_switched_off(dense_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MNEMON_RECALL_LOG_RETRIEVALS", "no")
+    monkeypatch.setenv("NOCTUARY_RECALL_LOG_RETRIEVALS", "no")
     before = files_below(dense_store.root)
     assert recall("spare key").memories
     assert files_below(dense_store.root) == before
@@ -170,32 +170,32 @@ def test_the_store_variable_decides_among_several(
     home: Path, dense_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     new_store(home / "other").publish(renumber([memory("Another spare key.")], 900))
-    monkeypatch.setenv("MNEMON_STORE", "house")
+    monkeypatch.setenv("NOCTUARY_STORE", "house")
     result = recall("spare key")
     assert ids(result)[0] == 101
     assert "store_guessed" not in codes(result)
 
 
 def test_package_function_and_attribute_are_all_callable(dense_store: Store) -> None:
-    from mnemon import recall as attribute
+    from noctuary import recall as attribute
 
-    package = importlib.import_module("mnemon.recall")
+    package = importlib.import_module("noctuary.recall")
     wanted = ids(recall("spare key"))
     assert ids(attribute("spare key")) == wanted
     assert ids(package("spare key")) == wanted  # pyright: ignore[reportCallIssue]
-    assert ids(mnemon.recall("spare key")) == wanted
+    assert ids(noctuary.recall("spare key")) == wanted
     assert package.api is api
 
 
 def test_an_unknown_name_of_the_package_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="remember"):
-        _ = mnemon.remember  # pyright: ignore[reportAttributeAccessIssue]
-    assert set(mnemon.__all__) == {
+        _ = noctuary.remember  # pyright: ignore[reportAttributeAccessIssue]
+    assert set(noctuary.__all__) == {
         "Context", "Expansion", "RecallResult", "RecallWarning", "RecalledMemory",
         "RetrievalProfile", "SensitiveAnswer", "SensitiveMemory", "__version__", "assemble",
         "expand", "inject", "recall", "recall_sensitive", "register_hook",
     }  # fmt: skip
-    assert mnemon.RecallResult is RecallResult
+    assert noctuary.RecallResult is RecallResult
 
 
 @pytest.mark.parametrize(

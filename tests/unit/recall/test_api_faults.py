@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mnemon.files import read_array, write_array
-from mnemon.recall.api import recall
-from mnemon.recall.result import RecallResult
-from mnemon.snapshot import layout
-from mnemon.snapshot.manifest import read_pointer
+from noctuary.files import read_array, write_array
+from noctuary.recall.api import recall
+from noctuary.recall.result import RecallResult
+from noctuary.snapshot import layout
+from noctuary.snapshot.manifest import read_pointer
 from tests.support.store import Store, household, memory, new_store, renumber
 
 QUERIES = ("spare key", "Nina leads", "flight", "door code")
@@ -42,14 +42,14 @@ def test_an_empty_home_says_what_to_run(home: Path) -> None:
 def test_a_home_that_does_not_exist_is_an_empty_one(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MNEMON_HOME", str(home / "nowhere"))
+    monkeypatch.setenv("NOCTUARY_HOME", str(home / "nowhere"))
     assert codes(recall("key")) == ["no_snapshot"]
     assert not (home / "nowhere").exists()
 
 
 @pytest.mark.parametrize("value", ["~nobody-of-that-name/x", "relative/home", "/dev/null", "/"])
 def test_any_home_is_answered(home: Path, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
-    monkeypatch.setenv("MNEMON_HOME", value)
+    monkeypatch.setenv("NOCTUARY_HOME", value)
     result = recall("key")
     assert result.memories == ()
     assert codes(result)[-1] in {"no_snapshot", "store_unreadable"}
@@ -115,7 +115,7 @@ def test_with_everything_damaged_the_answer_is_a_warning(dense_store: Store, dam
     result = recall("spare key")
     assert result.memories == ()
     assert codes(result) == ["store_unreadable"]
-    assert "mnemon" in message(result, "store_unreadable")
+    assert "noctuary" in message(result, "store_unreadable")
 
 
 def _flip(path: Path, offset: int) -> None:
@@ -209,7 +209,7 @@ def test_damage_below_the_quick_check_is_a_warning_that_names_the_snapshot(
 def test_bad_settings_leave_the_defaults_in_force(
     dense_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MNEMON_RECALL_FUSION", "sum")
+    monkeypatch.setenv("NOCTUARY_RECALL_FUSION", "sum")
     result = recall("spare key")
     assert result.memories[0].id == 101
     assert result.profile["fusion"] == "cc"
@@ -218,7 +218,7 @@ def test_bad_settings_leave_the_defaults_in_force(
 
 @pytest.mark.parametrize("content", ["[recall", "recall = 1", "[recal]\nfusion = 'cc'", "\x00"])
 def test_a_bad_settings_file_is_a_warning(home: Path, dense_store: Store, content: str) -> None:
-    (home / "mnemon.toml").write_text(content)
+    (home / "noctuary.toml").write_text(content)
     result = recall("spare key")
     assert result.memories[0].id == 101
     assert "bad_settings" in codes(result)
@@ -228,7 +228,7 @@ def test_a_settings_file_that_is_not_there_is_a_warning(
     home: Path, dense_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for path in (home / "nothing.toml", home):
-        monkeypatch.setenv("MNEMON_CONFIG", str(path))
+        monkeypatch.setenv("NOCTUARY_CONFIG", str(path))
         assert "bad_settings" in codes(recall("spare key"))
 
 

@@ -6,18 +6,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mnemon.encode.lean import LeanEncoder
-from mnemon.errors import SnapshotCorruptError
-from mnemon.files import read_array, write_array
-from mnemon.recall.dense import rank_dense
-from mnemon.recall.reader import SnapshotReader
-from mnemon.snapshot import layout
-from mnemon.snapshot.build import PackInputs, build_candidate
-from mnemon.snapshot.layout import StorePaths
-from mnemon.snapshot.manifest import describe_files, read_manifest, write_manifest
-from mnemon.vectors import cascade
-from mnemon.vectors.cells import build_prefix_tier
-from mnemon.vectors.rotation import fit
+from noctuary.encode.lean import LeanEncoder
+from noctuary.errors import SnapshotCorruptError
+from noctuary.files import read_array, write_array
+from noctuary.recall.dense import rank_dense
+from noctuary.recall.reader import SnapshotReader
+from noctuary.snapshot import layout
+from noctuary.snapshot.build import PackInputs, build_candidate
+from noctuary.snapshot.layout import StorePaths
+from noctuary.snapshot.manifest import describe_files, read_manifest, write_manifest
+from noctuary.vectors import cascade
+from noctuary.vectors.cells import build_prefix_tier
+from noctuary.vectors.rotation import fit
 from tests.support.lean import DIMENSION, write_encoder
 from tests.support.store import household, memory, pack_inputs, provenance, renumber
 from tests.support.vectors import exact_positions, topical_vectors

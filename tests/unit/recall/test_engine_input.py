@@ -7,11 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mnemon.recall.asking import SORT_ORDERS
-from mnemon.recall.engine import Recaller
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.recall.result import RecalledMemory, RecallResult
-from mnemon.recall.scope import Scope
+from noctuary.recall.asking import SORT_ORDERS
+from noctuary.recall.engine import Recaller
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.result import RecalledMemory, RecallResult
+from noctuary.recall.scope import Scope
 from tests.support.store import Store, household, memory, renumber
 
 OPERATORS = [

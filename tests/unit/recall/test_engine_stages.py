@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mnemon.lexical.fts_seed import FtsSeed
-from mnemon.recall.engine import Recaller
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.recall.result import RecallResult
-from mnemon.recall.scope import Scope
-from mnemon.types import MemoryRecord
+from noctuary.lexical.fts_seed import FtsSeed
+from noctuary.recall.engine import Recaller
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.result import RecallResult
+from noctuary.recall.scope import Scope
+from noctuary.types import MemoryRecord
 from tests.support.cross_encoder import MARKER, write_cross_encoder
 from tests.support.store import Store, memory, renumber
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.lexical.search import hold_every_token
-from mnemon.recall.engine import Recaller
-from mnemon.recall.fusion import add_exact_match
-from mnemon.recall.profile import RetrievalProfile
+from noctuary.lexical.search import hold_every_token
+from noctuary.recall.engine import Recaller
+from noctuary.recall.fusion import add_exact_match
+from noctuary.recall.profile import RetrievalProfile
 from tests.support.store import Store, memory, renumber
 
 POSTINGS = {"cat": [0, 1, 3], "eats": [1, 3], "fish": [3]}

@@ -10,14 +10,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from click.testing import CliRunner
 
-from mnemon import expand
-from mnemon.cli.main import main
-from mnemon.errors import SnapshotCorruptError, StoreError
-from mnemon.recall.engine import Recaller
-from mnemon.recall.expanding import UnknownSummaryError, expand_from
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.recall.reader import SnapshotReader
-from mnemon.snapshot import layout
+from noctuary import expand
+from noctuary.cli.main import main
+from noctuary.errors import SnapshotCorruptError, StoreError
+from noctuary.recall.engine import Recaller
+from noctuary.recall.expanding import UnknownSummaryError, expand_from
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.reader import SnapshotReader
+from noctuary.snapshot import layout
 from tests.support.damage import sign
 from tests.support.store import Store, renumber, turns
 
@@ -91,7 +91,7 @@ def test_damage_is_a_sentence(dense_store: Store) -> None:
     recaller = Recaller.open(dense_store.root)
     summary = only_summary(dense_store)
     recaller.reader.close()
-    with pytest.raises(SnapshotCorruptError, match="run `mnemon doctor`"):
+    with pytest.raises(SnapshotCorruptError, match="run `noctuary doctor`"):
         expand_from(recaller.reader, "s", summary, None)
 
 

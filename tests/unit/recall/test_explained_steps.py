@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mnemon.recall.engine import Recaller
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.recall.result import RecallResult
+from noctuary.recall.engine import Recaller
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.result import RecallResult
 from tests.support.store import Store
 
 PROFILES = st.builds(

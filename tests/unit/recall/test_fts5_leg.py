@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mnemon.lexical.fts_seed import FtsSeed
-from mnemon.recall.fts5_leg import LEAST_SCORE, rank_fts5
-from mnemon.recall.reader import SnapshotReader
-from mnemon.types import MemoryRecord
+from noctuary.lexical.fts_seed import FtsSeed
+from noctuary.recall.fts5_leg import LEAST_SCORE, rank_fts5
+from noctuary.recall.reader import SnapshotReader
+from noctuary.types import MemoryRecord
 from tests.support.store import Store, household, memory, new_store, renumber
 
 WORDS = ["boat", "house", "river", "Köln", "北京", "x-1", "NOT", "🙂"]

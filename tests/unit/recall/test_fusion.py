@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mnemon.recall.fusion import (
+from noctuary.recall.fusion import (
     add_graph,
     apply_importance,
     fuse_convex,

@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mnemon.graph.transitions import Transitions
-from mnemon.recall.engine import Recaller
-from mnemon.recall.graph_leg import GraphLeg
-from mnemon.recall.graph_paths import path_of
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.recall.result import RecallResult
-from mnemon.recall.scope import Scope
-from mnemon.recall.snapshot_graph import SnapshotGraph
+from noctuary.graph.transitions import Transitions
+from noctuary.recall.engine import Recaller
+from noctuary.recall.graph_leg import GraphLeg
+from noctuary.recall.graph_paths import path_of
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.result import RecallResult
+from noctuary.recall.scope import Scope
+from noctuary.recall.snapshot_graph import SnapshotGraph
 from tests.support.store import memory, new_store, renumber
 
 QUERY = "what did Nina order for the boat"
@@ -129,8 +129,8 @@ class Refuse:
 
 sys.meta_path.insert(0, Refuse())
 from pathlib import Path
-from mnemon.recall.engine import Recaller
-from mnemon.recall.profile import RetrievalProfile
+from noctuary.recall.engine import Recaller
+from noctuary.recall.profile import RetrievalProfile
 recaller = Recaller.open(Path(sys.argv[1]))
 found = {}
 for mode in ("walk", "ppr"):
@@ -156,8 +156,8 @@ def test_without_scipy_the_walk_answers_with_a_warning(root: Path) -> None:
 
 def test_the_walk_and_the_imports_load_no_scipy(root: Path) -> None:
     code = (
-        "import sys\nfrom pathlib import Path\nfrom mnemon.recall.engine import Recaller\n"
-        "import mnemon.graph.ppr, mnemon.graph.transitions\n"
+        "import sys\nfrom pathlib import Path\nfrom noctuary.recall.engine import Recaller\n"
+        "import noctuary.graph.ppr, noctuary.graph.transitions\n"
         f"assert Recaller.open(Path({str(root)!r})).recall({QUERY!r}).memories\n"
         "assert not [name for name in sys.modules if name.split('.')[0] == 'scipy']"
     )

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mnemon.graph.arrays import RELATIONS
-from mnemon.graph.conversation import (
+from noctuary.graph.arrays import RELATIONS
+from noctuary.graph.conversation import (
     COMPANY_WEIGHT,
     CONTEXT_WEIGHT,
     FACT_COVERAGE_WEIGHT,
@@ -18,11 +18,11 @@ from mnemon.graph.conversation import (
     lent_scores,
     listen,
 )
-from mnemon.graph.named import Named
-from mnemon.graph.sessions import SessionArrays
-from mnemon.graph.walk import Walk
-from mnemon.recall.graph_leg import GraphRanking
-from mnemon.recall.graph_paths import NO_CONCEPT, GraphPath, path_of
+from noctuary.graph.named import Named
+from noctuary.graph.sessions import SessionArrays
+from noctuary.graph.walk import Walk
+from noctuary.recall.graph_leg import GraphRanking
+from noctuary.recall.graph_paths import NO_CONCEPT, GraphPath, path_of
 
 NINA = 5
 SUBJECT, TAG = RELATIONS.index("mentions_subject"), RELATIONS.index("mentions_tag")

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from mnemon.recall import base_ranking
-from mnemon.recall.asking import Request
-from mnemon.recall.engine import Recaller
-from mnemon.recall.graph_leg import GraphRanking
-from mnemon.recall.graph_paths import GraphPath, path_of
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.recall.replaying.comparison import rerun
-from mnemon.recall.replaying.packet import recall_and_log
-from mnemon.recall.scope import Scope
-from mnemon.recall.why import Why, explain_memory
+from noctuary.recall import base_ranking
+from noctuary.recall.asking import Request
+from noctuary.recall.engine import Recaller
+from noctuary.recall.graph_leg import GraphRanking
+from noctuary.recall.graph_paths import GraphPath, path_of
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.replaying.comparison import rerun
+from noctuary.recall.replaying.packet import recall_and_log
+from noctuary.recall.scope import Scope
+from noctuary.recall.why import Why, explain_memory
 from tests.support.store import (
     Store,
     renumber,
@@ -70,7 +70,7 @@ def test_why_says_that_a_memory_is_archived_and_by_what(dense: Recaller) -> None
     assert why.stage == "archived"
     assert "compaction plan p1" in why.sentences[0]
     assert "[108] stands for it" in why.sentences[0]
-    assert "mnemon compact --undo p1" in why.sentences[1]
+    assert "noctuary compact --undo p1" in why.sentences[1]
     assert explain(after, "spare key", "101", include_archived=True).stage == "returned"
 
 

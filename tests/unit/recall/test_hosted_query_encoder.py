@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mnemon.encode.hosted.description import HOSTED_FILE, write_description
-from mnemon.encode.hosted.faults import ProviderDownError
-from mnemon.encode.hosted.model import HostedModel
-from mnemon.encode.hosted.opening import require_hosted_model
-from mnemon.errors import EncoderError, FingerprintMismatchError
-from mnemon.files import remove_tree
-from mnemon.recall.encoder_identity import encoder_identity
-from mnemon.recall.engine import Recaller
-from mnemon.recall.model_guard import guard_model
-from mnemon.recall.query_encoder import (
+from noctuary.encode.hosted.description import HOSTED_FILE, write_description
+from noctuary.encode.hosted.faults import ProviderDownError
+from noctuary.encode.hosted.model import HostedModel
+from noctuary.encode.hosted.opening import require_hosted_model
+from noctuary.errors import EncoderError, FingerprintMismatchError
+from noctuary.files import remove_tree
+from noctuary.recall.encoder_identity import encoder_identity
+from noctuary.recall.engine import Recaller
+from noctuary.recall.model_guard import guard_model
+from noctuary.recall.query_encoder import (
     encode_query,
     forget_queries,
     lean_reason,
@@ -29,10 +29,10 @@ from mnemon.recall.query_encoder import (
     text_encoder,
     warm_up,
 )
-from mnemon.recall.world import LiveWorld, World
-from mnemon.settings.sections import EncoderSettings
-from mnemon.snapshot.layout import StorePaths
-from mnemon.snapshot.manifest import Manifest, read_manifest, read_pointer
+from noctuary.recall.world import LiveWorld, World
+from noctuary.settings.sections import EncoderSettings
+from noctuary.snapshot.layout import StorePaths
+from noctuary.snapshot.manifest import Manifest, read_manifest, read_pointer
 from tests.support.embedding_server import KEY, EmbeddingServer, Fault, vector_of
 from tests.support.store import Store
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mnemon.recall.dense import rank_dense
-from mnemon.recall.legs import Leg, rank_lexical
-from mnemon.recall.reader import SnapshotReader
-from mnemon.snapshot.build import build_candidate
+from noctuary.recall.dense import rank_dense
+from noctuary.recall.legs import Leg, rank_lexical
+from noctuary.recall.reader import SnapshotReader
+from noctuary.snapshot.build import build_candidate
 from tests.support.store import Store, household, memory, pack_inputs, provenance, renumber
 
 VECTORS = np.array([[1, 0, 0], [0.6, 0.8, 0], [0, 1, 0], [-1, 0, 0]], dtype=np.float32)

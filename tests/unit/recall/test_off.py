@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mnemon.recall.dense import rank_dense
-from mnemon.recall.engine import Recaller
-from mnemon.recall.fusion import fuse_convex, fuse_rrf, pool_candidates
-from mnemon.recall.legs import rank_lexical
-from mnemon.recall.phases.order import PHASES
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.recall.query_encoder import encode_query
-from mnemon.recall.scope import Scope, build_mask
-from mnemon.settings import FUSIONS
+from noctuary.recall.dense import rank_dense
+from noctuary.recall.engine import Recaller
+from noctuary.recall.fusion import fuse_convex, fuse_rrf, pool_candidates
+from noctuary.recall.legs import rank_lexical
+from noctuary.recall.phases.order import PHASES
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.query_encoder import encode_query
+from noctuary.recall.scope import Scope, build_mask
+from noctuary.settings import FUSIONS
 from tests.support.store import Store
 
 QUERIES = (

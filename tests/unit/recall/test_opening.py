@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 import pytest
 
-from mnemon.errors import SnapshotCorruptError, SnapshotMissingError
-from mnemon.recall.engine import Recaller
-from mnemon.recall.opening import Opened, open_serving
-from mnemon.snapshot import layout
-from mnemon.snapshot.manifest import read_pointer
-from mnemon.snapshot.publish import rollback
+from noctuary.errors import SnapshotCorruptError, SnapshotMissingError
+from noctuary.recall.engine import Recaller
+from noctuary.recall.opening import Opened, open_serving
+from noctuary.snapshot import layout
+from noctuary.snapshot.manifest import read_pointer
+from noctuary.snapshot.publish import rollback
 from tests.support.store import Store, memory, renumber
 
 

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mnemon.corpus.evidence import Share
-from mnemon.recall.engine import Recaller
-from mnemon.recall.own_use import OwnUse
-from mnemon.recall.phases.base import Usage
-from mnemon.recall.world import World
-from mnemon.types import UNDATED_US
-from mnemon.usage.reading import Counts
+from noctuary.corpus.evidence import Share
+from noctuary.recall.engine import Recaller
+from noctuary.recall.own_use import OwnUse
+from noctuary.recall.phases.base import Usage
+from noctuary.recall.world import World
+from noctuary.types import UNDATED_US
+from noctuary.usage.reading import Counts
 from tests.support.store import Store, memory, new_store, renumber
 from tests.support.usage import count_retrievals
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mnemon.recall.phases.base import Positions
-from mnemon.recall.phases.rerank import rerank
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.recall.result import RecallWarning
+from noctuary.recall.phases.base import Positions
+from noctuary.recall.phases.rerank import rerank
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.result import RecallWarning
 from tests.support.lookups import MemoryLookups, candidates_of, context_of
 
 PROFILE = RetrievalProfile()

@@ -7,13 +7,13 @@ from contextlib import closing
 
 import pytest
 
-from mnemon.agents.fetching import fetch_memories
-from mnemon.recall.engine import Recaller
-from mnemon.recall.expanding import expand_from
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.snapshot import layout
-from mnemon.snapshot.manifest import read_pointer
-from mnemon.types import DAMAGED_TEXT
+from noctuary.agents.fetching import fetch_memories
+from noctuary.recall.engine import Recaller
+from noctuary.recall.expanding import expand_from
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.snapshot import layout
+from noctuary.snapshot.manifest import read_pointer
+from noctuary.types import DAMAGED_TEXT
 from tests.support.store import Store
 
 EXPLAINED = RetrievalProfile(explain=True)
@@ -39,7 +39,7 @@ def test_a_memory_whose_text_is_not_the_published_one_is_left_out_and_the_next_t
     assert [m.id for m in result.memories][:2] == [m.id for m in before[1:]]
     (warning,) = [w for w in result.warnings if w.code == "snapshot_damaged"]
     assert "101" in warning.message
-    assert "mnemon doctor" in warning.message
+    assert "noctuary doctor" in warning.message
     for memory in result.memories:
         assert memory.score_breakdown is not None
         assert memory.score_breakdown["final_score"] == pytest.approx(memory.final_score)

@@ -6,14 +6,14 @@ import sys
 import numpy as np
 import pytest
 
-from mnemon.encode.lean_format import HEADER_FILE, WEIGHTS_FILE
-from mnemon.encode.onnx_format import onnx_directory
-from mnemon.encode.warm import WARM_AFTER_QUERIES, WarmEncoder
-from mnemon.errors import EncoderError, FingerprintMismatchError
-from mnemon.files import remove_tree
-from mnemon.recall.engine import Recaller
-from mnemon.recall.query_encoder import encode_query, lean_reason, warm_up
-from mnemon.snapshot.manifest import Manifest, read_manifest, read_pointer
+from noctuary.encode.lean_format import HEADER_FILE, WEIGHTS_FILE
+from noctuary.encode.onnx_format import onnx_directory
+from noctuary.encode.warm import WARM_AFTER_QUERIES, WarmEncoder
+from noctuary.errors import EncoderError, FingerprintMismatchError
+from noctuary.files import remove_tree
+from noctuary.recall.engine import Recaller
+from noctuary.recall.query_encoder import encode_query, lean_reason, warm_up
+from noctuary.snapshot.manifest import Manifest, read_manifest, read_pointer
 from tests.support.lean import write_encoder
 from tests.support.store import Store
 
@@ -107,8 +107,8 @@ def test_a_store_without_an_export_says_so_and_keeps_the_lean_encoder(dense_stor
 def test_asking_compiles_no_pattern_of_scripts_that_nobody_wrote(dense_store: Store) -> None:
     """They take a fifth of `import numpy`, which every hook would pay."""
     code = (
-        "import sys; from mnemon import recall\n"
-        "from mnemon.graph.fold import _run_patterns as big\n"
+        "import sys; from noctuary import recall\n"
+        "from noctuary.graph.fold import _run_patterns as big\n"
         "for text in ('spare key', 'où est la clé', 'где ключ', '钥匙在哪里'):\n"
         "    assert recall(text, store=sys.argv[1], dry_run=True).memories or not text.isascii()\n"
         "    print(big.cache_info().misses)\n"

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mnemon import files
-from mnemon.errors import SnapshotCorruptError
-from mnemon.files import remove_tree, write_array
-from mnemon.graph.arrays import FOUND_RELATIONS
-from mnemon.recall.reader import ROW_COLUMNS, SnapshotReader
-from mnemon.snapshot import layout
-from mnemon.snapshot.manifest import FileEntry, describe_files, read_manifest, write_manifest
+from noctuary import files
+from noctuary.errors import SnapshotCorruptError
+from noctuary.files import remove_tree, write_array
+from noctuary.graph.arrays import FOUND_RELATIONS
+from noctuary.recall.reader import ROW_COLUMNS, SnapshotReader
+from noctuary.snapshot import layout
+from noctuary.snapshot.manifest import FileEntry, describe_files, read_manifest, write_manifest
 from tests.support.store import Store, household
 
 

@@ -13,11 +13,11 @@ import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
-from mnemon.recall.phases.base import Positions
-from mnemon.recall.phases.rerank import rerank
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.recall.reranking import Reranker, open_reranker
-from mnemon.recall.result import RecallWarning
+from noctuary.recall.phases.base import Positions
+from noctuary.recall.phases.rerank import rerank
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.reranking import Reranker, open_reranker
+from noctuary.recall.result import RecallWarning
 from tests.support.cross_encoder import (
     MOST_MARKERS,
     any_query,
@@ -150,7 +150,7 @@ def test_callers_at_the_same_time_wait_for_their_turn(model: Path) -> None:
 def test_a_process_may_end_while_a_question_runs(model: Path, first_ms: float) -> None:
     """Given up while it computes, and given up while the model is being loaded."""
     code = f"""
-from mnemon.recall.reranking import open_reranker
+from noctuary.recall.reranking import open_reranker
 reranker = open_reranker({str(model)!r})
 reranker.score("river", ["stone"], {first_ms})
 print(reranker.score("river", ["stone"] * 1_000_000, 20.0).code)
@@ -198,7 +198,7 @@ def test_without_the_library_the_warning_says_what_to_install(
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     found = warned(Reranker("any").score("river", ["stone"], AMPLE_MS))
     assert found.code == "reranker_unavailable"
-    assert "mnemon[pipelines]" in found.message
+    assert "noctuary[pipelines]" in found.message
 
 
 def test_scores_that_are_no_numbers_are_refused(model: Path, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from mnemon.recall.result import (
+from noctuary.recall.result import (
     GraphHit,
     LegHit,
     RecalledMemory,

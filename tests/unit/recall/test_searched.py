@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnemon.compact.summary import Summary
-from mnemon.recall.engine import Recaller
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.recall.scope import Scope
-from mnemon.recall.summaries import Summaries
-from mnemon.snapshot.build import build_candidate
-from mnemon.snapshot.publish import publish_candidate
-from mnemon.types import MemoryRecord, summary_id
+from noctuary.compact.summary import Summary
+from noctuary.recall.engine import Recaller
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.scope import Scope
+from noctuary.recall.summaries import Summaries
+from noctuary.snapshot.build import build_candidate
+from noctuary.snapshot.publish import publish_candidate
+from noctuary.types import MemoryRecord, summary_id
 from tests.support.store import (
     Store,
     day_us,

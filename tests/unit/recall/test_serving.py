@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mnemon import recall
-from mnemon.recall import serving
-from mnemon.snapshot.layout import StorePaths
+from noctuary import recall
+from noctuary.recall import serving
+from noctuary.snapshot.layout import StorePaths
 from tests.support.descriptors import open_files
 from tests.support.store import Store, memory, new_store, renumber
 

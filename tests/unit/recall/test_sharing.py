@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.corpus.evidence import Share
-from mnemon.mcp_server.view import View
-from mnemon.recall.engine import Recaller
-from mnemon.recall.expanding import UnknownSummaryError, expand_from
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.recall.reader import SnapshotReader
-from mnemon.recall.scope import Scope
-from mnemon.snapshot.build import build_candidate
-from mnemon.types import MemoryRecord
+from noctuary.corpus.evidence import Share
+from noctuary.mcp_server.view import View
+from noctuary.recall.engine import Recaller
+from noctuary.recall.expanding import UnknownSummaryError, expand_from
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.reader import SnapshotReader
+from noctuary.recall.scope import Scope
+from noctuary.snapshot.build import build_candidate
+from noctuary.types import MemoryRecord
 from tests.support.lean import write_encoder
 from tests.support.store import (
     Store,

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from mnemon.recall.api import recall
+from noctuary.recall.api import recall
 from tests.support.store import Store
 
 
@@ -27,16 +27,16 @@ def test_a_night_that_did_not_come_is_a_warning(
 def test_the_warning_says_how_long_and_what_to_do(plain_store: Store) -> None:
     (message,) = stale_messages(plain_store, 100)
     assert "100 h" in message
-    assert "mnemon doctor" in message
+    assert "noctuary doctor" in message
 
 
 def test_the_limit_is_a_setting_and_zero_never_warns(
     plain_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MNEMON_RECALL_STALE_AFTER_HOURS", "10")
+    monkeypatch.setenv("NOCTUARY_RECALL_STALE_AFTER_HOURS", "10")
     assert stale_messages(plain_store, 11)
     assert not stale_messages(plain_store, 9)
-    monkeypatch.setenv("MNEMON_RECALL_STALE_AFTER_HOURS", "0")
+    monkeypatch.setenv("NOCTUARY_RECALL_STALE_AFTER_HOURS", "0")
     assert not stale_messages(plain_store, 1000)
 
 

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mnemon.recall.asking import Request
-from mnemon.recall.engine import Recaller
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.recall.scope import Scope
-from mnemon.recall.searched import Searched
-from mnemon.recall.standings import dense_standing, lexical_standing
-from mnemon.recall.why import Why, explain_memory
-from mnemon.types import MemoryRecord
+from noctuary.recall.asking import Request
+from noctuary.recall.engine import Recaller
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.scope import Scope
+from noctuary.recall.searched import Searched
+from noctuary.recall.standings import dense_standing, lexical_standing
+from noctuary.recall.why import Why, explain_memory
+from noctuary.types import MemoryRecord
 from tests.support.lean import SYNONYMS
 from tests.support.store import Store, day_us, memory, renumber
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mnemon.evaluate.abstention import Abstention
-from mnemon.evaluate.comparison import Comparison, Difference, compare
-from mnemon.evaluate.metrics.abstention import risk_coverage
-from mnemon.evaluate.report import Report, summarize
-from mnemon.evaluate.resampling import Resampling
-from mnemon.evaluate.scores import Scores
-from mnemon.evaluate.statistics.bootstrap import Interval
+from noctuary.evaluate.abstention import Abstention
+from noctuary.evaluate.comparison import Comparison, Difference, compare
+from noctuary.evaluate.metrics.abstention import risk_coverage
+from noctuary.evaluate.report import Report, summarize
+from noctuary.evaluate.resampling import Resampling
+from noctuary.evaluate.scores import Scores
+from noctuary.evaluate.statistics.bootstrap import Interval
 
 METRICS = ("recall@10", "ndcg@10")
 FEW_DRAWS = Resampling(draws=200)

@@ -6,7 +6,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.reports.markdown import as_data_uri, as_markdown_image
+from noctuary.reports.markdown import as_data_uri, as_markdown_image
 
 
 @given(st.binary(max_size=200))

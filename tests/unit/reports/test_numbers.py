@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.evaluate.statistics.bootstrap import Interval
-from mnemon.reports.numbers import (
+from noctuary.evaluate.statistics.bootstrap import Interval
+from noctuary.reports.numbers import (
     as_count,
     as_interval,
     as_mean,

@@ -9,11 +9,11 @@ from importlib import resources
 
 import pytest
 
-from mnemon.evaluate.comparison import compare
-from mnemon.evaluate.report import summarize
-from mnemon.reports.glossary import EXACT_BIAS
-from mnemon.reports.markdown import as_data_uri
-from mnemon.reports.model import (
+from noctuary.evaluate.comparison import compare
+from noctuary.evaluate.report import summarize
+from noctuary.reports.glossary import EXACT_BIAS
+from noctuary.reports.markdown import as_data_uri
+from noctuary.reports.model import (
     GateOutcome,
     NightReport,
     PerQuery,
@@ -21,10 +21,10 @@ from mnemon.reports.model import (
     QueryGroup,
     RankingDecision,
 )
-from mnemon.reports.page import STYLE, render_page
-from mnemon.reports.plots import metadata_plots
-from mnemon.reports.tables import difference_cells
-from mnemon.snapshot.drops import Drop
+from noctuary.reports.page import STYLE, render_page
+from noctuary.reports.plots import metadata_plots
+from noctuary.reports.tables import difference_cells
+from noctuary.snapshot.drops import Drop
 from tests.unit.reports.builders import (
     FEW_DRAWS,
     METRICS,
@@ -359,7 +359,7 @@ def test_hundreds_of_strata_make_a_page_below_three_megabytes() -> None:
 
 
 def test_template_and_style_are_found_as_package_resources() -> None:
-    folder = resources.files("mnemon.reports")
+    folder = resources.files("noctuary.reports")
     assert {"template.html.j2", "style.css"} <= {entry.name for entry in folder.iterdir()}
 
 
@@ -370,7 +370,7 @@ def luminance(colour: str) -> float:
 
 
 def test_text_has_the_contrast_that_wcag_asks_for_in_light_dark_and_print() -> None:
-    css = (resources.files("mnemon.reports") / STYLE).read_text(encoding="utf-8")
+    css = (resources.files("noctuary.reports") / STYLE).read_text(encoding="utf-8")
     light, dark, printed = (
         dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block))
         for block in re.findall(r":root \{([^}]*)\}", css)

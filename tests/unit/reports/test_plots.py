@@ -14,12 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from mnemon.evaluate.metrics.abstention import RiskCoverage
-from mnemon.reports.canvas import LABEL_CHARACTERS, LABEL_WIDTH, UNKNOWN_GLYPH, drawable, wrap_label
-from mnemon.reports.drawing import difference_tone
-from mnemon.reports.forest import MAX_ROWS, ForestRow, ForestStyle, Tone, draw_forest, number_text
-from mnemon.reports.model import NightReport, QueryGroup
-from mnemon.reports.plots import (
+from noctuary.evaluate.metrics.abstention import RiskCoverage
+from noctuary.reports.canvas import (
+    LABEL_CHARACTERS,
+    LABEL_WIDTH,
+    UNKNOWN_GLYPH,
+    drawable,
+    wrap_label,
+)
+from noctuary.reports.drawing import difference_tone
+from noctuary.reports.forest import MAX_ROWS, ForestRow, ForestStyle, Tone, draw_forest, number_text
+from noctuary.reports.model import NightReport, QueryGroup
+from noctuary.reports.plots import (
     MAX_PNG_BYTES,
     list_plots,
     metadata_plots,
@@ -109,7 +115,7 @@ def test_equal_input_gives_equal_bytes_without_date_or_software() -> None:
 
 def test_drawing_neither_needs_pyplot_nor_changes_matplotlibs_settings() -> None:
     program = (
-        "import sys; from mnemon.reports.plots import plot_differences\n"
+        "import sys; from noctuary.reports.plots import plot_differences\n"
         "assert not {'matplotlib', 'PIL', 'jinja2'} & set(sys.modules), 'imported too early'\n"
         "import matplotlib; before = matplotlib.rcParams.copy()\n"
         "plot_differences([], 'recall@10', 'empty')\n"

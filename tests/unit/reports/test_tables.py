@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from mnemon.evaluate.report import Latency
-from mnemon.reports.model import PerQuery, RankingDecision
-from mnemon.reports.tables import (
+from noctuary.evaluate.report import Latency
+from noctuary.reports.model import PerQuery, RankingDecision
+from noctuary.reports.tables import (
     DIFFERENCE_COLUMNS,
     MAX_IDS,
     MAX_QUERIES,
@@ -24,7 +24,7 @@ from mnemon.reports.tables import (
     strata_means_table,
     strata_table,
 )
-from mnemon.snapshot.drops import Drop
+from noctuary.snapshot.drops import Drop
 from tests.unit.reports.builders import METRICS, arms, comparison, difference, random_scores, scores
 
 

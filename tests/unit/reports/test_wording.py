@@ -2,16 +2,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mnemon.evaluate.comparison import Difference
-from mnemon.evaluate.resampling import Resampling
-from mnemon.reports.glossary import EXACT_BIAS, explain
-from mnemon.reports.model import (
+from noctuary.evaluate.comparison import Difference
+from noctuary.evaluate.resampling import Resampling
+from noctuary.reports.glossary import EXACT_BIAS, explain
+from noctuary.reports.model import (
     GateOutcome,
     NightReport,
     QueryGroup,
     RankingDecision,
 )
-from mnemon.reports.wording import (
+from noctuary.reports.wording import (
     BAD,
     GOOD,
     OPEN,

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-import mnemon
-from mnemon import recall_sensitive
-from mnemon.errors import ConfigError, SourceError, StoreError
-from mnemon.sensitive import rows as sensitive_rows
-from mnemon.source_name import name_source
+import noctuary
+from noctuary import recall_sensitive
+from noctuary.errors import ConfigError, SourceError, StoreError
+from noctuary.sensitive import rows as sensitive_rows
+from noctuary.source_name import name_source
 from tests.support.claude_memory import make_sqlite
 from tests.support.secretive import (
     CANARIES,
@@ -35,7 +35,7 @@ MakeDatabase = Callable[..., str]
 @pytest.fixture
 def allowed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sensitive recall is switched on."""
-    monkeypatch.setenv("MNEMON_SENSITIVE_RECALL", "true")
+    monkeypatch.setenv("NOCTUARY_SENSITIVE_RECALL", "true")
 
 
 def make_source(directory: Path, rows: Any = (*PUBLIC, *SENSITIVE)) -> Path:
@@ -61,7 +61,7 @@ def ids(answer: Any) -> list[int]:
 
 @pytest.mark.usefixtures("source")
 def test_it_is_off_and_says_how_to_switch_it_on() -> None:
-    with pytest.raises(ConfigError, match=r"\[sensitive\].*MNEMON_SENSITIVE_RECALL=true"):
+    with pytest.raises(ConfigError, match=r"\[sensitive\].*NOCTUARY_SENSITIVE_RECALL=true"):
         recall_sensitive("alarm code")
 
 
@@ -147,7 +147,7 @@ def test_nothing_on_disk_changes_and_nothing_is_logged(
     source: Path, empty_store: Store, allowed: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    mnemon.recall("spare key")  # the access log is there
+    noctuary.recall("spare key")  # the access log is there
     before = digests(empty_store.root, source)
     assert any(name.endswith("access.sqlite") for name in before)
     answer = recall_sensitive("alarm code CANARYINT")
@@ -210,25 +210,25 @@ def test_a_server_is_read_by_its_own_rules(
         {"id": 33, "content": "old code", "is_sensitive": True, "deleted_at": "2026-01-01"},
     ]
     address = database(rows)
-    monkeypatch.setenv("MNEMON_SOURCE_PATH", address)
+    monkeypatch.setenv("NOCTUARY_SOURCE_PATH", address)
     publish_source(empty_store, name_source(address))
     mine = recall_sensitive("alarm code", k=50, user="default")
     assert set(ids(mine)) == {11, 14, 15, 17, 18}
     assert set(ids(recall_sensitive("code token", k=50, user="ben"))) == {31, 32}
     assert set(ids(recall_sensitive("code token", k=50, user="ana"))) == {30}
     assert recall_sensitive("code").searched == 0, "with several users every row is somebody's"
-    monkeypatch.setenv("MNEMON_SOURCE_PATH", "postgresql://x@elsewhere/db")
+    monkeypatch.setenv("NOCTUARY_SOURCE_PATH", "postgresql://x@elsewhere/db")
     with pytest.raises(ConfigError, match="which the settings do not name"):
         recall_sensitive("code")
 
 
 def test_nothing_but_the_command_and_the_package_knows_it() -> None:
     """No server, hook, MCP tool, log or replay can show such rows, because none can reach them."""
-    lib = Path(mnemon.__file__).parent
+    lib = Path(noctuary.__file__).parent
     known = {
         str(path.relative_to(lib))
         for path in lib.rglob("*.py")
-        if "mnemon.sensitive" in path.read_text(encoding="utf-8")
+        if "noctuary.sensitive" in path.read_text(encoding="utf-8")
         or "recall_sensitive" in path.read_text(encoding="utf-8")
     }
     inside = {name for name in known if name.startswith("sensitive/")}

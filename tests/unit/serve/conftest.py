@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from mnemon.serve.answer import answer_recall
-from mnemon.serve.protocol import Refusal
-from mnemon.serve.server import Server
+from noctuary.serve.answer import answer_recall
+from noctuary.serve.protocol import Refusal
+from noctuary.serve.server import Server
 
 Answer = Callable[[Path, Mapping[str, Any]], dict[str, Any] | Refusal]
 StartServer = Callable[..., Server]

@@ -16,14 +16,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon import __version__
-from mnemon.recall.api import recall
-from mnemon.serve.answer import answer_recall
-from mnemon.serve.client import ask
-from mnemon.serve.fallback import note_fallback, read_fallback
-from mnemon.serve.place import find_place
-from mnemon.serve.protocol import Refusal, settings_in_force
-from mnemon.serve.server import Server
+from noctuary import __version__
+from noctuary.recall.api import recall
+from noctuary.serve.answer import answer_recall
+from noctuary.serve.client import ask
+from noctuary.serve.fallback import note_fallback, read_fallback
+from noctuary.serve.place import find_place
+from noctuary.serve.protocol import Refusal, settings_in_force
+from noctuary.serve.server import Server
 from tests.support.store import Store, household, new_store
 
 StartServer = Callable[..., Server]
@@ -133,15 +133,15 @@ def test_other_settings_are_not_answered_and_the_note_says_which(
     server = start(plain_store.root)
     assert ask("key", store=plain_store.root) is not None
     code = (
-        "import sys; from mnemon.serve.client import ask; "
+        "import sys; from noctuary.serve.client import ask; "
         "sys.exit(ask('key', store=sys.argv[1]) is not None)"
     )
-    environ = {**os.environ, "MNEMON_RECALL_FUSION": "rrf"}
+    environ = {**os.environ, "NOCTUARY_RECALL_FUSION": "rrf"}
     subprocess.run([sys.executable, "-c", code, str(plain_store.root)], env=environ, check=True)
     note = read_fallback(server.place)
     assert note is not None
     assert note.code == "settings"
-    assert "MNEMON_RECALL_FUSION" in note.message
+    assert "NOCTUARY_RECALL_FUSION" in note.message
 
 
 def request_for(root: Path, **changes: Any) -> dict[str, Any]:
@@ -187,7 +187,9 @@ def test_a_server_that_hangs_is_given_up_in_time(plain_store: Store) -> None:
     assert note.code == "timeout"
 
 
-@pytest.mark.parametrize("reply", [b"", b"junk\n", b'{"mnemon": 1}\n', b'{"mnemon": 9}\n', b"half"])
+@pytest.mark.parametrize(
+    "reply", [b"", b"junk\n", b'{"noctuary": 1}\n', b'{"noctuary": 9}\n', b"half"]
+)
 def test_a_server_that_talks_nonsense_is_no_server(plain_store: Store, reply: bytes) -> None:
     place = find_place(plain_store.root)
     place.directory.mkdir(mode=0o700)
@@ -209,7 +211,7 @@ def test_a_server_that_talks_nonsense_is_no_server(plain_store: Store, reply: by
 
 def test_the_client_imports_neither_numpy_nor_recall_nor_anything_slow(plain_store: Store) -> None:
     code = (
-        "import sys, json; from mnemon.serve.client import ask; "
+        "import sys, json; from noctuary.serve.client import ask; "
         "ask('key', store=sys.argv[1]); print(json.dumps(sorted(sys.modules)))"
     )
     done = subprocess.run(
@@ -217,14 +219,14 @@ def test_the_client_imports_neither_numpy_nor_recall_nor_anything_slow(plain_sto
         capture_output=True, check=True, text=True,
     )  # fmt: skip
     loaded = set(json.loads(done.stdout))
-    assert "mnemon.serve.client" in loaded
+    assert "noctuary.serve.client" in loaded
     slow = {
         "numpy", "click", "sqlite3", "dataclasses", "inspect", "tempfile", "logging", "subprocess",
-        "mnemon.recall", "mnemon.locate", "mnemon.settings", "mnemon.errors", "datetime",
+        "noctuary.recall", "noctuary.locate", "noctuary.settings", "noctuary.errors", "datetime",
     }  # fmt: skip
     assert not loaded & slow
-    ours = {name for name in loaded if name.startswith("mnemon.")}
-    assert all(name.startswith(("mnemon.serve", "mnemon.foreign_json")) for name in ours), ours
+    ours = {name for name in loaded if name.startswith("noctuary.")}
+    assert all(name.startswith(("noctuary.serve", "noctuary.foreign_json")) for name in ours), ours
 
 
 @given(code=st.text(max_size=20), message=st.text(max_size=50))

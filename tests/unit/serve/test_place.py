@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.serve.place import directory_fault, find_place
+from noctuary.serve.place import directory_fault, find_place
 
 SUN_PATH_BYTES = 104
 """The shorter of Linux's 108 and macOS's 104, the closing NUL included."""
@@ -23,11 +23,11 @@ def test_two_spellings_of_a_store_have_one_place_and_two_stores_have_two(tmp_pat
 
 def test_the_user_s_runtime_directory_comes_first_then_a_temporary_one() -> None:
     uid = os.geteuid()
-    assert find_place("/s", {"XDG_RUNTIME_DIR": "/run/me"}).directory == Path("/run/me/mnemon")
-    assert find_place("/s", {"TMPDIR": "/var/tmp"}).directory == Path(f"/var/tmp/mnemon-{uid}")
+    assert find_place("/s", {"XDG_RUNTIME_DIR": "/run/me"}).directory == Path("/run/me/noctuary")
+    assert find_place("/s", {"TMPDIR": "/var/tmp"}).directory == Path(f"/var/tmp/noctuary-{uid}")
     for ignored in ("", "relative/dir", "  "):
         place = find_place("/s", {"XDG_RUNTIME_DIR": ignored})
-        assert place.directory == Path(f"/tmp/mnemon-{uid}")
+        assert place.directory == Path(f"/tmp/noctuary-{uid}")
 
 
 @given(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.serve.protocol import (
+from noctuary.serve.protocol import (
     Refusal,
     decode,
     encode,
@@ -28,17 +28,17 @@ JSON_VALUES = st.recursive(
 )
 
 
-@given(st.dictionaries(ANY_TEXT.filter(lambda name: name != "mnemon"), JSON_VALUES, max_size=5))
+@given(st.dictionaries(ANY_TEXT.filter(lambda name: name != "noctuary"), JSON_VALUES, max_size=5))
 def test_any_message_is_one_line_and_comes_back(message: dict[str, Any]) -> None:
     line = encode(message)
     assert line.count(b"\n") == 1
     assert line.endswith(b"\n")
-    assert decode(line) == {"mnemon": 1, **message}
+    assert decode(line) == {"noctuary": 1, **message}
 
 
 def test_lone_surrogates_survive() -> None:
     assert decode(encode({"query": "key \udcff\ud800"})) == {
-        "mnemon": 1,
+        "noctuary": 1,
         "query": "key \udcff\ud800",
     }
 
@@ -56,12 +56,12 @@ def test_any_bytes_are_a_message_or_a_refusal(line: bytes) -> None:
         (b"\xff\xfe", "malformed"),
         (b"[1]", "malformed"),
         (b"[" * 100_000, "malformed"),
-        (b'{"mnemon":' + b"9" * 5000 + b"}", "malformed"),
+        (b'{"noctuary":' + b"9" * 5000 + b"}", "malformed"),
         (b"{}", "protocol"),
-        (b'{"mnemon": 2}', "protocol"),
-        (b'{"mnemon": true}', "protocol"),
-        (b'{"mnemon": 1.0}', "protocol"),
-        (b'{"mnemon": "a secret"}', "protocol"),
+        (b'{"noctuary": 2}', "protocol"),
+        (b'{"noctuary": true}', "protocol"),
+        (b'{"noctuary": 1.0}', "protocol"),
+        (b'{"noctuary": "a secret"}', "protocol"),
     ],
 )
 def test_what_is_no_message_is_refused_without_repeating_it(line: bytes, code: str) -> None:
@@ -119,8 +119,8 @@ def test_the_other_end_of_a_pair_is_ours() -> None:
 
 def test_settings_are_the_variables_that_change_a_result() -> None:
     environ = {
-        "MNEMON_HOME": "/h", "MNEMON_STORE": "s", "MNEMON_SHARED": "x", "PATH": "p",
-        "MNEMON_RECALL_FUSION": "rrf", "HOME": "/me",
+        "NOCTUARY_HOME": "/h", "NOCTUARY_STORE": "s", "NOCTUARY_SHARED": "x", "PATH": "p",
+        "NOCTUARY_RECALL_FUSION": "rrf", "HOME": "/me",
     }  # fmt: skip
-    assert settings_in_force(environ) == {"MNEMON_HOME": "/h", "MNEMON_RECALL_FUSION": "rrf"}
+    assert settings_in_force(environ) == {"NOCTUARY_HOME": "/h", "NOCTUARY_RECALL_FUSION": "rrf"}
     assert settings_in_force({"HOME": "/me"}) == {"HOME": "/me", "XDG_DATA_HOME": ""}

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from mnemon.errors import StoreError, StoreLockedError
-from mnemon.serve.answer import describe_encoder, warm_up
-from mnemon.serve.client import exchange, ping
-from mnemon.serve.place import find_place
-from mnemon.serve.protocol import MAX_REQUEST_BYTES, Refusal, decode, encode
-from mnemon.serve.server import Server
+from noctuary.errors import StoreError, StoreLockedError
+from noctuary.serve.answer import describe_encoder, warm_up
+from noctuary.serve.client import exchange, ping
+from noctuary.serve.place import find_place
+from noctuary.serve.protocol import MAX_REQUEST_BYTES, Refusal, decode, encode
+from noctuary.serve.server import Server
 from tests.support.store import Store
 
 StartServer = Callable[..., Server]
@@ -108,14 +108,14 @@ def test_the_socket_of_a_dead_server_is_replaced(tmp_path: Path, start: StartSer
     ("sent", "code"),
     [
         (b"", "half"),
-        (b'{"mnemon": 1, "op": "recall"', "half"),
+        (b'{"noctuary": 1, "op": "recall"', "half"),
         (b"\n", "malformed"),
         (b"GET / HTTP/1.1\r\n\r\n", "malformed"),
         (b"\x00\xff\n", "malformed"),
         (b"[" * 50_000 + b"\n", "malformed"),
-        (b'{"mnemon": 7, "op": "recall"}\n', "protocol"),
-        (b'{"mnemon": 1}\n', "malformed"),
-        (b'{"mnemon": 1, "op": ["recall"]}\n', "malformed"),
+        (b'{"noctuary": 7, "op": "recall"}\n', "protocol"),
+        (b'{"noctuary": 1}\n', "malformed"),
+        (b'{"noctuary": 1, "op": ["recall"]}\n', "malformed"),
         (b'"' + b"x" * MAX_REQUEST_BYTES + b'"\n', "too_large"),
     ],
 )
@@ -131,7 +131,7 @@ def test_a_bad_request_is_answered_with_an_error_and_harms_nobody(
 
 def test_a_client_that_sends_nothing_is_let_go(tmp_path: Path, start: StartServer) -> None:
     start(tmp_path, echo)
-    assert send_raw(tmp_path, b'{"mnemon"', close=False)["error"]["code"] == "timeout"
+    assert send_raw(tmp_path, b'{"noctuary"', close=False)["error"]["code"] == "timeout"
 
 
 def test_clients_that_leave_early_harm_nobody(tmp_path: Path, start: StartServer) -> None:

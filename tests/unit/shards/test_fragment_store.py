@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mnemon.errors import ShardError
-from mnemon.shards import filling, fragment_store
-from mnemon.shards.files import list_shards
-from mnemon.shards.filling import Filled, fill
-from mnemon.shards.fragment_store import FragmentStore
-from mnemon.shards.local_runner import LocalRunner
-from mnemon.shards.manifest import MANIFEST_FILE
-from mnemon.shards.task import Fragment
+from noctuary.errors import ShardError
+from noctuary.shards import filling, fragment_store
+from noctuary.shards.files import list_shards
+from noctuary.shards.filling import Filled, fill
+from noctuary.shards.fragment_store import FragmentStore
+from noctuary.shards.local_runner import LocalRunner
+from noctuary.shards.manifest import MANIFEST_FILE
+from noctuary.shards.task import Fragment
 from tests.support.batch_tasks import Fail, ShoutTexts, batches_of, key_of
 
 HERE = LocalRunner(workers=1)

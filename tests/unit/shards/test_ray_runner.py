@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mnemon.errors import EncoderError, ShardError
-from mnemon.settings.scale_sections import RunnerSettings
-from mnemon.shards.files import list_shards, open_table
-from mnemon.shards.fragment_store import VALUE
-from mnemon.shards.local_runner import LocalRunner
-from mnemon.shards.ray_runner import RayRunner, open_ray_runner
-from mnemon.shards.task import IndexKind, IndexSpec, Shard, TablePlace
+from noctuary.errors import EncoderError, ShardError
+from noctuary.settings.scale_sections import RunnerSettings
+from noctuary.shards.files import list_shards, open_table
+from noctuary.shards.fragment_store import VALUE
+from noctuary.shards.local_runner import LocalRunner
+from noctuary.shards.ray_runner import RayRunner, open_ray_runner
+from noctuary.shards.task import IndexKind, IndexSpec, Shard, TablePlace
 from tests.support.batch_tasks import DieOnce, Fail, NameProcess, ShoutTexts, batches_of
 
 pytestmark = [
@@ -66,7 +66,7 @@ def test_an_actor_opens_its_task_once(ray: RayRunner, tmp_path: Path) -> None:
     ("how", "kind", "sentence"),
     [
         ("plain", ShardError, "fail: .* failed: ValueError: the seventh is odd"),
-        ("mnemon", EncoderError, "^no such model$"),
+        ("noctuary", EncoderError, "^no such model$"),
     ],
 )
 def test_an_error_arrives_in_its_own_words(

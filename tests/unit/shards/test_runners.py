@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.errors import EncoderError, ShardError
-from mnemon.shards.files import list_shards, open_table
-from mnemon.shards.fragment_store import VALUE
-from mnemon.shards.local_runner import ATTEMPTS, LocalRunner
-from mnemon.shards.task import BatchTask, Shard
+from noctuary.errors import EncoderError, ShardError
+from noctuary.shards.files import list_shards, open_table
+from noctuary.shards.fragment_store import VALUE
+from noctuary.shards.local_runner import ATTEMPTS, LocalRunner
+from noctuary.shards.task import BatchTask, Shard
 from tests.support.batch_tasks import (
     DieOnce,
     Fail,
@@ -79,7 +79,7 @@ def test_processes_and_this_process_write_the_same_bytes(tmp_path: Path) -> None
     [
         ("plain", ShardError, "fail: .* failed: ValueError: the seventh is odd", ONE),
         ("full", ShardError, "No space left on device", ONE),
-        ("mnemon", EncoderError, "^no such model$", ONE),
+        ("noctuary", EncoderError, "^no such model$", ONE),
         ("plain", ShardError, "fail: .* failed: ValueError: the seventh is odd", TWO),
         ("stubborn", ShardError, "no way", TWO),
     ],

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mnemon.snapshot import layout
-from mnemon.snapshot.checks import DROP_CHECK, GATE_CHECKS, judge_candidate
-from mnemon.snapshot.drops import Drop, DropReport
+from noctuary.snapshot import layout
+from noctuary.snapshot.checks import DROP_CHECK, GATE_CHECKS, judge_candidate
+from noctuary.snapshot.drops import Drop, DropReport
 from tests.support.damage import Bench, Edit, array, put, sign, sql
 from tests.support.store import Store, gate_context, household
 

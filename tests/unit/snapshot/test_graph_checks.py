@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mnemon.files import read_array
-from mnemon.graph.arrays import NO_CONCEPT, RELATIONS
-from mnemon.snapshot import layout, share_checks, summary_checks
-from mnemon.snapshot.checks import GATE_CHECKS, judge_candidate
+from noctuary.files import read_array
+from noctuary.graph.arrays import NO_CONCEPT, RELATIONS
+from noctuary.snapshot import layout, share_checks, summary_checks
+from noctuary.snapshot.checks import GATE_CHECKS, judge_candidate
 from tests.support.damage import Bench, Change, Edit, all_of, array, put, sql
 
 EDGES = "every_edge_has_evidence"

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mnemon.files import read_array
-from mnemon.graph.model import Concept, Graph, NameLink
-from mnemon.graph.sessions import SessionArrays, build_sessions
-from mnemon.graph.tables import to_graph, to_tables
-from mnemon.snapshot import layout
-from mnemon.snapshot.graph_rows import graph_rows
-from mnemon.types import MemoryRecord
+from noctuary.files import read_array
+from noctuary.graph.model import Concept, Graph, NameLink
+from noctuary.graph.sessions import SessionArrays, build_sessions
+from noctuary.graph.tables import to_graph, to_tables
+from noctuary.snapshot import layout
+from noctuary.snapshot.graph_rows import graph_rows
+from noctuary.types import MemoryRecord
 from tests.support.store import Store, household, memory, pack_inputs, renumber, turns
 
 IDS = ("a" * 16, "b" * 16)

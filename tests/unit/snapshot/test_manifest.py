@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.errors import SnapshotCorruptError, SnapshotMissingError
-from mnemon.snapshot import layout
-from mnemon.snapshot.layout import StorePaths
-from mnemon.snapshot.manifest import (
+from noctuary.errors import SnapshotCorruptError, SnapshotMissingError
+from noctuary.snapshot import layout
+from noctuary.snapshot.layout import StorePaths
+from noctuary.snapshot.manifest import (
     FileEntry,
     Manifest,
     Pointer,

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.corpus.record_file import column_batches
-from mnemon.graph.sessions import MIN_MEMBERS, SessionArrays, build_sessions, session_key
-from mnemon.snapshot import layout, memory_columns
-from mnemon.snapshot.memory_columns import read_columns
-from mnemon.types import MemoryRecord
+from noctuary.corpus.record_file import column_batches
+from noctuary.graph.sessions import MIN_MEMBERS, SessionArrays, build_sessions, session_key
+from noctuary.snapshot import layout, memory_columns
+from noctuary.snapshot.memory_columns import read_columns
+from noctuary.types import MemoryRecord
 from tests.support.store import memory, renumber
 
 names = st.sampled_from([None, "", " ", "b", "a", "Ä", "日本"])

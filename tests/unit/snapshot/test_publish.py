@@ -6,13 +6,13 @@ from stat import S_IMODE
 
 import pytest
 
-from mnemon.errors import PublishRefusedError, SnapshotCorruptError, StoreError
-from mnemon.files import remove_tree
-from mnemon.recall.engine import Recaller
-from mnemon.snapshot import layout, publish
-from mnemon.snapshot.manifest import full_check, read_manifest, read_pointer
-from mnemon.snapshot.publish import find_by_digest, list_snapshots, publish_candidate
-from mnemon.snapshot.verdict import CheckResult, store_verdict
+from noctuary.errors import PublishRefusedError, SnapshotCorruptError, StoreError
+from noctuary.files import remove_tree
+from noctuary.recall.engine import Recaller
+from noctuary.snapshot import layout, publish
+from noctuary.snapshot.manifest import full_check, read_manifest, read_pointer
+from noctuary.snapshot.publish import find_by_digest, list_snapshots, publish_candidate
+from noctuary.snapshot.verdict import CheckResult, store_verdict
 from tests.support.store import Store, household, memory, renumber
 
 FAILED = CheckResult("no_sensitive_row_is_anywhere", False, {"memories": 1})

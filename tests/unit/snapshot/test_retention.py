@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.errors import SnapshotCorruptError, SnapshotMissingError
-from mnemon.recall.engine import Recaller
-from mnemon.snapshot import layout
-from mnemon.snapshot.layout import StorePaths
-from mnemon.snapshot.manifest import read_pointer
-from mnemon.snapshot.publish import (
+from noctuary.errors import SnapshotCorruptError, SnapshotMissingError
+from noctuary.recall.engine import Recaller
+from noctuary.snapshot import layout
+from noctuary.snapshot.layout import StorePaths
+from noctuary.snapshot.manifest import read_pointer
+from noctuary.snapshot.publish import (
     apply_retention,
     drop_older_snapshots,
     list_snapshots,

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.errors import SnapshotCorruptError, StoreError
-from mnemon.files import remove_tree
-from mnemon.recall.engine import Recaller
-from mnemon.recall.profile import RetrievalProfile, configured_profile
-from mnemon.recall.reader import SnapshotReader
-from mnemon.settings import RecallSettings, Settings
-from mnemon.snapshot.layout import RANKING_FILE
-from mnemon.snapshot.manifest import full_check, pack_digest, read_manifest
-from mnemon.snapshot.publish import publish_candidate
-from mnemon.snapshot.seal import find_pack, seal_candidate
+from noctuary.errors import SnapshotCorruptError, StoreError
+from noctuary.files import remove_tree
+from noctuary.recall.engine import Recaller
+from noctuary.recall.profile import RetrievalProfile, configured_profile
+from noctuary.recall.reader import SnapshotReader
+from noctuary.settings import RecallSettings, Settings
+from noctuary.snapshot.layout import RANKING_FILE
+from noctuary.snapshot.manifest import full_check, pack_digest, read_manifest
+from noctuary.snapshot.publish import publish_candidate
+from noctuary.snapshot.seal import find_pack, seal_candidate
 from tests.support.store import Store, household
 
 RRF = {"adopted": {"fusion": "rrf", "graph_weight": 0.0}, "reason": "because it measured better"}
@@ -103,7 +103,7 @@ def test_the_served_profile_is_the_settings_with_what_was_adopted(
 def test_recall_ranks_by_what_was_adopted(
     empty_store: Store, pack: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mnemon.recall.api import recall
+    from noctuary.recall.api import recall
 
     digest = read_manifest(pack).digest
     sealed = seal_candidate(empty_store.paths, digest, RRF)
@@ -134,7 +134,7 @@ def test_where_nothing_can_be_linked_the_pack_is_copied(
     def refuse(source: Path, target: Path) -> None:
         raise OSError("no links here")
 
-    monkeypatch.setattr("mnemon.snapshot.seal.os.link", refuse)
+    monkeypatch.setattr("noctuary.snapshot.seal.os.link", refuse)
     sealed = seal_candidate(empty_store.paths, read_manifest(pack).digest, RRF)
     full_check(sealed, read_manifest(sealed))
     assert not (sealed / "rows.sqlite").samefile(pack / "rows.sqlite")

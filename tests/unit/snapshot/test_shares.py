@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.corpus.evidence import Share
-from mnemon.files import read_array, write_array
-from mnemon.recall.reader import SnapshotReader
-from mnemon.snapshot import layout
-from mnemon.snapshot.checks import judge_candidate
-from mnemon.snapshot.manifest import compute_digest, describe_files, read_manifest, write_manifest
-from mnemon.snapshot.share_arrays import ShareArrays
-from mnemon.snapshot.share_pack import pack_shares
-from mnemon.types import MemoryRecord
+from noctuary.corpus.evidence import Share
+from noctuary.files import read_array, write_array
+from noctuary.recall.reader import SnapshotReader
+from noctuary.snapshot import layout
+from noctuary.snapshot.checks import judge_candidate
+from noctuary.snapshot.manifest import compute_digest, describe_files, read_manifest, write_manifest
+from noctuary.snapshot.share_arrays import ShareArrays
+from noctuary.snapshot.share_pack import pack_shares
+from noctuary.types import MemoryRecord
 from tests.support.store import Store, gate_context, memory, new_store, renumber
 
 CHECK = "every_share_is_of_an_owned_memory"

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mnemon.snapshot import layout, summary_checks
-from mnemon.snapshot.checks import GATE_CHECKS
+from noctuary.snapshot import layout, summary_checks
+from noctuary.snapshot.checks import GATE_CHECKS
 from tests.support.damage import Bench, Edit, all_of, array, put, sql
 
 SOURCES = "every_summary_names_its_sources"

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.snapshot.layout import StorePaths
-from mnemon.snapshot.verdict import FAIL, PASS, CheckResult, read_verdict, store_verdict
+from noctuary.snapshot.layout import StorePaths
+from noctuary.snapshot.verdict import FAIL, PASS, CheckResult, read_verdict, store_verdict
 
 DIGEST = "d" * 64
 GOOD = CheckResult("rows_are_there", True, {"rows": 3})

@@ -19,17 +19,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mnemon.corpus.evidence import Share
-from mnemon.files import read_array
-from mnemon.recall.api import recall
-from mnemon.snapshot import layout
-from mnemon.snapshot.manifest import read_manifest, read_pointer
-from mnemon.sql.database import LOADERS, QueryError, run_query
-from mnemon.sql.printing import Printed, text_lines, to_json
-from mnemon.sql.schema import TABLE_NAMES, TABLES
-from mnemon.sql.view import SnapshotView
-from mnemon.types import UNDATED_US
-from mnemon.usage.access_log import append_retrievals, close_access_logs
+from noctuary.corpus.evidence import Share
+from noctuary.files import read_array
+from noctuary.recall.api import recall
+from noctuary.snapshot import layout
+from noctuary.snapshot.manifest import read_manifest, read_pointer
+from noctuary.sql.database import LOADERS, QueryError, run_query
+from noctuary.sql.printing import Printed, text_lines, to_json
+from noctuary.sql.schema import TABLE_NAMES, TABLES
+from noctuary.sql.view import SnapshotView
+from noctuary.types import UNDATED_US
+from noctuary.usage.access_log import append_retrievals, close_access_logs
 from tests.support.store import Store, household
 
 QUESTION = "door code key migration flight boiler feline"
@@ -302,7 +302,7 @@ def test_ctrl_c_stops_a_query(dense_store: Store) -> None:
     query = f"SELECT count(*) FROM {tables} WHERE a.content > b.content || c.content || h.content"
     script = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from mnemon.cli.main import main; main()"
+        "from noctuary.cli.main import main; main()"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", script, "sql", query, "--store", str(dense_store.root)],

@@ -4,7 +4,7 @@ import unicodedata
 
 import pytest
 
-from mnemon.text.fold import fold, normalize
+from noctuary.text.fold import fold, normalize
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnemon.text.secret_numbers import find_seed_phrase
-from mnemon.text.secret_rules import find_secret
-from mnemon.text.seed_words import SEED_WORDS
+from noctuary.text.secret_numbers import find_seed_phrase
+from noctuary.text.secret_rules import find_secret
+from noctuary.text.seed_words import SEED_WORDS
 from tests.support.planted_secrets import KINDS, fill, planted
 
 # Written after the rules and looked at once before they were changed for them: 372 of 424 found.
@@ -107,7 +107,7 @@ ORDINARY = (
     "api_key: op://Private/OpenAI2/credential", "password: vault/data/app2#password",
     "secret: arn:aws:secretsmanager:eu-central-1:123456789012:secret:prod/db",
     "password=${VAULT_DB_PASSWORD2}", "token: secretsmanager:prod/db2", "password: !vault prod/db2",
-    "api key is keychain:mnemon2/api", "DB_PASSWORD=ssm:/prod/db2", "secret: ref+vault://kv/db2",
+    "api key is keychain:noctuary2/api", "DB_PASSWORD=ssm:/prod/db2", "secret: ref+vault://kv/db2",
     "the passphrase is printed under each router", "Die Passphrase ist leider nicht mehr bekannt",
     "Die Passphrase ist unter dem Teppich versteckt", "Passphrase: See Page Four Below",
     "mongosh --host db; mkdir -p hunter22", "mongod --quiet && cp -p notes2.txt",

@@ -5,7 +5,7 @@ import unicodedata
 
 import pytest
 
-from mnemon.text.scripts import (
+from noctuary.text.scripts import (
     CJK,
     UNSPACED,
     Script,

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.text.secret_numbers import entropy_bits
-from mnemon.text.secret_rules import TIMESTAMP, find_secret
-from mnemon.text.secret_values import is_secret_value
-from mnemon.text.token_formats import TOKEN_FORMATS
+from noctuary.text.secret_numbers import entropy_bits
+from noctuary.text.secret_rules import TIMESTAMP, find_secret
+from noctuary.text.secret_values import is_secret_value
+from noctuary.text.token_formats import TOKEN_FORMATS
 
 A36 = "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 

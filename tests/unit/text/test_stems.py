@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from mnemon.text.stems import stem
+from noctuary.text.stems import stem
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_stem_by_script(word: str, expected: str) -> None:
 def test_stemming_loads_only_the_algorithm_in_use() -> None:
     code = (
         "import sys\n"
-        "from mnemon.text.tokens import tokenize\n"
+        "from noctuary.text.tokens import tokenize\n"
         "assert not [m for m in sys.modules if 'snowball' in m], 'loaded at import'\n"
         "assert tokenize('running') == ['run']\n"
         "loaded = [m for m in sys.modules if m.endswith('_stemmer')]\n"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mnemon.text.tokens import MAX_TOKEN_CHARS, decode_tokens, encode_tokens, tokenize
+from noctuary.text.tokens import MAX_TOKEN_CHARS, decode_tokens, encode_tokens, tokenize
 
 
 @pytest.mark.parametrize(

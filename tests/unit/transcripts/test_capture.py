@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as example_settings
 from hypothesis import strategies as st
 
-from mnemon.settings import TranscriptSettings
-from mnemon.transcripts import reading
-from mnemon.transcripts.capture import capture_session
-from mnemon.transcripts.ingest import ingest_transcripts
+from noctuary.settings import TranscriptSettings
+from noctuary.transcripts import reading
+from noctuary.transcripts.capture import capture_session
+from noctuary.transcripts.ingest import ingest_transcripts
 from tests.support.transcripts import (
     ClaudeSession,
     dump,
@@ -161,8 +161,8 @@ def test_any_bytes_are_captured_without_a_fault(tmp_path: Path, data: bytes) -> 
 
 def test_a_hook_imports_the_standard_library_only() -> None:
     code = (
-        "import sys; import mnemon.transcripts.capture, mnemon.transcripts.projects;"
+        "import sys; import noctuary.transcripts.capture, noctuary.transcripts.projects;"
         "print(*sorted({m.split('.')[0] for m in sys.modules} - sys.stdlib_module_names))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert {m for m in ran.stdout.split() if not m.startswith("_")} == {"mnemon"}
+    assert {m for m in ran.stdout.split() if not m.startswith("_")} == {"noctuary"}

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.transcripts.claude import read_claude
-from mnemon.transcripts.messages import FileContext, Message, Part
-from mnemon.transcripts.report import Skip
+from noctuary.transcripts.claude import read_claude
+from noctuary.transcripts.messages import FileContext, Message, Part
+from noctuary.transcripts.report import Skip
 from tests.support.transcripts import JSON_VALUES, ClaudeSession, call, text, thinking
 
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.transcripts.codex import is_codex, read_codex
-from mnemon.transcripts.messages import FileContext, Message, Part
-from mnemon.transcripts.report import Skip
+from noctuary.transcripts.codex import is_codex, read_codex
+from noctuary.transcripts.messages import FileContext, Message, Part
+from noctuary.transcripts.report import Skip
 from tests.support.transcripts import JSON_VALUES, ClaudeSession, CodexSession
 
 

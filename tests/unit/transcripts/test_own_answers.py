@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from mnemon.mcp_server.schemas import RelatedAnswer, plain
-from mnemon.transcripts.messages import Part
-from mnemon.transcripts.vetting import vet_part
+from noctuary.mcp_server.schemas import RelatedAnswer, plain
+from noctuary.transcripts.messages import Part
+from noctuary.transcripts.vetting import vet_part
 
 ANSWER = json.dumps(
     plain(
@@ -34,6 +34,6 @@ def test_other_results_and_what_people_quote_are_kept() -> None:
     quoted = vet_part(Part("t:0", "text", "", (ANSWER,)), 500)
     assert quoted is not None
     assert quoted.text == ANSWER
-    call = vet_part(Part("call:1", "call", "mcp__mnemon__recall", ("spare key",)), 500)
+    call = vet_part(Part("call:1", "call", "mcp__noctuary__recall", ("spare key",)), 500)
     assert call is not None
     assert "spare key" in call.text

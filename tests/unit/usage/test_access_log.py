@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.usage.access_log import WAIT_AT_MOST_S, append_retrievals, close_access_logs
+from noctuary.usage.access_log import WAIT_AT_MOST_S, append_retrievals, close_access_logs
 
 # What a busy machine may add to a wait that is bounded.
 SLACK_S = 2.0
@@ -194,7 +194,7 @@ def test_a_log_of_a_later_version_is_left_alone(path: Path) -> None:
     before = path.read_bytes()
     fault = say(path, "1")
     assert fault is not None
-    assert "has format 2, expected 1: update mnemon" in fault
+    assert "has format 2, expected 1: update noctuary" in fault
     assert path.read_bytes() == before
 
 
@@ -261,7 +261,7 @@ def test_naming_the_writer_loads_no_numpy_and_registers_nothing() -> None:
     code = """
 import atexit, os, sys
 before = atexit._ncallbacks()
-import mnemon.usage.access_log
+import noctuary.usage.access_log
 assert atexit._ncallbacks() == before
 assert not {"numpy", "random", "multiprocessing", "concurrent"} & set(sys.modules)
 """

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from mnemon.night.context import ACCESS, Night
-from mnemon.night.corpus import export_memories
-from mnemon.night.usage import FOLDED, fold_accesses
-from mnemon.snapshot.layout import StorePaths
-from mnemon.usage.access_log import append_retrievals
+from noctuary.night.context import ACCESS, Night
+from noctuary.night.corpus import export_memories
+from noctuary.night.usage import FOLDED, fold_accesses
+from noctuary.snapshot.layout import StorePaths
+from noctuary.usage.access_log import append_retrievals
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mnemon.usage import query_log
-from mnemon.usage.query_log import (
+from noctuary.usage import query_log
+from noctuary.usage.query_log import (
     KEPT_AT_MOST,
     PRUNED_EVERY,
     RETENTION_DAYS,

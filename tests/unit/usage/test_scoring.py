@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnemon.corpus.pages import MemoryPage
-from mnemon.errors import StoreError
-from mnemon.hooks import register_hook
-from mnemon.types import UNDATED_US
-from mnemon.usage.reading import UsageReader
-from mnemon.usage.scoring import ReadPages, ScanReport, ScoringRules, refresh_scores
+from noctuary.corpus.pages import MemoryPage
+from noctuary.errors import StoreError
+from noctuary.hooks import register_hook
+from noctuary.types import UNDATED_US
+from noctuary.usage.reading import UsageReader
+from noctuary.usage.scoring import ReadPages, ScanReport, ScoringRules, refresh_scores
 from tests.support.usage_file import DAY_US, NOW_US, Use, rows, write
 
 RULES = ScoringRules(batch_size=3, max_scan_depth=0, max_boost=2.0, decay_lambda=0.0)

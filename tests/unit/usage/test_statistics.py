@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.usage.access_log import append_retrievals
-from mnemon.usage.statistics import AccessStatistics, fold_access_log
+from noctuary.usage.access_log import append_retrievals
+from noctuary.usage.statistics import AccessStatistics, fold_access_log
 
 
 @pytest.fixture

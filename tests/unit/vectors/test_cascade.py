@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mnemon.files import read_array, write_array
-from mnemon.vectors import cascade
-from mnemon.vectors.cascade import PrefixTier, cosines_at, search
-from mnemon.vectors.cells import build_prefix_tier
-from mnemon.vectors.rotation import fit, rotated_prefix
+from noctuary.files import read_array, write_array
+from noctuary.vectors import cascade
+from noctuary.vectors.cascade import PrefixTier, cosines_at, search
+from noctuary.vectors.cells import build_prefix_tier
+from noctuary.vectors.rotation import fit, rotated_prefix
 from tests.support.vectors import exact_positions, topical_vectors
 
 ROWS, DIM, SHORT = 6_000, 96, 32

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mnemon.vectors.cells import assign, build_prefix_tier, fit_centroids
-from mnemon.vectors.rotation import fit, identity, rotated_prefix
+from noctuary.vectors.cells import assign, build_prefix_tier, fit_centroids
+from noctuary.vectors.rotation import fit, identity, rotated_prefix
 from tests.support.vectors import topical_vectors
 
 FULL = topical_vectors(1_000, 48)

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from mnemon.vectors import lance, tiers
-from mnemon.vectors.dirty import is_dirty, mark_path
-from mnemon.vectors.tiers import FULL_TIER
+from noctuary.vectors import lance, tiers
+from noctuary.vectors.dirty import is_dirty, mark_path
+from noctuary.vectors.tiers import FULL_TIER
 from tests.support.tier_store import ROWS, TierStore, counts
 
 

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mnemon.hashing import hash_text
-from mnemon.shards.files import fragment_path, write_table
-from mnemon.shards.fragment_store import FragmentStore
-from mnemon.shards.task import Fragment
-from mnemon.vectors import embed_task
-from mnemon.vectors.embed_task import keyed_texts, read_vectors, write_vectors
+from noctuary.hashing import hash_text
+from noctuary.shards.files import fragment_path, write_table
+from noctuary.shards.fragment_store import FragmentStore
+from noctuary.shards.task import Fragment
+from noctuary.vectors import embed_task
+from noctuary.vectors.embed_task import keyed_texts, read_vectors, write_vectors
 
 DIM = 3
 Floats = NDArray[np.float32]

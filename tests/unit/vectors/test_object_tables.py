@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from mnemon.vectors import object_tables, tiers
-from mnemon.vectors.lance import LocalTables, as_home, connect, table_home
-from mnemon.vectors.object_tables import ObjectTables, TablesUnreachableError
-from mnemon.vectors.rotation import rotate
-from mnemon.vectors.tiers import (
+from noctuary.vectors import object_tables, tiers
+from noctuary.vectors.lance import LocalTables, as_home, connect, table_home
+from noctuary.vectors.object_tables import ObjectTables, TablesUnreachableError
+from noctuary.vectors.rotation import rotate
+from noctuary.vectors.tiers import (
     FULL_TIER,
     TierReport,
     search_tier,

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.errors import FingerprintMismatchError, StoreError
-from mnemon.vectors import rotation as rotation_module
-from mnemon.vectors.rotation import (
+from noctuary.errors import FingerprintMismatchError, StoreError
+from noctuary.vectors import rotation as rotation_module
+from noctuary.vectors.rotation import (
     MATRIX_FILE,
     STAMP_FILE,
     Rotation,

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mnemon.vectors import thresholds
-from mnemon.vectors.rotation import fit, identity
-from mnemon.vectors.thresholds import (
+from noctuary.vectors import thresholds
+from noctuary.vectors.rotation import fit, identity
+from noctuary.vectors.thresholds import (
     DERIVED,
     MIN_EXITS,
     REFERENCE,

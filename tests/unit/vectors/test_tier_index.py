@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from mnemon.shards.local_runner import LocalRunner
-from mnemon.shards.task import IndexSpec, TablePlace
-from mnemon.vectors.rotation import rotate
-from mnemon.vectors.tier_index import index_spec
-from mnemon.vectors.tiers import FULL_TIER, search_tier
+from noctuary.shards.local_runner import LocalRunner
+from noctuary.shards.task import IndexSpec, TablePlace
+from noctuary.vectors.rotation import rotate
+from noctuary.vectors.tier_index import index_spec
+from noctuary.vectors.tiers import FULL_TIER, search_tier
 from tests.support.tier_store import DIM, ROWS, TierStore, clustered
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mnemon.vectors import tiers
-from mnemon.vectors.rotation import Rotation, fit, identity, rotate, rotated_prefix
-from mnemon.vectors.tiers import (
+from noctuary.vectors import tiers
+from noctuary.vectors.rotation import Rotation, fit, identity, rotate, rotated_prefix
+from noctuary.vectors.tiers import (
     FULL_TIER,
     search_tier,
     sync_tiers,
@@ -284,7 +284,7 @@ def test_the_funnel_finds_the_true_neighbours_of_synthetic_vectors(tmp_path: Pat
 
 def real_texts(rows: int) -> tuple[list[str], list[str]]:
     here = Path(__file__).parents[3]
-    data = Path(os.environ.get("MNEMON_SHARED", here.parent / "shared")) / "data" / "realmem"
+    data = Path(os.environ.get("NOCTUARY_SHARED", here.parent / "shared")) / "data" / "realmem"
     if not data.exists():
         pytest.skip(f"{data} is absent")
     lines = gzip.decompress((data / "corpus.jsonl.gz").read_bytes()).decode().splitlines()

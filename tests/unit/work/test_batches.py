@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from mnemon.work.batches import BatchTimings, TimedProgress
+from noctuary.work.batches import BatchTimings, TimedProgress
 
 
 def timings(*batches: tuple[int, int, float]) -> BatchTimings:

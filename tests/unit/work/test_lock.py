@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.errors import StoreError, StoreLockedError
-from mnemon.work.lock import find_holder, hold_lock
+from noctuary.errors import StoreError, StoreLockedError
+from noctuary.work.lock import find_holder, hold_lock
 from tests.support.descriptors import open_files
 
 HOLD = """
 import sys
 from pathlib import Path
-from mnemon.work.lock import hold_lock
+from noctuary.work.lock import hold_lock
 with hold_lock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
@@ -118,7 +118,7 @@ def test_a_forked_process_that_outlives_the_holder_does_not_keep_the_lock(path: 
     script = (
         "import os, sys, time\n"
         "from pathlib import Path\n"
-        "from mnemon.work.lock import hold_lock\n"
+        "from noctuary.work.lock import hold_lock\n"
         "with hold_lock(Path(sys.argv[1])):\n"
         "    child = os.fork()\n"
         "    if not child:\n"
@@ -158,8 +158,8 @@ def test_of_two_processes_exactly_one_gets_it_fifty_times(path: Path) -> None:
     script = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from mnemon.errors import StoreLockedError\n"
-        "from mnemon.work.lock import hold_lock\n"
+        "from noctuary.errors import StoreLockedError\n"
+        "from noctuary.work.lock import hold_lock\n"
         "for line in sys.stdin:\n"
         "    try:\n"
         "        with hold_lock(Path(sys.argv[1])):\n"

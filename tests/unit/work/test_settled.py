@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.hashing import hash_file
-from mnemon.work import settled
-from mnemon.work.settled import hash_settled
+from noctuary.hashing import hash_file
+from noctuary.work import settled
+from noctuary.work.settled import hash_settled
 
 OLD_NS = 1_700_000_000_000_000_000
 

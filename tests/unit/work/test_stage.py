@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mnemon.work.stage import (
+from noctuary.work.stage import (
     Stage,
     StageResult,
     forget_result,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.errors import StoreError, StoreLockedError
-from mnemon.work.lock import find_holder, hold_lock
-from mnemon.work.waiting import wait_for_lock
+from noctuary.errors import StoreError, StoreLockedError
+from noctuary.work.lock import find_holder, hold_lock
+from noctuary.work.waiting import wait_for_lock
 from tests.unit.work.test_lock import start_holder
 
 

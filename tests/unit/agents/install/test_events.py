@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from mnemon.agents.events import AGENTS
-from mnemon.agents.install.errors import HookInstallError
-from mnemon.agents.install.events import EVENTS, hook_groups
-from mnemon.agents.install.program import find_program, read_command, require_utf8
+from noctuary.agents.events import AGENTS
+from noctuary.agents.install.errors import HookInstallError
+from noctuary.agents.install.events import EVENTS, hook_groups
+from noctuary.agents.install.program import find_program, read_command, require_utf8
 from tests.support.agent_settings import hook_faults
 
-PROGRAM = ("/opt/my tools/mnemon",)
+PROGRAM = ("/opt/my tools/noctuary",)
 
 
 @pytest.mark.parametrize("agent", AGENTS)
@@ -64,11 +64,11 @@ def test_a_restart_after_compaction_is_among_the_starts() -> None:
 @pytest.mark.parametrize(
     "entry",
     [
-        {"type": "command", "command": "mnemon hook --agent claude"},
-        {"type": "command", "command": "'/opt/my tools/mnemon' hook"},
-        {"type": "command", "command": "C:/tools/mnemon.exe", "args": ["hook"]},
-        {"type": "command", "command": "/usr/bin/python3.12 -m mnemon.cli.entry hook --agent x"},
-        {"type": "command", "command": "python", "args": ["-m", "mnemon", "hook"], "timeout": 9},
+        {"type": "command", "command": "noctuary hook --agent claude"},
+        {"type": "command", "command": "'/opt/my tools/noctuary' hook"},
+        {"type": "command", "command": "C:/tools/noctuary.exe", "args": ["hook"]},
+        {"type": "command", "command": "/usr/bin/python3.12 -m noctuary.cli.entry hook --agent x"},
+        {"type": "command", "command": "python", "args": ["-m", "noctuary", "hook"], "timeout": 9},
     ],
 )
 def test_entries_of_other_versions_are_ours(entry: dict[str, Any]) -> None:
@@ -79,22 +79,22 @@ def test_entries_of_other_versions_are_ours(entry: dict[str, Any]) -> None:
     "entry",
     [
         None,
-        "mnemon hook",
+        "noctuary hook",
         {},
         {"type": "command"},
         {"type": "command", "command": ""},
-        {"type": "command", "command": "mnemon"},
-        {"type": "command", "command": "mnemon recall hook"},
-        {"type": "command", "command": "mnemon", "args": ["recall", "hook"]},
-        {"type": "command", "command": "mnemon", "args": ["hook", 1]},
-        {"type": "command", "command": "mnemon hook '"},
-        {"type": "command", "command": "notmnemon hook"},
-        {"type": "command", "command": "my-mnemon hook"},
-        {"type": "command", "command": "nice mnemon hook"},
+        {"type": "command", "command": "noctuary"},
+        {"type": "command", "command": "noctuary recall hook"},
+        {"type": "command", "command": "noctuary", "args": ["recall", "hook"]},
+        {"type": "command", "command": "noctuary", "args": ["hook", 1]},
+        {"type": "command", "command": "noctuary hook '"},
+        {"type": "command", "command": "notnoctuary hook"},
+        {"type": "command", "command": "my-noctuary hook"},
+        {"type": "command", "command": "nice noctuary hook"},
         {"type": "command", "command": "python -m other hook"},
-        {"type": "command", "command": "ruby -m mnemon hook"},
+        {"type": "command", "command": "ruby -m noctuary hook"},
         {"type": "command", "command": 5, "args": ["hook"]},
-        {"type": "prompt", "command": "mnemon hook"},
+        {"type": "prompt", "command": "noctuary hook"},
     ],
 )
 def test_what_its_owner_wrote_is_not_ours(entry: object) -> None:
@@ -117,8 +117,8 @@ def test_without_an_executable_nothing_of_the_project_is_imported(
     monkeypatch.setenv("PATH", str(tmp_path))
     program = find_program()
     assert read_command({"type": "command", "command": shlex.join([*program, "hook"])})
-    (tmp_path / "project" / "mnemon").mkdir(parents=True)
-    for name in ("mnemon/__init__.py", "json.py"):
+    (tmp_path / "project" / "noctuary").mkdir(parents=True)
+    for name in ("noctuary/__init__.py", "json.py"):
         (tmp_path / "project" / name).write_text("print('taken over')")
     words = [python, *program[1:], "hook"]
     ran = subprocess.run(words, cwd=tmp_path / "project", input=b"{}", capture_output=True,
@@ -135,4 +135,4 @@ def test_an_unknown_agent_and_an_empty_program_are_refused() -> None:
 
 def test_a_path_that_is_no_utf8_is_refused() -> None:
     with pytest.raises(HookInstallError, match="no UTF-8"):
-        require_utf8("/opt/\udcff/mnemon")
+        require_utf8("/opt/\udcff/noctuary")

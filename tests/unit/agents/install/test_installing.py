@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.agents.events import AGENTS
-from mnemon.agents.install import installing, settings_file
-from mnemon.agents.install.errors import HookInstallError
-from mnemon.agents.install.installing import install_hooks, uninstall_hooks
-from mnemon.agents.install.receipts import read_receipts, receipts_path
-from mnemon.agents.install.settings_file import read_settings, write_settings
-from mnemon.agents.install.settings_places import SettingsPlace, find_place
+from noctuary.agents.events import AGENTS
+from noctuary.agents.install import installing, settings_file
+from noctuary.agents.install.errors import HookInstallError
+from noctuary.agents.install.installing import install_hooks, uninstall_hooks
+from noctuary.agents.install.receipts import read_receipts, receipts_path
+from noctuary.agents.install.settings_file import read_settings, write_settings
+from noctuary.agents.install.settings_places import SettingsPlace, find_place
 from tests.support.agent_settings import hook_faults, json_layouts, settings_values
 
-PROGRAM = ("/opt/mnemon/bin/mnemon",)
+PROGRAM = ("/opt/noctuary/bin/noctuary",)
 OWN = '{\n    "model": "opus",  "n": [1,\n 2],\n    "hooks": {"Stop": []}\n}\n'
 
 
@@ -35,7 +35,7 @@ def place(tmp_path: Path) -> SettingsPlace:
 
 
 @pytest.fixture
-def mnemon_home(tmp_path: Path) -> Path:
+def noctuary_home(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
@@ -43,10 +43,10 @@ def backups(place: SettingsPlace) -> list[Path]:
     return sorted(place.path.parent.glob("*.bak"))
 
 
-def test_installing_twice_writes_once(place: SettingsPlace, mnemon_home: Path) -> None:
-    first = install_hooks(place, PROGRAM, home=mnemon_home)
+def test_installing_twice_writes_once(place: SettingsPlace, noctuary_home: Path) -> None:
+    first = install_hooks(place, PROGRAM, home=noctuary_home)
     written = place.path.read_bytes()
-    second = install_hooks(place, PROGRAM, home=mnemon_home)
+    second = install_hooks(place, PROGRAM, home=noctuary_home)
     assert (first.action, second.action) == ("installed", "unchanged")
     assert place.path.read_bytes() == written
     assert second.diff == ""
@@ -56,22 +56,22 @@ def test_installing_twice_writes_once(place: SettingsPlace, mnemon_home: Path) -
     assert hook_faults("claude", hooks) == []
 
 
-def test_the_owners_bytes_stay_and_come_back(place: SettingsPlace, mnemon_home: Path) -> None:
-    install_hooks(place, PROGRAM, home=mnemon_home, store="/data/store")
+def test_the_owners_bytes_stay_and_come_back(place: SettingsPlace, noctuary_home: Path) -> None:
+    install_hooks(place, PROGRAM, home=noctuary_home, store="/data/store")
     text = place.path.read_text(encoding="utf-8")
     assert text.startswith('{\n    "model": "opus",  "n": [1,\n 2],\n    "hooks": {"Stop": [')
-    assert uninstall_hooks(place, home=mnemon_home).action == "removed"
+    assert uninstall_hooks(place, home=noctuary_home).action == "removed"
     removed = json.loads(place.path.read_bytes())
     assert removed == json.loads(OWN)
-    assert uninstall_hooks(place, home=mnemon_home).action == "absent"
+    assert uninstall_hooks(place, home=noctuary_home).action == "absent"
 
 
-def test_the_old_file_is_kept_once(place: SettingsPlace, mnemon_home: Path) -> None:
-    change = install_hooks(place, PROGRAM, home=mnemon_home)
+def test_the_old_file_is_kept_once(place: SettingsPlace, noctuary_home: Path) -> None:
+    change = install_hooks(place, PROGRAM, home=noctuary_home)
     assert change.backup is not None
     assert Path(change.backup).read_text(encoding="utf-8") == OWN
     place.path.write_text(OWN, encoding="utf-8")
-    again = install_hooks(place, PROGRAM, home=mnemon_home)
+    again = install_hooks(place, PROGRAM, home=noctuary_home)
     assert again.backup == change.backup
     assert len(backups(place)) == 1
 
@@ -98,59 +98,59 @@ def test_a_folder_that_holds_something_else_stays(tmp_path: Path) -> None:
     assert [p.name for p in place.path.parent.iterdir()] == ["config.toml"]
 
 
-def test_an_empty_file_counts_as_no_settings(place: SettingsPlace, mnemon_home: Path) -> None:
+def test_an_empty_file_counts_as_no_settings(place: SettingsPlace, noctuary_home: Path) -> None:
     place.path.write_bytes(b"")
-    install_hooks(place, PROGRAM, home=mnemon_home)
-    uninstall_hooks(place, home=mnemon_home)
+    install_hooks(place, PROGRAM, home=noctuary_home)
+    uninstall_hooks(place, home=noctuary_home)
     assert json.loads(place.path.read_bytes()) == {}
 
 
 @pytest.mark.parametrize("lost", ["missing", "damaged"])
 def test_without_the_receipt_every_entry_goes_all_the_same(
-    place: SettingsPlace, mnemon_home: Path, lost: str
+    place: SettingsPlace, noctuary_home: Path, lost: str
 ) -> None:
     place.path.write_text('{"a": 1}')
-    install_hooks(place, PROGRAM, home=mnemon_home)
-    receipt = receipts_path(mnemon_home)
+    install_hooks(place, PROGRAM, home=noctuary_home)
+    receipt = receipts_path(noctuary_home)
     receipt.unlink() if lost == "missing" else receipt.write_text('{"version": 1, "installs": [3')
-    uninstall_hooks(place, home=mnemon_home)
+    uninstall_hooks(place, home=noctuary_home)
     assert json.loads(place.path.read_bytes()) == {"a": 1}
 
 
 def test_an_older_installation_is_renewed_and_still_comes_out(
-    place: SettingsPlace, mnemon_home: Path
+    place: SettingsPlace, noctuary_home: Path
 ) -> None:
     place.path.unlink()
-    install_hooks(place, ("/old/mnemon",), home=mnemon_home)
-    assert install_hooks(place, PROGRAM, home=mnemon_home).action == "renewed"
-    assert "/old/mnemon" not in place.path.read_text()
-    uninstall_hooks(place, home=mnemon_home)
+    install_hooks(place, ("/old/noctuary",), home=noctuary_home)
+    assert install_hooks(place, PROGRAM, home=noctuary_home).action == "renewed"
+    assert "/old/noctuary" not in place.path.read_text()
+    uninstall_hooks(place, home=noctuary_home)
     assert not place.path.exists()
 
 
 @pytest.mark.parametrize("undo", [False, True])
 def test_a_dry_run_writes_nothing_and_says_the_same(
-    place: SettingsPlace, mnemon_home: Path, tmp_path: Path, undo: bool
+    place: SettingsPlace, noctuary_home: Path, tmp_path: Path, undo: bool
 ) -> None:
     if undo:
-        install_hooks(place, PROGRAM, home=mnemon_home)
+        install_hooks(place, PROGRAM, home=noctuary_home)
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
     if undo:
-        dry = uninstall_hooks(place, home=mnemon_home, dry_run=True)
+        dry = uninstall_hooks(place, home=noctuary_home, dry_run=True)
     else:
-        dry = install_hooks(place, PROGRAM, home=mnemon_home, dry_run=True)
+        dry = install_hooks(place, PROGRAM, home=noctuary_home, dry_run=True)
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
     wet = (
-        uninstall_hooks(place, home=mnemon_home)
+        uninstall_hooks(place, home=noctuary_home)
         if undo
-        else install_hooks(place, PROGRAM, home=mnemon_home)
+        else install_hooks(place, PROGRAM, home=noctuary_home)
     )
     assert (dry.action, dry.diff) == (wet.action, wet.diff)
     assert dry.diff
     assert dry.dry_run
 
 
-def test_links_are_followed_and_permissions_stay(tmp_path: Path, mnemon_home: Path) -> None:
+def test_links_are_followed_and_permissions_stay(tmp_path: Path, noctuary_home: Path) -> None:
     target = tmp_path / "dotfiles" / "settings.json"
     target.parent.mkdir()
     target.write_text("{}\n")
@@ -158,7 +158,7 @@ def test_links_are_followed_and_permissions_stay(tmp_path: Path, mnemon_home: Pa
     link = tmp_path / ".claude" / "settings.json"
     link.parent.mkdir()
     link.symlink_to(target)
-    change = install_hooks(SettingsPlace("claude", "user", link), PROGRAM, home=mnemon_home)
+    change = install_hooks(SettingsPlace("claude", "user", link), PROGRAM, home=noctuary_home)
     assert link.is_symlink()
     assert "UserPromptSubmit" in target.read_text()
     assert stat.S_IMODE(target.stat().st_mode) == 0o640
@@ -190,29 +190,29 @@ def test_links_are_followed_and_permissions_stay(tmp_path: Path, mnemon_home: Pa
     ],
 )
 def test_a_file_that_is_not_understood_is_refused_and_stays(
-    place: SettingsPlace, mnemon_home: Path, raw: bytes, says: str
+    place: SettingsPlace, noctuary_home: Path, raw: bytes, says: str
 ) -> None:
     place.path.write_bytes(raw)
     with pytest.raises(HookInstallError, match=says):
-        install_hooks(place, PROGRAM, home=mnemon_home)
+        install_hooks(place, PROGRAM, home=noctuary_home)
     assert place.path.read_bytes() == raw
     assert [p.name for p in place.path.parent.iterdir()] == [place.path.name]
-    assert not mnemon_home.exists()
+    assert not noctuary_home.exists()
 
 
-def test_what_is_no_file_is_refused(place: SettingsPlace, mnemon_home: Path) -> None:
+def test_what_is_no_file_is_refused(place: SettingsPlace, noctuary_home: Path) -> None:
     place.path.unlink()
     place.path.mkdir()
     with pytest.raises(HookInstallError, match="no regular file"):
-        install_hooks(place, PROGRAM, home=mnemon_home)
+        install_hooks(place, PROGRAM, home=noctuary_home)
     place.path.rmdir()
     os.mkfifo(place.path)
     with pytest.raises(HookInstallError, match="no regular file"):
-        install_hooks(place, PROGRAM, home=mnemon_home)
+        install_hooks(place, PROGRAM, home=noctuary_home)
     place.path.unlink()
     place.path.symlink_to(place.path)
     with pytest.raises(HookInstallError, match="cannot be reached"):
-        install_hooks(place, PROGRAM, home=mnemon_home)
+        install_hooks(place, PROGRAM, home=noctuary_home)
 
 
 def test_a_file_that_changes_meanwhile_is_not_overwritten(place: SettingsPlace) -> None:
@@ -225,34 +225,34 @@ def test_a_file_that_changes_meanwhile_is_not_overwritten(place: SettingsPlace) 
 
 
 def test_a_text_that_would_not_read_back_is_not_written(
-    place: SettingsPlace, monkeypatch: pytest.MonkeyPatch, mnemon_home: Path
+    place: SettingsPlace, monkeypatch: pytest.MonkeyPatch, noctuary_home: Path
 ) -> None:
     def patch_nothing(text: str, value: object) -> str:
         return text
 
     monkeypatch.setattr(settings_file, "patch_json", patch_nothing)
     with pytest.raises(HookInstallError, match="would not read back"):
-        install_hooks(place, PROGRAM, home=mnemon_home)
+        install_hooks(place, PROGRAM, home=noctuary_home)
     assert place.path.read_text(encoding="utf-8") == OWN
 
 
 def test_a_failed_replacement_leaves_the_old_file(
-    place: SettingsPlace, monkeypatch: pytest.MonkeyPatch, mnemon_home: Path
+    place: SettingsPlace, monkeypatch: pytest.MonkeyPatch, noctuary_home: Path
 ) -> None:
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match="No space"):
-        install_hooks(place, PROGRAM, home=mnemon_home)
+        install_hooks(place, PROGRAM, home=noctuary_home)
     assert place.path.read_text(encoding="utf-8") == OWN
     assert [p.name for p in place.path.parent.iterdir()] == [place.path.name]
-    assert read_receipts(mnemon_home) == {}
+    assert read_receipts(noctuary_home) == {}
 
 
-def test_a_byte_order_mark_stays(place: SettingsPlace, mnemon_home: Path) -> None:
+def test_a_byte_order_mark_stays(place: SettingsPlace, noctuary_home: Path) -> None:
     place.path.write_bytes(b"\xef\xbb\xbf" + OWN.encode())
-    install_hooks(place, PROGRAM, home=mnemon_home)
+    install_hooks(place, PROGRAM, home=noctuary_home)
     assert place.path.read_bytes().startswith(b"\xef\xbb\xbf{")
 
 
@@ -267,21 +267,21 @@ def test_both_scopes_at_once_are_told(
     project = install_hooks(find_place("claude", "project", folder), PROGRAM, home=home)
     assert any("both run" in note and str(tmp_path / "claude") in note for note in project.notes)
     assert installing.environment_notes({}) == ()
-    assert "start the agent with it" in installing.environment_notes({"MNEMON_HOME": "/m"})[0]
+    assert "start the agent with it" in installing.environment_notes({"NOCTUARY_HOME": "/m"})[0]
 
 
-def test_switched_off_hooks_are_told(place: SettingsPlace, mnemon_home: Path) -> None:
+def test_switched_off_hooks_are_told(place: SettingsPlace, noctuary_home: Path) -> None:
     place.path.write_text('{"disableAllHooks": true}')
-    notes = install_hooks(place, PROGRAM, home=mnemon_home).notes
+    notes = install_hooks(place, PROGRAM, home=noctuary_home).notes
     assert any("no hook runs" in note for note in notes)
 
 
-def test_equal_installations_have_equal_receipts(place: SettingsPlace, mnemon_home: Path) -> None:
-    install_hooks(place, PROGRAM, home=mnemon_home)
-    first = receipts_path(mnemon_home).read_bytes()
-    uninstall_hooks(place, home=mnemon_home)
-    install_hooks(place, PROGRAM, home=mnemon_home)
-    assert receipts_path(mnemon_home).read_bytes() == first
+def test_equal_installations_have_equal_receipts(place: SettingsPlace, noctuary_home: Path) -> None:
+    install_hooks(place, PROGRAM, home=noctuary_home)
+    first = receipts_path(noctuary_home).read_bytes()
+    uninstall_hooks(place, home=noctuary_home)
+    install_hooks(place, PROGRAM, home=noctuary_home)
+    assert receipts_path(noctuary_home).read_bytes() == first
 
 
 @given(settings_values, json_layouts, st.sampled_from(AGENTS), st.booleans())

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.agents.events import AGENTS
-from mnemon.agents.install.errors import HookInstallError
-from mnemon.agents.install.events import EVENTS, hook_groups
-from mnemon.agents.install.json_patch import is_same_json
-from mnemon.agents.install.merging import (
+from noctuary.agents.events import AGENTS
+from noctuary.agents.install.errors import HookInstallError
+from noctuary.agents.install.events import EVENTS, hook_groups
+from noctuary.agents.install.json_patch import is_same_json
+from noctuary.agents.install.merging import (
     add_hooks,
     created_places,
     list_hooks,
@@ -23,7 +23,7 @@ from mnemon.agents.install.merging import (
 from tests.support.agent_settings import settings_values
 
 agents = st.sampled_from(AGENTS)
-OLD = {"type": "command", "command": "mnemon hook --agent claude"}
+OLD = {"type": "command", "command": "noctuary hook --agent claude"}
 FOREIGN = {"type": "command", "command": "say done"}
 
 
@@ -32,7 +32,7 @@ def test_adding_and_removing_gives_the_settings_of_before(
     settings: dict[str, Any], agent: str
 ) -> None:
     kept = copy.deepcopy(settings)
-    added = add_hooks(settings, hook_groups(agent, ["/bin/mnemon"]))
+    added = add_hooks(settings, hook_groups(agent, ["/bin/noctuary"]))
     removed = remove_hooks(added, created_places(settings, added))
     assert is_same_json(removed, kept)
     assert is_same_json(settings, kept)  # nothing was changed in place
@@ -42,11 +42,11 @@ def test_adding_and_removing_gives_the_settings_of_before(
 def test_each_event_has_one_entry_of_ours_and_all_of_the_others(
     settings: dict[str, Any], agent: str
 ) -> None:
-    added = add_hooks(settings, hook_groups(agent, ["/bin/mnemon"]))
+    added = add_hooks(settings, hook_groups(agent, ["/bin/noctuary"]))
     assert sorted(h.event for h in list_hooks(added)) == sorted(e.name for e in EVENTS)
     for event, groups in settings.get("hooks", {}).items():
         texts = [json.dumps(group, sort_keys=True) for group in added["hooks"][event]]
-        assert [t for t in texts if "/bin/mnemon" not in t] == [
+        assert [t for t in texts if "/bin/noctuary" not in t] == [
             json.dumps(group, sort_keys=True) for group in groups
         ]
     assert {k: v for k, v in added.items() if k != "hooks"} == {
@@ -56,7 +56,7 @@ def test_each_event_has_one_entry_of_ours_and_all_of_the_others(
 
 @given(settings_values, agents)
 def test_adding_twice_is_adding_once(settings: dict[str, Any], agent: str) -> None:
-    groups = hook_groups(agent, ["/bin/mnemon"], "/store")
+    groups = hook_groups(agent, ["/bin/noctuary"], "/store")
     once = add_hooks(settings, groups)
     assert is_same_json(add_hooks(once, groups), once)
 
@@ -65,8 +65,8 @@ def test_adding_twice_is_adding_once(settings: dict[str, Any], agent: str) -> No
 def test_other_entries_of_ours_are_renewed_in_their_places(
     settings: dict[str, Any], agent: str
 ) -> None:
-    old = add_hooks(settings, hook_groups(agent, ["/old/mnemon"], "/old"))
-    wanted = hook_groups(agent, ["/new/mnemon"])
+    old = add_hooks(settings, hook_groups(agent, ["/old/noctuary"], "/old"))
+    wanted = hook_groups(agent, ["/new/noctuary"])
     renewed = add_hooks(old, wanted)
     assert is_same_json(renewed, add_hooks(settings, wanted))
     assert [len(v) for v in renewed["hooks"].values()] == [len(v) for v in old["hooks"].values()]
@@ -74,7 +74,7 @@ def test_other_entries_of_ours_are_renewed_in_their_places(
 
 def test_an_entry_that_moved_into_the_owners_group_leaves_it() -> None:
     settings = {"hooks": {"Stop": [{"matcher": "x", "hooks": [FOREIGN, OLD]}, {"hooks": [OLD]}]}}
-    wanted = hook_groups("claude", ["/bin/mnemon"])
+    wanted = hook_groups("claude", ["/bin/noctuary"])
     found = add_hooks(settings, wanted)["hooks"]["Stop"]
     assert sorted(json.dumps(g) for g in found) == sorted(
         [json.dumps({"matcher": "x", "hooks": [FOREIGN]}), json.dumps(wanted["Stop"])]
@@ -83,14 +83,14 @@ def test_an_entry_that_moved_into_the_owners_group_leaves_it() -> None:
 
 def test_a_renewed_entry_keeps_its_place_before_the_owners() -> None:
     settings = {"hooks": {"Stop": [{"hooks": [FOREIGN]}, {"hooks": [OLD]}, {"hooks": [FOREIGN]}]}}
-    wanted = hook_groups("claude", ["/bin/mnemon"])
+    wanted = hook_groups("claude", ["/bin/noctuary"])
     found = add_hooks(settings, wanted)["hooks"]["Stop"]
     assert found == [{"hooks": [FOREIGN]}, wanted["Stop"], {"hooks": [FOREIGN]}]
 
 
 def test_an_event_that_is_no_longer_ours_is_left() -> None:
     settings = {"hooks": {"PreToolUse": [{"hooks": [OLD]}], "Notification": []}}
-    hooks = add_hooks(settings, hook_groups("claude", ["/bin/mnemon"]))["hooks"]
+    hooks = add_hooks(settings, hook_groups("claude", ["/bin/noctuary"]))["hooks"]
     assert "PreToolUse" not in hooks
     assert hooks["Notification"] == []
 
@@ -110,7 +110,7 @@ def test_with_a_receipt_what_was_empty_before_stays() -> None:
 
 
 def test_what_the_owner_added_after_installing_stays() -> None:
-    added = add_hooks({}, hook_groups("claude", ["/bin/mnemon"]))
+    added = add_hooks({}, hook_groups("claude", ["/bin/noctuary"]))
     made = created_places({}, added)
     added["hooks"]["Stop"][0]["hooks"].append(FOREIGN)
     added["hooks"]["PreToolUse"] = [{"hooks": [FOREIGN]}]
@@ -132,7 +132,7 @@ def test_what_the_owner_added_after_installing_stays() -> None:
 )
 def test_another_type_is_refused_with_a_sentence(hooks: Any, says: str) -> None:
     with pytest.raises(HookInstallError, match=says) as refused:
-        add_hooks({"hooks": hooks}, hook_groups("claude", ["/bin/mnemon"]))
+        add_hooks({"hooks": hooks}, hook_groups("claude", ["/bin/noctuary"]))
     assert "nothing was changed" in str(refused.value)
 
 

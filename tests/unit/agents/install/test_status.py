@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.agents.install.installing import install_hooks, uninstall_hooks
-from mnemon.agents.install.program import find_program
-from mnemon.agents.install.receipts import receipts_path
-from mnemon.agents.install.settings_places import SettingsPlace, find_place
-from mnemon.agents.install.status import (
+from noctuary.agents.install.installing import install_hooks, uninstall_hooks
+from noctuary.agents.install.program import find_program
+from noctuary.agents.install.receipts import receipts_path
+from noctuary.agents.install.settings_places import SettingsPlace, find_place
+from noctuary.agents.install.status import (
     ABSENT,
     BROKEN,
     DISABLED,
@@ -25,7 +25,7 @@ from mnemon.agents.install.status import (
     look_at_places,
 )
 
-RUNS = (sys.executable, "-m", "mnemon")
+RUNS = (sys.executable, "-m", "noctuary")
 
 
 @pytest.fixture
@@ -49,13 +49,13 @@ def test_installed_and_taken_out(place: SettingsPlace, tmp_path: Path) -> None:
 
 
 def test_a_program_that_is_gone_is_broken(place: SettingsPlace, tmp_path: Path) -> None:
-    install_hooks(place, (str(tmp_path / "mnemon"),), home=tmp_path)
+    install_hooks(place, (str(tmp_path / "noctuary"),), home=tmp_path)
     found = look_at_place(place)
     assert found.state == BROKEN
     assert "hooks install --agent claude --user" in found.message
-    (tmp_path / "mnemon").write_text("#!/bin/sh\n")
+    (tmp_path / "noctuary").write_text("#!/bin/sh\n")
     assert look_at_place(place).state == BROKEN  # not executable
-    (tmp_path / "mnemon").chmod(0o755)
+    (tmp_path / "noctuary").chmod(0o755)
     assert look_at_place(place).state == INSTALLED
 
 
@@ -125,18 +125,18 @@ def test_a_switched_on_plugin_is_found(tmp_path: Path, home: Path) -> None:
         assert enabled_plugin(agent, tmp_path) is None
     claude.parent.mkdir()
     codex.parent.mkdir()
-    claude.write_text('{"enabledPlugins": {"mnemon@local": true, "other@x": true}}')
-    codex.write_text('[plugins."mnemon@local"]\nenabled = true\n')
+    claude.write_text('{"enabledPlugins": {"noctuary@local": true, "other@x": true}}')
+    codex.write_text('[plugins."noctuary@local"]\nenabled = true\n')
     assert is_used("claude")
     assert enabled_plugin("claude", tmp_path) == claude
     assert enabled_plugin("codex", tmp_path) == codex
-    claude.write_text('{"enabledPlugins": {"mnemon@local": false, "mnemonic@local": true}}')
-    codex.write_text('[plugins."mnemon@local"]\nenabled = false\n')
+    claude.write_text('{"enabledPlugins": {"noctuary@local": false, "noctuarian@local": true}}')
+    codex.write_text('[plugins."noctuary@local"]\nenabled = false\n')
     for agent in ("claude", "codex"):
         assert enabled_plugin(agent, tmp_path) is None
 
 
-@pytest.mark.parametrize("text", ["{", "plugins = 3", "[plugins]\nmnemon = 3", "\xff"])
+@pytest.mark.parametrize("text", ["{", "plugins = 3", "[plugins]\nnoctuary = 3", "\xff"])
 def test_damaged_files_hold_no_plugin(tmp_path: Path, home: Path, text: str) -> None:
     for name in ("claude/settings.json", "codex/config.toml"):
         (tmp_path / name).parent.mkdir()
@@ -145,5 +145,5 @@ def test_damaged_files_hold_no_plugin(tmp_path: Path, home: Path, text: str) -> 
     assert enabled_plugin("codex", tmp_path) is None
 
 
-def test_this_mnemon_can_be_started() -> None:
+def test_this_noctuary_can_be_started() -> None:
     assert Path(find_program()[0]).exists()

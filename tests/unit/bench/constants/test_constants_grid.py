@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from bench.constants.grid import FAMILIES, SAMPLED, Family, apply_setting, shipped_value
-from mnemon.graph import conversation, named, walk
-from mnemon.graph.arrays import OPEN_END_US, GraphArrays
+from noctuary.graph import conversation, named, walk
+from noctuary.graph.arrays import OPEN_END_US, GraphArrays
 
 CONSTANTS = sorted({name for family in FAMILIES for name in family.choices})
 

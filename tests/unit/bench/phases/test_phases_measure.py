@@ -16,10 +16,10 @@ from bench.phases.measure import measure_set
 from bench.phases.past import Past
 from bench.results import read_result
 from bench.suite.loading import LoadedSet
-from mnemon.evaluate.labels.queries import Query
-from mnemon.evaluate.resampling import Resampling
-from mnemon.recall.engine import Recaller
-from mnemon.recall.profile import RetrievalProfile
+from noctuary.evaluate.labels.queries import Query
+from noctuary.evaluate.resampling import Resampling
+from noctuary.recall.engine import Recaller
+from noctuary.recall.profile import RetrievalProfile
 from tests.support.arms import as_rows, build_context
 from tests.support.labelled_set import SmallSet, small_set
 from tests.support.store import DAY_US, day_us, household
@@ -152,7 +152,7 @@ def test_frames_ask_at_their_own_moment_and_place(talk: LoadedSet, tmp_path: Pat
 def test_questions_with_a_moment_of_their_own_see_what_existed_then(
     talk: LoadedSet, tmp_path: Path
 ) -> None:
-    from mnemon.types import from_micros
+    from noctuary.types import from_micros
 
     moment = from_micros(day_us(6) + DAY_US // 2)
     dated = replace(talk, queries=tuple(replace(q, as_of=moment) for q in talk.queries))
@@ -204,7 +204,7 @@ def test_the_command_writes_one_file_per_set(
     small: SmallSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shared = small.loaded.dataset.directory.parents[1]
-    monkeypatch.setenv("MNEMON_SHARED", str(shared))
+    monkeypatch.setenv("NOCTUARY_SHARED", str(shared))
     options = ["--stores", str(small.store.parent), "--out", str(tmp_path), "--sample", "4"]
     assert command.main([*options, "--sets", "tiny"]) == 0
     assert read_result(tmp_path / "phases-tiny.json")["dataset"] == "tiny"

@@ -11,7 +11,7 @@ from bench.scale.asked import RUN_WORDS, cut_question, make_questions
 from bench.scale.reading import drop_pages
 from bench.scale.reading_engines import compare
 from bench.scale.reading_warm import measure_memory, measure_warm, read_kb
-from mnemon.recall.engine import Recaller
+from noctuary.recall.engine import Recaller
 from tests.support.store import memory, new_store, renumber
 
 TEXTS = [

@@ -39,8 +39,8 @@ def test_a_ratio_is_the_geometric_mean_and_lies_in_its_interval() -> None:
 
 
 def test_a_checkout_runs_its_own_code_and_not_the_installed_one(tmp_path: Path) -> None:
-    assert code_of(CHECKOUT) == CHECKOUT / "lib" / "mnemon"
-    package = tmp_path / "lib" / "mnemon"
+    assert code_of(CHECKOUT) == CHECKOUT / "lib" / "noctuary"
+    package = tmp_path / "lib" / "noctuary"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("")
     assert code_of(tmp_path) == package

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from bench.arms.ablations import list_ablations
 from bench.suite.decided import FOLDS, SERVED, decide_crosswise, find_challengers, fold_of
-from mnemon.evaluate.decision import CHALLENGERS, MIN_HALF
-from mnemon.evaluate.labels.queries import Query
-from mnemon.evaluate.run import Run
-from mnemon.recall.profile import RetrievalProfile
+from noctuary.evaluate.decision import CHALLENGERS, MIN_HALF
+from noctuary.evaluate.labels.queries import Query
+from noctuary.evaluate.run import Run
+from noctuary.recall.profile import RetrievalProfile
 
 ARMS = {
-    "mnemon": {"settings": RetrievalProfile().to_json()},
+    "noctuary": {"settings": RetrievalProfile().to_json()},
     **{a.name: {"settings": a.profile.to_json()} for a in list_ablations()},
 }
 N = 8 * MIN_HALF
@@ -48,7 +48,7 @@ def test_a_challenger_that_is_better_everywhere_is_adopted_by_both_folds() -> No
     assert decided is not None
     assert [d.adopted for d in decided.decisions] == ["rrf", "rrf"]
     assert decided.run.rankings == runs["rrf"].rankings
-    assert decided.run.name == "mnemon_decided"
+    assert decided.run.name == "noctuary_decided"
     assert "cc_dense_0.3" in decided.without_arm
 
 

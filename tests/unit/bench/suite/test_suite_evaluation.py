@@ -9,7 +9,7 @@ import pytest
 from bench.suite import evaluation
 from bench.suite.evaluation import EvaluatedSet, EvaluationOptions, evaluate_set, parts_of
 from bench.suite.plan import ABSTAINING, DEPTH, HEADLINE
-from mnemon.errors import ConfigError
+from noctuary.errors import ConfigError
 from tests.support.labelled_set import SmallSet
 
 
@@ -48,7 +48,7 @@ def test_within_a_wing_only_its_memories_are_found(
     small: SmallSet, evaluated: EvaluatedSet
 ) -> None:
     wing_of = {str(row["id"]): row["wing"] for row in small.loaded.rows}
-    run = evaluated.runs["wing"]["mnemon"].run
+    run = evaluated.runs["wing"]["noctuary"].run
     for query, ranking in zip(small.loaded.queries, run.rankings, strict=True):
         assert {wing_of[found] for found in ranking} <= {query.wing}
 
@@ -67,10 +67,10 @@ def test_a_stopped_suite_goes_on_with_the_arms_that_are_missing(
 def test_an_arm_that_is_not_asked_for_is_kept_where_its_run_is_current(
     small: SmallSet, runs_directory: Path
 ) -> None:
-    said_by(small, runs_directory, "mnemon")
+    said_by(small, runs_directory, "noctuary")
     options = EvaluationOptions(("dense",), log=lambda text: None)
     found = evaluate_set(small.loaded, small.store, runs_directory, options)
-    assert set(found.runs["all"]) == {"mnemon", "dense"}
+    assert set(found.runs["all"]) == {"noctuary", "dense"}
 
 
 def test_a_run_is_stale_when_the_code_that_ranks_has_changed(
@@ -97,8 +97,8 @@ def test_a_run_is_stale_when_the_queries_have_changed(
 def test_a_run_file_holds_no_text_of_a_query_or_memory(
     small: SmallSet, runs_directory: Path
 ) -> None:
-    said_by(small, runs_directory, "mnemon")
-    text = (runs_directory / "all" / "mnemon.json").read_text(encoding="utf-8")
+    said_by(small, runs_directory, "noctuary")
+    text = (runs_directory / "all" / "noctuary.json").read_text(encoding="utf-8")
     assert json.loads(text)["run"]["query_ids"][0] == "q0"
     assert not [q.text for q in small.loaded.queries if q.text in text]
 

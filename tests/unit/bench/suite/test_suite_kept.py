@@ -11,8 +11,8 @@ from bench.suite.evaluation import EvaluatedSet
 from bench.suite.kept import KeptRankings, cut, read_kept, write_kept
 from bench.suite.plan import DEPTH
 from bench.suite.result import keep
-from mnemon.errors import SourceFormatError
-from mnemon.evaluate.run import Run
+from noctuary.errors import SourceFormatError
+from noctuary.evaluate.run import Run
 from tests.support.labelled_set import SmallSet
 
 # Without a time: it would be in the tests' names, which must not differ between two workers.
@@ -52,7 +52,7 @@ def test_any_ranking_survives_the_file(
 ) -> None:
     path = tmp_path_factory.mktemp("kept") / "x.json.gz"
     runs = {
-        "mnemon": run_of("mnemon", rankings, 0.25 if scored else None),
+        "noctuary": run_of("noctuary", rankings, 0.25 if scored else None),
         "rrf": run_of("rrf", [tuple(reversed(ranking)) for ranking in rankings]),
     }
     kept = KeptRankings("tiny", "digest", {"all": runs})
@@ -62,8 +62,8 @@ def test_any_ranking_survives_the_file(
 
 def test_a_run_is_cut_to_the_kept_depth_and_only_judged_scores_are_kept() -> None:
     long = tuple(str(n) for n in range(DEPTH + 5))
-    assert cut(run_of("mnemon", [long], 0.12345678)).rankings == (long[:DEPTH],)
-    assert cut(run_of("mnemon", [long], 0.12345678)).top_scores == (0.123457,)
+    assert cut(run_of("noctuary", [long], 0.12345678)).rankings == (long[:DEPTH],)
+    assert cut(run_of("noctuary", [long], 0.12345678)).top_scores == (0.123457,)
     assert cut(run_of("rrf", [long], 0.5)).top_scores == (None,)
 
 

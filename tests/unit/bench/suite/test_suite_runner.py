@@ -13,7 +13,7 @@ from bench.suite import __main__ as command
 from bench.suite import runner
 from bench.suite.night import NightRecord, build_store
 from bench.suite.plan import SuitePaths
-from mnemon.errors import StoreError
+from noctuary.errors import StoreError
 from tests.support.labelled_set import SmallSet, small_set
 
 Suite = Callable[..., int]
@@ -38,7 +38,7 @@ def suite(small: SmallSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S
             raise StoreError(f"the night on {directory.name} failed: no store")
         return NightRecord("published", 12.5, 0.1)
 
-    monkeypatch.setenv("MNEMON_SHARED", str(tmp_path))
+    monkeypatch.setenv("NOCTUARY_SHARED", str(tmp_path))
     monkeypatch.setattr(runner, "build_store", published)
     options = ["--stores", str(tmp_path / "stores"), "--out", str(tmp_path / "docs")]
     return lambda *arguments: command.main([*options, *arguments])
@@ -66,10 +66,10 @@ def test_a_set_ends_as_numbers_rankings_and_a_plot(
 def test_a_finished_set_is_left_as_it_is(
     suite: Suite, places: SuitePaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    suite("--arms", "fts_*", "mnemon")
+    suite("--arms", "fts_*", "noctuary")
     before = places.result("tiny").read_bytes()
     capsys.readouterr()
-    assert suite("--arms", "fts_*", "mnemon") == 0
+    assert suite("--arms", "fts_*", "noctuary") == 0
     assert "tiny: nothing to do" in capsys.readouterr().out
     assert places.result("tiny").read_bytes() == before
 
@@ -84,7 +84,7 @@ def test_a_set_that_cannot_be_loaded_is_reported_with_its_line_and_the_others_go
     lines = (broken / "queries.jsonl").read_text(encoding="utf-8").splitlines()
     lines[2] = json.dumps({**json.loads(lines[2]), "relevant_ids": [999_999]})
     (broken / "queries.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    assert suite("--arms", "fts_*", "mnemon") == 1
+    assert suite("--arms", "fts_*", "noctuary") == 1
     said = capsys.readouterr().err
     assert "broken cannot be loaded" in said
     assert "line 3" in said
@@ -99,7 +99,7 @@ def test_a_night_that_fails_is_a_fault_and_the_next_set_goes_on(
     first.mkdir()
     for name in ("corpus.jsonl.gz", "queries.jsonl"):
         (first / name).write_bytes((small.loaded.dataset.directory / name).read_bytes())
-    assert suite("--arms", "fts_*", "mnemon") == 1
+    assert suite("--arms", "fts_*", "noctuary") == 1
     assert "FAULT a-set: the night on a-set failed: no store" in capsys.readouterr().err
     assert places.result("tiny").is_file()
 
@@ -113,7 +113,7 @@ def test_the_time_of_a_store_from_outside_is_that_of_its_own_records(
     costs = small.store / "work" / "costs.json"
     costs.write_text(json.dumps({"memories": {"asset": "memories", "wall_ms": 2_500.0}}))
     monkeypatch.setattr(runner, "build_store", unchanged)
-    suite("--arms", "fts_*", "mnemon")
+    suite("--arms", "fts_*", "noctuary")
     assert read_result(places.result("tiny"))["measured"]["night"]["seconds"] == 2.5
 
 
@@ -122,8 +122,10 @@ def test_fresh_removes_only_what_a_night_has_made(
 ) -> None:
     foreign = places.stores / "notes"
     foreign.mkdir()
-    suite("--arms", "fts_*", "mnemon")
-    assert suite("--fresh", "--arms", "fts_*", "mnemon") == 1, "the store is gone, no night made it"
+    suite("--arms", "fts_*", "noctuary")
+    assert suite("--fresh", "--arms", "fts_*", "noctuary") == 1, (
+        "the store is gone, no night made it"
+    )
     assert not small.store.exists()
     assert foreign.is_dir()
     assert not places.runs("tiny").exists()

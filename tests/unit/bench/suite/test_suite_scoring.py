@@ -12,8 +12,8 @@ from bench.suite.kept import KeptRankings, write_kept
 from bench.suite.plan import METRICS, STRATUM_METRICS, SuitePaths
 from bench.suite.result import describe_result, differ, is_current, keep, rescore
 from bench.suite.scoring import compared_with, score_set
-from mnemon.evaluate.metrics.recall_at_k import recall_at_k
-from mnemon.evaluate.resampling import Resampling
+from noctuary.evaluate.metrics.recall_at_k import recall_at_k
+from noctuary.evaluate.resampling import Resampling
 from tests.support.labelled_set import SmallSet
 
 FEW = Resampling(draws=200)
@@ -43,7 +43,7 @@ def test_every_arm_has_means_with_intervals_and_its_differences(
         for other in compared_with(arm, described):
             difference = whole["comparisons"][arm][other]["overall"]["recall@10"]
             assert {"mean", "low", "high", "p_value", "minimum_detectable"} <= difference.keys()
-    assert set(document["scopes"]["wing"]["reports"]) == {"fts_seed", "hybrid_seed", "mnemon"}
+    assert set(document["scopes"]["wing"]["reports"]) == {"fts_seed", "hybrid_seed", "noctuary"}
 
 
 def test_the_mean_is_that_of_the_kept_rankings(
@@ -60,9 +60,9 @@ def test_the_mean_is_that_of_the_kept_rankings(
 
 def test_strata_hold_the_metrics_that_their_tables_show(document: dict[str, Any]) -> None:
     whole = document["scopes"]["all"]
-    for part in whole["reports"]["mnemon"]["strata"].values():
+    for part in whole["reports"]["noctuary"]["strata"].values():
         assert tuple(part) == STRATUM_METRICS
-    assert set(whole["comparisons"]["mnemon"]["fts_seed"]["strata"]) == {"exact", "other"}
+    assert set(whole["comparisons"]["noctuary"]["fts_seed"]["strata"]) == {"exact", "other"}
 
 
 def test_arms_of_the_pool_have_no_holes_and_the_pool_is_named(document: dict[str, Any]) -> None:
@@ -71,7 +71,7 @@ def test_arms_of_the_pool_have_no_holes_and_the_pool_is_named(document: dict[str
     assert holes["pool_arms"] == baselines
     assert all(holes["arms"][name]["mean"] == 0.0 for name in baselines)
     assert holes["arms"]["no_dense"]["mean"] > 0.0
-    assert holes["arms"]["mnemon"]["low"] is not None
+    assert holes["arms"]["noctuary"]["low"] is not None
 
 
 def test_abstention_is_judged_where_a_set_has_unanswerable_questions(
@@ -80,7 +80,7 @@ def test_abstention_is_judged_where_a_set_has_unanswerable_questions(
     for judged in document["abstention"].values():
         assert 0.0 <= judged["auroc"] <= 1.0
         assert (judged["n_answerable"], judged["n_unanswerable"]) == (16, 3)
-    assert "mnemon" in document["abstention"]
+    assert "noctuary" in document["abstention"]
 
 
 def test_few_queries_decide_nothing_and_the_decided_arm_is_then_the_shipped_one(
@@ -89,7 +89,7 @@ def test_few_queries_decide_nothing_and_the_decided_arm_is_then_the_shipped_one(
     assert [fold["adopted"] for fold in document["decided"]["folds"]] == [None, None]
     assert sum(fold["n"] for fold in document["decided"]["folds"]) == 16
     reports = document["scopes"]["all"]["reports"]
-    assert reports["mnemon_decided"]["overall"] == reports["mnemon"]["overall"]
+    assert reports["noctuary_decided"]["overall"] == reports["noctuary"]["overall"]
     assert document["decided"]["challengers_without_arm"] == []
 
 
@@ -122,10 +122,10 @@ def test_a_number_that_was_changed_by_hand_is_found_and_can_be_replaced(
     path = committed.result("tiny")
     before = path.read_bytes()
     changed = read_result(path)
-    changed["scopes"]["all"]["reports"]["mnemon"]["overall"]["ndcg@10"]["mean"] += 0.001
+    changed["scopes"]["all"]["reports"]["noctuary"]["overall"]["ndcg@10"]["mean"] += 0.001
     write_result(path, changed)
     (line,) = rescore(small.loaded, committed)
-    assert "tiny: scopes.all.reports.mnemon.overall.ndcg@10.mean" in line
+    assert "tiny: scopes.all.reports.noctuary.overall.ndcg@10.mean" in line
     assert rescore(small.loaded, committed, write=True) == [line]
     assert path.read_bytes() == before
 

@@ -7,9 +7,9 @@ import pytest
 
 from bench.results import write_result
 from bench.tables.quality_page import render
-from mnemon.evaluate.comparison import Comparison, Difference
-from mnemon.evaluate.report import Mean, Report
-from mnemon.evaluate.statistics.bootstrap import Interval
+from noctuary.evaluate.comparison import Comparison, Difference
+from noctuary.evaluate.report import Mean, Report
+from noctuary.evaluate.statistics.bootstrap import Interval
 
 METRICS = ("recall@5", "recall@10", "all_relevant@10", "ndcg@10", "mrr@10")
 MANIFEST = {
@@ -57,10 +57,10 @@ def described(group: str, **settings: Any) -> dict[str, Any]:
 MEANS = {
     "fts_seed": 0.3,
     "hybrid_seed": 0.4,
-    "mnemon": 0.5,
+    "noctuary": 0.5,
     "no_graph": 0.45,
     "hybrid_seed_graph_w1": 0.42,
-    "mnemon_decided": 0.5,
+    "noctuary_decided": 0.5,
 }
 
 
@@ -69,19 +69,19 @@ def scopes(p: float) -> dict[str, Any]:
         "all": {
             "reports": {arm: report(arm, value) for arm, value in MEANS.items()},
             "comparisons": {
-                "mnemon": {
-                    "fts_seed": comparison("mnemon", "fts_seed", 0.2, p),
-                    "hybrid_seed": comparison("mnemon", "hybrid_seed", 0.1, p),
+                "noctuary": {
+                    "fts_seed": comparison("noctuary", "fts_seed", 0.2, p),
+                    "hybrid_seed": comparison("noctuary", "hybrid_seed", 0.1, p),
                 },
-                "no_graph": {"mnemon": comparison("no_graph", "mnemon", -0.01, 0.6)},
+                "no_graph": {"noctuary": comparison("no_graph", "noctuary", -0.01, 0.6)},
                 "hybrid_seed_graph_w1": {
                     "hybrid_seed": comparison("hybrid_seed_graph_w1", "hybrid_seed", 0.02, 0.3)
                 },
             },
         },
         "wing": {
-            "reports": {"mnemon": report("mnemon", 0.6)},
-            "comparisons": {"mnemon": {"fts_seed": comparison("mnemon", "fts_seed", 0.3)}},
+            "reports": {"noctuary": report("noctuary", 0.6)},
+            "comparisons": {"noctuary": {"fts_seed": comparison("noctuary", "fts_seed", 0.3)}},
         },
     }
 
@@ -97,7 +97,7 @@ def document(name: str = "tiny", p: float = 0.001) -> dict[str, Any]:
             "evaluate_seconds": 3.0,
             "arms": {
                 "all": {
-                    "mnemon": {"latency": {"p50_ms": 1.26, "p95_ms": 4.0}, "warnings": {}},
+                    "noctuary": {"latency": {"p50_ms": 1.26, "p95_ms": 4.0}, "warnings": {}},
                     "no_graph": {"latency": None, "warnings": {"dense_unavailable": 4}},
                 }
             },
@@ -105,7 +105,7 @@ def document(name: str = "tiny", p: float = 0.001) -> dict[str, Any]:
         "arms": {
             "fts_seed": described("baseline"),
             "hybrid_seed": described("baseline"),
-            "mnemon": described("mnemon"),
+            "noctuary": described("noctuary"),
             "no_graph": described("ablation"),
             "hybrid_seed_graph_w1": described("graph_seed", graph_weight=1.0),
         },
@@ -116,10 +116,10 @@ def document(name: str = "tiny", p: float = 0.001) -> dict[str, Any]:
             "pool_arms": ["fts_seed", "hybrid_seed"],
             "depth": 10,
             "pool_size": 17.25,
-            "arms": {"mnemon": dict(mean(0.2).to_json())},
+            "arms": {"noctuary": dict(mean(0.2).to_json())},
         },
         "abstention": {
-            "mnemon": {
+            "noctuary": {
                 "auroc": 0.61,
                 "low": 0.5,
                 "high": 0.7,
@@ -152,9 +152,9 @@ def test_the_summary_has_every_headline_arm_of_every_scope_with_intervals(page: 
     assert [row[:3] for row in found[2:]] == [
         ["tiny", "fts_seed", "4"],
         ["tiny", "hybrid_seed", "4"],
-        ["tiny", "mnemon", "4"],
-        ["tiny", "mnemon_decided", "4"],
-        ["tiny, own wing", "mnemon", "4"],
+        ["tiny", "noctuary", "4"],
+        ["tiny", "noctuary_decided", "4"],
+        ["tiny, own wing", "noctuary", "4"],
     ]
     assert found[2][3:] == ["0.300 [0.200, 0.400]"] * len(METRICS)
 
@@ -162,7 +162,7 @@ def test_the_summary_has_every_headline_arm_of_every_scope_with_intervals(page: 
 def test_the_gain_is_shown_with_corrected_p_and_detectable_difference(page: str) -> None:
     found = rows(page, "### R@10: difference to fts_seed")
     assert found[2] == [
-        "tiny", "mnemon", "4", "**+0.200 [+0.150, +0.250]**", "0.001", "0.002", "0.123", "3 / 1",
+        "tiny", "noctuary", "4", "**+0.200 [+0.150, +0.250]**", "0.001", "0.002", "0.123", "3 / 1",
     ]  # fmt: skip
 
 
@@ -174,12 +174,12 @@ def test_in_the_summary_p_is_corrected_over_the_sets(tmp_path: Path) -> None:
     assert [row[3] for row in found[2:]] == ["+0.100 [+0.050, +0.150]"] * 2
 
 
-def test_ablations_stand_beside_mnemon_with_their_interval_and_degradation(page: str) -> None:
+def test_ablations_stand_beside_noctuary_with_their_interval_and_degradation(page: str) -> None:
     (_, _, row) = rows(page, "### tiny: Ablations")
     assert row[0] == "no_graph (degraded)"
     assert row[5] == "-0.010 [-0.060, +0.040]"
     assert "- no_graph: dense_unavailable x 4" in page
-    (_, _, ours) = rows(page, "### tiny: mnemon")[:3]
+    (_, _, ours) = rows(page, "### tiny: noctuary")[:3]
     assert ours[-1] == "1.3 / 4.0"
 
 
@@ -199,7 +199,7 @@ def test_holes_name_their_pool_and_abstention_has_an_interval(page: str) -> None
     assert "the first ten results of `fts_seed`, `hybrid_seed`." in page
     holes = next(line for line in page.splitlines() if line.startswith("| tiny | 17.2 |"))
     assert "0.200 [0.100, 0.300]" in holes
-    assert "| tiny | mnemon | 4 / 3 | 0.610 [0.500, 0.700] |" in page
+    assert "| tiny | noctuary | 4 / 3 | 0.610 [0.500, 0.700] |" in page
 
 
 def test_every_set_has_its_plot_and_its_caption(page: str) -> None:

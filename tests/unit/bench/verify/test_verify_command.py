@@ -28,7 +28,7 @@ def verify(small: SmallSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     def built_already(loaded: LoadedSet, store: Path, log: Path) -> None:
         assert (loaded.name, store) == ("tiny", small.store)
 
-    monkeypatch.setenv("MNEMON_SHARED", str(small.loaded.dataset.directory.parents[1]))
+    monkeypatch.setenv("NOCTUARY_SHARED", str(small.loaded.dataset.directory.parents[1]))
     monkeypatch.setattr(measure, "index", built_already)
     places = [
         "--stores", str(small.store.parent),
@@ -44,7 +44,7 @@ def test_a_set_is_accepted_once_and_is_ok_from_then_on(verify: Verify, tmp_path:
     assert found.values["index.memories"] == 60
     assert found.values["index.vector_dimension"] is not None
     assert {name.split(".")[1] for name in found.values if name.startswith("scores.")} == {
-        "mnemon", "lexical_only", "dense", "fts_seed", "hybrid_seed",
+        "noctuary", "lexical_only", "dense", "fts_seed", "hybrid_seed",
     }  # fmt: skip
     changes = read_changes(tmp_path / "changes.md")
     assert {change.number for change in changes} == set(found.values)

@@ -15,14 +15,14 @@ from bench.verify.regression import (
     write_regression,
 )
 from bench.verify.verdict import Verdict, judge, judge_number, worst
-from mnemon.errors import SourceFormatError, SourceMissingError
+from noctuary.errors import SourceFormatError, SourceMissingError
 
 VALUES = {
     "corpus.digest": "00e1",
     "index.memories": 60,
     "index.encoder_digest": None,
-    "scores.mnemon.recall@10": 0.5,
-    "scores.mnemon.mrr@10": 0.25,
+    "scores.noctuary.recall@10": 0.5,
+    "scores.noctuary.mrr@10": 0.25,
 }
 
 
@@ -63,11 +63,11 @@ def test_a_missing_or_foreign_file_says_what_to_do(tmp_path: Path) -> None:
         ("index.memories", 60, None, Verdict.FAIL),
         ("index.encoder_digest", None, None, Verdict.OK),
         ("corpus.digest", "a", "b", Verdict.FAIL),
-        ("scores.mnemon.recall@10", 0.5, 0.5, Verdict.OK),
-        ("scores.mnemon.recall@10", 0.5, 0.5004, Verdict.OKISH),
-        ("scores.mnemon.recall@10", 0.5, 0.4996, Verdict.OKISH),
-        ("scores.mnemon.recall@10", 0.5, 0.501, Verdict.FAIL),
-        ("scores.mnemon.recall@10", None, 0.5, Verdict.FAIL),
+        ("scores.noctuary.recall@10", 0.5, 0.5, Verdict.OK),
+        ("scores.noctuary.recall@10", 0.5, 0.5004, Verdict.OKISH),
+        ("scores.noctuary.recall@10", 0.5, 0.4996, Verdict.OKISH),
+        ("scores.noctuary.recall@10", 0.5, 0.501, Verdict.FAIL),
+        ("scores.noctuary.recall@10", None, 0.5, Verdict.FAIL),
     ],
 )
 def test_only_scores_have_a_tolerance(

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mnemon.compact.facts.check import check_facts
-from mnemon.compact.facts.reading import Support, read_claims
+from noctuary.compact.facts.check import check_facts
+from noctuary.compact.facts.reading import Support, read_claims
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 

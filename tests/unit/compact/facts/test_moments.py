@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.compact.facts.moments import Date, find_moments, is_date_covered
-from mnemon.compact.facts.numerals import plain_digits, spell_out
+from noctuary.compact.facts.moments import Date, find_moments, is_date_covered
+from noctuary.compact.facts.numerals import plain_digits, spell_out
 
 
 def dates(text: str, *, claims: bool = True) -> list[set[str]]:

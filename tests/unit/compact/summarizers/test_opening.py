@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mnemon.compact.attempts import Outcome
-from mnemon.compact.extractive import EXTRACTIVE
-from mnemon.compact.summaries import recipe_digest, summarize_batch
-from mnemon.compact.summarizers.base import Refusal, Request
-from mnemon.compact.summarizers.opening import open_summarizer
-from mnemon.compact.summarizers.sentences import SentenceSummarizer
-from mnemon.settings import CompactionSettings
+from noctuary.compact.attempts import Outcome
+from noctuary.compact.extractive import EXTRACTIVE
+from noctuary.compact.summaries import recipe_digest, summarize_batch
+from noctuary.compact.summarizers.base import Refusal, Request
+from noctuary.compact.summarizers.opening import open_summarizer
+from noctuary.compact.summarizers.sentences import SentenceSummarizer
+from noctuary.settings import CompactionSettings
 from tests.support.clusters import Bag, cluster_text
 
 LLM = CompactionSettings(summarizer="llm", llm_url="http://127.0.0.1:9/v1", llm_model="m")
@@ -36,7 +36,7 @@ def test_the_configured_one_is_opened_without_loading_anything(
     ("settings", "detail"),
     [
         (replace(LLM, llm_url="ftp://nowhere"), "http://"),
-        (replace(LLM, api_key_variable="MNEMON_TEST_NO_SUCH_KEY"), "MNEMON_TEST_NO_SUCH_KEY"),
+        (replace(LLM, api_key_variable="NOCTUARY_TEST_NO_SUCH_KEY"), "NOCTUARY_TEST_NO_SUCH_KEY"),
         (CompactionSettings(summarizer="seq2seq", seq2seq_model="/none"), "/none"),
     ],
     ids=["address", "key", "model"],
@@ -55,7 +55,7 @@ def test_what_is_set_up_wrongly_refuses_and_the_night_goes_on(
 
 
 def test_without_its_key_earlier_summaries_are_still_used() -> None:
-    wrong = open_summarizer(replace(LLM, api_key_variable="MNEMON_TEST_NO_SUCH_KEY"))
+    wrong = open_summarizer(replace(LLM, api_key_variable="NOCTUARY_TEST_NO_SUCH_KEY"))
     right = open_summarizer(LLM)
     assert recipe_digest("e", summarizer=wrong) == recipe_digest("e", summarizer=right)
     assert wrong.uses_context == right.uses_context

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.compact.facts.check import check_facts
-from mnemon.compact.summarizers import sentences as module
-from mnemon.compact.summarizers.base import Draft, Refusal, Request
-from mnemon.compact.summarizers.sentences import (
+from noctuary.compact.facts.check import check_facts
+from noctuary.compact.summarizers import sentences as module
+from noctuary.compact.summarizers.base import Draft, Refusal, Request
+from noctuary.compact.summarizers.sentences import (
     Sentence,
     SentenceSummarizer,
     choose_sentences,
     cut_sentences,
     join_sentences,
 )
-from mnemon.text.token_estimate import estimate_tokens
+from noctuary.text.token_estimate import estimate_tokens
 
 CHAT = [
     "Ada: Hey Ben! Good to see you again.",

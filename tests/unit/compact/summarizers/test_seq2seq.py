@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.compact.attempts import Outcome
-from mnemon.compact.summaries import summarize_batch
-from mnemon.compact.summarizers.base import Draft, Refusal, Request
-from mnemon.compact.summarizers.seq2seq import (
+from noctuary.compact.attempts import Outcome
+from noctuary.compact.summaries import summarize_batch
+from noctuary.compact.summarizers.base import Draft, Refusal, Request
+from noctuary.compact.summarizers.seq2seq import (
     PREFIX,
     Decoder,
     Seq2SeqSummarizer,

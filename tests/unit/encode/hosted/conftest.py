@@ -7,9 +7,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from mnemon.encode.hosted.client import HostedClient
-from mnemon.encode.hosted.opening import require_hosted_model
-from mnemon.settings.sections import EncoderSettings
+from noctuary.encode.hosted.client import HostedClient
+from noctuary.encode.hosted.opening import require_hosted_model
+from noctuary.settings.sections import EncoderSettings
 from tests.support.embedding_server import KEY, EmbeddingServer
 
 VARIABLE = "TEST_EMBEDDING_KEY"

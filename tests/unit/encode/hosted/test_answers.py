@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.encode.hosted.answers import read_batch
-from mnemon.encode.hosted.faults import BadVectorsError, PassingFaultError
-from mnemon.encode.hosted.shapes import SHAPES
+from noctuary.encode.hosted.answers import read_batch
+from noctuary.encode.hosted.faults import BadVectorsError, PassingFaultError
+from noctuary.encode.hosted.shapes import SHAPES
 
 VOYAGE, COHERE = SHAPES["voyage"], SHAPES["cohere"]
 _number = st.floats(-1e6, 1e6, width=32)

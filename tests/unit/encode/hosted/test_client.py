@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mnemon.encode.hosted.client import HostedClient
-from mnemon.encode.hosted.faults import BadVectorsError, PassingFaultError, ProviderRefusedError
-from mnemon.encode.hosted.opening import require_hosted_model
-from mnemon.encode.hosted.shapes import Purpose
-from mnemon.errors import EncoderError
+from noctuary.encode.hosted.client import HostedClient
+from noctuary.encode.hosted.faults import BadVectorsError, PassingFaultError, ProviderRefusedError
+from noctuary.encode.hosted.opening import require_hosted_model
+from noctuary.encode.hosted.shapes import Purpose
+from noctuary.errors import EncoderError
 from tests.support.embedding_server import KEY, Fault, vector_of
 from tests.unit.encode.hosted.conftest import VARIABLE, NewClient
 
@@ -200,7 +200,7 @@ def test_an_answer_without_end_is_given_up(
     new_client: NewClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, client = new_client()
-    monkeypatch.setattr("mnemon.encode.hosted.client.MAX_ANSWER_BYTES", 10_000)
+    monkeypatch.setattr("noctuary.encode.hosted.client.MAX_ANSWER_BYTES", 10_000)
     server.faults.append(Fault(body=b" " * 20_000))
     with pytest.raises(ProviderRefusedError, match="larger"):
         client.embed(["x"], "document", 5.0)
@@ -252,13 +252,13 @@ def test_the_key_and_the_text_are_in_no_error_no_log_and_no_repr(
 def test_importing_the_client_imports_no_http_library() -> None:
     from tests.support.imports import reachable_from
 
-    assert "httpx" not in reachable_from("mnemon.encode.hosted.client", eager_only=True)
-    assert "httpx" in reachable_from("mnemon.encode.hosted.client")
+    assert "httpx" not in reachable_from("noctuary.encode.hosted.client", eager_only=True)
+    assert "httpx" in reachable_from("noctuary.encode.hosted.client")
 
 
 def test_an_own_address_replaces_the_provider_s(new_client: NewClient) -> None:
-    from mnemon.encode.hosted.shapes import address_of
-    from mnemon.settings.sections import EncoderSettings
+    from noctuary.encode.hosted.shapes import address_of
+    from noctuary.settings.sections import EncoderSettings
 
     def address(provider: str, model: str, url: str = "") -> str:
         return address_of(require_hosted_model(EncoderSettings(model, provider, url)))

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.encode.hosted.cost import (
+from noctuary.encode.hosted.cost import (
     Estimate,
     Spending,
     count_pieces,
     describe_estimate,
     estimate_cost,
 )
-from mnemon.encode.hosted.faults import BudgetError
+from noctuary.encode.hosted.faults import BudgetError
 
 
 @pytest.mark.parametrize(

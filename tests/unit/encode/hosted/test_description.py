@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from mnemon.encode.hosted.description import HOSTED_FILE, read_description, write_description
-from mnemon.encode.hosted.opening import require_hosted_model
-from mnemon.errors import EncoderError
-from mnemon.settings.sections import EncoderSettings
+from noctuary.encode.hosted.description import HOSTED_FILE, read_description, write_description
+from noctuary.encode.hosted.opening import require_hosted_model
+from noctuary.errors import EncoderError
+from noctuary.settings.sections import EncoderSettings
 
 MODEL = require_hosted_model(
     EncoderSettings("voyage-4", "voyage", "http://127.0.0.1:1/v1", "A_VARIABLE", 256)

@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mnemon.encode.base import require_unit_rows
-from mnemon.encode.hosted.client import HostedClient
-from mnemon.encode.hosted.cost import Spending
-from mnemon.encode.hosted.documents import HostedEncoder
-from mnemon.encode.hosted.faults import (
+from noctuary.encode.base import require_unit_rows
+from noctuary.encode.hosted.client import HostedClient
+from noctuary.encode.hosted.cost import Spending
+from noctuary.encode.hosted.documents import HostedEncoder
+from noctuary.encode.hosted.faults import (
     BadVectorsError,
     BudgetError,
     ProviderDownError,
     ProviderRefusedError,
 )
-from mnemon.encode.hosted.retrying import Patience
-from mnemon.vectors.embed import Embedded, embed_texts
-from mnemon.work.memo import Memo
+from noctuary.encode.hosted.retrying import Patience
+from noctuary.vectors.embed import Embedded, embed_texts
+from noctuary.work.memo import Memo
 from tests.support.embedding_server import EmbeddingServer, Fault, vector_of
 from tests.unit.encode.hosted.conftest import NewClient
 
@@ -194,6 +194,6 @@ def test_a_provider_that_counts_more_than_estimated_ends_at_the_budget(
 
 
 def _keys(texts: Sequence[str]) -> list[str]:
-    from mnemon.vectors.embed import text_key
+    from noctuary.vectors.embed import text_key
 
     return [text_key(text) for text in texts]

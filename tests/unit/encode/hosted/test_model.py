@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from mnemon.encode.fingerprint import EncoderFingerprint
-from mnemon.encode.hosted.model import HostedModel, hosted_model, price_of
-from mnemon.encode.hosted.models import MODELS, REQUEST_TOKENS
-from mnemon.encode.hosted.opening import open_hosted_encoder, require_hosted_model
-from mnemon.encode.hosted.shapes import SHAPES
-from mnemon.errors import ConfigError
-from mnemon.settings.sections import PROVIDERS, EncoderSettings
+from noctuary.encode.fingerprint import EncoderFingerprint
+from noctuary.encode.hosted.model import HostedModel, hosted_model, price_of
+from noctuary.encode.hosted.models import MODELS, REQUEST_TOKENS
+from noctuary.encode.hosted.opening import open_hosted_encoder, require_hosted_model
+from noctuary.encode.hosted.shapes import SHAPES
+from noctuary.errors import ConfigError
+from noctuary.settings.sections import PROVIDERS, EncoderSettings
 
 
 def settings(**changes: object) -> EncoderSettings:

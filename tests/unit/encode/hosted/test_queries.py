@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mnemon.encode.hosted import queries
-from mnemon.encode.hosted.faults import ProviderDownError, ProviderRefusedError
-from mnemon.encode.hosted.queries import HostedQueryEncoder
-from mnemon.errors import EncoderError
+from noctuary.encode.hosted import queries
+from noctuary.encode.hosted.faults import ProviderDownError, ProviderRefusedError
+from noctuary.encode.hosted.queries import HostedQueryEncoder
+from noctuary.errors import EncoderError
 from tests.support.embedding_server import Fault, vector_of
 from tests.unit.encode.hosted.conftest import VARIABLE, NewClient
 

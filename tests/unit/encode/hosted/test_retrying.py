@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.encode.hosted.faults import PassingFaultError, ProviderDownError
-from mnemon.encode.hosted.retrying import (
+from noctuary.encode.hosted.faults import PassingFaultError, ProviderDownError
+from noctuary.encode.hosted.retrying import (
     FIRST_WAIT_S,
     MAX_RETRY_AFTER_S,
     MAX_WAIT_S,

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.encode.hosted.model import HostedModel
-from mnemon.encode.hosted.opening import require_hosted_model
-from mnemon.encode.hosted.texts import BLANK, cut_bytes, plan_requests, sent_text, size_bytes
-from mnemon.settings.sections import EncoderSettings
+from noctuary.encode.hosted.model import HostedModel
+from noctuary.encode.hosted.opening import require_hosted_model
+from noctuary.encode.hosted.texts import BLANK, cut_bytes, plan_requests, sent_text, size_bytes
+from noctuary.settings.sections import EncoderSettings
 
 VOYAGE = require_hosted_model(EncoderSettings("voyage-4", "voyage"))
 OPENAI = require_hosted_model(EncoderSettings("text-embedding-3-small", "openai"))

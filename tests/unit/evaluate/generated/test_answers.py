@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.evaluate.generated.answers import (
+from noctuary.evaluate.generated.answers import (
     MAX_QUERY_CHARS,
     parse_answers,
     read_grade,
     read_query,
 )
-from mnemon.hosted.endpoint import AnswerFault
+from noctuary.hosted.endpoint import AnswerFault
 
 GOOD = json.dumps({"items": [{"id": "1", "grade": 3}, {"id": "2", "grade": 0}]})
 JSON = st.recursive(

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from mnemon.evaluate.generated.generate import Generated, Pair, generate_queries
-from mnemon.hosted.chat import RETRIES
-from mnemon.hosted.endpoint import Endpoint
-from mnemon.types import MemoryRecord
+from noctuary.evaluate.generated.generate import Generated, Pair, generate_queries
+from noctuary.hosted.chat import RETRIES
+from noctuary.hosted.endpoint import Endpoint
+from noctuary.types import MemoryRecord
 from tests.support.model_server import Asked, Fault, Item, ModelServer, envelope
 from tests.support.store import memory
 

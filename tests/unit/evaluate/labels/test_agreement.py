@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.evaluate.labels.agreement import (
+from noctuary.evaluate.labels.agreement import (
     KAPPA_OF_CONSTANT_JUDGES,
     agreement,
     cohens_kappa,

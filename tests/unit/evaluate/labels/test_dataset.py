@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mnemon.errors import (
+from noctuary.errors import (
     CorpusFileError,
     DuplicateQueryError,
     EmptyQuerySetError,
@@ -19,7 +19,7 @@ from mnemon.errors import (
     SourceMissingError,
     UnknownLabelError,
 )
-from mnemon.evaluate.labels.dataset import load_labelled_set, read_corpus_rows
+from noctuary.evaluate.labels.dataset import load_labelled_set, read_corpus_rows
 
 CHECKOUT = Path(__file__).resolve().parents[4]
 SHARED_SETS = {
@@ -42,7 +42,7 @@ SHARED_SETS = {
 
 
 def shared_data() -> Path:
-    configured = os.environ.get("MNEMON_SHARED", "").strip()
+    configured = os.environ.get("NOCTUARY_SHARED", "").strip()
     return (Path(configured) if configured else CHECKOUT.parent / "shared") / "data"
 
 
@@ -182,7 +182,7 @@ def test_judgements_must_be_of_the_set(folder: Path) -> None:
 def test_every_shared_set_loads_with_the_numbers_of_its_readme(name: str) -> None:
     directory = shared_data() / name
     if not directory.is_dir():
-        pytest.skip(f"no labelled set at {directory}; MNEMON_SHARED names the folder")
+        pytest.skip(f"no labelled set at {directory}; NOCTUARY_SHARED names the folder")
     found = load_labelled_set(directory)
     counts = (len(found.corpus_ids), len(found.queries.ranked), len(found.unanswerable))
     assert counts == SHARED_SETS[name]
@@ -190,7 +190,7 @@ def test_every_shared_set_loads_with_the_numbers_of_its_readme(name: str) -> Non
 
 def test_no_shared_set_is_left_out() -> None:
     if not shared_data().is_dir():
-        pytest.skip(f"no labelled sets at {shared_data()}; MNEMON_SHARED names the folder")
+        pytest.skip(f"no labelled sets at {shared_data()}; NOCTUARY_SHARED names the folder")
     folders = {path.parent.name for path in shared_data().glob("*/queries.jsonl")}
     assert folders == SHARED_SETS.keys()
 
@@ -198,7 +198,7 @@ def test_no_shared_set_is_left_out() -> None:
 def test_a_broken_copy_of_a_real_set_is_reported_with_its_line(tmp_path: Path) -> None:
     source = shared_data() / "precision_membench"
     if not source.is_dir():
-        pytest.skip(f"no labelled set at {source}; MNEMON_SHARED names the folder")
+        pytest.skip(f"no labelled set at {source}; NOCTUARY_SHARED names the folder")
     for file in ("corpus.jsonl.gz", "queries.jsonl"):
         (tmp_path / file).write_bytes((source / file).read_bytes())
     text = (tmp_path / "queries.jsonl").read_bytes()

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ir_measures import Judged
 
-from mnemon.evaluate.labels.pooling import RankedRun, build_pool, unjudged_at_k
-from mnemon.evaluate.run import Run
+from noctuary.evaluate.labels.pooling import RankedRun, build_pool, unjudged_at_k
+from noctuary.evaluate.run import Run
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.errors import QrelsFileError, SourceMissingError
-from mnemon.evaluate.labels.qrels import qrels_of, read_qrels
-from mnemon.evaluate.labels.queries import Query
+from noctuary.errors import QrelsFileError, SourceMissingError
+from noctuary.evaluate.labels.qrels import qrels_of, read_qrels
+from noctuary.evaluate.labels.queries import Query
 
 
 @pytest.fixture

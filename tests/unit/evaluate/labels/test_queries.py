@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mnemon.errors import (
+from noctuary.errors import (
     DuplicateQueryError,
     EmptyQuerySetError,
     SourceEmptyError,
@@ -18,7 +18,7 @@ from mnemon.errors import (
     UnknownLabelError,
     UnlabelledQueryError,
 )
-from mnemon.evaluate.labels.queries import QueryFault, QueryFileError, read_queries
+from noctuary.evaluate.labels.queries import QueryFault, QueryFileError, read_queries
 
 
 def row(query_id: object = "q1", **changes: object) -> dict[str, Any]:

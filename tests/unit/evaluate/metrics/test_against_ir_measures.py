@@ -15,13 +15,13 @@ import ir_measures
 import numpy as np
 import pytest
 
-from mnemon.evaluate.metrics.all_relevant_at_k import all_relevant_at_k
-from mnemon.evaluate.metrics.average_precision import average_precision
-from mnemon.evaluate.metrics.graded_ndcg import graded_ndcg_at_k
-from mnemon.evaluate.metrics.mrr import reciprocal_rank
-from mnemon.evaluate.metrics.ndcg import ndcg_at_k
-from mnemon.evaluate.metrics.precision_at_k import precision_at_k
-from mnemon.evaluate.metrics.recall_at_k import recall_at_k
+from noctuary.evaluate.metrics.all_relevant_at_k import all_relevant_at_k
+from noctuary.evaluate.metrics.average_precision import average_precision
+from noctuary.evaluate.metrics.graded_ndcg import graded_ndcg_at_k
+from noctuary.evaluate.metrics.mrr import reciprocal_rank
+from noctuary.evaluate.metrics.ndcg import ndcg_at_k
+from noctuary.evaluate.metrics.precision_at_k import precision_at_k
+from noctuary.evaluate.metrics.recall_at_k import recall_at_k
 
 N_QUERIES = 150
 N_DOCUMENTS = 60

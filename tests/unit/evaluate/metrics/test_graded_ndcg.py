@@ -4,8 +4,8 @@ from math import log2
 
 import pytest
 
-from mnemon.evaluate.metrics.graded_ndcg import Gain, graded_ndcg_at_k
-from mnemon.evaluate.metrics.ndcg import ndcg_at_k
+from noctuary.evaluate.metrics.graded_ndcg import Gain, graded_ndcg_at_k
+from noctuary.evaluate.metrics.ndcg import ndcg_at_k
 
 GRADES = {"a": 3, "b": 2, "c": 1, "junk": 0}
 

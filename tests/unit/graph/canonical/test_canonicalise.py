@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mnemon.graph.canonical import Canonical, MergeRules, NameStats, canonicalise
-from mnemon.graph.fold import fold_name
+from noctuary.graph.canonical import Canonical, MergeRules, NameStats, canonicalise
+from noctuary.graph.fold import fold_name
 
 Vectors = Mapping[str, NDArray[np.float32]]
 

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from mnemon.graph.canonical import guards
-from mnemon.graph.canonical.guards import GUARDS, Guard, refusal
-from mnemon.graph.canonical.stats import NameStats
-from mnemon.graph.canonical.traits import Traits, read_traits
-from mnemon.graph.fold import fold_name
+from noctuary.graph.canonical import guards
+from noctuary.graph.canonical.guards import GUARDS, Guard, refusal
+from noctuary.graph.canonical.stats import NameStats
+from noctuary.graph.canonical.traits import Traits, read_traits
+from noctuary.graph.fold import fold_name
 
 
 def _traits(*surfaces: str, kind: str = "name", df: int = 1) -> Traits:

@@ -6,8 +6,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from mnemon.graph.canonical.grams import jaccard
-from mnemon.graph.canonical.minhash import (
+from noctuary.graph.canonical.grams import jaccard
+from noctuary.graph.canonical.minhash import (
     BAND_ROWS,
     BANDS,
     BUCKET_MAX_NAMES,

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from mnemon.graph.canonical import c_values, keep_runs
+from noctuary.graph.canonical import c_values, keep_runs
 
 LOG2_3 = math.log2(3)
 

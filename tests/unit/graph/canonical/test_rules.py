@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.errors import ConfigError
-from mnemon.graph.canonical import MergeRules
+from noctuary.errors import ConfigError
+from noctuary.graph.canonical import MergeRules
 
 
 def _read(tmp_path: Path, text: str) -> MergeRules:

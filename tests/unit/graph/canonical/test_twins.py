@@ -6,9 +6,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from mnemon.graph.canonical import twins
-from mnemon.graph.canonical.grams import jaccard
-from mnemon.graph.canonical.twins import may_have_twin
+from noctuary.graph.canonical import twins
+from noctuary.graph.canonical.grams import jaccard
+from noctuary.graph.canonical.twins import may_have_twin
 
 
 def _twins(names: list[str], least: float) -> set[str]:

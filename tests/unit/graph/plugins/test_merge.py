@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from itertools import permutations
 
-from mnemon.graph.extract import extract
-from mnemon.graph.extraction import Extraction, Found, Stated
-from mnemon.graph.model import NO_SPAN, Role
-from mnemon.graph.plugins.merge import merge_extractions
+from noctuary.graph.extract import extract
+from noctuary.graph.extraction import Extraction, Found, Stated
+from noctuary.graph.model import NO_SPAN, Role
+from noctuary.graph.plugins.merge import merge_extractions
 
 
 def at(start: int, name: str, role: Role = "mentions", kind: str = "name") -> Found:

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from mnemon.errors import ConfigError
-from mnemon.graph.plugins.base import PluginInput
-from mnemon.graph.plugins.spacy import MAX_CHARS, SpacyExtractor
-from mnemon.graph.plugins.verify import verify_extraction
-from mnemon.progress import SILENT
+from noctuary.errors import ConfigError
+from noctuary.graph.plugins.base import PluginInput
+from noctuary.graph.plugins.spacy import MAX_CHARS, SpacyExtractor
+from noctuary.graph.plugins.verify import verify_extraction
+from noctuary.progress import SILENT
 
-ABSENT = "spaCy is an optional plug-in and not among mnemon's dependencies"
+ABSENT = "spaCy is an optional plug-in and not among noctuary's dependencies"
 CONTENT = "Maria paid Acme Corp 12 euro on Monday; Acme's invoice is open"
 
 
@@ -89,5 +89,5 @@ def test_without_spacy_the_error_says_what_to_install(monkeypatch: pytest.Monkey
 
 
 def test_naming_the_adapter_imports_no_spacy() -> None:
-    code = "import sys, mnemon.graph.plugins.spacy; assert 'spacy' not in sys.modules"
+    code = "import sys, noctuary.graph.plugins.spacy; assert 'spacy' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.graph.extraction import Extraction, Found, Stated
-from mnemon.graph.fold import fold_name
-from mnemon.graph.model import NO_SPAN, Role
-from mnemon.graph.plugins.places import MAX_PLACES, Places
-from mnemon.graph.plugins.verify import Verified, verify_extraction
+from noctuary.graph.extraction import Extraction, Found, Stated
+from noctuary.graph.fold import fold_name
+from noctuary.graph.model import NO_SPAN, Role
+from noctuary.graph.plugins.places import MAX_PLACES, Places
+from noctuary.graph.plugins.verify import Verified, verify_extraction
 
 
 def named(surface: str, start: int = NO_SPAN, end: int = NO_SPAN, role: Role = "mentions") -> Found:

@@ -11,13 +11,13 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from mnemon.graph.extraction import Extraction
-from mnemon.graph.model import Graph
-from mnemon.graph.state.schema import STATE_VERSION
-from mnemon.graph.state.state import GraphState
-from mnemon.graph.state.sync import SyncReport
-from mnemon.graph.tables import FILES, read_tables, to_graph, write_tables
-from mnemon.types import MemoryRecord
+from noctuary.graph.extraction import Extraction
+from noctuary.graph.model import Graph
+from noctuary.graph.state.schema import STATE_VERSION
+from noctuary.graph.state.state import GraphState
+from noctuary.graph.state.sync import SyncReport
+from noctuary.graph.tables import FILES, read_tables, to_graph, write_tables
+from noctuary.types import MemoryRecord
 from tests.support.graphs import extract_all, synced_keys
 from tests.support.naive_graph import naive_graph
 from tests.support.store import memory, renumber, turns
@@ -81,7 +81,7 @@ def test_only_what_changed_is_read_and_only_texts_with_the_changed_name_are_sear
 def test_memories_that_come_in_many_batches_give_the_same_graph(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mnemon.corpus.record_file.READ_ROWS", 10)
+    monkeypatch.setattr("noctuary.corpus.record_file.READ_ROWS", 10)
     # What a text is about is no mention in it: a mix-up of texts and subjects shows.
     texts = [f"Blue Ridge {name}\nHills of {name}; Blue Ridge {name} is high." for name in "ABCDE"]
     before = corpus(*texts, "we saw Blue Ridge D and Blue Ridge E", "nothing of Boot Hill")
@@ -155,7 +155,7 @@ def test_a_sync_that_fails_leaves_the_state_as_it_was(path: Path) -> None:
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from mnemon.graph.state import sync
+from noctuary.graph.state import sync
 from tests.unit.graph.state.test_state import corpus, night
 def kill(*given):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -206,7 +206,7 @@ def test_a_file_that_is_not_ours_is_rebuilt_and_said_so(
     _, graph, _ = night(path, records)
     assert callable(harm)
     harm(path)
-    with caplog.at_level(logging.WARNING, logger="mnemon.graph.state"):
+    with caplog.at_level(logging.WARNING, logger="noctuary.graph.state"):
         report, rebuilt, _ = night(path, records)
     assert (report.added, rebuilt) == (len(records), graph)
     assert "rebuilt from the memories" in caplog.text

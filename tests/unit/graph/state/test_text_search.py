@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.graph.dictionary import Tokens, find_matches, index_dictionary
-from mnemon.graph.state.rows import word_code
-from mnemon.graph.state.text_search import (
+from noctuary.graph.dictionary import Tokens, find_matches, index_dictionary
+from noctuary.graph.state.rows import word_code
+from noctuary.graph.state.text_search import (
     SearchTexts,
     pack_tables,
     search_here,
     unpack_tables,
     write_dictionary,
 )
-from mnemon.night.context import Night
-from mnemon.night.name_search import NightSearch
-from mnemon.progress import SilentProgress
-from mnemon.snapshot.layout import StorePaths
+from noctuary.night.context import Night
+from noctuary.night.name_search import NightSearch
+from noctuary.progress import SilentProgress
+from noctuary.snapshot.layout import StorePaths
 
 NAMES = {"blue ridge": False, "redis": True, "ridge": False, "公司": False}
 TEXTS = (

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mnemon.corpus.evidence import KnownConcept, KnownEdge, KnownMention, MemoryLink
-from mnemon.graph.arrays import FOUND_RELATIONS, NO_CONCEPT, RELATIONS, relations_in_use
-from mnemon.graph.build import Built, build_graph
-from mnemon.graph.extraction import Extraction
-from mnemon.graph.model import NO_SPAN, ConceptEdge, Edge, Graph
-from mnemon.graph.pack import to_arrays
-from mnemon.graph.plugins.merge import merge_extractions
-from mnemon.graph.state.state import GraphState
-from mnemon.graph.tables import to_graph, write_tables
-from mnemon.graph.told import findings_told
-from mnemon.types import MemoryRecord
+from noctuary.corpus.evidence import KnownConcept, KnownEdge, KnownMention, MemoryLink
+from noctuary.graph.arrays import FOUND_RELATIONS, NO_CONCEPT, RELATIONS, relations_in_use
+from noctuary.graph.build import Built, build_graph
+from noctuary.graph.extraction import Extraction
+from noctuary.graph.model import NO_SPAN, ConceptEdge, Edge, Graph
+from noctuary.graph.pack import to_arrays
+from noctuary.graph.plugins.merge import merge_extractions
+from noctuary.graph.state.state import GraphState
+from noctuary.graph.tables import to_graph, write_tables
+from noctuary.graph.told import findings_told
+from noctuary.types import MemoryRecord
 from tests.support.graphs import extract_all, graph_built, synced_keys
 from tests.support.store import day_us, memory, renumber
 

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mnemon.graph.extract import extract
-from mnemon.graph.extraction import Extraction, Found, Stated
-from mnemon.graph.fold import fold_name
-from mnemon.graph.model import StatedRelation
-from mnemon.graph.supersession.find import Supersessions, find_supersessions
-from mnemon.graph.supersession.grades import DAY_US
-from mnemon.types import MemoryRecord
+from noctuary.graph.extract import extract
+from noctuary.graph.extraction import Extraction, Found, Stated
+from noctuary.graph.fold import fold_name
+from noctuary.graph.model import StatedRelation
+from noctuary.graph.supersession.find import Supersessions, find_supersessions
+from noctuary.graph.supersession.grades import DAY_US
+from noctuary.types import MemoryRecord
 from tests.support.supersession import corpus_of
 
 Says = tuple[str, StatedRelation, str]

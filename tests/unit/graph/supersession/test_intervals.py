@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from mnemon.graph.fold import concept_id
-from mnemon.graph.model import (
+from noctuary.graph.fold import concept_id
+from noctuary.graph.model import (
     ConceptEdge,
     Edge,
     Evidence,
@@ -14,7 +14,7 @@ from mnemon.graph.model import (
     StatedRelation,
     Supersession,
 )
-from mnemon.graph.supersession.intervals import close_intervals
+from noctuary.graph.supersession.intervals import close_intervals
 
 
 def states(subject: str, relation: StatedRelation, thing: str, *positions: int) -> ConceptEdge:

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mnemon.graph.supersession.columns import MemoryColumns
-from mnemon.graph.supersession.memo import NearDuplicates, find_near_duplicates
-from mnemon.graph.supersession.near import NearPair
+from noctuary.graph.supersession.columns import MemoryColumns
+from noctuary.graph.supersession.memo import NearDuplicates, find_near_duplicates
+from noctuary.graph.supersession.near import NearPair
 from tests.unit.graph.supersession.conftest import Note, Vectors, at_angles
 from tests.unit.graph.supersession.test_near import crowd, deploy
 

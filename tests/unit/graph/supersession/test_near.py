@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mnemon.graph.supersession.cells import LEAST_RECALL, signatures, tables_for
-from mnemon.graph.supersession.columns import MemoryColumns
-from mnemon.graph.supersession.grades import DAY_US, LEAST_SIMILARITY
-from mnemon.graph.supersession.near import comparisons, newest_near_duplicates
+from noctuary.graph.supersession.cells import LEAST_RECALL, signatures, tables_for
+from noctuary.graph.supersession.columns import MemoryColumns
+from noctuary.graph.supersession.grades import DAY_US, LEAST_SIMILARITY
+from noctuary.graph.supersession.near import comparisons, newest_near_duplicates
 from tests.unit.graph.supersession.conftest import Find, Note, Vectors, at_angles, pairs
 
 

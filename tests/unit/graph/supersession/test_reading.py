@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mnemon.graph.supersession.reading import NO_SUCCESSOR, SupersessionIndex, SupersessionRow
-from mnemon.types import UNDATED_US
+from noctuary.graph.supersession.reading import NO_SUCCESSOR, SupersessionIndex, SupersessionRow
+from noctuary.types import UNDATED_US
 
 
 def row(older: int, newer: int, valid_to_us: int, confidence: int = 2) -> SupersessionRow:

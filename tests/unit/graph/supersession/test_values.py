@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from mnemon.graph.fold import concept_id
-from mnemon.graph.supersession.topics import read_preference, restates
-from mnemon.graph.supersession.values import VALUES_MAX
+from noctuary.graph.fold import concept_id
+from noctuary.graph.supersession.topics import read_preference, restates
+from noctuary.graph.supersession.values import VALUES_MAX
 from tests.unit.graph.supersession.conftest import Find, Note, pairs
 
 

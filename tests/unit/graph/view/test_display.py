@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.graph.view.display import clean, cut, date, day, iso, pad, width
-from mnemon.graph.view.layout import CANVAS_WIDTH, GAP, place_fans
-from mnemon.graph.view.lines import LINE_CHARACTERS, evidence_line
-from mnemon.types import UNDATED_US
+from noctuary.graph.view.display import clean, cut, date, day, iso, pad, width
+from noctuary.graph.view.layout import CANVAS_WIDTH, GAP, place_fans
+from noctuary.graph.view.lines import LINE_CHARACTERS, evidence_line
+from noctuary.types import UNDATED_US
 from tests.support.store import day_us
 
 ANY_TEXT = st.text(st.characters())  # lone surrogates included

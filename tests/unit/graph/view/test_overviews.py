@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.errors import StoreError
-from mnemon.graph.view.merges import list_merges, undo_line
-from mnemon.graph.view.model import MergeView
-from mnemon.graph.view.names import NameBook
-from mnemon.graph.view.opening import GraphFiles, Looking, open_graph
-from mnemon.graph.view.text import merge_lines, top_lines
-from mnemon.graph.view.top import TopView, kinds_of, top_concepts
-from mnemon.recall.reader import SnapshotReader
-from mnemon.snapshot import layout
+from noctuary.errors import StoreError
+from noctuary.graph.view.merges import list_merges, undo_line
+from noctuary.graph.view.model import MergeView
+from noctuary.graph.view.names import NameBook
+from noctuary.graph.view.opening import GraphFiles, Looking, open_graph
+from noctuary.graph.view.text import merge_lines, top_lines
+from noctuary.graph.view.top import TopView, kinds_of, top_concepts
+from noctuary.recall.reader import SnapshotReader
+from noctuary.snapshot import layout
 from tests.support.graph_look import Look, Publish
 from tests.support.graph_snapshot import GraphSpec
 from tests.support.store import day_us, memory, renumber

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mnemon.graph.view.display import clean
-from mnemon.graph.view.model import (
+from noctuary.graph.view.display import clean
+from noctuary.graph.view.model import (
     ConceptView,
     MemoryView,
     MergeView,
@@ -17,8 +17,8 @@ from mnemon.graph.view.model import (
     RelationView,
     StepView,
 )
-from mnemon.graph.view.page import concept_page
-from mnemon.graph.view.show import describe_concept
+from noctuary.graph.view.page import concept_page
+from noctuary.graph.view.show import describe_concept
 from tests.support.graph_look import Look, find
 from tests.support.store import day_us
 

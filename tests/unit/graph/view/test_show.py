@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from mnemon.graph.view.model import ConceptView
-from mnemon.graph.view.names import NameBook
-from mnemon.graph.view.show import describe_concept
-from mnemon.graph.view.text import concept_lines
-from mnemon.types import UNDATED_US
+from noctuary.graph.view.model import ConceptView
+from noctuary.graph.view.names import NameBook
+from noctuary.graph.view.show import describe_concept
+from noctuary.graph.view.text import concept_lines
+from noctuary.types import UNDATED_US
 from tests.support.graph_look import Look, Publish, find
 from tests.support.graph_snapshot import ConceptSpec, GraphSpec, RelationSpec, office
 from tests.support.store import day_us, memory, renumber

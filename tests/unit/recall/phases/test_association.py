@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mnemon.recall.phases.association import association, association_factor
-from mnemon.recall.profile import RetrievalProfile
+from noctuary.recall.phases.association import association, association_factor
+from noctuary.recall.profile import RetrievalProfile
 from tests.support.lookups import MemoryLookups, Stored, candidates_of, context_of, scores_of
 
 STORE = [Stored() for _ in range(4)]

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from mnemon.recall.phases.base import PhaseOutcome, PositionRef
-from mnemon.recall.phases.consolidation import consolidation, summary_quality
-from mnemon.recall.profile import RetrievalProfile
+from noctuary.recall.phases.base import PhaseOutcome, PositionRef
+from noctuary.recall.phases.consolidation import consolidation, summary_quality
+from noctuary.recall.profile import RetrievalProfile
 from tests.support.lookups import (
     MemoryLookups,
     Stored,

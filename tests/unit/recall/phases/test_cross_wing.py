@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from mnemon.recall.phases.base import Candidates, PhaseContext, PhaseOutcome
-from mnemon.recall.phases.cross_wing import cross_wing_balancing
-from mnemon.recall.phases.mmr import mmr
-from mnemon.recall.profile import RetrievalProfile
+from noctuary.recall.phases.base import Candidates, PhaseContext, PhaseOutcome
+from noctuary.recall.phases.cross_wing import cross_wing_balancing
+from noctuary.recall.phases.mmr import mmr
+from noctuary.recall.profile import RetrievalProfile
 from tests.support.lookups import MemoryLookups, Stored, candidates_of, context_of
 
 # Scores, wings and k of RFC 914's example: four of five results from "work", 0.71 falls to 0.47.

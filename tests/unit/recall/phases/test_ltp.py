@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mnemon.recall.phases.ltp import ltp
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.usage.ltp import ltp_multiplier
+from noctuary.recall.phases.ltp import ltp
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.usage.ltp import ltp_multiplier
 from tests.support.lookups import (
     MemoryLookups,
     Stored,

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from mnemon.recall.phases.base import PositionRef
-from mnemon.recall.phases.mmr import mmr
-from mnemon.recall.phases.selection import MOST_PICKS
-from mnemon.recall.profile import RetrievalProfile
+from noctuary.recall.phases.base import PositionRef
+from noctuary.recall.phases.mmr import mmr
+from noctuary.recall.phases.selection import MOST_PICKS
+from noctuary.recall.profile import RetrievalProfile
 from tests.support.lookups import MemoryLookups, Stored, candidates_of, context_of
 
 EAST, NORTH, WEST = (1.0, 0.0), (0.0, 1.0), (-1.0, 0.0)

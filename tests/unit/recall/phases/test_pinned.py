@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mnemon.recall.phases.base import PhaseOutcome
-from mnemon.recall.phases.pinned import choose_pinned, pinned, pinned_score, pinning_score
-from mnemon.recall.profile import RetrievalProfile
+from noctuary.recall.phases.base import PhaseOutcome
+from noctuary.recall.phases.pinned import choose_pinned, pinned, pinned_score, pinning_score
+from noctuary.recall.profile import RetrievalProfile
 from tests.support.lookups import (
     HOUR_US,
     NOW_US,

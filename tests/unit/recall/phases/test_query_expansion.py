@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from mnemon.recall.phases.base import Candidates, PastQuery
-from mnemon.recall.phases.query_expansion import expansion_terms, query_expansion
-from mnemon.recall.profile import RetrievalProfile
+from noctuary.recall.phases.base import Candidates, PastQuery
+from noctuary.recall.phases.query_expansion import expansion_terms, query_expansion
+from noctuary.recall.profile import RetrievalProfile
 from tests.support.lookups import (
     DAY_US,
     NOW_US,

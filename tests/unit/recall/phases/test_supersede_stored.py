@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from mnemon.recall.phases.base import Candidates, PhaseOutcome, PositionRef, Successor
-from mnemon.recall.phases.supersede import supersede
-from mnemon.recall.profile import RetrievalProfile
+from noctuary.recall.phases.base import Candidates, PhaseOutcome, PositionRef, Successor
+from noctuary.recall.phases.supersede import supersede
+from noctuary.recall.profile import RetrievalProfile
 from tests.support.lookups import (
     DAY_US,
     NOW_US,

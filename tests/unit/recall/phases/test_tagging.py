@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mnemon.recall.phases.tagging import tagging, tagging_factor
-from mnemon.recall.profile import RetrievalProfile
+from noctuary.recall.phases.tagging import tagging, tagging_factor
+from noctuary.recall.profile import RetrievalProfile
 from tests.support.lookups import (
     DAY_US,
     HOUR_US,

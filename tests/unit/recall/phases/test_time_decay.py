@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mnemon.recall.phases.time_decay import decay_factor, time_decay
-from mnemon.recall.profile import RetrievalProfile
+from noctuary.recall.phases.time_decay import decay_factor, time_decay
+from noctuary.recall.profile import RetrievalProfile
 from tests.support.lookups import (
     DAY_US,
     NOW_US,

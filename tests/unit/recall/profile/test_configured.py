@@ -5,18 +5,18 @@ from typing import Any
 
 import pytest
 
-from mnemon.recall.profile import (
+from noctuary.recall.profile import (
     FIELD_NAMES,
     RetrievalProfile,
     configured_profile,
     resolve_for_recall,
 )
-from mnemon.recall.profile.configured import RECALL_FLAGS
-from mnemon.settings import RecallSettings, Settings
+from noctuary.recall.profile.configured import RECALL_FLAGS
+from noctuary.settings import RecallSettings, Settings
 
 
 def load(tmp_path: Path, text: str, **environ: str) -> Settings:
-    path = tmp_path / "mnemon.toml"
+    path = tmp_path / "noctuary.toml"
     path.write_text(text, encoding="utf-8")
     return Settings.load(path, environ=environ)
 
@@ -51,15 +51,15 @@ def test_only_what_was_set_counts_as_configured(tmp_path: Path) -> None:
     settings = load(
         tmp_path,
         "[recall]\nfusion = 'cc'\nimportance_prior = 0.1\n[profiles.default]\nrrf_k = 30",
-        MNEMON_RECALL_IMPORTANCE_PRIOR="0.2",
-        MNEMON_RECALL_GRAPH_WEIGHT="1.0",
+        NOCTUARY_RECALL_IMPORTANCE_PRIOR="0.2",
+        NOCTUARY_RECALL_GRAPH_WEIGHT="1.0",
     )
     found = resolve_for_recall(settings, {}, {})
-    file = f"config [recall] in {tmp_path / 'mnemon.toml'}"
+    file = f"config [recall] in {tmp_path / 'noctuary.toml'}"
     expected = {
         "fusion": file,
-        "importance_prior": "environment MNEMON_RECALL_IMPORTANCE_PRIOR",
-        "graph_weight": "environment MNEMON_RECALL_GRAPH_WEIGHT",
+        "importance_prior": "environment NOCTUARY_RECALL_IMPORTANCE_PRIOR",
+        "graph_weight": "environment NOCTUARY_RECALL_GRAPH_WEIGHT",
         "rrf_k": "config [profiles.default]",
     }
     assert {f: s for f, s in found.sources.items() if s != "built-in"} == expected

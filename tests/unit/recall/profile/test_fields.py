@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.recall.profile import FIELD_NAMES, RetrievalProfile
-from mnemon.recall.profile.fields import FIELD_TYPES, OFF
-from mnemon.recall.profile.groups import GROUPS
-from mnemon.recall.profile.layers import Layers, resolve
-from mnemon.recall.profile.rules import CHOICES, RANGES, value_faults
+from noctuary.recall.profile import FIELD_NAMES, RetrievalProfile
+from noctuary.recall.profile.fields import FIELD_TYPES, OFF
+from noctuary.recall.profile.groups import GROUPS
+from noctuary.recall.profile.layers import Layers, resolve
+from noctuary.recall.profile.rules import CHOICES, RANGES, value_faults
 
 
 def with_flag(name: str, value: Any) -> RetrievalProfile:
@@ -222,7 +222,7 @@ def test_synapse_is_the_reference() -> None:
     assert {name: values[name] for name in expected} == expected
 
 
-def test_where_mnemon_departs_from_the_references() -> None:
+def test_where_noctuary_departs_from_the_references() -> None:
     """Each of these has its reason in docs/decisions/0025."""
     built_in = RetrievalProfile()
     assert built_in.max_scan_depth == 0

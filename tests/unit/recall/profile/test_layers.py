@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.recall.profile import FIELD_NAMES, Layers, RetrievalProfile, resolve
-from mnemon.recall.profile.catalogue import list_profiles
-from mnemon.recall.profile.fields import FIELD_TYPES
-from mnemon.recall.profile.layers import Layer
-from mnemon.recall.profile.named import SHIPPED
-from mnemon.recall.profile.rules import CHOICES, RANGES
+from noctuary.recall.profile import FIELD_NAMES, Layers, RetrievalProfile, resolve
+from noctuary.recall.profile.catalogue import list_profiles
+from noctuary.recall.profile.fields import FIELD_TYPES
+from noctuary.recall.profile.layers import Layer
+from noctuary.recall.profile.named import SHIPPED
+from noctuary.recall.profile.rules import CHOICES, RANGES
 
-FILE = "config [recall] in mnemon.toml"
+FILE = "config [recall] in noctuary.toml"
 
 
 def good_value(flag: str) -> st.SearchStrategy[Any]:
@@ -132,8 +132,8 @@ def test_the_later_layer_wins_whatever_the_layers(
 def test_the_sources_read_as_documented() -> None:
     layers = Layers(
         recall=(
-            Layer({"fusion": "rrf"}, "config [recall] in /x/mnemon.toml"),
-            Layer({"graph_weight": 0.5}, "environment MNEMON_RECALL_GRAPH_WEIGHT"),
+            Layer({"fusion": "rrf"}, "config [recall] in /x/noctuary.toml"),
+            Layer({"graph_weight": 0.5}, "environment NOCTUARY_RECALL_GRAPH_WEIGHT"),
         ),
         config={
             "default": {"depth": 40},
@@ -146,8 +146,8 @@ def test_the_sources_read_as_documented() -> None:
     flags = ("rerank_depth", "fusion", "graph_weight", "depth", "dense_weight", "ltp_window_days")
     assert [found.sources[f] for f in (*flags, "mmr_lambda", "rrf_k", "explain")] == [
         "built-in",
-        "config [recall] in /x/mnemon.toml",
-        "environment MNEMON_RECALL_GRAPH_WEIGHT",
+        "config [recall] in /x/noctuary.toml",
+        "environment NOCTUARY_RECALL_GRAPH_WEIGHT",
         "config [profiles.default]",
         "store: adopted by its evaluation",
         "store profiles.toml [default]",

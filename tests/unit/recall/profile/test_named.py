@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from mnemon.recall.profile import Layers, RetrievalProfile, resolve
-from mnemon.recall.profile.layers import table_faults
-from mnemon.recall.profile.named import SHIPPED
+from noctuary.recall.profile import Layers, RetrievalProfile, resolve
+from noctuary.recall.profile.layers import table_faults
+from noctuary.recall.profile.named import SHIPPED
 
 NAMES = [
     "default",

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from mnemon.recall.profile import read_store_profiles
-from mnemon.recall.profile.stored import MAX_FILE_BYTES
-from mnemon.snapshot.layout import StorePaths
+from noctuary.recall.profile import read_store_profiles
+from noctuary.recall.profile.stored import MAX_FILE_BYTES
+from noctuary.snapshot.layout import StorePaths
 
 
 @pytest.fixture

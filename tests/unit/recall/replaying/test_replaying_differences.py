@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mnemon.errors import StoreError
-from mnemon.hooks import register_hook
-from mnemon.recall.engine import Recaller
-from mnemon.recall.replaying.comparison import replay, rerun
-from mnemon.recall.scope import Scope
+from noctuary.errors import StoreError
+from noctuary.hooks import register_hook
+from noctuary.recall.engine import Recaller
+from noctuary.recall.replaying.comparison import replay, rerun
+from noctuary.recall.scope import Scope
 from tests.support.replays import EVERYTHING, KEPT, forget_users, keep, last_packet, use
 from tests.support.store import Store, memory, renumber
 
@@ -201,7 +201,7 @@ def test_flags_of_another_version_are_said(dense_store: Store) -> None:
     compared = replay(dense_store.paths, packet)
     assert compared.identical
     assert any("flag_of_tomorrow" in note for note in compared.notes)
-    assert any("mnemon 99.0" in note for note in compared.notes)
+    assert any("noctuary 99.0" in note for note in compared.notes)
 
 
 def test_a_log_that_cannot_be_written_is_a_warning_and_no_more(dense_store: Store) -> None:

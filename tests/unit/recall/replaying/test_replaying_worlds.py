@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mnemon.errors import EncoderError, FingerprintMismatchError
-from mnemon.live.state import LiveState
-from mnemon.recall.phases.base import Usage
-from mnemon.recall.replaying.worlds import RecordedWorld, RecordingWorld
-from mnemon.recall.result import RecallWarning
-from mnemon.recall.searched import ArchiveState
-from mnemon.recall.world import LoggedQuery, World
-from mnemon.types import UNDATED_US, MemoryRecord
+from noctuary.errors import EncoderError, FingerprintMismatchError
+from noctuary.live.state import LiveState
+from noctuary.recall.phases.base import Usage
+from noctuary.recall.replaying.worlds import RecordedWorld, RecordingWorld
+from noctuary.recall.result import RecallWarning
+from noctuary.recall.searched import ArchiveState
+from noctuary.recall.world import LoggedQuery, World
+from noctuary.types import UNDATED_US, MemoryRecord
 
 
 @dataclass

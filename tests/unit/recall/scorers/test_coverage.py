@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mnemon.lexical.postings import build_postings
-from mnemon.recall.scorers.coverage import keyword_coverage
-from mnemon.text.tokens import tokenize
+from noctuary.lexical.postings import build_postings
+from noctuary.recall.scorers.coverage import keyword_coverage
+from noctuary.text.tokens import tokenize
 
 MEMORIES = [
     "The billing API fails on refunds",

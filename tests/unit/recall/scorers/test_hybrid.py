@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.recall.scorers.hybrid import (
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.scorers.hybrid import (
     SCOPE_GLOBAL,
     SCOPE_SESSION,
     SCOPE_USER,
@@ -20,7 +20,7 @@ from mnemon.recall.scorers.hybrid import (
     scope_codes,
     score_hybrid,
 )
-from mnemon.types import UNDATED_US
+from noctuary.types import UNDATED_US
 from tests.support.lookups import HOUR_US, NOW_US
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "recency_half_lives.tsv"

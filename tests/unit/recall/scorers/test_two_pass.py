@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mnemon.recall.profile import RetrievalProfile
-from mnemon.recall.scorers.two_pass import (
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.scorers.two_pass import (
     authority,
     authority_factor,
     coarse_pass,
@@ -17,7 +17,7 @@ from mnemon.recall.scorers.two_pass import (
     rank,
     score_two_pass,
 )
-from mnemon.types import UNDATED_US
+from noctuary.types import UNDATED_US
 from tests.support.lookups import DAY_US, NOW_US
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "two_pass.tsv"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemon.graph.plugins.llm.answer import (
+from noctuary.graph.plugins.llm.answer import (
     MAX_NAMES,
     Failures,
     RawAnswer,
@@ -14,8 +14,8 @@ from mnemon.graph.plugins.llm.answer import (
     propose,
     read_answer,
 )
-from mnemon.graph.plugins.llm.prompt import SYSTEM, item_ids
-from mnemon.graph.plugins.llm.relations import RELATION_NAMES, map_relation
+from noctuary.graph.plugins.llm.prompt import SYSTEM, item_ids
+from noctuary.graph.plugins.llm.relations import RELATION_NAMES, map_relation
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),

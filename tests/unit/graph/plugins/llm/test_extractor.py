@@ -9,13 +9,13 @@ from itertools import chain
 
 import pytest
 
-from mnemon.graph.plugins.base import Findings, PluginInput
-from mnemon.graph.plugins.llm.asking import MAX_USELESS_ALONE, PARALLEL_REQUESTS
-from mnemon.graph.plugins.llm.extractor import MAX_FAILED_NIGHTS, LlmExtractor
-from mnemon.graph.plugins.verify import verify_extraction
-from mnemon.hosted.batches import MAX_MEMORY_CHARS
-from mnemon.hosted.endpoint import Endpoint
-from mnemon.progress import SILENT
+from noctuary.graph.plugins.base import Findings, PluginInput
+from noctuary.graph.plugins.llm.asking import MAX_USELESS_ALONE, PARALLEL_REQUESTS
+from noctuary.graph.plugins.llm.extractor import MAX_FAILED_NIGHTS, LlmExtractor
+from noctuary.graph.plugins.verify import verify_extraction
+from noctuary.hosted.batches import MAX_MEMORY_CHARS
+from noctuary.hosted.endpoint import Endpoint
+from noctuary.progress import SILENT
 from tests.support.model_server import Fault, envelope
 from tests.support.triple_server import Row, TripleServer, Twist
 

@@ -19,17 +19,17 @@ ANSWERED_BATCHES = 3
 SCRIPT = """
 import json, sys
 from pathlib import Path
-from mnemon.graph.extraction import Extraction
-from mnemon.night.context import Night
-from mnemon.night.graph_plugins import extend_extractions
-from mnemon.settings import Settings
-from mnemon.snapshot.layout import StorePaths
-from mnemon.types import MemoryRecord
+from noctuary.graph.extraction import Extraction
+from noctuary.night.context import Night
+from noctuary.night.graph_plugins import extend_extractions
+from noctuary.settings import Settings
+from noctuary.snapshot.layout import StorePaths
+from noctuary.types import MemoryRecord
 
 root, url, texts = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 settings = Settings.load(environ={
-    "MNEMON_GRAPH_EXTRACTOR": "llm", "MNEMON_GRAPH_LLM_URL": url,
-    "MNEMON_GRAPH_LLM_MODEL": "m", "MNEMON_GRAPH_LLM_BATCH_MEMORIES": "2",
+    "NOCTUARY_GRAPH_EXTRACTOR": "llm", "NOCTUARY_GRAPH_LLM_URL": url,
+    "NOCTUARY_GRAPH_LLM_MODEL": "m", "NOCTUARY_GRAPH_LLM_BATCH_MEMORIES": "2",
 })
 night = Night(StorePaths(Path(root)), Path(root), settings)
 records = [

@@ -1,1 +1,0 @@
-"""The `mnemon` command: the read side for people. One module per command; no logic of its own."""

@@ -1,9 +1,0 @@
-"""Language models behind OpenAI-compatible endpoints: addresses, conversations, batches of items.
-
-What belongs here: HTTP, retries, reading answers item by item. What does not: what is
-asked, which texts may be sent, where answers are kept (mnemon.evaluate.generated,
-mnemon.graph.plugins.llm and the stages that call them).
-
-**Texts leave the machine.** Nothing here filters; whoever calls passes only what may be shown to
-whoever runs the endpoint.
-"""

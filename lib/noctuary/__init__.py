@@ -1,0 +1,68 @@
+"""noctuary: a nightly memory pipeline for agents, and `recall`, which answers from its snapshot.
+
+    from noctuary import recall
+    for memory in recall("where is the spare key?").memories:
+        print(memory.final_score, memory.content)
+
+Names are imported on first use, so that `import noctuary` costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from noctuary.context.api import assemble
+    from noctuary.context.values import Context
+    from noctuary.hooks import register_hook
+    from noctuary.injection.injecting import inject
+    from noctuary.recall.api import recall
+    from noctuary.recall.expanding import Expansion, expand
+    from noctuary.recall.profile import RetrievalProfile
+    from noctuary.recall.result import RecalledMemory, RecallResult, RecallWarning
+    from noctuary.sensitive.answer import SensitiveAnswer, SensitiveMemory
+    from noctuary.sensitive.api import recall_sensitive
+
+__version__ = "0.1.0"
+__all__ = [
+    "Context",
+    "Expansion",
+    "RecallResult",
+    "RecallWarning",
+    "RecalledMemory",
+    "RetrievalProfile",
+    "SensitiveAnswer",
+    "SensitiveMemory",
+    "__version__",
+    "assemble",
+    "expand",
+    "inject",
+    "recall",
+    "recall_sensitive",
+    "register_hook",
+]
+
+_HOMES = {
+    "assemble": "noctuary.context.api",
+    "Context": "noctuary.context.values",
+    "Expansion": "noctuary.recall.expanding",
+    "expand": "noctuary.recall.expanding",
+    "inject": "noctuary.injection.injecting",
+    "recall": "noctuary.recall.api",
+    "register_hook": "noctuary.hooks",
+    "RetrievalProfile": "noctuary.recall.profile",
+    "RecallResult": "noctuary.recall.result",
+    "RecalledMemory": "noctuary.recall.result",
+    "RecallWarning": "noctuary.recall.result",
+    "recall_sensitive": "noctuary.sensitive.api",
+    "SensitiveAnswer": "noctuary.sensitive.answer",
+    "SensitiveMemory": "noctuary.sensitive.answer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'noctuary' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

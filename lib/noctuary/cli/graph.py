@@ -1,0 +1,316 @@
+"""`noctuary graph`: looking at the concepts of the serving snapshot."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import click
+
+from noctuary.cli.common import (
+    fail,
+    limit_threads,
+    open_paths,
+    print_json,
+    read_moment,
+    store_options,
+)
+from noctuary.errors import NoctuaryError, SnapshotCorruptError
+from noctuary.snapshot import layout
+from noctuary.snapshot.layout import StorePaths
+from noctuary.text.visible import visible_line
+from noctuary.types import to_micros
+
+if TYPE_CHECKING:
+    from noctuary.graph.view.names import NameBook
+    from noctuary.graph.view.source import GraphSource
+    from noctuary.recall.result import RecallWarning
+
+EXIT_UNKNOWN = 3
+"""No concept that the scope may see has this name."""
+
+_SCOPE = ("user", "wing", "room", "category")
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _moment_us(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
+    """Read an option's moment as microseconds; naive times are UTC."""
+    return None if text is None else to_micros(read_moment(text))
+
+
+def _add(*options: Callable[[F], F]) -> Callable[[F], F]:
+    def decorate(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+_scope_options: Callable[[Any], Any] = _add(
+    click.option("--user", help="Whose memories; those of other named users are never shown."),
+    click.option("--wing", help="Only what memories of this wing say."),
+    click.option("--room", help="Only what memories of this room say."),
+    click.option("--category", help="Only what memories of this category say."),
+    store_options,
+)
+_time_options: Callable[[Any], Any] = _add(
+    click.option(
+        "--as-of",
+        metavar="ISO",
+        callback=_moment_us,
+        help="What held at this moment, e.g. 2026-03-01 [default: now].",
+    ),
+    click.option(
+        "--known-at",
+        metavar="ISO",
+        callback=_moment_us,
+        help="Only what the store had written by this moment [default: now].",
+    ),
+)
+_limit_option: Callable[[Any], Any] = click.option(
+    "--limit",
+    default=10,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Longest list shown; totals are counted whole.",
+)
+
+
+@click.group()
+def graph() -> None:
+    """Look at the concepts that memories are about, and at what connects them.
+
+    \b
+    noctuary graph top                        the most connected concepts
+    noctuary graph show "spare key"           one concept: memories, relations, neighbours
+    noctuary graph show Nina --html nina.html the same as one page with a drawing
+    noctuary graph path Nina Lisbon           how two concepts are connected
+    noctuary graph merges                     which names became one, and how to undo that
+    """  # noqa: D301 (click wants the control character)
+
+
+@graph.command()
+@click.argument("concept")
+@_time_options
+@_limit_option
+@click.option(
+    "--html",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also write one self-contained page with a drawing.",
+)
+@_scope_options
+def show(
+    concept: str,
+    limit: int,
+    html: Path | None,
+    store: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Show CONCEPT, found by its name or an alias, with everything around it.
+
+    Memories that hold it, with the evidence marked; relations that memories state, with the time
+    they hold and the memories that say so; concepts that the same memories hold; memories that it
+    leads to. Upper case, punctuation and spacing of the name make no difference.
+
+    \b
+    noctuary graph show "atlas migration" --as-of 2026-03-01
+
+    Exit code 3 when no concept has this name (similar names are listed), 1 when the store could
+    not answer.
+    """  # noqa: D301 (click wants the control character)
+    from noctuary.graph.view.show import describe_concept
+    from noctuary.graph.view.text import concept_lines
+
+    with _look(store, as_json, options) as seen:
+        view = describe_concept(seen.source, seen.book, seen.find(concept), limit)
+        if html is not None:
+            from noctuary.files import write_text
+            from noctuary.graph.view.page import concept_page
+
+            write_text(html, concept_page(view, seen.snapshot_id))
+        seen.tell(view.to_json(), concept_lines(view))
+        if html is not None and not as_json:
+            click.echo(f"\nwrote {html}")
+
+
+@graph.command()
+@click.argument("start", metavar="A")
+@click.argument("goal", metavar="B")
+@click.option(
+    "--max-hops",
+    default=4,
+    show_default=True,
+    type=click.IntRange(1, 8),
+    help="Longest path that is looked for.",
+)
+@_time_options
+@_scope_options
+def path(
+    start: str,
+    goal: str,
+    max_hops: int,
+    store: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Explain how the concepts A and B are connected.
+
+    A hop is a relation that memories state, or memories that hold both ends; stated relations are
+    cheap, memories that many concepts share are dear. Equally cheap paths are all found.
+
+    \b
+    noctuary graph path "Nina" "spare key"
+
+    Exit code 0 with or without a path, 3 when there is no concept of either name, 1 when the store
+    could not answer.
+    """  # noqa: D301 (click wants the control character)
+    from noctuary.graph.view.paths import find_paths
+    from noctuary.graph.view.text import path_lines
+
+    with _look(store, as_json, options) as seen:
+        ends = (seen.find(start), seen.find(goal))
+        view = find_paths(seen.source, seen.book, *ends, max_hops)
+        seen.tell(view.to_json(), path_lines(view))
+
+
+@graph.command()
+@click.option("--kind", help="Only concepts of this kind, e.g. tag or name.")
+@_time_options
+@_limit_option
+@_scope_options
+def top(kind: str | None, limit: int, store: str | None, as_json: bool, **options: Any) -> None:
+    """List the most connected concepts: memories, stated relations, steps between memories.
+
+    \b
+    noctuary graph top --kind title --limit 20
+    """  # noqa: D301 (click wants the control character)
+    from noctuary.graph.view.text import top_lines
+    from noctuary.graph.view.top import kinds_of, top_concepts
+
+    with _look(store, as_json, options) as seen:
+        views = top_concepts(seen.source, seen.book, limit, kind)
+        kinds = kinds_of(seen.source)
+        lines = list(top_lines(views))
+        if not views:
+            lines = [f"no such concept; kinds there are: {', '.join(kinds) or 'none'}"]
+        found = {"concepts": [view.to_json() for view in views], "kinds": list(kinds)}
+        seen.tell(found, lines)
+
+
+@graph.command()
+@_limit_option
+@_scope_options
+def merges(limit: int, store: str | None, as_json: bool, **options: Any) -> None:
+    """List which names were merged into one concept, why, and how to undo that.
+
+    A merge is undone by a rule in STORE/merges.toml, which the next night follows:
+
+    \b
+    never = [["atlas", "project atlas"]]
+    """  # noqa: D301 (click wants the control character)
+    from noctuary.graph.view.merges import list_merges, undo_line
+    from noctuary.graph.view.text import merge_lines
+
+    with _look(store, as_json, options) as seen:
+        found = list_merges(seen.source, seen.book)
+        rows = [{**m.to_json(), "undo": undo_line(m)} for m in found[:limit]]
+        said = {"merges": rows, "total": len(found), "rules_file": str(seen.rules_file)}
+        seen.tell(said, merge_lines(found[:limit], len(found), str(seen.rules_file)))
+
+
+class _Seen(NamedTuple):
+    """An opened graph, and where answers about it go."""
+
+    source: GraphSource
+    book: NameBook
+    snapshot_id: str
+    rules_file: Path
+    warnings: tuple[RecallWarning, ...]
+    as_json: bool
+
+    def find(self, name: str) -> int:
+        """Return the concept of a name, or leave with EXIT_UNKNOWN and similar names."""
+        ordinal = self.book.find(name)
+        if ordinal is not None and self.source.holders(ordinal).size:
+            return ordinal
+        near = self.book.nearest(name) if ordinal is None else ()
+        reason = "no concept has the name" if ordinal is None else "nothing held at that moment"
+        message = f"{reason} {name!r}"
+        self.warn()
+        if self.as_json:
+            print_json({"error": "UnknownConcept", "message": message, "nearest": list(near)})
+        else:
+            hint = f"; near: {', '.join(near)}" if near else ""
+            click.echo(f"noctuary: {visible_line(message + hint)}", err=True)
+        sys.exit(EXIT_UNKNOWN)
+
+    def tell(self, found: dict[str, Any], lines: Iterable[str]) -> None:
+        """Print an answer."""
+        if self.as_json:
+            warnings = [warning.to_json() for warning in self.warnings]
+            print_json({**found, "snapshot_id": self.snapshot_id, "warnings": warnings})
+            return
+        self.warn()
+        for line in lines:
+            click.echo(line)
+
+    def warn(self) -> None:
+        """Print warnings where they are no part of the answer."""
+        if not self.as_json:
+            for warning in self.warnings:
+                click.echo(f"! {warning.code}: {visible_line(warning.message)}", err=True)
+
+
+@contextmanager
+def _look(store: str | None, as_json: bool, options: dict[str, Any]) -> Generator[_Seen]:
+    """Open the serving graph for a scope; every failure is a sentence and exit code 1."""
+    limit_threads()
+    try:
+        with _open(open_paths(store), as_json, options) as seen:
+            yield seen
+    except (NoctuaryError, OSError) as error:
+        fail(error, as_json)
+
+
+@contextmanager
+def _open(paths: StorePaths, as_json: bool, options: dict[str, Any]) -> Generator[_Seen]:
+    from noctuary.graph.view.names import NameBook
+    from noctuary.graph.view.opening import GraphFiles, Looking, open_graph
+    from noctuary.recall.opening import open_serving
+    from noctuary.recall.scope import Scope, build_mask
+
+    opened = open_serving(paths)
+    reader = opened.reader
+    try:
+        scope = Scope(**{name: options[name] for name in _SCOPE})
+        mask, warnings = build_mask(scope, reader.facets, reader.created_at_us)
+        looking = Looking(
+            mask,
+            reader.created_at_us,
+            reader.relations,
+            reader.id_kind == "int",
+            options.get("as_of"),
+            options.get("known_at"),
+        )
+        files = GraphFiles.locate(
+            reader.directory, layout.ROWS_FILE, layout.mention_file, layout.graph_file
+        )
+        with open_graph(files, looking) as source:
+            rules = paths.merges
+            book = NameBook(source)
+            yield _Seen(source, book, opened.snapshot_id, rules, warnings, as_json)
+    except (NoctuaryError, OSError):
+        raise
+    # As in `noctuary why`: damage below the reach of the quick check is no traceback.
+    except Exception as error:
+        message = f"{type(error).__name__} in {opened.snapshot_id}: run `noctuary doctor`"
+        raise SnapshotCorruptError(message) from error
+    finally:
+        reader.close()

@@ -1,0 +1,110 @@
+"""The `noctuary` command and its sub-commands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from noctuary import __version__
+from noctuary.cli.common import ExtraMissingError, fail
+from noctuary.cli.compact import compact
+from noctuary.cli.context import context
+from noctuary.cli.curate import curate
+from noctuary.cli.doctor import doctor
+from noctuary.cli.evaluate.group import evaluate
+from noctuary.cli.expand import expand
+from noctuary.cli.export import export
+from noctuary.cli.graph import graph
+from noctuary.cli.hook import hook
+from noctuary.cli.hooks import hooks
+from noctuary.cli.import_store import import_store
+from noctuary.cli.mcp import mcp
+from noctuary.cli.profile import profile
+from noctuary.cli.promotions import promotions
+from noctuary.cli.recall import recall
+from noctuary.cli.replay import replay
+from noctuary.cli.sensitive import sensitive
+from noctuary.cli.serve import serve
+from noctuary.cli.snapshots import rollback, snapshots
+from noctuary.cli.sql import sql
+from noctuary.cli.status import status, stores
+from noctuary.cli.why import why
+
+_BUILD = (
+    "dagster", "duckdb", "jinja2", "lance", "lancedb", "matplotlib", "onnx", "onnxruntime",
+    "polars", "pyarrow", "rich", "scipy", "sentence_transformers", "sknetwork", "torch",
+    "transformers",
+)  # fmt: skip
+_EXTRAS = {
+    **dict.fromkeys(_BUILD, "pipelines"),
+    "httpx": "hosted", "mcp": "mcp", "psycopg": "postgres", "ray": "ray",
+}  # fmt: skip
+"""Which extra brings a module that a plain install leaves out."""
+
+
+class _Commands(click.Group):
+    """The commands; where one needs a library that is not installed, what to install."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        as_json = "--json" in ctx.args
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            module = (error.name or "").partition(".")[0]
+            if module not in _EXTRAS:
+                raise
+            install = f"pip install 'noctuary[{_EXTRAS[module]}]'"
+            fail(
+                ExtraMissingError(f"this needs {module}, which is not installed: {install}"),
+                as_json,
+            )
+
+
+# In "color", click leaves a memory's escape sequences to the marks; else it drops them from a pipe.
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "color": True})
+@click.version_option(__version__, prog_name="noctuary")
+def main() -> None:
+    """Recall memories from the snapshot that the nightly pipeline published.
+
+    \b
+    make nightly                      build and publish a snapshot of the bundled sample store
+    make nightly STORE=memory.db      the same for your own memory store
+    noctuary recall "spare key"         ask the published snapshot
+    noctuary why "spare key" ID         why a memory did not come back
+    noctuary context "key" --budget N   a prompt's rules, last turns and memories, in N tokens
+    noctuary expand ID                  every memory that a summary stands for
+    noctuary replay                     kept recalls, run again against their snapshot
+    noctuary serve                      keep a warm server for `noctuary recall`
+    noctuary hooks install --agent A    memories in the prompts of a coding agent; status, uninstall
+    noctuary hook --agent A             what the agent then runs; see docs/agents.md
+    noctuary mcp                        the same memory for agents that speak MCP
+    noctuary status                     what serves, how old it is, what it holds
+    noctuary stores                     which stores there are
+    noctuary doctor                     what is wrong and what to do about it
+    noctuary profile show               how it ranks, and which layer says so
+    noctuary graph show CONCEPT         what memories say about a concept, as text or a page
+    noctuary compact                    what could be archived, and why; --apply, --undo
+    noctuary curate                     what could be tidied in your memory store; --apply, --undo
+    noctuary promotions                 what was said that should be remembered for good
+    noctuary sql "select ..."           a read-only query on memories, concepts, edges, use
+    noctuary sensitive "alarm code"     rows that never leave the store, asked in the store itself
+    noctuary export DIR                 what serves, as JSON lines and Parquet; import DIR
+    noctuary evaluate run SET           how well it recalls, measured on labelled queries
+
+    Every command that reads a store takes --store (its directory, the beginning of its name, or
+    the source it was built from); all take --json.
+    """  # noqa: D301 (click wants the control character)
+
+
+for command in (
+    recall, why, context, expand, replay, serve, status, stores, doctor, snapshots, rollback,
+    profile, graph, compact, curate, promotions, evaluate, mcp, hooks, hook, sql, export,
+    import_store, sensitive,
+):  # fmt: skip
+    main.add_command(command)
+
+if __name__ == "__main__":
+    from noctuary.cli.entry import main as enter
+
+    enter()

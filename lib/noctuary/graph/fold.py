@@ -1,0 +1,128 @@
+"""Canonical folding of names, and the words of a text with their places.
+
+Belongs here: what makes two spellings the same name, and where a word begins and ends. Does not
+belong here: which names matter (`extract`), merging of names that fold differently.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+import unicodedata
+from typing import NamedTuple
+
+from noctuary.graph.scripts import SCRIPTS
+
+CONCEPT_ID_HEX = 16
+"""Length of a concept id: 64 bits, a collision among 1,000,000 names has odds of about 3e-8."""
+
+_TOKEN_CACHE_SIZE = 1 << 16
+"""Folded words remembered; trades a few MB for not folding frequent words again."""
+
+# Scripts whose letters stand in runs of their own: the unsegmented ones, where a run is a phrase
+# and not a word, and the Indic ones, where vowel signs would otherwise look like boundaries.
+_SCRIPT_RANGES = tuple(
+    (script.name, low, high)
+    for script in SCRIPTS
+    if script.boundaries == "none" or script.name == "indic"
+    for low, high in script.ranges
+)
+_SPACED = frozenset({"indic"})
+_RUN_CLASS = "".join(f"{chr(low)}-{chr(high)}" for _, low, high in _SCRIPT_RANGES)
+_APOSTROPHES = "'\u2019"
+# Hebrew points and Arabic vowel signs: they belong to their word and most writers leave them out.
+_POINTS = "\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u064b-\u065f\u0670"
+_MARKS = f"\u0300-\u036f{_POINTS}"
+_POINT = f"[{_POINTS}\u0640]"  # and the Arabic letter that only stretches a word
+_FIRST_RUN = min(chr(low) for _, low, _ in _SCRIPT_RANGES)
+# A word: letters and digits, combining marks, apostrophes between letters. Underscores separate.
+_PLAIN_WORD = re.compile(rf"[^\W_]+(?:[{_MARKS}]+[^\W_]*|[{_APOSTROPHES}][^\W_]+)*")
+_LETTER = rf"[^\W_{_RUN_CLASS}]"
+_POSSESSIVE = re.compile(rf"[{_APOSTROPHES}]s$", re.IGNORECASE)
+
+
+class Word(NamedTuple):
+    """A word of a text.
+
+    Attributes:
+        start: Offset of its first character.
+        end: One past its last character, the possessive included.
+        folded: Its canonical form, never empty; may hold spaces where a character expands to them.
+    """
+
+    start: int
+    end: int
+    folded: str
+
+
+def words(text: str) -> list[Word]:
+    """Return the words of a text in order, with offsets into it."""
+    return [
+        Word(match.start(), match.end(), folded)
+        for match in word_pattern(text).finditer(text)
+        if (folded := fold_word(match.group()))
+    ]
+
+
+def fold_name(name: str) -> str:
+    """Return the canonical form of a name: words folded and joined by one space; may be empty.
+
+    Compatibility forms, case, punctuation, spacing and possessives make no difference. Folding a
+    slice of a text that begins and ends at its words gives their folded forms joined.
+    """
+    return " ".join(word.folded for word in words(name))
+
+
+@functools.lru_cache(maxsize=_TOKEN_CACHE_SIZE)
+def concept_id(folded_name: str) -> str:
+    """Return the id of a folded name: 16 hex digits of its SHA-256, free of any numbering."""
+    digest = hashlib.sha256(folded_name.encode("utf-8", "surrogatepass")).hexdigest()
+    return digest[:CONCEPT_ID_HEX]
+
+
+def unsegmented_script(folded_word: str) -> str | None:
+    """Name the script of a run that has no spaces between its words, or None for other words."""
+    code = ord(folded_word[0])
+    for script, low, high in _SCRIPT_RANGES:
+        if low <= code <= high:
+            return None if script in _SPACED else script
+    return None
+
+
+def word_pattern(text: str) -> re.Pattern[str]:
+    """Return the pattern that finds the words of a text."""
+    # Most texts hold no such run; the plain pattern is about twice as fast.
+    if text.isascii() or max(text) < _FIRST_RUN:
+        return _PLAIN_WORD
+    run, mixed_word = _run_patterns()
+    return mixed_word if run.search(text) else _PLAIN_WORD
+
+
+@functools.cache
+def _run_patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return what finds a run, and the words of a text that has some.
+
+    Compiled for the first text that needs them: classes as large take as long as a fifth of
+    `import numpy`, and a hook would pay it for every prompt.
+    """
+    words = rf"[{_RUN_CLASS}]+|{_LETTER}+(?:[{_MARKS}]+{_LETTER}*|[{_APOSTROPHES}]{_LETTER}+)*"
+    return re.compile(f"[{_RUN_CLASS}]"), re.compile(words)
+
+
+@functools.lru_cache(maxsize=_TOKEN_CACHE_SIZE)
+def fold_word(word: str) -> str:
+    """Return the canonical form of one word that `word_pattern` found; may be empty."""
+    bare = _POSSESSIVE.sub("", word)
+    if bare.isalnum() and bare.isascii():
+        return bare.lower()
+    return _fold_unicode(bare)
+
+
+def _fold_unicode(word: str) -> str:
+    folded = unicodedata.normalize("NFKC", word).casefold()
+    folded = re.sub(_POINT, "", unicodedata.normalize("NFKC", folded))
+    for apostrophe in _APOSTROPHES:
+        folded = folded.replace(apostrophe, "")
+    # A compatibility form may expand to several words (one half -> 1 2), which must fold alike.
+    return " ".join(word_pattern(folded).findall(folded))

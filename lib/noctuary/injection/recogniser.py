@@ -1,0 +1,243 @@
+"""Is a row of the source something that recall injected: the rules, one row at a time. Build side.
+
+What belongs here: what is cut out of a row, when a row is an echo, what protects it. What does
+not: the block's format (`block`), looking wordings up (`known`), counting (`noctuary.corpus.sift`).
+In this order:
+
+    1. Tagged blocks are cut out (`cut_blocks`). Nothing left but a speaker's name: set aside.
+    2. A row that the export before held with exactly this text stays.
+    3. A turn that is nothing but a prompt to memory (`lookups`) is set aside: kept, it would rank
+       above its own answers when it is asked again. Not one that was said long before.
+    4. A row that a matching wording came from is the original and stays, whatever its clock says.
+    5. A turn with the wording of a recorded question stays: somebody typed it.
+    6. A line is injected if recorded wordings make it up, after bullets, numbers, quote marks, ids,
+       days and neutral labels; a wording may run over several lines. Short ones count beside a
+       longer one only. A wording does not count for a row that is dated more than
+       `CLOCK_OFFSET_US` before its first injection, nor between rows and memories of different
+       named users.
+    7. All lines injected: the row is an echo and set aside. At least `MOSTLY` of the words: those
+       lines are cut out and the rest stays. Less: it is a quotation, and all of it stays.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from noctuary.corpus.guard import Verdict
+from noctuary.injection.block import NOTES, PLACE, cut_blocks
+from noctuary.injection.known import KnownInjections, Occurrence
+from noctuary.injection.record import NOBODY
+from noctuary.injection.wording import hash_exact, hash_words, words_of
+from noctuary.text.speaker import split_speaker
+from noctuary.types import UNDATED_US, MemoryRecord
+
+MOSTLY = 0.8
+"""Share of a row's words in injected lines from which on these lines are cut out. Lower changes the
+texts of answers that quote at length, higher lets lists of old memories in with a new last line."""
+
+CLOCK_OFFSET_US = 14 * 3_600_000_000
+"""A row dated longer than this before an injection cannot repeat it. The widest time zone: a stamp
+that was written as local time without an offset is read as UTC. Wider sets aside more repetitions
+that were there before, narrower lets echoes with such stamps in."""
+
+NEUTRAL_LABELS = frozenset(
+    {
+        "fact", "from memory", "memories", "memory", "note", "note to self", "notes", "recalled",
+        "recalled memories", "recalled memory", "remember", "saved memory", "assistant", "user",
+    }
+)  # fmt: skip
+"""What may stand before a colon without saying anything about what follows; "outdated:" may not."""
+
+_HEAD = re.compile(
+    r"[\s>#*+•–—-]*(?:\d{1,3}[.)]\s+)?(?:\[[^\]\n]{0,6144}\]\s*)?"
+    # A place counts with its colon only: people put remarks in parentheses as well.
+    rf"(?:(?:\d{{4}}-\d{{2}}-\d{{2}}|undated)(?:{PLACE}(?=:))?:?\s+)?"
+)
+_NOTE_WORDS = [words_of(note) for note in NOTES]
+
+
+class Contents(Protocol):
+    """Hashes of contents by memory id: a mapping, or an `ExportedContents`."""
+
+    def get(self, memory_id: str, /) -> bytes | None:
+        """Return the hash, None for a memory that was not there."""
+        ...
+
+
+class _Line(NamedTuple):
+    """One line of a row.
+
+    Attributes:
+        text: As it is.
+        start: Index of its first word among the row's words.
+        end: Index behind its last one.
+        starts: Where a wording may begin: its first word, or behind bullet, id, day and label.
+        is_empty: Whether it says nothing: no word, the note of a block, or a label alone.
+    """
+
+    text: str
+    start: int
+    end: int
+    starts: tuple[int, ...]
+    is_empty: bool
+
+
+class EchoGuard:
+    """Judges the rows of one export.
+
+    Attributes:
+        used: Hashes of the wordings for which something was cut or set aside: the record must keep
+            them, or their rows would come back.
+    """
+
+    def __init__(self, known: KnownInjections, exported: Contents | None = None) -> None:
+        """Take what was injected, and the export before: id -> `hash_exact` of the content."""
+        self.used: set[bytes] = set()
+        self._known = known
+        self._exported: Contents = {} if exported is None else exported
+
+    def judge(self, record: MemoryRecord) -> Verdict:
+        """Return what becomes of a row that is a memory otherwise."""
+        cut = cut_blocks(record.content)
+        if cut.blocks and not _own_words(cut.text):
+            return Verdict(None, cut.blocks)
+        if self._was_exported(record, cut.text):
+            return Verdict(cut.text, cut.blocks)
+        if record.is_turn and (lookup := self._find_lookup(record, cut.text)) is not None:
+            self.used.add(lookup)
+            return Verdict(None, cut.blocks, 1)
+        if not self._known.occurrences:
+            return Verdict(cut.text, cut.blocks)
+        words, lines = _split(cut.text, is_turn=record.is_turn)
+        found = self._injected_lines(record, words, lines)
+        if not found or (record.is_turn and self._was_asked(cut.text)):
+            return Verdict(cut.text, cut.blocks)
+        own = [line for line in lines if not line.is_empty]
+        share = sum(lines[i].end - lines[i].start for i in found) / sum(
+            x.end - x.start for x in own
+        )
+        if share < MOSTLY:
+            return Verdict(cut.text, cut.blocks)
+        self.used.update(*found.values())
+        if all(i in found or line.is_empty for i, line in enumerate(lines)):
+            return Verdict(None, cut.blocks, len(found))
+        rest = (x.text for i, x in enumerate(lines) if i not in found and not x.is_empty)
+        return Verdict("\n".join(rest), cut.blocks, len(found))
+
+    def _was_exported(self, record: MemoryRecord, text: str) -> bool:
+        return self._exported.get(record.memory_id) == hash_exact(text)
+
+    def _find_lookup(self, record: MemoryRecord, text: str) -> bytes | None:
+        """Return the hash of the prompt to memory that a turn is, or None."""
+        said = hash_words(_own_words(text))
+        asked_us = self._known.lookups.get(said)
+        if asked_us is None:
+            return None
+        is_dated = record.created_at_us != UNDATED_US
+        return None if is_dated and record.created_at_us < asked_us - CLOCK_OFFSET_US else said
+
+    def _was_asked(self, text: str) -> bool:
+        said = split_speaker(text)[1]
+        return any(hash_words(words_of(t)) in self._known.asked for t in (text, said))
+
+    def _injected_lines(
+        self, record: MemoryRecord, words: Sequence[str], lines: Sequence[_Line]
+    ) -> dict[int, set[bytes]]:
+        """Return the injected lines, by index, with the wordings that make them up.
+
+        Empty where the row is the original of one of them.
+        """
+        judge = _Counting(record)
+        ends = {line.end: i for i, line in enumerate(lines) if line.start < line.end}
+        found: dict[int, set[bytes]] = {}
+        i = 0
+        while i < len(lines):
+            tiled = self._tile(words, lines[i], ends, judge)
+            if judge.is_original:
+                return {}
+            if tiled is None:
+                i += 1
+                continue
+            last, hashes = tiled
+            found.update((j, hashes) for j in range(i, last + 1) if not lines[j].is_empty)
+            i = last + 1
+        # Short ones alone may be anybody's own words.
+        return found if set().union(*found.values()) - self._known.short else {}
+
+    def _tile(
+        self, words: Sequence[str], line: _Line, ends: Mapping[int, int], judge: _Counting
+    ) -> tuple[int, set[bytes]] | None:
+        """Return the line at whose end wordings end that begin in a line, and their hashes."""
+        if line.is_empty:
+            return None
+        for start in line.starts:
+            place, hashes = start, set[bytes]()
+            while (match := self._known.find(words, place, judge.counts)) is not None:
+                hashes.add(match[0])
+                place = match[1]
+                if place in ends:
+                    return ends[place], hashes
+        return None
+
+
+class _Counting:
+    """Which wordings count for one row, and whether it turned out to be an original."""
+
+    def __init__(self, record: MemoryRecord) -> None:
+        self.is_original = False
+        self._id = hash_exact(record.memory_id)
+        self._user = NOBODY if record.user is None else hash_exact(record.user)
+        self._made_us = record.created_at_us
+
+    def counts(self, occurrences: tuple[Occurrence, ...]) -> bool:
+        if any(found.memory_hash == self._id for found in occurrences):
+            self.is_original = True
+        return any(self._may_repeat(found) for found in occurrences)
+
+    def _may_repeat(self, found: Occurrence) -> bool:
+        if NOBODY not in (self._user, found.user_hash) and self._user != found.user_hash:
+            return False
+        is_dated = self._made_us != UNDATED_US
+        return not is_dated or self._made_us >= found.first_us - CLOCK_OFFSET_US
+
+
+def _split(text: str, *, is_turn: bool) -> tuple[list[str], list[_Line]]:
+    """Return the words of a row and its lines."""
+    words: list[str] = []
+    lines: list[_Line] = []
+    for raw in text.splitlines():
+        own = words_of(raw)
+        lines.append(_line(raw, own, len(words), may_speak=is_turn and not lines))
+        words += own
+    return words, lines
+
+
+def _line(raw: str, own: list[str], start: int, *, may_speak: bool) -> _Line:
+    """Return a line with these words, the first of which is the row's word number `start`."""
+    end = start + len(own)
+    rest = _behind_head(raw)
+    starts = {start}
+    if len(rest) < len(raw):
+        starts.add(end - len(words_of(rest)))
+    is_label = False
+    label, said = split_speaker(f"{rest}\n")
+    if label is not None and (may_speak or label.casefold() in NEUTRAL_LABELS):
+        said = words_of(_behind_head(said))
+        starts.add(end - len(said))
+        is_label = not said
+    is_empty = not own or own in _NOTE_WORDS or is_label
+    return _Line(raw, start, end, tuple(sorted(starts - {end})), is_empty)
+
+
+def _behind_head(line: str) -> str:
+    """Return a line without bullet, number, id and day at its beginning."""
+    head = _HEAD.match(line)
+    return line if head is None else line[head.end() :]
+
+
+def _own_words(text: str) -> list[str]:
+    """Return the words of a text behind its speaker's name."""
+    speaker, said = split_speaker(f"{text}\n")
+    return words_of(said if speaker is not None else text)

@@ -1,0 +1,186 @@
+"""Reading pre-scored postings: scores of all memories, and the best of them.
+
+What belongs here: the hot path of the lexical leg; standard library and numpy only. What does not:
+building postings, opening files, tokenizing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+TermLookup = Callable[[list[str]], Sequence[tuple[int, int]]]
+"""Posting ranges [start, stop) of terms; an unknown term is (0, 0) or left out."""
+
+MIN_EXACT_TOKENS = 2
+"""Fewest distinct tokens that an exact match is told by; one would lift every mention of a name."""
+
+FLOOR_FROM = 50_000
+"""Memories from which the last place's score is bounded before the best are looked for: below,
+the bound costs as much (0.05 ms) as it saves."""
+
+SAMPLED_POSTINGS = 4_000
+"""Postings of a query's rarest terms that the bound is taken from: more raise it, so that fewer
+memories lie above it, and cost a partition each."""
+
+
+def score(
+    query_tokens: Sequence[str],
+    lookup: TermLookup,
+    positions: NDArray[np.int32],
+    scores: NDArray[np.float32],
+    n_memories: int,
+) -> NDArray[np.float32]:
+    """Return the BM25 score of every memory for a query.
+
+    A token counts once however often the query repeats it: prompts repeat words for reasons other
+    than weight, and on the development sets counting repeats was no better.
+
+    Args: query_tokens: What noctuary.text.tokens.tokenize returned for the query. lookup: Posting
+        ranges of the distinct tokens, asked once, in code point order; scores are added in the
+        order it returns, so that order decides the last float32 digit. positions: Postings' memory
+        positions, distinct inside a term, shape (n_postings,). scores: Postings' scores, shape
+        (n_postings,). n_memories: Length of the result.
+
+    Returns:
+        Shape (n_memories,), >= 0, 0 where no token occurs; a fresh array.
+    """
+    return _add_up(lookup(sorted(set(query_tokens))), positions, scores, n_memories)
+
+
+def rank(
+    query_tokens: Sequence[str],
+    lookup: TermLookup,
+    positions: NDArray[np.int32],
+    scores: NDArray[np.float32],
+    n_memories: int,
+    depth: int,
+    mask: NDArray[np.bool_] | None = None,
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Return what `score` says of a query and `top_positions` of those scores, sooner.
+
+    A query's terms touch a tenth of a large store, and all but a few of those memories are far from
+    the best. Memories that hold the rarest terms bound the score of the last place from below, and
+    only what reaches the bound is sorted.
+
+    Args:
+        query_tokens: As for `score`.
+        lookup: As for `score`.
+        positions: As for `score`.
+        scores: As for `score`.
+        n_memories: As for `score`.
+        depth: As for `top_positions`.
+        mask: As for `top_positions`.
+
+    Returns:
+        The scores, shape (n_memories,), and the ranking, shape (m,), m <= depth.
+    """
+    slices = lookup(sorted(set(query_tokens)))
+    totals = _add_up(slices, positions, scores, n_memories)
+    if n_memories < FLOOR_FROM or depth <= 0:
+        return totals, top_positions(totals, depth, mask)
+    floor = _floor(totals, slices, positions, depth, mask)
+    if floor <= 0:
+        return totals, top_positions(totals, depth, mask)
+    candidates = np.flatnonzero(totals >= floor)
+    if mask is not None:
+        candidates = candidates[mask.take(candidates)]
+    return totals, candidates[top_positions(totals.take(candidates), depth)]
+
+
+def _add_up(
+    slices: Sequence[tuple[int, int]],
+    positions: NDArray[np.int32],
+    scores: NDArray[np.float32],
+    n_memories: int,
+) -> NDArray[np.float32]:
+    totals = np.zeros(n_memories, dtype=np.float32)
+    for start, stop in slices:
+        # At least as fast as bincount, without a copy of the postings; equal types keep it fast.
+        np.add.at(totals, positions[start:stop], scores[start:stop])
+    return totals
+
+
+def _floor(
+    totals: NDArray[np.float32],
+    slices: Sequence[tuple[int, int]],
+    positions: NDArray[np.int32],
+    depth: int,
+    mask: NDArray[np.bool_] | None,
+) -> np.float32:
+    """Return a score that at least `depth` allowed memories reach; 0 if no rare term shows one.
+
+    The memories of one term are distinct, so the last place among them is such a score.
+    """
+    floor = np.float32(0.0)
+    looked_at = 0
+    for start, stop in sorted(slices, key=lambda pair: pair[1] - pair[0]):
+        if looked_at and looked_at + stop - start > SAMPLED_POSTINGS:
+            break
+        held = positions[start:stop]
+        if mask is not None:
+            held = held[mask.take(held)]
+        if held.size >= depth:
+            looked_at += stop - start
+            values = totals.take(held)
+            last_place = values.size - depth
+            floor = max(floor, np.partition(values, last_place)[last_place])
+    return floor
+
+
+def hold_every_token(
+    query_tokens: Sequence[str],
+    lookup: TermLookup,
+    positions: NDArray[np.int32],
+    n_memories: int,
+) -> NDArray[np.bool_]:
+    """Tell which memories hold every token of a query.
+
+    Args:
+        query_tokens: As for `score`.
+        lookup: As for `score`.
+        positions: As for `score`.
+        n_memories: Length of the result.
+
+    Returns:
+        Shape (n_memories,). All False for a query of fewer than two distinct tokens: one word that
+        matches says nothing that its own score does not say already.
+    """
+    tokens = sorted(set(query_tokens))
+    slices = [(start, stop) for start, stop in lookup(tokens) if stop > start]
+    if len(tokens) < MIN_EXACT_TOKENS or len(slices) < len(tokens):
+        return np.zeros(n_memories, dtype=np.bool_)
+    held = np.zeros(n_memories, dtype=np.int32)
+    for start, stop in slices:
+        held[positions[start:stop]] += 1
+    return held == len(tokens)
+
+
+def top_positions(
+    scores: NDArray[np.float32], depth: int, mask: NDArray[np.bool_] | None = None
+) -> NDArray[np.int64]:
+    """Return the positions of the best scores, best first, ties by lower position.
+
+    Args:
+        scores: Shape (n_memories,); only values > 0 can be returned (NaN cannot).
+        depth: Most positions to return; none if it is not positive.
+        mask: Shape (n_memories,), True where a memory may be returned; None for all.
+
+    Returns:
+        Shape (m,), m <= depth.
+    """
+    eligible = scores > 0
+    if mask is not None:
+        eligible &= mask
+    candidates = np.flatnonzero(eligible)
+    if depth <= 0:
+        return candidates[:0]
+    values = scores[candidates]
+    if len(candidates) > depth:
+        # Every tie of the last place stays in, so that the stable sort below decides by position.
+        last_place = len(values) - depth
+        kept = values >= np.partition(values, last_place)[last_place]
+        candidates, values = candidates[kept], values[kept]
+    return candidates[np.argsort(-values, kind="stable")[:depth]]

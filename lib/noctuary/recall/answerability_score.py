@@ -1,0 +1,310 @@
+"""The score behind an abstention: is there such a memory, and is it about who is asked about.
+
+Two factors, multiplied. Support: does one memory lie closer to the query and hold more of its
+words, and does the query read more like the store, than is usual for prompts that are nobody's
+memory? What is usual is measured per snapshot and script: cosines of an English model between two
+Chinese texts are high whatever they say.
+Attribution: where the query names a person who speaks in the store, do that person's turns hold
+the words more than the turns of the others in the same place? A question with the wrong person in
+it has all the support in the world: everything else in it was said, by somebody else.
+
+What belongs here: the two factors and their constants. What does not: thresholds (`answerability`,
+chosen per snapshot), the words themselves (`answerability_words`). Source of the constants:
+docs/decisions/0076 for support, 0048 for attribution.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noctuary.errors import EncoderError
+from noctuary.graph.fold import fold_name
+from noctuary.graph.linking import Link, link_query
+from noctuary.recall.answerability import (
+    COSINE,
+    COVERAGE,
+    KNOWN,
+    LIKENESS,
+    WORDS,
+    WORDS_AND_VECTORS,
+    Measure,
+)
+from noctuary.recall.answerability_words import Floats, read_words
+from noctuary.recall.base_ranking import BaseRanking
+from noctuary.recall.reader import SnapshotReader
+from noctuary.recall.scope import Mask
+from noctuary.recall.snapshot_graph import SnapshotGraph
+from noctuary.text.scripts import CJK, Script, dominant_script
+from noctuary.text.speaker import ROLES
+from noctuary.text.tokens import tokenize
+
+if TYPE_CHECKING:
+    from noctuary.recall.overlay import Overlay
+
+WEIGHTS: Mapping[str, Mapping[str, float]] = {
+    WORDS_AND_VECTORS: {COSINE: 1.25, COVERAGE: 0.95, KNOWN: 0.6, LIKENESS: 0.75},
+    WORDS: {COVERAGE: 1.15, KNOWN: 0.9},
+}
+"""What one deviation above what is usual for everyday prompts counts, by signal and feature.
+Rounded from logistic fits on the sample and on prefeval (docs/decisions/0076); `python -m
+bench.abstention.silence` measures what they do, on those two and on five other sets."""
+
+MIDDLE = 4.0
+SLOPE = 1 / 3
+"""Support at which chances are even and how fast they turn: they only weigh it against
+attribution, and keep scores apart near both ends."""
+
+DOUBT = 10.0
+"""Idf that is added to what a query asks, about one word and a half that nobody wrote: more trusts
+queries of one or two words less."""
+
+ATTRIBUTION_SLOPE = 9.0
+"""How fast attribution turns: more lets who is asked about outweigh what."""
+
+BEST_TURNS = 5
+"""Turns of a side that are compared: one is luck, many tell who likes the topic at large."""
+
+_LOWEST = 700.0
+"""Below its negative the exponential of a float overflows."""
+
+_NONE = np.empty(0, dtype=np.int64)
+
+
+class Features(NamedTuple):
+    """What is known of the memories that may answer a query, m of them.
+
+    Attributes:
+        signal: One of `answerability.SIGNALS`.
+        script: Of most letters of the query; Chinese, Japanese and Korean are one.
+        positions: Of the memories, int64, ascending, distinct.
+        cosines: In [0, 1], shape (m,); zeros without a dense leg.
+        coverage: Share of the query's words that each holds, doubted, in [0, 1], shape (m,).
+        known: Share of them that any memory holds, doubted, in [0, 1].
+    """
+
+    signal: str
+    script: str
+    positions: NDArray[np.int64]
+    cosines: Floats
+    coverage: Floats
+    known: float
+
+
+class Scored(NamedTuple):
+    """A score and what it is made of.
+
+    Attributes:
+        score: In [0, 1].
+        signal: Which kind of support it rests on, one of `answerability.SIGNALS`.
+        support: The best memory's, in weighted deviations above everyday prompts; -inf for none.
+        attribution: In [-1, 1]; 0 where nobody is asked about.
+        memories: Scores of the positions that were asked for, each in [0, 1].
+    """
+
+    score: float
+    signal: str
+    support: float
+    attribution: float
+    memories: tuple[float, ...] = ()
+
+
+def score_answer(
+    reader: SnapshotReader,
+    graph: SnapshotGraph,
+    query: str,
+    mask: Mask | None,
+    ranking: BaseRanking,
+    overlay: Overlay | None = None,
+    *,
+    measures: Mapping[str, Measure],
+    encode: Callable[[str], NDArray[np.float32]] | None = None,
+    shown: NDArray[np.int64] = _NONE,
+) -> Scored | None:
+    """Return how sure the snapshot may be that it holds an answer; None where none can tell.
+
+    Only what the mask shows counts: memories of others move no score. What an archive or a summary
+    hides counts, because it can be had.
+
+    Args:
+        reader: The snapshot.
+        graph: Its names and speakers.
+        query: Any text.
+        mask: What the scope allows, shape (n,); None for everything.
+        ranking: The candidates of this query; a dense leg that ranked nothing leaves words alone.
+        overlay: The live rows among the candidates; None for none.
+        measures: By signal, what scores are measured by; another signal is not scored.
+        encode: Returns the query's vector, which is known by now; None for none.
+        shown: Positions, summaries and live rows among them, whose own scores are wanted.
+    """
+    found = read_features(reader, query, mask, ranking, overlay, shown)
+    measure = measures.get(found.signal)
+    if measure is None:
+        return None
+    likeness = None
+    if encode is not None and measure.direction and found.signal == WORDS_AND_VECTORS:
+        with suppress(EncoderError, OSError, ValueError):  # without it, as usual as any prompt
+            likeness = find_likeness(encode(query), measure)
+    supports = find_supports(found, measure, likeness)
+    attribution = _attribute(reader, graph, query, tokenize(query), mask)
+    best = float(supports.max(initial=-math.inf))
+    of = dict(zip(found.positions.tolist(), supports.tolist(), strict=True))
+    own = [max(of.get(p, -math.inf) for p in _sources(reader, q)) for q in shown.tolist()]
+    return Scored(
+        combine(best, attribution), found.signal, best, attribution,
+        tuple(combine(support, attribution) for support in own),
+    )  # fmt: skip
+
+
+def read_features(
+    reader: SnapshotReader,
+    query: str,
+    mask: Mask | None,
+    ranking: BaseRanking,
+    overlay: Overlay | None = None,
+    shown: NDArray[np.int64] = _NONE,
+) -> Features:
+    """Return what the score is made of; arguments as for `score_answer`."""
+    terms = tokenize(query)
+    script = dominant_script(query)
+    positions = np.union1d(ranking.positions, shown).astype(np.int64)
+    memories = _memories(reader, positions[positions < reader.end])
+    words = read_words(reader, terms, mask)
+    trust = words.total / (words.total + DOUBT)
+    covered, known = words.coverage_at(memories), sum(words.weights) / (words.total + DOUBT)
+    is_dense = ranking.dense.ranking.size > 0
+    cosines = ranking.dense.scores_at(memories) if is_dense else np.zeros(memories.size)
+    if overlay is not None:
+        held = overlay.coverage(terms, mask)
+        live = np.arange(overlay.view.first_live, overlay.view.end, dtype=np.int64)
+        memories, covered = np.concatenate([memories, live]), np.concatenate([covered, held])
+        cosines = np.concatenate([cosines, overlay.cosines(ranking.dense)])
+        known = max(known, trust * float(held.max(initial=0.0)))
+    return Features(
+        WORDS_AND_VECTORS if is_dense else WORDS,
+        str(Script.HAN if script in CJK else script),
+        memories,
+        np.minimum(np.fmax(cosines, 0.0), 1.0),  # fmax passes NaN over
+        trust * covered,
+        known,
+    )
+
+
+def find_likeness(vector: NDArray[np.float32], measure: Measure) -> float:
+    """Return how much a query reads like the store rather than like everyday prompts."""
+    direction = np.array(measure.direction)
+    return float(vector @ direction[:-1] + direction[-1])
+
+
+def find_supports(found: Features, measure: Measure, likeness: float | None) -> Floats:
+    """Return every memory's support, shape (m,): weighted deviations above everyday prompts."""
+    weights, usual = WEIGHTS[found.signal], measure.usual_of(found.script)
+
+    def above(feature: str, values: Any) -> Any:
+        mean, deviation = usual[feature]
+        return weights[feature] * (values - mean) / deviation
+
+    supports = above(COVERAGE, found.coverage) + above(KNOWN, found.known)
+    if found.signal == WORDS_AND_VECTORS:
+        supports = supports + above(COSINE, found.cosines)
+        supports += 0.0 if likeness is None else above(LIKENESS, likeness)
+    return supports
+
+
+def find_attribution(said: Floats, others: Floats) -> float:
+    """Return by how much one side's best turns hold more of the query than the other side's.
+
+    The mean of the BEST_TURNS best of each; as many of both, so that who says more gains nothing
+    by it. In [-1, 1]; 0 where a side is empty.
+
+    Args:
+        said: Coverage of the turns of who is asked about, in [0, 1], shape (a,).
+        others: The same of those who speak beside them, shape (b,).
+    """
+    best = min(BEST_TURNS, said.size, others.size)
+    if best == 0:
+        return 0.0
+    return _mean_of_best(said, best) - _mean_of_best(others, best)
+
+
+def combine(support: float, attribution: float) -> float:
+    """Return the score in [0, 1], rising in both factors; 0 where nothing supports it.
+
+    Args:
+        support: As `find_supports` returns it; -inf or NaN for nothing.
+        attribution: In [-1, 1].
+    """
+    if not support > -math.inf:
+        return 0.0
+    return _logistic(SLOPE * (support - MIDDLE)) * _logistic(ATTRIBUTION_SLOPE * attribution)
+
+
+def _logistic(value: float) -> float:
+    return 1.0 / (1.0 + math.exp(-max(value, -_LOWEST)))
+
+
+def _mean_of_best(values: Floats, best: int) -> float:
+    return float(np.partition(values, values.size - best)[-best:].mean())
+
+
+def _sources(reader: SnapshotReader, position: int) -> Sequence[int]:
+    """Return what a position stands for: itself, or the sources of a summary."""
+    if reader.count <= position < reader.end:
+        return reader.summaries.at(position).sources
+    return (position,)
+
+
+def _memories(reader: SnapshotReader, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the candidates with every summary replaced by all that it stands for."""
+    if not positions.size or int(positions.max()) < reader.count:
+        return positions
+    found = {int(p) for p in positions if p < reader.count}
+    for position in positions[positions >= reader.count].tolist():
+        found.update(reader.summaries.at(position).sources)
+    return np.array(sorted(found), dtype=np.int64)
+
+
+def _attribute(
+    reader: SnapshotReader,
+    graph: SnapshotGraph,
+    query: str,
+    terms: Sequence[str],
+    mask: Mask | None,
+) -> float:
+    """Return `find_attribution` for the persons that the query names, if any of them speaks."""
+    persons = _persons(graph, query, mask)
+    if not persons:
+        return 0.0
+    names = {t for link in persons for t in tokenize(query[link.start : link.end])}
+    asked = set(terms) - names
+    if not asked:
+        return 0.0
+    speakers = reader.sessions.speakers
+    said = np.isin(speakers, np.array([link.ordinal for link in persons], dtype=np.int32))
+    others = (speakers >= 0) & ~said
+    if mask is not None:
+        said, others = said & mask, others & mask
+    coverage = read_words(reader, asked, mask).coverage(reader.count)
+    return find_attribution(coverage[said], coverage[others & _in_company(reader, said)])
+
+
+def _persons(graph: SnapshotGraph, query: str, mask: Mask | None) -> list[Link]:
+    """Return who of those that the query names speaks; a role ("user") names nobody."""
+    return [
+        link
+        for link in link_query(query, graph.names_seen(mask))
+        if graph.speaks(link.ordinal, mask) and fold_name(query[link.start : link.end]) not in ROLES
+    ]
+
+
+def _in_company(reader: SnapshotReader, said: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which memories stand in a wing in which they speak; without a wing is a place too."""
+    facet = reader.facets["wing"]
+    entered = np.zeros(len(facet.values) + 1, dtype=np.bool_)
+    entered[facet.codes[said]] = True  # -1, no wing, is the last place
+    return entered[facet.codes]

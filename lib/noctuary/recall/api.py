@@ -1,0 +1,203 @@
+"""`recall`: the one function that hooks and agents call.
+
+It answers, with warnings, whatever state the store is in.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from noctuary.errors import EncoderError, SnapshotMissingError, StoreError
+from noctuary.recall.asking import check_arguments
+from noctuary.recall.current_settings import current_settings
+from noctuary.recall.engine import Recaller
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.profile.configured import resolve_for_recall
+from noctuary.recall.profile.layers import ResolvedProfile
+from noctuary.recall.profile.stored import read_store_profiles
+from noctuary.recall.result import RecallResult, RecallWarning
+from noctuary.recall.scope import Scope
+from noctuary.recall.serving import find_serving, staleness
+from noctuary.recall.store_look import world_with_store
+from noctuary.settings import Settings
+from noctuary.usage.access_log import append_retrievals
+
+_WITHHELD = RecallWarning("query_withheld", "the question reads like a secret: it was not kept")
+
+
+def recall(
+    query: str,
+    k: int = 10,
+    *,
+    profile: RetrievalProfile | str | Mapping[str, Any] | None = None,
+    wing: str | None = None,
+    room: str | None = None,
+    category: str | None = None,
+    user: str | None = None,
+    sort_by: str = "relevance",
+    as_of: datetime | None = None,
+    explain: bool = False,
+    candidate_trace: bool = False,
+    dry_run: bool = False,
+    deadline_ms: float | None = None,
+    session_id: str | None = None,
+    store: str | Path | None = None,
+) -> RecallResult:
+    """Return the memories that answer a query, from the serving snapshot.
+
+    Args:
+        query: Any text.
+        k: How many memories at most, >= 0.
+        profile: How to rank: the name of a profile, flags on top of the configured one, or a whole
+            RetrievalProfile; None means the configured one.
+        wing: Only memories of this wing.
+        room: Only memories of this room.
+        category: Only memories of this category.
+        user: Whose memories; those of other named users are never returned.
+        sort_by: "relevance", "importance" or "recency".
+        as_of: Only what existed at this moment; naive times are UTC.
+        explain: Say what every step added to each memory's score.
+        candidate_trace: Say which candidates were dropped, where and why.
+        dry_run: Write nothing: no access log, no query log, no replay log. With `explain`, every
+            candidate is described, not only the first k.
+        deadline_ms: Answer with what there is after this much wall time.
+        session_id: The conversation that asks; profiles of the scorer "hybrid" prefer its memories.
+        store: A store directory, its name, or the source it was built from; None means the
+            configured or only one.
+
+    Returns:
+        Always a result: a missing or damaged snapshot, an unknown wing, profile or missing encoder
+        is a warning in it.
+
+    Raises:
+        ValueError: For arguments that no store could honour (negative k, unknown sort_by, a flag
+            that no profile has), listing every fault.
+    """
+    started = time.perf_counter()
+    scope = Scope(wing, room, category, user, as_of)
+    check_arguments(query, k, sort_by, scope, deadline_ms, session_id)
+    settings, bad_settings = current_settings()
+    flags = {"explain": explain or None, "candidate_trace": candidate_trace or None}
+    warnings = list(bad_settings)
+    try:
+        serving, found = find_serving(store)
+    except (StoreError, OSError, ValueError) as error:
+        resolve_for_recall(settings, {}, {}, profile, flags)  # a bad flag is a ValueError anyway
+        code = "no_snapshot" if isinstance(error, SnapshotMissingError) else "store_unreadable"
+        return _empty(query, [*warnings, RecallWarning(code, str(error))], started)
+    recaller = serving.recaller
+    warnings += [*found, *staleness(recaller.paths, settings.recall.stale_after_hours)]
+    resolved = _resolve(settings, recaller, profile, flags)
+    warnings += resolved.warnings
+    withheld = not dry_run and _must_withhold(resolved.profile, query)
+    try:
+        result = _answer(
+            recaller, resolved.profile, query, k,
+            withheld=withheld, profile_used=resolved.used, scope=scope, sort_by=sort_by,
+            deadline_ms=deadline_ms, session_id=session_id, dry_run=dry_run,
+            world=world_with_store(recaller, settings, user),
+        )  # fmt: skip
+    except Exception as error:
+        # A snapshot that is damaged below the reach of the quick check must not reach a prompt as a
+        # traceback.
+        return _empty(query, [*warnings, _damaged(recaller, error)], started)
+    if result.memories and not dry_run:
+        if settings.recall.log_retrievals:
+            warnings += _log(recaller, result)
+        if resolved.profile.query_expansion_enabled and not withheld:
+            warnings += _log_query(recaller, result, user)
+    told = (_WITHHELD,) if withheld else ()
+    return replace(result, warnings=(*warnings, *told, *result.warnings))
+
+
+def _damaged(recaller: Recaller, error: Exception) -> RecallWarning:
+    message = f"{type(error).__name__} in {recaller.snapshot_id}: run `noctuary doctor`"
+    return RecallWarning("snapshot_damaged", message)
+
+
+def _answer(
+    recaller: Recaller,
+    profile: RetrievalProfile,
+    query: str,
+    k: int,
+    *,
+    withheld: bool,
+    **how: Any,
+) -> RecallResult:
+    """Recall, and keep what a replay needs where the profile says so."""
+    if not profile.replay_log:
+        return recaller.recall(query, k, profile=profile, **how)
+    from noctuary.recall.replaying.packet import recall_and_log
+
+    log_path = None if withheld else recaller.paths.replays
+    return recall_and_log(recaller, query, k, log_path=log_path, profile=profile, **how)
+
+
+def _resolve(
+    settings: Settings,
+    recaller: Recaller,
+    profile: RetrievalProfile | str | Mapping[str, Any] | None,
+    flags: Mapping[str, Any],
+) -> ResolvedProfile:
+    stored = read_store_profiles(recaller.paths.profiles)
+    resolved = resolve_for_recall(settings, recaller.reader.adopted, stored.tables, profile, flags)
+    return resolved._replace(warnings=(*stored.warnings, *resolved.warnings))
+
+
+def _own_finds(result: RecallResult) -> list[str]:
+    """Return what the query itself found: what a further question found must not feed itself."""
+    expanded = set(result.pipeline.get("expanded", ()))
+    return [str(m.id) for m in result.memories if m.kind == "memory" and m.id not in expanded]
+
+
+def _log_query(recaller: Recaller, result: RecallResult, user: str | None) -> list[RecallWarning]:
+    """Remember the question for later ones; without a vector it could not be found again."""
+    from noctuary.usage.query_log import append_query
+
+    world, digest = recaller.live_world(), recaller.reader.manifest.encoder_digest
+    if digest is None or result.pipeline.get("model_guard") == "MISMATCH":
+        return []
+    try:
+        # Known from the recall, or not to be had: a provider is not asked again for a log.
+        vector = world.query_vector(result.query, within_ms=0.0)
+    except (EncoderError, OSError, ValueError):
+        return []  # the recall has warned already
+    fault = append_query(
+        recaller.paths.queries,
+        text=result.query,
+        vector=vector,
+        memory_ids=_own_finds(result),
+        encoder_digest=digest,
+        asked_us=world.now_us(),
+        user=user,
+    )
+    return [] if fault is None else [RecallWarning("query_log", fault)]
+
+
+def _must_withhold(profile: RetrievalProfile, query: str) -> bool:
+    """Say whether a question that would be kept must not be, by the scan that drops rows."""
+    if not (profile.replay_log or profile.query_expansion_enabled):
+        return False
+    from noctuary.text.sensitivity import find_text_sensitivity
+
+    return find_text_sensitivity(query) is not None
+
+
+def _log(recaller: Recaller, result: RecallResult) -> list[RecallWarning]:
+    ids = _own_finds(result)
+    if not ids:
+        return []
+    fault = append_retrievals(
+        recaller.paths.access_log, snapshot_id=recaller.snapshot_id, memory_ids=ids
+    )
+    return [] if fault is None else [RecallWarning("access_log", fault)]
+
+
+def _empty(query: str, warnings: list[RecallWarning], started: float) -> RecallResult:
+    elapsed = round((time.perf_counter() - started) * 1000, 3)
+    return RecallResult(query=query, warnings=tuple(warnings), phase_timing_ms={"total": elapsed})

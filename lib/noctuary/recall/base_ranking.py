@@ -1,0 +1,377 @@
+"""The ranking before the phases: legs, fusion, graph, exact matches, quality, importance prior.
+
+What belongs here: the order of these steps over one snapshot and what each contributed. Each
+step's arithmetic lives in its own module; what happens to the candidates afterwards is `phases`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noctuary.errors import EncoderError
+from noctuary.recall.dense import rank_dense
+from noctuary.recall.fusion import (
+    add_exact_match,
+    apply_importance,
+    fuse_convex,
+    fuse_rrf,
+    pool_candidates,
+)
+from noctuary.recall.graph_leg import GraphLeg, GraphRanking
+from noctuary.recall.graph_paths import path_of
+from noctuary.recall.ledger import Ledger
+from noctuary.recall.legs import Leg, find_exact_matches, rank_lexical
+from noctuary.recall.phases.base import Positions, Scores
+from noctuary.recall.phases.quota import quota_positions
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.profile.rules import TURNS
+from noctuary.recall.reader import SnapshotReader
+from noctuary.recall.run import Run
+from noctuary.recall.scope import Mask
+from noctuary.recall.snapshot_graph import SnapshotGraph
+
+if TYPE_CHECKING:
+    from noctuary.graph.push import Neighbourhoods
+    from noctuary.graph.transitions import Transitions
+    from noctuary.recall.overlay import Overlay
+    from noctuary.recall.scoring import Scorer
+
+QueryVector = Callable[[str], NDArray[np.float32]]
+"""Encodes a query; raises EncoderError, OSError or ValueError where it cannot."""
+
+
+class BaseRanking(NamedTuple):
+    """Candidates with their scores after every step; all arrays have length m.
+
+    Attributes:
+        positions: int64, ascending, distinct.
+        fused: After fusion (or the alternative scorer), in [0, 1].
+        with_graph: After what the graph added.
+        matched: After the exact-match bonus.
+        relevance: Times the quality of summaries; what sort_by="relevance" starts from.
+        final: After the importance prior.
+        lexical: The lexical leg.
+        dense: The dense leg.
+        graph: What the graph added and by which paths, or None where it abstained.
+        exact: Which hold every word of the query; None without a bonus for it.
+    """
+
+    positions: Positions
+    fused: Scores
+    with_graph: Scores
+    matched: Scores
+    relevance: Scores
+    final: Scores
+    lexical: Leg
+    dense: Leg
+    graph: GraphRanking | None
+    exact: Mask | None = None
+
+    @property
+    def order(self) -> NDArray[np.int64]:
+        """Places from best to worst: by final score, then relevance, then position."""
+        return np.lexsort((self.positions, -self.relevance, -self.final))
+
+
+class BaseRanker(NamedTuple):
+    """Ranks texts over one snapshot within one scope.
+
+    Attributes:
+        reader: The snapshot.
+        graph: Its graph.
+        profile: How to rank.
+        mask: What may be seen; None for everything.
+        encode: How a text becomes a vector, or None where there is no dense leg.
+        scorer: Takes the place of fusion; None for fusion.
+        as_of_us: The moment whose edges are walked; None for now.
+        summaries: Which summaries are searched beside the memories, shape (s,); None for none.
+        overlay: Rows of the store itself that are searched as well; None for none.
+    """
+
+    reader: SnapshotReader
+    graph: SnapshotGraph
+    profile: RetrievalProfile
+    mask: Mask | None
+    encode: QueryVector | None
+    scorer: Scorer | None = None
+    as_of_us: int | None = None
+    summaries: NDArray[np.bool_] | None = None
+    overlay: Overlay | None = None
+
+    def rank(self, run: Run, query: str, depth: int) -> BaseRanking:
+        """Return the candidates of a query, at most `depth` from each leg."""
+        legs = self._legs(run, query, depth)
+        with run.step("fuse"):
+            if self.scorer is None:
+                positions = pool_candidates([leg.ranking for leg in legs])
+                fused = fuse(positions, legs, self.profile)
+            else:
+                positions, fused = self.scorer.score(query, legs[1])
+        ranking = _plain(positions, fused, legs)
+        # The walk's additions are on the scale of a fusion; libravdb's own hops are authored.
+        if self.profile.graph_weight > 0 and positions.size and self.scorer is None:
+            ranking = self._with_graph(run, query, ranking)
+        if self.profile.exact_match_bonus > 0:
+            with run.step("exact"):
+                exact = self._exact_matches(query, ranking.positions)
+                bonus = self.profile.exact_match_bonus
+                matched = add_exact_match(ranking.with_graph, exact, bonus)
+                ranking = ranking._replace(matched=matched, relevance=matched, exact=exact)
+        if self.summaries is not None:
+            quality = quality_of(self._view, ranking.positions, self.profile)
+            ranking = ranking._replace(relevance=ranking.matched * quality)
+        importance = importance_of(self._view, ranking.positions)
+        prior = self.profile.importance_prior
+        return ranking._replace(final=apply_importance(ranking.relevance, importance, prior))
+
+    @property
+    def _view(self) -> SnapshotReader:
+        """Where candidates are looked up by position."""
+        return self.reader if self.overlay is None else self.overlay.view
+
+    def _exact_matches(self, query: str, positions: Positions) -> Mask:
+        if self.overlay is None:
+            return find_exact_matches(self.reader, query, positions)
+        return self.overlay.find_exact_matches(query, positions)
+
+    def _legs(self, run: Run, query: str, depth: int) -> tuple[Leg, Leg]:
+        lexical = dense = Leg.empty()
+        if self.profile.lexical_weight > 0:
+            with run.step("lexical"):
+                lexical = self._lexical_leg(query, depth)
+        if self.profile.dense_weight > 0 and self.encode is not None:
+            dense = self._dense_leg(run, query, depth)
+        profile = self.profile
+        if profile.mmr_enabled and profile.wing_diversity_weight > 0 and profile.wing_quota > 0:
+            return self._with_quota(lexical), self._with_quota(dense)
+        return lexical, dense
+
+    def _lexical_leg(self, query: str, depth: int) -> Leg:
+        if self.profile.lexical_mode == "fts5":
+            from noctuary.recall.fts5_leg import rank_fts5
+
+            return rank_fts5(self.reader, query, self.mask, depth, self.summaries)
+        leg = rank_lexical(self.reader, query, self.mask, depth)
+        if self.summaries is not None:
+            from noctuary.recall.summary_legs import add_lexical
+
+            leg = add_lexical(self.reader, query, leg, self.summaries, depth)
+        return leg if self.overlay is None else self.overlay.add_lexical(query, leg, depth)
+
+    def _dense_leg(self, run: Run, query: str, depth: int) -> Leg:
+        if run.late():
+            run.warn("deadline_dense", "the deadline passed before the dense leg; it was skipped")
+            return Leg.empty()
+        assert self.encode is not None
+        try:
+            with run.step("encode"):
+                vector = self.encode(query)
+            with run.step("dense"):
+                leg = rank_dense(self.reader, vector, self.mask, depth)
+                if self.summaries is not None:
+                    from noctuary.recall.summary_legs import add_dense
+
+                    shown, by_turns = self.summaries, self.profile.summary_vectors == TURNS
+                    leg = add_dense(self.reader, vector, leg, shown, depth, by_turns=by_turns)
+            if self.overlay is None:
+                return leg
+            with run.step("live"):
+                return self.overlay.add_dense(query, vector, leg, depth)
+        except (EncoderError, OSError, ValueError) as error:
+            run.warn("dense_unavailable", f"answered without the dense leg: {error}")
+            return Leg.empty()
+
+    def _with_quota(self, leg: Leg) -> Leg:
+        """Return the leg with the best of every wing behind its ranking, best first."""
+        if leg.all_scores is None:
+            return leg
+        wings, mask = self.reader.facets["wing"].codes, self.mask
+        if self.summaries is not None:
+            summaries = self.reader.summaries.arrays
+            wings = np.concatenate([wings, wings[summaries.first_sources()]])
+            seen = np.ones(self.reader.count, dtype=np.bool_) if mask is None else mask
+            mask = np.concatenate([seen, self.summaries])
+        found = quota_positions(wings, leg.all_scores, self.profile.wing_quota, mask)
+        late = found[~np.isin(found, leg.ranking)]
+        late = late[np.lexsort((late, -leg.all_scores[late]))]
+        return replace(leg, ranking=np.concatenate([leg.ranking, late]))
+
+    def _with_graph(self, run: Run, query: str, ranking: BaseRanking) -> BaseRanking:
+        if run.late():
+            run.warn("deadline_graph", "the deadline passed before the graph leg; it was skipped")
+            return ranking
+        legs = (ranking.lexical, ranking.dense)
+        weights = (self.profile.graph_weight, self.profile.session_weight)
+        alone = self.summaries is None and self.overlay is None
+        memories = ranking if alone else _only_memories(ranking, self.reader.count)
+        rest = ranking.positions[memories.positions.size :]
+
+        def fuse_at(positions: Positions) -> Scores:
+            # With the summaries, whose scores are on the same scale, and without them again.
+            everyone = np.concatenate([positions, rest]) if rest.size else positions
+            return fuse(everyone, legs, self.profile)[: positions.size]
+
+        with run.step("graph"):
+            leg = GraphLeg(self.graph, self.mask, *weights, self.as_of_us, self._transitions(run))
+            found = leg.rank(query, memories.positions, memories.fused, fuse_at)
+        if found is None:
+            return ranking
+        if found.talk is not None and found.talk.left_out:
+            run.warn(
+                "sessions_left_out",
+                f"{found.talk.left_out} sessions of weaker hits were not looked into: the graph "
+                "leg's bounds on sessions or members were reached",
+            )
+        return _with_arrivals(ranking, found, legs, rest.size)
+
+    def _transitions(self, run: Run) -> Transitions | Neighbourhoods | None:
+        if self.profile.graph_mode != "ppr":
+            return None
+        try:
+            return self.graph.transitions(self.mask)
+        except ImportError as error:
+            run.warn("ppr_unavailable", f"walked in the place of PageRank, without scipy: {error}")
+            return None
+
+
+def fuse(positions: Positions, legs: tuple[Leg, Leg], profile: RetrievalProfile) -> Scores:
+    """Fuse the legs' scores of some positions, in [0, 1]."""
+    weights = (profile.lexical_weight, profile.dense_weight)
+    if profile.fusion == "rrf":
+        rankings = (legs[0].ranking, legs[1].ranking)
+        return fuse_rrf(positions, rankings, weights, profile.rrf_k)
+    return fuse_convex([leg.scores_at(positions) for leg in legs], weights)
+
+
+def lexical_share(ranking: BaseRanking, profile: RetrievalProfile) -> Scores:
+    """Return what the lexical leg contributed to the fused scores; the rest is the dense leg's.
+
+    Both fusions divide the sum of the legs' parts by the weights of the legs that found something.
+    """
+    legs = (ranking.lexical, Leg.empty())
+    alone = fuse(ranking.positions, legs, profile)
+    weights = [
+        weight
+        for weight, leg in (
+            (profile.lexical_weight, ranking.lexical),
+            (profile.dense_weight, ranking.dense),
+        )
+        if leg.ranking.size
+    ]
+    if not ranking.lexical.ranking.size:
+        return np.zeros(ranking.positions.size)
+    return np.minimum(alone * (profile.lexical_weight / sum(weights)), ranking.fused)
+
+
+def record_base(ledger: Ledger, ranking: BaseRanking, profile: RetrievalProfile) -> None:
+    """Note what every step before the phases contributed."""
+    fusion, bonus = profile.scorer == "fusion", profile.exact_match_bonus
+    share = lexical_share(ranking, profile) if fusion else np.zeros(ranking.positions.size)
+    ranks = [leg.rank_of() for leg in (ranking.lexical, ranking.dense)]
+    steps: list[tuple[str, Scores, Callable[[int], str]]] = [
+        ("lexical", share, lambda p: f"lexical rank {ranks[0].get(p, 'none')}"),
+        (
+            "dense" if fusion else "scorer",
+            ranking.fused,
+            lambda p: f"dense rank {ranks[1].get(p, 'none')}",
+        ),
+        ("graph", _lifted(ranking, profile), lambda p: _graph_reason(ranking, p)),
+        ("graph_scale", ranking.with_graph, lambda p: _scale_reason(ranking, p)),
+        (
+            "exact_match",
+            ranking.with_graph + (0.0 if ranking.exact is None else bonus * ranking.exact),
+            lambda _: "bonus for holding every word of the query",
+        ),
+        (
+            "exact_match_scale",
+            ranking.matched,
+            lambda _: f"all scores are divided by {1.0 + bonus:.3f}",
+        ),
+        ("summary_quality", ranking.relevance, lambda p: _quality_reason(ranking, p)),
+        ("importance", ranking.final, lambda _: "importance below 1 takes its share"),
+    ]
+    for phase, scores, reason_of in steps:
+        ledger.record(phase, ranking.positions, scores, reason_of)
+
+
+def _lifted(ranking: BaseRanking, profile: RetrievalProfile) -> Scores:
+    """Return the fused scores with what the graph added, before they are scaled: never less."""
+    found = ranking.graph
+    if found is None:
+        return ranking.fused
+    lifted = ranking.fused.copy()
+    lifted[: found.positions.size] += profile.graph_weight * found.added
+    return lifted
+
+
+def _graph_reason(ranking: BaseRanking, position: int) -> str:
+    path = None if ranking.graph is None else path_of(ranking.graph, position)
+    return "" if path is None else path.reason
+
+
+def _scale_reason(ranking: BaseRanking, position: int) -> str:
+    found, said = ranking.graph, list[str]()
+    if found is not None and found.scale > 1.0:
+        said.append(f"all scores are divided by {found.scale:.3f}")
+    if found is not None and found.talk is not None and position in found.talk.members:
+        said.append("members of sessions share out the scores that they had")
+    return "; ".join(said)
+
+
+def _quality_reason(ranking: BaseRanking, position: int) -> str:
+    place = int(np.searchsorted(ranking.positions, position))
+    share = ranking.relevance[place] / ranking.matched[place]
+    return f"x quality {share:.3f}: a summary counts for what it preserves of its sources"
+
+
+def importance_of(reader: SnapshotReader, positions: Positions) -> Scores:
+    """Return importance in [0, 1] even where the file holds something else.
+
+    A summary has its most important source's.
+    """
+    stored = reader.importance_at(positions).astype(np.float64)
+    return np.clip(np.nan_to_num(stored), 0.0, 1.0)
+
+
+def quality_of(reader: SnapshotReader, positions: Positions, profile: RetrievalProfile) -> Scores:
+    """Return Q = 1 - quality_penalty x (1 - confidence) of summaries, 1 of memories; in [0, 1].
+
+    Never falls as the confidence grows (libravdb mathematics sections 1 and 5.5: 1 - confidence is
+    the summary's decay rate).
+    """
+    from noctuary.recall.scorers.hybrid import quality
+
+    return quality(reader.summaries.confidences(positions), profile.quality_penalty)
+
+
+def _plain(positions: Positions, fused: Scores, legs: tuple[Leg, Leg]) -> BaseRanking:
+    return BaseRanking(positions, fused, fused, fused, fused, fused, legs[0], legs[1], None)
+
+
+def _only_memories(ranking: BaseRanking, count: int) -> BaseRanking:
+    """Return the part of a plain ranking before the summaries, which come last."""
+    size = int(np.searchsorted(ranking.positions, count))
+    return _plain(ranking.positions[:size], ranking.fused[:size], (ranking.lexical, ranking.dense))
+
+
+def _with_arrivals(
+    ranking: BaseRanking, found: GraphRanking, legs: tuple[Leg, Leg], summaries: int
+) -> BaseRanking:
+    """Return the memories as the graph leaves them and the summaries, to which no path leads.
+
+    Everything is scaled back by the same divisor, so that both stay on one scale.
+    """
+    positions, fused, scores = found.positions, found.fused, found.scores
+    if summaries:
+        rest = ranking.fused[-summaries:]
+        positions = np.concatenate([positions, ranking.positions[-summaries:]])
+        fused, scores = np.concatenate([fused, rest]), np.concatenate([scores, rest / found.scale])
+    plain = _plain(positions, fused, legs)
+    return plain._replace(
+        with_graph=scores, matched=scores, relevance=scores, final=scores, graph=found
+    )

@@ -1,0 +1,264 @@
+"""Turning a query into a vector without torch: the store's encoder, opened once per process.
+
+The lean encoder answers; a process that keeps asking may change to ONNX Runtime
+(`noctuary.encode.warm`). A model that the lean encoder cannot read has its ONNX export alone, which
+takes a while to load. Where a provider made the snapshot's vectors, it is asked over the network
+(`noctuary.encode.hosted`), for as long as the recall may still take.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noctuary.encode.fingerprint import EncoderFingerprint, require_same
+from noctuary.encode.lean import LeanEncoder
+from noctuary.encode.warm import WarmEncoder
+from noctuary.errors import EncoderError
+from noctuary.snapshot.layout import StorePaths
+from noctuary.snapshot.manifest import Manifest
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from noctuary.encode.hosted.queries import HostedQueryEncoder
+    from noctuary.encode.onnx_encoder import OnnxEncoder
+
+_OPEN_ENCODERS = 2  # one, and its successor while a new model is being rolled out
+_CACHED_QUERIES = 2048  # prompts repeat across scopes and evaluation arms; 1.5 KB each
+_ONNX_SUFFIX = (
+    ".onnx"  # as noctuary.encode.onnx_format.onnx_directory names it; not worth its import
+)
+_WAIT_SHARE = 0.7  # of the time left, as for a provider: the rest is for ranking and the way back
+_lock = threading.Lock()
+
+
+def encode_query(
+    paths: StorePaths,
+    manifest: Manifest,
+    query: str,
+    *,
+    may_warm: bool = False,
+    within_ms: float = math.inf,
+) -> NDArray[np.float32]:
+    """Return the unit vector of a query.
+
+    Made by exactly the model that made the snapshot's vectors.
+
+    Args:
+        paths: The store.
+        manifest: Of the snapshot.
+        query: Any text.
+        may_warm: Whether ONNX Runtime may encode once several queries were asked. The two agree to
+            float32 rounding (1e-6), and when the change happens depends on time: what must be
+            reproducible to the last digit (a night's evaluation) leaves it off.
+        within_ms: Time that is left for the whole answer: a part of it is waited for a provider,
+            or until a model that only ONNX Runtime reads is loaded. The lean encoder takes what it
+            takes.
+
+    Raises:
+        EncoderError: If the snapshot names no encoder, its files are missing or damaged, or the
+            model differs; if there is no vector in time.
+    """
+    directory, expected = _place(paths, manifest)
+    if expected.is_hosted:
+        return _hosted(directory, expected).encode_query(query, within_ms)
+    if _has_lean(directory):
+        return _encode(directory, expected, query, may_warm)
+    return _encode_onnx(_onnx(directory, expected, within_ms), query)
+
+
+def warm_up(paths: StorePaths, manifest: Manifest) -> str:
+    """Load ONNX Runtime now, for a process that will keep asking; return why it is not used.
+
+    Raises:
+        EncoderError: As for `encode_query`.
+    """
+    directory, expected = _place(paths, manifest)
+    if expected.is_hosted:
+        return _told(_hosted(directory, expected))
+    if not _has_lean(directory):
+        _onnx(directory, expected)
+        return ""
+    encoder = _open(directory, expected)
+    encoder.load()
+    return encoder.reason
+
+
+def lean_reason(paths: StorePaths, manifest: Manifest) -> str:
+    """Return why this process encodes with the lean encoder; empty if ONNX Runtime does it.
+
+    Raises:
+        EncoderError: As for `encode_query`.
+    """
+    directory, expected = _place(paths, manifest)
+    if expected.is_hosted:
+        return _told(_hosted(directory, expected))
+    if not _has_lean(directory):
+        _onnx(directory, expected)
+        return ""
+    return _open(directory, expected).reason
+
+
+def text_encoder(
+    paths: StorePaths, manifest: Manifest, within_ms: float = math.inf
+) -> LeanEncoder | OnnxEncoder:
+    """Return what encodes here itself, for texts other than queries: the lean encoder, if there is.
+
+    Raises:
+        EncoderError: As for `encode_query`; and where a provider made the vectors: what a session
+            says is sent to nobody.
+    """
+    directory, expected = _place(paths, manifest)
+    if expected.is_hosted:
+        raise EncoderError(
+            f"{expected.model} encodes over the network; only queries and stored memories are sent "
+            "there"
+        )
+    if _has_lean(directory):
+        return _open(directory, expected).lean
+    return _onnx(directory, expected, within_ms)
+
+
+def remember_query(
+    paths: StorePaths, manifest: Manifest, query: str, vector: NDArray[np.float32]
+) -> None:
+    """Keep the vector of a query that a provider was asked for elsewhere, in a batch.
+
+    Args:
+        paths: The store.
+        manifest: Of the snapshot, whose vectors a provider made.
+        query: The text.
+        vector: Its unit vector; made read-only.
+
+    Raises:
+        EncoderError: As for `encode_query`.
+    """
+    _hosted(*_place(paths, manifest)).remember(query, vector)
+
+
+def forget_queries() -> None:
+    """Drop every cached query vector, so that a benchmark times prompts as if never asked."""
+    _encode.cache_clear()
+    _encode_onnx.cache_clear()
+    _opened_hosted.cache_clear()
+
+
+def _place(paths: StorePaths, manifest: Manifest) -> tuple[Path, EncoderFingerprint]:
+    if manifest.encoder is None or manifest.encoder_digest is None:
+        raise EncoderError("the snapshot was built without vectors that this machine can query")
+    directory = paths.encoders / manifest.encoder_digest
+    return directory, EncoderFingerprint.from_json(manifest.encoder)
+
+
+def _told(encoder: HostedQueryEncoder) -> str:
+    return f"queries are encoded by {encoder.model.title} over the network"
+
+
+def _hosted(directory: Path, expected: EncoderFingerprint) -> HostedQueryEncoder:
+    from noctuary.encode.hosted.description import HOSTED_FILE
+
+    try:
+        # The address may change without another fingerprint: then the night writes the file anew.
+        written_ns = (directory / HOSTED_FILE).stat().st_mtime_ns
+    except OSError as error:
+        raise EncoderError(
+            f"cannot read {directory / HOSTED_FILE} ({type(error).__name__}), which says where "
+            f"{expected.model} is asked. Run the nightly job again."
+        ) from None
+    with _lock:
+        return _opened_hosted(directory, expected, written_ns)
+
+
+@lru_cache(maxsize=_OPEN_ENCODERS)
+def _opened_hosted(
+    directory: Path, expected: EncoderFingerprint, _written_ns: int
+) -> HostedQueryEncoder:
+    from noctuary.encode.hosted.description import read_description
+    from noctuary.encode.hosted.queries import HostedQueryEncoder
+
+    model = read_description(directory)
+    require_same(expected, model.fingerprint())
+    return HostedQueryEncoder(model)
+
+
+@lru_cache(maxsize=_CACHED_QUERIES)
+def _encode(
+    directory: Path, expected: EncoderFingerprint, query: str, may_warm: bool
+) -> NDArray[np.float32]:
+    encoder = _open(directory, expected)
+    vector = (encoder if may_warm else encoder.lean).encode_query(query)
+    vector.flags.writeable = False
+    return vector
+
+
+def _open(directory: Path, expected: EncoderFingerprint) -> WarmEncoder:
+    # Two threads that open at once would count their queries in two encoders.
+    with _lock:
+        return _opened(directory, expected)
+
+
+@lru_cache(maxsize=_OPEN_ENCODERS)
+def _opened(directory: Path, expected: EncoderFingerprint) -> WarmEncoder:
+    lean = LeanEncoder.open(directory)
+    require_same(expected, lean.fingerprint)
+    return WarmEncoder(lean, _export(directory))
+
+
+def _export(directory: Path) -> Path:
+    return directory.with_name(f"{directory.name}{_ONNX_SUFFIX}")
+
+
+def _has_lean(directory: Path) -> bool:
+    """Say whether the lean encoder answers; where nothing is there, it says what is wrong."""
+    return directory.is_dir() or not _export(directory).is_dir()
+
+
+def _onnx(
+    directory: Path, expected: EncoderFingerprint, within_ms: float = math.inf
+) -> OnnxEncoder:
+    from noctuary.encode.onnx_format import HEADER_FILE
+
+    export = _export(directory)
+    # A night that exports anew writes the file anew: what failed before is tried again.
+    written_ns = (export / HEADER_FILE).stat().st_mtime_ns
+    with _lock:
+        opening = _opening(export, expected, written_ns)
+    try:
+        return opening.result(None if within_ms == math.inf else within_ms / 1000 * _WAIT_SHARE)
+    except TimeoutError:
+        raise EncoderError(
+            f"ONNX Runtime is still loading {expected.model}: `noctuary serve` keeps it loaded"
+        ) from None
+
+
+@lru_cache(maxsize=_OPEN_ENCODERS)
+def _opening(export: Path, expected: EncoderFingerprint, _written_ns: int) -> Future[OnnxEncoder]:
+    """Begin to open an export: a recall that has no time to wait leaves it to the next one."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from noctuary.encode.onnx_encoder import OnnxEncoder
+
+    def work() -> OnnxEncoder:
+        # One thread per call: more of them change the last digits with their number.
+        encoder = OnnxEncoder.open(export, 1)
+        require_same(expected, encoder.fingerprint)
+        return encoder
+
+    pool = ThreadPoolExecutor(1, thread_name_prefix="noctuary-onnx-open")
+    opening = pool.submit(work)
+    pool.shutdown(wait=False)
+    return opening
+
+
+@lru_cache(maxsize=_CACHED_QUERIES)
+def _encode_onnx(encoder: OnnxEncoder, query: str) -> NDArray[np.float32]:
+    vector = encoder.encode_query(query)
+    vector.flags.writeable = False
+    return vector

@@ -1,0 +1,400 @@
+"""One opened snapshot: memory-mapped arrays and a read-only SQLite file.
+
+Opens, looks up, closes; does not rank.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noctuary.errors import SnapshotCorruptError
+from noctuary.files import read_array
+from noctuary.foreign_json import parse_json
+from noctuary.graph.arrays import GraphArrays, MentionArrays
+from noctuary.graph.sessions import SessionArrays
+from noctuary.immutable import connect_immutable
+from noctuary.recall.answerability import Calibration
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.scope import Facet
+from noctuary.snapshot import layout
+from noctuary.snapshot.manifest import Manifest, quick_check, read_manifest
+from noctuary.snapshot.summary_arrays import SummaryArrays
+from noctuary.types import DAMAGED_TEXT, published_text, summary_id
+from noctuary.vectors.cascade import PrefixTier
+
+if TYPE_CHECKING:
+    from noctuary.graph.supersession.reading import SupersessionIndex
+    from noctuary.recall.summaries import Summaries
+
+ROW_COLUMNS = (
+    "position", "memory_id", "content", "category", "tags", "importance", "created_at_us",
+    "session_id", "wing", "room", "user", "is_turn", "expanded_keywords", "updated_at_us",
+    "content_hash",
+)  # fmt: skip
+_ROWS = f"SELECT {', '.join(ROW_COLUMNS)} FROM memories WHERE position IN "
+_MENTION_FIELDS = tuple(field.name for field in fields(MentionArrays))
+_SESSION_FIELDS = tuple(field.name for field in fields(SessionArrays))
+_SQL_VARIABLES = 500  # below SQLite's oldest limit of 999
+
+
+class Words(NamedTuple):
+    """Postings of one kind of text.
+
+    Attributes:
+        positions: int32, who holds the term; ascending inside a term.
+        scores: float32, BM25 contribution, positive; same shape.
+    """
+
+    positions: NDArray[np.int32]
+    scores: NDArray[np.float32]
+
+
+class SnapshotReader:
+    """A pinned, immutable view of one snapshot directory; safe to share between threads."""
+
+    def __init__(self, directory: Path, manifest: Manifest) -> None:
+        self.directory = directory
+        self.manifest = manifest
+        self.count = manifest.counts["memories"]
+        self.id_kind = manifest.id_kind
+        self._lock = threading.Lock()
+        self._rows = connect_immutable(directory / layout.ROWS_FILE, check_same_thread=False)
+        # A connection that has run a statement refers to itself: its file would stay open until
+        # the collector comes by.
+        weakref.finalize(self, self._rows.close).atexit = False
+        self.created_at_us: NDArray[np.int64] = self._array(layout.CREATED_AT_FILE)
+        self.importance: NDArray[np.float32] = self._array(layout.IMPORTANCE_FILE)
+        self.posting_positions: NDArray[np.int32] = self._array(layout.POSTING_POSITIONS_FILE)
+        self.posting_scores: NDArray[np.float32] = self._array(layout.POSTING_SCORES_FILE)
+        self.vectors: NDArray[np.float32] | None = None
+        if manifest.encoder is not None:
+            self.vectors = self._map(layout.VECTORS_FILE)
+        self.tier, self.tier_exits = self._read_tier()
+        self.graph_arrays: dict[str, NDArray[Any]] = {
+            name: self._array(layout.graph_file(name)) for name in layout.GRAPH_FIELDS
+        }
+        self.mentions = MentionArrays(
+            **{name: self._array(layout.mention_file(name)) for name in _MENTION_FIELDS}
+        )
+        self.sessions = SessionArrays(
+            **{name: self._array(layout.session_file(name)) for name in _SESSION_FIELDS}
+        )
+        meta = dict(self._query("SELECT key, value FROM meta"))
+        self.relations: tuple[str, ...] = tuple(parse_json(meta["relations"]))
+        self.compaction_plans: tuple[str, ...] = tuple(parse_json(meta["summary_plans"]))
+        self.facets: dict[str, Facet] = {
+            name: Facet(
+                tuple(parse_json(meta[f"facet_{name}"])), self._array(layout.facet_file(name))
+            )
+            for name in layout.FACETS
+        }
+        if layout.SHARE_STARTS_FILE in manifest.files:
+            shared = self._read_shares(parse_json(meta[layout.SHARED_WITH]))
+            self.facets["user"] = self.facets["user"]._replace(shared=shared)
+        self.adopted = self._read_adopted()
+        self.calibration = self._read_calibration()
+        self._require_shapes()
+
+    @property
+    def end(self) -> int:
+        """The first position that neither a memory nor a summary has."""
+        return self.count + self.manifest.counts["summaries"]
+
+    @staticmethod
+    def open(directory: Path) -> SnapshotReader:
+        """Open a snapshot after checking that every file is there with its size.
+
+        Raises:
+            SnapshotCorruptError: If anything is missing, damaged or inconsistent.
+        """
+        manifest = read_manifest(directory)
+        quick_check(directory, manifest)
+        try:
+            return SnapshotReader(directory, manifest)
+        except Exception as error:
+            # numpy parses a damaged header as Python and lets every parser error through.
+            raise SnapshotCorruptError(
+                f"snapshot {directory.name} cannot be opened ({type(error).__name__}): "
+                "run `noctuary doctor`, then `noctuary rollback` or the nightly job"
+            ) from error
+
+    def look_up_terms(self, terms: Sequence[str]) -> list[tuple[int, int]]:
+        """Return the posting slice [start, stop) of every known term, in the order asked."""
+        return self._slices("terms", terms)
+
+    def look_up_summary_terms(self, terms: Sequence[str]) -> list[tuple[int, int]]:
+        """Return the slice of `summary_words` of every known term, in the order asked."""
+        return self._slices("summary_terms", terms)
+
+    def look_up(
+        self, table: str, key: str, columns: str, values: Sequence[str]
+    ) -> list[tuple[Any, ...]]:
+        """Return columns of the rows of a table whose key is one of the values."""
+        found: list[tuple[Any, ...]] = []
+        for chunk in _chunks(list(values), _SQL_VARIABLES):
+            marks = ",".join("?" * len(chunk))
+            found += self._query(f"SELECT {columns} FROM {table} WHERE {key} IN ({marks})", chunk)
+        return found
+
+    def describe(self, positions: Iterable[int]) -> dict[int, dict[str, Any]]:
+        """Return ROW_COLUMNS and "sources" of each position by name; tags as a tuple of texts.
+
+        A text that does not match its row's content hash, or its summary's id, is DAMAGED_TEXT.
+        A summary (from `count` on) has its own id and text, the category "summary", the scope of
+        its first turn, the date of its latest and the importance of its most important one.
+        """
+        wanted = [int(p) for p in positions]
+        summaries = {p: self.summaries.at(p).sources for p in wanted if p >= self.count}
+        needed = {p for p in wanted if p < self.count}
+        rows = self._rows_of(needed | {sources[0] for sources in summaries.values()})
+        for position, text, importance in self._summary_texts(summaries):
+            rows[position] = {
+                **rows[summaries[position][0]],
+                "position": position,
+                "memory_id": self.summaries.ids[position - self.count],
+                "content": text,
+                "category": "summary",
+                "tags": (),
+                "importance": importance,
+                "created_at_us": int(self.created_at(np.array([position]))[0]),
+                "is_turn": 0,
+                "sources": summaries[position],
+            }
+        return {p: rows[p] for p in wanted}
+
+    def memory_ids(self, positions: Iterable[int]) -> dict[int, str]:
+        """Return the id, as text, of each position; a summary's own id."""
+        wanted = [int(p) for p in positions]
+        found = {p: self.summaries.ids[p - self.count] for p in wanted if p >= self.count}
+        for chunk in _chunks([p for p in wanted if p < self.count], _SQL_VARIABLES):
+            marks = ",".join("?" * len(chunk))
+            sql = f"SELECT position, memory_id FROM memories WHERE position IN ({marks})"
+            found.update(self._query(sql, chunk))
+        return found
+
+    def positions_of(self, memory_ids: Iterable[str]) -> dict[str, int]:
+        """Return the position of every known id, in the order asked."""
+        wanted = list(dict.fromkeys(memory_ids))
+        found = dict(self.look_up("memories", "memory_id", "memory_id, position", wanted))
+        return {m: found[m] for m in wanted if m in found}
+
+    @cached_property
+    def graph_edges(self) -> GraphArrays:
+        """Steps between memories."""
+        return GraphArrays(**self.graph_arrays)
+
+    @cached_property
+    def summaries(self) -> Summaries:
+        """The accepted summaries, read on first use.
+
+        Raises:
+            ValueError: If their arrays do not line up.
+        """
+        from noctuary.recall.summaries import Summaries
+
+        arrays = SummaryArrays(
+            **{name: self._array(layout.summary_file(name)) for name in layout.SUMMARY_FIELDS}
+        )
+        ids = self._query("SELECT summary_id FROM summaries ORDER BY ordinal")
+        return Summaries(self.count, arrays, self.compaction_plans, [i for (i,) in ids])
+
+    @cached_property
+    def summary_words(self) -> Words:
+        """Postings of the summaries by ordinal, opened on first use."""
+        return Words(
+            self._array(layout.SUMMARY_POSTING_POSITIONS_FILE),
+            self._array(layout.SUMMARY_POSTING_SCORES_FILE),
+        )
+
+    @cached_property
+    def summary_vectors(self) -> NDArray[np.float32] | None:
+        """Unit vectors of the summaries, (s, d), opened on first use; None without an encoder.
+
+        Raises:
+            ValueError: If there is not one per summary.
+        """
+        if self.vectors is None:
+            return None
+        vectors = self._array(layout.SUMMARY_VECTORS_FILE)
+        if vectors.shape != (self.summaries.size, self.vectors.shape[1]):
+            raise ValueError("vectors of summaries of another shape")
+        return vectors
+
+    def created_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return creation times; a summary has its latest source's."""
+        return self._values(self.created_at_us, positions)
+
+    def importance_at(self, positions: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return importance as stored; a summary has its most important source's."""
+        return self._values(self.importance, positions)
+
+    def codes_at(self, facet: str, positions: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Return facet codes, -1 for none; a summary has its first source's."""
+        return self.facets[facet].codes[self.first_source(positions)]
+
+    def first_source(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the positions with every summary replaced by its first source."""
+        if not positions.size or int(positions.max()) < self.count:
+            return positions
+        return self.summaries.first_source(positions)
+
+    @cached_property
+    def superseded(self) -> SupersessionIndex:
+        """Which memory replaces which, read on first use."""
+        from noctuary.graph.supersession.reading import SupersessionIndex, SupersessionRow
+
+        rows = self._query(f"SELECT {', '.join(SupersessionRow._fields)} FROM supersessions")
+        return SupersessionIndex(SupersessionRow(*row) for row in rows)
+
+    def public_ids(self, positions: Iterable[int]) -> dict[int, int | str]:
+        """Return the public id of each position."""
+        found = self.memory_ids(positions)
+        return {p: i if p >= self.count else self.public_id(i) for p, i in found.items()}
+
+    def content_hashes(self, memory_ids: Iterable[str]) -> dict[str, str]:
+        """Return the content hash of every known id (as text)."""
+        asked = list(memory_ids)
+        return dict(self.look_up("memories", "memory_id", "memory_id, content_hash", asked))
+
+    def concept_name(self, ordinal: int) -> str | None:
+        """Return the canonical name of a concept, or None for a structural edge (ordinal < 0)."""
+        if ordinal < 0:
+            return None
+        rows = self._query("SELECT canonical_name FROM concepts WHERE ordinal = ?", [ordinal])
+        return rows[0][0] if rows else None
+
+    def public_id(self, memory_id: str) -> int | str:
+        """Return a memory's id in the source's own type."""
+        return int(memory_id) if self.id_kind == "int" else memory_id
+
+    def close(self) -> None:
+        """Release the SQLite handle; arrays go with the last reference."""
+        with self._lock:
+            self._rows.close()
+
+    def _require_shapes(self) -> None:
+        """Refuse arrays that do not line up: a shorter facet would shift memories between scopes.
+
+        Raises:
+            ValueError: Naming no array; the caller says which snapshot it is.
+        """
+        per_memory = [self.created_at_us, self.importance, *(f.codes for f in self.facets.values())]
+        edges = {name: array for name, array in self.graph_arrays.items() if name != "indptr"}
+        indptr = self.graph_arrays["indptr"]
+        held, session = self.mentions, self.sessions
+        dimension = -1 if self.vectors is None else self.vectors.shape[1]
+        per_memory += [session.codes, session.places, session.turns, session.speakers]
+        aligned = (
+            all(array.shape == (self.count,) for array in per_memory)
+            and held.positions.shape == held.roles.shape == (int(held.indptr[-1]),)
+            and session.order.shape == (int(session.indptr[-1]),)
+            and self.posting_positions.shape == self.posting_scores.shape
+            and indptr.shape == (self.count + 1,)
+            and all(array.shape == (int(indptr[-1]),) for array in edges.values())
+            and (self.vectors is None or self.vectors.shape[0] == self.count)
+            and (self.tier is None or self.tier.is_aligned(self.count, dimension))
+        )
+        if not aligned:
+            raise ValueError("arrays of different lengths")
+
+    def _values(self, values: NDArray[Any], positions: NDArray[np.int64]) -> NDArray[Any]:
+        if not positions.size or int(positions.max()) < self.count:
+            return values[positions]
+        return self.summaries.largest(values, positions)
+
+    def _summary_texts(self, positions: Iterable[int]) -> Iterable[tuple[int, str, float]]:
+        """Return position, text and the importance of the most important source."""
+        found = (
+            "ordinal, text, summary_id, cluster_id, method, (SELECT MAX(m.importance) FROM "
+            "summary_sources o JOIN memories m ON m.position = o.position "
+            "WHERE o.summary_id = summaries.summary_id)"
+        )
+        asked = [str(p - self.count) for p in positions]
+        rows = self.look_up("summaries", "ordinal", found, asked)
+        for ordinal, text, known, cluster, method, importance in rows:
+            shown = text if summary_id(cluster, method, text) == known else DAMAGED_TEXT
+            yield self.count + int(ordinal), str(shown), float(importance)
+
+    def _slices(self, table: str, terms: Sequence[str]) -> list[tuple[int, int]]:
+        found: dict[str, tuple[int, int]] = {}
+        for chunk in _chunks(list(dict.fromkeys(terms)), _SQL_VARIABLES):
+            marks = ",".join("?" * len(chunk))
+            for term, start, stop in self._query(
+                f"SELECT term, start, stop FROM {table} WHERE term IN ({marks})", chunk
+            ):
+                found[term] = (start, stop)
+        return [found[t] for t in dict.fromkeys(terms) if t in found]
+
+    def _rows_of(self, positions: Iterable[int]) -> dict[int, dict[str, Any]]:
+        rows: dict[int, dict[str, Any]] = {}
+        for chunk in _chunks(sorted(positions), _SQL_VARIABLES):
+            for values in self._query(f"{_ROWS} ({','.join('?' * len(chunk))})", chunk):
+                row: dict[str, Any] = dict(zip(ROW_COLUMNS, values, strict=True))
+                row["content"] = published_text(row)
+                row["tags"] = tuple(t.strip() for t in row["tags"].split(",") if t.strip())
+                rows[row["position"]] = {**row, "sources": ()}
+        return rows
+
+    def _read_shares(self, readers: Sequence[str]) -> Mapping[str, NDArray[np.int32]]:
+        """Return the memories that are shared with each reader; ValueError for damage."""
+        from noctuary.snapshot.share_arrays import ShareArrays
+
+        return ShareArrays(readers, *map(self._array, layout.SHARE_FILES)).by_reader(self.count)
+
+    def _read_tier(self) -> tuple[PrefixTier | None, dict[int, float | None]]:
+        """Return the short tier and the thresholds of an early exit; a small store has none."""
+        if layout.TIER_VECTORS_FILE not in self.manifest.files:
+            return None, {}
+        tier = PrefixTier(**{name: self._array(file) for name, file in layout.TIER_FILES.items()})
+        text = (self.directory / layout.TIER_EXITS_FILE).read_text(encoding="utf-8")
+        return tier, {int(dim): at for dim, at in parse_json(text).items()}
+
+    def _read_adopted(self) -> Mapping[str, Any]:
+        """Return the ranking that the evaluation adopted for this snapshot; empty if none.
+
+        Raises:
+            ValueError: If the file holds anything else.
+        """
+        if layout.RANKING_FILE not in self.manifest.files:
+            return {}
+        ranking = parse_json((self.directory / layout.RANKING_FILE).read_text(encoding="utf-8"))
+        adopted: dict[str, Any] = dict(ranking["adopted"])
+        replace(RetrievalProfile(), **adopted)
+        return adopted
+
+    def _read_calibration(self) -> Calibration | None:
+        """Return the thresholds for abstaining; None where the night had nothing to choose by.
+
+        Raises:
+            ValueError: If the file holds anything else.
+        """
+        if layout.ABSTENTION_FILE not in self.manifest.files:
+            return None
+        path = self.directory / layout.ABSTENTION_FILE
+        return Calibration.parse(path.read_text(encoding="utf-8"))
+
+    def _array(self, name: str) -> NDArray[Any]:
+        # A plain view of the map: every slice of a memmap object costs microseconds, cells' 4 ms.
+        return self._map(name).view(np.ndarray)
+
+    def _map(self, name: str) -> NDArray[Any]:
+        """Return the map itself, where its pages are given back after a search."""
+        return read_array(self.directory / name)
+
+    def _query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        with self._lock:
+            return self._rows.execute(sql, values).fetchall()
+
+
+def _chunks(items: list[Any], size: int) -> Iterable[list[Any]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]

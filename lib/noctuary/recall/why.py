@@ -1,0 +1,394 @@
+"""Why a memory did, or did not, come back: the first stage of a recall that lost it.
+
+What belongs here: finding the stage and saying it in sentences. What does not: ranks inside a leg
+(`standings`), printing (the command line).
+
+The recall is the real one, with every explanation switched on and nothing written. For a memory of
+another user no more is said than for an id that nobody has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from noctuary.recall.asking import Request
+from noctuary.recall.engine import Recaller
+from noctuary.recall.explain import LIMIT
+from noctuary.recall.phases.base import BREAKDOWN_KEYS
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.result import RecallResult, RecallWarning
+from noctuary.recall.scope import Mask, Scope, build_mask
+from noctuary.recall.searched import Searched
+from noctuary.recall.standings import dense_standing, lexical_standing, say_standing
+from noctuary.recall.why_hidden import Hidden, find_reason, say_summary_unsearched
+from noctuary.recall.world import World
+from noctuary.types import from_micros
+
+if TYPE_CHECKING:
+    from noctuary.recall.why_live import LiveStanding
+
+UNKNOWN = "unknown"
+OUT_OF_SCOPE = "out_of_scope"
+NOT_ANSWERED = "not_answered"
+NOT_FOUND = "not_found"
+DROPPED = "dropped"
+BELOW_LIMIT = "below_limit"
+RETURNED = "returned"
+GONE = "gone_since"
+"""The store removed the memory since the snapshot, or may not show it any more."""
+
+Row = Mapping[str, Any]
+
+_MAY_BE = (
+    "It is unknown or deleted, or newer than the snapshot, or the night kept it out as sensitive "
+    "or unreadable, or it belongs to another user than the one who asks (--user); which of these "
+    "is not told."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """The answer.
+
+    Attributes:
+        memory_id: As asked.
+        stage: One of the constants of this module, or of `why_hidden`.
+        sentences: For a person, in order.
+        facts: The numbers in the sentences, and more, as JSON values.
+        steps: What each step gave the memory, and the last returned one where that one beat it.
+        result: The recall, or None where the memory could not be in it.
+    """
+
+    memory_id: str
+    stage: str
+    sentences: tuple[str, ...]
+    facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    steps: tuple[Row, ...] = ()
+    result: RecallResult | None = None
+
+    @property
+    def warnings(self) -> tuple[RecallWarning, ...]:
+        """What went wrong on the way."""
+        return () if self.result is None else self.result.warnings
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {
+            "memory_id": self.memory_id,
+            "stage": self.stage,
+            "sentences": list(self.sentences),
+            "facts": dict(self.facts),
+            "steps": [dict(step) for step in self.steps],
+            "warnings": [w.to_json() for w in self.warnings],
+        }
+
+
+def explain_memory(
+    recaller: Recaller, request: Request, memory_id: str, world: World | None = None
+) -> Why:
+    """Say why a recall returned, or did not return, one memory.
+
+    Args:
+        recaller: The pinned snapshot.
+        request: The recall; it is made as a dry run.
+        memory_id: The memory's id as text, or a summary's.
+        world: What changes besides the snapshot; None means the store's own, without a look into
+            the source.
+    """
+    reader, world = recaller.reader, world or recaller.live_world(request.scope.user)
+    mask, _ = build_mask(request.scope, reader.facets, reader.created_at_us)
+    state = world.live()
+    if state is not None:
+        from noctuary.recall.why_live import find_standing
+
+        live = find_standing(reader, state, request.scope, mask, memory_id)
+        if live is not None:
+            return _of_store(recaller, request, world, memory_id, live)
+    position = _position_of(recaller, memory_id)
+    owner_mask, _ = build_mask(Scope(user=request.scope.user), reader.facets, reader.created_at_us)
+    if position is None or not _is_allowed(recaller, position, owner_mask):
+        return _unknown(recaller, memory_id)
+    if not _is_allowed(recaller, position, mask):
+        return _out_of_scope(recaller, request.scope, memory_id, position)
+    # What the recall searched, as it is now; nothing changes it within a moment.
+    searched = recaller.find_searched(request.profile, world, mask)
+    searched = searched or Searched(mask, mask)
+    result = _ask(recaller, request, world)
+    hidden = find_reason(recaller, searched, memory_id, position)
+    if hidden is None:
+        why = _follow(recaller, request, searched, memory_id, position, result)
+    else:
+        why = _hidden(recaller, request, searched, memory_id, hidden, result)
+    return replace(why, result=result)
+
+
+def _of_store(
+    recaller: Recaller, request: Request, world: World, memory_id: str, live: LiveStanding
+) -> Why:
+    """Say what became of a memory that the store itself decides about."""
+    result = _ask(recaller, request, world)
+    if not live.is_row:
+        return Why(memory_id, GONE, tuple(live.sentences), live.facts, result=result)
+    then = _met(memory_id, result) or Why(
+        memory_id, NOT_FOUND, ("Neither its words nor its vector brought it among the candidates.",)
+    )
+    facts = {**then.facts, **live.facts}
+    return replace(then, sentences=(*live.sentences, *then.sentences), facts=facts, result=result)
+
+
+def _hidden(
+    recaller: Recaller,
+    request: Request,
+    searched: Searched,
+    memory_id: str,
+    hidden: Hidden,
+    result: RecallResult,
+) -> Why:
+    """Say what hides a memory and, where it is a summary, what became of that."""
+    if hidden.summary is None:
+        return Why(memory_id, hidden.stage, hidden.sentences, hidden.facts)
+    other = recaller.reader.summaries.ids[hidden.summary - recaller.reader.count]
+    then = _follow(recaller, request, searched, other, hidden.summary, result)
+    return Why(
+        memory_id,
+        hidden.stage,
+        (*hidden.sentences, *then.sentences),
+        {**hidden.facts, "summary": {"stage": then.stage, **then.facts}},
+        then.steps,
+    )
+
+
+def _ask(recaller: Recaller, request: Request, world: World) -> RecallResult:
+    profile = replace(request.profile, explain=True, candidate_trace=True, replay_log=False)
+    return recaller.recall(
+        request.query,
+        request.k,
+        profile=profile,
+        profile_used=request.profile_used,
+        scope=request.scope,
+        sort_by=request.sort_by,
+        session_id=request.session_id,
+        dry_run=True,
+        world=world,
+    )
+
+
+def _met(memory_id: str, result: RecallResult) -> Why | None:
+    """Say where the recall met a memory; None where it was never a candidate."""
+    for place, memory in enumerate(result.memories, start=1):
+        if str(memory.id) == memory_id:
+            return _returned(memory_id, place, result)
+    last = [r for r in result.candidate_trace or () if str(r.get("memory_id")) == memory_id][-1:]
+    if last and last[0]["dropped_at"] == LIMIT:
+        return _below_limit(memory_id, result)
+    return _dropped(memory_id, last[0]) if last else None
+
+
+def _follow(
+    recaller: Recaller,
+    request: Request,
+    searched: Searched,
+    memory_id: str,
+    position: int,
+    result: RecallResult,
+) -> Why:
+    """Follow a memory that the recall searches through the recall's stages."""
+    met = _met(memory_id, result)
+    if met is not None:
+        return met
+    if not result.memories and (request.k == 0 or not request.query.strip() or _blocked(result)):
+        said = [w.message for w in result.warnings if w.code != "user_required"]
+        why = "; ".join(said) if said else f"k is {request.k}: nothing was asked for"
+        return Why(memory_id, NOT_ANSWERED, (f"The recall was not answered at all: {why}.",))
+    ordinal = position - recaller.reader.count
+    if ordinal >= 0 and (searched.summaries is None or not searched.summaries[ordinal]):
+        said = say_summary_unsearched(recaller, request.profile, memory_id, position)
+        return Why(memory_id, NOT_FOUND, *said)
+    return _not_found(recaller, request, searched, memory_id, position)
+
+
+def _blocked(result: RecallResult) -> bool:
+    return any(w.code == "model_guard_blocked" for w in result.warnings)
+
+
+def _position_of(recaller: Recaller, memory_id: str) -> int | None:
+    reader = recaller.reader
+    try:
+        memory_id.encode("utf-8")
+    except UnicodeEncodeError:  # bytes of a command line that are no text, so no id either
+        return None
+    found = reader.positions_of([memory_id]).get(memory_id)
+    return reader.summaries.position_of(memory_id) if found is None else found
+
+
+def _turns_of(recaller: Recaller, position: int) -> list[int]:
+    """Return the memories that a position stands for: itself, or a summary's turns."""
+    reader = recaller.reader
+    return [position] if position < reader.count else list(reader.summaries.at(position).sources)
+
+
+def _is_allowed(recaller: Recaller, position: int, mask: Mask | None) -> bool:
+    return mask is None or bool(mask[_turns_of(recaller, position)].all())
+
+
+def _unknown(recaller: Recaller, memory_id: str) -> Why:
+    snapshot_id, built_at = recaller.snapshot_id, recaller.reader.manifest.built_at
+    where = f"snapshot {snapshot_id}, built {built_at}"
+    return Why(
+        memory_id,
+        UNKNOWN,
+        (
+            f"There is no memory [{memory_id}] that this recall could see in {where}.",
+            _MAY_BE,
+            "If it is new, or was changed since, run the night (`make nightly`).",
+        ),
+        {"snapshot_id": snapshot_id, "built_at": built_at},
+    )
+
+
+def _out_of_scope(recaller: Recaller, scope: Scope, memory_id: str, position: int) -> Why:
+    reader = recaller.reader
+    row = reader.describe([position])[position]
+    created = from_micros(row["created_at_us"])
+    own = {
+        "wing": row["wing"],
+        "room": row["room"],
+        "category": row["category"],
+        "as_of": created.isoformat() if created else None,
+    }
+    sentences: list[str] = []
+    filters: list[dict[str, Any]] = []
+    for name, value in own.items():
+        wanted = getattr(scope, name)
+        if wanted is None:
+            continue
+        alone = Scope(user=scope.user, **{name: wanted})
+        mask, _ = build_mask(alone, reader.facets, reader.created_at_us)
+        if _is_allowed(recaller, position, mask):
+            continue
+        asked = wanted.isoformat() if name == "as_of" else wanted
+        filters.append({"filter": name, "asked": asked, "memory_has": value})
+        if name == "as_of":
+            sentences.append(
+                f"It was created {value}, and the recall asks for what was by {asked}."
+            )
+        else:
+            has = f"{value!r}" if value is not None else "none"
+            sentences.append(f"Its {name} is {has}, and the recall asks for {asked!r}.")
+    opening = f"[{memory_id}] is in the snapshot, but a filter keeps it out before any ranking."
+    return Why(memory_id, OUT_OF_SCOPE, (opening, *sentences), {"filters": filters})
+
+
+def _returned(memory_id: str, place: int, result: RecallResult) -> Why:
+    memory = result.memories[place - 1]
+    where = f"place {place} of {len(result.memories)}"
+    return Why(
+        memory_id,
+        RETURNED,
+        (f"[{memory_id}] came back at {where}, with a score of {memory.final_score:.3f}.",),
+        {
+            "place": place,
+            "final_score": memory.final_score,
+            "score_breakdown": dict(memory.score_breakdown or {}),
+        },
+        tuple(memory.score_events or ()),
+    )
+
+
+def _below_limit(memory_id: str, result: RecallResult) -> Why:
+    candidates = [row for row in result.candidates or () if "place" in row]
+    (own,) = (row for row in candidates if str(row["id"]) == memory_id)
+    kept = len(result.memories)
+    last = candidates[kept - 1]
+    where = f"place {own['place']} of {len(candidates)}"
+    better = f"the last one returned, [{last['id']}], has {last['final_score']:.3f}"
+    return Why(
+        memory_id,
+        BELOW_LIMIT,
+        (
+            f"[{memory_id}] was found, at {where}; {kept} were asked for.",
+            f"Its score is {own['final_score']:.3f}; {better}.",
+        ),
+        {
+            "place": own["place"],
+            "candidates": len(candidates),
+            "final_score": own["final_score"],
+            "last_returned": last["id"],
+            "last_returned_score": last["final_score"],
+        },
+        _beside(own["score_events"], last["score_events"]),
+    )
+
+
+def _beside(own: Sequence[Row], last: Sequence[Row]) -> tuple[Row, ...]:
+    """Return each step's part of the one and of the other, in the order of the breakdown."""
+    mine = {event["phase"]: event for event in own}
+    theirs = {event["phase"]: event["delta"] for event in last}
+    order = list(BREAKDOWN_KEYS)
+    return tuple(
+        {
+            "phase": phase,
+            "delta": mine[phase]["delta"] if phase in mine else 0.0,
+            "reason": mine[phase]["reason"] if phase in mine else "",
+            "delta_of_last_returned": theirs.get(phase, 0.0),
+        }
+        for phase in sorted({*mine, *theirs}, key=order.index)
+    )
+
+
+def _dropped(memory_id: str, row: Row) -> Why:
+    return Why(
+        memory_id,
+        DROPPED,
+        (
+            f"[{memory_id}] was found, and dropped by {row['dropped_at']}: {row['reason']}.",
+            f"Its score was {row['score']:.3f} then.",
+        ),
+        dict(row),
+        tuple(
+            {"phase": part, "delta": delta, "reason": ""}
+            for part, delta in row["score_at_drop"].items()
+            if part != "partial_score"
+        ),
+    )
+
+
+def _not_found(
+    recaller: Recaller, request: Request, searched: Searched, memory_id: str, position: int
+) -> Why:
+    profile, count = request.profile, recaller.reader.count
+    allowed = count if searched.memories is None else int(searched.memories.sum())
+    allowed += 0 if searched.summaries is None else int(searched.summaries.sum())
+    # Of what may be seen: how many memories others have is theirs.
+    depth = request.depth(allowed)
+    asked = (recaller, profile, searched, request.query, position)
+    standings = [dense_standing(*asked)]
+    if profile.scorer == "fusion":
+        standings.insert(0, lexical_standing(*asked))
+    sentences = [
+        f"[{memory_id}] was not among the candidates that the legs found.",
+        *(f"{s.leg}: {say_standing(s, allowed, depth)}." for s in standings),
+        _beyond_legs(profile),
+    ]
+    facts = {
+        s.leg: {"rank": s.rank, "score": s.score, "ranked": s.ranked, "fault": s.fault}
+        for s in standings
+    }
+    return Why(
+        memory_id, NOT_FOUND, tuple(sentences), {**facts, "allowed": allowed, "depth": depth}
+    )
+
+
+def _beyond_legs(profile: RetrievalProfile) -> str:
+    if profile.scorer == "two_pass":
+        return (
+            "The scorer two_pass looks at the dense leg alone, and there at the best "
+            f"{profile.coarse_depth} with a cosine of at least {profile.coarse_threshold:g}."
+        )
+    if profile.scorer != "fusion":
+        return f"The scorer {profile.scorer} looks at the dense leg alone."
+    if profile.graph_weight > 0:
+        return "graph: nothing that was found led to it."
+    return "graph: off (graph_weight 0)."

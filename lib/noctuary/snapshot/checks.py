@@ -1,0 +1,323 @@
+"""The gate: sentences that must hold for a candidate.
+
+Pure reading; nothing is repaired and nothing is trusted twice.
+
+The same functions feed the Dagster asset checks, which display, and the verdict, which protects.
+Results hold numbers and ids, never content.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noctuary.compact.vector_rows import VectorRows
+from noctuary.errors import SnapshotCorruptError
+from noctuary.files import read_array
+from noctuary.immutable import connect_immutable
+from noctuary.snapshot import layout
+from noctuary.snapshot.drops import REFUSE, DropReport
+from noctuary.snapshot.graph_checks import (
+    every_concept_edge_is_stated_somewhere,
+    every_edge_has_evidence,
+    every_link_is_found_by_its_first_word,
+    every_link_leads_to_a_concept,
+    every_mention_stands_in_its_memory,
+    every_supersession_leads_to_a_head,
+)
+from noctuary.snapshot.manifest import Manifest, full_check, read_manifest
+from noctuary.snapshot.session_checks import every_session_holds_its_memories_in_order
+from noctuary.snapshot.share_checks import every_share_is_of_an_owned_memory
+from noctuary.snapshot.summary_checks import (
+    count_not_unit,
+    every_summary_is_searched_as_it_reads,
+    every_summary_names_its_sources,
+    every_summary_preserves_its_sources,
+    every_summary_reaches_its_turns_once,
+    misplaced_terms,
+)
+from noctuary.snapshot.verdict import CheckResult
+from noctuary.text.sensitivity import find_text_sensitivity
+from noctuary.vectors.cascade import PrefixTier
+
+PREFIX_TOLERANCE = 1e-4
+# Per component: one product against many rows rounds otherwise than against one.
+_BLOCK_ROWS = 8_192
+"""Vectors looked at together: 12 MB at 384 dimensions, whatever the store's size."""
+
+_TIER_SAMPLE = 1_000  # rows compared with their vector; a wrong rotation or order shows in any ten
+_LISTED_FAULTS = (
+    10  # ids shown in a result; enough to start looking, small enough for the event log
+)
+
+DROP_CHECK = "recall_has_not_dropped_significantly"
+
+EncodeDocuments = Callable[[Sequence[str]], NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class GateContext:
+    """What the gate is told about the night, beside the candidate itself.
+
+    Attributes:
+        source_counts: source_rows, exported, quarantined, sensitive of the export.
+        tier_rows: Rows per LanceDB tier.
+        tier_faults: Tier rows without a memory plus memories without a tier row, per tier.
+        unindexed_rows: Rows that no index covers, per tier that has an index.
+        encoder_digest: Fingerprint digest of the encoder that is configured now, or None.
+        preserve_threshold: Q_align that a shipped summary must reach.
+        encode: Embeds texts as documents: the gate measures summaries itself.
+        drops: Where recall got significantly worse than in what serves.
+    """
+
+    source_counts: Mapping[str, int]
+    tier_rows: Mapping[str, int]
+    tier_faults: Mapping[str, int]
+    unindexed_rows: Mapping[str, int]
+    encoder_digest: str | None
+    preserve_threshold: float
+    encode: EncodeDocuments
+    drops: DropReport
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An opened candidate directory."""
+
+    directory: Path
+    manifest: Manifest
+    rows: sqlite3.Connection
+
+    def array(self, name: str) -> NDArray[Any]:
+        """Memory-map one of its arrays."""
+        return read_array(self.directory / name)
+
+    def value(self, sql: str) -> int:
+        """Return the single number that a query yields."""
+        return int(self.rows.execute(sql).fetchone()[0])
+
+
+Check = Callable[[Candidate, GateContext], CheckResult]
+
+
+def judge_candidate(directory: Path, context: GateContext) -> list[CheckResult]:
+    """Run every check of the gate on a candidate; a check that cannot run has failed."""
+    try:
+        manifest = read_manifest(directory)
+        full_check(directory, manifest)
+    except SnapshotCorruptError as error:
+        return [CheckResult("files_match_the_manifest", False, {"fault": str(error)})]
+    results = [CheckResult("files_match_the_manifest", True, {"files": len(manifest.files)})]
+    with closing(connect_immutable(directory / layout.ROWS_FILE)) as rows:
+        candidate = Candidate(directory, manifest, rows)
+        for check in GATE_CHECKS:
+            results.append(_run(check, candidate, context))
+    return results
+
+
+def _run(check: Check, candidate: Candidate, context: GateContext) -> CheckResult:
+    try:
+        return check(candidate, context)
+    except Exception as error:
+        return CheckResult(
+            check.__name__, False, {"fault": f"{type(error).__name__} while checking"}
+        )
+
+
+def counts_are_conserved_from_source_to_snapshot(c: Candidate, x: GateContext) -> CheckResult:
+    """Exported + quarantined + sensitive = source, and the snapshot holds what was exported."""
+    s = x.source_counts
+    held = c.value("SELECT COUNT(*) FROM memories")
+    adds_up = s["exported"] + s["quarantined"] + s["sensitive"] == s["source_rows"]
+    passed = adds_up and held == s["exported"] == c.manifest.counts["memories"]
+    return CheckResult(
+        "counts_are_conserved_from_source_to_snapshot", passed, {**s, "snapshot_rows": held}
+    )
+
+
+def no_sensitive_row_is_anywhere(c: Candidate, x: GateContext) -> CheckResult:
+    """No text of the snapshot looks redacted or like a secret, in any table.
+
+    Field by field: joined in another order than at the export, two harmless fields may read like an
+    assignment ("... password:" before the tag "home2024"), and every night would be refused.
+    """
+    texts = {
+        "memories": "SELECT memory_id, content, tags, expanded_keywords FROM memories",
+        "summaries": "SELECT summary_id, text, ifnull(facts, '') FROM summaries",
+        "concepts": "SELECT concept_id, canonical_name, aliases FROM concepts",
+        "concept_names": "SELECT ordinal, name FROM concept_names",
+        "merges": "SELECT reason, name, canonical, detail FROM merges",
+        # Nearly all are names of their concept, looked at above.
+        "links": "SELECT ordinal, name FROM links l WHERE NOT EXISTS (SELECT 1 FROM concept_names n"
+        " WHERE n.name = l.name AND n.ordinal = l.ordinal)",
+        "link_starts": "SELECT words, word FROM link_starts",
+    }
+    found: dict[str, int | float | str] = {}
+    ids: list[str] = []
+    for table, sql in texts.items():
+        hits = [
+            str(key)
+            for key, *fields in c.rows.execute(sql)
+            if any(find_text_sensitivity(field) is not None for field in fields)
+        ]
+        found[table] = len(hits)
+        ids += [f"{table}:{key}" for key in hits]
+    if ids:
+        found["ids"] = ", ".join(ids[:_LISTED_FAULTS])
+    return CheckResult("no_sensitive_row_is_anywhere", not ids, found)
+
+
+def every_vector_is_finite_and_unit(c: Candidate, x: GateContext) -> CheckResult:
+    """Every memory has a finite vector of length 1; without an encoder there is none to check."""
+    name = "every_vector_is_finite_and_unit"
+    if c.manifest.encoder is None:
+        return CheckResult(name, True, {"rows": 0, "note": "built without an encoder"})
+    expected = (c.manifest.counts["memories"], int(c.manifest.encoder["dimension"]))
+    with VectorRows(c.directory / layout.VECTORS_FILE) as vectors:
+        if vectors.shape != expected or vectors.dtype != np.float32:
+            return CheckResult(
+                name,
+                False,
+                {"found": f"{vectors.dtype}{vectors.shape}", "expected": f"float32{expected}"},
+            )
+        starts = range(0, len(vectors), _BLOCK_ROWS)
+        bad = sum(count_not_unit(vectors[start : start + _BLOCK_ROWS]) for start in starts)
+    return CheckResult(name, bad == 0, {"rows": expected[0], "not_finite_or_not_unit": bad})
+
+
+def every_short_tier_row_is_its_memorys_prefix(c: Candidate, x: GateContext) -> CheckResult:
+    """The short tier holds each memory once, in its cell's place, as the prefix of its vector.
+
+    Without a tier, every vector is scanned and there is nothing to check.
+    """
+    name = "every_short_tier_row_is_its_memorys_prefix"
+    if layout.TIER_VECTORS_FILE not in c.manifest.files:
+        return CheckResult(name, True, {"rows": 0, "note": "no tier: every vector is scanned"})
+    vectors = c.array(layout.VECTORS_FILE)
+    tier = PrefixTier(**{field: c.array(file) for field, file in layout.TIER_FILES.items()})
+    if not tier.is_aligned(*vectors.shape):
+        return CheckResult(name, False, {"fault": "arrays of different lengths"})
+    times = np.bincount(np.clip(tier.positions, 0, len(vectors) - 1), minlength=len(vectors))
+    found: dict[str, int | float | str] = {
+        "rows": len(vectors),
+        "not_finite": _rows_not_finite(tier.vectors),
+        "not_once": int((times != 1).sum()),
+        "misplaced_cells": int(tier.starts[0] != 0) + int((np.diff(tier.starts) < 0).sum()),
+    }
+    rows = np.arange(0, len(vectors), -(-len(vectors) // _TIER_SAMPLE))
+    expected = np.stack([tier.shorten(vector) for vector in vectors[tier.positions[rows]]])
+    off = ~(np.abs(tier.vectors[rows] - expected).max(axis=1) <= PREFIX_TOLERANCE)
+    found["sampled"], found["not_its_prefix"] = len(rows), int(off.sum())
+    faults = ("not_finite", "not_once", "misplaced_cells", "not_its_prefix")
+    return CheckResult(name, not any(found[fault] for fault in faults), found)
+
+
+def _rows_not_finite(vectors: NDArray[np.floating[Any]]) -> int:
+    blocks = (vectors[i : i + _BLOCK_ROWS] for i in range(0, len(vectors), _BLOCK_ROWS))
+    return sum(int((~np.isfinite(block).all(axis=1)).sum()) for block in blocks)
+
+
+def one_encoder_made_every_vector(c: Candidate, x: GateContext) -> CheckResult:
+    """The snapshot, the query encoder and the configured model have one fingerprint."""
+    found = c.manifest.encoder_digest
+    passed = found == x.encoder_digest
+    return CheckResult(
+        "one_encoder_made_every_vector",
+        passed,
+        {"snapshot": str(found), "configured": str(x.encoder_digest)},
+    )
+
+
+def every_tier_row_has_its_memory(c: Candidate, x: GateContext) -> CheckResult:
+    """Each tier holds each memory exactly once."""
+    held = c.manifest.counts["memories"] if c.manifest.encoder is not None else 0
+    wrong = {name: rows for name, rows in x.tier_rows.items() if rows != held}
+    passed = not wrong and not any(x.tier_faults.values())
+    return CheckResult("every_tier_row_has_its_memory", passed, {"memories": held, **x.tier_rows})
+
+
+def no_tier_row_is_unindexed(c: Candidate, x: GateContext) -> CheckResult:
+    """An index, where there is one, covers every row."""
+    total = sum(x.unindexed_rows.values())
+    return CheckResult(
+        "no_tier_row_is_unindexed", total == 0, {"unindexed_rows": total, **x.unindexed_rows}
+    )
+
+
+def every_posting_has_its_memory(c: Candidate, x: GateContext) -> CheckResult:
+    """Postings point at memories.
+
+    Term slices cover them exactly, scores are finite and positive.
+    """
+    positions, scores = c.array(layout.POSTING_POSITIONS_FILE), c.array(layout.POSTING_SCORES_FILE)
+    count = c.manifest.counts["memories"]
+    outside = int(((positions < 0) | (positions >= count)).sum())
+    bad_scores = int((~(np.isfinite(scores) & (scores > 0))).sum())
+    misplaced = misplaced_terms(c.rows, positions.size)
+    passed = outside == 0 and bad_scores == 0 and misplaced == 0 and positions.size == scores.size
+    return CheckResult(
+        "every_posting_has_its_memory",
+        passed,
+        {
+            "postings": int(positions.size),
+            "outside": outside,
+            "bad_scores": bad_scores,
+            "misplaced_terms": misplaced,
+        },
+    )
+
+
+def recall_has_not_dropped_significantly(c: Candidate, x: GateContext) -> CheckResult:
+    """No group or stratum of queries recalls significantly worse than in what serves.
+
+    Significant: the paired 95 % interval lies below zero and the permutation p, corrected over
+    everything that was tested (Holm), is below .05.
+    """
+    found: dict[str, int | float | str] = {
+        "tested": x.drops.tested,
+        "queries": x.drops.queries,
+        "dropped": len(x.drops.drops),
+        "on_drop": x.drops.on_drop,
+    }
+    if x.drops.note:
+        found["note"] = x.drops.note
+    for drop in x.drops.drops[:_LISTED_FAULTS]:
+        found[f"{drop.group} {drop.metric}"] = (
+            f"{drop.mean:+.3f} [{drop.low:+.3f}, {drop.high:+.3f}], n {drop.n}, "
+            f"Holm p {drop.p_holm:.4f}"
+        )
+    passed = not x.drops.drops or x.drops.on_drop != REFUSE
+    return CheckResult(DROP_CHECK, passed, found)
+
+
+GATE_CHECKS: tuple[Check, ...] = (
+    counts_are_conserved_from_source_to_snapshot,
+    no_sensitive_row_is_anywhere,
+    every_vector_is_finite_and_unit,
+    every_short_tier_row_is_its_memorys_prefix,
+    one_encoder_made_every_vector,
+    every_tier_row_has_its_memory,
+    no_tier_row_is_unindexed,
+    every_posting_has_its_memory,
+    every_edge_has_evidence,
+    every_mention_stands_in_its_memory,
+    every_concept_edge_is_stated_somewhere,
+    every_supersession_leads_to_a_head,
+    every_link_leads_to_a_concept,
+    every_link_is_found_by_its_first_word,
+    every_session_holds_its_memories_in_order,
+    every_share_is_of_an_owned_memory,
+    every_summary_names_its_sources,
+    every_summary_reaches_its_turns_once,
+    every_summary_is_searched_as_it_reads,
+    every_summary_preserves_its_sources,
+    recall_has_not_dropped_significantly,
+)
+"""Order of display; all of them run, whatever fails."""

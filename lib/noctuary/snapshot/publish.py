@@ -1,0 +1,272 @@
+"""Publishing, rollback and retention: the only code that moves the serving pointer.
+
+A candidate is published only if a PASS verdict names exactly its digest and its bytes still have
+that digest. The move is rename, then pointer swap (write, fsync, rename): killed anywhere, the old
+pointer or the new one stands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from noctuary.errors import (
+    PublishRefusedError,
+    SnapshotCorruptError,
+    SnapshotMissingError,
+    StoreError,
+)
+from noctuary.files import fsync_dir, remove_tree
+from noctuary.snapshot.layout import DIGEST_NAME_CHARS, StorePaths, is_snapshot_id
+from noctuary.snapshot.manifest import (
+    Manifest,
+    Pointer,
+    full_check,
+    read_manifest,
+    read_pointer,
+    write_pointer,
+)
+from noctuary.snapshot.verdict import PASS, read_verdict
+
+_ID_DIGEST_CHARS = 12
+_READ_ONLY_FILE = 0o400
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What publishing did.
+
+    Attributes:
+        snapshot_id: What serves now.
+        published: False when the candidate already served.
+        removed: Snapshots that the retention rule removed.
+    """
+
+    snapshot_id: str
+    published: bool
+    removed: tuple[str, ...]
+
+
+def serving_manifest(paths: StorePaths) -> Manifest | None:
+    """Return the manifest of the serving snapshot, or None if nothing intact serves."""
+    try:
+        pointer = read_pointer(paths)
+        directory = paths.snapshots / pointer.snapshot_id
+        manifest = read_manifest(directory)
+        # Every byte: a damaged snapshot must not count as serving, or no night would replace it.
+        full_check(directory, manifest)
+    except (SnapshotMissingError, SnapshotCorruptError):
+        return None
+    return manifest if manifest.digest == pointer.digest else None
+
+
+def serves(paths: StorePaths, digest: str) -> bool:
+    """Say whether the intact bytes of a digest serve; they are read only where it may be so."""
+    try:
+        if read_pointer(paths).digest != digest:
+            return False
+    except (SnapshotMissingError, SnapshotCorruptError):
+        return False
+    serving = serving_manifest(paths)
+    return serving is not None and serving.digest == digest
+
+
+def publish_candidate(paths: StorePaths, digest: str, keep: int) -> Publication:
+    """Make the candidate of this digest the serving snapshot, if its verdict is PASS.
+
+    Args:
+        paths: The store.
+        digest: Full digest of the candidate.
+        keep: Snapshots kept, the serving one included.
+
+    Raises:
+        PublishRefusedError: If there is no verdict for this digest, or it is FAIL.
+        SnapshotCorruptError: If the candidate's bytes do not have this digest any more.
+    """
+    verdict = read_verdict(paths, digest)
+    if verdict is None:
+        raise PublishRefusedError(
+            f"candidate {digest[:_ID_DIGEST_CHARS]} has no verdict: run the gate (the whole "
+            "nightly job) first"
+        )
+    if verdict.outcome != PASS:
+        failed = ", ".join(c.name for c in verdict.checks if not c.passed)
+        raise PublishRefusedError(
+            f"the gate failed candidate {digest[:_ID_DIGEST_CHARS]} ({failed}): yesterday's "
+            "snapshot keeps serving"
+        )
+    if serves(paths, digest):
+        return Publication(read_pointer(paths).snapshot_id, False, ())
+    snapshot_id = _install(paths, digest)
+    _point_at(paths, snapshot_id, digest, "publish")
+    return Publication(snapshot_id, True, apply_retention(paths, keep))
+
+
+def rollback(paths: StorePaths, snapshot_id: str | None = None) -> Pointer:
+    """Point at an older published snapshot after verifying every byte of it.
+
+    Args:
+        paths: The store.
+        snapshot_id: Which one; None means the newest one older than the serving snapshot.
+
+    Raises:
+        SnapshotMissingError: If there is no such snapshot.
+        SnapshotCorruptError: If it is damaged.
+    """
+    published = list_snapshots(paths)
+    if not published:
+        raise SnapshotMissingError(
+            f"nothing has been published in {paths.root}: run `make nightly` first"
+        )
+    current = _current_id(paths)
+    if snapshot_id is None:
+        older = [name for name in published if current is None or name < current]
+        if current not in published:  # a damaged pointer's name may sort before all of them
+            older = older or published
+        if not older:
+            raise SnapshotMissingError(
+                f"there is no snapshot older than {current}: `noctuary snapshots` lists what exists"
+            )
+        snapshot_id = older[-1]
+    if snapshot_id not in published:
+        raise SnapshotMissingError(
+            f"there is no snapshot {snapshot_id!r}: `noctuary snapshots` lists what exists "
+            f"({len(published)} found)"
+        )
+    manifest = read_manifest(paths.snapshots / snapshot_id)
+    full_check(paths.snapshots / snapshot_id, manifest)
+    return _point_at(paths, snapshot_id, manifest.digest, "rollback")
+
+
+def list_snapshots(paths: StorePaths) -> list[str]:
+    """Return the ids of all published snapshots, oldest first."""
+    if not paths.snapshots.is_dir():
+        return []
+    return sorted(p.name for p in paths.snapshots.iterdir() if is_snapshot_id(p.name))
+
+
+def apply_retention(paths: StorePaths, keep: int) -> tuple[str, ...]:
+    """Remove the oldest snapshots beyond `keep`; never the serving one or the one before it."""
+    names = list_snapshots(paths)
+    pointer = read_pointer(paths)
+    protected = {pointer.snapshot_id, pointer.previous_id}
+    excess = [n for n in names if n not in protected][: max(len(names) - keep, 0)]
+    return _remove(paths, excess)
+
+
+def drop_older_snapshots(paths: StorePaths) -> tuple[str, ...]:
+    """Remove every snapshot but the serving one.
+
+    Used when a published row has become sensitive since.
+    """
+    pointer = read_pointer(paths)
+    return _remove(paths, [n for n in list_snapshots(paths) if n != pointer.snapshot_id])
+
+
+def _remove(paths: StorePaths, names: list[str]) -> tuple[str, ...]:
+    for name in names:
+        # Renamed first, so that a half-deleted snapshot is never mistaken for a published one.
+        doomed = paths.root / f".removing-{name}"
+        (paths.snapshots / name).rename(doomed)
+        remove_tree(doomed)
+    for leftover in paths.root.glob(".removing-*"):
+        remove_tree(leftover)
+    return tuple(names)
+
+
+def _install(paths: StorePaths, digest: str) -> str:
+    """Move the verified candidate below `snapshots`.
+
+    A copy that a killed night installed is used again.
+    """
+    paths.snapshots.mkdir(parents=True, exist_ok=True)
+    suffix = digest[:_ID_DIGEST_CHARS]
+    for name in list_snapshots(paths):
+        if name.endswith(f"-{suffix}") and is_intact(paths.snapshots / name, digest):
+            return name
+    candidate = candidate_directory(paths, digest)
+    manifest = read_manifest(candidate)
+    full_check(candidate, manifest)
+    if manifest.digest != digest:
+        raise SnapshotCorruptError(
+            f"the candidate in {candidate.name} has digest {manifest.digest[:_ID_DIGEST_CHARS]}, "
+            f"the verdict is for {suffix}: run the nightly job again"
+        )
+    for path in candidate.iterdir():
+        path.chmod(_READ_ONLY_FILE)
+    snapshot_id = f"{_next_stamp(paths)}-{suffix}"
+    candidate.rename(paths.snapshots / snapshot_id)
+    fsync_dir(paths.snapshots)
+    fsync_dir(paths.candidates)
+    return snapshot_id
+
+
+def find_by_digest(paths: StorePaths, digest: str) -> Path | None:
+    """Return the directory that holds a digest, as a candidate or published, or None."""
+    candidate = paths.candidates / digest[:DIGEST_NAME_CHARS]
+    if candidate.is_dir():
+        return candidate
+    suffix = f"-{digest[:_ID_DIGEST_CHARS]}"
+    for name in reversed(list_snapshots(paths)):
+        if name.endswith(suffix):
+            return paths.snapshots / name
+    return None
+
+
+def candidate_directory(paths: StorePaths, digest: str) -> Path:
+    """Return where the candidate of a digest lies.
+
+    Raises:
+        StoreError: If it is not there.
+    """
+    directory = paths.candidates / digest[:DIGEST_NAME_CHARS]
+    if not directory.is_dir():
+        raise StoreError(
+            f"there is no candidate {directory.name} in {paths.root}: run the nightly job"
+        )
+    return directory
+
+
+def is_intact(directory: Path, digest: str) -> bool:
+    """Say whether a directory holds exactly the bytes of a digest."""
+    try:
+        manifest = read_manifest(directory)
+        full_check(directory, manifest)
+    except SnapshotCorruptError:
+        return False
+    return manifest.digest == digest
+
+
+def _next_stamp(paths: StorePaths) -> str:
+    """Return a UTC time stamp later than every published one, so that names sort by publication.
+
+    The clock may have been set back since the last night; order matters more here than the exact
+    second.
+    """
+    now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
+    names = list_snapshots(paths)
+    newest = names[-1].split("-")[0] if names else ""
+    if newest and now <= newest:
+        head, digits = newest[:9], newest[9:]
+        return f"{head}{int(digits) + 1:0{len(digits)}d}"
+    return now
+
+
+def _point_at(paths: StorePaths, snapshot_id: str, digest: str, reason: str) -> Pointer:
+    pointer = Pointer(
+        snapshot_id=snapshot_id,
+        digest=digest,
+        published_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        previous_id=_current_id(paths),
+        reason=reason,
+    )
+    write_pointer(paths, pointer)
+    return pointer
+
+
+def _current_id(paths: StorePaths) -> str | None:
+    try:
+        return read_pointer(paths).snapshot_id
+    except (SnapshotMissingError, SnapshotCorruptError):
+        return None

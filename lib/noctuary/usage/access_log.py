@@ -1,0 +1,66 @@
+"""The access log: one row per returned memory, appended by one serialized writer per store.
+
+What belongs here: what a retrieval is as a row. What does not: writing it to the file
+(`log_writer`), reading the log (`statistics`, `folding`) and pruning it (`retention`), which are
+the night's. No text of a query or of a memory has a place in it, and memories that are not in a
+snapshot (sensitive ones) never get here. Appending never raises and never waits longer than
+`WAIT_AT_MOST_S`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from noctuary.usage.log_writer import WAIT_AT_MOST_S, LogFormat, append_rows, close_logs
+
+__all__ = ["WAIT_AT_MOST_S", "append_retrievals", "close_access_logs"]
+
+_ACCESS_LOG = LogFormat(
+    noun="access log",
+    event="this retrieval",
+    version=1,
+    schema="""
+CREATE TABLE IF NOT EXISTS retrievals (
+    position INTEGER PRIMARY KEY AUTOINCREMENT,
+    memory_id TEXT NOT NULL,
+    rank INTEGER NOT NULL,
+    snapshot_id TEXT NOT NULL,
+    retrieved_at_us INTEGER NOT NULL
+)
+""",
+    insert="INSERT INTO retrievals (memory_id, rank, snapshot_id, retrieved_at_us) "
+    "VALUES (?, ?, ?, ?)",
+)
+
+close_access_logs = close_logs
+"""Write what waits, and close: that of other logs of this process as well."""
+
+
+def append_retrievals(path: Path, *, snapshot_id: str, memory_ids: Sequence[str]) -> str | None:
+    """Append one row per returned memory, in rank order, in one transaction.
+
+    The rows of an append that failed wait in memory for the next one or for the end of the
+    process.
+
+    Args:
+        path: The log; made if it is missing, in a directory that exists.
+        snapshot_id: The snapshot that answered.
+        memory_ids: What it answered, best first; the first has rank 1.
+
+    Returns:
+        None on success, else what went wrong (locked, full disk, read-only): the caller reports it
+        as a warning.
+    """
+    now_us = time.time_ns() // 1000
+    try:
+        for text in (snapshot_id, *memory_ids):
+            text.encode()
+    except UnicodeEncodeError as error:
+        return f"this retrieval was not logged: an id is no Unicode text: {error.reason}"
+    return append_rows(
+        path,
+        _ACCESS_LOG,
+        [(m, rank, snapshot_id, now_us) for rank, m in enumerate(memory_ids, start=1)],
+    )

@@ -1,0 +1,332 @@
+"""The query log: what was asked before and what it found, for query expansion only.
+
+What belongs here: appending to it, reading what is similar, its retention. What does not: choosing
+words from it (`noctuary.recall.phases.query_expansion`).
+
+It is the one file of a store that holds what people typed, so it is made readable by its owner
+only, is written only while query expansion is on, forgets (`RETENTION_DAYS`, `KEPT_AT_MOST`), and
+tells a user only that user's own queries. What a further question of an expansion found, and what
+is sensitive, must not be given to it. It is a convenience: no fault here fails a recall.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Generator, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noctuary.files import create_private
+
+RETENTION_DAYS = 90
+"""How long a query can be found; bounds query_expansion_lookback_days. Longer knows more, shorter
+keeps less about a person."""
+
+KEPT_AT_MOST = 5_000
+"""Newest queries kept and compared (some 8 MB at 384 dimensions); more costs every expanded recall
+memory and time."""
+
+PRUNED_EVERY = 64
+"""Appends between two prunings; more often costs each recall, less often lets the file exceed its
+bounds by as many rows."""
+
+TEXT_CHARS = 2_000
+"""Characters of a query that are kept; a longer one is a pasted document, never asked twice."""
+
+WAIT_AT_MOST_S = 0.1
+"""How long an append or a read waits for others; longer stalls a prompt, shorter misses a query."""
+
+_ROWS_AT_ONCE = 1_000
+_CACHED_AT_MOST = 8
+"""Logs (per user and encoder) held in memory by one process."""
+
+_FORMAT = 1
+_DAY_US = 86_400_000_000
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS queries (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    text TEXT NOT NULL,
+    vector BLOB NOT NULL,
+    memory_ids TEXT NOT NULL,
+    asked_us INTEGER NOT NULL,
+    encoder TEXT NOT NULL,
+    user TEXT
+)
+"""
+_INDEXES = (
+    "CREATE INDEX IF NOT EXISTS queries_by_reader ON queries (encoder, user, number)",
+    "CREATE INDEX IF NOT EXISTS queries_by_time ON queries (asked_us)",
+)
+
+_INSERT = (
+    "INSERT INTO queries (text, vector, memory_ids, asked_us, encoder, user) "
+    "VALUES (?, ?, ?, ?, ?, ?)"
+)
+
+LoggedQuery = tuple[str, int, float, tuple[str, ...]]
+"""text, asked_us, cosine to today's query in [-1, 1], ids of what it found (best first)."""
+
+
+class _Rows(NamedTuple):
+    """Queries of one user and encoder, oldest first; columns of one length."""
+
+    numbers: list[int]
+    texts: list[str]
+    wordings: list[str]
+    asked_us: list[int]
+    memory_ids: list[tuple[str, ...]]
+    vectors: NDArray[np.float32]
+
+
+_Key = tuple[str, int, int, int, str, str | None, int]
+_cache: dict[_Key, _Rows] = {}
+
+
+def append_query(
+    path: Path,
+    *,
+    text: str,
+    vector: NDArray[np.float32],
+    memory_ids: Sequence[str],
+    encoder_digest: str,
+    asked_us: int,
+    user: str | None,
+) -> str | None:
+    """Append one query and what it found; now and then forget old ones.
+
+    Args:
+        path: The log; made if it is missing (owner-only), in a directory that exists.
+        text: As asked; cut at `TEXT_CHARS`.
+        vector: Its unit vector, shape (d,).
+        memory_ids: What it found, best first, without what only an expansion found.
+        encoder_digest: Of the encoder that made the vector.
+        asked_us: When by the clock, microseconds since the epoch; retention counts from it.
+        user: Whose recall it was; None for a recall without a user.
+
+    Returns:
+        None on success, else what went wrong (locked, full disk, damaged): the query is lost, which
+        the caller reports as a warning.
+    """
+    row = (
+        _clean(text[:TEXT_CHARS]),
+        np.ascontiguousarray(vector, dtype="<f4").tobytes(),
+        json.dumps([_clean(i) for i in memory_ids], ensure_ascii=False),
+        asked_us,
+        encoder_digest,
+        None if user is None else _clean(user),
+    )
+    try:
+        create_private(path)
+        with _without_checkpoint(path), closing(_connect(path, "rw")) as log:
+            _prepare(log)
+            with _transaction(log):
+                number = log.execute(_INSERT, row).lastrowid or 0
+                if number % PRUNED_EVERY == 0:
+                    _prune(log, asked_us)
+            if number % PRUNED_EVERY == 0:
+                # What was forgotten leaves the write-ahead log as well.
+                log.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    except (sqlite3.Error, OSError) as error:
+        return f"this query was not logged for expansion: {error}"
+    return None
+
+
+def similar_queries(
+    path: Path,
+    vector: NDArray[np.float32],
+    *,
+    encoder_digest: str,
+    since_us: int,
+    limit: int,
+    exclude_text: str,
+    user: str | None,
+) -> tuple[list[LoggedQuery], str | None]:
+    """Return the logged queries nearest to a query, most similar first, then newest.
+
+    Args:
+        path: The log; none there is an empty one.
+        vector: Unit vector of today's query, shape (d,).
+        encoder_digest: Of the encoder that made it; other encoders' queries are ignored.
+        since_us: Earliest moment of a query.
+        limit: Most queries returned.
+        exclude_text: Queries of this wording (case and spaces aside) are left out; of several
+            queries of one wording the newest counts.
+        user: Whose queries; None for those of recalls without a user, not for all.
+
+    Returns:
+        The queries, and what went wrong or None.
+    """
+    if limit <= 0:
+        return [], None
+    try:
+        if path.stat().st_size == 0:
+            return [], None
+        rows = _read(path, encoder_digest, None if user is None else _clean(user), vector.size)
+    except FileNotFoundError:
+        return [], None
+    except (sqlite3.Error, OSError, ValueError, TypeError) as error:
+        return [], f"past queries cannot be read: {error}"
+    return _nearest(rows, vector, since_us, limit, exclude_text), None
+
+
+def _nearest(
+    rows: _Rows, vector: NDArray[np.float32], since_us: int, limit: int, exclude_text: str
+) -> list[LoggedQuery]:
+    # Row by row, so that a query's cosine does not depend on how many others there are.
+    cosines = np.einsum("nd,d->n", rows.vectors, vector.astype(np.float32))
+    cosines = np.nan_to_num(cosines.astype(np.float64), nan=-1.0)
+    # Backwards, so that the newest of equals comes first.
+    order = rows.vectors.shape[0] - 1 - np.argsort(-cosines[::-1], kind="stable")
+    newest = {wording: i for i, wording in enumerate(rows.wordings)}
+    today = _wording(exclude_text[:TEXT_CHARS])
+    found: list[LoggedQuery] = []
+    for i in order.tolist():
+        wording = rows.wordings[i]
+        if wording == today or newest[wording] != i or rows.asked_us[i] < since_us:
+            continue
+        cosine = min(max(float(cosines[i]), -1.0), 1.0)
+        found.append((rows.texts[i], rows.asked_us[i], cosine, rows.memory_ids[i]))
+        if len(found) == limit:
+            break
+    return found
+
+
+def _read(path: Path, encoder: str, user: str | None, dimension: int) -> _Rows:
+    """Return the rows, those of an earlier call from memory if all of them are still there."""
+    with closing(_connect(path, "ro")) as log:
+        stat = path.stat()
+        log_id, log_format = (
+            int(log.execute(f"PRAGMA {name}").fetchone()[0])
+            for name in ("application_id", "user_version")
+        )
+        if log_format == 0:
+            return _nothing(dimension)  # being made at this moment
+        if log_format != _FORMAT:
+            raise ValueError(f"{path.name} has format {log_format}, expected {_FORMAT}")
+        key = (str(path), stat.st_dev, stat.st_ino, log_id, encoder, user, dimension)
+        rows = _cache.pop(key, _nothing(dimension))
+        if not _all_there(log, rows, encoder, user):
+            rows = _nothing(dimension)
+        rows = _with_newer(log, rows, encoder, user)
+        _cache[key] = rows
+        # Without a lock: what two threads do to the cache at once costs a reading, nothing else.
+        with suppress(KeyError, RuntimeError, StopIteration):
+            while len(_cache) > _CACHED_AT_MOST:
+                del _cache[next(iter(_cache))]
+        return rows
+
+
+def _all_there(log: sqlite3.Connection, rows: _Rows, encoder: str, user: str | None) -> bool:
+    """Tell whether no row was deleted since: what somebody made forget must not live on here."""
+    if not rows.numbers:
+        return True
+    sql = "SELECT count(*) FROM queries WHERE encoder = ? AND user IS ? AND number BETWEEN ? AND ?"
+    found = log.execute(sql, (encoder, user, rows.numbers[0], rows.numbers[-1])).fetchone()[0]
+    return found == len(rows.numbers)
+
+
+def _with_newer(log: sqlite3.Connection, rows: _Rows, encoder: str, user: str | None) -> _Rows:
+    """Append what was logged since, batch by batch; never hold more than `KEPT_AT_MOST`."""
+    sql = (
+        "SELECT number, text, asked_us, memory_ids, vector FROM queries "
+        "WHERE encoder = ? AND user IS ? AND number > ? AND length(vector) = ? "
+        "ORDER BY number LIMIT ?"
+    )
+    dimension = rows.vectors.shape[1]
+    while True:
+        last = rows.numbers[-1] if rows.numbers else 0
+        batch = log.execute(sql, (encoder, user, last, 4 * dimension, _ROWS_AT_ONCE)).fetchall()
+        if batch:
+            rows = _appended(rows, batch)
+        if len(batch) < _ROWS_AT_ONCE:
+            return rows
+
+
+def _appended(rows: _Rows, batch: list[tuple[Any, ...]]) -> _Rows:
+    numbers, texts, asked_us, ids, blobs = (list(column) for column in zip(*batch, strict=True))
+    vectors = np.frombuffer(b"".join(blobs), dtype="<f4").reshape(len(batch), -1)
+    kept = slice(-KEPT_AT_MOST, None)
+    return _Rows(
+        [*rows.numbers, *numbers][kept],
+        [*rows.texts, *texts][kept],
+        [*rows.wordings, *(_wording(text) for text in texts)][kept],
+        [*rows.asked_us, *asked_us][kept],
+        [*rows.memory_ids, *(tuple(json.loads(i)) for i in ids)][kept],
+        np.concatenate([rows.vectors, vectors])[kept],
+    )
+
+
+def _nothing(dimension: int) -> _Rows:
+    return _Rows([], [], [], [], [], np.empty((0, dimension), dtype=np.float32))
+
+
+def _prune(log: sqlite3.Connection, now_us: int) -> None:
+    log.execute("DELETE FROM queries WHERE asked_us < ?", (now_us - RETENTION_DAYS * _DAY_US,))
+    log.execute(
+        "DELETE FROM queries WHERE number <= (SELECT max(number) FROM queries) - ?",
+        (KEPT_AT_MOST,),
+    )
+
+
+@contextmanager
+def _without_checkpoint(path: Path) -> Generator[None]:
+    """Keep the last connection that may write from copying the write-ahead log into the file.
+
+    That is several fsyncs, 7 ms against 0.5: SQLite does it when the last connection closes, unless
+    that one cannot write.
+    """
+    with closing(_connect(path, "ro")) as keeper:
+        keeper.execute("PRAGMA user_version").fetchall()
+        yield
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    uri = f"{path.absolute().as_uri()}?mode={mode}"
+    return sqlite3.connect(uri, uri=True, timeout=WAIT_AT_MOST_S, isolation_level=None)
+
+
+def _prepare(log: sqlite3.Connection) -> None:
+    found: int = log.execute("PRAGMA user_version").fetchone()[0]
+    if found > _FORMAT:
+        raise sqlite3.DatabaseError(f"it has format {found}, expected {_FORMAT}: update noctuary")
+    # A crash of the machine may lose the latest queries, not damage the file.
+    log.execute("PRAGMA synchronous=NORMAL")
+    # What is forgotten is overwritten, not only unlinked.
+    log.execute("PRAGMA secure_delete=ON")
+    if found == _FORMAT:
+        return
+    log.execute("PRAGMA journal_mode=WAL")
+    with _transaction(log):
+        for statement in (_SCHEMA, *_INDEXES):
+            log.execute(statement)
+        # Tells this file from one made at its place after a deletion.
+        log.execute(f"PRAGMA application_id={1 + int.from_bytes(os.urandom(3), 'big')}")
+        log.execute(f"PRAGMA user_version={_FORMAT}")
+
+
+@contextmanager
+def _transaction(log: sqlite3.Connection) -> Generator[None]:
+    log.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        log.execute("COMMIT")
+    except BaseException:
+        with suppress(sqlite3.Error):
+            log.execute("ROLLBACK")
+        raise
+
+
+def _clean(text: str) -> str:
+    """Return the text as UTF-8 can hold it: lone surrogates become question marks."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _wording(text: str) -> str:
+    return " ".join(text.casefold().split())

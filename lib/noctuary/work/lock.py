@@ -1,0 +1,140 @@
+"""One night at a time per store: an advisory lock that dies with its holder, even after kill -9.
+
+What belongs here: taking the lock, and asking whether somebody has it. What does not: what is done
+under it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from noctuary.errors import StoreError, StoreLockedError
+from noctuary.files import make_directory
+
+_TRIES = 5
+_WAIT_S = 0.005
+"""`_TRIES` times this is how long a night waits for the lock: longer than `find_holder` has it,
+shorter than a person who is turned away notices."""
+
+_UNSUPPORTED = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL})
+_HELD_FDS: set[int] = set()
+
+
+@contextmanager
+def hold_lock(path: Path) -> Generator[None]:
+    """Hold the store's lock for the block.
+
+    The number in the file names the holder for messages and locks nothing: the kernel's lock ends
+    with the process, however that ends. A process that is forked inside the block gives its copy
+    back at once, so that it cannot keep the lock when it outlives this one.
+
+    Raises:
+        StoreLockedError: If another process holds it, naming that process.
+        StoreError: The lock cannot be made there: a read-only store, or a file system without
+            `flock`.
+    """
+    fd = _take(path)
+    _HELD_FDS.add(fd)
+    try:
+        os.ftruncate(fd, 0)
+        os.write(fd, str(os.getpid()).encode("ascii"))
+        yield
+    finally:
+        # Not in a forked process: there the descriptor is closed, and its number may be another's.
+        if fd in _HELD_FDS:
+            _HELD_FDS.discard(fd)
+            os.close(fd)
+
+
+def find_holder(path: Path) -> str | None:
+    """Return the number of the process that holds a lock, "unknown", or None where nobody does.
+
+    Never raises: where it cannot be told, nobody holds it, and the night itself will say why.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        # Shared: two that ask at one moment do not see each other.
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _read_holder(fd)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    return None
+
+
+def _take(path: Path) -> int:
+    """Return an open, locked descriptor of the file that is at the path."""
+    for tries_left in reversed(range(_TRIES)):
+        fd = _open(path)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(fd, path):
+                return fd
+            # Somebody removed the file meanwhile: a lock on what nobody finds keeps nobody out.
+            os.close(fd)
+        except BlockingIOError:
+            holder = _read_holder(fd)
+            os.close(fd)
+            if not tries_left:
+                raise StoreLockedError(
+                    f"another night (process {holder}) is running on {path.parent}: wait for it, "
+                    "or stop it"
+                ) from None
+            time.sleep(_WAIT_S)
+        except OSError as error:
+            os.close(fd)
+            raise _unlockable(path, error) from None
+    raise StoreError(f"{path} is removed again and again: find out who removes it")
+
+
+def _open(path: Path) -> int:
+    try:
+        make_directory(path.parent)
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise StoreError(
+            f"the lock {path} cannot be opened ({error.strerror}): a night needs a store that it "
+            "can write"
+        ) from None
+
+
+def _is_at(fd: int, path: Path) -> bool:
+    held = os.fstat(fd)
+    try:
+        found = path.stat()
+    except OSError:
+        return False
+    return (held.st_dev, held.st_ino) == (found.st_dev, found.st_ino)
+
+
+def _unlockable(path: Path, error: OSError) -> StoreError:
+    if error.errno in _UNSUPPORTED:
+        return StoreError(
+            f"the file system of {path.parent} has no working flock ({error.strerror}): keep the "
+            "store on a local disk"
+        )
+    return StoreError(f"the lock {path} cannot be taken ({error.strerror})")
+
+
+def _read_holder(fd: int) -> str:
+    return os.pread(fd, 64, 0).decode("ascii", "replace").strip() or "unknown"
+
+
+def _let_go_in_child() -> None:
+    for fd in _HELD_FDS:
+        os.close(fd)
+    _HELD_FDS.clear()
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)
