@@ -68,8 +68,8 @@ def main() -> None:
     """Recall memories from the snapshot that the nightly pipeline published.
 
     \b
-    make nightly                      build and publish a snapshot of the bundled sample store
-    make nightly STORE=memory.db      the same for your own memory store
+    make nightly                        build and publish a snapshot of the bundled sample store
+    make nightly STORE=memory.db        the same for your own memory store
     noctuary recall "spare key"         ask the published snapshot
     noctuary why "spare key" ID         why a memory did not come back
     noctuary context "key" --budget N   a prompt's rules, last turns and memories, in N tokens
