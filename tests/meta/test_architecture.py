@@ -145,10 +145,7 @@ LAZY_DOORS = {
     ("noctuary.live.postgres_look", "noctuary.corpus"): (
         "a database is read by the source of the nights, where a store is one"
     ),
-    ("noctuary.live.postgres_look", "noctuary.corpus.changes"): (
-        "a database is read by the source of the nights, where a store is one"
-    ),
-    ("noctuary.live.postgres_look", "noctuary.corpus.source"): (
+    ("noctuary.live.postgres_look", "noctuary.corpus.postgres_source"): (
         "a database is read by the source of the nights, where a store is one"
     ),
     ("noctuary.graph.transitions", "scipy"): (

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from noctuary.capture.bridge import cache_path, write_bridge
-from noctuary.capture.replica_source import ReplicaSource
 from noctuary.corpus.combined_source import CombinedSource
 from noctuary.corpus.diff import diff_corpora
 from noctuary.corpus.evidence_tables import EVIDENCE_FILES, EvidenceCounts, write_evidence
@@ -65,7 +64,6 @@ def export_memories(night: Night) -> StageResult:
             # Before the source is pinned: what is written from now on came later (noctuary.live).
             read_us = time.time_ns() // 1000
             with open_night_source(night) as source:
-                changes.update(_captured(source))
                 _refuse_emptied(night, source)
                 report = export_corpus(
                     source,
@@ -159,12 +157,6 @@ def _refuse_emptied(night: Night, source: Source) -> None:
             f"{held:,} memories: it keeps serving and nothing was published. If the store was "
             f"emptied on purpose, remove {night.paths.root}"
         )
-
-
-def _captured(source: Source) -> dict[str, Any]:
-    """Return what following a store at the other end of a connection took, if it is one."""
-    own = source.primary if isinstance(source, CombinedSource) else source
-    return {"capture": own.report.to_json()} if isinstance(own, ReplicaSource) else {}
 
 
 def _bridge(night: Night) -> dict[str, Any]:

@@ -80,8 +80,6 @@ def range_faults(s: Settings) -> list[str]:
 
 def _source_rules(s: Settings) -> list[tuple[bool, str]]:
     return [
-        (s.capture.overlap_minutes >= 0, "capture.overlap_minutes must be >= 0"),
-        (s.capture.full_diff_hours >= 0, "capture.full_diff_hours must be >= 0"),
         (s.live.max_rows >= 0, "live.max_rows must be >= 0"),
         (s.live.deadline_ms > 0, "live.deadline_ms must be > 0"),
         (s.sensor.poll_seconds >= 1, "sensor.poll_seconds must be at least 1"),

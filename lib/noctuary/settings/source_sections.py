@@ -1,4 +1,4 @@
-"""The sections about the memory store that is read: which, how it is followed, what of it is live.
+"""The sections about the memory store that is read: which, its local cache, what of it is live.
 
 What belongs here: declarations. What does not: the other sections (sections.py), ranges (rules.py),
 reading (tree.py).
@@ -27,17 +27,12 @@ class SourceSettings:
 
 @dataclass(frozen=True, slots=True)
 class CaptureSettings:
-    """How a store at the other end of a connection is followed between full readings.
+    """What lies beside a store at the other end of a connection.
 
     Attributes:
-        overlap_minutes: Rows that changed up to this long before the last look are read again: a
-            transaction may commit late with an older time.
-        full_diff_hours: A run this long after the last full comparison makes another; 0 always.
         local_cache: A claude-memory SQLite file of the same memories; empty: none.
     """
 
-    overlap_minutes: float = 60.0
-    full_diff_hours: float = 20.0
     local_cache: str = ""
 
 

@@ -17,11 +17,11 @@ from noctuary.capture.bridge import (
     write_bridge,
 )
 from noctuary.corpus.export import export_corpus
+from noctuary.corpus.source import open_source
 from noctuary.errors import SourceFormatError, SourceMissingError, StoreError
 from noctuary.settings import CaptureSettings
 from noctuary.source_name import DatabaseName
 from tests.support.claude_memory import make_sqlite
-from tests.support.feed_store import FeedStore
 
 SERVER = [ServerRow("17", "a"), ServerRow("18", "b"), ServerRow("19", "c"), ServerRow("20", "c")]
 
@@ -48,10 +48,9 @@ def test_rows_are_matched_by_id_then_by_content(
 
 
 def make_corpus(tmp_path: Path) -> Path:
-    store = FeedStore(tmp_path / "server.db")
-    for text in ("The first.", "The second.", "The third."):
-        store.insert(text)
-    with store.open() as source:
+    contents = ("The first.", "The second.", "The third.")
+    server = make_sqlite(tmp_path / "server.db", [{"content": text} for text in contents])
+    with open_source(server) as source:
         export_corpus(source, tmp_path / "corpus")
     return tmp_path / "corpus" / "memories.parquet"
 
