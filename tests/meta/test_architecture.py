@@ -49,7 +49,6 @@ FEATURES = frozenset(
 )  # fmt: skip
 # What only a night needs: whole packages, then single modules of packages that both sides share.
 BUILDERS = (
-    "noctuary.capture",
     "noctuary.corpus", "noctuary.curate", "noctuary.night", "noctuary.work", "noctuary.compact",
     "noctuary.hosted", "noctuary.evaluate", "noctuary.diagnosis", "noctuary.cli",
     "noctuary.promote",

@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from noctuary.capture.bridge import LocalRow, ServerRow, bridge_ids
 from noctuary.night.context import Night
 from noctuary.night.corpus import export_memories
 from noctuary.snapshot.layout import StorePaths
@@ -83,30 +81,3 @@ def test_a_grown_export_of_a_database_is_a_fresh_one(
             grown = export_night(Path(name) / "grown", source)
             assert grown == export_night(Path(name) / f"fresh-{number}", source)
             assert set(grown) >= TABLES
-
-
-LOCAL = st.builds(
-    LocalRow,
-    st.integers(0, 9),
-    st.none() | st.integers(0, 9),
-    st.none() | st.sampled_from(["a", "b", "c", "d"]),
-)
-SERVER = st.builds(ServerRow, st.integers(0, 9).map(str), st.sampled_from(["a", "b", "c", "d"]))
-
-
-@given(
-    st.lists(LOCAL, unique_by=lambda row: row.local_id),
-    st.lists(SERVER, unique_by=lambda row: row.memory_id),
-)
-def test_a_bridge_has_one_end_on_each_side(local: list[LocalRow], server: list[ServerRow]) -> None:
-    found = bridge_ids(local, server)
-    assert list(found) == sorted(found)
-    assert len(set(found.values())) == len(found)
-    contents = {row.memory_id: row.content_hash for row in server}
-    by_id = {row.local_id: row for row in local}
-    for local_id, memory_id in found.items():
-        row = by_id[local_id]
-        assert str(row.server_id) == memory_id or row.content_hash == contents[memory_id]
-    wanted = {str(row.server_id) for row in local if row.server_id is not None} & set(contents)
-    assert wanted <= set(found.values()), "whoever names a memory's id has it"
-    assert found == bridge_ids(reversed(local), reversed(server))

@@ -28,7 +28,6 @@ from noctuary.settings.sections import (
     TranscriptSettings,
 )
 from noctuary.settings.source_sections import (
-    CaptureSettings,
     LiveSettings,
     SensitiveSettings,
     SensorSettings,
@@ -47,7 +46,6 @@ __all__ = [
     "RUNNERS",
     "STRATEGIES",
     "SUMMARIZERS",
-    "CaptureSettings",
     "CompactionSettings",
     "CorpusSettings",
     "CurationSettings",

@@ -1,4 +1,4 @@
-"""The sections about the memory store that is read: which, its local cache, what of it is live.
+"""The sections about the memory store that is read: which, and what of it is live.
 
 What belongs here: declarations. What does not: the other sections (sections.py), ranges (rules.py),
 reading (tree.py).
@@ -23,17 +23,6 @@ class SourceSettings:
 
     path: str = ""
     user: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class CaptureSettings:
-    """What lies beside a store at the other end of a connection.
-
-    Attributes:
-        local_cache: A claude-memory SQLite file of the same memories; empty: none.
-    """
-
-    local_cache: str = ""
 
 
 @dataclass(frozen=True, slots=True)

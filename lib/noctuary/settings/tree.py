@@ -34,7 +34,6 @@ from noctuary.settings.sections import (
     TranscriptSettings,
 )
 from noctuary.settings.source_sections import (
-    CaptureSettings,
     LiveSettings,
     SensitiveSettings,
     SensorSettings,
@@ -67,7 +66,6 @@ class Settings:
     """
 
     source: SourceSettings = field(default_factory=SourceSettings)
-    capture: CaptureSettings = field(default_factory=CaptureSettings)
     sensitive: SensitiveSettings = field(default_factory=SensitiveSettings)
     corpus: CorpusSettings = field(default_factory=CorpusSettings)
     encoder: EncoderSettings = field(default_factory=EncoderSettings)
