@@ -4,7 +4,7 @@ What belongs here: names, types, defaults and ranges of settings, and where they
 library only, because a hook reads its settings too.
 """
 
-from noctuary.settings.scale_sections import RUNNERS, RunnerSettings, ShardSettings
+from noctuary.settings.scale_sections import RUNNERS, RunnerSettings
 from noctuary.settings.sections import (
     FUSIONS,
     GRAPH_EXTRACTORS,
@@ -61,7 +61,6 @@ __all__ = [
     "SensitiveSettings",
     "SensorSettings",
     "Settings",
-    "ShardSettings",
     "SnapshotSettings",
     "SourceSettings",
     "TierSettings",

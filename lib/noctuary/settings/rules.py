@@ -96,7 +96,6 @@ def _scale_rules(s: Settings) -> list[tuple[bool, str]]:
         (s.runner.workers >= 0, "runner.workers must be >= 0"),
         (s.runner.memory_mb >= 256, "runner.memory_mb must be at least 256"),
         (s.runner.object_store_mb >= 0, "runner.object_store_mb must be >= 0"),
-        (s.shards.count >= 0, "shards.count must be >= 0"),
     ]
 
 

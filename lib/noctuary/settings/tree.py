@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from noctuary.errors import ConfigError
 from noctuary.settings.rules import range_faults
-from noctuary.settings.scale_sections import RunnerSettings, ShardSettings
+from noctuary.settings.scale_sections import RunnerSettings
 from noctuary.settings.sections import (
     CompactionSettings,
     CorpusSettings,
@@ -83,7 +83,6 @@ class Settings:
     schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
     sensor: SensorSettings = field(default_factory=SensorSettings)
     runner: RunnerSettings = field(default_factory=RunnerSettings)
-    shards: ShardSettings = field(default_factory=ShardSettings)
     profiles: Mapping[str, Mapping[str, Any]] = field(
         default_factory=dict[str, Mapping[str, Any]], hash=False
     )
