@@ -70,7 +70,7 @@ BUILDERS = (
     "noctuary.vectors.cells", "noctuary.vectors.dirty", "noctuary.vectors.embed",
     "noctuary.vectors.lance", "noctuary.vectors.rotation", "noctuary.vectors.thresholds",
     "noctuary.vectors.tiers", "noctuary.vectors.tier_index", "noctuary.vectors.tier_states",
-    "noctuary.vectors.embed_task", "noctuary.vectors.norms", "noctuary.vectors.object_tables",
+    "noctuary.vectors.embed_task", "noctuary.vectors.norms",
     "noctuary.graph.build", "noctuary.graph.dictionary", "noctuary.graph.glance",
     "noctuary.graph.state",
     "noctuary.graph.extract", "noctuary.graph.extraction", "noctuary.graph.canonical",
@@ -102,7 +102,7 @@ HEAVY = frozenset(
         "sentence_transformers", "safetensors", "tokenizers", "pandas", "pydantic", "polars",
         "pyarrow", "duckdb", "rich", "click", "matplotlib", "jinja2", "PIL",
         "onnx", "onnxruntime", "psycopg", "httpx", "chromadb", "scipy", "mcp", "mcp_types", "anyio",
-        "markdown_it", "yaml", "ray", "lance_ray", "dagster_ray", "boto3", "moto",
+        "markdown_it", "yaml", "ray", "lance_ray", "dagster_ray",
     }
 )  # fmt: skip
 READ_SIDE_LIBRARIES = frozenset({"numpy", "snowballstemmer"})
