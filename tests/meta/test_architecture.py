@@ -38,7 +38,7 @@ FOUNDATION = frozenset(
 )
 FEATURES = frozenset(
     {
-        "agents", "archive", "authored", "capture", "cli", "compact", "context", "corpus", "curate",
+        "agents", "archive", "authored", "cli", "compact", "context", "corpus", "curate",
         "diagnosis", "encode", "evaluate", "exchange", "graph",
         "hosted", "injection", "lexical", "live", "mcp_server", "night", "postgres",
         "promote", "recall", "reports", "sensitive", "serve", "shards", "snapshot", "sql",
