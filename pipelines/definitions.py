@@ -20,14 +20,13 @@ from assets import (
     lexical,
     promotion,
     serving,
-    shards,
     usage,
     vectors,
 )
 from noctuary.locate import find_home
 from noctuary.settings import Settings
-from pipelines.jobs import NIGHTLY_JOB, SHARDS_JOB
-from pipelines.resources import make_night_resource, make_shard_resource
+from pipelines.jobs import NIGHTLY_JOB
+from pipelines.resources import make_night_resource
 from pipelines.schedules import nightly_schedule
 from pipelines.sensors import source_sensor
 from pipelines.workers import make_workers_resource
@@ -50,17 +49,15 @@ ASSET_MODULES = (
 def build_definitions(resources: Mapping[str, Any] | None = None) -> dg.Definitions:
     """Return fresh definitions; `resources` replaces the default ones by name."""
     settings = Settings.load(home=find_home())
-    cut = shards.make_shard_assets(settings.shards)
     return dg.Definitions(
-        assets=[*dg.load_assets_from_modules(list(ASSET_MODULES)), *cut],
+        assets=dg.load_assets_from_modules(list(ASSET_MODULES)),
         asset_checks=dg.load_asset_checks_from_modules(list(ASSET_MODULES)),
-        jobs=[NIGHTLY_JOB, *([SHARDS_JOB] if cut else [])],
+        jobs=[NIGHTLY_JOB],
         schedules=[nightly_schedule(settings.schedule)],
         sensors=[source_sensor(settings.sensor)],
         resources={
             "night": make_night_resource(),
             "workers": make_workers_resource(),
-            **({"shard_night": make_shard_resource()} if cut else {}),
             **(resources or {}),
         },
         # One process: a step of its own would import everything again, and the work is in

@@ -78,7 +78,7 @@ def main(source: str | None, store: str | None, as_json: bool) -> None:
     try:
         site = resolve_site(source, store)
         is_new = not site.paths.root.exists()
-        prepare_instance(site.paths, queued=site.settings.shards.shown, say=healed.append)
+        prepare_instance(site.paths, say=healed.append)
     except (NoctuaryError, OSError) as error:
         _finish(Outcome(EXIT_FAILED, "failed", str(error)), None, started, as_json)
     os.environ.update(export_environment(site))

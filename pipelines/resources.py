@@ -9,15 +9,13 @@ import dagster as dg
 from noctuary.files import private_umask
 from noctuary.night.context import Night
 from noctuary.night.housekeeping import sweep
-from noctuary.night.ledger import begin_night, describe_healing, end_night, open_ledger
+from noctuary.night.ledger import begin_night, describe_healing, end_night
 from noctuary.work.lock import hold_lock
 from noctuary.work.stage import StageResult
-from noctuary.work.waiting import wait_for_lock
 from pipelines.dead_runs import close_dead_runs
 from pipelines.marks import mark_start
 from pipelines.progress import choose_progress
 from pipelines.site import Site, resolve_site
-from pipelines.waiting import note_turn, note_waiting
 
 Report = Callable[[StageResult], None]
 Say = Callable[[str], None]
@@ -66,45 +64,6 @@ def make_night_resource(
                 end_night(site.paths, finished=_last_night(site) != through)
 
     return night
-
-
-def make_shard_resource(resolve: Callable[[], Site] = resolve_site) -> dg.ResourceDefinition:
-    """Return the resource `shard_night`.
-
-    A run of shards on one store. It waits for the store's lock, where a night would leave: its
-    turn is not lost, and a fragment store never has two writers. It reads no source, so that it
-    makes no mark of one.
-
-    Args:
-        resolve: As in `make_night_resource`.
-    """
-
-    @dg.resource(description="A run of shards on one store; waits for whoever has the store.")
-    def shard_night(context: dg.InitResourceContext) -> Iterator[Night]:
-        site = resolve()
-        log = context.log
-        waiting = wait_for_lock(site.paths.lock, lambda holder: _note_waiting(context, holder))
-        with private_umask(), waiting:
-            note_turn(context.instance, context.run)
-            open_ledger(site.paths)
-            night = Night(
-                paths=site.paths,
-                source=site.source,
-                settings=site.settings,
-                progress=choose_progress(log.info if log is not None else None),
-                say=lambda line: _say(line, log, None),
-            )
-            try:
-                yield night
-            finally:
-                night.close()
-
-    return shard_night
-
-
-def _note_waiting(context: dg.InitResourceContext, holder: str) -> None:
-    _say(f"waiting for process {holder}, which has the store", context.log, None)
-    note_waiting(context.instance, context.run)
 
 
 def _say(line: str, log: dg.DagsterLogManager | None, say: Say | None) -> None:

@@ -23,31 +23,16 @@ from noctuary.snapshot.publish import serving_manifest
 from noctuary.source_name import DatabaseName, SourceName, name_source
 from noctuary.work.lock import hold_lock
 
-_AT_ONCE = """\
-# Runs start at once, in a process of their own: no daemon is needed for a run from the UI.
-run_coordinator:
-  module: dagster._core.run_coordinator
-  class: DefaultRunCoordinator
-"""
-
-_ONE_BY_ONE = """\
-# Runs start one after the other: a backfill of a hundred shards would start a hundred processes,
-# and each of them uses every core. The daemon of `make ui` starts them.
-run_coordinator:
-  module: dagster._core.run_coordinator
-  class: QueuedRunCoordinator
-  config:
-    max_concurrent_runs: 1
-    dequeue_interval_seconds: 2
-"""
-
 _DAGSTER_YAML = """\
 # Written by noctuary; edits are kept. The instance belongs to this store and is as durable as it.
 telemetry:
   enabled: false
 nux:
   enabled: false
-{coordinator}\
+# Runs start at once, in a process of their own: no daemon is needed for a run from the UI.
+run_coordinator:
+  module: dagster._core.run_coordinator
+  class: DefaultRunCoordinator
 # Captured output would be a second place that memory text could reach; it also leaves a `tail`
 # process behind when a run is killed. What a stage did is in its metadata.
 compute_logs:
@@ -150,17 +135,13 @@ def ensure_sample() -> Path:
     return database
 
 
-def prepare_instance(
-    paths: StorePaths, *, queued: bool = False, say: Callable[[str], None] | None = None
-) -> Path:
+def prepare_instance(paths: StorePaths, *, say: Callable[[str], None] | None = None) -> Path:
     """Create the store's Dagster home with its configuration, if it is not there, and return it.
 
     What is damaged of Dagster's files is set aside; Dagster makes new ones.
 
     Args:
         paths: The store.
-        queued: Whether runs start one after the other; a configuration that nobody edited is
-            changed to it, or back.
         say: Told what was damaged.
     """
     make_directory(paths.dagster_home)
@@ -171,16 +152,11 @@ def prepare_instance(
     if faults and say is not None:
         say(f"damaged or missing, so Dagster starts afresh: {name_faults(faults)}; {_SET_ASIDE}")
     config = paths.dagster_home / "dagster.yaml"
-    wanted, other = _configuration(queued=queued), _configuration(queued=not queued)
     found = config.read_text(encoding="utf-8", errors="replace") if config.exists() else ""
     # A mere beginning is nobody's edit: the rest was lost.
-    if found != wanted and (found == other or wanted.startswith(found)):
-        write_text(config, wanted)
+    if found != _DAGSTER_YAML and _DAGSTER_YAML.startswith(found):
+        write_text(config, _DAGSTER_YAML)
     return paths.dagster_home
-
-
-def _configuration(*, queued: bool) -> str:
-    return _DAGSTER_YAML.format(coordinator=_ONE_BY_ONE if queued else _AT_ONCE)
 
 
 def export_environment(site: Site) -> dict[str, str]:

@@ -45,7 +45,7 @@ def main(source: str | None, store: str | None, port: int, webserver_only: bool)
     _require_free(port)
     try:
         site = resolve_site(source, store)
-        prepare_instance(site.paths, queued=site.settings.shards.shown, say=click.echo)
+        prepare_instance(site.paths, say=click.echo)
     except (NoctuaryError, OSError) as error:
         raise click.ClickException(str(error)) from error
     root = checkout_root() or Path.cwd()
@@ -53,13 +53,6 @@ def main(source: str | None, store: str | None, port: int, webserver_only: bool)
         f"source  {site.source}\nstore   {site.paths.root}\nui      "
         f"http://{_HOST}:{port}/asset-groups"
     )
-    if site.settings.shards.shown:
-        # Imported here: the UI of a store without shards has no queue, and need not load Dagster.
-        from pipelines.dead_runs import free_queue
-
-        free_queue(site)
-    if webserver_only and site.settings.shards.shown:
-        click.echo("note    with shards.count set, runs are queued and only the daemon starts them")
     os.environ.update(export_environment(site))
     os.chdir(root)
     sys.stdout.flush()

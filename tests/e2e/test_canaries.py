@@ -1,6 +1,6 @@
 """A unique text in every kind of sensitive row, in every kind of store, through everything.
 
-Looked for in every byte below noctuary's home (the store, its replica, Dagster's event log,
+Looked for in every byte below noctuary's home (the store, Dagster's event log,
 reports), in the directory for temporary files and in all that a person sees, after crashes as well.
 """
 

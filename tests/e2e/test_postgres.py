@@ -70,7 +70,7 @@ def test_a_night_over_a_database_is_one_over_the_same_file(
     source = Bench(store, store).manifest.source
     assert source["kind"] == "claude-memory-postgres"
     assert PASSWORD not in str(source)
-    # Nowhere: tables, Dagster's event log, the replica, what the command said.
+    # Nowhere: tables, Dagster's event log, what the command said.
     assert find_texts(store, [PASSWORD], skip=[store / "encoders"]) == []
     assert PASSWORD not in first.says
     second = night(dsn, store)

@@ -25,10 +25,8 @@ RUN_S = 600
 SMALLEST_PICTURE_BYTES = 30_000
 """An empty page of this size compresses to a tenth of it."""
 
-_LAUNCH = """mutation($selector: JobOrPipelineSelector!, $tags: [ExecutionTag!]!) {
-  launchRun(executionParams: {
-    selector: $selector, runConfigData: {}, executionMetadata: {tags: $tags}
-  }) {
+_LAUNCH = """mutation($selector: JobOrPipelineSelector!) {
+  launchRun(executionParams: {selector: $selector, runConfigData: {}}) {
     __typename
     ... on LaunchRunSuccess { run { runId } }
     ... on PythonError { message }
@@ -41,17 +39,6 @@ _RUN = """query($id: ID!) { runOrError(runId: $id) { __typename ... on Run {
       label ... on TextMetadataEntry { text } ... on IntMetadataEntry { intValue }
     }
   }
-} } }"""
-_BACKFILL = """mutation($params: LaunchBackfillParams!) {
-  launchPartitionBackfill(backfillParams: $params) {
-    __typename
-    ... on LaunchBackfillSuccess { backfillId }
-    ... on PythonError { message }
-  }
-}"""
-_BACKFILL_STATUS = """query($id: String!) {
-  partitionBackfillOrError(backfillId: $id) { __typename ... on PartitionBackfill {
-    status runs(limit: 50) { id }
 } } }"""
 _LOCATIONS = """{ workspaceOrError { ... on Workspace {
   locationEntries { name loadStatus locationOrLoadError { __typename } }
@@ -75,14 +62,13 @@ class Ui:
         assert "errors" not in answer, answer
         return answer["data"]
 
-    def launch(self, assets: Sequence[str] = (), partition: str | None = None) -> str:
-        """Start the nightly job, or only some assets, maybe one partition; return the run's id."""
+    def launch(self, assets: Sequence[str] = ()) -> str:
+        """Start the nightly job, or only some assets; return the run's id."""
         selector: dict[str, Any] = {**self.repository, "pipelineName": "nightly"}
         if assets:
             chosen = [{"path": [name]} for name in assets]
             selector.update(pipelineName="__ASSET_JOB", assetSelection=chosen)
-        tags = [{"key": "dagster/partition", "value": partition}] if partition else []
-        launched = self.ask(_LAUNCH, selector=selector, tags=tags)["launchRun"]
+        launched = self.ask(_LAUNCH, selector=selector)["launchRun"]
         assert launched["__typename"] == "LaunchRunSuccess", launched
         return launched["run"]["runId"]
 
@@ -94,24 +80,6 @@ class Ui:
             if found["status"] in ("SUCCESS", "FAILURE", "CANCELED"):
                 return found
             assert time.monotonic() < deadline, found["status"]
-            time.sleep(0.5)
-
-    def backfill(self, assets: Sequence[str], partitions: Sequence[str]) -> list[str]:
-        """Backfill partitions of some assets and return the ids of its runs, all of which ended."""
-        params = {
-            "assetSelection": [{"path": [name]} for name in assets],
-            "partitionNames": list(partitions),
-        }
-        launched = self.ask(_BACKFILL, params=params)["launchPartitionBackfill"]
-        assert launched["__typename"] == "LaunchBackfillSuccess", launched
-        deadline = time.monotonic() + RUN_S
-        while True:
-            found = self.ask(_BACKFILL_STATUS, id=launched["backfillId"])
-            backfill = found["partitionBackfillOrError"]
-            if backfill["status"].startswith("COMPLETED"):
-                return [run["id"] for run in backfill["runs"]]
-            assert backfill["status"] == "REQUESTED", backfill
-            assert time.monotonic() < deadline, backfill
             time.sleep(0.5)
 
     @property

@@ -38,7 +38,7 @@ FOUNDATION = frozenset(
 )
 FEATURES = frozenset(
     {
-        "agents", "archive", "authored", "capture", "cli", "compact", "context", "corpus", "curate",
+        "agents", "archive", "authored", "cli", "compact", "context", "corpus", "curate",
         "diagnosis", "encode", "evaluate", "exchange", "graph",
         "hosted", "injection", "lexical", "live", "mcp_server", "night", "postgres",
         "promote", "recall", "reports", "sensitive", "serve", "shards", "snapshot", "sql",
@@ -49,7 +49,6 @@ FEATURES = frozenset(
 )  # fmt: skip
 # What only a night needs: whole packages, then single modules of packages that both sides share.
 BUILDERS = (
-    "noctuary.capture",
     "noctuary.corpus", "noctuary.curate", "noctuary.night", "noctuary.work", "noctuary.compact",
     "noctuary.hosted", "noctuary.evaluate", "noctuary.diagnosis", "noctuary.cli",
     "noctuary.promote",
@@ -71,7 +70,7 @@ BUILDERS = (
     "noctuary.vectors.cells", "noctuary.vectors.dirty", "noctuary.vectors.embed",
     "noctuary.vectors.lance", "noctuary.vectors.rotation", "noctuary.vectors.thresholds",
     "noctuary.vectors.tiers", "noctuary.vectors.tier_index", "noctuary.vectors.tier_states",
-    "noctuary.vectors.embed_task", "noctuary.vectors.norms", "noctuary.vectors.object_tables",
+    "noctuary.vectors.embed_task", "noctuary.vectors.norms",
     "noctuary.graph.build", "noctuary.graph.dictionary", "noctuary.graph.glance",
     "noctuary.graph.state",
     "noctuary.graph.extract", "noctuary.graph.extraction", "noctuary.graph.canonical",
@@ -103,7 +102,7 @@ HEAVY = frozenset(
         "sentence_transformers", "safetensors", "tokenizers", "pandas", "pydantic", "polars",
         "pyarrow", "duckdb", "rich", "click", "matplotlib", "jinja2", "PIL",
         "onnx", "onnxruntime", "psycopg", "httpx", "chromadb", "scipy", "mcp", "mcp_types", "anyio",
-        "markdown_it", "yaml", "ray", "lance_ray", "dagster_ray", "boto3", "moto",
+        "markdown_it", "yaml", "ray", "lance_ray", "dagster_ray",
     }
 )  # fmt: skip
 READ_SIDE_LIBRARIES = frozenset({"numpy", "snowballstemmer"})
@@ -145,10 +144,7 @@ LAZY_DOORS = {
     ("noctuary.live.postgres_look", "noctuary.corpus"): (
         "a database is read by the source of the nights, where a store is one"
     ),
-    ("noctuary.live.postgres_look", "noctuary.corpus.changes"): (
-        "a database is read by the source of the nights, where a store is one"
-    ),
-    ("noctuary.live.postgres_look", "noctuary.corpus.source"): (
+    ("noctuary.live.postgres_look", "noctuary.corpus.postgres_source"): (
         "a database is read by the source of the nights, where a store is one"
     ),
     ("noctuary.graph.transitions", "scipy"): (

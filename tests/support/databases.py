@@ -39,12 +39,6 @@ def rows_of(dsn: str, user: str = "", size: int = 1_000) -> list[RawRow]:
         return flat(source.batches(size))
 
 
-def digests_of(dsn: str, user: str = "") -> dict[int | str, str]:
-    """Return the digest of every row, by id."""
-    with open_database(dsn, user) as source:
-        return {row.key: row.digest for batch in source.digests() for row in batch}
-
-
 def run_sql(dsn: str, statement: Any, *values: object) -> None:
     """Run a statement as the database's owner, at once."""
     with psycopg.connect(dsn, autocommit=True) as db:

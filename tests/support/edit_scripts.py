@@ -1,6 +1,6 @@
 """Random scripts of edits, as owners, agents and servers make them between two nights.
 
-One script runs on any store that can be edited: `FeedStore` (SQLite with a clock of its own) and a
+One script runs on any store that can be edited: a claude-memory cache (`CacheStore`) and a
 claude-memory PostgreSQL database (`PostgresStore`).
 """
 
@@ -16,12 +16,8 @@ from typing import Any, LiteralString, NamedTuple, Protocol, cast
 
 from hypothesis import strategies as st
 
-from noctuary.capture.capturing import FollowedSource
-from noctuary.settings import SourceSettings
-from noctuary.source_name import DatabaseName
 from tests.support.claude_memory import fill_database
 
-OVERLAP_MINUTES = 60.0
 MINUTE_US = 60_000_000
 INSIDE_US = 5 * MINUTE_US
 OUTSIDE_US = 600 * MINUTE_US
@@ -75,28 +71,10 @@ class EditedStore(Protocol):
         """Return the store's clock."""
         ...
 
-    def pass_time(self) -> None:
-        """Let an hour pass, where the clock can be set."""
-        ...
-
-    def open(self) -> FollowedSource:
-        """Return the store, pinned to its state."""
-        ...
-
 
 EDIT = st.builds(Edit, st.sampled_from(KINDS), st.integers(0, 50), st.sampled_from(AGES))
-
-
-class NightOfEdits(NamedTuple):
-    """Edits, and whether the night after them compares everything."""
-
-    edits: list[Edit]
-    is_full: bool
-
-
-NIGHTS = st.lists(
-    st.builds(NightOfEdits, st.lists(EDIT, max_size=8), st.booleans()), min_size=1, max_size=5
-)
+NIGHTS = st.lists(st.lists(EDIT, max_size=8), min_size=1, max_size=5)
+"""The edits before each night."""
 
 
 class Editor:
@@ -105,16 +83,11 @@ class Editor:
     def __init__(self, store: EditedStore, rows: int = 6) -> None:
         self.store = store
         self._words = (f"word{number:05d}x" for number in itertools.count())
-        self.unseen: set[int] = set()
         for _ in range(rows):
             store.insert(self._text())
 
     def apply(self, edit: Edit) -> None:
-        """Make one edit; one that finds no row does nothing.
-
-        `unseen` gathers the ids of rows that no window shows: edited longer ago than the overlap,
-        or without a date.
-        """
+        """Make one edit; one that finds no row does nothing."""
         ids = self.store.ids()
         if edit.kind == "insert" or not ids:
             self.store.insert(self._text(), age_us=edit.age_us)
@@ -127,18 +100,8 @@ class Editor:
         elif edit.kind == "reuse_id":
             self.store.delete(key)
             self.store.insert(self._text(), age_us=edit.age_us, key=key)
-            self._note(key, edit.age_us)
         else:
-            columns = self._columns(edit.kind)
-            self.store.update(key, columns, age_us=edit.age_us)
-            is_undated = "updated_us" in columns and columns["updated_us"] is None
-            self._note(key, OUTSIDE_US if is_undated else edit.age_us)
-
-    def _note(self, key: int, age_us: int) -> None:
-        if age_us > OVERLAP_MINUTES * MINUTE_US:
-            self.unseen.add(key)
-        else:
-            self.unseen.discard(key)
+            self.store.update(key, self._columns(edit.kind), age_us=edit.age_us)
 
     def _text(self) -> str:
         return f"The {next(self._words)} was moved to the shelf beside the door."
@@ -168,7 +131,6 @@ class PostgresStore:
     def __init__(self, dsn: str) -> None:
         import psycopg
 
-        self._name = DatabaseName(dsn, dsn, "postgresql://tester@test/postgres")
         self._db = psycopg.connect(fill_database(dsn, []), autocommit=True)
         # As damaged stores have it.
         self._do("ALTER TABLE memories ALTER COLUMN updated_at DROP NOT NULL")
@@ -216,15 +178,6 @@ class PostgresStore:
             self._do(f"INSERT INTO memories ({columns}) VALUES ({marks})", *row)
         self._do("SELECT setval('memories_id_seq', (SELECT max(id) FROM memories))")
 
-    def pass_time(self) -> None:
-        """Do nothing: the server's clock runs."""
-
-    def open(self) -> FollowedSource:
-        """Return the store, pinned to its state."""
-        from noctuary.corpus.postgres_source import PostgresSource
-
-        return PostgresSource(self._name, SourceSettings())
-
     def close(self) -> None:
         """Leave the server."""
         self._db.close()
@@ -271,13 +224,6 @@ class CacheStore:
     def delete(self, key: int) -> None:
         """Remove a row."""
         self._do("DELETE FROM memories WHERE id = ?", key)
-
-    def pass_time(self) -> None:
-        """Do nothing."""
-
-    def open(self) -> FollowedSource:
-        """Refuse: it is read as a whole."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """Do nothing."""

@@ -2,7 +2,7 @@
 
 What belongs here: the cheapest look at every kind of store; no text of a memory is read. What does
 not: when a night is asked for (`pipelines.sensors`), reading what changed
-(`noctuary.corpus.source`, `noctuary.capture`).
+(`noctuary.corpus.source`).
 
 A marker may change without a new memory (a checkpoint, a counter of the store's own): the night
 that follows finds nothing new and publishes nothing. The other way round it must not miss a commit.

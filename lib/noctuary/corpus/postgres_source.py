@@ -1,8 +1,8 @@
 """Reading a claude-memory PostgreSQL database beside its live server.
 
 What belongs here: the database as a source of a night: rows, their account, and what changed since
-(`noctuary.corpus.changes.ChangeFeed`). What does not: statements (`noctuary.postgres.rows`), links
-and concepts (`noctuary.corpus.postgres_evidence`).
+(for the live look). What does not: statements (`noctuary.postgres.rows`), links and concepts
+(`noctuary.corpus.postgres_evidence`).
 
 Everything is read in one read-only transaction of one state, from the first look to `close`. The
 text of a row that is marked sensitive never leaves the server.
@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from noctuary.corpus.changes import RowDigest
 from noctuary.corpus.postgres_evidence import PostgresEvidence
 from noctuary.corpus.quarantine import QuarantineReason
 from noctuary.corpus.source import DEFAULT_BATCH_ROWS, Closing, RawRow, SourceIdentity
 from noctuary.postgres.address import read_address
 from noctuary.postgres.connecting import NIGHTLY, Limits, Pinned
-from noctuary.postgres.rows import Row, count_rows, read_digests, read_keys, read_pages
+from noctuary.postgres.rows import Row, count_rows, read_keys_since, read_pages
 from noctuary.postgres.schema import MEMORIES, read_schema
 from noctuary.postgres.users import make_reader, visible_sql
 from noctuary.settings import SourceSettings
@@ -32,8 +31,7 @@ _MICROS = "(extract(epoch FROM {}) * 1000000)::bigint"
 class PostgresSource(PostgresEvidence, Closing):
     """A claude-memory database, pinned to one state.
 
-    See `noctuary.corpus.source.Source`, `noctuary.corpus.changes.ChangeFeed` and
-    `noctuary.corpus.evidence.HasEvidence`.
+    See `noctuary.corpus.source.Source` and `noctuary.corpus.evidence.HasEvidence`.
     """
 
     def __init__(
@@ -55,7 +53,6 @@ class PostgresSource(PostgresEvidence, Closing):
         try:
             schema = read_schema(self._pinned)
             self._reader = make_reader(self._pinned, schema, settings.user)
-            self._now_us = int(self._pinned.one(f"SELECT {_MICROS.format('now()')}"))
         except BaseException:
             self.close()
             raise
@@ -99,44 +96,20 @@ class PostgresSource(PostgresEvidence, Closing):
         for page in read_pages(self._pinned, self._reader, size):
             yield [_raw_row(row) for row in page]
 
-    def now_us(self) -> int:
-        """Return the server's clock when the transaction began, microseconds since the epoch."""
-        return self._now_us
-
     def changed_since(
         self, since_us: int, size: int = DEFAULT_BATCH_ROWS
     ) -> Iterator[Sequence[RawRow]]:
         """Yield the rows with updated_at >= since_us by ascending id, tombstones included.
 
-        A row whose updated_at is NULL is none of them; its digest tells of a change.
+        A row whose updated_at is NULL is none of them.
         """
-        for keys in read_keys(self._pinned, self._reader, size, since_us):
-            yield from self._rows_of(keys, size)
-
-    def keys(self, size: int = DEFAULT_BATCH_ROWS) -> Iterator[Sequence[int]]:
-        """Yield the id of every row, ascending."""
-        yield from read_keys(self._pinned, self._reader, size)
-
-    def digests(self, size: int = DEFAULT_BATCH_ROWS) -> Iterator[Sequence[RowDigest]]:
-        """Yield the digest of every row by ascending id; the server computes them."""
-        for page in read_digests(self._pinned, self._reader, size):
-            yield [RowDigest(key, digest) for key, digest in page]
-
-    def rows_of(
-        self, keys: Sequence[int | str], size: int = DEFAULT_BATCH_ROWS
-    ) -> Iterator[Sequence[RawRow]]:
-        """Yield the rows of some ids by ascending id; an id that is not there is left out."""
-        wanted = sorted({key for key in keys if isinstance(key, int)})
-        for start in range(0, len(wanted), size):
-            yield from self._rows_of(wanted[start : start + size], size)
+        for keys in read_keys_since(self._pinned, self._reader, size, since_us):
+            for page in read_pages(self._pinned, self._reader, size, keys):
+                yield [_raw_row(row) for row in page]
 
     def close(self) -> None:
         """End the transaction and the connection."""
         self._pinned.close()
-
-    def _rows_of(self, keys: Sequence[int], size: int) -> Iterator[Sequence[RawRow]]:
-        for page in read_pages(self._pinned, self._reader, size, keys):
-            yield [_raw_row(row) for row in page]
 
 
 def _raw_row(row: Row) -> RawRow:

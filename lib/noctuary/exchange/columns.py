@@ -38,8 +38,7 @@ def array_to_parquet(source: Path, target: Path) -> None:
     if array.ndim == 2:
         kind = pa.list_(kind, array.shape[1])
     schema = pa.schema([pa.field(VALUE, kind, nullable=False)])
-    rows = max(_BATCH_BYTES // max(array.itemsize * (array.shape[-1] if array.ndim == 2 else 1), 1),
-               1)  # fmt: skip
+    rows = _rows_of(array.dtype, array.shape)
     with _writer(target, schema) as writer:
         for first in range(0, len(array), rows):
             part = np.ascontiguousarray(array[first : first + rows])

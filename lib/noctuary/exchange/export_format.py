@@ -64,7 +64,7 @@ with the version of SQLite, and no place on this machine."""
 _BODY = {"format", "format_version", "digest", "files", "snapshot"}
 _MOST_MANIFEST_BYTES = 16 * 2**20  # a real one has some 30,000
 _OF_ONE_MACHINE = re.compile(
-    r"capture\.local_cache|evaluation\.queries|.*\.(path|user|address)|.*[._]ur[il]|.*_variable"
+    r"evaluation\.queries|.*\.(path|user|address)|.*[._]ur[il]|.*_variable"
 )
 """Settings that name a place, an address, a user or a variable: an import's owner has their own."""
 _PLACES = ("/", "~", ".")

@@ -4,7 +4,7 @@ What belongs here: asking within a deadline. What does not: the queries, the con
 rules about users (`noctuary.corpus.postgres_source`, loaded when such a store is looked into).
 
 Tombstones are rows that changed, so soft deletes are seen. Rows that were removed outright are not:
-finding them means reading every id (the night's change capture does).
+finding them means reading every id (the night does).
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from noctuary.errors import SourceError
 from noctuary.live.found import Found, Limits, Since
 from noctuary.settings import SourceSettings
 from noctuary.source_name import DatabaseName
@@ -77,12 +76,9 @@ def look(name: DatabaseName, settings: SourceSettings, since: Since, limits: Lim
 def _changed(
     name: DatabaseName, settings: SourceSettings, since: Since, at_most: int
 ) -> Sequence[RawRow]:
-    from noctuary.corpus.changes import ChangeFeed
-    from noctuary.corpus.source import open_source
+    from noctuary.corpus.postgres_source import PostgresSource
 
     since_us = since.read_us - int(LATE_COMMIT_S * 1e6)
-    with open_source(name, settings) as source:
-        if not isinstance(source, ChangeFeed):
-            raise SourceError(f"{name} cannot be asked for what changed")
+    with PostgresSource(name, settings) as source:
         batches = source.changed_since(since_us, _BATCH)
         return list(islice((row for batch in batches for row in batch), at_most))

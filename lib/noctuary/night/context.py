@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 MEMORIES = "corpus/memories.parquet"
 TURNS = "corpus/turns.parquet"
 QUARANTINE = "corpus/quarantine.parquet"
-BRIDGE = "corpus/bridge.parquet"
 VECTORS = "vectors/memories.npy"
 POSTING_TERMS = "lexical/terms.json"
 POSTING_ARRAYS = ("lexical/starts.npy", "lexical/positions.npy", "lexical/scores.npy")

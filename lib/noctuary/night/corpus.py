@@ -11,22 +11,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from noctuary.capture.bridge import cache_path, write_bridge
-from noctuary.capture.replica_source import ReplicaSource
 from noctuary.corpus.combined_source import CombinedSource
 from noctuary.corpus.diff import diff_corpora
 from noctuary.corpus.evidence_tables import EVIDENCE_FILES, EvidenceCounts, write_evidence
 from noctuary.corpus.export import TASK, export_corpus
 from noctuary.corpus.report import ExportReport, read_report
 from noctuary.corpus.source import Source
-from noctuary.errors import SourceEmptyError, SourceError, StoreError
+from noctuary.errors import SourceEmptyError, StoreError
 from noctuary.files import write_text
 from noctuary.immutable import connect_immutable
 from noctuary.injection.exported import ExportedContents
 from noctuary.injection.known import KnownInjections, read_injections
 from noctuary.injection.recogniser import EchoGuard
 from noctuary.injection.retention import prune_injections
-from noctuary.night.context import BRIDGE, MEMORIES, QUARANTINE, TURNS, Night
+from noctuary.night.context import MEMORIES, QUARANTINE, TURNS, Night
 from noctuary.night.transcripts import ingest_new_turns, last_source_rows, open_night_source
 from noctuary.snapshot.layout import ROWS_FILE
 from noctuary.snapshot.manifest import read_manifest, read_pointer
@@ -65,7 +63,6 @@ def export_memories(night: Night) -> StageResult:
             # Before the source is pinned: what is written from now on came later (noctuary.live).
             read_us = time.time_ns() // 1000
             with open_night_source(night) as source:
-                changes.update(_captured(source))
                 _refuse_emptied(night, source)
                 report = export_corpus(
                     source,
@@ -82,7 +79,6 @@ def export_memories(night: Night) -> StageResult:
             changes["turned_sensitive"] = report.retracted
             changes.update(asdict(diff_corpora(previous, night.work(MEMORIES))))
         changes.update(_prune(night, known, guard))
-        changes.update(_bridge(night))
         return report.exported, {**_facts(report), **_said(said)}
 
     result = night.run(CORPUS, {}, body, always=True)
@@ -159,25 +155,6 @@ def _refuse_emptied(night: Night, source: Source) -> None:
             f"{held:,} memories: it keeps serving and nothing was published. If the store was "
             f"emptied on purpose, remove {night.paths.root}"
         )
-
-
-def _captured(source: Source) -> dict[str, Any]:
-    """Return what following a store at the other end of a connection took, if it is one."""
-    own = source.primary if isinstance(source, CombinedSource) else source
-    return {"capture": own.report.to_json()} if isinstance(own, ReplicaSource) else {}
-
-
-def _bridge(night: Night) -> dict[str, Any]:
-    """Match the rows of the configured local cache; one that cannot be read bridges nothing."""
-    path, cache = night.work(BRIDGE), cache_path(night.source, night.settings.capture)
-    if cache is not None:
-        try:
-            return {"bridge": write_bridge(cache, night.work(MEMORIES), path)}
-        except SourceError as error:
-            path.unlink(missing_ok=True)
-            return {"bridge": {"fault": str(error)}}
-    path.unlink(missing_ok=True)
-    return {}
 
 
 def _prune(night: Night, known: KnownInjections, guard: EchoGuard) -> dict[str, Any]:

@@ -21,7 +21,6 @@ from noctuary.evaluate.scores import Scores, score_run
 from noctuary.files import write_text
 from noctuary.hashing import hash_file
 from noctuary.night.context import (
-    BRIDGE,
     EVALUATION,
     EVALUATION_QUERIES,
     EVALUATION_RUNS,
@@ -35,7 +34,6 @@ from noctuary.night.questions import (
     Questions,
     gather_questions,
     labelled_path,
-    local_names,
     write_questions,
 )
 from noctuary.night.retriever import KeptAnswers, ProfileRetriever
@@ -128,9 +126,6 @@ def evaluate_pack(night: Night) -> StageResult:
         "enabled": night.settings.evaluation.enabled,
         "exact_queries": night.settings.evaluation.exact_queries,
     }
-    if local_names(night, labels) is not None:
-        inputs["bridge"] = hash_file(bridge) if (bridge := night.work(BRIDGE)).is_file() else None
-
     reused = 0
 
     def body() -> tuple[int, dict[str, Any]]:

@@ -107,13 +107,6 @@ def begin_night(paths: StorePaths) -> tuple[list[Fault], list[str]]:
     return faults, stages
 
 
-def open_ledger(paths: StorePaths) -> None:
-    """Let files change before the next night: a run of shards writes some of them."""
-    ledger, _ = _read(paths)
-    if ledger.state == _CLOSED:
-        _write(paths, replace(ledger, state=_OPEN))
-
-
 def end_night(paths: StorePaths, *, finished: bool) -> None:
     """Record what a night leaves, which ended in order.
 

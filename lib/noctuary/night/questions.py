@@ -13,14 +13,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from noctuary.capture.bridge import cache_path, read_bridge
 from noctuary.corpus.columns import iter_batches
 from noctuary.corpus.record_file import RecordFile
 from noctuary.errors import FileFaultsError, SourceError
 from noctuary.evaluate.exact_stratum import build_exact_queries
 from noctuary.evaluate.labels.queries import Query, read_queries
 from noctuary.files import write_text
-from noctuary.night.context import BRIDGE, EVALUATION_QUERIES, GENERATED, MEMORIES, Night
+from noctuary.night.context import EVALUATION_QUERIES, GENERATED, MEMORIES, Night
 from noctuary.source_name import DatabaseName
 from noctuary.types import MemoryRecord
 
@@ -58,17 +57,14 @@ class Questions:
 def labelled_path(night: Night) -> Path | None:
     """Return the file of labelled queries: the configured one, else the one beside the source.
 
-    Beside a database is where the local cache of it is.
+    Beside a database there is none.
     """
     configured = night.settings.evaluation.queries
     if configured:
         return Path(configured).expanduser()
     source = night.source
     if isinstance(source, DatabaseName):
-        cache = cache_path(night.source, night.settings.capture)
-        if cache is None:
-            return None
-        source = cache
+        return None
     folder = source if source.is_dir() else source.parent
     path = folder / QUERIES_FILE
     return path if path.is_file() else None
@@ -77,7 +73,7 @@ def labelled_path(night: Night) -> Path | None:
 def gather_questions(night: Night) -> Questions:
     """Gather tonight's queries; a fault in the owner's file is a note, it must not stop a night."""
     path, written = labelled_path(night), read_generated(night)
-    found, notes = _read_labelled(path, local_names(night, path))
+    found, notes = _read_labelled(path)
     labels = (i for query in (*found.ranked, *written) for i in query.relevant_ids)
     owners = _owners(night.work(MEMORIES), frozenset(labels))
     labelled, left_out = _answerable_noted(found.ranked, owners)
@@ -133,9 +129,7 @@ class _Labelled(NamedTuple):
     unanswerable: tuple[Query, ...] = ()
 
 
-def _read_labelled(
-    path: Path | None, names: Mapping[str, str] | None
-) -> tuple[_Labelled, tuple[str, ...]]:
+def _read_labelled(path: Path | None) -> tuple[_Labelled, tuple[str, ...]]:
     """Return what the owner's file holds, and why it is not used if it is not."""
     if path is None:
         note = f"no {QUERIES_FILE} beside the source: only the corpus's own phrases are asked"
@@ -150,8 +144,7 @@ def _read_labelled(
         return _Labelled(), (f"{path.name} is not used: {said}; {hint}",)
     except (SourceError, OSError) as error:
         return _Labelled(), (f"labelled queries not used: {error}",)
-    ranked = found.ranked if names is None else (_rename(q, names) for q in found.ranked)
-    return _Labelled(tuple(ranked), tuple(found.unanswerable)), ()
+    return _Labelled(tuple(found.ranked), tuple(found.unanswerable)), ()
 
 
 def _answerable_noted(
@@ -175,28 +168,6 @@ def _owners(memories: Path, wanted: frozenset[str]) -> dict[str, str | None]:
         for memory_id, user in zip(*(batch.column(c).to_pylist() for c in columns), strict=True)
         if memory_id in wanted
     }
-
-
-def local_names(night: Night, path: Path | None) -> Mapping[str, str] | None:
-    """Return memory id by local id if a file of labels speaks in ids of the local cache, else None.
-
-    It does where it lies beside that cache (`noctuary.capture.bridge`: the two number their rows
-    differently).
-    """
-    cache = cache_path(night.source, night.settings.capture)
-    if path is None or cache is None or path.resolve().parent != cache.resolve().parent:
-        return None
-    return read_bridge(night.work(BRIDGE))
-
-
-def _rename(query: Query, names: Mapping[str, str]) -> Query:
-    """Return a query with labels in memory ids; one that is not bridged is no memory's."""
-    unknown = "local:"
-    return replace(
-        query,
-        relevant_ids=tuple(names.get(i, unknown + i) for i in query.relevant_ids),
-        grades={names.get(i, unknown + i): grade for i, grade in query.grades.items()},
-    )
 
 
 def _answerable(queries: Sequence[Query], known: Collection[str]) -> tuple[tuple[Query, ...], int]:

@@ -7,13 +7,9 @@ transcripts (`noctuary.transcripts`), exporting (`night.corpus`).
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from noctuary.agents.capturing import capture_journalled
-from noctuary.capture.capturing import FollowedSource
-from noctuary.capture.replica_file import remove_replica
-from noctuary.capture.replica_source import open_captured
-from noctuary.corpus.changes import ChangeFeed
 from noctuary.corpus.combined_source import CombinedSource, negative_ids
 from noctuary.corpus.report import read_report
 from noctuary.corpus.source import Source, holds_store, open_source
@@ -64,18 +60,16 @@ def ingest_new_turns(night: Night) -> dict[str, Any]:
 def open_night_source(night: Night) -> Source:
     """Open what a night exports: its source, with the kept turns joined where there are any.
 
-    A source that tells what changed is read from its replica, which is brought up to date first.
-
     Raises:
         SourceError: The source is missing or cannot be read.
-        StoreError: turns.sqlite cannot be read, or the replica cannot be written.
+        StoreError: turns.sqlite cannot be read.
     """
     sidechains, turns = night.settings.transcripts.include_sidechains, night.paths.turns
     if (folder := _read_transcripts(night)) is not None:
         if not turns.is_file():
             TurnsFile(turns, wait_s=WAIT_S).close()
         return TranscriptSource(turns, include_sidechains=sidechains, location=folder)
-    source = _open_followed(night)
+    source = open_source(night.source, night.settings.source)
     try:
         if not holds_turns(turns):
             return source
@@ -90,21 +84,6 @@ def open_night_source(night: Night) -> Source:
     except BaseException:
         source.close()
         raise
-
-
-def _open_followed(night: Night) -> Source:
-    source = open_source(night.source, night.settings.source)
-    if isinstance(source, ChangeFeed):
-        return open_captured(
-            cast("FollowedSource", source),
-            night.paths.replica,
-            night.settings.capture,
-            user=night.settings.source.user,
-            progress=night.progress,
-        )
-    # A replica is of no use beside a source that is read as a whole, and holds texts.
-    remove_replica(night.paths.replica)
-    return source
 
 
 def last_source_rows(night: Night) -> int | None:

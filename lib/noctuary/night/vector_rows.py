@@ -51,16 +51,14 @@ def keyed_batches(memories: Path) -> Iterator[RecordBatch]:
     return map(keyed_texts, iter_batches(memories, [TEXT]))
 
 
-def fill_vectors(
-    night: Night, face: Face, batches: Iterable[RecordBatch], total: int = 0
-) -> Filled:
+def fill_vectors(night: Night, face: Face, batches: Iterable[RecordBatch], total: int) -> Filled:
     """Embed the texts whose vector the face's fragments lack; each distinct text once.
 
     Args:
         night: The night.
         face: One with a `vector_kind`.
         batches: With `key` and `content`, see `keyed_batches`.
-        total: Rows in all batches, for the progress and the shards; 0 where it is not known.
+        total: Rows in all batches, for the progress and the shards.
 
     Raises:
         ValueError: The face keeps no fragments.
@@ -84,8 +82,6 @@ def fill_vectors(
 
 def _shard_rows(total: int) -> int:
     """Return how many texts are embedded between two durable writes."""
-    if not total:
-        return SHARD_ROWS
     return min(max(-(-total // SHARDS_OF_A_NIGHT), LEAST_SHARD_ROWS), SHARD_ROWS)
 
 

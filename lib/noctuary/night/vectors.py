@@ -23,7 +23,7 @@ from noctuary.night.embedding import (
     face_of,
 )
 from noctuary.night.vector_rows import sample_texts, write_memory_vectors
-from noctuary.vectors.lance import table_home
+from noctuary.vectors.lance import TableHome
 from noctuary.vectors.rotation import Rotation, fit_or_load
 from noctuary.vectors.thresholds import RULES, derive_thresholds
 from noctuary.vectors.tiers import TierReport, sync_tiers, tiers_match
@@ -172,7 +172,7 @@ def sync_vector_tiers(night: Night) -> StageResult:
 
     def body() -> tuple[int, dict[str, Any]]:
         vectors = read_array(night.work(VECTORS))
-        home = table_home(night.paths.lance, night.settings.tiers.uri)
+        home = TableHome(night.paths.lance, night.settings.tiers.uri)
         rotation = fit_or_load(
             night.paths.rotations / fingerprint.digest, vectors, fingerprint.digest
         )

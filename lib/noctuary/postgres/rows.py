@@ -114,30 +114,10 @@ def read_pages(
         values["after"] = found[-1][0]
 
 
-def read_digests(pinned: Pinned, reader: Reader, size: int) -> Iterator[list[tuple[int, str]]]:
-    """Yield id and SHA-256 of every row by ascending id, computed by the server.
-
-    A digest covers what `read_pages` gives of the row: whose it is, every column, or only why its
-    text was kept back.
-    """
-    names = field_names(reader.schema)
-    shown = ", ".join(_shown(name, reader) for name in names)
-    mark = mark_sql(reader.schema)
-    # The text of a record tells NULL from empty, and quotes what could end a field.
-    record = f"CASE WHEN {mark} IS NULL THEN ROW({shown})::text ELSE {mark} END"
-    sql = (
-        f"SELECT m.id, encode(sha256(convert_to({record}, getdatabaseencoding())), 'hex') "
-        f"FROM {MEMORIES} m WHERE (%(after)s::bigint IS NULL OR m.id > %(after)s) "
-        f"AND {visible_sql(reader)} ORDER BY m.id LIMIT %(size)s"
-    )
-    for page in _pages(pinned, sql, {"user": reader.user, "size": size}):
-        yield [(int(key), _plain(digest)) for key, digest in page]
-
-
-def read_keys(
-    pinned: Pinned, reader: Reader, size: int, since_us: int | None = None
+def read_keys_since(
+    pinned: Pinned, reader: Reader, size: int, since_us: int
 ) -> Iterator[list[int]]:
-    """Yield the ids of rows, ascending.
+    """Yield the ids of rows that changed since a moment, ascending.
 
     Args:
         pinned: The transaction.
@@ -147,22 +127,12 @@ def read_keys(
             index on updated_at finds them. A column that holds no moments excludes no row.
     """
     since = ""
-    if since_us is not None and reader.schema.columns["updated_at"].startswith("timestamp"):
+    if reader.schema.columns["updated_at"].startswith("timestamp"):
         since = " AND m.updated_at >= 'epoch'::timestamptz + %(since)s * interval '1 microsecond'"
     sql = f"SELECT m.id FROM {MEMORIES} m WHERE {visible_sql(reader)}{since} ORDER BY m.id"
     values = {"user": reader.user, "since": since_us}
     for page in pinned.stream(sql, values, size=size):
         yield [int(key) for (key,) in page]
-
-
-def _pages(
-    pinned: Pinned, sql: str, values: Mapping[str, object]
-) -> Iterator[list[tuple[Any, ...]]]:
-    """Yield the pages of a statement whose first column is an ascending id above `after`."""
-    after: int | None = None
-    while found := pinned.rows(sql, {**values, "after": after}):
-        yield found
-        after = int(found[-1][0])
 
 
 def _page_sql(reader: Reader, *, by_key: bool) -> str:

@@ -4,7 +4,7 @@ What belongs here: names, types, defaults and ranges of settings, and where they
 library only, because a hook reads its settings too.
 """
 
-from noctuary.settings.scale_sections import RUNNERS, RunnerSettings, ShardSettings
+from noctuary.settings.scale_sections import RUNNERS, RunnerSettings
 from noctuary.settings.sections import (
     FUSIONS,
     GRAPH_EXTRACTORS,
@@ -28,7 +28,6 @@ from noctuary.settings.sections import (
     TranscriptSettings,
 )
 from noctuary.settings.source_sections import (
-    CaptureSettings,
     LiveSettings,
     SensitiveSettings,
     SensorSettings,
@@ -47,7 +46,6 @@ __all__ = [
     "RUNNERS",
     "STRATEGIES",
     "SUMMARIZERS",
-    "CaptureSettings",
     "CompactionSettings",
     "CorpusSettings",
     "CurationSettings",
@@ -63,7 +61,6 @@ __all__ = [
     "SensitiveSettings",
     "SensorSettings",
     "Settings",
-    "ShardSettings",
     "SnapshotSettings",
     "SourceSettings",
     "TierSettings",

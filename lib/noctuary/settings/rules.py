@@ -80,8 +80,6 @@ def range_faults(s: Settings) -> list[str]:
 
 def _source_rules(s: Settings) -> list[tuple[bool, str]]:
     return [
-        (s.capture.overlap_minutes >= 0, "capture.overlap_minutes must be >= 0"),
-        (s.capture.full_diff_hours >= 0, "capture.full_diff_hours must be >= 0"),
         (s.live.max_rows >= 0, "live.max_rows must be >= 0"),
         (s.live.deadline_ms > 0, "live.deadline_ms must be > 0"),
         (s.sensor.poll_seconds >= 1, "sensor.poll_seconds must be at least 1"),
@@ -98,7 +96,6 @@ def _scale_rules(s: Settings) -> list[tuple[bool, str]]:
         (s.runner.workers >= 0, "runner.workers must be >= 0"),
         (s.runner.memory_mb >= 256, "runner.memory_mb must be at least 256"),
         (s.runner.object_store_mb >= 0, "runner.object_store_mb must be >= 0"),
-        (s.shards.count >= 0, "shards.count must be >= 0"),
     ]
 
 

@@ -1,4 +1,4 @@
-"""The sections about how much a night uses: who runs heavy steps, and how a large store is cut.
+"""The section about how much a night uses: who runs heavy steps.
 
 What belongs here: declarations. What does not: the other sections, ranges (rules.py), reading
 (tree.py).
@@ -9,9 +9,6 @@ from __future__ import annotations
 from noctuary.values import dataclass
 
 RUNNERS = ("local", "ray")
-
-FEWEST_SHARDS = 2
-"""From which on shards are shown: one shard is the night itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +29,3 @@ class RunnerSettings:
     memory_mb: int = 2_048
     address: str = ""
     object_store_mb: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ShardSettings:
-    """How a store of many millions is cut in Dagster.
-
-    Attributes:
-        count: Partitions, each about a million memories; 0 or 1: none, and nothing of them shows.
-    """
-
-    count: int = 0
-
-    @property
-    def shown(self) -> bool:
-        """Return whether there are partitions."""
-        return self.count >= FEWEST_SHARDS

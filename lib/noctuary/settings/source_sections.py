@@ -1,4 +1,4 @@
-"""The sections about the memory store that is read: which, how it is followed, what of it is live.
+"""The sections about the memory store that is read: which, and what of it is live.
 
 What belongs here: declarations. What does not: the other sections (sections.py), ranges (rules.py),
 reading (tree.py).
@@ -23,22 +23,6 @@ class SourceSettings:
 
     path: str = ""
     user: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class CaptureSettings:
-    """How a store at the other end of a connection is followed between full readings.
-
-    Attributes:
-        overlap_minutes: Rows that changed up to this long before the last look are read again: a
-            transaction may commit late with an older time.
-        full_diff_hours: A run this long after the last full comparison makes another; 0 always.
-        local_cache: A claude-memory SQLite file of the same memories; empty: none.
-    """
-
-    overlap_minutes: float = 60.0
-    full_diff_hours: float = 20.0
-    local_cache: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from noctuary.errors import ConfigError
 from noctuary.settings.rules import range_faults
-from noctuary.settings.scale_sections import RunnerSettings, ShardSettings
+from noctuary.settings.scale_sections import RunnerSettings
 from noctuary.settings.sections import (
     CompactionSettings,
     CorpusSettings,
@@ -34,7 +34,6 @@ from noctuary.settings.sections import (
     TranscriptSettings,
 )
 from noctuary.settings.source_sections import (
-    CaptureSettings,
     LiveSettings,
     SensitiveSettings,
     SensorSettings,
@@ -67,7 +66,6 @@ class Settings:
     """
 
     source: SourceSettings = field(default_factory=SourceSettings)
-    capture: CaptureSettings = field(default_factory=CaptureSettings)
     sensitive: SensitiveSettings = field(default_factory=SensitiveSettings)
     corpus: CorpusSettings = field(default_factory=CorpusSettings)
     encoder: EncoderSettings = field(default_factory=EncoderSettings)
@@ -85,7 +83,6 @@ class Settings:
     schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
     sensor: SensorSettings = field(default_factory=SensorSettings)
     runner: RunnerSettings = field(default_factory=RunnerSettings)
-    shards: ShardSettings = field(default_factory=ShardSettings)
     profiles: Mapping[str, Mapping[str, Any]] = field(
         default_factory=dict[str, Mapping[str, Any]], hash=False
     )

@@ -27,8 +27,7 @@ def open_table(table: TablePlace) -> Any:
     """Return a LanceDB handle of a table at its latest version."""
     import lancedb
 
-    database = lancedb.connect(table.uri, storage_options=dict(table.storage_options) or None)
-    return database.open_table(table.name)
+    return lancedb.connect(table.uri).open_table(table.name)
 
 
 def _config(spec: IndexSpec) -> Any:

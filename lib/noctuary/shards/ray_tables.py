@@ -30,7 +30,6 @@ def build_index(table: TablePlace, spec: IndexSpec, workers: int) -> None:
         name=f"{spec.column}_idx",
         replace=True,
         num_workers=workers,
-        storage_options=dict(table.storage_options) or None,
         metric="cosine",
         num_partitions=spec.partitions,
         **_OPTIONS[spec.kind](spec),
@@ -41,9 +40,8 @@ def compact_table(table: TablePlace, keep_versions: timedelta, workers: int) -> 
     """See `Runner.compact`."""
     lance_ray: Any = importlib.import_module("lance_ray")
     lance: Any = importlib.import_module("lance")
-    options = dict(table.storage_options) or None
-    lance_ray.compact_files(_uri(table), num_workers=workers, storage_options=options)
-    dataset = lance.dataset(_uri(table), storage_options=options)
+    lance_ray.compact_files(_uri(table), num_workers=workers)
+    dataset = lance.dataset(_uri(table))
     dataset.optimize.optimize_indices()
     dataset.cleanup_old_versions(older_than=keep_versions)
 

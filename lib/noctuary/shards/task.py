@@ -7,8 +7,8 @@ does not: any step, any runner.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -85,12 +85,10 @@ class TablePlace:
     Attributes:
         uri: Of its database: a directory's path, or `s3://bucket/prefix`.
         name: Of the table.
-        storage_options: For object storage; never shown.
     """
 
     uri: str
     name: str
-    storage_options: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
 
 IndexKind = Literal["IVF_HNSW_SQ", "IVF_RQ", "IVF_SQ"]

@@ -201,11 +201,6 @@ class StorePaths:
         return self.root / "turns.sqlite"
 
     @property
-    def replica(self) -> Path:
-        """What may leave a store at the other end of a connection, as it was last captured."""
-        return self.root / "replica.sqlite"
-
-    @property
     def dagster_home(self) -> Path:
         """The Dagster instance of this store."""
         return self.root / "dagster"

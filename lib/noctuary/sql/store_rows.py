@@ -7,12 +7,14 @@ not there has no rows. What does not: what the snapshot itself holds (`snapshot_
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 from noctuary.immutable import connect_immutable
 from noctuary.sql.snapshot_rows import Row, in_batches, to_moment
-from noctuary.sql.view import BATCH_ROWS, Rows, SnapshotView, open_beside
+from noctuary.sql.view import BATCH_ROWS, Rows, SnapshotView
 
 _EVALUATION = "evaluation/report.json"
 
@@ -20,9 +22,10 @@ _EVALUATION = "evaluation/report.json"
 def access(view: SnapshotView) -> Rows:
     """Rows of table `access`."""
     sql = "SELECT retrieved_at_us, memory_id, rank, snapshot_id FROM retrievals ORDER BY position"
-    with open_beside(view.paths.access_log) as db:
-        if db is None:
-            return
+    path = view.paths.access_log
+    if not path.is_file():
+        return
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
         cursor = db.execute(sql)
         while batch := cursor.fetchmany(BATCH_ROWS):
             yield [(to_moment(r[0]), *r[1:]) for r in batch if _may_see(view, r[1])]
@@ -36,13 +39,10 @@ def usage(view: SnapshotView) -> Rows:
         ltp_multiplier, ltp_score, decayed_score
         FROM (SELECT memory_id FROM access UNION SELECT memory_id FROM ltp) i
         LEFT JOIN access USING (memory_id) LEFT JOIN ltp USING (memory_id) ORDER BY i.memory_id"""
-    db = connect_immutable(view.paths.usage)
-    try:
+    with closing(connect_immutable(view.paths.usage)) as db:
         cursor = db.execute(sql)
         while batch := cursor.fetchmany(BATCH_ROWS):
             yield [(*r[:4], to_moment(r[4]), *r[5:]) for r in batch if _may_see(view, r[0])]
-    finally:
-        db.close()
 
 
 def archived(view: SnapshotView) -> Rows:
@@ -52,15 +52,12 @@ def archived(view: SnapshotView) -> Rows:
     sql = """SELECT e.memory_id, e.plan_id, e.successor_id, e.summary_id, a.applied_at_us
         FROM entries e JOIN applications a USING (plan_id) WHERE a.undone_at_us IS NULL
         ORDER BY e.memory_id, e.plan_id, a.applied_at_us"""
-    db = connect_immutable(view.paths.archive)
-    try:
+    with closing(connect_immutable(view.paths.archive)) as db:
         yield from in_batches(
             (*row[:4], to_moment(row[4]))
             for row in db.execute(sql)
             if _may_see(view, row[0]) and _may_see(view, row[2])
         )
-    finally:
-        db.close()
 
 
 def evaluation(view: SnapshotView) -> Rows:

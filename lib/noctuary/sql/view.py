@@ -6,9 +6,8 @@ the tables (`schema`), their rows (`snapshot_rows`, `store_rows`).
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -130,13 +129,3 @@ class SnapshotView:
 
     def _all(self, sql: str) -> list[tuple[Any, ...]]:
         return self._db.execute(sql).fetchall()
-
-
-@contextmanager
-def open_beside(path: Path) -> Generator[sqlite3.Connection | None]:
-    """Open a SQLite file of the store read-only for the block; None where there is none."""
-    if not path.is_file():
-        yield None
-        return
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
-        yield db

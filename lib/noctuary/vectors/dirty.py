@@ -12,15 +12,15 @@ from pathlib import Path
 
 from noctuary.files import fsync_dir, write_text
 
-SUFFIX = ".dirty"
+_SUFFIX = ".dirty"
 """Of the mark, beside the table's directory."""
 
-MARK_TEXT = "being written; whoever finds this later writes the table again\n"
+_MARK_TEXT = "being written; whoever finds this later writes the table again\n"
 
 
 def mark_path(lance_dir: Path, table: str) -> Path:
     """Return where a table's mark lies."""
-    return lance_dir / f"{table}{SUFFIX}"
+    return lance_dir / f"{table}{_SUFFIX}"
 
 
 def is_dirty(lance_dir: Path, table: str) -> bool:
@@ -32,7 +32,7 @@ def is_dirty(lance_dir: Path, table: str) -> bool:
 def marked(lance_dir: Path, table: str) -> Generator[None]:
     """Mark a table for as long as it is written; the mark stays where that fails or is killed."""
     path = mark_path(lance_dir, table)
-    write_text(path, MARK_TEXT)
+    write_text(path, _MARK_TEXT)
     yield
     path.unlink()
     fsync_dir(lance_dir)

@@ -1,18 +1,18 @@
 """Where LanceDB tables lie: opening the place quietly, listing, removing and marking its tables.
 
-What belongs here: the tables' home as a noun (`TableHome`) and the usual one, a directory. What
-does not: an object store (noctuary.vectors.object_tables), what the tables hold
+What belongs here: the tables' home as a noun (`TableHome`). What does not: what the tables hold
 (noctuary.vectors.tiers).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Generator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from noctuary.errors import StoreError
 from noctuary.files import remove_tree
 from noctuary.values import dataclass
 from noctuary.vectors.dirty import is_dirty, mark_path, marked
@@ -21,106 +21,57 @@ TABLE_SUFFIX = ".lance"
 """Of a table's directory."""
 
 
-class TableHome(Protocol):
-    """A place that holds LanceDB tables, each with a mark while it is written."""
-
-    @property
-    def uri(self) -> str:
-        """A directory or `s3://bucket/prefix`; holds no secret."""
-        ...
-
-    def storage_options(self) -> dict[str, str]:
-        """Return what LanceDB must be told to reach it; may hold secrets: never log or keep it."""
-        ...
-
-    def table_uri(self, name: str) -> str:
-        """Return where one table lies."""
-        ...
-
-    def connect(self) -> Any:
-        """Return a LanceDB connection."""
-        ...
-
-    def list_tables(self, prefix: str) -> list[str]:
-        """Return the names of the tables that start with a prefix, sorted."""
-        ...
-
-    def has_table(self, name: str) -> bool:
-        """Tell whether anything of a table is there, readable or not."""
-        ...
-
-    def remove_table(self, name: str, *, mark: bool = True) -> None:
-        """Remove a table and, unless told not to, its mark; nothing where both are absent."""
-        ...
-
-    def remove_all(self) -> None:
-        """Remove every table and mark."""
-        ...
-
-    def is_dirty(self, name: str) -> bool:
-        """Tell whether a write of the table was begun and not finished."""
-        ...
-
-    def marked(self, name: str) -> AbstractContextManager[None]:
-        """Mark a table while it is written; the mark stays where that fails or is killed."""
-        ...
-
-    def require_reachable(self) -> None:
-        """Do nothing where the place answers.
-
-        Raises:
-            TablesUnreachableError: It does not; a directory always does.
-        """
-        ...
-
-    def guarded(self) -> AbstractContextManager[None]:
-        """Turn what a library raises because the place was lost into TablesUnreachableError."""
-        ...
+class TablesUnreachableError(StoreError):
+    """The object store of the tables does not answer, or refuses."""
 
 
 @dataclass(frozen=True, slots=True)
-class LocalTables:
-    """Tables in a directory.
+class TableHome:
+    """A place that holds LanceDB tables, each with a mark while it is written.
+
+    LanceDB itself reaches an object store, with what the AWS_* variables say.
 
     Attributes:
-        directory: The LanceDB directory; made by the first table.
+        directory: Of the marks, and of the tables where there is no URI; made by the first of them.
+        remote: The setting tiers.uri, `s3://bucket/prefix`; the prefix is the tables' alone.
     """
 
     directory: Path
+    remote: str = ""
 
     @property
     def uri(self) -> str:
-        """The directory."""
-        return str(self.directory)
-
-    def storage_options(self) -> dict[str, str]:
-        """Return nothing: a directory needs no options."""
-        return {}
-
-    def table_uri(self, name: str) -> str:
-        """Return the directory of one table."""
-        return str(self._path(name))
+        """Where the tables lie; holds no secret."""
+        return self.remote or str(self.directory)
 
     def connect(self) -> Any:
         """Return a LanceDB connection."""
-        return connect(self.directory)
+        return connect(self.uri)
 
     def list_tables(self, prefix: str) -> list[str]:
         """Return the names of the tables that start with a prefix, sorted."""
-        return list_tables(self.directory, prefix)
+        if not self.remote:
+            return list_tables(self.directory, prefix)
+        return sorted(n for n in self.connect().list_tables().tables if n.startswith(prefix))
 
     def has_table(self, name: str) -> bool:
-        """Tell whether a table's directory is there."""
-        return self._path(name).exists()
+        """Tell whether anything of a table is there, readable or not."""
+        return name in self.list_tables(name)
 
     def remove_table(self, name: str, *, mark: bool = True) -> None:
-        """Remove a table and, unless told not to, its mark."""
-        remove_tree(self._path(name))
+        """Remove a table and, unless told not to, its mark; nothing where both are absent."""
+        if self.remote:
+            self.connect().drop_table(name, ignore_missing=True)
+        else:
+            remove_tree(self.directory / f"{name}{TABLE_SUFFIX}")
         if mark:
             remove_tree(mark_path(self.directory, name))
 
     def remove_all(self) -> None:
-        """Remove the directory."""
+        """Remove every table and mark."""
+        if self.remote:
+            with self.guarded():
+                self.connect().drop_all_tables()
         remove_tree(self.directory)
 
     def is_dirty(self, name: str) -> bool:
@@ -128,46 +79,49 @@ class LocalTables:
         return is_dirty(self.directory, name)
 
     def marked(self, name: str) -> AbstractContextManager[None]:
-        """Mark a table while it is written."""
+        """Mark a table while it is written; the mark stays where that fails or is killed."""
         return marked(self.directory, name)
 
     def require_reachable(self) -> None:
-        """Do nothing: a directory answers."""
+        """Do nothing where the place answers.
 
-    def guarded(self) -> AbstractContextManager[None]:
-        """Do nothing: errors of a directory are told as they are."""
-        return nullcontext()
+        Raises:
+            TablesUnreachableError: It does not, or the bucket or the credentials are refused; a
+                directory always does.
+        """
+        if not self.remote:
+            return
+        try:
+            self.connect().list_tables(limit=1)
+        except (RuntimeError, OSError, ValueError):
+            # What LanceDB says holds the request.
+            raise TablesUnreachableError(
+                f"the tables at {self.remote} (tiers.uri) cannot be reached; check the bucket, the "
+                "network and the AWS_* variables, then run the night again: what serves stays as "
+                "it is"
+            ) from None
 
-    def _path(self, name: str) -> Path:
-        return self.directory / f"{name}{TABLE_SUFFIX}"
+    @contextmanager
+    def guarded(self) -> Generator[None]:
+        """Say in one sentence that the place was lost; other errors pass as they are.
 
-
-def table_home(directory: Path, uri: str = "") -> TableHome:
-    """Return where a store's tables lie.
-
-    Args:
-        directory: The store's own LanceDB directory.
-        uri: The setting tiers.uri, `s3://bucket/prefix`; empty: the directory.
-    """
-    if not uri:
-        return LocalTables(directory)
-    from noctuary.vectors.object_tables import ObjectTables
-
-    return ObjectTables(uri)
+        Raises:
+            TablesUnreachableError: Something failed inside and the place does not answer now.
+        """
+        try:
+            yield
+        except (RuntimeError, OSError, ValueError):
+            self.require_reachable()
+            raise
 
 
 def as_home(where: Path | TableHome) -> TableHome:
     """Return a home as it is, and a directory as one."""
-    return LocalTables(where) if isinstance(where, Path) else where
+    return TableHome(where) if isinstance(where, Path) else where
 
 
-def connect(place: Path | str, options: Mapping[str, str] | None = None) -> Any:
-    """Return the LanceDB connection of a directory or URI; lancedb is imported here.
-
-    Args:
-        place: Where the tables lie.
-        options: Storage options of an object store.
-    """
+def connect(place: Path | str) -> Any:
+    """Return the LanceDB connection of a directory or URI; lancedb is imported here."""
     # LanceDB reads its log level once, when imported; its Rust warnings do not belong on stderr.
     unset = "LANCEDB_LOG" not in os.environ
     os.environ.setdefault("LANCEDB_LOG", "error")
@@ -176,9 +130,7 @@ def connect(place: Path | str, options: Mapping[str, str] | None = None) -> Any:
     finally:
         if unset:
             del os.environ["LANCEDB_LOG"]
-    if options is None:
-        return lancedb.connect(str(place))
-    return lancedb.connect(str(place), storage_options=dict(options))
+    return lancedb.connect(str(place))
 
 
 def list_tables(lance_dir: Path, prefix: str) -> list[str]:

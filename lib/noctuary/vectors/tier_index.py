@@ -81,7 +81,7 @@ def settle_index(
     Raises:
         ShardError: It could not be built.
     """
-    place = TablePlace(home.uri, name, home.storage_options())
+    place = TablePlace(home.uri, name)
     rows = table.count_rows()
     spec = index_spec(dim, max(rows, 1))
     held = table.list_indices()

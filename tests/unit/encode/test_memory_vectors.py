@@ -180,14 +180,14 @@ def test_a_face_without_fragments_says_so(night: Night) -> None:
     assert vector_kind(night, Face("")) is None
     assert vector_kind(night, Face("voyage")) is None
     with pytest.raises(ValueError, match="sentence-transformers keeps its vectors in the memo"):
-        fill_vectors(night, Face(""), [])
+        fill_vectors(night, Face(""), [], 0)
 
 
 def test_an_export_that_was_damaged_stops_the_night(night: Night) -> None:
     face = tonights_face(night)
     (onnx_directory(night.paths.encoders, night.fingerprint()) / "model.onnx").write_bytes(b"x")
     with pytest.raises(EncoderError, match="not what its header vouches for"):
-        fill_vectors(night, face, keyed_batches(night.work(MEMORIES)))
+        fill_vectors(night, face, keyed_batches(night.work(MEMORIES)), len(TEXTS))
 
 
 @given(rows=st.integers(0, 60), count=st.integers(1, 20), group=st.integers(1, 9))

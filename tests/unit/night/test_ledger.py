@@ -16,7 +16,6 @@ from noctuary.night.ledger import (
     end_night,
     find_faults,
     heal_dagster,
-    open_ledger,
     record_dagster,
 )
 from noctuary.snapshot.layout import StorePaths
@@ -175,12 +174,6 @@ def test_no_doubt_takes_a_whole_memo_away_that_the_ledger_knows(paths: StorePath
     assert names(paths) == set()
     paths.memo.write_bytes(paths.memo.read_bytes()[:5000])
     assert names(paths) == {"work/memo.sqlite"}
-
-
-def test_a_run_of_shards_may_write(paths: StorePaths) -> None:
-    open_ledger(paths)
-    (paths.work / "corpus" / "letters.txt").write_text("longer than before")
-    assert names(paths) == set()
 
 
 def test_sums_that_nothing_can_rebuild_are_set_aside(paths: StorePaths) -> None:
