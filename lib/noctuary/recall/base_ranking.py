@@ -329,7 +329,7 @@ def quality_of(reader: SnapshotReader, positions: Positions, profile: RetrievalP
     Never falls as the confidence grows (libravdb mathematics sections 1 and 5.5: 1 - confidence is
     the summary's decay rate).
     """
-    from noctuary.recall.scorers.hybrid import quality
+    from noctuary.recall.scorers import quality
 
     return quality(reader.summaries.confidences(positions), profile.quality_penalty)
 
