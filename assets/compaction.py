@@ -24,19 +24,19 @@ GROUP = "compaction"
 
 
 @dg.asset(
-    deps=["turns", "memory_vectors"],
+    deps=["turns"],
     group_name=GROUP,
     kinds={"parquet"},
     owners=list(OWNERS),
     code_version=TURN_CLUSTERS.version,
 )
 def turn_clusters(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
-    """Clusters of the turns outside each session's protected tail, by the chosen strategy."""
+    """Clusters of the turns outside each session's protected tail."""
     return report_stage(
         night,
         cluster_old_turns(night),
         table=CLUSTERS,
-        columns=("cluster_id", "session_id", "strategy", "ordinal", "trivial"),
+        columns=("cluster_id", "session_id", "ordinal", "trivial"),
     )
 
 

@@ -60,7 +60,6 @@ def _grid() -> Iterator[tuple[str, str, dict[str, Any]]]:
     yield "no_dense", "dense leg removed", {"dense_weight": 0.0}
     yield "no_graph", "concept graph removed", {"graph_weight": 0.0}
     yield "no_sessions", "sessions removed from the graph", {"session_weight": 0.0}
-    yield "graph_ppr", "PageRank in the place of the walk", {"graph_mode": "ppr"}
     yield "no_importance", "importance prior removed", {"importance_prior": 0.0}
     for fusion in FUSIONS:
         yield fusion, f"fused by {fusion}, same weights", {"fusion": fusion}

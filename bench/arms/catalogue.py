@@ -13,6 +13,7 @@ from bench.arms.base import Arm, ArmRetriever, SetContext
 from bench.arms.cooccurrence import MAX_CONCEPT_SHARE, MIN_CONCEPT_MEMORIES, NEIGHBOURS_PER_SEED
 from bench.arms.corpus_views import CorpusViews
 from bench.arms.exact_cosine import CosineRetriever
+from bench.arms.fts_seed import IMPORTANCE_BLEND, RELEVANCE_BLEND, Blend
 from bench.arms.hybrid_seed import (
     GRAPH_SEEDS,
     Graph,
@@ -21,6 +22,7 @@ from bench.arms.hybrid_seed import (
     SharedLegs,
 )
 from bench.arms.keyword import KeywordRetriever
+from bench.arms.pagerank import PageRankRetriever
 from bench.arms.recalled import GraphOnlyRetriever, RecallRetriever
 from bench.arms.reranker import RERANKED, RerankRetriever
 from bench.arms.seed_fusion import FLAWED_GRAPH_WEIGHT, IMPORTANCE_PRIOR, LEG_DEPTH, RRF_K
@@ -35,7 +37,6 @@ from bench.arms.tiers import (
     TierRetriever,
     TierViews,
 )
-from noctuary.lexical.fts_seed import IMPORTANCE_BLEND, RELEVANCE_BLEND, Blend
 from noctuary.recall.profile import RetrievalProfile
 
 GRAPH_SEED_SETS = frozenset({"locomo", "2wikimultihopqa", "hotpotqa", "musique_train"})
@@ -150,7 +151,13 @@ def _ablations(views: CorpusViews) -> list[Arm]:
         {**RetrievalProfile().to_json(), "ranked_by": "arrivals"},
         lambda: GraphOnlyRetriever("graph_only", views, RetrievalProfile()),
     )
-    return [*arms[:2], graph_only, *arms[2:]]
+    graph_ppr = _ablation(
+        "graph_ppr",
+        "PageRank in the place of the walk",
+        {**RetrievalProfile().to_json(), "graph": "ppr"},
+        lambda: PageRankRetriever("graph_ppr", views, RetrievalProfile()),
+    )
+    return [*arms[:2], graph_only, graph_ppr, *arms[2:]]
 
 
 def _tiers(views: CorpusViews) -> list[Arm]:

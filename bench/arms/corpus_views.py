@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from bench.arms.base import SetContext
 from bench.arms.cooccurrence import CooccurrenceGraph
+from bench.arms.fts_seed import FtsSeed, SeedRow
 from noctuary.errors import EncoderError
 from noctuary.evaluate.labels.queries import Query
-from noctuary.lexical.fts_seed import FtsSeed, SeedRow
 from noctuary.recall.query_encoder import encode_query
 from noctuary.recall.scope import Mask, Scope, build_mask
 from noctuary.vectors import rotation

@@ -10,11 +10,6 @@ from noctuary.recall.profile.named import SHIPPED
 ARMS: Mapping[str, Mapping[str, str]] = {
     "sentences": {},
     "central turns": {"NOCTUARY_COMPACTION_SUMMARIZER": "extractive"},
-    "communities": {"NOCTUARY_COMPACTION_STRATEGY": "communities"},
-    "communities, central turns": {
-        "NOCTUARY_COMPACTION_STRATEGY": "communities",
-        "NOCTUARY_COMPACTION_SUMMARIZER": "extractive",
-    },
     "10 turns per summary": {"NOCTUARY_COMPACTION_CLUSTER_SIZE": "10"},
     "40 turns per summary": {"NOCTUARY_COMPACTION_CLUSTER_SIZE": "40"},
 }

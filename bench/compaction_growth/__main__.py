@@ -20,24 +20,17 @@ from bench.children import ONE_THREAD, measure_in_child, run_in_child
 from bench.compaction_growth.plot import write_plot
 from bench.manifest import describe_run
 from bench.results import RESULTS_DIR, write_result
-from noctuary.compact.strategies import CHRONOLOGICAL, COMMUNITIES
+from noctuary.compact.clusters import CHRONOLOGICAL
 
 SIZES = (10_000, 100_000, 1_000_000)
 
-COMMUNITIES_UP_TO = 100_000
-"""Larger stores are clustered chronologically only, unless asked for: a million turns summarised a
-second time take another quarter of an hour."""
-
 MEMORY_BOUND_BYTES = 2_000_000_000
 """What a million turns may take at most."""
-
-_STRATEGIES = (CHRONOLOGICAL, COMMUNITIES)
 
 
 def measure_sizes(
     sizes: Sequence[int],
     *,
-    communities_up_to: int = COMMUNITIES_UP_TO,
     one_session: int = 0,
     embed: bool = True,
 ) -> dict[str, Any]:
@@ -45,7 +38,6 @@ def measure_sizes(
 
     Args:
         sizes: Turns of each store.
-        communities_up_to: Largest store that is clustered by communities as well.
         one_session: Measure a single session of so many turns as well; 0 for none.
         embed: Measure the bundled encoder on summaries of the smallest store.
     """
@@ -57,17 +49,13 @@ def measure_sizes(
     }
     for size in sorted(sizes):
         with tempfile.TemporaryDirectory(prefix="noctuary-compaction-") as folder:
-            strategies = _STRATEGIES if size <= communities_up_to else _STRATEGIES[:1]
-            document["runs"] += _store(folder, size, strategies)
+            document["runs"].append(_store(folder, size))
             if embed and "embedding" not in document:
                 document["embedding"] = measure_in_child(_words("embedding", folder))
     if one_session:
         with tempfile.TemporaryDirectory(prefix="noctuary-compaction-") as folder:
-            document["one_session"] = _store(folder, one_session, _STRATEGIES[:1], "one")
-    document["growth"] = {
-        strategy: growth([run for run in document["runs"] if run["strategy"] == strategy])
-        for strategy in _STRATEGIES
-    }
+            document["one_session"] = [_store(folder, one_session, "one")]
+    document["growth"] = {CHRONOLOGICAL: growth(document["runs"])}
     return document
 
 
@@ -86,18 +74,15 @@ def growth(runs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     }
 
 
-def _store(folder: str, size: int, strategies: Sequence[str], *shape: str) -> list[dict[str, Any]]:
-    """Make one store and measure every strategy on it."""
+def _store(folder: str, size: int, *shape: str) -> dict[str, Any]:
+    """Make one store and measure it."""
     run_in_child(_words("corpus", folder, str(size), *shape))
-    runs: list[dict[str, Any]] = []
-    for strategy in strategies:
-        run = measure_in_child(_words("measure", folder, strategy))
-        runs.append(run)
-        print(
-            f"{size} turns, {strategy}: {run['cpu_s']} s, {run['peak_rss_bytes'] / 1e6:.0f} MB",
-            flush=True,
-        )
-    return runs
+    run = measure_in_child(_words("measure", folder))
+    print(
+        f"{size} turns: {run['cpu_s']} s, {run['peak_rss_bytes'] / 1e6:.0f} MB",
+        flush=True,
+    )
+    return run
 
 
 def _words(module: str, *arguments: str) -> list[str]:
@@ -108,7 +93,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Write the result and its plot; 1 where a run took more memory than the bound."""
     parser = argparse.ArgumentParser(prog="python -m bench.compaction_growth", description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
-    parser.add_argument("--communities-up-to", type=int, default=COMMUNITIES_UP_TO, metavar="TURNS")
     parser.add_argument("--one-session", type=int, default=0, metavar="TURNS")
     parser.add_argument("--no-embedding", action="store_true")
     parser.add_argument("--out", type=Path, default=RESULTS_DIR / "compaction-growth.json")
@@ -116,7 +100,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     document = measure_sizes(
         options.sizes,
-        communities_up_to=options.communities_up_to,
         one_session=options.one_session,
         embed=not options.no_embedding,
     )

@@ -1,6 +1,6 @@
 """One compaction of one store, in a process of its own.
 
-`python -m bench.compaction_growth.measure FOLDER STRATEGY`. The store was made by another process
+`python -m bench.compaction_growth.measure FOLDER`. The store was made by another process
 (`bench.compaction_growth.corpus`), so that the memory of making it is not counted.
 """
 
@@ -16,15 +16,12 @@ import pyarrow.parquet as pq
 
 from bench.compaction_growth.corpus import WordVectors
 from noctuary.compact.cluster_table import write_clusters
-from noctuary.compact.clusters import Cluster
-from noctuary.compact.communities import Communities
+from noctuary.compact.clusters import CHRONOLOGICAL, Cluster, cluster_session
 from noctuary.compact.escalation import SummarySettings
-from noctuary.compact.strategies import COMMUNITIES, Chronological, Strategy, cluster_session
 from noctuary.compact.streaming import ClusterSources, iter_cluster_texts, iter_sessions
 from noctuary.compact.summaries import NOTHING_KNOWN, Known, recipe_digest, summarize_batch
 from noctuary.compact.summarizers.opening import open_summarizer
 from noctuary.compact.tables import SummaryWriter, read_known
-from noctuary.compact.vector_rows import VectorRows
 from noctuary.corpus.tables import MEMORIES_FILE, TURNS_FILE
 from noctuary.night.compaction import settled_ids
 from noctuary.night.compaction_facts import ClusterTally, SummaryTally
@@ -41,14 +38,14 @@ _SETTINGS = SummarySettings(
 _RECIPE = recipe_digest("words", _SETTINGS, _SUMMARIZER)
 
 
-def measure_compaction(folder: Path, strategy: str) -> dict[str, Any]:
+def measure_compaction(folder: Path) -> dict[str, Any]:
     """Return what it costs to cluster and summarise a store, and to do so again unchanged.
 
     The peak is of the whole process, interpreter and libraries included.
     """
     turns = pq.read_metadata(folder / TURNS_FILE).num_rows
     with measure() as clustering:
-        clusters = _cluster(folder, strategy)
+        clusters = _cluster(folder)
     with measure() as first:
         summaries, made = _summarize(folder, NOTHING_KNOWN)
     known = read_known(folder / "summaries.parquet", folder / "attempts.parquet", _RECIPE)
@@ -56,7 +53,7 @@ def measure_compaction(folder: Path, strategy: str) -> dict[str, Any]:
         repeated, made_again = _summarize(folder, known)
     return {
         "turns": turns,
-        "strategy": strategy,
+        "strategy": CHRONOLOGICAL,
         "summarizer": _SUMMARIZER.name,
         "clustering": clustering.to_json(),
         "summarising": first.to_json(),
@@ -76,19 +73,17 @@ def measure_compaction(folder: Path, strategy: str) -> dict[str, Any]:
     }
 
 
-def _cluster(folder: Path, strategy: str) -> dict[str, Any]:
+def _cluster(folder: Path) -> dict[str, Any]:
     tally = ClusterTally()
 
-    def found(chosen: Strategy) -> Iterator[Cluster]:
+    def found() -> Iterator[Cluster]:
         for turns in iter_sessions(folder / TURNS_FILE, folder / MEMORIES_FILE):
-            session = cluster_session(turns, chosen)
+            session = cluster_session(turns)
             tally.add(session)
             yield from session.clusters
 
-    with VectorRows(folder / "memories.npy") as vectors:
-        chosen = Communities(vectors.take) if strategy == COMMUNITIES else Chronological()
-        write_clusters(folder / "clusters.parquet", found(chosen))
-    return tally.to_facts(strategy)
+    write_clusters(folder / "clusters.parquet", found())
+    return tally.to_facts()
 
 
 def _summarize(folder: Path, known: Known) -> tuple[dict[str, Any], int]:
@@ -106,8 +101,8 @@ def _summarize(folder: Path, known: Known) -> tuple[dict[str, Any], int]:
             writer.add(result)
             tally.add(result.summaries, result.attempts)
             made += result.made
-    return tally.to_facts(""), made
+    return tally.to_facts(), made
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure_compaction(Path(sys.argv[1]), sys.argv[2])))
+    print(json.dumps(measure_compaction(Path(sys.argv[1]))))

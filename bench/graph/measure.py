@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from bench.arms.base import SetContext
+from bench.arms.base import ArmRetriever, SetContext
 from bench.arms.corpus_views import CorpusViews
+from bench.arms.pagerank import PageRankRetriever
 from bench.arms.recalled import RecallRetriever
 from bench.suite.loading import LoadedSet
 from noctuary.evaluate.comparison import compare
@@ -28,9 +29,10 @@ CONDITIONS: Mapping[str, Mapping[str, Any]] = {
     OFF: {"graph_weight": 0.0},
     "on": {},
     "no_sessions": {"session_weight": 0.0},
-    "ppr": {"graph_mode": "ppr"},
 }
 """By name, what differs from the default profile."""
+
+PAGERANK = "ppr"
 
 
 def measure_set(loaded: LoadedSet, store: Path, told: Callable[[str], None]) -> dict[str, Any]:
@@ -48,19 +50,25 @@ def measure_set(loaded: LoadedSet, store: Path, told: Callable[[str], None]) -> 
         retriever = RecallRetriever(name, views, RetrievalProfile(**changes), timed=False)
         scores[name] = _score(name, retriever, loaded)
         told(f"{loaded.name} {name}: {dict(retriever.warnings) or 'no warning'}")
-    pairs = [(scores[name], scores[OFF]) for name in CONDITIONS if name != OFF]
+    pagerank = PageRankRetriever(PAGERANK, views, RetrievalProfile())
+    scores[PAGERANK] = _score(PAGERANK, pagerank, loaded)
+    told(f"{loaded.name} {PAGERANK}")
+    pairs = [(found, scores[OFF]) for name, found in scores.items() if name != OFF]
     return {
         "kind": "graph_quality",
         "dataset": loaded.name,
         "n_queries": len(loaded.queries),
         "memories": recaller.reader.count,
-        "conditions": {name: dict(changes) for name, changes in CONDITIONS.items()},
+        "conditions": {
+            **{name: dict(changes) for name, changes in CONDITIONS.items()},
+            PAGERANK: {"graph": "ppr"},
+        },
         "means": {name: _means(found) for name, found in scores.items()},
         "differences": {found.ours: found.to_json() for found in compare(pairs)},
     }
 
 
-def _score(name: str, retriever: RecallRetriever, loaded: LoadedSet) -> Scores:
+def _score(name: str, retriever: ArmRetriever, loaded: LoadedSet) -> Scores:
     metrics = [parse_metric(metric) for metric in METRICS]
     values = np.zeros((len(loaded.queries), len(metrics)))
     for row, query in enumerate(loaded.queries):

@@ -50,16 +50,7 @@ DECAYS = ((90.0, 0.0), (90.0, 0.5), (90.0, 0.8), (90.0, 0.9), (7.0, 0.5), (180.0
 MMR_LAMBDAS = (0.95, 0.85, 0.7)
 WING_WEIGHTS = (0.0, 0.3)
 TAGGING_BOOSTS = (1.5, 1.1)
-NAMED = (
-    "default",
-    "off",
-    "seed-hybrid",
-    "libravdb",
-    "libravdb-two-pass",
-    "orient",
-    "evaluate",
-    "decide",
-)
+NAMED = ("default", "off", "seed-hybrid", "libravdb", "libravdb-two-pass")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,8 @@
 What belongs here: which processes measure what, and the document. What does not: nights
 (`bench.scale`), the measurements themselves (`reading_warm`, `reading_engines`).
 
-Every measurement is a process of its own with one BLAS thread: recall with the walk, recall with
-PageRank, the dense leg's engines side by side, and fresh processes with the snapshot's pages in the
-page cache and dropped from it.
+Every measurement is a process of its own with one BLAS thread: recall, the dense leg's engines side
+by side, and fresh processes with the snapshot's pages in the page cache and dropped from it.
 """
 
 from __future__ import annotations
@@ -34,7 +33,8 @@ FRESH_ROUNDS = 7
 """Fresh processes of each kind, in turns: enough for a median that a busy moment does not move."""
 
 RESULT = "scale-reading.json"
-GRAPH_MODES = ("walk", "ppr")
+WALK = "walk"
+"""Key of the only way to follow the graph; earlier results hold `ppr` beside it."""
 
 
 def measure_reading(store: Path, questions: int = QUESTIONS) -> dict[str, Any]:
@@ -45,16 +45,13 @@ def measure_reading(store: Path, questions: int = QUESTIONS) -> dict[str, Any]:
         questions: Asked by every measurement.
     """
     place, count = str(store.absolute()), str(questions)
-    warm = {
-        mode: measure_in_child(["-m", "bench.scale.reading_warm", place, count, mode])
-        for mode in GRAPH_MODES
-    }
+    warm = measure_in_child(["-m", "bench.scale.reading_warm", place, count])
     return {
         "store": store.name,
-        "memories": warm[GRAPH_MODES[0]]["memories"],
+        "memories": warm["memories"],
         "questions": questions,
         "question": f"of {RUN_WORDS} words of a memory in a row, {LEFT_OUT:.2f} left out, seed 0",
-        "warm": warm,
+        "warm": {WALK: warm},
         "dense": measure_in_child(["-m", "bench.scale.reading_engines", place, count]),
         "fresh": measure_fresh(store),
         "load_average_1m": round(os.getloadavg()[0], 2),
@@ -116,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = measure_reading(store, options.questions)
         document["stores"].append(found)
         write_result(options.out / RESULT, document)
-        recall = found["warm"]["walk"]["recall"]
+        recall = found["warm"][WALK]["recall"]
         print(f"{found['memories']:,} memories: p50 {recall['p50_ms']} p95 {recall['p95_ms']} ms")
     return 0
 

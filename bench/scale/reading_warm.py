@@ -1,4 +1,4 @@
-"""Times and memory of a process that recalls: `python -m bench.scale.reading_warm STORE N MODE`.
+"""Times and memory of a process that recalls: `python -m bench.scale.reading_warm STORE N`.
 
 What belongs here: one process, one store, questions asked one after the other. What does not: other
 engines (`reading_engines`), which would share its memory.
@@ -19,7 +19,6 @@ from bench.scale.asked import make_questions
 from bench.speed.clock import percentiles
 from noctuary.recall import query_encoder
 from noctuary.recall.engine import Recaller
-from noctuary.recall.profile import RetrievalProfile
 
 K = 10
 WARM_UP = 10
@@ -45,41 +44,38 @@ def measure_memory() -> dict[str, float]:
     }
 
 
-def measure_warm(store: Path, count: int, mode: str) -> dict[str, Any]:
+def measure_warm(store: Path, count: int) -> dict[str, Any]:
     """Return times of recalls from end to end and by step, and the memory after them.
 
     Args:
         store: A published store.
         count: Questions.
-        mode: The profile's graph_mode.
     """
     started = time.perf_counter()
     recaller = Recaller.open(store)
     open_ms = (time.perf_counter() - started) * 1e3
     questions = make_questions(recaller.reader, count + WARM_UP)
-    profile = RetrievalProfile(graph_mode=mode)
     started = time.perf_counter()
-    recaller.recall(questions[0], K, profile=profile)
+    recaller.recall(questions[0], K)
     first_ms = (time.perf_counter() - started) * 1e3
     runtime = "the snapshot has no vectors"
     if recaller.reader.manifest.encoder is not None:
         runtime = query_encoder.warm_up(recaller.paths, recaller.reader.manifest)
     for question in questions[:WARM_UP]:
-        recaller.recall(question, K, profile=profile)
+        recaller.recall(question, K)
     times: dict[int, float] = {}
     cpu: list[float] = []
     steps: dict[str, list[float]] = {}
     codes: set[str] = set()
     for number, question in enumerate(questions[WARM_UP:]):
         started, cpu_started = time.perf_counter(), time.process_time()
-        result = recaller.recall(question, K, profile=profile)
+        result = recaller.recall(question, K)
         times[number] = (time.perf_counter() - started) * 1e3
         cpu.append((time.process_time() - cpu_started) * 1e3)
         codes.update(warning.code for warning in result.warnings)
         for step, spent_ms in result.phase_timing_ms.items():
             steps.setdefault(step, []).append(spent_ms)
     return {
-        "graph_mode": mode,
         "memories": recaller.reader.count,
         "open_ms": round(open_ms, 1),
         "first_recall_ms": round(first_ms, 1),
@@ -102,8 +98,8 @@ def _at(values: Sequence[float], percent: float) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print one JSON object."""
-    store, count, mode = sys.argv[1:] if arguments is None else arguments
-    print(json.dumps(measure_warm(Path(store), int(count), mode)))
+    store, count = sys.argv[1:] if arguments is None else arguments
+    print(json.dumps(measure_warm(Path(store), int(count))))
     return 0
 
 

@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.arms.fts_seed import FtsSeed
 from bench.speed.clock import Ask, percentiles, ratio_p50, take_turns, time_ms
 from noctuary.errors import StoreError
 from noctuary.files import read_array
-from noctuary.lexical.fts_seed import FtsSeed
 from noctuary.recall import query_encoder
 from noctuary.recall.api import recall
 from noctuary.recall.engine import Recaller

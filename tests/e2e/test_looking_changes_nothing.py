@@ -28,7 +28,6 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "fusion": ("cc", "rrf"),
     "graph_weight": (0.0, 1.0),
     "scorer": ("fusion", "fusion", "hybrid", "two_pass"),
-    "lexical_mode": ("bm25", "bm25", "fts5"),
     "importance_prior": (0.0, 0.3),
     "exact_match_bonus": (0.0, 0.2),
     "ltp_enabled": (True, False),

@@ -248,10 +248,3 @@ def test_the_alternative_scorers_rank_by_recency_too(
     store_of(home, records, encoder)
     assert ids(ask("cat")) == [101, 102]
     assert ids(ask("cat", scorer=scorer)) == [102, 101]
-
-
-def test_the_keyword_search_of_today_is_a_mode(home: Path) -> None:
-    records = [memory("the boilers were serviced"), memory("a boiler and a house")]
-    store_of(home, records, None)
-    assert set(ids(ask("boiler"))) == {101, 102}
-    assert ids(ask("boiler", lexical_mode="fts5")) == [102]

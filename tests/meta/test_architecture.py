@@ -147,9 +147,6 @@ LAZY_DOORS = {
     ("noctuary.live.postgres_look", "noctuary.corpus.postgres_source"): (
         "a database is read by the source of the nights, where a store is one"
     ),
-    ("noctuary.graph.transitions", "scipy"): (
-        "sparse matrices, where a profile says graph_mode=ppr; the walk answers without them"
-    ),
 }
 """Imports inside functions by which recall may leave the read side: from, to, and what for. What a
 hook pays for is what is imported at the top of a module: no door there."""
@@ -168,8 +165,7 @@ SHARED = frozenset(
         # Only the phase `supersede` imports them: what two memories must not differ in.
         "noctuary.graph.dates", "noctuary.graph.identifiers", "noctuary.graph.lexicon",
         "noctuary.graph.supersession.guards",
-        # The keyword search of the seed store; only `fts5_leg` imports it, for lexical_mode="fts5".
-        "noctuary.lexical", "noctuary.lexical.fts_seed", "noctuary.lexical.search",
+        "noctuary.lexical", "noctuary.lexical.search",
         # Only `overlay` imports them, where the store has something that the snapshot lacks.
         "noctuary.lexical.bm25", "noctuary.lexical.fields", "noctuary.live", "noctuary.live.state",
         "noctuary.live.words",
@@ -194,9 +190,7 @@ SHARED_LAZILY = frozenset(
         "noctuary.encode.hosted.model", "noctuary.encode.hosted.models",
         "noctuary.encode.hosted.queries", "noctuary.encode.hosted.shapes",
         "noctuary.encode.hosted.texts",
-        "noctuary.graph.hubs", "noctuary.graph.ppr", "noctuary.graph.push",
         "noctuary.graph.supersession.reading",
-        "noctuary.graph.transitions",
         # Who else may read what; without shares it is not loaded.
         "noctuary.snapshot.share_arrays",
         # Where the store has something that the snapshot lacks.
@@ -206,8 +200,7 @@ SHARED_LAZILY = frozenset(
         "noctuary.usage.query_log",
     }
 )  # fmt: skip
-"""Those that only a function of recall imports: query expansion and PageRank are off unless a
-profile says so."""
+"""Those that only a function of recall imports: query expansion is off unless a profile says so."""
 
 
 def tops(names: frozenset[str]) -> set[str]:

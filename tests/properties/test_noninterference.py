@@ -50,8 +50,6 @@ BY_MEANING = replace(
 
 PROFILES = {
     "everything": TELLING,
-    "ppr": replace(TELLING, graph_mode="ppr", graph_weight=2.0),
-    "fts5": replace(TELLING, lexical_mode="fts5"),
     "summaries": replace(TELLING, turn_view="summaries"),
     "rrf": replace(TELLING, fusion="rrf", dense_weight=0.2),
     "hybrid": replace(TELLING, scorer="hybrid"),
@@ -204,7 +202,7 @@ def test_scorers_that_count_no_words_tell_the_same_beside_a_crowd(
         assert one == two
 
 
-@pytest.mark.parametrize("name", ["everything", "ppr", "fts5", "summaries"])
+@pytest.mark.parametrize("name", ["everything", "summaries"])
 @pytest.mark.parametrize("query", NAMING)
 def test_a_question_in_the_neighbour_s_words_finds_what_it_finds_without_them(
     alone: Recaller, crowded: Recaller, name: str, query: str

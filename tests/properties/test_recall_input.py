@@ -61,13 +61,13 @@ flag_values = st.one_of(
     st.booleans(),
     st.integers(-2, 100),
     st.floats(allow_nan=True, allow_infinity=True),
-    st.sampled_from(["cc", "rrf", "fts5", "hybrid", "two_pass", "annotate", "no-such-model", ""]),
+    st.sampled_from(["cc", "rrf", "hybrid", "two_pass", "annotate", "no-such-model", ""]),
     st.none(),
 )
 flags = st.one_of(
     st.none(),
     st.none(),
-    st.sampled_from(["default", "off", "libravdb", "seed-hybrid", "orient", "no such profile"]),
+    st.sampled_from(["default", "off", "libravdb", "seed-hybrid", "synapse", "no such profile"]),
     # A reranker's name would start loading torch.
     st.dictionaries(
         st.sampled_from([f for f in (*FIELD_NAMES, "no_such_flag") if f != "reranker"]),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,9 +12,16 @@ from numpy.typing import NDArray
 from noctuary.lexical.postings import build_postings
 from noctuary.recall.ages import ages_s
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.scorers import hybrid, two_pass
-from noctuary.recall.scorers.coverage import keyword_coverage
-from noctuary.recall.scorers.shared import convex_weights, decayed, unit_of
+from noctuary.recall.scorers import (
+    authority,
+    convex_weights,
+    decayed,
+    keyword_coverage,
+    quality,
+    score_hybrid,
+    score_two_pass,
+    unit_of,
+)
 from noctuary.text.tokens import tokenize
 from noctuary.types import UNDATED_US
 from tests.support.lookups import NOW_US
@@ -28,6 +36,7 @@ age = st.floats(0, 1e12)
 moment = st.sampled_from([UNDATED_US, UNDATED_US + 1, 2**63 - 1]) | st.integers(
     NOW_US - 10**15, NOW_US + 10**13
 )
+past = st.integers(NOW_US - 10**15, NOW_US)
 profiles = st.builds(
     RetrievalProfile,
     hybrid_similarity_weight=share,
@@ -85,16 +94,11 @@ def test_hybrid_scores_lie_in_the_unit_interval_whatever_comes_in(
     rows: list[tuple[float, int, int, float, int, float, float]], profile: RetrievalProfile
 ) -> None:
     cosines, created, scopes, confidences, *_ = columns(rows)
-    positions = np.arange(len(rows))
-    found, scores = hybrid.rank(positions, cosines, created, NOW_US, scopes, confidences, profile)
-    assert lies_in(scores, 0.0, 1.0)
-    assert (np.diff(scores) <= 0).all()
-    assert sorted(found.tolist()) == positions.tolist()
+    assert lies_in(score_hybrid(cosines, created, NOW_US, scopes, profile), 0.0, 1.0)
+    assert lies_in(quality(confidences, profile.quality_penalty), 0.0, 1.0)
 
 
-def naive_hybrid(
-    cosine: float, age_s: float, scope: int, confidence: float, profile: RetrievalProfile
-) -> float:
+def naive_hybrid(cosine: float, age_s: float, scope: int, profile: RetrievalProfile) -> float:
     weights = [
         profile.hybrid_similarity_weight,
         profile.hybrid_recency_weight,
@@ -104,41 +108,41 @@ def naive_hybrid(
         weights = [0.7, 0.2, 0.1]
     rates = [profile.session_decay_per_s, profile.user_decay_per_s, profile.global_decay_per_s]
     parts = [max(cosine, 0.0), math.exp(-rates[scope] * age_s), (1.0, 0.6, 0.3)[scope]]
-    base = sum(w / sum(weights) * part for w, part in zip(weights, parts, strict=True))
-    return base * (1 - profile.quality_penalty * (1 - confidence))
+    return sum(w / sum(weights) * part for w, part in zip(weights, parts, strict=True))
 
 
-@given(st.floats(-1, 1), age, st.integers(0, 2), share, profiles)
+@given(st.floats(-1, 1), past, st.integers(0, 2), profiles)
 def test_hybrid_is_the_formula(
-    cosine: float, age_s: float, scope: int, confidence: float, profile: RetrievalProfile
+    cosine: float, created: int, scope: int, profile: RetrievalProfile
 ) -> None:
-    found = hybrid.score_hybrid(
-        np.array([cosine]), np.array([age_s]), np.array([scope]), np.array([confidence]), profile
-    )
-    naive = naive_hybrid(cosine, age_s, scope, confidence, profile)
+    dates = np.array([created])
+    found = score_hybrid(np.array([cosine]), dates, NOW_US, np.array([scope]), profile)
+    naive = naive_hybrid(cosine, float(ages_s(dates, NOW_US)[0]), scope, profile)
     assert found.tolist() == pytest.approx([naive], abs=1e-12)
 
 
-@given(share, share, age, age, share, profiles)
-def test_hybrid_prefers_near_new_and_sure(
-    one: float,
-    other: float,
-    age_one: float,
-    age_other: float,
-    sure: float,
-    profile: RetrievalProfile,
+@given(share, share)
+def test_quality_is_the_formula(confidence: float, delta: float) -> None:
+    found = quality(np.array([confidence]), delta)
+    assert found.tolist() == pytest.approx([1 - delta * (1 - confidence)], abs=1e-12)
+
+
+@given(share, share, past, past, profiles)
+def test_hybrid_prefers_near_and_new(
+    one: float, other: float, date_one: int, date_other: int, profile: RetrievalProfile
 ) -> None:
     far, near = sorted((one, other))
-    new, old = sorted((age_one, age_other))
-    scopes = np.array([1, 1, 1, 1])
-    scores = hybrid.score_hybrid(
-        np.array([far, near, near, near]),
-        np.array([old, old, new, new]),
-        scopes,
-        np.array([sure, sure, sure, 1.0]),
-        profile,
-    )
+    old, new = sorted((date_one, date_other))
+    dates, scopes = np.array([old, old, new]), np.array([1, 1, 1])
+    scores = score_hybrid(np.array([far, near, near]), dates, NOW_US, scopes, profile)
     assert (np.diff(scores) >= -1e-12).all()
+
+
+@given(share, share, share)
+def test_quality_prefers_what_is_sure(one: float, other: float, delta: float) -> None:
+    unsure, sure = sorted((one, other))
+    found = quality(np.array([unsure, sure, 1.0]), delta)
+    assert (np.diff(found) >= -1e-12).all()
 
 
 @given(memories, profiles, st.integers(0, 10), st.integers(0, 10**9))
@@ -149,30 +153,47 @@ def test_two_pass_scores_stay_below_authority_whatever_comes_in(
     most: int,
 ) -> None:
     cosines, created, _, _, accesses, importance, coverage = columns(rows)
-    positions = np.arange(len(rows))
-    found, scores = two_pass.rank(
-        positions, cosines, created, NOW_US, accesses, most, importance, coverage, profile, k
+    found, scores = score_two_pass(
+        cosines, created, NOW_US, accesses, most, importance, coverage, profile, k
     )
-    omegas = two_pass.authority(ages_s(created, NOW_US), accesses, most, importance, profile)
+    omegas = authority(ages_s(created, NOW_US), accesses, most, importance, profile)
     assert lies_in(omegas, 0.0, 1.0)
-    factors = two_pass.authority_factor(omegas, profile.authority_floor)
-    assert lies_in(factors, profile.authority_floor, 1.0)
+    factors = profile.authority_floor + (1.0 - profile.authority_floor) * omegas
     assert lies_in(scores, 0.0, 1.0)
     assert (scores <= factors[found]).all()
-    assert (np.diff(scores) <= 0).all()
     assert len(set(found.tolist())) == found.size <= max(profile.coarse_depth, k)
     # An infinite cosine counts as 0 and is compared as such.
     known = np.where(np.isfinite(cosines), cosines, 0.0)
     assert (known[found] >= profile.coarse_threshold).all()
 
 
+AUTHORED_ONLY = RetrievalProfile(
+    coarse_threshold=-1.0,
+    authority_recency_weight=0.0,
+    authority_frequency_weight=0.0,
+    authority_authored_weight=1.0,
+)
+"""Authority is what is passed as authored, and the first pass lets everything through."""
+
+
+def second_pass(
+    cosines: list[float], omegas: list[float], coverage: list[float], gain: float, floor: float
+) -> NDArray[np.float64]:
+    """Return the scores by row."""
+    none = np.zeros(len(cosines), dtype=np.int64)
+    profile = replace(AUTHORED_ONLY, keyword_gain=gain, authority_floor=floor)
+    rows, scores = score_two_pass(
+        np.array(cosines), none, NOW_US, none, 0, np.array(omegas), np.array(coverage), profile, 10
+    )
+    assert rows.size == len(cosines)
+    return scores[np.argsort(rows)]
+
+
 @given(st.floats(-1, 1), share, share, kappa, share)
 def test_two_pass_is_the_formula(
     cosine: float, omega: float, coverage: float, gain: float, floor: float
 ) -> None:
-    found = two_pass.score_two_pass(
-        np.array([cosine]), np.array([omega]), np.array([coverage]), gain, floor
-    )
+    found = second_pass([cosine], [omega], [coverage], gain, floor)
     factor = floor + (1 - floor) * omega
     naive = factor * max(cosine, 0.0) * (1 + gain * coverage) / (1 + gain)
     assert found.tolist() == pytest.approx([naive], abs=1e-12)
@@ -182,10 +203,7 @@ def test_two_pass_is_the_formula(
 def test_without_kappa_only_meaning_and_authority_count(
     cosine: float, omega: float, coverage: float
 ) -> None:
-    with_words, without = (
-        two_pass.score_two_pass(np.array([cosine]), np.array([omega]), np.array([m]), 0.0, 0.0)
-        for m in (coverage, 0.0)
-    )
+    with_words, without = (second_pass([cosine], [omega], [m], 0.0, 0.0) for m in (coverage, 0.0))
     assert with_words.tolist() == without.tolist() == [omega * max(cosine, 0.0)]
 
 
@@ -195,11 +213,11 @@ def test_two_pass_rises_with_meaning_authority_and_words(
 ) -> None:
     low, high = sorted((one, other))
     for values in (
-        (np.array([low, high]), np.full(2, omega), np.full(2, cosine)),
-        (np.full(2, cosine), np.array([low, high]), np.full(2, omega)),
-        (np.full(2, cosine), np.full(2, omega), np.array([low, high])),
+        ([low, high], [omega] * 2, [cosine] * 2),
+        ([cosine] * 2, [low, high], [omega] * 2),
+        ([cosine] * 2, [omega] * 2, [low, high]),
     ):
-        scores = two_pass.score_two_pass(*values, gain, floor)
+        scores = second_pass(*values, gain, floor)
         assert scores[1] >= scores[0] - 1e-12
 
 
@@ -216,7 +234,7 @@ def test_authority_falls_with_age_and_rises_with_use_and_authorship(
     new, old = sorted((age_one, age_other))
     few, many = sorted((uses_one, uses_other))
     little, much = sorted((authored_one, authored_other))
-    omegas = two_pass.authority(
+    omegas = authority(
         np.array([old, new, new, new]),
         np.array([few, few, many, many]),
         10**6,
@@ -226,9 +244,12 @@ def test_authority_falls_with_age_and_rises_with_use_and_authorship(
     assert (np.diff(omegas) >= -1e-12).all()
 
 
-@given(st.integers(0, 10**6))
-def test_without_any_access_frequency_says_nothing(count: int) -> None:
-    assert two_pass.frequency(np.array([0, count]), 0).tolist() == [0.0, 0.0]
+@given(st.integers(0, 10**6), profiles)
+def test_without_any_access_frequency_says_nothing(count: int, profile: RetrievalProfile) -> None:
+    none, counted = (
+        authority(np.zeros(1), np.array([n]), 0, np.zeros(1), profile) for n in (0, count)
+    )
+    assert none.tolist() == counted.tolist()
 
 
 @given(st.lists(anything, min_size=3, max_size=3))

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.compact.cluster_text import ClusterText
-from noctuary.compact.clusters import Cluster
-from noctuary.compact.strategies import cluster_turns
+from noctuary.compact.clusters import Cluster, cluster_turns
 from noctuary.compact.summaries import summarize_batch
 from noctuary.compact.summary import Summary
 from noctuary.corpus.evidence import Share

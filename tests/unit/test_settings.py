@@ -87,7 +87,6 @@ SAMPLES: dict[type, tuple[str, Any]] = {
 
 
 CHOICES = {
-    "compaction.strategy": "communities",
     "compaction.summarizer": "extractive",
     "hook.scope": "project",
     "encoder.provider": "voyage",

@@ -33,7 +33,7 @@ from noctuary.cli.why import why
 
 _BUILD = (
     "dagster", "duckdb", "jinja2", "lance", "lancedb", "matplotlib", "onnx", "onnxruntime",
-    "polars", "pyarrow", "rich", "scipy", "sentence_transformers", "sknetwork", "torch",
+    "polars", "pyarrow", "rich", "sentence_transformers", "torch",
     "transformers",
 )  # fmt: skip
 _EXTRAS = {

@@ -1,18 +1,27 @@
-"""Clusters of turns: the noun, its id, and the chronological partition formula.
+"""Clusters of turns: the noun, its id, the chronological partition formula, one session's clusters.
 
-What belongs here: what a cluster is and how a run of turns is cut evenly. What does not: which
-turns may be compacted (`eligibility`), which strategy groups them (`strategies`), and summaries.
+What belongs here: what a cluster is and how a session's turns are cut evenly. What does not: which
+turns may be compacted (`eligibility`), reading turns (`streaming`), and summaries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
-from noctuary.compact.eligibility import SessionTurn
+from noctuary.compact.eligibility import (
+    PROTECTED_TAIL_TURNS,
+    Eligibility,
+    SessionTurn,
+    split_session,
+)
+from noctuary.corpus.speaker import find_speaker
 from noctuary.hashing import hash_text
-from noctuary.types import UNDATED_US
+from noctuary.text.sentences import ends_as_question
+from noctuary.types import UNDATED_US, MemoryRecord
 
 TARGET_CLUSTER_TURNS = 20
 # Turns per summary. Larger: fewer tokens in the searched set, but each summary covers more topics
@@ -20,6 +29,12 @@ TARGET_CLUSTER_TURNS = 20
 
 CLUSTER_ID_HEX_CHARS = 16
 # 64 bits: the chance of a collision among a million clusters is about 3e-8.
+
+CHRONOLOGICAL = "chronological"
+"""`Cluster.strategy` of consecutive turns: part of every id."""
+
+FOREVER_US = 2**63 - 1
+"""A present after every date: no turn is from the future."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +48,7 @@ class Cluster:
         session_id: The session all members belong to.
         user: Whose turns they are, or None.
         wing: The wing all members belong to, or None.
-        strategy: Name of the strategy that grouped them ("chronological" or "communities").
+        strategy: Who grouped them: CHRONOLOGICAL, or a compaction plan (noctuary.archive).
         ordinal: 0-based rank among the clusters of its session, by first member.
         member_positions: Corpus positions in chronological order.
         member_ids: Memory ids, parallel to member_positions.
@@ -114,4 +129,91 @@ def make_cluster(members: Sequence[SessionTurn], strategy: str, ordinal: int) ->
         first_us=min(dated, default=UNDATED_US),
         last_us=max(dated, default=UNDATED_US),
         trivial=len(members) == 1,
+    )
+
+
+class SessionClusters(NamedTuple):
+    """What became of one session's turns.
+
+    Attributes:
+        clusters: By ordinal.
+        split: Which turns were eligible, and why others were not.
+    """
+
+    clusters: list[Cluster]
+    split: Eligibility
+
+
+def cluster_session(
+    turns: Sequence[SessionTurn],
+    target: int = TARGET_CLUSTER_TURNS,
+    *,
+    protected_tail: int = PROTECTED_TAIL_TURNS,
+    now_us: int = FOREVER_US,
+) -> SessionClusters:
+    """Return the clusters of one session of one user, cut evenly (libravdb section 5).
+
+    A cluster never mixes wings: where a session spans several, each wing's turns are grouped on
+    their own, so that a summary can be filtered like its sources. The tail is the session's.
+
+    Args:
+        turns: All turns of the session and user, chronological by (created_at_us, position).
+        target: Turns per cluster; non-positive means TARGET_CLUSTER_TURNS.
+        protected_tail: Newest turns that stay raw (see `split_session`).
+        now_us: The present.
+    """
+    split = split_session(turns, protected_tail=protected_tail, now_us=now_us)
+    wings: dict[str | None, list[SessionTurn]] = defaultdict(list)
+    for turn in split.eligible:
+        wings[turn.wing].append(turn)
+    groups = [group for scoped in wings.values() for group in cut_evenly(scoped, target)]
+    clusters = [make_cluster(group, CHRONOLOGICAL, rank) for rank, group in enumerate(groups)]
+    return SessionClusters(clusters, split)
+
+
+def cluster_turns(
+    records: Iterable[MemoryRecord],
+    *,
+    target: int = TARGET_CLUSTER_TURNS,
+    protected_tail: int = PROTECTED_TAIL_TURNS,
+    now_us: int = FOREVER_US,
+) -> list[Cluster]:
+    """Return the clusters of a corpus that is in memory; `streaming.iter_sessions` is for files.
+
+    Deterministic: the order of `records` does not matter. A session is the pair of session id and
+    user, so that two users who share an id never share a cluster. Memories that are no turns, and
+    turns without a session, stay raw.
+
+    Args:
+        records: The corpus, in any order.
+        target: Turns per cluster; non-positive means TARGET_CLUSTER_TURNS.
+        protected_tail: Newest turns per session that stay raw.
+        now_us: The present; later dates are from the future.
+    """
+    sessions: dict[tuple[str, bool, str], list[SessionTurn]] = defaultdict(list)
+    for record in records:
+        if record.is_turn and record.session_id is not None:
+            key = (record.session_id, record.user is not None, record.user or "")
+            sessions[key].append(to_session_turn(record, record.session_id))
+    clusters: list[Cluster] = []
+    for key in sorted(sessions):
+        turns = sorted(sessions[key], key=lambda turn: (turn.created_at_us, turn.position))
+        found = cluster_session(turns, target, protected_tail=protected_tail, now_us=now_us)
+        clusters += found.clusters
+    return clusters
+
+
+def to_session_turn(record: MemoryRecord, session_id: str) -> SessionTurn:
+    """Return what clustering needs of a turn."""
+    return SessionTurn(
+        position=record.position,
+        memory_id=record.memory_id,
+        content_hash=record.content_hash,
+        created_at_us=record.created_at_us,
+        session_id=session_id,
+        user=record.user,
+        wing=record.wing,
+        speaker=find_speaker(record.content),
+        asks=ends_as_question(record.content),
+        chars=len(record.content),
     )

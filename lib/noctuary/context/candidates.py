@@ -20,7 +20,7 @@ from noctuary.context.values import PartSource, Turn
 from noctuary.injection.block import Line
 from noctuary.injection.injecting import line_of
 from noctuary.recall.result import RecallWarning
-from noctuary.recall.scorers.coverage import keyword_coverage
+from noctuary.recall.scorers import keyword_coverage
 from noctuary.text.speaker import split_speaker
 from noctuary.text.tokens import tokenize
 from noctuary.types import UNDATED_US, to_micros

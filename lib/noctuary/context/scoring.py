@@ -1,7 +1,7 @@
 """One score for everything that the query found, and what comes along with it.
 
 What belongs here: the order of the two passes and the hops over candidates. What does not: the
-formulas of the passes (`noctuary.recall.scorers.two_pass`), packing.
+formulas of the passes (`noctuary.recall.scorers`), packing.
 
 Source: libravdb mathematics 7.3 to 7.8.
 """
@@ -15,9 +15,7 @@ import numpy as np
 
 from noctuary.context.candidates import Candidate
 from noctuary.context.profile import ContextProfile
-from noctuary.recall.ages import ages_s
-from noctuary.recall.scorers.shared import best_first, unit_of
-from noctuary.recall.scorers.two_pass import authority, coarse_pass, score_two_pass
+from noctuary.recall.scorers import score_two_pass, unit_of
 
 _SHOWN_DIGITS = 6
 """Digits of the numbers in `why`: what float32 can tell apart."""
@@ -67,25 +65,18 @@ def two_passes(
         return []
     given = np.array([c.similarity for c in candidates], dtype=np.float64)
     similarities = np.clip(np.where(np.isfinite(given), given, 0.0), -1.0, 1.0)
-    rows = coarse_pass(similarities, profile.coarse_depth, profile.coarse_threshold)
-    chosen = [candidates[row] for row in rows.tolist()]
-    dates = np.array([c.created_at_us for c in chosen], dtype=np.int64)
-    flags = profile.retrieval()
-    omegas = authority(
-        ages_s(dates, now_us),
-        np.zeros(len(chosen), dtype=np.int64),
-        0,
-        np.array([c.authored for c in chosen], dtype=np.float64),
-        flags,
-    )
-    coverage = np.array([c.coverage for c in chosen], dtype=np.float64)
-    scores = score_two_pass(
-        similarities[rows], omegas, coverage, profile.keyword_gain, profile.authority_floor
-    )
-    known = np.array([np.nan if c.score is None else c.score for c in chosen], dtype=np.float64)
+    dates = np.array([c.created_at_us for c in candidates], dtype=np.int64)
+    authored = np.array([c.authored for c in candidates], dtype=np.float64)
+    coverage = np.array([c.coverage for c in candidates], dtype=np.float64)
+    rows, scores = score_two_pass(
+        similarities, dates, now_us, np.zeros(dates.size, dtype=np.int64), 0, authored, coverage,
+        profile.retrieval(), profile.final_depth,
+    )  # fmt: skip
+    chosen = [candidates[row].score for row in rows.tolist()]
+    known = np.array([np.nan if score is None else score for score in chosen], dtype=np.float64)
     scores = np.where(np.isnan(known), scores, unit_of(known))
-    order, best = best_first(rows, scores)
-    kept = list(zip(order.tolist(), best.tolist(), strict=True))[: profile.final_depth]
+    best = np.lexsort((rows, -scores))[: profile.final_depth]
+    kept = list(zip(rows[best].tolist(), scores[best].tolist(), strict=True))
     return [
         Scored(candidates[row], score, _why(candidates[row], float(similarities[row])))
         for row, score in kept

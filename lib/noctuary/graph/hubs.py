@@ -1,7 +1,7 @@
-"""From how many memories on a concept tells nothing apart: the limits of the edges and of the walk.
+"""From how many memories on a concept tells nothing apart: the limits of the edges.
 
 What belongs here: the limits. What does not: what they are applied to (`state.steps`,
-`state.links`, `transitions`).
+`state.links`).
 """
 
 from __future__ import annotations

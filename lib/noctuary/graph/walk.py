@@ -39,20 +39,15 @@ word by word (`conversation`), which a step of one weight cannot. Links of a sto
 no labelled set has any, so that nothing says more of them."""
 
 
-NOWHERE = -1
-"""In the arrays of a `Walk`: no seed, no one relation, no concept."""
-
-
 class Walk(NamedTuple):
     """What arrived, one row per target, ordered by position. All arrays have length m.
 
     Attributes:
         positions: int64, distinct targets.
         scores: float64, > 0; to be added to the base score of the target.
-        seeds: int64, the seed from which the best arrival came; NOWHERE where the query led to it.
-        relations: int8, the relation it took (index into RELATIONS); NOWHERE where it came over
-            all ways at once (`ppr`).
-        concepts: int32, ordinal of the concept it rests on, or NOWHERE (so is a link's).
+        seeds: int64, the seed from which the best arrival came.
+        relations: int8, the relation it took (index into RELATIONS).
+        concepts: int32, ordinal of the concept it rests on; NO_CONCEPT where it is a link's.
     """
 
     positions: NDArray[np.int64]

@@ -1,4 +1,4 @@
 """The lexical leg: the tokens of a memory, pre-scored BM25 postings, and their search.
 
-Build side: fields, postings, fts_seed (baselines of the evaluation). Read side: search.
+Build side: fields, postings. Read side: search.
 """

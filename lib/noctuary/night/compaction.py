@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +16,9 @@ from numpy.typing import NDArray
 
 from noctuary.compact.attempts import TRIED_AGAIN
 from noctuary.compact.cluster_table import write_clusters
-from noctuary.compact.clusters import Cluster
-from noctuary.compact.communities import Communities
+from noctuary.compact.clusters import Cluster, cluster_session
 from noctuary.compact.context import SessionContext
 from noctuary.compact.escalation import SummarySettings
-from noctuary.compact.strategies import COMMUNITIES, Chronological, Strategy, cluster_session
 from noctuary.compact.streaming import (
     ClusterSources,
     count_later,
@@ -41,7 +37,6 @@ from noctuary.compact.summarizers.base import Summarizer
 from noctuary.compact.summarizers.opening import open_summarizer
 from noctuary.compact.summary import Summary
 from noctuary.compact.tables import SummaryWriter, iter_summaries, read_known
-from noctuary.compact.vector_rows import VectorRows
 from noctuary.errors import StoreError
 from noctuary.night.cluster_results import ClusterResults, fill_results, remember_vectors, task_of
 from noctuary.night.compaction_facts import ClusterTally, SummaryTally
@@ -67,35 +62,23 @@ SUMMARY_TABLE = Stage("summaries", "2", (SUMMARIES, ATTEMPTS))
 
 
 def cluster_old_turns(night: Night) -> StageResult:
-    """Group the turns outside each session's protected tail by the strategy of the settings."""
+    """Group the turns outside each session's protected tail."""
     corpus = night.result_of(CORPUS)
     settings = night.settings.compaction
     now_us = time.time_ns() // 1000
-    by_vectors = settings.strategy == COMMUNITIES
 
     def body() -> tuple[int, dict[str, Any]]:
         tally = ClusterTally()
-        with ExitStack() as files:
-            if by_vectors:
-                vectors = files.enter_context(VectorRows(night.work(VECTORS)))
-                strategy: Strategy = Communities(vectors.take, settings.cluster_size)
-            else:
-                strategy = Chronological(settings.cluster_size)
-            found = _clusters(night, strategy, now_us, tally)
-            rows = write_clusters(night.work(CLUSTERS), found)
-        return rows, tally.to_facts(settings.strategy)
+        rows = write_clusters(night.work(CLUSTERS), _clusters(night, now_us, tally))
+        return rows, tally.to_facts()
 
     inputs: dict[str, Any] = {
         "corpus": corpus.digest,
-        "strategy": settings.strategy,
         "cluster_size": settings.cluster_size,
         "protected_tail_turns": settings.protected_tail_turns,
         # Of one corpus they only ever become fewer, so that their number says which they are.
         "future_turns": count_later(night.work(TURNS), now_us),
     }
-    if by_vectors:
-        inputs["vectors"] = night.result_of(MEMORY_VECTORS).digest
-        inputs["leiden"] = version("scikit-network")
     return night.finish(night.run(TURN_CLUSTERS, inputs, body))
 
 
@@ -123,7 +106,7 @@ def summarize_turn_clusters(night: Night) -> StageResult:
         if vouched:
             known = read_known(night.work(SUMMARIES), night.work(ATTEMPTS), recipe)
         tally = _summarize(night, summarizer, settings, known, recipe, clusters.rows, counts)
-        return clusters.rows, tally.to_facts(str(clusters.facts["strategy"]))
+        return clusters.rows, tally.to_facts()
 
     inputs = {
         "clusters": clusters.digest,
@@ -141,12 +124,11 @@ def accepted_summaries(night: Night) -> list[Summary]:
     return [s for s in iter_summaries(night.work(SUMMARIES)) if s.status == "accepted"]
 
 
-def _clusters(
-    night: Night, strategy: Strategy, now_us: int, tally: ClusterTally
-) -> Iterator[Cluster]:
-    tail = night.settings.compaction.protected_tail_turns
+def _clusters(night: Night, now_us: int, tally: ClusterTally) -> Iterator[Cluster]:
+    settings = night.settings.compaction
+    size, tail = settings.cluster_size, settings.protected_tail_turns
     for turns in iter_sessions(night.work(TURNS), night.work(MEMORIES)):
-        found = cluster_session(turns, strategy, protected_tail=tail, now_us=now_us)
+        found = cluster_session(turns, size, protected_tail=tail, now_us=now_us)
         tally.add(found)
         yield from found.clusters
 

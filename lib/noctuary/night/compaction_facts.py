@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from noctuary.compact.attempts import Attempt
-from noctuary.compact.strategies import SessionClusters
+from noctuary.compact.clusters import SessionClusters
 from noctuary.compact.summary import Summary
 
 _QUANTILES = {"min": 0.0, "p10": 0.1, "median": 0.5, "p90": 0.9, "max": 1.0}
@@ -45,13 +45,12 @@ class ClusterTally:
         """Return how many clusters there are."""
         return self._sizes.total()
 
-    def to_facts(self, strategy: str) -> dict[str, Any]:
+    def to_facts(self) -> dict[str, Any]:
         """Return the stage's facts; `bundled_turns` are among the protected."""
         count = self._counts
         raw = count["protected_turns"] + count["future_turns"] + count["giant_turns"]
         sizes = sorted(self._sizes.elements())
         return {
-            "strategy": strategy,
             "sessions": count["sessions"],
             "turns": count["clustered_turns"] + raw,
             "clustered_turns": count["clustered_turns"],
@@ -89,12 +88,11 @@ class SummaryTally:
             if summary.status == "accepted":
                 self._accept(summary)
 
-    def to_facts(self, strategy: str) -> dict[str, Any]:
+    def to_facts(self) -> dict[str, Any]:
         """Return the stage's facts: tokens and facts are those of accepted summaries."""
         sums = self._sums
         before, after = sums["source_tokens"], sums["summary_tokens"]
         return {
-            "strategy": strategy,
             "by_status": _sorted(self._status),
             "by_method": _sorted(self._method),
             "by_fallback": _sorted(self._fallback),

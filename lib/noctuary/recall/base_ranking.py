@@ -36,8 +36,6 @@ from noctuary.recall.scope import Mask
 from noctuary.recall.snapshot_graph import SnapshotGraph
 
 if TYPE_CHECKING:
-    from noctuary.graph.push import Neighbourhoods
-    from noctuary.graph.transitions import Transitions
     from noctuary.recall.overlay import Overlay
     from noctuary.recall.scoring import Scorer
 
@@ -152,10 +150,6 @@ class BaseRanker(NamedTuple):
         return lexical, dense
 
     def _lexical_leg(self, query: str, depth: int) -> Leg:
-        if self.profile.lexical_mode == "fts5":
-            from noctuary.recall.fts5_leg import rank_fts5
-
-            return rank_fts5(self.reader, query, self.mask, depth, self.summaries)
         leg = rank_lexical(self.reader, query, self.mask, depth)
         if self.summaries is not None:
             from noctuary.recall.summary_legs import add_lexical
@@ -217,7 +211,7 @@ class BaseRanker(NamedTuple):
             return fuse(everyone, legs, self.profile)[: positions.size]
 
         with run.step("graph"):
-            leg = GraphLeg(self.graph, self.mask, *weights, self.as_of_us, self._transitions(run))
+            leg = GraphLeg(self.graph, self.mask, *weights, self.as_of_us)
             found = leg.rank(query, memories.positions, memories.fused, fuse_at)
         if found is None:
             return ranking
@@ -228,15 +222,6 @@ class BaseRanker(NamedTuple):
                 "leg's bounds on sessions or members were reached",
             )
         return _with_arrivals(ranking, found, legs, rest.size)
-
-    def _transitions(self, run: Run) -> Transitions | Neighbourhoods | None:
-        if self.profile.graph_mode != "ppr":
-            return None
-        try:
-            return self.graph.transitions(self.mask)
-        except ImportError as error:
-            run.warn("ppr_unavailable", f"walked in the place of PageRank, without scipy: {error}")
-            return None
 
 
 def fuse(positions: Positions, legs: tuple[Leg, Leg], profile: RetrievalProfile) -> Scores:
@@ -344,7 +329,7 @@ def quality_of(reader: SnapshotReader, positions: Positions, profile: RetrievalP
     Never falls as the confidence grows (libravdb mathematics sections 1 and 5.5: 1 - confidence is
     the summary's decay rate).
     """
-    from noctuary.recall.scorers.hybrid import quality
+    from noctuary.recall.scorers import quality
 
     return quality(reader.summaries.confidences(positions), profile.quality_penalty)
 

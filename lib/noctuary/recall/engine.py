@@ -191,10 +191,7 @@ class Recaller:
         if request.profile.scorer != "fusion":
             from noctuary.recall.scoring import Scorer
 
-            scorer = Scorer(
-                view, world, request.profile, now_us, request.scope.user,
-                request.session_id, request.k, answer.overlay,
-            )  # fmt: skip
+            scorer = Scorer(request, view, world, now_us, answer.overlay)
         moment = None if as_of is None else now_us
         searched = answer.searched
         ranker = BaseRanker(

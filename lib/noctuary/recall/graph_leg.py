@@ -12,7 +12,7 @@ candidate belongs to a session, the leg abstains and the ranking is returned as 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,10 +25,6 @@ from noctuary.recall.phases.base import Positions, Scores
 from noctuary.recall.scope import Mask
 from noctuary.recall.snapshot_graph import SnapshotGraph
 from noctuary.text.tokens import tokenize
-
-if TYPE_CHECKING:
-    from noctuary.graph.push import Neighbourhoods
-    from noctuary.graph.transitions import Transitions
 
 FuseAt = Callable[[Positions], Scores]
 """Base scores of any positions."""
@@ -81,7 +77,6 @@ class GraphLeg(NamedTuple):
         weight: Factor on everything that is added, > 0.
         session_weight: Further factor on what sessions lend; 0 asks none.
         as_of_us: Walk the edges that held at this moment; None walks those that still hold.
-        transitions: Of what the mask shows, for PageRank in the place of the walk; None walks.
     """
 
     graph: SnapshotGraph
@@ -89,7 +84,6 @@ class GraphLeg(NamedTuple):
     weight: float
     session_weight: float = 1.0
     as_of_us: int | None = None
-    transitions: Transitions | Neighbourhoods | None = None
 
     def rank(
         self, query: str, pool: Positions, fused: Scores, fuse_at: FuseAt
@@ -103,7 +97,7 @@ class GraphLeg(NamedTuple):
             fuse_at: Base scores of memories that the graph brings in.
         """
         links = link_query(query, self.graph.names_seen(self.mask))
-        walked = self._walk(pool, fused, links)
+        walked = self._walk(pool, fused)
         named = name_subjects(links, self.graph.mentions, self.mask)
         positions, base, scores, scale = pool, fused, fused, 1.0
         if not walked.is_empty or named.positions.size:
@@ -136,12 +130,8 @@ class GraphLeg(NamedTuple):
             everyone, base, scores, walked, named, talk, lent, before, self.session_weight, scale
         )
 
-    def _walk(self, pool: Positions, fused: Scores, links: tuple[Link, ...]) -> Walk:
-        if self.transitions is None:
-            return walk(pool, fused, self.graph.edges, mask=self.mask, as_of_us=self.as_of_us)
-        from noctuary.graph.ppr import spread
-
-        return spread(pool, fused, [link.ordinal for link in links], self.transitions)
+    def _walk(self, pool: Positions, fused: Scores) -> Walk:
+        return walk(pool, fused, self.graph.edges, mask=self.mask, as_of_us=self.as_of_us)
 
     def _listen(
         self, query: str, links: tuple[Link, ...], positions: Positions, scores: Scores

@@ -21,7 +21,6 @@ from noctuary.graph.conversation import (
     Talk,
     best_neighbour,
 )
-from noctuary.graph.walk import NOWHERE
 from noctuary.recall.graph_leg import GraphRanking
 
 NAMED_BY_QUERY = "named_by_query"
@@ -29,7 +28,6 @@ IN_SESSION = "in_session"
 SAID_BY = "said_by"
 IN_COMPANY_OF = "in_company_of"
 OWN_WORDS = "own_words"
-PAGERANK = "ppr"
 NO_CONCEPT = -1
 
 
@@ -86,12 +84,9 @@ def _parts(ranking: GraphRanking, position: int) -> list[_Part]:
     parts: list[_Part] = []
     walked, named, talk = ranking.walked, ranking.named, ranking.talk
     for i in np.flatnonzero(walked.positions == position).tolist():
-        code, origin = int(walked.relations[i]), int(walked.seeds[i])
-        relation = PAGERANK if code == NOWHERE else RELATIONS[code]
-        seed = None if origin == NOWHERE else origin
-        evidence = (position if seed is None else seed,)
+        relation, seed = RELATIONS[int(walked.relations[i])], int(walked.seeds[i])
         parts.append(
-            _Part(float(walked.scores[i]), relation, seed, int(walked.concepts[i]), evidence)
+            _Part(float(walked.scores[i]), relation, seed, int(walked.concepts[i]), (seed,))
         )
     for i in np.flatnonzero(named.positions == position).tolist():
         score, concept = float(named.scores[i]), int(named.concepts[i])

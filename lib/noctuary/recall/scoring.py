@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from noctuary.recall.asking import Request
 from noctuary.recall.legs import Leg
 from noctuary.recall.phases.base import Positions, Scores
-from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.reader import SnapshotReader
-from noctuary.recall.scorers import hybrid, two_pass
-from noctuary.recall.scorers.coverage import keyword_coverage
+from noctuary.recall.scorers import keyword_coverage, scope_codes, score_hybrid, score_two_pass
 from noctuary.recall.world import World
 from noctuary.text.tokens import tokenize
 
@@ -27,66 +26,36 @@ class Scorer(NamedTuple):
     """Scores the nearest memories of one recall by libravdb's section 1 or 7.
 
     Attributes:
+        request: Which scorer, with its constants, and who asks.
         reader: The snapshot.
         world: Where use comes from.
-        profile: Which scorer, with its constants.
         now_us: The moment of the recall.
-        user: Whose recall it is, or None.
-        session_id: The active conversation, or None.
-        k: How many memories were asked for.
         overlay: The live rows among the candidates; None for none.
     """
 
+    request: Request
     reader: SnapshotReader
     world: World
-    profile: RetrievalProfile
     now_us: int
-    user: str | None
-    session_id: str | None
-    k: int
-    overlay: Overlay | None = None
+    overlay: Overlay | None
 
     def score(self, query: str, dense: Leg) -> tuple[Positions, Scores]:
         """Return the positions that are left, ascending, and their scores in [0, 1]."""
-        positions = dense.ranking
+        positions, profile = dense.ranking, self.request.profile
         if not positions.size:
             return positions, np.empty(0, dtype=np.float64)
-        rank = self._hybrid if self.profile.scorer == "hybrid" else self._two_pass
-        found, scores = rank(query, positions, dense.scores_at(positions))
-        order = np.argsort(found)
-        return found[order], scores[order]
-
-    def _hybrid(
-        self, _query: str, positions: Positions, cosines: NDArray[np.float64]
-    ) -> tuple[Positions, Scores]:
-        return hybrid.rank(
-            positions,
-            cosines,
-            self.reader.created_at(positions),
-            self.now_us,
-            self._scopes(positions),
-            # The quality of summaries comes after every scorer (base_ranking), not in one of them.
-            np.ones(positions.size),
-            self.profile,
-        )
-
-    def _two_pass(
-        self, query: str, positions: Positions, cosines: NDArray[np.float64]
-    ) -> tuple[Positions, Scores]:
-        counts, most = self._use(positions)
-        coverage = self._coverage(query, positions)
-        return two_pass.rank(
-            positions,
-            cosines,
-            self.reader.created_at(positions),
-            self.now_us,
-            counts,
-            most,
-            self.reader.importance_at(positions),
-            coverage,
-            self.profile,
-            self.k,
-        )
+        cosines, created = dense.scores_at(positions), self.reader.created_at(positions)
+        if profile.scorer == "hybrid":
+            scores = score_hybrid(cosines, created, self.now_us, self._scopes(positions), profile)
+        else:
+            counts, most = self._use(positions)
+            rows, scores = score_two_pass(
+                cosines, created, self.now_us, counts, most, self.reader.importance_at(positions),
+                self._coverage(query, positions), profile, self.request.k,
+            )  # fmt: skip
+            positions = positions[rows]
+        order = np.argsort(positions)
+        return positions[order], scores[order]
 
     def _coverage(self, query: str, positions: Positions) -> NDArray[np.float64]:
         reader, tokens = self.reader, tokenize(query)
@@ -108,10 +77,10 @@ class Scorer(NamedTuple):
 
     def _scopes(self, positions: Positions) -> NDArray[np.int8]:
         sessions, owners = self.reader.facets["session_id"], self.reader.facets["user"]
-        own = _code(sessions.values, self.session_id)
+        own = _code(sessions.values, self.request.session_id)
         in_session = self.reader.codes_at("session_id", positions) == own
-        asking = _code(owners.values, self.user)
-        return hybrid.scope_codes(
+        asking = _code(owners.values, self.request.scope.user)
+        return scope_codes(
             in_session,
             self.reader.codes_at("user", positions),
             None if asking < 0 else asking,

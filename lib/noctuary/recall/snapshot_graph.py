@@ -21,14 +21,7 @@ from noctuary.graph.sessions import SessionArrays
 from noctuary.recall.scope import Mask
 
 if TYPE_CHECKING:
-    from noctuary.graph.push import Mentioned, Neighbourhoods
-    from noctuary.graph.transitions import Transitions
     from noctuary.recall.reader import SnapshotReader
-
-
-PUSH_FROM = 50_000
-"""Memories from which PageRank is pushed over the touched neighbourhoods only. Below, the power
-iteration over all of them is exact; from here on it takes longer than all other steps together."""
 
 
 class SnapshotGraph:
@@ -51,46 +44,6 @@ class SnapshotGraph:
     def sessions(self) -> SessionArrays:
         """Who follows whom."""
         return self._reader.sessions
-
-    @cached_property
-    def _all_transitions(self) -> Transitions:
-        from noctuary.graph.transitions import build_transitions
-
-        return build_transitions(self.mentions, self.edges.indptr.size - 1)
-
-    @cached_property
-    def _mentioned(self) -> Mentioned:
-        from noctuary.graph.push import Mentioned
-
-        return Mentioned(self.mentions, self.edges.indptr.size - 1)
-
-    @cached_property
-    def _everywhere(self) -> Neighbourhoods:
-        """Everything, with the degrees that recalls have counted so far."""
-        from noctuary.graph.push import Neighbourhoods
-
-        return Neighbourhoods.of(self._mentioned, None)
-
-    def transitions(self, mask: Mask | None) -> Transitions | Neighbourhoods:
-        """Return the graph of PageRank: matrices, and neighbourhoods of a large snapshot.
-
-        What is needed of the whole snapshot is made once.
-
-        Raises:
-            ImportError: scipy is not installed, and the snapshot is not large.
-            ValueError: The snapshot's mentions are damaged.
-        """
-        if self.edges.indptr.size > PUSH_FROM:
-            if mask is None or mask.all():
-                return self._everywhere
-            from noctuary.graph.push import Neighbourhoods
-
-            return Neighbourhoods.of(self._mentioned, mask)
-        if mask is None or mask.all():
-            return self._all_transitions
-        from noctuary.graph.transitions import build_transitions
-
-        return build_transitions(self.mentions, mask.size, mask)
 
     @cached_property
     def wings(self) -> NDArray[np.int32] | None:

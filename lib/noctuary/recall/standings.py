@@ -49,7 +49,7 @@ def lexical_standing(
 
     Args:
         recaller: The pinned snapshot.
-        profile: Says which lexical leg.
+        profile: Says whether there is a lexical leg.
         searched: What the recall searches.
         query: As asked.
         position: The memory or summary.

@@ -12,7 +12,6 @@ from noctuary.settings.sections import (
     HOOK_SCOPES,
     ON_DROP,
     PROVIDERS,
-    STRATEGIES,
     SUMMARIZERS,
     CompactionSettings,
     EncoderSettings,
@@ -141,10 +140,6 @@ def _compaction_rules(c: CompactionSettings) -> list[tuple[bool, str]]:
         (
             -1.0 <= c.preserve_threshold <= 1.0,
             "compaction.preserve_threshold must lie in [-1, 1]",
-        ),
-        (
-            c.strategy in STRATEGIES,
-            f'compaction.strategy must be "chronological" or "communities", found {c.strategy!r}',
         ),
         (0.0 <= c.density <= 1.0, "compaction.density must lie in [0, 1]"),
         (0.0 <= c.aggressive_density <= 1.0, "compaction.aggressive_density must lie in [0, 1]"),

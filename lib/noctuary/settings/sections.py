@@ -11,7 +11,6 @@ from noctuary.values import dataclass
 FUSIONS = ("cc", "rrf")
 ON_DROP = ("refuse", "report")
 GRAPH_EXTRACTORS = ("rules", "llm", "spacy")
-STRATEGIES = ("chronological", "communities")
 HOOK_SCOPES = ("store", "project")
 SUMMARIZERS = ("sentences", "extractive", "seq2seq", "llm")
 PROVIDERS = ("local", "voyage", "openai", "cohere")
@@ -79,7 +78,6 @@ class CompactionSettings:
         cluster_size: Target turns per cluster; not positive means 20 (libravdb section 5).
         protected_tail_turns: Newest turns of each session that are never summarised.
         preserve_threshold: Q_align below which a summary is not accepted (libravdb section 5.3).
-        strategy: "chronological" (libravdb section 5) or "communities" of similar turns.
         density: Share of a cluster that a summary keeps, of its tokens ("sentences") or its turns
             ("extractive"); 0 for the summarizer's own.
         aggressive_density: The same for the second try, where the first was not smaller.
@@ -96,7 +94,6 @@ class CompactionSettings:
     cluster_size: int = 20
     protected_tail_turns: int = 4
     preserve_threshold: float = 0.65
-    strategy: str = "chronological"
     density: float = 0.0
     aggressive_density: float = 0.0
     summarizer: str = "sentences"

@@ -8,6 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bench.arms.corpus_views import CorpusViews
+from bench.arms.fts_seed import FtsSeed
 from bench.arms.hybrid_seed import HybridGraphRetriever, HybridSeedRetriever, SharedLegs
 from bench.arms.seed_fusion import (
     FLAWED_GRAPH_WEIGHT,
@@ -17,7 +18,6 @@ from bench.arms.seed_fusion import (
     fuse_repaired,
     fuse_seed,
 )
-from noctuary.lexical.fts_seed import FtsSeed
 from tests.support.arms import ask, build_context, records
 
 ROWS = 120

@@ -40,16 +40,16 @@ def test_show_prints_every_flag_with_its_value_and_source(run: Run, plain_store:
 
 
 def test_show_marks_what_is_not_built_in(run: Run, plain_store: Store) -> None:
-    result = run("profile", "show", "orient")
-    assert row_of(result, "mmr_lambda").split(maxsplit=3) == [
+    result = run("profile", "show", "libravdb")
+    assert row_of(result, "scorer").split(maxsplit=3) == [
         "*",
-        "mmr_lambda",
-        "0.5",
-        "named orient (shipped)",
+        "scorer",
+        "hybrid",
+        "named libravdb (shipped)",
     ]
-    # Said by orient, and the same as built in.
-    assert row_of(result, "supersede_action").startswith("  supersede_action ")
-    assert row_of(result, "supersede_action").endswith("named orient (shipped)")
+    # Said by libravdb, and the same as built in.
+    assert row_of(result, "quality_penalty").startswith("  quality_penalty ")
+    assert row_of(result, "quality_penalty").endswith("named libravdb (shipped)")
 
 
 def test_show_names_every_layer(
@@ -59,7 +59,7 @@ def test_show_names_every_layer(
     config.write_text(
         "[recall]\nprofile = 'mine'\nimportance_prior = 0.2\n"
         "[profiles.default]\ndepth = 40\n"
-        "[profiles.mine]\ninherits = 'orient'\nrrf_k = 30\n"
+        "[profiles.mine]\ninherits = 'synapse'\nrrf_k = 30\n"
     )
     monkeypatch.setenv("NOCTUARY_RECALL_GRAPH_WEIGHT", "0.5")
     plain_store.paths.profiles.write_text("[default]\nltp_window_days = 7\n")
@@ -71,7 +71,7 @@ def test_show_names_every_layer(
     assert rows["graph_weight"] == (0.5, "environment NOCTUARY_RECALL_GRAPH_WEIGHT")
     assert rows["depth"] == (40, "config [profiles.default]")
     assert rows["ltp_window_days"] == (7, "store profiles.toml [default]")
-    assert rows["mmr_lambda"] == (0.5, "named mine (config), inherits orient (shipped)")
+    assert rows["decay_floor"] == (0.0, "named mine (config), inherits synapse (shipped)")
     assert rows["rrf_k"] == (30, "named mine (config)")
     assert found["flags"]["rrf_k"]["built_in"] == 60
 
@@ -91,13 +91,13 @@ def test_show_knows_what_the_evaluation_adopted(run_json: RunJson, empty_store: 
 def test_an_unknown_profile_is_said_and_the_default_shown(
     run: Run, run_json: RunJson, plain_store: Store
 ) -> None:
-    result = run("profile", "show", "oreint")
+    result = run("profile", "show", "synaspe")
     assert result.exit_code == 1
-    assert "! unknown_profile: no profile 'oreint': default is in force" in result.stderr
-    assert "orient" in result.stderr
+    assert "! unknown_profile: no profile 'synaspe': default is in force" in result.stderr
+    assert "synapse" in result.stderr
     assert result.stdout.startswith("profile default; ")
-    found = run_json("profile", "show", "oreint", code=1)
-    assert (found["requested"], found["used"]) == ("oreint", "default")
+    found = run_json("profile", "show", "synaspe", code=1)
+    assert (found["requested"], found["used"]) == ("synaspe", "default")
     assert [w["code"] for w in found["warnings"]] == ["unknown_profile"]
 
 
@@ -161,21 +161,21 @@ def test_list_shows_names_descriptions_and_places(
 ) -> None:
     (home / CONFIG_FILE_NAME).write_text(
         "[recall]\nprofile = 'mine'\n"
-        "[profiles.mine]\ninherits = 'orient'\ndescription = 'for mornings'\n"
+        "[profiles.mine]\ninherits = 'synapse'\ndescription = 'for mornings'\n"
         "[profiles.broken]\ndepth = 0\n"
     )
-    plain_store.paths.profiles.write_text("[orient]\ndepth = 30\n")
+    plain_store.paths.profiles.write_text("[synapse]\ndepth = 30\n")
     result = run("profile", "list")
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert [line[2:].split()[0] for line in lines] == [*SHIPPED, "mine", "broken"]
     assert [line[2:].split()[0] for line in lines if line.startswith("*")] == ["mine"]
     (mine,) = (line for line in lines if line.startswith("* mine"))
-    assert mine.endswith("for mornings  (config, inherits orient)")
-    (orient,) = (line for line in lines if line.startswith("  orient"))
-    assert orient.endswith("(shipped, store)")
+    assert mine.endswith("for mornings  (config, inherits synapse)")
+    (synapse,) = (line for line in lines if line.startswith("  synapse"))
+    assert synapse.endswith("(shipped, store)")
     assert "! bad_profile: broken, config: depth must lie in" in result.stderr
     listed = {row["name"]: row for row in run_json("profile", "list")["profiles"]}
-    assert listed["mine"]["inherits"] == "orient"
+    assert listed["mine"]["inherits"] == "synapse"
     assert listed["default"]["description"] == SHIPPED["default"].description
     assert listed["broken"]["faults"]

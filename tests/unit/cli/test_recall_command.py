@@ -107,13 +107,13 @@ def test_a_profile_and_flags_of_this_call(run: Run, run_json: RunJson, dense_sto
     def ask(*arguments: str) -> Any:
         return run_json("recall", "key", "--user", "ana", *arguments)
 
-    named = ask("--profile", "decide")
-    assert (named["profile_used"], named["profile"]["half_life_days"]) == ("decide", 7.0)
+    named = ask("--profile", "synapse")
+    assert (named["profile_used"], named["profile"]["decay_floor"]) == ("synapse", 0.0)
     changed = ask("--set", "mmr_lambda=1", "--set", "mmr_enabled=Yes", "--set", "reranker=")
     assert (changed["profile_used"], changed["profile"]["mmr_lambda"]) == ("default", 1.0)
     assert changed["profile"]["mmr_enabled"] is True
-    both = ask("--profile", "decide", "--set", "depth=7", "--fusion", "rrf")
-    assert (both["profile_used"], both["profile"]["half_life_days"]) == ("decide", 7.0)
+    both = ask("--profile", "synapse", "--set", "depth=7", "--fusion", "rrf")
+    assert (both["profile_used"], both["profile"]["decay_floor"]) == ("synapse", 0.0)
     assert (both["profile"]["depth"], both["profile"]["fusion"]) == (7, "rrf")
     assert both["warnings"] == []
     for flags in ((), ("--set", "depth=7")):
@@ -273,7 +273,7 @@ def test_a_guessed_store_is_said(run: Run, home: Path, dense_store: Store) -> No
 def test_any_bytes_on_the_command_line_are_a_question(dense_store: Store) -> None:
     """What is no UTF-8 arrives as lone surrogates; the JSON that repeats it is valid."""
     command = [os.fsencode(sys.executable), b"-m", b"noctuary.cli.main", b"recall", b"key \xff\xfe"]
-    explained = [b"--explain", b"--candidate-trace", b"--profile", b"orient"]
+    explained = [b"--explain", b"--candidate-trace", b"--profile", b"synapse"]
     for options in ([], [b"--json"], [b"--wing", b"\xff"], explained):
         done = subprocess.run([*command, *options], capture_output=True, check=False)
         assert done.returncode == 0, done.stderr

@@ -58,8 +58,8 @@ def test_filters_profiles_and_flags_are_those_of_recall(
     assert off["stage"] == "not_found"
     assert off["sentences"][2] == "dense: off (dense_weight 0)."
     assert off["sentences"][3] == "graph: off (graph_weight 0)."
-    decided = run_json("why", "key", "101", "--profile", "decide")
-    assert {"time_decay"} <= {step["phase"] for step in decided["steps"]}
+    aged = run_json("why", "key", "101", "--profile", "synapse")
+    assert {"time_decay"} <= {step["phase"] for step in aged["steps"]}
     assert "unknown_profile" in run("why", "key", "101", "--profile", "nope").stderr
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from noctuary.compact import cluster_table
 from noctuary.compact.cluster_table import iter_clusters, read_clusters, write_clusters
-from noctuary.compact.clusters import Cluster
-from noctuary.compact.strategies import cluster_turns
+from noctuary.compact.clusters import Cluster, cluster_turns
 from noctuary.errors import StoreError
 from noctuary.types import UNDATED_US
 from tests.support.turns import turn

@@ -62,9 +62,9 @@ def test_a_cluster_s_time_is_that_of_its_dated_members() -> None:
 
 def test_a_cluster_says_whose_it_is_and_who_grouped_it() -> None:
     members = session_turns([turn(i, user="u", wing="w") for i in range(2)])
-    cluster = make_cluster(members, "communities", 3)
+    cluster = make_cluster(members, "plan", 3)
     assert (cluster.user, cluster.wing, cluster.session_id) == ("u", "w", "s")
-    assert (cluster.strategy, cluster.ordinal) == ("communities", 3)
+    assert (cluster.strategy, cluster.ordinal) == ("plan", 3)
     assert cluster.member_ids == ("m0", "m1")
     assert cluster.member_positions == (0, 1)
 
@@ -80,7 +80,7 @@ def test_an_id_depends_on_strategy_session_members_and_their_texts_alone() -> No
     others = {
         make_cluster(edited, "chronological", 0).cluster_id,
         make_cluster(renamed, "chronological", 0).cluster_id,
-        make_cluster(session_turns(records), "communities", 0).cluster_id,
+        make_cluster(session_turns(records), "plan", 0).cluster_id,
         make_cluster(session_turns(records[:2]), "chronological", 0).cluster_id,
     }
     assert len(others | {before}) == 5

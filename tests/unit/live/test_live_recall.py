@@ -235,7 +235,6 @@ def test_explanations_add_up(store: Store, cache: Cache) -> None:
         {"supersede_filter_enabled": True, "consolidation_enabled": True},
         {"query_expansion_enabled": True},
         {"graph_weight": 0.0},
-        {"lexical_mode": "fts5"},
         {"time_decay_enabled": True, "ltp_enabled": True, "tagging_enabled": True},
     ],
     ids=str,

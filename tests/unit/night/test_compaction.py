@@ -121,7 +121,6 @@ def test_the_facts_say_what_became_of_every_turn(nights: Nights) -> None:
     )
     _, clusters, summaries = nights.run()
     facts = clusters.facts
-    assert facts["strategy"] == "chronological"
     assert facts["sessions"] == 2
     assert facts["turns"] == 60
     assert facts["giant_turns"] == 1
@@ -168,16 +167,13 @@ def test_a_second_night_reads_and_embeds_nothing_again(nights: Nights) -> None:
     assert len(accepted_summaries(night)) == first.facts["by_status"]["accepted"]
 
 
-@pytest.mark.parametrize("strategy", ["chronological", "communities"])
-def test_only_changed_clusters_are_summarised_again(nights: Nights, strategy: str) -> None:
-    nights.settings = replace(nights.settings, strategy=strategy)
+def test_only_changed_clusters_are_summarised_again(nights: Nights) -> None:
     nights.write(30)
     night, _, _ = nights.run()
     before = {s.cluster_id: s for s in read_summaries(night.work(SUMMARIES))}
     nights.write(30, b000={"content": "Ana: turn 0 of b tells of the rain and the garden."})
-    _, clusters, second = nights.run()
+    _, _, second = nights.run()
     after = {s.cluster_id: s for s in read_summaries(night.work(SUMMARIES))}
-    assert clusters.facts["strategy"] == strategy
     assert second.notes["summaries_made"] == len(after.keys() - before.keys())
     assert 0 < second.notes["summaries_made"] < len(after)
     assert all(after[c] == before[c] for c in after.keys() & before.keys())
@@ -222,14 +218,13 @@ def test_a_turn_from_the_future_is_clustered_once_its_moment_has_passed(
     assert after.facts["turns"] == before.facts["turns"]
 
 
-def test_another_strategy_is_another_night_s_work(nights: Nights) -> None:
+def test_another_cluster_size_is_another_night_s_work(nights: Nights) -> None:
     nights.write(30)
     night, first, _ = nights.run()
-    nights.settings = replace(nights.settings, strategy="communities")
-    _, second, summaries = nights.run()
+    nights.settings = replace(nights.settings, cluster_size=7)
+    _, second, _ = nights.run()
     assert second.digest != first.digest
-    assert {c.strategy for c in read_clusters(night.work(CLUSTERS))} == {"communities"}
-    assert summaries.facts["strategy"] == "communities"
+    assert {len(c.member_ids) for c in read_clusters(night.work(CLUSTERS))} == {6, 7}
     assert max(nights.encoder.seen.values()) == 1
 
 

@@ -22,7 +22,7 @@ def test_without_anything_it_is_the_built_in_profile(tmp_path: Path) -> None:
 def test_every_layer_of_settings_and_store_counts(tmp_path: Path) -> None:
     settings = Settings(
         recall=RecallSettings(profile="mine", importance_prior=0.1),
-        profiles={"default": {"depth": 40}, "mine": {"inherits": "decide"}},
+        profiles={"default": {"depth": 40}, "mine": {"inherits": "synapse"}},
     )
     StorePaths(tmp_path).profiles.write_text("[default]\nrrf_k = 30\n[mine]\nltp_max_boost = 3\n")
     found = night(tmp_path, settings)
@@ -33,10 +33,9 @@ def test_every_layer_of_settings_and_store_counts(tmp_path: Path) -> None:
         rrf_k=30,
         ltp_enabled=True,
         ltp_max_boost=3.0,
+        tagging_enabled=True,
         time_decay_enabled=True,
-        half_life_days=7.0,
-        mmr_enabled=True,
-        mmr_lambda=0.85,
+        decay_floor=0.0,
     )
     assert served_profile(found, {"fusion": "rrf"}) == expected
     assert evaluation_profiles(found)[SERVED] == served_profile(found)

@@ -1,4 +1,4 @@
-"""The cross-encoder and the faithful FTS5 search, end to end through a published store."""
+"""The cross-encoder, end to end through a published store."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from noctuary.lexical.fts_seed import FtsSeed
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.result import RecallResult
-from noctuary.recall.scope import Scope
 from noctuary.types import MemoryRecord
 from tests.support.cross_encoder import MARKER, write_cross_encoder
 from tests.support.store import Store, memory, renumber
@@ -99,32 +96,3 @@ def test_without_an_answer_the_fused_order_stands(
     assert (ids(found), scores(found)) == (ids(fused), scores(fused))
     assert {w.code for w in found.warnings} <= codes
     assert len(found.warnings) == 1
-
-
-@pytest.mark.parametrize("fusion", ["cc", "rrf"])
-@pytest.mark.parametrize("wing", [None, "home"])
-@pytest.mark.parametrize(
-    "query", ["river paper", "quartz amber lamp window", 'paper "AND" nothing']
-)
-def test_lexical_only_fts5_is_the_seeds_own_order(
-    recaller: Recaller, query: str, wing: str | None, fusion: str
-) -> None:
-    records = notes()
-    seed = FtsSeed.build(
-        (r.position, r.content, r.category, r.tags, r.expanded_keywords, r.importance)
-        for r in records
-    )
-    shown = np.array([wing is None or r.wing == wing for r in records])
-    expected = seed.search(query, 10, "and_then_or", allowed=lambda p: bool(shown[p]))
-    seed.close()
-    faithful = replace(LEXICAL, lexical_mode="fts5", fusion=fusion)
-    found = recaller.recall(query, 10, profile=faithful, scope=Scope(wing=wing))
-    assert expected
-    assert ids(found) == [position + 101 for position, _ in expected]
-
-
-def test_fts5_is_not_bm25(recaller: Recaller) -> None:
-    """The counterpart: the mode changes a result, because FTS5 knows no stems."""
-    faithful = replace(LEXICAL, lexical_mode="fts5")
-    assert recaller.recall("rivers", 10, profile=LEXICAL).memories
-    assert not recaller.recall("rivers", 10, profile=faithful).memories

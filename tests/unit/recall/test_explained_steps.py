@@ -17,7 +17,6 @@ PROFILES = st.builds(
     RetrievalProfile,
     graph_weight=st.sampled_from([0.0, 0.05, 0.5, 1.0, 3.0]),
     session_weight=st.sampled_from([0.0, 0.3, 1.0]),
-    graph_mode=st.sampled_from(["walk", "ppr"]),
     exact_match_bonus=st.sampled_from([0.0, 1e-6, 0.2, 1.0, 50.0]),
     importance_prior=st.sampled_from([0.0, 0.3]),
     fusion=st.sampled_from(["cc", "rrf"]),

@@ -45,19 +45,17 @@ def _dense(dense_store: Store) -> Recaller:
 
 
 @pytest.mark.parametrize("query", QUERIES)
-@pytest.mark.parametrize("mode", ["bm25", "fts5"])
-def test_the_raw_view_searches_turns_and_no_summary(dense: Recaller, query: str, mode: str) -> None:
-    result = deep(dense, query, RetrievalProfile(lexical_mode=mode))
+def test_the_raw_view_searches_turns_and_no_summary(dense: Recaller, query: str) -> None:
+    result = deep(dense, query, RetrievalProfile())
     assert {m.kind for m in result.memories} == {"memory"}
 
 
 @pytest.mark.parametrize("query", QUERIES)
-@pytest.mark.parametrize("mode", ["bm25", "fts5"])
 @pytest.mark.parametrize("scorer", ["fusion", "hybrid", "two_pass"])
 def test_the_view_of_summaries_searches_no_turn_that_one_covers(
-    dense: Recaller, query: str, mode: str, scorer: str
+    dense: Recaller, query: str, scorer: str
 ) -> None:
-    result = deep(dense, query, replace(SUMMARIES, lexical_mode=mode, scorer=scorer))
+    result = deep(dense, query, replace(SUMMARIES, scorer=scorer))
     assert not set(ids(result)) & set(TURNS)
     assert not result.warnings[1:], "only user_required"
 

@@ -212,13 +212,12 @@ def sixty_memories() -> list[MemoryRecord]:
     return renumber([memory(text, wing=wings[n % 3]) for n, text in enumerate(texts)])
 
 
-@pytest.mark.parametrize("mode", ["bm25", "fts5"])
-def test_a_standing_is_the_rank_of_the_leg_itself(dense_store: Store, mode: str) -> None:
+def test_a_standing_is_the_rank_of_the_leg_itself(dense_store: Store) -> None:
     """Against a recall so deep that it finds everything, with and without a scope."""
     dense_store.publish(sixty_memories())
     recaller = Recaller.open(dense_store.root)
     reader = recaller.reader
-    profile = replace(DEFAULT, lexical_mode=mode, graph_weight=0.0, depth=1000)
+    profile = replace(DEFAULT, graph_weight=0.0, depth=1000)
     for wing in (None, "home"):
         mask = None
         if wing is not None:

@@ -30,15 +30,11 @@ class RetrievalProfile:
         graph_weight: Factor on everything that the concept graph adds; 0 switches it off.
         session_weight: Further factor on what memories of one session lend each other; 0 leaves
             sessions out of the graph.
-        graph_mode: How the graph is followed from the best hits: "walk" takes one step along
-            directed edges, "ppr" is PageRank over memories and concepts and needs scipy.
         importance_prior: p in score * ((1 - p) + p * importance); 0 ignores importance.
         exact_match_bonus: Added to the score of a memory that holds every word of the query; it
             lifts literal hits that rank fusion mixes with near-ties, and 0 switches it off.
         rrf_k: Rank offset of RRF in ranks; larger flattens the head (Cormack 2009 uses 60).
         depth: Candidates taken from each leg before fusion; more costs time, less loses fused hits.
-        lexical_mode: "bm25" reads the snapshot's pre-scored postings; "fts5" is the keyword search
-            that people run today, rebuilt in memory on first use.
         scorer: "fusion" (the four lines above), "hybrid" (libravdb section 1) or "two_pass"
             (libravdb section 7); the last two rank by cosine and need vectors.
         hybrid_similarity_weight: alpha of section 1, share of cosine.
@@ -126,12 +122,10 @@ class RetrievalProfile:
     dense_weight: float = 0.5
     graph_weight: float = 1.0
     session_weight: float = 1.0
-    graph_mode: str = "walk"
     importance_prior: float = 0.3
     exact_match_bonus: float = 0.0
     rrf_k: int = 60
     depth: int = 50
-    lexical_mode: str = "bm25"
     scorer: str = "fusion"
     hybrid_similarity_weight: float = 0.7
     hybrid_recency_weight: float = 0.2

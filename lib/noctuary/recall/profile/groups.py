@@ -11,12 +11,10 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "dense_weight",
         "graph_weight",
         "session_weight",
-        "graph_mode",
         "importance_prior",
         "exact_match_bonus",
         "rrf_k",
         "depth",
-        "lexical_mode",
     ),
     "scorers of libravdb": (
         "scorer",

@@ -2,9 +2,8 @@
 
 What belongs here: values. What does not: merging (`layers`), what a flag does (`fields`).
 
-Sources: orient, evaluate and decide are the examples of RFC 595 (research notes on MemPalace,
-section 1); seed-hybrid is the hybrid of the integration design, sections A.3 and B; libravdb has
-the constants of mathematical reference sections 1 and 7 as its code ships them.
+Sources: seed-hybrid is the hybrid of the integration design, sections A.3 and B; libravdb has the
+constants of mathematical reference sections 1 and 7 as its code ships them.
 """
 
 from __future__ import annotations
@@ -39,12 +38,11 @@ SHIPPED: Mapping[str, Shipped] = {
     DEFAULT: Shipped("the built-in values, and what configuration and store say", {}),
     "off": Shipped("plain fusion: no graph, no importance, every phase off", OFF),
     "seed-hybrid": Shipped(
-        "the reference hybrid: RRF (k 60, depth 50, weights 1 and 1) of FTS5 and cosine, then "
+        "the reference hybrid: RRF (k 60, depth 50, weights 1 and 1) of words and cosine, then "
         "importance",
         {
             **OFF,
             "fusion": "rrf",
-            "lexical_mode": "fts5",
             "lexical_weight": 1.0,
             "dense_weight": 1.0,
             "rrf_k": 60,
@@ -90,47 +88,6 @@ SHIPPED: Mapping[str, Shipped] = {
     "libravdb-two-pass": Shipped(
         "libravdb section 7 without noctuary's floor: authority erases what is days old",
         {INHERITS: "libravdb", "scorer": "two_pass", "authority_floor": 0.0},
-    ),
-    "orient": Shipped(
-        "broad: slow forgetting, much diversity, further questions, no superseded facts (the "
-        "reference asks for k 10: pass it with the call)",
-        {
-            "ltp_enabled": True,
-            "time_decay_enabled": True,
-            "half_life_days": 180.0,
-            "mmr_enabled": True,
-            "mmr_lambda": 0.5,
-            "query_expansion_enabled": True,
-            "query_expansion_max_terms": 5,
-            "supersede_filter_enabled": True,
-            "supersede_action": "filter",
-        },
-    ),
-    "evaluate": Shipped(
-        "to weigh evidence: superseded facts marked and not hidden, summaries with their sources "
-        "(the reference asks for k 7: pass it with the call)",
-        {
-            "ltp_enabled": True,
-            "time_decay_enabled": True,
-            "half_life_days": 90.0,
-            "mmr_enabled": True,
-            "mmr_lambda": 0.7,
-            "supersede_filter_enabled": True,
-            "supersede_action": "annotate",
-            "consolidation_enabled": True,
-            "include_consolidated_sources": True,
-        },
-    ),
-    "decide": Shipped(
-        "narrow: the last days count, little diversity (the reference asks for k 3: pass it with "
-        "the call)",
-        {
-            "ltp_enabled": True,
-            "time_decay_enabled": True,
-            "half_life_days": 7.0,
-            "mmr_enabled": True,
-            "mmr_lambda": 0.85,
-        },
     ),
 }
 """Shipped profiles by name."""

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 
 from noctuary.settings import FUSIONS
 
-GRAPH_MODES = ("walk", "ppr")
-LEXICAL_MODES = ("bm25", "fts5")
 SCORERS = ("fusion", "hybrid", "two_pass")
 SUPERSEDE_ACTIONS = ("filter", "annotate")
 RAW = "raw"
@@ -24,8 +22,6 @@ SUMMARY_VECTORS = (OWN, TURNS)
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "fusion": FUSIONS,
-    "graph_mode": GRAPH_MODES,
-    "lexical_mode": LEXICAL_MODES,
     "scorer": SCORERS,
     "supersede_action": SUPERSEDE_ACTIONS,
     "turn_view": TURN_VIEWS,

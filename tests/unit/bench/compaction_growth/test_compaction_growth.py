@@ -34,12 +34,11 @@ def test_growth_is_one_where_all_doubles() -> None:
 
 def test_small_stores_are_measured_each_in_its_own_process(tmp_path: Path) -> None:
     out, plot = tmp_path / "growth.json", tmp_path / "growth.png"
-    arguments = ["--sizes", "400", "200", "--no-embedding", "--communities-up-to", "200"]
+    arguments = ["--sizes", "400", "200", "--no-embedding"]
     assert main([*arguments, "--out", str(out), "--plot", str(plot)]) == 0
     runs = read_result(out)["runs"]
     assert [(run["turns"], run["strategy"]) for run in runs] == [
         (200, "chronological"),
-        (200, "communities"),
         (400, "chronological"),
     ]
     for run in runs:

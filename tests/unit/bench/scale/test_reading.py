@@ -38,7 +38,7 @@ def test_equal_seeds_ask_equal_questions_and_recall_answers_them(tmp_path: Path)
     assert asked == make_questions(reader, 20)
     assert asked != make_questions(reader, 20, seed=1)
     assert len(make_questions(reader, 1_000)) == len(TEXTS)
-    found = measure_warm(store.root, 8, "walk")
+    found = measure_warm(store.root, 8)
     assert found["memories"] == len(TEXTS)
     assert found["recall"]["n"] == 8
     assert found["recall"]["p95_ms"] >= found["recall"]["p50_ms"] > 0

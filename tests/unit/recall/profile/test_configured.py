@@ -73,11 +73,11 @@ def test_settings_made_in_code_count_where_they_differ() -> None:
 
 
 def test_the_configured_profile_answers_when_none_is_named(tmp_path: Path) -> None:
-    settings = load(tmp_path, "[recall]\nprofile = 'mine'\n[profiles.mine]\ninherits = 'orient'")
+    settings = load(tmp_path, "[recall]\nprofile = 'mine'\n[profiles.mine]\ninherits = 'synapse'")
     found = resolve_for_recall(settings, {}, {})
-    assert (found.requested, found.used, found.profile.mmr_lambda) == (None, "mine", 0.5)
+    assert (found.requested, found.used, found.profile.decay_floor) == (None, "mine", 0.0)
     assert resolve_for_recall(settings, {}, {}, "default").profile == RetrievalProfile()
-    assert configured_profile(settings).mmr_lambda == 0.5
+    assert configured_profile(settings).decay_floor == 0.0
 
 
 def test_a_name_flags_or_a_whole_profile() -> None:
@@ -102,7 +102,7 @@ def test_a_whole_profile_is_taken_as_it_is() -> None:
     assert changed.profile == RetrievalProfile(depth=7, explain=True)
 
 
-@pytest.mark.parametrize("profile", [None, "orient", RetrievalProfile()])
+@pytest.mark.parametrize("profile", [None, "synapse", RetrievalProfile()])
 def test_faults_of_the_call_are_an_error_every_time(profile: Any) -> None:
     for _ in range(2):
         with pytest.raises(ValueError, match=r"unknown flag 'flavour'.*; depth must lie"):

@@ -41,16 +41,18 @@ def layered(draw: st.DrawFn) -> tuple[Layers, str | None, dict[str, Any]]:
     config: dict[str, dict[str, Any]] = {}
     stored: dict[str, dict[str, Any]] = {}
     for tables in (config, stored):
-        for name in draw(st.sets(st.sampled_from(["default", "orient", "decide", "parent"]))):
+        for name in draw(st.sets(st.sampled_from(["default", "synapse", "compact", "parent"]))):
             tables[name] = draw(FLAGS)
     config["mine"] = draw(FLAGS)
-    parents = [None, "default", "orient", "libravdb", *(["parent"] if "parent" in config else [])]
+    parents = [None, "default", "synapse", "libravdb", *(["parent"] if "parent" in config else [])]
     parent = draw(st.sampled_from(parents))
     if parent is not None:
         config["mine"]["inherits"] = parent
     base = tuple(Layer({flag: value}, FILE) for flag, value in draw(FLAGS).items())
-    layers = Layers(base, config, draw(FLAGS), stored, draw(st.sampled_from(["default", "decide"])))
-    name = draw(st.sampled_from([None, "default", "mine", "orient", "off", "libravdb-two-pass"]))
+    layers = Layers(
+        base, config, draw(FLAGS), stored, draw(st.sampled_from(["default", "compact"]))
+    )
+    name = draw(st.sampled_from([None, "default", "mine", "synapse", "off", "libravdb-two-pass"]))
     return layers, name, draw(FLAGS)
 
 
@@ -137,36 +139,36 @@ def test_the_sources_read_as_documented() -> None:
         ),
         config={
             "default": {"depth": 40},
-            "mine": {"inherits": "orient", "rrf_k": 30},
+            "mine": {"inherits": "synapse", "rrf_k": 30},
         },
         adopted={"dense_weight": 0.7},
         stored={"default": {"ltp_window_days": 7}},
     )
     found = resolve("mine", layers, {"explain": True})
     flags = ("rerank_depth", "fusion", "graph_weight", "depth", "dense_weight", "ltp_window_days")
-    assert [found.sources[f] for f in (*flags, "mmr_lambda", "rrf_k", "explain")] == [
+    assert [found.sources[f] for f in (*flags, "decay_floor", "rrf_k", "explain")] == [
         "built-in",
         "config [recall] in /x/noctuary.toml",
         "environment NOCTUARY_RECALL_GRAPH_WEIGHT",
         "config [profiles.default]",
         "store: adopted by its evaluation",
         "store profiles.toml [default]",
-        "named mine (config), inherits orient (shipped)",
+        "named mine (config), inherits synapse (shipped)",
         "named mine (config)",
         "this call",
     ]
-    assert resolve("orient", layers).sources["mmr_lambda"] == "named orient (shipped)"
+    assert resolve("synapse", layers).sources["decay_floor"] == "named synapse (shipped)"
 
 
 def test_an_unknown_name_warns_with_near_ones_and_falls_back_to_default() -> None:
-    layers = Layers(config={"default": {"depth": 9}}, stored={"orientation": {}}, chosen="decide")
-    found = resolve("oreint", layers)
-    assert (found.requested, found.used) == ("oreint", "default")
+    layers = Layers(config={"default": {"depth": 9}}, stored={"synapses": {}}, chosen="compact")
+    found = resolve("synaspe", layers)
+    assert (found.requested, found.used) == ("synaspe", "default")
     assert found.profile == RetrievalProfile(depth=9)
     (warning,) = found.warnings
     assert warning.code == "unknown_profile"
-    assert "'oreint'" in warning.message
-    assert "nearest known ones are orient, orientation" in warning.message
+    assert "'synaspe'" in warning.message
+    assert "nearest known ones are synapse, synapses" in warning.message
 
 
 def test_an_unknown_configured_name_warns_too() -> None:
@@ -185,8 +187,8 @@ BAD_FAULTS = ("unknown flag 'depht'; the nearest known one is depth", "mmr_lambd
         (Layers(config={"default": BAD}), None, "profile default (config)"),
         (Layers(stored={"default": BAD}), None, "profile default (store)"),
         (Layers(adopted=BAD), None, "what the store's evaluation adopted"),
-        (Layers(config={"orient": BAD}), "orient", "profile orient (config)"),
-        (Layers(stored={"orient": BAD}), "orient", "profile orient (store)"),
+        (Layers(config={"synapse": BAD}), "synapse", "profile synapse (config)"),
+        (Layers(stored={"synapse": BAD}), "synapse", "profile synapse (store)"),
         (
             Layers(config={"mine": {"inherits": "up"}, "up": BAD}),
             "mine",
@@ -208,7 +210,7 @@ def test_a_bad_layer_is_left_out_with_all_its_faults(
 
 def test_a_profile_of_which_nothing_is_left_is_not_said_to_be_used() -> None:
     assert resolve("mine", Layers(config={"mine": BAD})).used == "default"
-    assert resolve("orient", Layers(config={"orient": BAD})).used == "orient"
+    assert resolve("synapse", Layers(config={"synapse": BAD})).used == "synapse"
 
 
 @pytest.mark.parametrize(
@@ -216,8 +218,8 @@ def test_a_profile_of_which_nothing_is_left_is_not_said_to_be_used() -> None:
     [
         ({"mine": {"inherits": "mine"}}, "mine inherits itself"),
         (
-            {"mine": {"inherits": "orinet"}},
-            "names no profile: 'orinet'; the nearest known ones are",
+            {"mine": {"inherits": "synaspe"}},
+            "names no profile: 'synaspe'; the nearest known ones are",
         ),
         ({"mine": {"inherits": 3}}, "must be the name of a profile, found 3"),
         ({"mine": {"inherits": "libravdb-two-pass"}}, "inheritance has one level"),
@@ -252,19 +254,20 @@ def test_to_inherit_the_default_changes_nothing() -> None:
 
 def test_a_parent_stands_below_every_table_of_its_heir() -> None:
     layers = Layers(
-        config={"orient": {"inherits": "decide", "depth": 11}},
-        stored={"decide": {"depth": 5, "rrf_k": 5}},
+        config={"synapse": {"inherits": "off", "depth": 11}},
+        stored={"off": {"depth": 5, "rrf_k": 5}},
     )
-    profile = resolve("orient", layers).profile
-    assert (profile.half_life_days, profile.mmr_lambda) == (180.0, 0.5)  # orient, as shipped
+    profile = resolve("synapse", layers).profile
+    assert (profile.ltp_enabled, profile.decay_floor) == (True, 0.0)  # synapse, as shipped
+    assert profile.graph_weight == 0.0  # off, as shipped
     assert (profile.depth, profile.rrf_k) == (11, 5)
 
 
 def test_what_a_call_does_not_give_is_not_given() -> None:
-    found = resolve("orient", Layers(), {"mmr_lambda": None, "depth": 3})
-    assert (found.profile.mmr_lambda, found.sources["mmr_lambda"]) == (
-        0.5,
-        "named orient (shipped)",
+    found = resolve("synapse", Layers(), {"decay_floor": None, "depth": 3})
+    assert (found.profile.decay_floor, found.sources["decay_floor"]) == (
+        0.0,
+        "named synapse (shipped)",
     )
     assert found.sources["depth"] == "this call"
 
@@ -280,13 +283,13 @@ def test_faults_of_a_call_are_an_error_that_lists_them_all() -> None:
 
 def test_the_list_of_profiles_says_where_and_what_is_wrong() -> None:
     layers = Layers(
-        config={"orient": {"description": "ours"}, "mine": {"inherits": "off", "depth": 0}},
-        stored={"orient": {}, "theirs": {"rrf_k": 3}},
+        config={"synapse": {"description": "ours"}, "mine": {"inherits": "off", "depth": 0}},
+        stored={"synapse": {}, "theirs": {"rrf_k": 3}},
     )
     entries = {entry.name: entry for entry in list_profiles(layers)}
     assert list(entries) == [*SHIPPED, "mine", "theirs"]
-    assert entries["orient"].defined == ("shipped", "config", "store")
-    assert entries["orient"].description == "ours"
+    assert entries["synapse"].defined == ("shipped", "config", "store")
+    assert entries["synapse"].description == "ours"
     assert entries["libravdb-two-pass"].inherits == "libravdb"
     assert entries["mine"].inherits == "off"
     (fault,) = entries["mine"].faults

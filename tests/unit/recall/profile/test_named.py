@@ -16,9 +16,6 @@ NAMES = [
     "compact",
     "libravdb",
     "libravdb-two-pass",
-    "orient",
-    "evaluate",
-    "decide",
 ]
 
 PHASES_OFF: dict[str, Any] = {
@@ -38,7 +35,6 @@ GOLDEN: dict[str, dict[str, Any]] = {
         "graph_weight": 0.0,
         "importance_prior": 0.3,
         "exact_match_bonus": 0.0,
-        "lexical_mode": "fts5",
         "scorer": "fusion",
     },
     "synapse": {
@@ -69,32 +65,6 @@ GOLDEN: dict[str, dict[str, Any]] = {
         "coarse_depth": 16,
         "coarse_threshold": 0.2,
         "keyword_gain": 0.3,
-    },
-    "orient": {
-        "half_life_days": 180.0,
-        "time_decay_enabled": True,
-        "mmr_enabled": True,
-        "mmr_lambda": 0.5,
-        "query_expansion_enabled": True,
-        "query_expansion_max_terms": 5,
-        "supersede_filter_enabled": True,
-        "supersede_action": "filter",
-    },
-    "evaluate": {
-        "half_life_days": 90.0,
-        "time_decay_enabled": True,
-        "mmr_enabled": True,
-        "mmr_lambda": 0.7,
-        "supersede_filter_enabled": True,
-        "supersede_action": "annotate",
-        "consolidation_enabled": True,
-        "include_consolidated_sources": True,
-    },
-    "decide": {
-        "half_life_days": 7.0,
-        "time_decay_enabled": True,
-        "mmr_enabled": True,
-        "mmr_lambda": 0.85,
     },
 }
 
@@ -134,9 +104,3 @@ def test_off_switches_off_what_a_layer_below_has_on() -> None:
     }
     assert resolve("default", Layers(config={"default": busy})).profile.reranker == "some-model"
     assert resolve("off", Layers(config={"default": busy})).profile == RetrievalProfile.off()
-
-
-def test_what_the_reference_answers_with_is_said_and_not_set() -> None:
-    for name, k in (("orient", 10), ("evaluate", 7), ("decide", 3)):
-        assert f"k {k}:" in SHIPPED[name].description
-        assert "k" not in SHIPPED[name].values

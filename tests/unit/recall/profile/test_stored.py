@@ -22,9 +22,9 @@ def test_a_store_without_the_file_says_nothing(file: Path) -> None:
 
 
 def test_tables_by_name(file: Path) -> None:
-    file.write_text("[default]\ndepth = 3\n[mine]\ninherits = 'orient'\nmmr_lambda = 1\n")
+    file.write_text("[default]\ndepth = 3\n[mine]\ninherits = 'synapse'\nmmr_lambda = 1\n")
     tables, warnings = read_store_profiles(file)
-    assert tables == {"default": {"depth": 3}, "mine": {"inherits": "orient", "mmr_lambda": 1}}
+    assert tables == {"default": {"depth": 3}, "mine": {"inherits": "synapse", "mmr_lambda": 1}}
     assert warnings == ()
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from noctuary.lexical.postings import build_postings
-from noctuary.recall.scorers.coverage import keyword_coverage
+from noctuary.recall.scorers import keyword_coverage
 from noctuary.text.tokens import tokenize
 
 MEMORIES = [

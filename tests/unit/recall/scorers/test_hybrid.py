@@ -11,12 +11,11 @@ import pytest
 from numpy.typing import NDArray
 
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.scorers.hybrid import (
+from noctuary.recall.scorers import (
     SCOPE_GLOBAL,
     SCOPE_SESSION,
     SCOPE_USER,
     quality,
-    rank,
     scope_codes,
     score_hybrid,
 )
@@ -33,12 +32,12 @@ def golden_rows() -> list[dict[str, str]]:
         return list(csv.DictReader(handle, delimiter="\t"))
 
 
-def one(cosine: float, age_s: float, scope: int, confidence: float = 1.0, **changes: Any) -> float:
+def one(cosine: float, age_s: float, scope: int, **changes: Any) -> float:
     scores = score_hybrid(
         np.array([cosine]),
-        np.array([age_s]),
+        np.array([NOW_US - round(age_s * 1e6)]),
+        NOW_US,
         np.array([scope]),
-        np.array([confidence]),
         replace(DEFAULT, **changes),
     )
     return float(scores[0])
@@ -69,9 +68,6 @@ def test_the_default_mixture_in_closed_form() -> None:
     recency = math.exp(-1e-5 * 3600)
     expected = 0.7 * 0.8 + 0.2 * recency + 0.1 * 0.6
     assert one(0.8, 3600.0, SCOPE_USER) == pytest.approx(expected)
-    # A summary of confidence 0.6 keeps 1 - 0.5 * 0.4.
-    assert one(0.8, 3600.0, SCOPE_USER, 0.6) == pytest.approx(expected * 0.8)
-    assert one(0.8, 3600.0, SCOPE_USER, 0.6, quality_penalty=0.0) == pytest.approx(expected)
 
 
 def test_weights_are_scaled_to_sum_to_one() -> None:
@@ -92,6 +88,9 @@ def test_a_cosine_that_says_nothing_counts_as_none(cosine: float) -> None:
 def test_quality_in_closed_form() -> None:
     confidences = np.array([1.0, 0.8, 0.0, math.nan])
     assert quality(confidences, 0.5).tolist() == pytest.approx([1.0, 0.9, 0.5, 0.5])
+    # A summary of confidence 0.6 keeps 1 - 0.5 * 0.4.
+    assert quality(np.array([0.6]), 0.5).tolist() == pytest.approx([0.8])
+    assert quality(confidences, 0.0).tolist() == [1.0] * 4
 
 
 def codes(
@@ -113,14 +112,13 @@ def test_a_store_without_owners_is_all_the_users() -> None:
     assert codes([False, True], [-1, -1], None, has_owners=False) == [1, 0]
 
 
-def test_rank_prefers_the_conversation_and_the_recent() -> None:
-    positions = np.array([10, 11, 12, 13])
+def test_the_conversation_and_the_recent_come_first() -> None:
     created = np.array([NOW_US - 100 * HOUR_US, NOW_US - HOUR_US, NOW_US, NOW_US])
     scopes = np.array([SCOPE_USER, SCOPE_USER, SCOPE_SESSION, SCOPE_GLOBAL])
-    found, scores = rank(positions, np.full(4, 0.5), created, NOW_US, scopes, np.ones(4), DEFAULT)
-    assert found.tolist() == [12, 11, 13, 10]
-    recencies = [1.0, math.exp(-1e-5 * 3600), 1.0, math.exp(-1e-5 * 360_000)]
-    weights = [1.0, 0.6, 0.3, 0.6]
+    scores = score_hybrid(np.full(4, 0.5), created, NOW_US, scopes, DEFAULT)
+    assert np.argsort(-scores).tolist() == [2, 1, 3, 0]
+    recencies = [math.exp(-1e-5 * 360_000), math.exp(-1e-5 * 3600), 1.0, 1.0]
+    weights = [0.6, 0.6, 1.0, 0.3]
     assert scores.tolist() == pytest.approx(
         [0.35 + 0.2 * r + 0.1 * s for r, s in zip(recencies, weights, strict=True)]
     )
@@ -128,14 +126,5 @@ def test_rank_prefers_the_conversation_and_the_recent() -> None:
 
 def test_undated_memories_and_dates_in_the_future_count_as_new() -> None:
     created = np.array([UNDATED_US, NOW_US + HOUR_US, NOW_US])
-    found, scores = rank(
-        np.array([2, 0, 1]),
-        np.full(3, 0.5),
-        created,
-        NOW_US,
-        np.full(3, SCOPE_USER),
-        np.ones(3),
-        DEFAULT,
-    )
-    assert found.tolist() == [0, 1, 2]
+    scores = score_hybrid(np.full(3, 0.5), created, NOW_US, np.full(3, SCOPE_USER), DEFAULT)
     assert len(set(scores.tolist())) == 1

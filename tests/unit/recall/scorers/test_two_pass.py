@@ -7,16 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.scorers.two_pass import (
-    authority,
-    authority_factor,
-    coarse_pass,
-    frequency,
-    rank,
-    score_two_pass,
-)
+from noctuary.recall.scorers import authority, score_two_pass
 from noctuary.types import UNDATED_US
 from tests.support.lookups import DAY_US, NOW_US
 
@@ -30,20 +24,38 @@ def golden_rows() -> list[dict[str, str]]:
         return list(csv.DictReader(handle, delimiter="\t"))
 
 
+AUTHORED_ONLY = replace(
+    REFERENCE,
+    coarse_threshold=-1.0,
+    authority_recency_weight=0.0,
+    authority_frequency_weight=0.0,
+    authority_authored_weight=1.0,
+)
+"""Authority is what is passed as authored, and the first pass lets everything through."""
+
+
+def second_pass(
+    cosines: list[float], omegas: list[float], coverage: list[float], kappa: float, floor: float
+) -> NDArray[np.float64]:
+    """Return the scores by row."""
+    none = np.zeros(len(cosines), dtype=np.int64)
+    profile = replace(AUTHORED_ONLY, keyword_gain=kappa, authority_floor=floor)
+    rows, scores = score_two_pass(
+        np.array(cosines), none, NOW_US, none, 0, np.array(omegas), np.array(coverage), profile, 10
+    )
+    assert rows.size == len(cosines)
+    return scores[np.argsort(rows)]
+
+
 @pytest.mark.parametrize("row", golden_rows(), ids=lambda row: row["case"])
 def test_second_pass(row: dict[str, str]) -> None:
-    found = score_two_pass(
-        np.array([float(row["cosine"])]),
-        np.array([float(row["omega"])]),
-        np.array([float(row["coverage"])]),
-        float(row["kappa"]),
-        float(row["floor"]),
-    )
+    cosine, omega, coverage = (float(row[name]) for name in ("cosine", "omega", "coverage"))
+    found = second_pass([cosine], [omega], [coverage], float(row["kappa"]), float(row["floor"]))
     assert found.tolist() == pytest.approx([float(row["score"])], abs=1e-6)
 
 
 def test_at_kappa_one_half_every_keyword_is_worth_half_as_much_again() -> None:
-    half = score_two_pass(np.full(2, 0.8), np.ones(2), np.array([0.0, 1.0]), 0.5, 0.0)
+    half = second_pass([0.8, 0.8], [1.0, 1.0], [0.0, 1.0], 0.5, 0.0)
     assert half[1] / half[0] == pytest.approx(1.5)
 
 
@@ -67,14 +79,21 @@ def test_after_a_week_the_reference_leaves_nothing() -> None:
 
 
 def test_the_floor_keeps_half_of_an_old_memory() -> None:
-    assert authority_factor(np.array([0.0, 0.5, 1.0]), 0.5).tolist() == [0.5, 0.75, 1.0]
-    assert authority_factor(np.array([0.0, 0.5, 1.0]), 0.0).tolist() == [0.0, 0.5, 1.0]
+    alike, omegas = [1.0] * 3, [0.0, 0.5, 1.0]
+    assert second_pass(alike, omegas, alike, 0.0, 0.5).tolist() == [0.5, 0.75, 1.0]
+    assert second_pass(alike, omegas, alike, 0.0, 0.0).tolist() == [0.0, 0.5, 1.0]
 
 
 def test_frequency_is_zero_without_accesses_and_grows_with_the_logarithm() -> None:
-    assert frequency(np.array([0, 0]), 0).tolist() == [0.0, 0.0]
-    found = frequency(np.array([0, 1, 9, 8]), 8)
-    assert found.tolist() == pytest.approx(
+    alone = replace(
+        REFERENCE,
+        authority_recency_weight=0.0,
+        authority_frequency_weight=1.0,
+        authority_authored_weight=0.0,
+    )
+    assert [omega_of(WEEK_S, n, 0, profile=alone) for n in (0, 7)] == [0.0, 0.0]
+    found = [omega_of(WEEK_S, n, 8, profile=alone) for n in (0, 1, 9, 8)]
+    assert found == pytest.approx(
         [0.0, math.log(2) / math.log(10), math.log(9) / math.log(10), math.log(9) / math.log(10)]
     )
 
@@ -102,13 +121,15 @@ def test_authority_weights_that_are_all_zero_are_their_own_defaults() -> None:
 )
 def test_first_pass(depth: int, threshold: float, rows: list[int]) -> None:
     cosines = np.array([0.5, -0.5, 0.2, 0.6, math.nan, math.inf])
-    assert coarse_pass(cosines, depth, threshold).tolist() == rows
+    profile = replace(REFERENCE, coarse_depth=depth, coarse_threshold=threshold)
+    none, nothing = np.zeros(6, dtype=np.int64), np.zeros(6)
+    found, _ = score_two_pass(cosines, none, NOW_US, none, 0, nothing, nothing, profile, 0)
+    assert found.tolist() == rows
 
 
 def ranked(profile: RetrievalProfile, k: int = 10) -> tuple[list[int], list[float]]:
     """Rank a near old memory, a far new one, one below the threshold and one with the words."""
-    positions, scores = rank(
-        np.array([5, 6, 7, 8]),
+    rows, scores = score_two_pass(
         np.array([0.9, 0.5, 0.1, 0.5]),
         np.array([NOW_US - 30 * DAY_US, NOW_US, NOW_US, UNDATED_US]),
         NOW_US,
@@ -119,7 +140,8 @@ def ranked(profile: RetrievalProfile, k: int = 10) -> tuple[list[int], list[floa
         profile,
         k,
     )
-    return positions.tolist(), scores.tolist()
+    order = np.argsort(-scores)
+    return (rows[order] + 5).tolist(), scores[order].tolist()
 
 
 def test_the_reference_buries_the_best_match_for_its_age_and_the_floor_brings_it_back() -> None:
@@ -138,8 +160,7 @@ def test_the_first_pass_keeps_as_many_as_were_asked_for() -> None:
 
 
 def test_importance_stands_for_the_author() -> None:
-    positions, _ = rank(
-        np.array([1, 2]),
+    _, scores = score_two_pass(
         np.array([0.5, 0.5]),
         np.full(2, NOW_US - 30 * DAY_US),
         NOW_US,
@@ -150,10 +171,10 @@ def test_importance_stands_for_the_author() -> None:
         REFERENCE,
         10,
     )
-    assert positions.tolist() == [2, 1]
+    assert scores[1] > scores[0]
 
 
 def test_nothing_to_rank() -> None:
     none, numbers = np.empty(0, dtype=np.int64), np.empty(0)
-    positions, scores = rank(none, numbers, none, NOW_US, none, 0, numbers, numbers, REFERENCE, 10)
-    assert (positions.size, scores.size) == (0, 0)
+    rows, scores = score_two_pass(numbers, none, NOW_US, none, 0, numbers, numbers, REFERENCE, 10)
+    assert (rows.size, scores.size) == (0, 0)

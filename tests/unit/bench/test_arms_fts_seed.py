@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.lexical.fts_seed import IMPORTANCE_BLEND, FtsSeed, SeedMode
+from bench.arms.fts_seed import IMPORTANCE_BLEND, FtsSeed, SeedMode
 
 ROWS = [
     (0, "the cat sat", "facts", "pets", "feline", 0.5),

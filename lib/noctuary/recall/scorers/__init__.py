@@ -1,1 +1,0 @@
-"""Base rankings other than fusion: one module per formula of the libravdb reference."""
