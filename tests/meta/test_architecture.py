@@ -51,8 +51,9 @@ FEATURES = frozenset(
 BUILDERS = (
     "noctuary.capture",
     "noctuary.corpus", "noctuary.curate", "noctuary.night", "noctuary.work", "noctuary.compact",
-    "noctuary.hosted", "noctuary.evaluate", "noctuary.diagnosis", "noctuary.cli",
-    "noctuary.promote",
+    "noctuary.hosted.answers", "noctuary.hosted.batches", "noctuary.hosted.chat",
+    "noctuary.hosted.endpoint", "noctuary.hosted.retrying", "noctuary.evaluate",
+    "noctuary.diagnosis", "noctuary.cli", "noctuary.promote",
     "noctuary.reports", "noctuary.exchange", "noctuary.sql", "noctuary.shards",
     "noctuary.mcp_server",
     "noctuary.agents.install",
@@ -95,16 +96,15 @@ BUILDERS = (
     "noctuary.encode.batching", "noctuary.encode.bert_weights", "noctuary.encode.export",
     "noctuary.encode.known", "noctuary.encode.locate", "noctuary.encode.sentence",
     "noctuary.encode.onnx_encoder", "noctuary.encode.onnx_export", "noctuary.encode.onnx_format",
-    "noctuary.encode.hosted.cost", "noctuary.encode.hosted.documents",
-    "noctuary.encode.hosted.opening", "noctuary.encode.hosted.retrying",
+    "noctuary.encode.hosted.documents",
 )  # fmt: skip
 HEAVY = frozenset(
     {
         "dagster", "dagster_webserver", "lancedb", "lance", "torch", "transformers",
         "sentence_transformers", "safetensors", "tokenizers", "pandas", "pydantic", "polars",
         "pyarrow", "duckdb", "rich", "click", "matplotlib", "jinja2", "PIL",
-        "onnx", "onnxruntime", "psycopg", "httpx", "chromadb", "scipy", "mcp", "mcp_types", "anyio",
-        "markdown_it", "yaml", "ray", "lance_ray", "dagster_ray", "boto3", "moto",
+        "onnx", "onnxruntime", "psycopg", "httpx", "tenacity", "chromadb", "scipy", "mcp",
+        "mcp_types", "anyio", "markdown_it", "yaml", "ray", "lance_ray", "dagster_ray", "boto3", "moto",
     }
 )  # fmt: skip
 READ_SIDE_LIBRARIES = frozenset({"numpy", "snowballstemmer"})
@@ -117,7 +117,7 @@ LAZY_DOORS = {
     ("noctuary.recall.reranking", "transformers"): (
         "the same library's progress bar, kept quiet while that model is loaded"
     ),
-    ("noctuary.encode.hosted.client", "httpx"): (
+    ("noctuary.hosted.client", "httpx"): (
         "a provider is asked for a query's vector, where one made the snapshot's"
     ),
     ("noctuary.encode.warm", "noctuary.encode.onnx_encoder"): (
@@ -194,11 +194,9 @@ SHARED_LAZILY = frozenset(
         # Where something was archived; without archive.sqlite neither is loaded.
         "noctuary.archive", "noctuary.archive.ledger_file", "noctuary.archive.reading",
         # Where a provider made the snapshot's vectors, it is asked for the query's.
-        "noctuary.encode.hosted", "noctuary.encode.hosted.answers", "noctuary.encode.hosted.client",
-        "noctuary.encode.hosted.description", "noctuary.encode.hosted.faults",
-        "noctuary.encode.hosted.model", "noctuary.encode.hosted.models",
-        "noctuary.encode.hosted.queries", "noctuary.encode.hosted.shapes",
-        "noctuary.encode.hosted.texts",
+        "noctuary.encode.hosted", "noctuary.encode.hosted.client",
+        "noctuary.encode.hosted.model", "noctuary.encode.hosted.providers",
+        "noctuary.encode.hosted.queries", "noctuary.hosted", "noctuary.hosted.client",
         "noctuary.graph.hubs", "noctuary.graph.ppr", "noctuary.graph.push",
         "noctuary.graph.supersession.reading",
         "noctuary.graph.transitions",

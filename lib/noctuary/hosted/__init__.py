@@ -1,4 +1,4 @@
-"""Language models behind OpenAI-compatible endpoints: addresses, conversations, batches of items.
+"""What is asked over HTTP: the client, its retries, and models behind OpenAI-compatible endpoints.
 
 What belongs here: HTTP, retries, reading answers item by item. What does not: what is
 asked, which texts may be sent, where answers are kept (noctuary.evaluate.generated,

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from noctuary.encode.hosted.description import HOSTED_FILE
+from noctuary.encode.hosted.model import HOSTED_FILE
 from noctuary.encode.lean_format import HEADER_FILE
 from noctuary.errors import NoctuaryError, StoreError
 from noctuary.exchange import export_format
