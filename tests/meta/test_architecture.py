@@ -103,8 +103,9 @@ HEAVY = frozenset(
         "dagster", "dagster_webserver", "lancedb", "lance", "torch", "transformers",
         "sentence_transformers", "safetensors", "tokenizers", "pandas", "pydantic", "polars",
         "pyarrow", "duckdb", "rich", "click", "matplotlib", "jinja2", "PIL",
-        "onnx", "onnxruntime", "psycopg", "httpx", "tenacity", "chromadb", "scipy", "mcp",
-        "mcp_types", "anyio", "markdown_it", "yaml", "ray", "lance_ray", "dagster_ray", "boto3", "moto",
+        "onnx", "onnxruntime", "psycopg", "httpx", "tenacity", "chromadb", "scipy",
+        "mcp", "mcp_types", "anyio", "markdown_it", "yaml", "ray", "lance_ray", "dagster_ray",
+        "boto3", "moto",
     }
 )  # fmt: skip
 READ_SIDE_LIBRARIES = frozenset({"numpy", "snowballstemmer"})
