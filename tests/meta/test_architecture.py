@@ -50,8 +50,9 @@ FEATURES = frozenset(
 # What only a night needs: whole packages, then single modules of packages that both sides share.
 BUILDERS = (
     "noctuary.corpus", "noctuary.curate", "noctuary.night", "noctuary.work", "noctuary.compact",
-    "noctuary.hosted", "noctuary.evaluate", "noctuary.diagnosis", "noctuary.cli",
-    "noctuary.promote",
+    "noctuary.hosted.answers", "noctuary.hosted.batches", "noctuary.hosted.chat",
+    "noctuary.hosted.endpoint", "noctuary.hosted.retrying", "noctuary.evaluate",
+    "noctuary.diagnosis", "noctuary.cli", "noctuary.promote",
     "noctuary.reports", "noctuary.exchange", "noctuary.sql", "noctuary.shards",
     "noctuary.mcp_server",
     "noctuary.agents.install",
@@ -81,7 +82,8 @@ BUILDERS = (
     "noctuary.graph.names", "noctuary.graph.pack", "noctuary.graph.subjects",
     "noctuary.graph.tables",
     "noctuary.graph.told",
-    "noctuary.graph.plugins", "noctuary.graph.supersession.cells",
+    "noctuary.graph.llm_answers", "noctuary.graph.merge", "noctuary.graph.relation_words",
+    "noctuary.graph.supersession.cells",
     "noctuary.graph.supersession.explicit", "noctuary.graph.supersession.find",
     "noctuary.graph.supersession.intervals", "noctuary.graph.supersession.links",
     "noctuary.graph.supersession.memo", "noctuary.graph.supersession.memories",
@@ -93,16 +95,15 @@ BUILDERS = (
     "noctuary.encode.batching", "noctuary.encode.bert_weights", "noctuary.encode.export",
     "noctuary.encode.known", "noctuary.encode.locate", "noctuary.encode.sentence",
     "noctuary.encode.onnx_encoder", "noctuary.encode.onnx_export", "noctuary.encode.onnx_format",
-    "noctuary.encode.hosted.cost", "noctuary.encode.hosted.documents",
-    "noctuary.encode.hosted.opening", "noctuary.encode.hosted.retrying",
+    "noctuary.encode.hosted.documents",
 )  # fmt: skip
 HEAVY = frozenset(
     {
         "dagster", "dagster_webserver", "lancedb", "lance", "torch", "transformers",
         "sentence_transformers", "safetensors", "tokenizers", "pandas", "pydantic", "polars",
         "pyarrow", "duckdb", "rich", "click", "matplotlib", "jinja2", "PIL",
-        "onnx", "onnxruntime", "psycopg", "httpx", "chromadb", "scipy", "mcp", "mcp_types", "anyio",
-        "markdown_it", "yaml", "ray", "lance_ray", "dagster_ray",
+        "onnx", "onnxruntime", "psycopg", "httpx", "tenacity", "chromadb", "scipy",
+        "mcp", "mcp_types", "anyio", "markdown_it", "yaml", "ray", "lance_ray", "dagster_ray",
     }
 )  # fmt: skip
 READ_SIDE_LIBRARIES = frozenset({"numpy", "snowballstemmer"})
@@ -115,7 +116,7 @@ LAZY_DOORS = {
     ("noctuary.recall.reranking", "transformers"): (
         "the same library's progress bar, kept quiet while that model is loaded"
     ),
-    ("noctuary.encode.hosted.client", "httpx"): (
+    ("noctuary.hosted.client", "httpx"): (
         "a provider is asked for a query's vector, where one made the snapshot's"
     ),
     ("noctuary.encode.warm", "noctuary.encode.onnx_encoder"): (
@@ -185,11 +186,9 @@ SHARED_LAZILY = frozenset(
         # Where something was archived; without archive.sqlite neither is loaded.
         "noctuary.archive", "noctuary.archive.ledger_file", "noctuary.archive.reading",
         # Where a provider made the snapshot's vectors, it is asked for the query's.
-        "noctuary.encode.hosted", "noctuary.encode.hosted.answers", "noctuary.encode.hosted.client",
-        "noctuary.encode.hosted.description", "noctuary.encode.hosted.faults",
-        "noctuary.encode.hosted.model", "noctuary.encode.hosted.models",
-        "noctuary.encode.hosted.queries", "noctuary.encode.hosted.shapes",
-        "noctuary.encode.hosted.texts",
+        "noctuary.encode.hosted", "noctuary.encode.hosted.client",
+        "noctuary.encode.hosted.model", "noctuary.encode.hosted.providers",
+        "noctuary.encode.hosted.queries", "noctuary.hosted", "noctuary.hosted.client",
         "noctuary.graph.supersession.reading",
         # Who else may read what; without shares it is not loaded.
         "noctuary.snapshot.share_arrays",

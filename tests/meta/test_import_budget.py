@@ -16,7 +16,7 @@ HEAVY = (
     "dagster", "matplotlib", "jinja2", "lancedb", "lance", "torch", "transformers",
     "sentence_transformers", "tokenizers",
     "safetensors", "pandas", "pydantic", "polars", "pyarrow", "duckdb", "scipy", "sklearn", "rich",
-    "click", "assets", "pipelines", "ray", "lance_ray", "dagster_ray",
+    "click", "httpx", "tenacity", "assets", "pipelines", "ray", "lance_ray", "dagster_ray",
 )  # fmt: skip
 BUILDERS = ("noctuary.corpus", "noctuary.night", "noctuary.work", "noctuary.compact",
             "noctuary.vectors.cells", "noctuary.vectors.dirty", "noctuary.vectors.embed",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from noctuary.agents.process import _decode  # pyright: ignore[reportPrivateUsage]
 from noctuary.agents.small_files import read_json
 from noctuary.corpus.palace_rows import _ids  # pyright: ignore[reportPrivateUsage]
-from noctuary.encode.hosted.description import HOSTED_FILE, read_description
+from noctuary.encode.hosted.model import HOSTED_FILE, read_description
 from noctuary.encode.lean_format import HEADER_FILE, read_header
 from noctuary.errors import ConfigError, EncoderError, SnapshotCorruptError
 from noctuary.exchange.export_format import ExportFormatError

@@ -116,8 +116,8 @@ def test_every_setting_can_be_set_from_the_environment(name: str) -> None:
     if name == "encoder.provider":
         environ |= {"NOCTUARY_ENCODER_MODEL": "m", "NOCTUARY_ENCODER_API_KEY_VARIABLE": "KEY"}
     if name == "graph.extractor":
-        environ = {"NOCTUARY_GRAPH_EXTRACTOR": "spacy", "NOCTUARY_GRAPH_SPACY_PIPELINE": "x"}
-        value = "spacy"
+        environ = {"NOCTUARY_GRAPH_EXTRACTOR": "llm", "NOCTUARY_GRAPH_LLM_URL": "http://h"}
+        environ["NOCTUARY_GRAPH_LLM_MODEL"], value = "m", "llm"
     if name.startswith(("evaluation.generator_", "evaluation.judge_")):
         environ = {f"NOCTUARY_EVALUATION_{key}": key for key in ENDPOINT_KEYS} | environ
     assert getattr(getattr(Settings.load(environ=environ), section), key) == value
@@ -250,7 +250,6 @@ def test_a_whole_number_may_be_written_with_a_point(tmp_path: Path) -> None:
         ("[recall]\nimportance_prior = 1.5", "recall.importance_prior"),
         ("[graph]\nextractor = 'magic'", "graph.extractor must be"),
         ("[graph]\nextractor = 'llm'\nllm_url = 'http://h'", "graph.llm_model"),
-        ("[graph]\nextractor = 'spacy'", "graph.spacy_pipeline"),
         ("[graph]\nllm_batch_memories = 0", "graph.llm_batch_memories"),
         ("[schedule]\ncron = '0 3 * *'", "schedule.cron"),
     ],

@@ -142,7 +142,7 @@ def _encoder(paths: StorePaths, manifest: Manifest) -> Finding:
 
 def _hosted_encoder(directory: Path) -> Finding:
     """Look at the description and the key; the provider is not asked, because that costs."""
-    from noctuary.encode.hosted.description import read_description
+    from noctuary.encode.hosted.model import read_description
     from noctuary.settings.api_key import read_api_key
 
     try:

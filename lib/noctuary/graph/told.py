@@ -28,9 +28,9 @@ from noctuary.corpus.evidence import (
 )
 from noctuary.graph.extraction import Extraction, Found, Stated
 from noctuary.graph.fold import fold_name
+from noctuary.graph.merge import found_order, sort_stated
 from noctuary.graph.model import NO_SPAN, StatedRelation
-from noctuary.graph.plugins.llm.relations import map_relation
-from noctuary.graph.plugins.merge import found_order, sort_stated
+from noctuary.graph.relation_words import map_relation
 
 TOLD_VERSION = "1"
 """Raised when the same tables may give other findings; part of the stage's inputs."""

@@ -163,10 +163,10 @@ class Night:
         """Return the hosted encoder; one for the whole night, because it counts what it spends.
 
         Raises:
-            ConfigError: If the encoder is local, or its address, dimension or price is missing.
+            ConfigError: If its address, dimension or price is missing.
         """
         if self._hosted is None:
-            from noctuary.encode.hosted.opening import open_hosted_encoder
+            from noctuary.encode.hosted.documents import open_hosted_encoder
 
             self._hosted = open_hosted_encoder(self.settings.encoder, self.say)
         return self._hosted
@@ -184,9 +184,9 @@ class Night:
         The model is only loaded when its files are new; a hosted one is never asked.
         """
         if self._fingerprint is None and self.settings.encoder.provider != PROVIDERS[0]:
-            from noctuary.encode.hosted.opening import require_hosted_model
+            from noctuary.encode.hosted.model import hosted_model
 
-            self._fingerprint = require_hosted_model(self.settings.encoder).fingerprint()
+            self._fingerprint = hosted_model(self.settings.encoder).fingerprint()
         if self._fingerprint is None:
             from noctuary.encode.known import find_fingerprint
 

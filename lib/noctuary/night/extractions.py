@@ -1,7 +1,7 @@
 """What the extractor found in tonight's memories, from fragments or made anew.
 
 What belongs here: keys by memory, filling the fragments, reading them, what the source told and
-what a plug-in adds. What does not: the extractor (`noctuary.graph.extract`), what becomes of
+what a language model adds. What does not: the extractor (`noctuary.graph.extract`), what becomes of
 findings (`noctuary.graph.state`).
 """
 
@@ -24,10 +24,10 @@ from noctuary.graph.extraction_task import (
     decode_extraction,
     encode_extraction,
 )
-from noctuary.graph.plugins.merge import merge_extractions
+from noctuary.graph.merge import merge_extractions
 from noctuary.hashing import hash_text
 from noctuary.night.context import Night
-from noctuary.night.graph_plugins import extend_extractions, plugin_inputs
+from noctuary.night.llm_triples import extend_extractions
 from noctuary.night.told import read_told
 from noctuary.shards.filling import Filled, fill
 from noctuary.shards.fragment_store import KEY
@@ -85,7 +85,7 @@ class Extractions:
     Attributes:
         keys: By position, as hex digits: equal keys promise equal extractions.
         extracted: How many distinct texts were read so far.
-        facts: What a plug-in tells of these memories.
+        facts: What a language model told of these memories.
         notes: What it did tonight.
     """
 
@@ -112,9 +112,9 @@ class Extractions:
 
 
 class ExtendedExtractions(Extractions):
-    """Extractions to which a plug-in adds: an answer that came late changes a memory's key.
+    """Extractions to which a language model adds: an answer that came late changes a memory's key.
 
-    All of them are held: a plug-in that asks a model is for stores where that is affordable.
+    All of them are held: asking a model is for stores where that is affordable.
     """
 
     def __init__(self, night: Night, records: Sequence[MemoryRecord]) -> None:
@@ -135,8 +135,9 @@ class ExtendedExtractions(Extractions):
 
 
 def open_extractions(night: Night, records: Sequence[MemoryRecord]) -> Extractions:
-    """Return the extractions of tonight's memories, with a plug-in's where one is configured."""
-    return (ExtendedExtractions if plugin_inputs(night) else Extractions)(night, records)
+    """Return the extractions of tonight's memories, with a model's where one is configured."""
+    with_model = night.settings.graph.extractor == "llm"
+    return (ExtendedExtractions if with_model else Extractions)(night, records)
 
 
 class _HexKeys(Sequence[str]):

@@ -29,7 +29,7 @@ from noctuary.night.concept_vectors import (
 from noctuary.night.context import GRAPH, GRAPH_STATE, MEMORIES, NEAR_MEMO, VECTORS, Night
 from noctuary.night.corpus import CORPUS
 from noctuary.night.extractions import open_extractions
-from noctuary.night.graph_plugins import asks_every_night, plugin_inputs
+from noctuary.night.llm_triples import llm_inputs
 from noctuary.night.name_search import NightSearch
 from noctuary.night.told import told_inputs
 from noctuary.night.vectors import MEMORY_VECTORS
@@ -41,26 +41,27 @@ CONCEPT_GRAPH = Stage(
 
 
 class _Tonight(NamedTuple):
-    """What was done for a graph, and what a plug-in told."""
+    """What was done for a graph, and what a language model told."""
 
     built: Built
     synced: SyncReport
     extracted: int
     names: NameVectors
-    plugin_facts: Mapping[str, Any]
-    plugin_notes: Mapping[str, Any]
+    llm_facts: Mapping[str, Any]
+    llm_notes: Mapping[str, Any]
 
 
 def connect_memories(night: Night) -> StageResult:
     """Extract what each memory is about, names and states, and connect memories and concepts."""
     merges = night.paths.merges
+    of_model = llm_inputs(night)
     inputs = {
         "corpus": night.result_of(CORPUS).digest,
         "vectors": night.result_of(MEMORY_VECTORS).digest,
         "extractor": str(EXTRACTOR_VERSION),
         "state": STATE_VERSION,
         "merges": hash_file(merges) if merges.is_file() else "none",
-        **plugin_inputs(night),
+        **of_model,
         **told_inputs(night),
     }
     notes: dict[str, Any] = {"memories_extracted": 0, "memories_touched": 0}
@@ -75,13 +76,15 @@ def connect_memories(night: Night) -> StageResult:
             memories_rematched=tonight.synced.rematched,
             names_changed=tonight.synced.changed_names,
             names_embedded=tonight.names.computed,
-            **tonight.plugin_notes,
+            **tonight.llm_notes,
         )
-        facts = {**_facts(tonight.built), **tonight.names.to_facts(), **tonight.plugin_facts}
+        facts = {**_facts(tonight.built), **tonight.names.to_facts(), **tonight.llm_facts}
         return tonight.built.tables.edges.num_rows, facts
 
     places = (night.work(GRAPH_STATE),)
-    again = asks_every_night(night) or encoder_failed(load_result(night.paths.work, CONCEPT_GRAPH))
+    # With a model the stage runs every night: its endpoint may be back.
+    failed = encoder_failed(load_result(night.paths.work, CONCEPT_GRAPH))
+    again = bool(of_model) or failed
     result = night.run(CONCEPT_GRAPH, inputs, body, always=again, places=places)
     return night.finish(result.with_notes(**notes))
 

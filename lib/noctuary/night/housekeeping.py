@@ -19,7 +19,7 @@ from noctuary.graph.tables import FILES
 from noctuary.night.concept_vectors import CONCEPT_VECTORS, live_names
 from noctuary.night.context import GRAPH, MEMORIES, SHARDS, SUMMARIES, Night
 from noctuary.night.fragment_pruning import prune_fragments
-from noctuary.night.graph_plugins import FINDINGS_KIND, live_findings
+from noctuary.night.llm_triples import TRIPLES_KIND, live_triples
 from noctuary.night.query_vectors import everyday_keys, everyday_kind
 from noctuary.night.vector_rows import keyed_batches as keyed_vectors
 from noctuary.night.vector_rows import vector_kind
@@ -117,6 +117,6 @@ def _prune_memo(night: Night) -> None:
                 memo_kind(night.fingerprint(), face.tag): vectors,
                 everyday_kind(night.fingerprint().digest): everyday_keys(),
                 ANSWERS_KIND: live_answers(night),
-                FINDINGS_KIND: live_findings(night, records),
+                TRIPLES_KIND: live_triples(night, records),
             }
         )

@@ -114,7 +114,7 @@ def read_questions(night: Night) -> Questions:
 
 
 def read_generated(night: Night) -> tuple[Query, ...]:
-    """Return the written queries; none where the plug-in is off or has not run."""
+    """Return the written queries; none where writing them is off or has not run."""
     try:
         document = json.loads(night.work(GENERATED).read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from noctuary.corpus.columns import count_rows, read_column
 from noctuary.encode.export import export_lean
-from noctuary.encode.hosted.description import HOSTED_FILE, describe_model, write_description
-from noctuary.encode.hosted.model import HostedModel, hosted_model
+from noctuary.encode.hosted.model import (
+    HOSTED_FILE,
+    HostedModel,
+    hosted_model,
+    write_description,
+)
 from noctuary.encode.onnx_export import known_header
 from noctuary.encode.onnx_format import onnx_directory, toolchain
 from noctuary.errors import EncoderError
@@ -106,9 +110,8 @@ def export_query_encoder(night: Night) -> StageResult:
     Raises:
         EncoderError: Neither can encode a question as the model does.
     """
-    hosted = hosted_model(night.settings.encoder)
-    if hosted is not None:
-        return _describe_hosted(night, hosted)
+    if night.settings.encoder.provider in HOSTED:
+        return _describe_hosted(night, hosted_model(night.settings.encoder))
     fingerprint = night.fingerprint()
     directory = night.paths.encoders / fingerprint.digest
 
@@ -157,7 +160,7 @@ def _describe_hosted(night: Night, model: HostedModel) -> StageResult:
 
     if not (directory / HOSTED_FILE).is_file():
         forget_result(night.paths.work, QUERY_ENCODER)
-    inputs = {"fingerprint": fingerprint.digest, "hosted": describe_model(model)}
+    inputs = {"fingerprint": fingerprint.digest, "hosted": model.describe()}
     return night.finish(night.run(QUERY_ENCODER, inputs, body, places=(directory,)))
 
 

@@ -38,7 +38,7 @@ def encoder_identity(paths: StorePaths, manifest: Manifest) -> dict[str, Any] | 
 
 
 def _read_hosted(directory: Path) -> dict[str, Any] | None:
-    from noctuary.encode.hosted.description import read_description
+    from noctuary.encode.hosted.model import read_description
 
     try:
         return read_description(directory).fingerprint().to_json()

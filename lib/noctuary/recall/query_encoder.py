@@ -162,7 +162,7 @@ def _told(encoder: HostedQueryEncoder) -> str:
 
 
 def _hosted(directory: Path, expected: EncoderFingerprint) -> HostedQueryEncoder:
-    from noctuary.encode.hosted.description import HOSTED_FILE
+    from noctuary.encode.hosted.model import HOSTED_FILE
 
     try:
         # The address may change without another fingerprint: then the night writes the file anew.
@@ -180,7 +180,7 @@ def _hosted(directory: Path, expected: EncoderFingerprint) -> HostedQueryEncoder
 def _opened_hosted(
     directory: Path, expected: EncoderFingerprint, _written_ns: int
 ) -> HostedQueryEncoder:
-    from noctuary.encode.hosted.description import read_description
+    from noctuary.encode.hosted.model import read_description
     from noctuary.encode.hosted.queries import HostedQueryEncoder
 
     model = read_description(directory)

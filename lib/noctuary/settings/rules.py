@@ -176,15 +176,11 @@ def _graph_rules(g: GraphSettings) -> list[tuple[bool, str]]:
     return [
         (
             g.extractor in GRAPH_EXTRACTORS,
-            f'graph.extractor must be "rules", "llm" or "spacy", found {g.extractor!r}',
+            f'graph.extractor must be "rules" or "llm", found {g.extractor!r}',
         ),
         (
             g.extractor != "llm" or (g.llm_url != "" and g.llm_model != ""),
             'graph.extractor = "llm" needs graph.llm_url and graph.llm_model',
-        ),
-        (
-            g.extractor != "spacy" or g.spacy_pipeline != "",
-            'graph.extractor = "spacy" needs graph.spacy_pipeline',
         ),
         (g.llm_batch_memories >= 1, "graph.llm_batch_memories must be at least 1"),
     ]

@@ -10,7 +10,7 @@ from noctuary.values import dataclass
 
 FUSIONS = ("cc", "rrf")
 ON_DROP = ("refuse", "report")
-GRAPH_EXTRACTORS = ("rules", "llm", "spacy")
+GRAPH_EXTRACTORS = ("rules", "llm")
 HOOK_SCOPES = ("store", "project")
 SUMMARIZERS = ("sentences", "extractive", "seq2seq", "llm")
 PROVIDERS = ("local", "voyage", "openai", "cohere")
@@ -193,12 +193,11 @@ class GraphSettings:
     """What besides the rules finds concepts and relations.
 
     Attributes:
-        extractor: "rules" alone, or with them "llm" (an OpenAI-compatible endpoint) or "spacy".
+        extractor: "rules" alone, or with them "llm" (an OpenAI-compatible endpoint).
         llm_url: Base URL of the endpoint; contents of memories are sent there.
         llm_model: Its model.
         api_key_variable: Environment variable that holds its key; empty: no key.
         llm_batch_memories: Memories per request; more cost less and lose more to a bad answer.
-        spacy_pipeline: An installed spaCy pipeline, or the directory of one.
         include_named_users: Let the extractor see memories of named users too.
     """
 
@@ -207,7 +206,6 @@ class GraphSettings:
     llm_model: str = ""
     api_key_variable: str = ""
     llm_batch_memories: int = 8
-    spacy_pipeline: str = ""
     include_named_users: bool = False
 
 

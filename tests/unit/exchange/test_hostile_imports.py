@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from noctuary.encode.hosted.description import HOSTED_FILE
+from noctuary.encode.hosted.model import HOSTED_FILE
 from noctuary.encode.lean_format import HEADER_FILE
 from noctuary.errors import NoctuaryError, StoreError
 from noctuary.exchange import export_format
@@ -176,7 +176,7 @@ TRAVELS = {
     "compaction.llm_model", "compaction.seq2seq_model",
     "compaction.summarizer", "encoder.model", "encoder.provider", "evaluation.generator_model",
     "evaluation.judge_model", "evaluation.on_drop", "graph.extractor", "graph.llm_model",
-    "graph.spacy_pipeline", "hook.scope", "recall.fusion", "recall.profile", "runner.kind",
+    "hook.scope", "recall.fusion", "recall.profile", "runner.kind",
     "schedule.cron", "schedule.timezone",
 }  # fmt: skip
 """What says how, not where and who. Any other text stays home: add to this after some thought."""

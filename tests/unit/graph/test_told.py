@@ -15,9 +15,9 @@ from noctuary.corpus.evidence import (
 )
 from noctuary.graph.extract import extract
 from noctuary.graph.extraction import Extraction, Found, Stated
+from noctuary.graph.merge import merge_extractions
 from noctuary.graph.model import NO_SPAN
-from noctuary.graph.plugins.llm.relations import RELATION_NAMES
-from noctuary.graph.plugins.merge import merge_extractions
+from noctuary.graph.relation_words import RELATION_NAMES
 from noctuary.graph.told import LINK_RELATIONS, findings_told, is_told
 
 

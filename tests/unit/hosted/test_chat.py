@@ -3,12 +3,13 @@ from __future__ import annotations
 import json
 import math
 import socket
+import sys
 import time
 from collections.abc import Iterator
 
 import pytest
 
-from noctuary.hosted.chat import BACKOFF_S, MAX_ANSWER_BYTES, complete
+from noctuary.hosted.chat import MAX_ANSWER_BYTES, complete
 from noctuary.hosted.chat import ask as ask_model
 from noctuary.hosted.endpoint import (
     AnswerFault,
@@ -65,7 +66,7 @@ def test_overload_and_server_errors_are_tried_again_with_growing_waits(
     server.faults = [Fault(status), Fault(status), Fault(status), HELLO]
     waits: list[float] = []
     assert ask(server, waits) == "hello"
-    assert waits == list(BACKOFF_S)
+    assert waits == [1.0, 2.0, 4.0]
 
 
 def test_after_three_retries_the_endpoint_is_down(server: ModelServer) -> None:
@@ -220,3 +221,13 @@ def test_an_answer_that_ends_at_its_length_says_so(server: ModelServer) -> None:
     server.faults = [choice(None, "length")]
     assert ask_model(Endpoint(server.url, "m"), "s", "u").is_cut_off
     assert "logprobs" not in server.asked[0].body
+
+
+@pytest.mark.parametrize("library", ["httpx", "tenacity"])
+def test_without_the_extra_the_endpoint_is_down_and_the_extra_is_named(
+    server: ModelServer, library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(EndpointDownError, match=r"install noctuary\[hosted\]"):
+        ask(server)
+    assert server.asked == []

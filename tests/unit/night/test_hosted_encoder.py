@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from noctuary.encode.hosted.description import read_description
-from noctuary.encode.hosted.faults import BudgetError, ProviderDownError
+from noctuary.encode.hosted.client import ProviderDownError
+from noctuary.encode.hosted.documents import BudgetError
+from noctuary.encode.hosted.model import read_description
 from noctuary.errors import ConfigError, EncoderError
 from noctuary.files import read_array
 from noctuary.night.context import VECTORS, Night
@@ -125,7 +126,7 @@ def test_above_the_budget_the_night_fails_before_the_first_call(
 def test_a_provider_that_is_down_fails_the_night_and_leaves_no_vectors(
     night: Night, server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("noctuary.encode.hosted.retrying.FIRST_WAIT_S", 0.0)
+    monkeypatch.setattr("noctuary.hosted.retrying.FIRST_WAIT_S", 0.0)
     server.die_after = 0
     with pytest.raises(ProviderDownError, match="HTTP 503"):
         embed_memories(night)

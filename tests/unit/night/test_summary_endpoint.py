@@ -78,7 +78,7 @@ class Store:
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     # A machine without ONNX Runtime, where the night's encoder embeds itself.
     monkeypatch.setattr(embedding, "toolchain", lambda: None)
-    monkeypatch.setattr("noctuary.hosted.chat.BACKOFF_S", (0.0, 0.0, 0.0))
+    monkeypatch.setattr("noctuary.hosted.retrying.FIRST_WAIT_S", 0.0)
     lines = [
         {
             "id": f"{session}{n}",

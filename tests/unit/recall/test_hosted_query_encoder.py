@@ -12,10 +12,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from noctuary.encode.hosted.description import HOSTED_FILE, write_description
-from noctuary.encode.hosted.faults import ProviderDownError
-from noctuary.encode.hosted.model import HostedModel
-from noctuary.encode.hosted.opening import require_hosted_model
+from noctuary.encode.hosted.client import ProviderDownError
+from noctuary.encode.hosted.model import HOSTED_FILE, HostedModel, hosted_model, write_description
 from noctuary.errors import EncoderError, FingerprintMismatchError
 from noctuary.files import remove_tree
 from noctuary.recall.encoder_identity import encoder_identity
@@ -51,7 +49,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Generator[EmbeddingServer]:
 
 def hosted(server: EmbeddingServer, dimension: int = 256) -> HostedModel:
     settings = EncoderSettings("voyage-4", "voyage", server.url, VARIABLE, dimension)
-    return require_hosted_model(settings)
+    return hosted_model(settings)
 
 
 def described(store: Store, model: HostedModel) -> tuple[StorePaths, Manifest]:

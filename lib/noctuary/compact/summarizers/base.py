@@ -1,7 +1,4 @@
-"""The interface of a summarizer and the nouns it speaks in.
-
-What belongs here: requests, drafts and refusals. What does not: any way to write a summary.
-"""
+"""What every summarizer takes and gives: requests, drafts and refusals."""
 
 from __future__ import annotations
 
@@ -59,12 +56,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why there is no draft.
-
-    Attributes:
-        outcome: The machine-readable reason.
-        detail: The same in words; never a text of a turn.
-    """
+    """Why there is no draft: the reason for machines, and in words that quote no turn."""
 
     outcome: Outcome
     detail: str
@@ -75,22 +67,22 @@ class Summarizer(Protocol):
 
     @property
     def name(self) -> str:
-        """Return "extractive", "seq2seq" or "llm"; the first part of a draft's method."""
+        """The first part of a draft's method."""
         ...
 
     @property
     def recipe(self) -> Mapping[str, JsonValue]:
-        """Return what decides its text beside turns and density: model, prompt, versions."""
+        """What decides its text beside turns and density: model, prompt, versions."""
         ...
 
     @property
     def uses_context(self) -> bool:
-        """Say whether earlier summaries of the session change its text."""
+        """Whether earlier summaries of the session change its text."""
         ...
 
     @property
     def densities(self) -> tuple[float, float]:
-        """Return the shares that its primary and its aggressive cut keep unless told otherwise."""
+        """The shares that its primary and its aggressive cut keep unless told otherwise."""
         ...
 
     def drafts(

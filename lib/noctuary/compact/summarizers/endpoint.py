@@ -1,7 +1,4 @@
-"""The summarizer behind an OpenAI-compatible endpoint.
-
-What belongs here: the prompt, what may be shown, reading the answer. What does not: HTTP and
-retries (noctuary.hosted.chat), whether the answer is faithful (escalation).
+"""Summaries of a model behind an OpenAI-compatible endpoint.
 
 **Texts leave the machine**: one cluster per request, so that no two users, wings or sessions ever
 stand in one prompt. Turns of named users are shown only where the settings say so; a cluster that
@@ -25,15 +22,15 @@ from noctuary.hosted.answers import parse_batch
 from noctuary.hosted.batches import DATA_RULE, batch_message, clip_text
 from noctuary.hosted.chat import Answer, Sleep, ask
 from noctuary.hosted.endpoint import AnswerFault, BadAnswerError, Endpoint, EndpointDownError
+from noctuary.settings import CompactionSettings
+from noctuary.settings.api_key import read_api_key
 from noctuary.text.sensitivity import find_text_sensitivity
 from noctuary.text.token_estimate import estimate_tokens
 
 PROMPT_VERSION = "1"
 """Raised with every change of the prompt or of what is shown; old answers are then not used."""
-
 MAX_REQUEST_CHARS = 48_000
 """Of all turns of one request. More fits larger clusters and overflows models of 16k tokens."""
-
 MAX_BAD_IN_A_ROW = 8
 """Answers without use after which an endpoint is given up for the night. More forgive an unlucky
 stretch; fewer save requests to a model that writes nothing but garbage."""
@@ -50,40 +47,45 @@ _SYSTEM = (
 
 @dataclass(slots=True)
 class EndpointSummarizer:
-    """Summaries written by a model behind an endpoint.
+    """Summaries written by a model behind an endpoint; see `Summarizer`.
 
     Attributes:
-        endpoint: The model.
+        model: Its name there.
+        endpoint: Where it is asked; None where that is set up wrongly.
         include_named_users: Whether it may see turns of named users.
         sleep: Waits between tries.
+        given_up: Why it is not asked; then what it wrote on earlier nights is still used.
     """
 
-    endpoint: Endpoint
+    name: str = field(default="llm", init=False)
+    uses_context: bool = field(default=True, init=False)
+    densities: tuple[float, float] = field(default=EXTRACTIVE.densities, init=False)
+
+    model: str
+    endpoint: Endpoint | None
     include_named_users: bool = False
     sleep: Sleep = time.sleep
-    _given_up: str = field(default="", init=False)
+    given_up: str = ""
     _bad_in_a_row: int = field(default=0, init=False)
     _wants_logprobs: bool = field(default=True, init=False)
 
-    @property
-    def name(self) -> str:
-        """Return "llm"."""
-        return "llm"
+    @staticmethod
+    def open(settings: CompactionSettings) -> EndpointSummarizer:
+        """Return the configured one; a wrong address or a key that is not set gives it up."""
+        endpoint, fault = None, ""
+        try:
+            key = read_api_key(settings.api_key_variable, "compaction.api_key_variable")
+            endpoint = Endpoint(settings.llm_url, settings.llm_model, key)
+        except ValueError as error:  # ConfigError is one
+            fault = f"compaction.llm_*: {error}"
+        shown = settings.include_named_users
+        return EndpointSummarizer(settings.llm_model, endpoint, shown, given_up=fault)
 
     @property
     def recipe(self) -> Mapping[str, JsonValue]:
-        """Return `endpoint_recipe`."""
-        return endpoint_recipe(self.endpoint.model, self.include_named_users)
-
-    @property
-    def uses_context(self) -> bool:
-        """Return True: earlier summaries stand in the prompt."""
-        return True
-
-    @property
-    def densities(self) -> tuple[float, float]:
-        """Return those of the extractive summarizer, which stands in."""
-        return EXTRACTIVE.densities
+        """Return what decides the text: not the address, which may move with its model."""
+        shown = self.include_named_users
+        return {"prompt": PROMPT_VERSION, "model": self.model, "include_named_users": shown}
 
     def drafts(
         self, requests: Sequence[Request], *, density: float, aggressive: bool = False
@@ -99,35 +101,35 @@ class EndpointSummarizer:
     def _draft(self, request: Request, density: float, method: str) -> Draft | Refusal:
         if request.user is not None and not self.include_named_users:
             return Refusal(Outcome.NAMED_USER, "turns of named users are not shown to endpoints")
-        if self._given_up:
-            return Refusal(Outcome.UNAVAILABLE, self._given_up)
+        if self.given_up or self.endpoint is None:
+            return Refusal(Outcome.UNAVAILABLE, self.given_up)
         shown = [clip_text(sanitize(text)) for text in request.texts]
         if sum(map(len, shown)) > MAX_REQUEST_CHARS:
             return Refusal(Outcome.TOO_LONG, f"its turns exceed {MAX_REQUEST_CHARS} characters")
         if any(find_text_sensitivity(t) for t in (*shown, " ".join(shown), *request.context)):
             return Refusal(Outcome.SECRET, "its turns, joined, read like a secret")
-        try:
-            return self._read(self._ask(shown, request.context, density), method)
-        except EndpointDownError as error:
-            self._given_up = f"the endpoint was given up for tonight: {error}"
-            return Refusal(Outcome.UNAVAILABLE, self._given_up)
-        except BadAnswerError as error:
-            return self._unusable(str(error))
-
-    def _ask(self, shown: Sequence[str], context: Sequence[str], density: float) -> Answer:
         tokens = max(1, math.floor(density * estimate_tokens(" ".join(shown))))
         item = {"turns": "\n".join(shown)}
-        if context:
-            item["earlier"] = "\n".join(context)
-        system, user = _SYSTEM.format(tokens=tokens), batch_message([item])
+        if request.context:
+            item["earlier"] = "\n".join(request.context)
         try:
-            return ask(self.endpoint, system, user, self.sleep, with_logprobs=self._wants_logprobs)
+            answer = self._ask(self.endpoint, _SYSTEM.format(tokens=tokens), batch_message([item]))
+        except EndpointDownError as error:
+            self.given_up = f"the endpoint was given up for tonight: {error}"
+            return Refusal(Outcome.UNAVAILABLE, self.given_up)
+        except BadAnswerError as error:
+            return self._unusable(str(error))
+        return self._read(answer, method)
+
+    def _ask(self, endpoint: Endpoint, system: str, user: str) -> Answer:
+        try:
+            return ask(endpoint, system, user, self.sleep, with_logprobs=self._wants_logprobs)
         except BadAnswerError as error:
             if error.fault is not AnswerFault.REFUSED or not self._wants_logprobs:
                 raise
         # Some endpoints refuse requests for log probabilities.
         self._wants_logprobs = False
-        return ask(self.endpoint, system, user, self.sleep)
+        return ask(endpoint, system, user, self.sleep)
 
     def _read(self, answer: Answer, method: str) -> Draft | Refusal:
         if answer.is_cut_off:
@@ -143,24 +145,15 @@ class EndpointSummarizer:
     def _unusable(self, why: str) -> Refusal:
         self._bad_in_a_row += 1
         if self._bad_in_a_row >= MAX_BAD_IN_A_ROW:
-            self._given_up = (
+            self.given_up = (
                 f"the endpoint was given up for tonight: {self._bad_in_a_row} answers of no use "
                 f"in a row, the last one: {why}"
             )
         return Refusal(Outcome.UNUSABLE, why)
 
 
-def endpoint_recipe(model: str, include_named_users: bool) -> Mapping[str, JsonValue]:
-    """Return what decides the text: not the address, which may move with its model, nor the key."""
-    return {
-        "prompt": PROMPT_VERSION,
-        "model": model,
-        "include_named_users": include_named_users,
-    }
-
-
 def _summary_in(row: Mapping[str, Any]) -> str | None:
-    """Return the summary of an item, on one line per paragraph; None where there is none."""
+    """Return the summary of an item; None where there is none."""
     value = row.get("summary")
     if not isinstance(value, str):
         return None

@@ -1,18 +1,13 @@
-"""The abstractive summarizer of a local sequence-to-sequence model (T5 and its kin).
+"""Summaries of a local sequence-to-sequence model (T5 and its kin), decoded greedily.
 
-What belongs here: loading, packing turns into the model's input, greedy decoding and the decoder's
-own confidence. What does not: downloads (only local files are read), whether a text is faithful
-(escalation). torch and transformers are imported when the first draft is wanted.
-
-Such a model has no instruction that could tell earlier summaries from turns, and would summarise
-them too: it is shown none.
+Only local files are read. torch and transformers are imported when the first draft is wanted. Such
+a model has no instruction that could tell earlier summaries from turns: it is shown none.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -26,55 +21,39 @@ from noctuary.hashing import JsonValue, hash_file
 
 READING_VERSION = "1"
 """Raised whenever the same model and turns may give another text."""
-
 PREFIX = "summarize: "
 """What T5 was taught to obey; a model without it reads one word more."""
-
 MAX_INPUT_TOKENS = 512
 """Of one piece of input where the model names no limit of its own; T5's training length."""
-
 MIN_NEW_TOKENS = 8
 """Room for one short sentence, however little the density leaves."""
-
-_WEIGHT_FILES = ("*.safetensors", "*.bin")
 
 
 @dataclass(slots=True)
 class Seq2SeqSummarizer:
-    """Summaries decoded by a model of transformers' AutoModelForSeq2SeqLM.
+    """Summaries decoded by a model of transformers' AutoModelForSeq2SeqLM; see `Summarizer`.
 
     Attributes:
         model: Directory, or name of a model that is in the local cache.
     """
+
+    name: str = field(default="seq2seq", init=False)
+    uses_context: bool = field(default=False, init=False)
+    densities: tuple[float, float] = field(default=EXTRACTIVE.densities, init=False)
 
     model: str
     _decoder: Decoder | None = field(default=None, init=False)
     _missing: str = field(default="", init=False)
 
     @property
-    def name(self) -> str:
-        """Return "seq2seq"."""
-        return "seq2seq"
-
-    @property
     def recipe(self) -> Mapping[str, JsonValue]:
         """Return the model's name and, of a directory, the hashes of its weights."""
-        return {
-            "reading": READING_VERSION,
-            "prefix": PREFIX,
-            "model": self.model,
-            "weights": _weights(self.model),
-        }
-
-    @property
-    def uses_context(self) -> bool:
-        """Return False; see the module's docstring."""
-        return False
-
-    @property
-    def densities(self) -> tuple[float, float]:
-        """Return those of the extractive summarizer, which stands in."""
-        return EXTRACTIVE.densities
+        weights: JsonValue = None
+        if (directory := Path(self.model)).is_dir():
+            files = [*directory.glob("*.safetensors"), *directory.glob("*.bin")]
+            weights = {path.name: hash_file(path) for path in sorted(files)}
+        told = {"reading": READING_VERSION, "prefix": PREFIX, "model": self.model}
+        return {**told, "weights": weights}
 
     def drafts(
         self, requests: Sequence[Request], *, density: float, aggressive: bool = False
@@ -84,31 +63,22 @@ class Seq2SeqSummarizer:
         Turns are packed into pieces that fit the model; the summaries of the pieces are joined.
         `raw_confidence` is exp of the mean log probability of all decoded tokens.
         """
-        decoder = self._opened()
-        if decoder is None:
-            return [Refusal(Outcome.UNAVAILABLE, self._missing)] * len(requests)
-        method = self.name + (AGGRESSIVE_SUFFIX if aggressive else "")
-        return [_draft(decoder, request, density, method) for request in requests]
-
-    def _opened(self) -> Decoder | None:
         if self._decoder is None and not self._missing:
             try:
                 self._decoder = Decoder.open(self.model)
             # The loader raises whatever its many parts raise; the night goes on without it.
             except Exception as error:
                 self._missing = f"{self.model} cannot be loaded ({type(error).__name__})"
-        return self._decoder
+        decoder = self._decoder
+        if decoder is None:
+            return [Refusal(Outcome.UNAVAILABLE, self._missing)] * len(requests)
+        method = self.name + (AGGRESSIVE_SUFFIX if aggressive else "")
+        return [_draft(decoder, request, density, method) for request in requests]
 
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
-    """A loaded model with its tokenizer.
-
-    Attributes:
-        model: A transformers model with a decoder of its own.
-        tokenizer: Its tokenizer.
-        max_input: Tokens of one piece of input.
-    """
+    """A loaded model with its tokenizer, and how many tokens one piece of input may have."""
 
     model: Any
     tokenizer: Any
@@ -123,9 +93,10 @@ class Decoder:
         """
         from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-        with _without_bars():
-            tokenizer: Any = AutoTokenizer.from_pretrained(name, local_files_only=True)
-            model: Any = AutoModelForSeq2SeqLM.from_pretrained(name, local_files_only=True)
+        # Its progress bars would write over the night's.
+        import_module("transformers.utils.logging").disable_progress_bar()
+        tokenizer: Any = AutoTokenizer.from_pretrained(name, local_files_only=True)
+        model: Any = AutoModelForSeq2SeqLM.from_pretrained(name, local_files_only=True)
         model.eval()
         limits = (
             tokenizer.model_max_length,
@@ -163,23 +134,6 @@ class Decoder:
         return " ".join(decoded.split()), logs
 
 
-def _draft(decoder: Decoder, request: Request, density: float, method: str) -> Draft | Refusal:
-    parts: list[str] = []
-    logs: list[float] = []
-    for piece, tokens in _pieces(decoder, [sanitize(text) for text in request.texts]):
-        room = max(MIN_NEW_TOKENS, math.floor(density * tokens))
-        try:
-            text, found = decoder.decode(PREFIX + piece, room)
-        except (RuntimeError, ValueError, IndexError) as error:
-            return Refusal(Outcome.UNUSABLE, f"decoding failed ({type(error).__name__})")
-        logs += found
-        parts.append(text)
-    text = " ".join(part for part in parts if part)
-    if not text:
-        return Refusal(Outcome.UNUSABLE, "the model wrote nothing")
-    return Draft(text=text, method=method, raw_confidence=mean_probability(logs))
-
-
 def mean_probability(logs: Sequence[float]) -> float | None:
     """Return exp of the mean log probability, in [0, 1]; None of nothing or of no number.
 
@@ -188,12 +142,6 @@ def mean_probability(logs: Sequence[float]) -> float | None:
     if not logs or any(math.isnan(log) for log in logs):
         return None
     return min(1.0, math.exp(sum(logs) / len(logs)))
-
-
-def _pieces(decoder: Decoder, texts: Sequence[str]) -> list[tuple[str, int]]:
-    """Pack turns into inputs that fit the model, each with its tokens; a longer turn is cut."""
-    room = decoder.max_input - decoder.count(PREFIX) - 1
-    return pack(texts, [decoder.count(text) for text in texts], max(room, 1))
 
 
 def pack(texts: Sequence[str], counts: Sequence[int], room: int) -> list[tuple[str, int]]:
@@ -214,22 +162,20 @@ def pack(texts: Sequence[str], counts: Sequence[int], room: int) -> list[tuple[s
     return [(" ".join(joined), count) for joined, count in pieces]
 
 
-@contextmanager
-def _without_bars() -> Generator[None]:
-    """Hide the progress bars of the loader, and put the setting back afterwards."""
-    settings: Any = import_module("transformers.utils.logging")
-    shown = settings.is_progress_bar_enabled()
-    settings.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            settings.enable_progress_bar()
-
-
-def _weights(model: str) -> JsonValue:
-    directory = Path(model)
-    if not directory.is_dir():
-        return None
-    files = sorted(path for glob in _WEIGHT_FILES for path in directory.glob(glob))
-    return {path.name: hash_file(path) for path in files}
+def _draft(decoder: Decoder, request: Request, density: float, method: str) -> Draft | Refusal:
+    turns = [sanitize(text) for text in request.texts]
+    room = max(decoder.max_input - decoder.count(PREFIX) - 1, 1)
+    parts: list[str] = []
+    logs: list[float] = []
+    for piece, tokens in pack(turns, [decoder.count(turn) for turn in turns], room):
+        most = max(MIN_NEW_TOKENS, math.floor(density * tokens))
+        try:
+            text, found = decoder.decode(PREFIX + piece, most)
+        except (RuntimeError, ValueError, IndexError) as error:
+            return Refusal(Outcome.UNUSABLE, f"decoding failed ({type(error).__name__})")
+        logs += found
+        parts.append(text)
+    text = " ".join(part for part in parts if part)
+    if not text:
+        return Refusal(Outcome.UNUSABLE, "the model wrote nothing")
+    return Draft(text=text, method=method, raw_confidence=mean_probability(logs))

@@ -1,46 +1,75 @@
-"""One request to a provider and its answer, over httpx.
+"""One request to a provider: texts in, unit vectors in their order out, or why there are none.
 
-What belongs here: HTTP, time limits, which status means what. What does not: trying again
-(retrying.py), what an answer holds (answers.py).
+None of the errors holds a text, a key, or what a provider wrote: its words may quote both.
 """
 
 from __future__ import annotations
 
-import json
-import math
-import threading
-import time
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING
+import base64
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
 
-from noctuary.encode.hosted.answers import Batch, read_batch
-from noctuary.encode.hosted.faults import PassingFaultError, ProviderRefusedError
+import numpy as np
+from numpy.typing import NDArray
+
+from noctuary.encode.base import require_unit_rows
 from noctuary.encode.hosted.model import HostedModel
-from noctuary.encode.hosted.shapes import SHAPES, Purpose, address_of
 from noctuary.errors import EncoderError
+from noctuary.foreign_json import parse_json
+from noctuary.hosted.client import JsonClient, PassingFaultError, StatusError, TooLargeError
 from noctuary.settings.api_key import read_api_key, require_header_text
 
-if TYPE_CHECKING:
-    import httpx
-
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
-"""Several times the largest answer (128 vectors of 3,072 numbers as text); protects memory from an
-endpoint gone wrong."""
+"""Several times the largest answer (128 vectors of 3,072 numbers as text)."""
+BLANK = "."
+"""Sent in the place of a text without a visible character, which providers refuse."""
+TEXT_OVERHEAD_TOKENS = 16
+"""Control tokens and the prompt that a provider puts before a text."""
 
-CONNECT_S = 10.0
-"""Longest wait for a connection. A provider that is up takes well below one second."""
+_READ_BYTES_PER_TOKEN = 8
+"""More bytes than this per token is no prose: a provider that cuts would not read further."""
+_SAFE_BYTES_PER_TOKEN = 3
+"""Of providers that refuse what is too long: prose has 4 and more, so this loses little and is
+rarely refused. What is, is cut to one byte per token: no token is shorter."""
 
-_RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
-_HINTS: Mapping[int, str] = {
-    400: "it does not accept the request: check encoder.model and encoder.dimension",
+_UNREADABLE = "it does not accept the request: check encoder.model and encoder.dimension"
+_HINTS = {
+    400: _UNREADABLE,
     401: "it does not know the API key: check the variable that encoder.api_key_variable names",
     403: "the API key may not do this: check its rights and encoder.model",
     404: "it does not know the address or the model: check encoder.url and encoder.model",
     413: "the request is too large for it",
-    422: "it does not accept the request: check encoder.model and encoder.dimension",
+    422: _UNREADABLE,
 }
+
+Purpose = Literal["document", "query"]
+
+
+class ProviderDownError(EncoderError):
+    """A provider gives no answer now; a later try may get one. What came before is kept."""
+
+
+class ProviderRefusedError(EncoderError):
+    """A provider answered that it will not do this; trying the same again is pointless."""
+
+
+class RequestRefusedError(ProviderRefusedError):
+    """It will not take this request; a shorter text may fare better."""
+
+
+class BadVectorsError(EncoderError):
+    """An answer came that is not one usable vector per text."""
+
+
+class Batch(NamedTuple):
+    """The vectors of one request: unit rows in the order of the texts, and the tokens paid for.
+
+    The latter are None where the provider does not say.
+    """
+
+    vectors: NDArray[np.float32]
+    tokens: int | None
 
 
 class HostedClient:
@@ -48,21 +77,13 @@ class HostedClient:
 
     def __init__(self, model: HostedModel) -> None:
         """Take the model; nothing is read or opened before the first request."""
-        self._opening = threading.Lock()
-        self._opened: httpx.Client | None = None
         self.model = model
 
     def __repr__(self) -> str:
         return f"HostedClient({self.model.title})"
 
     def embed(self, texts: Sequence[str], purpose: Purpose, timeout_s: float) -> Batch:
-        """Ask once for the vectors of some texts.
-
-        Args:
-            texts: As many as one request may hold.
-            purpose: What they are: stored texts, or a query.
-            timeout_s: For the whole answer, above 0. The provider may hold a last piece of it back
-                for as long again.
+        """Ask once for the vectors of texts as `sent_text` returns them; see `JsonClient.post`.
 
         Raises:
             PassingFaultError: No answer, or one that a further try may better.
@@ -70,15 +91,28 @@ class HostedClient:
             BadVectorsError: The answer is not one vector per text.
             EncoderError: httpx is not installed, or no key is to be had.
         """
-        shape = SHAPES[self.model.provider]
-        content = json.dumps(shape.body(self.model, texts, purpose)).encode("ascii")
-        body = self._post(self._client(), content, timeout_s)
-        return read_batch(body, shape, len(texts), self.model.dimension)
+        form, (texts_field, dimension_field) = self.model.form, self.model.form.fields
+        body = {"model": self.model.name, texts_field: list(texts), **form.constants}
+        if form.purpose is not None:
+            body["input_type"] = form.purpose + purpose
+        if self.model.asks_dimension:
+            body[dimension_field] = self.model.dimension
+        try:
+            answer = self._opened.post(body, timeout_s)
+        except TooLargeError:
+            said = f"its answer is larger than {MAX_ANSWER_BYTES} bytes"
+            raise ProviderRefusedError(said) from None
+        except StatusError as error:
+            hint = _HINTS.get(error.status, "it will not do this")
+            if 300 <= error.status < 400:
+                hint = "redirects are not followed: set encoder.url to the address itself"
+            kind = RequestRefusedError if error.status in (400, 413, 422) else ProviderRefusedError
+            raise kind(f"{self.model.title} answered HTTP {error.status}: {hint}") from None
+        return read_batch(answer, self.model, len(texts))
 
     def close(self) -> None:
         """Close its connections; a later request opens new ones."""
-        with self._opening:
-            opened, self._opened = self._opened, None
+        opened: JsonClient | None = self.__dict__.pop("_opened", None)
         if opened is not None:
             opened.close()
 
@@ -86,94 +120,99 @@ class HostedClient:
         """Close what nobody else closes: of an encoder that a cache has dropped."""
         self.close()
 
-    def _client(self) -> httpx.Client:
-        with self._opening:
-            if self._opened is None:
-                self._opened = _open_client(self.model)
-            return self._opened
-
-    def _post(self, client: httpx.Client, content: bytes, timeout_s: float) -> bytes:
-        """Post once and return the body of a success.
-
-        Errors are replaced, not chained: neither bodies nor headers may reach a log.
-        """
-        import httpx
-
-        deadline = time.monotonic() + timeout_s
-        limits = httpx.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s))
+    @cached_property
+    def _opened(self) -> JsonClient:
         try:
-            address = address_of(self.model)
-            with client.stream("POST", address, content=content, timeout=limits) as response:
-                if response.status_code != 200:
-                    raise _status_error(self.model, response.status_code, response.headers)
-                return _read(response, deadline)
-        except (httpx.TimeoutException, TimeoutError):
-            raise PassingFaultError(f"it did not answer within {timeout_s:g} s") from None
-        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError) as error:
-            raise PassingFaultError(
-                f"it could not be reached, or broke off ({type(error).__name__})"
-            ) from None
+            key = read_api_key(self.model.api_key_variable, "encoder.api_key_variable") or ""
+            require_header_text(key)
+            return JsonClient(self.model.address, key, MAX_ANSWER_BYTES)
+        except ValueError as error:  # ConfigError is one
+            raise EncoderError(f"{self.model.title} cannot be asked: {error}") from None
+        except ImportError as error:
+            raise EncoderError(
+                f"httpx is not installed, by which {self.model.provider} is asked: install "
+                "noctuary[hosted]"
+            ) from error
 
 
-def _open_client(model: HostedModel) -> httpx.Client:
-    """Return a client with the model's key; proxies and certificates come from the environment.
+def sent_text(text: str, model: HostedModel) -> str:
+    """Return a text as it is sent: as UTF-8 can hold it, not blank, cut where it is too long.
+
+    Depends on nothing but the text and the model, and so does its vector.
+    """
+    text = text.encode("utf-8", "replace").decode("utf-8")
+    if not text.strip():
+        return BLANK
+    per_token = _READ_BYTES_PER_TOKEN if model.form.truncates else _SAFE_BYTES_PER_TOKEN
+    room = model.request_tokens - TEXT_OVERHEAD_TOKENS
+    return cut_bytes(text, min(model.max_tokens * per_token, room))
+
+
+def cut_bytes(text: str, limit: int) -> str:
+    """Return the longest start of a text that UTF-8 holds in `limit` bytes."""
+    raw = text.encode("utf-8")
+    return text if len(raw) <= limit else raw[:limit].decode("utf-8", "ignore")
+
+
+def read_batch(body: bytes, model: HostedModel, count: int) -> Batch:
+    """Read the answer to a request of `count` texts.
+
+    Vectors are scaled to length 1: a shortened one (Matryoshka) is not, with every provider.
 
     Raises:
-        EncoderError: httpx is not installed, or there is no key.
+        PassingFaultError: It is no JSON: something on the way broke it.
+        BadVectorsError: It holds not exactly one usable vector per text.
     """
     try:
-        import httpx
-    except ImportError as error:
-        raise EncoderError(
-            f"httpx is not installed, by which {model.provider} is asked: install noctuary[hosted]"
-        ) from error
-    try:
-        key = read_api_key(model.api_key_variable, "encoder.api_key_variable") or ""
-        require_header_text(key)
-    except ValueError as error:  # ConfigError is one
-        raise EncoderError(f"{model.title} cannot be asked: {error}") from None
-    headers = {"Content-Type": "application/json", "Accept": "application/json"}
-    if key:
-        headers["Authorization"] = f"Bearer {key}"
-    # Without TLS there is nothing to verify, and reading the certificates takes 40 ms.
-    verify = address_of(model).startswith("https:")
-    # Redirects are not followed: the key would go along to whatever host they name.
-    return httpx.Client(headers=headers, verify=verify, follow_redirects=False)
-
-
-def _read(response: httpx.Response, deadline: float) -> bytes:
-    """Read a body to its end, within the time and size that an answer may take."""
-    parts: list[bytes] = []
-    size = 0
-    for chunk in response.iter_bytes():
-        parts.append(chunk)
-        size += len(chunk)
-        if size > MAX_ANSWER_BYTES:
-            raise ProviderRefusedError(f"its answer is larger than {MAX_ANSWER_BYTES} bytes", 200)
-        if time.monotonic() > deadline:
-            raise TimeoutError
-    return b"".join(parts)
-
-
-def _status_error(model: HostedModel, status: int, headers: Mapping[str, str]) -> Exception:
-    if status in _RETRIED:
-        return PassingFaultError(f"it answered HTTP {status}", _retry_after_s(headers))
-    hint = _HINTS.get(status, "it will not do this")
-    if 300 <= status < 400:
-        hint = "redirects are not followed: set encoder.url to the address itself"
-    return ProviderRefusedError(f"{model.title} answered HTTP {status}: {hint}", status)
-
-
-def _retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that a provider asks to wait: a number or a date (RFC 9110, 10.2.3)."""
-    value = headers.get("retry-after", "").strip()
-    try:
-        found = float(value)
+        answer: Any = parse_json(body)
     except ValueError:
-        try:
-            until = parsedate_to_datetime(value)
-        except ValueError:
-            return None
-        until = until if until.tzinfo is not None else until.replace(tzinfo=UTC)
-        found = (until - datetime.now(UTC)).total_seconds()
-    return max(found, 0.0) if math.isfinite(found) else None
+        raise PassingFaultError("its answer was no JSON") from None
+    try:
+        rows: list[tuple[Any, Any]] = (
+            list(enumerate(answer["embeddings"]["float"]))
+            if "embeddings" in answer
+            else [(row["index"], row["embedding"]) for row in answer["data"]]
+        )
+    except (KeyError, TypeError, IndexError):
+        raise BadVectorsError("the provider's answer holds no vectors where they belong") from None
+    by_place = {place: raw for place, raw in rows if type(place) is int}
+    if len(rows) != count or sorted(by_place) != list(range(count)):
+        raise BadVectorsError(
+            f"the provider answered {len(rows)} vectors for {count} texts, or not each text once"
+        )
+    vectors = [_numbers(by_place[place], place, model.dimension) for place in range(count)]
+    tokens: Any = answer
+    for name in model.form.paid_tokens:
+        tokens = tokens.get(name) if isinstance(tokens, dict) else None
+    # A gateway of one's own may tell nothing, or nonsense.
+    said = isinstance(tokens, int | float) and not isinstance(tokens, bool) and 0 <= tokens < 1e15
+    return Batch(_unit(np.array(vectors)), int(tokens) if said else None)
+
+
+def _numbers(raw: Any, place: int, dimension: int) -> NDArray[np.float64]:
+    try:
+        if isinstance(raw, str):
+            raw = np.frombuffer(base64.b64decode(raw, validate=True), dtype="<f4")
+        vector = np.asarray(raw, dtype=np.float64)
+    except (ValueError, TypeError, OverflowError):
+        raise BadVectorsError(f"the vector of text {place} is no list of numbers") from None
+    if vector.shape != (dimension,):
+        raise BadVectorsError(
+            f"the vector of text {place} has the shape {vector.shape}; expected ({dimension},). "
+            "Check encoder.model and encoder.dimension."
+        )
+    return vector
+
+
+def _unit(vectors: NDArray[np.float64]) -> NDArray[np.float32]:
+    # What is not finite, zero or too large is reported below, once, and not by numpy's warnings.
+    with np.errstate(all="ignore"):
+        lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
+        unit = (vectors / lengths[:, None]).astype(np.float32)
+        bad = np.flatnonzero(~(np.isfinite(lengths) & (lengths > 0.0)))
+    if bad.size:
+        raise BadVectorsError(
+            f"the vector of text {int(bad[0])} holds numbers that are not finite, or only zeros"
+        )
+    require_unit_rows(unit, range(len(unit)))
+    return unit

@@ -34,7 +34,7 @@ def server() -> Iterator[SummaryServer]:
 
 def summarizer(server: SummaryServer, **options: Any) -> EndpointSummarizer:
     endpoint = Endpoint(server.url, "writer", timeout_s=options.pop("timeout_s", 5.0))
-    return EndpointSummarizer(endpoint, sleep=lambda _: None, **options)
+    return EndpointSummarizer("writer", endpoint, sleep=lambda _: None, **options)
 
 
 def request(texts: list[str] | None = None, **fields: Any) -> Request:
@@ -185,7 +185,8 @@ def test_an_endpoint_that_is_down_is_asked_once_a_night(
 def test_nobody_listens(server: SummaryServer) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    writer = EndpointSummarizer(Endpoint(f"http://127.0.0.1:{port}", "m"), sleep=lambda _: None)
+    endpoint = Endpoint(f"http://127.0.0.1:{port}", "m")
+    writer = EndpointSummarizer("m", endpoint, sleep=lambda _: None)
     refused = draft(writer)
     assert isinstance(refused, Refusal)
     assert refused.outcome is Outcome.UNAVAILABLE

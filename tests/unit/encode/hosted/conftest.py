@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from noctuary.encode.hosted.client import HostedClient
-from noctuary.encode.hosted.opening import require_hosted_model
+from noctuary.encode.hosted.model import hosted_model
 from noctuary.settings.sections import EncoderSettings
 from tests.support.embedding_server import KEY, EmbeddingServer
 
@@ -49,7 +49,7 @@ def new_client(key: str) -> Generator[NewClient]:
             provider: str = "voyage", **changes: object
         ) -> tuple[EmbeddingServer, HostedClient]:
             server = stack.enter_context(EmbeddingServer(provider))
-            client = HostedClient(require_hosted_model(settings_for(server, **changes)))
+            client = HostedClient(hosted_model(settings_for(server, **changes)))
             stack.callback(client.close)
             return server, client
 

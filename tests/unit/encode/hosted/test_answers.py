@@ -12,11 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.encode.hosted.answers import read_batch
-from noctuary.encode.hosted.faults import BadVectorsError, PassingFaultError
-from noctuary.encode.hosted.shapes import SHAPES
+from noctuary.encode.hosted.client import BadVectorsError, read_batch
+from noctuary.encode.hosted.model import hosted_model
+from noctuary.hosted.client import PassingFaultError
+from noctuary.settings.sections import EncoderSettings
 
-VOYAGE, COHERE = SHAPES["voyage"], SHAPES["cohere"]
+VOYAGE = hosted_model(EncoderSettings("a-model", "voyage", dimension=3))
+COHERE = hosted_model(EncoderSettings("a-model", "cohere", dimension=3))
 _number = st.floats(-1e6, 1e6, width=32)
 _vectors = st.lists(
     st.lists(_number, min_size=3, max_size=3).filter(lambda v: max(map(abs, v)) > 1e-3),
@@ -31,7 +33,7 @@ def indexed(vectors: list[Any]) -> dict[str, Any]:
 
 
 def read(answer: object, count: int = 2) -> Any:
-    return read_batch(json.dumps(answer).encode(), VOYAGE, count, 3)
+    return read_batch(json.dumps(answer).encode(), VOYAGE, count)
 
 
 @given(_vectors, st.randoms(use_true_random=False), st.booleans())
@@ -58,7 +60,7 @@ def test_cohere_answers_in_the_order_of_the_texts() -> None:
         "embeddings": {"float": [[2, 0, 0], [0, 0, 3]]},
         "meta": {"billed_units": {"input_tokens": 11}},
     }
-    found = read_batch(json.dumps(answer).encode(), COHERE, 2, 3)
+    found = read_batch(json.dumps(answer).encode(), COHERE, 2)
     assert found.vectors.tolist() == [[1, 0, 0], [0, 0, 1]]
     assert found.tokens == 11
 
@@ -125,7 +127,7 @@ def test_another_form_is_refused(answer: object) -> None:
 @pytest.mark.parametrize("body", [b"", b"{", b"<html>busy</html>", b"\xff\xfe", b"[" * 100_000])
 def test_what_is_no_json_may_be_better_next_time(body: bytes) -> None:
     with pytest.raises(PassingFaultError):
-        read_batch(body, VOYAGE, 1, 3)
+        read_batch(body, VOYAGE, 1)
 
 
 @pytest.mark.parametrize("usage", [None, {}, {"total_tokens": "9"}, {"total_tokens": -1}, 3])

@@ -14,11 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from noctuary.encode.hosted.client import HostedClient
-from noctuary.encode.hosted.faults import BadVectorsError, PassingFaultError, ProviderRefusedError
-from noctuary.encode.hosted.opening import require_hosted_model
-from noctuary.encode.hosted.shapes import Purpose
+from noctuary.encode.hosted.client import (
+    BadVectorsError,
+    HostedClient,
+    ProviderRefusedError,
+    Purpose,
+)
+from noctuary.encode.hosted.model import hosted_model
 from noctuary.errors import EncoderError
+from noctuary.hosted.client import PassingFaultError
 from tests.support.embedding_server import KEY, Fault, vector_of
 from tests.unit.encode.hosted.conftest import VARIABLE, NewClient
 
@@ -47,7 +51,7 @@ def test_each_provider_is_asked_in_its_own_form_and_answers_unit_vectors(
 
 
 def test_the_fields_of_each_request(new_client: NewClient) -> None:
-    """As the providers publish them (shapes.py says where and when)."""
+    """As the providers publish them (providers.py says where and when)."""
     expected: dict[str, dict[str, Any]] = {
         "voyage": {
             "model": "voyage-4", "input": ["x"], "input_type": "query", "truncation": True,
@@ -83,7 +87,7 @@ def test_a_connection_is_used_again(new_client: NewClient) -> None:
     for _ in range(3):
         client.embed(["x"], "document", 5.0)
         opened: Any = client._opened  # pyright: ignore[reportPrivateUsage]
-        pool = opened._transport._pool  # how many sockets there are is httpx's own business
+        pool = opened._client._transport._pool  # how many sockets there are is httpx's own business
         ports |= {id(connection) for connection in pool.connections}
     assert len(server.asked) == 3
     assert len(ports) == 1
@@ -103,7 +107,6 @@ def test_overload_and_server_errors_may_pass(status: int, new_client: NewClient)
     [
         ("7", 7, 7),
         ("0.5", 0.5, 0.5),
-        ("-3", 0, 0),
         (lambda: format_datetime(datetime.now(UTC) + timedelta(seconds=60)), 55, 60),
         (lambda: format_datetime(datetime.now(UTC) - timedelta(hours=1)), 0, 0),
     ],
@@ -120,7 +123,7 @@ def test_the_wait_that_a_provider_asks_for_is_read(
     assert low <= caught.value.wait_s <= high
 
 
-@pytest.mark.parametrize("value", ["soon", "", "nan", "inf", "Tomorrow, 99 Foo"])
+@pytest.mark.parametrize("value", ["soon", "", "-3", "nan", "inf", "Tomorrow, 99 Foo"])
 def test_a_wait_that_cannot_be_read_is_none(value: str, new_client: NewClient) -> None:
     server, client = new_client()
     server.faults.append(Fault(503, b"{}", {"Retry-After": value}))
@@ -148,7 +151,7 @@ def test_a_refusal_is_for_good_and_says_what_to_do(
     server.faults.append(Fault(status, b"{}", elsewhere))
     with pytest.raises(ProviderRefusedError, match=told) as caught:
         client.embed(["x"], "document", 5.0)
-    assert caught.value.status == status
+    assert f"HTTP {status}" in str(caught.value)
     assert len(server.asked) == 1, "nobody followed"
 
 
@@ -252,21 +255,21 @@ def test_the_key_and_the_text_are_in_no_error_no_log_and_no_repr(
 def test_importing_the_client_imports_no_http_library() -> None:
     from tests.support.imports import reachable_from
 
-    assert "httpx" not in reachable_from("noctuary.encode.hosted.client", eager_only=True)
+    found = reachable_from("noctuary.encode.hosted.client", eager_only=True)
+    assert not {"httpx", "tenacity"} & found
     assert "httpx" in reachable_from("noctuary.encode.hosted.client")
 
 
 def test_an_own_address_replaces_the_provider_s(new_client: NewClient) -> None:
-    from noctuary.encode.hosted.shapes import address_of
     from noctuary.settings.sections import EncoderSettings
 
     def address(provider: str, model: str, url: str = "") -> str:
-        return address_of(require_hosted_model(EncoderSettings(model, provider, url)))
+        return hosted_model(EncoderSettings(model, provider, url)).address
 
     assert address("voyage", "voyage-4") == "https://api.voyageai.com/v1/embeddings"
     assert address("openai", "text-embedding-3-small") == "https://api.openai.com/v1/embeddings"
     assert address("cohere", "embed-v4.0") == "https://api.cohere.com/v2/embed"
     assert address("voyage", "voyage-4", "http://gate/ai/") == "http://gate/ai/embeddings"
     server, client = new_client()
-    assert address_of(client.model) == f"{server.url}/embeddings"
+    assert client.model.address == f"{server.url}/embeddings"
     assert isinstance(client, HostedClient)

@@ -10,12 +10,16 @@ from typing import Any
 
 import pytest
 
-from noctuary.encode.hosted.description import HOSTED_FILE, read_description, write_description
-from noctuary.encode.hosted.opening import require_hosted_model
+from noctuary.encode.hosted.model import (
+    HOSTED_FILE,
+    hosted_model,
+    read_description,
+    write_description,
+)
 from noctuary.errors import EncoderError
 from noctuary.settings.sections import EncoderSettings
 
-MODEL = require_hosted_model(
+MODEL = hosted_model(
     EncoderSettings("voyage-4", "voyage", "http://127.0.0.1:1/v1", "A_VARIABLE", 256)
 )
 

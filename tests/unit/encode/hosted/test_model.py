@@ -6,9 +6,7 @@ import pytest
 
 from noctuary.encode.fingerprint import EncoderFingerprint
 from noctuary.encode.hosted.model import HostedModel, hosted_model, price_of
-from noctuary.encode.hosted.models import MODELS, REQUEST_TOKENS
-from noctuary.encode.hosted.opening import open_hosted_encoder, require_hosted_model
-from noctuary.encode.hosted.shapes import SHAPES
+from noctuary.encode.hosted.providers import HOSTED_PROVIDERS
 from noctuary.errors import ConfigError
 from noctuary.settings.sections import PROVIDERS, EncoderSettings
 
@@ -19,16 +17,16 @@ def settings(**changes: object) -> EncoderSettings:
 
 
 def model(**changes: object) -> HostedModel:
-    return require_hosted_model(settings(**changes))
+    return hosted_model(settings(**changes))
 
 
-def test_every_provider_of_the_settings_has_models_limits_and_a_shape() -> None:
-    assert set(MODELS) == set(SHAPES) == set(REQUEST_TOKENS) == set(PROVIDERS[1:])
-    for provider, models in MODELS.items():
-        for name, facts in models.items():
+def test_every_provider_of_the_settings_has_models_and_limits() -> None:
+    assert set(HOSTED_PROVIDERS) == set(PROVIDERS[1:])
+    for form in HOSTED_PROVIDERS.values():
+        for name, facts in form.models.items():
             assert facts.dimension not in facts.lengths, name
             assert facts.max_tokens <= facts.request_tokens, name
-            assert facts.request_tokens >= REQUEST_TOKENS[provider], name
+            assert facts.request_tokens >= form.request_tokens, name
 
 
 @pytest.mark.parametrize(
@@ -48,12 +46,6 @@ def test_published_facts(
     assert (found.dimension, found.asks_dimension) == (dimension, False)
     assert (found.max_tokens, found.request_tokens) == (max_tokens, request_tokens)
     assert price_of(settings(provider=provider, model=name)) == usd
-
-
-def test_a_local_encoder_is_no_hosted_one() -> None:
-    assert hosted_model(EncoderSettings()) is None
-    with pytest.raises(ConfigError, match="'local'"):
-        open_hosted_encoder(EncoderSettings(), print)
 
 
 def test_a_shorter_length_is_asked_for_only_where_the_model_has_it() -> None:

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from noctuary.encode.hosted import queries
-from noctuary.encode.hosted.faults import ProviderDownError, ProviderRefusedError
+from noctuary.encode.hosted.client import ProviderDownError, ProviderRefusedError
 from noctuary.encode.hosted.queries import HostedQueryEncoder
 from noctuary.errors import EncoderError
 from tests.support.embedding_server import Fault, vector_of
@@ -29,9 +29,6 @@ def test_a_query_is_asked_as_a_query_once(provider: str, new_client: NewClient) 
     assert not found.flags.writeable
     assert encoder.encode_query("where is the key") is found
     assert len(server.asked) == 1
-    encoder.forget()
-    encoder.encode_query("where is the key")
-    assert len(server.asked) == 2
 
 
 def test_no_longer_than_the_recall_may_take(new_client: NewClient) -> None:

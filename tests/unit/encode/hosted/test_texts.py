@@ -8,14 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.encode.hosted.model import HostedModel
-from noctuary.encode.hosted.opening import require_hosted_model
-from noctuary.encode.hosted.texts import BLANK, cut_bytes, plan_requests, sent_text, size_bytes
+from noctuary.encode.hosted.client import BLANK, cut_bytes, sent_text
+from noctuary.encode.hosted.documents import plan_requests
+from noctuary.encode.hosted.model import HostedModel, hosted_model
 from noctuary.settings.sections import EncoderSettings
 
-VOYAGE = require_hosted_model(EncoderSettings("voyage-4", "voyage"))
-OPENAI = require_hosted_model(EncoderSettings("text-embedding-3-small", "openai"))
-COHERE = require_hosted_model(EncoderSettings("embed-english-v3.0", "cohere"))
+VOYAGE = hosted_model(EncoderSettings("voyage-4", "voyage"))
+OPENAI = hosted_model(EncoderSettings("text-embedding-3-small", "openai"))
+COHERE = hosted_model(EncoderSettings("embed-english-v3.0", "cohere"))
+
+
+def size_bytes(text: str) -> int:
+    return len(text.encode())
+
+
 _anything = st.text(st.characters(), max_size=40)
 
 

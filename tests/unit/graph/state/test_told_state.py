@@ -14,9 +14,9 @@ from noctuary.corpus.evidence import KnownConcept, KnownEdge, KnownMention, Memo
 from noctuary.graph.arrays import FOUND_RELATIONS, NO_CONCEPT, RELATIONS, relations_in_use
 from noctuary.graph.build import Built, build_graph
 from noctuary.graph.extraction import Extraction
+from noctuary.graph.merge import merge_extractions
 from noctuary.graph.model import NO_SPAN, ConceptEdge, Edge, Graph
 from noctuary.graph.pack import to_arrays
-from noctuary.graph.plugins.merge import merge_extractions
 from noctuary.graph.state.state import GraphState
 from noctuary.graph.tables import to_graph, write_tables
 from noctuary.graph.told import findings_told

@@ -1,21 +1,28 @@
-"""The whole plug-in against a real server that answers by rule, and misbehaves on request."""
+"""The reader of triples against a real server that answers by rule, and misbehaves on request."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
+from pathlib import Path
 
 import pytest
 
-from noctuary.graph.plugins.base import Findings, PluginInput
-from noctuary.graph.plugins.llm.asking import MAX_USELESS_ALONE, PARALLEL_REQUESTS
-from noctuary.graph.plugins.llm.extractor import MAX_FAILED_NIGHTS, LlmExtractor
-from noctuary.graph.plugins.verify import verify_extraction
+from noctuary.graph.llm_answers import RawAnswer, answer_key, ground
 from noctuary.hosted.batches import MAX_MEMORY_CHARS
 from noctuary.hosted.endpoint import Endpoint
+from noctuary.night.llm_triples import (
+    MAX_FAILED_NIGHTS,
+    MAX_USELESS_ALONE,
+    PARALLEL_REQUESTS,
+    TRIPLES_KIND,
+    TripleReader,
+)
 from noctuary.progress import SILENT
+from noctuary.work.memo import Memo
 from tests.support.model_server import Fault, envelope
 from tests.support.triple_server import Row, TripleServer, Twist
 
@@ -24,52 +31,45 @@ PEOPLE = ("Ann", "Bea", "Cem", "Dia", "Eva", "Fay", "Gil", "Hal", "Ida", "Jon")
 TEXTS = [f"{name} works at Acme{number}" for number, name in enumerate(PEOPLE)]
 
 
-@dataclass
-class DictCache:
-    """Keeps values in memory, and what was put in one step."""
+@dataclass(frozen=True)
+class Read:
+    """What a reader knows after one night."""
 
-    values: dict[str, bytes] = field(default_factory=dict[str, bytes])
-    steps: list[int] = field(default_factory=list[int])
-
-    def get_many(self, keys: Iterable[str]) -> Mapping[str, bytes]:
-        return {key: self.values[key] for key in keys if key in self.values}
-
-    def put_many(self, values: Mapping[str, bytes]) -> None:
-        self.steps.append(len(values))
-        self.values.update(values)
+    answers: Mapping[str, RawAnswer]
+    tonight: Counter[str]
+    warnings: Sequence[Mapping[str, str]]
 
 
 @dataclass
 class Asking:
-    """The plug-in on one server."""
+    """A reader on one server."""
 
     server: TripleServer
-    cache: DictCache = field(default_factory=DictCache)
+    memo: Memo
     batch: int = 4
     model: str = "reader"
+    timeout_s: float = 5.0
 
-    @property
-    def extractor(self) -> LlmExtractor:
-        endpoint = Endpoint(self.server.url, self.model, KEY, timeout_s=5.0)
-        return LlmExtractor(endpoint, self.batch, sleep=lambda _: None)
-
-    def run(self, texts: Sequence[str] = TEXTS) -> Findings:
-        memories = [PluginInput(text, text) for text in texts]
-        return self.extractor.extract_many(memories, self.cache, SILENT)
+    def run(self, texts: Sequence[str] = TEXTS) -> Read:
+        endpoint = Endpoint(self.server.url, self.model, KEY, timeout_s=self.timeout_s)
+        reader = TripleReader(endpoint, self.batch, self.memo, SILENT, sleep=lambda _: None)
+        answers = reader.read(texts)
+        assert KEY not in repr(reader)
+        return Read(answers, reader.tonight, reader.warnings())
 
 
 @pytest.fixture
-def asking() -> Iterator[Asking]:
-    with TripleServer() as server:
-        yield Asking(server)
+def asking(tmp_path: Path) -> Iterator[Asking]:
+    with TripleServer() as server, Memo.open(tmp_path / "memo.sqlite") as memo:
+        yield Asking(server, memo)
 
 
-def statements(found: Findings) -> set[tuple[str, str, str]]:
-    """Everything that is stated and stands in its memory (keys are contents here)."""
+def statements(found: Read) -> set[tuple[str, str, str]]:
+    """Everything that is stated and stands in its memory."""
     return {
         (s.subject, s.relation, s.object)
-        for content, proposed in found.extractions.items()
-        for s in verify_extraction(content, proposed).extraction.stated
+        for content, answer in found.answers.items()
+        for s in ground(content, answer).extraction.stated
     }
 
 
@@ -81,16 +81,18 @@ def test_every_memory_is_asked_about_once_in_batches(asking: Asking) -> None:
     assert statements(found) == ALL
     assert sorted(len(texts) for texts in asking.server.texts) == [2, 4, 4]
     assert sorted(chain.from_iterable(asking.server.texts)) == sorted(TEXTS)
-    assert found.counts["answered"] == 10
     assert found.tonight == {"requests": 3, "remembered": 0}
     assert not found.warnings
 
 
-def test_answers_are_the_same_whatever_the_order_and_the_batches(asking: Asking) -> None:
+def test_answers_are_the_same_whatever_the_order_and_the_batches(
+    asking: Asking, tmp_path: Path
+) -> None:
     first = asking.run()
     for batch, texts in ((1, TEXTS[::-1]), (3, sorted(TEXTS)), (99, [*TEXTS, *TEXTS])):
-        other = Asking(asking.server, batch=batch).run(texts)
-        assert dict(other.extractions) == dict(first.extractions)
+        with Memo.open(tmp_path / f"{batch}.sqlite") as memo:
+            other = Asking(asking.server, memo, batch=batch).run(texts)
+        assert other.answers == first.answers
 
 
 def test_what_was_answered_is_not_asked_again_unless_model_or_text_change(asking: Asking) -> None:
@@ -99,11 +101,9 @@ def test_what_was_answered_is_not_asked_again_unless_model_or_text_change(asking
     second = asking.run([*TEXTS, "Zoe works at Borealis"])
     assert asking.server.texts == [["Zoe works at Borealis"]]
     assert second.tonight["remembered"] == 10
-    assert {k: second.extractions[k] for k in TEXTS} == dict(first.extractions)
-    other = replace(asking, model="other")
-    other.run(TEXTS[:1])
+    assert {k: second.answers[k] for k in TEXTS} == first.answers
+    replace(asking, model="other").run(TEXTS[:1])
     assert asking.server.texts[-1] == TEXTS[:1]
-    assert other.extractor.fingerprint != asking.extractor.fingerprint
 
 
 def without_first(rows: list[Row]) -> object:
@@ -180,10 +180,7 @@ def test_passing_faults_cost_no_memory(asking: Asking, fault: Fault) -> None:
 def test_a_slow_answer_is_waited_for_and_a_hanging_one_tried_again(asking: Asking) -> None:
     rows = [{"id": "x", "names": []}]
     asking.server.faults = [Fault(hang=True), Fault(body=envelope(json.dumps(rows)), drip_s=0.001)]
-    endpoint = Endpoint(asking.server.url, "reader", timeout_s=0.5)
-    extractor = LlmExtractor(endpoint, 4, sleep=lambda _: None)
-    found = extractor.extract_many([PluginInput(t, t) for t in TEXTS], asking.cache, SILENT)
-    assert statements(found) == ALL
+    assert statements(replace(asking, timeout_s=0.5).run()) == ALL
 
 
 def test_invented_names_never_survive_the_check(asking: Asking) -> None:
@@ -193,8 +190,8 @@ def test_invented_names_never_survive_the_check(asking: Asking) -> None:
 
     asking.server.twists = [invent]
     found = asking.run(["Ann lives in Oslo"])
-    ((content, proposed),) = found.extractions.items()
-    kept, dropped = verify_extraction(content, proposed)
+    ((content, answer),) = found.answers.items()
+    kept, dropped, _ = ground(content, answer)
     assert {f.name for f in kept.found} == {"ann"}
     assert kept.stated == ()
     assert dropped == {"not_in_text": 2}
@@ -202,21 +199,11 @@ def test_invented_names_never_survive_the_check(asking: Asking) -> None:
 
 def test_other_relations_leave_their_names_and_are_counted(asking: Asking) -> None:
     found = asking.run(["Ann admires Bea"])
-    assert found.counts["unmapped_relations"] == 1
+    ((content, answer),) = found.answers.items()
+    grounded = ground(content, answer)
+    assert grounded.unmapped == 1
     assert statements(found) == set()
-    (proposed,) = found.extractions.values()
-    assert {f.name for f in proposed.found} == {"ann", "bea"}
-
-
-def test_texts_that_read_like_a_secret_are_not_sent(asking: Asking) -> None:
-    canary = "sk_live_" + "4eC39HqLyjWDarjtT1zdp7dc"
-    secret, vaulted = f"Ann pays with {canary}", "Bea [REDACTED] canary-7731"
-    found = asking.run([*TEXTS, secret, vaulted])
-    assert canary not in asking.server.everything
-    assert "canary-7731" not in asking.server.everything
-    assert found.counts["left_out_secret"] == 2
-    assert not {secret, vaulted} & set(found.extractions)
-    assert len(found.extractions) == len(TEXTS)
+    assert {f.name for f in grounded.extraction.found} == {"ann", "bea"}
 
 
 def test_only_a_bounded_part_of_a_content_is_sent_and_the_key_is_in_no_finding(
@@ -225,22 +212,21 @@ def test_only_a_bounded_part_of_a_content_is_sent_and_the_key_is_in_no_finding(
     long = "Ann works at Acme0. " + "x" * MAX_MEMORY_CHARS + "tail-canary"
     found = asking.run([long])
     assert "tail-canary" not in asking.server.everything
-    assert found.counts["clipped"] == 1
     assert KEY not in repr(found)
-    assert KEY not in repr(asking.extractor)
-    assert KEY.encode() not in b"".join(asking.cache.values.values())
+    kept = asking.memo.get_many(TRIPLES_KIND, [answer_key(long, "reader")])
+    assert len(kept) == 1
+    assert KEY.encode() not in b"".join(kept.values())
 
 
 def test_an_endpoint_that_is_down_leaves_what_is_known_and_a_warning(asking: Asking) -> None:
     asking.run(TEXTS[:3])
     asking.server.faults = [Fault(503)] * 99
     found = asking.run()
-    assert set(found.extractions) == set(TEXTS[:3])
-    assert found.counts["unanswered"] == 7
-    ((code, message),) = found.warnings
-    assert code == "graph_endpoint_down"
-    assert "HTTP 503" in message
-    assert "7 memories" in message
+    assert set(found.answers) == set(TEXTS[:3])
+    (warning,) = found.warnings
+    assert warning["code"] == "graph_endpoint_down"
+    assert "HTTP 503" in warning["message"]
+    assert "7 memories" in warning["message"]
     asking.server.faults.clear()
     assert statements(asking.run()) == ALL
 
@@ -254,7 +240,7 @@ def test_a_model_that_never_writes_json_is_left_alone_and_held_against_no_memory
         asking.server.asked.clear()
         asking.server.faults = [Fault(body=babble)] * 999
         found = asking.run(texts)
-        assert found.warnings[0].code == "graph_endpoint_down"
+        assert found.warnings[0]["code"] == "graph_endpoint_down"
         assert len(asking.server.asked) <= 3 + MAX_USELESS_ALONE + PARALLEL_REQUESTS
     asking.server.faults.clear()
     assert statements(asking.run(texts)) == ALL
@@ -268,30 +254,33 @@ def test_a_memory_that_nothing_comes_of_is_reported_and_given_up_after_some_nigh
     for night in range(MAX_FAILED_NIGHTS):
         asking.server.asked.clear()
         found = asking.run()
-        assert set(found.extractions) == set(TEXTS) - {poison}
-        assert [w.code for w in found.warnings] == ["graph_memories_unanswered"]
+        assert set(found.answers) == set(TEXTS) - {poison}
+        assert [w["code"] for w in found.warnings] == ["graph_memories_unanswered"]
         assert [poison] in asking.server.texts, night
     asking.server.asked.clear()
-    assert asking.run().counts["unanswered"] == 1
+    assert set(asking.run().answers) == set(TEXTS) - {poison}
     assert asking.server.asked == []
 
 
 def test_more_hopeless_memories_than_the_limit_do_not_starve_a_new_one(asking: Asking) -> None:
     hopeless = [f"Gil sees {n}" for n in range(MAX_USELESS_ALONE * 2)]
     candidates = [f"Zoe works at Site{n}" for n in range(200)]
-    last = max(candidates, key=asking.extractor.cache_key)
+    last = max(candidates, key=lambda text: answer_key(text, asking.model))
     asking.run(TEXTS)
     asking.server.poisoned = "Gil"
     nights = [asking.run([*TEXTS, *hopeless, last]) for _ in range(3)]
-    assert nights[0].warnings[0].code == "graph_endpoint_down", "it takes the limit to starve"
-    assert last in nights[2].extractions
+    assert nights[0].warnings[0]["code"] == "graph_endpoint_down", "it takes the limit to starve"
+    assert last in nights[2].answers
 
 
-def test_every_batch_is_kept_as_soon_as_it_is_there(asking: Asking) -> None:
+def test_every_batch_is_kept_as_soon_as_it_is_there(
+    asking: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[int] = []
+
+    def put_many(memo: Memo, kind: str, values: Mapping[str, bytes]) -> None:
+        steps.append(len(values))
+
+    monkeypatch.setattr(Memo, "put_many", put_many)
     asking.run()
-    assert sorted(asking.cache.steps) == [2, 4, 4]
-
-
-def test_a_batch_holds_at_least_one_memory() -> None:
-    with pytest.raises(ValueError, match="batch_memories starts at 1, got 0"):
-        LlmExtractor(Endpoint("http://h/v1", "m"), 0)
+    assert sorted(steps) == [2, 4, 4]

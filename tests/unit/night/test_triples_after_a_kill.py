@@ -21,7 +21,7 @@ import json, sys
 from pathlib import Path
 from noctuary.graph.extraction import Extraction
 from noctuary.night.context import Night
-from noctuary.night.graph_plugins import extend_extractions
+from noctuary.night.llm_triples import extend_extractions
 from noctuary.settings import Settings
 from noctuary.snapshot.layout import StorePaths
 from noctuary.types import MemoryRecord

@@ -1,4 +1,4 @@
-"""Which memories a plug-in sees, and what the night has when it fails."""
+"""Which memories a model is asked about, and what the night has when it fails."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import pytest
 from noctuary.errors import ConfigError
 from noctuary.graph.extract import extract
 from noctuary.graph.extraction import Extraction
+from noctuary.hosted.batches import MAX_MEMORY_CHARS
 from noctuary.night.context import Night
-from noctuary.night.graph_plugins import (
-    FINDINGS_KIND,
-    asks_every_night,
+from noctuary.night.extractions import Extractions, open_extractions
+from noctuary.night.llm_triples import (
+    TRIPLES_KIND,
     extend_extractions,
-    live_findings,
-    plugin_inputs,
+    live_triples,
+    llm_inputs,
 )
 from noctuary.settings import Settings
 from noctuary.snapshot.layout import StorePaths
@@ -58,12 +59,11 @@ def rules(records: list[MemoryRecord]) -> list[Extraction]:
     return [extract(r.content, r.category, r.tags, r.expanded_keywords) for r in records]
 
 
-def test_without_a_plugin_nothing_changes_and_nothing_is_written(tmp_path: Path) -> None:
+def test_without_a_model_nothing_is_asked_and_nothing_written(tmp_path: Path) -> None:
     night = night_of(tmp_path)
-    base = rules(RECORDS)
-    assert extend_extractions(night, RECORDS, base) == (base, {}, {})
-    assert (plugin_inputs(night), asks_every_night(night)) == ({}, False)
-    assert live_findings(night, RECORDS) == []
+    assert type(open_extractions(night, [])) is Extractions
+    assert llm_inputs(night) == {}
+    assert live_triples(night, RECORDS) == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -98,7 +98,27 @@ def test_named_users_are_shown_when_switched_on_secrets_never(
     found = extend_extractions(night, RECORDS, [Extraction(())] * 5)
     assert [len(e.stated) for e in found.extractions] == [1, 1, 0, 1, 1]
     assert "Xk9$mQ2v!pL7" not in server.everything
-    assert plugin_inputs(night) != plugin_inputs(llm_night(tmp_path, server))
+    assert llm_inputs(night) != llm_inputs(llm_night(tmp_path, server))
+
+
+def test_the_stage_depends_on_the_model_and_not_on_its_address(
+    tmp_path: Path, server: TripleServer
+) -> None:
+    inputs = llm_inputs(llm_night(tmp_path, server))
+    moved = {"extractor": "llm", "llm_url": "http://elsewhere/v1"}
+    assert llm_inputs(night_of(tmp_path, **moved, llm_model="m")) == inputs
+    assert llm_inputs(night_of(tmp_path, **moved, llm_model="other")) != inputs
+
+
+def test_what_reads_like_a_redaction_is_not_sent_and_long_texts_are_counted(
+    tmp_path: Path, server: TripleServer
+) -> None:
+    long = "Ann works at Acme0. " + "x" * MAX_MEMORY_CHARS
+    records = renumber([memory("Bea [REDACTED] canary-8842"), memory(long)])
+    found = extend_extractions(llm_night(tmp_path, server), records, rules(records))
+    assert "canary-8842" not in server.everything
+    assert (found.facts["left_out_secret"], found.facts["clipped"]) == (1, 1)
+    assert (found.facts["answered"], found.facts["unanswered"]) == (1, 0)
 
 
 def test_a_dead_endpoint_leaves_the_rules_and_a_warning(
@@ -111,7 +131,6 @@ def test_a_dead_endpoint_leaves_the_rules_and_a_warning(
     (warning,) = found.facts["warnings"]
     assert warning["code"] == "graph_endpoint_down"
     assert "HTTP 401; check the API key" in warning["message"]
-    assert asks_every_night(night)
 
 
 def test_an_answer_about_another_memory_adds_nothing(tmp_path: Path, server: TripleServer) -> None:
@@ -129,21 +148,20 @@ def test_an_answer_about_another_memory_adds_nothing(tmp_path: Path, server: Tri
 def test_the_memo_holds_what_is_live_and_no_more(tmp_path: Path, server: TripleServer) -> None:
     night = llm_night(tmp_path, server)
     extend_extractions(night, RECORDS, rules(RECORDS))
-    live = live_findings(night, RECORDS)
+    live = live_triples(night, RECORDS)
     with Memo.open(night.paths.memo) as memo:
-        assert set(memo.get_many(FINDINGS_KIND, live)) == {live[0], live[2]}
-        assert memo.prune({FINDINGS_KIND: live}) == 0
-        assert memo.prune({FINDINGS_KIND: live_findings(night_of(tmp_path), RECORDS)}) == 2
+        assert set(memo.get_many(TRIPLES_KIND, live)) == {live[0], live[2]}
+        assert memo.prune({TRIPLES_KIND: live}) == 0
+        assert memo.prune({TRIPLES_KIND: live_triples(night_of(tmp_path), RECORDS)}) == 2
 
 
-def test_a_plugin_that_is_set_up_wrongly_says_what_to_do(
+def test_an_endpoint_that_is_set_up_wrongly_says_what_to_do(
     tmp_path: Path, server: TripleServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NO_SUCH_KEY", raising=False)
     wrong = [
         (llm_night(tmp_path, server, api_key_variable="NO_SUCH_KEY"), "NO_SUCH_KEY, which is not"),
         (night_of(tmp_path, extractor="llm", llm_url="ftp://h", llm_model="m"), "starts with http"),
-        (night_of(tmp_path, extractor="spacy", spacy_pipeline="no_such_pipeline"), "install"),
     ]
     for night, sentence in wrong:
         with pytest.raises(ConfigError, match=sentence):

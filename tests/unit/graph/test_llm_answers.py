@@ -6,16 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.graph.plugins.llm.answer import (
+from noctuary.graph.llm_answers import (
     MAX_NAMES,
+    SYSTEM,
     Failures,
     RawAnswer,
     decode,
-    propose,
+    ground,
+    item_ids,
     read_answer,
 )
-from noctuary.graph.plugins.llm.prompt import SYSTEM, item_ids
-from noctuary.graph.plugins.llm.relations import RELATION_NAMES, map_relation
+from noctuary.graph.relation_words import RELATION_NAMES, map_relation
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
@@ -90,7 +91,7 @@ def test_what_is_kept_is_read_back_and_nothing_raises(value: object) -> None:
     answer = read_answer(value) if isinstance(value, dict) else None
     if answer is not None:
         assert decode(answer.to_bytes()) == answer
-        propose(answer)
+        ground("a text", answer)
     assert isinstance(decode(json.dumps(value).encode()), RawAnswer | Failures)
 
 
@@ -104,11 +105,12 @@ def test_swapped_relations_are_swapped_and_others_name_only() -> None:
     answer = RawAnswer(
         ("Hetzner",), (("Atlas", "was replaced by", "Borealis"), ("Maria", "admires", "Tom"))
     )
-    proposed, unmapped = propose(answer)
+    content = "Hetzner: Atlas was replaced by Borealis, which Maria admires, as Tom does"
+    found, _, unmapped = ground(content, answer)
     assert unmapped == 1
-    ((subject, relation, thing, *_),) = proposed.stated
+    ((subject, relation, thing, *_),) = found.stated
     assert (subject, relation, thing) == ("borealis", "supersedes", "atlas")
-    assert {f.name for f in proposed.found} == {"hetzner", "atlas", "borealis", "maria", "tom"}
+    assert {f.name for f in found.found} == {"hetzner", "atlas", "borealis", "maria", "tom"}
 
 
 def test_ids_of_a_batch_are_distinct_even_when_keys_begin_alike() -> None:

@@ -6,8 +6,8 @@ from itertools import permutations
 
 from noctuary.graph.extract import extract
 from noctuary.graph.extraction import Extraction, Found, Stated
+from noctuary.graph.merge import merge_extractions
 from noctuary.graph.model import NO_SPAN, Role
-from noctuary.graph.plugins.merge import merge_extractions
 
 
 def at(start: int, name: str, role: Role = "mentions", kind: str = "name") -> Found:

@@ -1,4 +1,4 @@
-"""The union of what the rules and a plug-in found in one memory. No checking happens here."""
+"""The union of two findings of one memory. No checking happens here."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Item = TypeVar("Item", Found, Stated)
 def merge_extractions(base: Extraction, extra: Extraction) -> Extraction:
     """Return both findings in canonical order, nothing of the rules changed.
 
-    What the plug-in found at a place where the rules found the same stays theirs, kind and span
+    What the second found at a place where the rules found the same stays theirs, kind and span
     included. A name that the memory is about, or that speaks, is not also mentioned by it.
 
     Args:
         base: What the rules found.
-        extra: Verified findings of a plug-in (`verify_extraction`).
+        extra: What the store told, or a language model read.
     """
     own = {item.name for item in base.found if item.role in ("about", "speaker")}
     new = [item for item in extra.found if item.role == "about" or item.name not in own]
