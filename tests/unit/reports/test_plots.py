@@ -5,6 +5,7 @@ import math
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ NEITHER = difference(0.1, -0.05, 0.25)
 def pixels_of(png: bytes, colour: tuple[int, int, int]) -> list[int]:
     """Return the rows of pixels that hold a colour, from the top; few colours stand for all."""
     picture = np.asarray(Image.open(io.BytesIO(png)).convert("RGB"), dtype=np.int64)
-    seen = np.abs(picture - np.array(colour)) < 24
+    seen: Any = np.abs(picture - np.array(colour)) < 24
     return np.flatnonzero(seen.all(axis=2).any(axis=1)).tolist()
 
 
