@@ -21,8 +21,8 @@ from noctuary.night.decision import FUSION_DECISION, decide_fusion
 from noctuary.night.evaluation import RECALL_EVALUATION, evaluate_pack
 from noctuary.night.night_report import EVALUATION_REPORT, evaluation_plots, report_night
 from noctuary.night.written import GENERATED_QUERIES, write_queries
-from noctuary.reports.drawing import plot_risk_coverage
-from noctuary.reports.markdown import as_markdown_image
+from noctuary.reports.page import as_markdown_image
+from noctuary.reports.plots import plot_risk_coverage
 
 GROUP = "evaluation"
 

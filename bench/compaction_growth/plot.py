@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from noctuary.files import write_bytes
-from noctuary.reports.canvas import BLUE, MUTED, VERMILLION, new_figure, to_png
+from noctuary.reports.plots import BLUE, MUTED, VERMILLION, to_png
 
 _SIZE_INCHES = (8.0, 3.4)
 _PANELS = (
@@ -24,7 +26,7 @@ def write_plot(path: Path, runs: Sequence[Mapping[str, Any]]) -> None:
         path: The PNG.
         runs: As `measure_compaction` returns them, smallest first.
     """
-    figure = new_figure(*_SIZE_INCHES)
+    figure = Figure(_SIZE_INCHES)
     strategies = sorted({run["strategy"] for run in runs})
     for place, (label, field, unit) in enumerate(_PANELS, start=1):
         axes: Any = figure.add_subplot(1, len(_PANELS), place)

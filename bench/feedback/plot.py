@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from noctuary.files import write_bytes
-from noctuary.reports.canvas import BLUE, MUTED, VERMILLION, new_figure, to_png
+from noctuary.reports.plots import BLUE, MUTED, VERMILLION, to_png
 
 _SIZE_INCHES = (9.6, 5.6)
 _PANELS = (
@@ -27,7 +29,7 @@ def write_plot(path: Path, arms: Mapping[str, Sequence[Mapping[str, Any]]]) -> N
         path: The PNG.
         arms: Name of an arm -> its nights as `simulate` returns them.
     """
-    figure = new_figure(*_SIZE_INCHES)
+    figure = Figure(_SIZE_INCHES)
     for place, (label, field, scale) in enumerate(_PANELS, start=1):
         axes: Any = figure.add_subplot(2, 2, place)
         for name, nights in arms.items():

@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from noctuary.files import write_bytes
-from noctuary.reports.canvas import BLUE, MUTED, new_figure, to_png
+from noctuary.reports.plots import BLUE, MUTED, to_png
 
 _SIZE_INCHES = (8.0, 3.4)
 _PANELS = (
@@ -26,7 +28,7 @@ def write_plot(path: Path, builds: Sequence[Mapping[str, Any]]) -> None:
         path: The PNG.
         builds: As `measure_build` returns them, smallest first.
     """
-    figure = new_figure(*_SIZE_INCHES)
+    figure = Figure(_SIZE_INCHES)
     sizes = [build["memories"] for build in builds]
     for place, (label, field, unit) in enumerate(_PANELS, start=1):
         values = [build[field] / unit for build in builds]

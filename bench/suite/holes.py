@@ -44,7 +44,7 @@ def measure_holes(
     feeding = [run for name, run in runs.items() if arms.get(name, {}).get("group") == POOL_GROUP]
     if not feeding:
         return None
-    pool = build_pool(feeding, DEPTH).ids
+    pool = build_pool(feeding, DEPTH)
     judged = {query.query_id: {*query.relevant_ids, *pool[query.query_id]} for query in queries}
     return {
         "pool_arms": [run.name for run in feeding],

@@ -24,13 +24,13 @@ def write_plot(path: Path, document: Mapping[str, Any]) -> None:
     from noctuary.reports.plots import plot_differences
 
     scope = document["scopes"]["all"]
-    chosen = [
+    compared = [
         Comparison.from_json(found[BASELINE])
         for found in scope["comparisons"].values()
         if BASELINE in found
     ]
-    if not chosen:
+    rows = {found.ours: found.overall[METRIC] for found in compared if METRIC in found.overall}
+    if not rows:
         return
     title = f"{document['dataset']} ({document['manifest']['n_queries']} queries)"
-    image = plot_differences(chosen, METRIC, title)
-    write_bytes(path, image)
+    write_bytes(path, plot_differences(rows, METRIC, title))

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from noctuary.recall.expanding import Expansion, expand
     from noctuary.recall.profile import RetrievalProfile
     from noctuary.recall.result import RecalledMemory, RecallResult, RecallWarning
-    from noctuary.sensitive.answer import SensitiveAnswer, SensitiveMemory
-    from noctuary.sensitive.api import recall_sensitive
+    from noctuary.sensitive.recall import SensitiveAnswer, SensitiveMemory, recall_sensitive
 
 __version__ = "0.1.0"
 __all__ = [
@@ -54,9 +53,9 @@ _HOMES = {
     "RecallResult": "noctuary.recall.result",
     "RecalledMemory": "noctuary.recall.result",
     "RecallWarning": "noctuary.recall.result",
-    "recall_sensitive": "noctuary.sensitive.api",
-    "SensitiveAnswer": "noctuary.sensitive.answer",
-    "SensitiveMemory": "noctuary.sensitive.answer",
+    "recall_sensitive": "noctuary.sensitive.recall",
+    "SensitiveAnswer": "noctuary.sensitive.recall",
+    "SensitiveMemory": "noctuary.sensitive.recall",
 }
 
 

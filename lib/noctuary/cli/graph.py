@@ -79,6 +79,14 @@ _limit_option: Callable[[Any], Any] = click.option(
     type=click.IntRange(min=0),
     help="Longest list shown; totals are counted whole.",
 )
+_mermaid_option: Callable[[Any], Any] = click.option(
+    "--mermaid", is_flag=True, help="Print a Mermaid flowchart instead of text."
+)
+
+
+def _refuse_two_formats(mermaid: bool, as_json: bool) -> None:
+    if mermaid and as_json:
+        raise click.UsageError("--mermaid and --json exclude each other")
 
 
 @click.group()
@@ -88,7 +96,7 @@ def graph() -> None:
     \b
     noctuary graph top                        the most connected concepts
     noctuary graph show "spare key"           one concept: memories, relations, neighbours
-    noctuary graph show Nina --html nina.html the same as one page with a drawing
+    noctuary graph show Nina --mermaid        the same as a chart to paste into Markdown
     noctuary graph path Nina Lisbon           how two concepts are connected
     noctuary graph merges                     which names became one, and how to undo that
     """  # noqa: D301 (click wants the control character)
@@ -98,17 +106,12 @@ def graph() -> None:
 @click.argument("concept")
 @_time_options
 @_limit_option
-@click.option(
-    "--html",
-    metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Also write one self-contained page with a drawing.",
-)
+@_mermaid_option
 @_scope_options
 def show(
     concept: str,
     limit: int,
-    html: Path | None,
+    mermaid: bool,
     store: str | None,
     as_json: bool,
     **options: Any,
@@ -125,19 +128,14 @@ def show(
     Exit code 3 when no concept has this name (similar names are listed), 1 when the store could
     not answer.
     """  # noqa: D301 (click wants the control character)
+    from noctuary.graph.view.mermaid import concept_chart
     from noctuary.graph.view.show import describe_concept
     from noctuary.graph.view.text import concept_lines
 
+    _refuse_two_formats(mermaid, as_json)
     with _look(store, as_json, options) as seen:
         view = describe_concept(seen.source, seen.book, seen.find(concept), limit)
-        if html is not None:
-            from noctuary.files import write_text
-            from noctuary.graph.view.page import concept_page
-
-            write_text(html, concept_page(view, seen.snapshot_id))
-        seen.tell(view.to_json(), concept_lines(view))
-        if html is not None and not as_json:
-            click.echo(f"\nwrote {html}")
+        seen.tell(view.to_json(), concept_chart(view) if mermaid else concept_lines(view))
 
 
 @graph.command()
@@ -151,11 +149,13 @@ def show(
     help="Longest path that is looked for.",
 )
 @_time_options
+@_mermaid_option
 @_scope_options
 def path(
     start: str,
     goal: str,
     max_hops: int,
+    mermaid: bool,
     store: str | None,
     as_json: bool,
     **options: Any,
@@ -171,13 +171,18 @@ def path(
     Exit code 0 with or without a path, 3 when there is no concept of either name, 1 when the store
     could not answer.
     """  # noqa: D301 (click wants the control character)
+    from noctuary.graph.view.mermaid import path_chart
     from noctuary.graph.view.paths import find_paths
-    from noctuary.graph.view.text import path_lines
+    from noctuary.graph.view.text import bound_lines, path_lines
 
+    _refuse_two_formats(mermaid, as_json)
     with _look(store, as_json, options) as seen:
         ends = (seen.find(start), seen.find(goal))
         view = find_paths(seen.source, seen.book, *ends, max_hops)
-        seen.tell(view.to_json(), path_lines(view))
+        seen.tell(view.to_json(), path_chart(view) if mermaid else path_lines(view))
+        if mermaid:
+            for line in bound_lines(view):
+                click.echo(line, err=True)
 
 
 @graph.command()

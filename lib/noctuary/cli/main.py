@@ -83,7 +83,7 @@ def main() -> None:
     noctuary stores                     which stores there are
     noctuary doctor                     what is wrong and what to do about it
     noctuary profile show               how it ranks, and which layer says so
-    noctuary graph show CONCEPT         what memories say about a concept, as text or a page
+    noctuary graph show CONCEPT         what memories say about a concept, as text or a chart
     noctuary compact                    what could be archived, and why; --apply, --undo
     noctuary curate                     what could be tidied in your memory store; --apply, --undo
     noctuary promotions                 what was said that should be remembered for good

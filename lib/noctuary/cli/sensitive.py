@@ -32,7 +32,7 @@ def sensitive(query: str, k: int, user: str | None, store: str | None, as_json: 
     limit_threads()
     if query == _FROM_STDIN:
         query = sys.stdin.readline()
-    from noctuary.sensitive.api import recall_sensitive
+    from noctuary.sensitive.recall import recall_sensitive
 
     try:
         answer = recall_sensitive(query, k, user=user, store=store)

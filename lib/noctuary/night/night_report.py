@@ -41,7 +41,7 @@ from noctuary.reports.model import (
     RankingDecision,
 )
 from noctuary.reports.page import render_page
-from noctuary.reports.plots import metadata_plots
+from noctuary.reports.plots import night_plots
 from noctuary.snapshot.manifest import read_manifest, read_pointer
 from noctuary.snapshot.verdict import Verdict, read_verdict
 from noctuary.work.stage import Stage, StageResult
@@ -92,8 +92,8 @@ def evaluation_plots(night: Night, *, fresh: bool) -> dict[str, bytes]:
     if fresh or not directory.is_dir():
         remove_tree(directory)
         directory.mkdir()
-        for name, png in metadata_plots(gather_report(night, "", None)).items():
-            (directory / f"{name}.png").write_bytes(png)
+        for name, plot in night_plots(gather_report(night, "", None)).items():
+            (directory / f"{name}.png").write_bytes(plot.png)
     return {path.stem: path.read_bytes() for path in sorted(directory.glob("*.png"))}
 
 

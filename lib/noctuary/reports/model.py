@@ -1,19 +1,14 @@
-"""What a night's report is made of.
-
-What belongs here: plain data that the night hands over. What does not: words, numbers as text
-(page.py and what it uses), computing anything.
-"""
+"""What a night's report is made of: plain data that the night hands over."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from noctuary.evaluate.abstention import Abstention
 from noctuary.evaluate.comparison import Comparison
 from noctuary.evaluate.report import Report
-from noctuary.evaluate.resampling import Resampling
 from noctuary.evaluate.scores import Scores
 from noctuary.snapshot.drops import Drop
 
@@ -24,21 +19,12 @@ HEADLINE_METRICS = ("recall@10", "ndcg@10")
 """What the page opens with: whether the answer is there, and where it stands."""
 
 
-@dataclass(frozen=True, slots=True)
-class QueryCount:
-    """How many queries of one stratum were asked.
-
-    Attributes:
-        group: Where they come from: "labelled", "generated", "exact", "unanswerable".
-        stratum: The kind of question.
-        n: How many.
-        note: What to know about them, or "".
-    """
+class QueryCount(NamedTuple):
+    """How many queries of one group ("labelled", "exact", ...) and stratum were asked."""
 
     group: str
     stratum: str
     n: int
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +62,6 @@ class QueryGroup:
         comparisons: Every other arm (`ours`) against the served one (`baseline`).
         against_serving: Tonight's candidate against the snapshot that serves, or None.
         per_query: Where losers and winners come from, or None.
-        note: What to know about these queries, or ""; the exact group's bias is always stated.
     """
 
     name: str
@@ -84,17 +69,25 @@ class QueryGroup:
     comparisons: Sequence[Comparison] = ()
     against_serving: Comparison | None = None
     per_query: PerQuery | None = None
-    note: str = ""
+
+    def shown_metrics(self) -> list[str]:
+        """Return the headline metrics that were measured, else the first that was."""
+        parts = [
+            *(arm.overall for arm in self.reports),
+            *(found.overall for found in self.comparisons),
+            *((self.against_serving.overall,) if self.against_serving else ()),
+        ]
+        measured = list(dict.fromkeys(metric for part in parts for metric in part))
+        return [metric for metric in HEADLINE_METRICS if metric in measured] or measured[:1]
 
 
-@dataclass(frozen=True, slots=True)
-class RankingDecision:
+class RankingDecision(NamedTuple):
     """Which ranking the snapshot serves with.
 
     Attributes:
         adopted: The challenger that replaces the configured ranking, or None.
         reason: Why, in a sentence.
-        tested: One row per challenger; the keys are the table's columns, values are plain.
+        tested: One row per challenger; the keys are the table's columns, the same in every row.
     """
 
     adopted: str | None
@@ -102,17 +95,10 @@ class RankingDecision:
     tested: Sequence[Mapping[str, Any]] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class GateOutcome:
-    """What the gate made of the comparison with the serving snapshot.
+class GateOutcome(NamedTuple):
+    """Whether the candidate may serve, why in a sentence, and the losses that this rests on."""
 
-    Attributes:
-        passed: Whether the candidate may serve; None if the gate has not spoken.
-        sentence: The outcome in a plain sentence.
-        drops: The significant losses that it rests on.
-    """
-
-    passed: bool | None
+    passed: bool
     sentence: str
     drops: Sequence[Drop] = ()
 
@@ -129,14 +115,12 @@ class NightReport:
         encoder_model: Model of the dense leg, or None.
         counts: Sizes to show, for example memories and edges.
         query_counts: Queries by group and stratum.
-        groups: Results by origin of the queries, in the order of the page.
+        groups: Results by origin of the queries, in the order of the page; names differ.
         decision: Which ranking was chosen, or None if that was not asked.
         gate: The gate's outcome, or None before it.
         abstention: Of the served arm, or None without unanswerable queries.
         query_texts: Texts by query id to show beside losers and winners; None shows ids only.
         notes: What was left out, one sentence each.
-        metrics: Metrics that are shown first, drawn, and ranked by for losers and winners.
-        resampling: Settings that the intervals and tests were made with.
     """
 
     title: str
@@ -152,10 +136,3 @@ class NightReport:
     abstention: Abstention | None = None
     query_texts: Mapping[str, str] | None = None
     notes: Sequence[str] = ()
-    metrics: Sequence[str] = HEADLINE_METRICS
-    resampling: Resampling = Resampling()  # noqa: RUF009 (frozen)
-
-    def __post_init__(self) -> None:
-        names = [group.name for group in self.groups]
-        if len(set(names)) < len(names):
-            raise ValueError(f"groups need different names, their plots are named by them: {names}")

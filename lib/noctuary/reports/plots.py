@@ -1,154 +1,154 @@
-"""The plots that others ask for, and which of them a night has.
+"""The night's plots as PNG: mean differences with their intervals, and risk over coverage.
 
-What belongs here: the choice, names and alternative texts; the page and Dagster's metadata show the
-same plots. What does not: drawing (drawing.py).
+matplotlib is imported inside functions (docs/decisions/0021), and never its pyplot: that keeps
+figures in a global list and chooses a backend for the whole process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import io
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from noctuary.evaluate.abstention import Abstention
-from noctuary.evaluate.comparison import Comparison, Difference
-from noctuary.evaluate.report import Report
-from noctuary.reports.canvas import MAX_PNG_BYTES
-from noctuary.reports.drawing import (
-    plot_differences,
-    plot_means,
-    plot_risk_coverage,
-    plot_strata,
-)
-from noctuary.reports.forest import MAX_ROWS
-from noctuary.reports.model import NightReport, QueryGroup
-from noctuary.reports.numbers import as_mean
+from noctuary.evaluate.comparison import Difference
+from noctuary.reports.model import NightReport
 
-__all__ = [
-    "MAX_PNG_BYTES", "Plot", "list_plots", "metadata_plots", "plot_differences", "plot_means",
-    "plot_risk_coverage", "plot_strata",
-]  # fmt: skip
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-MEANS = "means"
-DIFFERENCES = "differences"
-AGAINST_SERVING = "against_serving"
-RISK_COVERAGE = "risk_coverage"
+MUTED = "#57606a"
+BLUE = "#0072b2"
+VERMILLION = "#c44e00"
+"""Okabe and Ito's blue and a darker vermillion: told apart with every common colour blindness."""
+
+MAX_ROWS = 45
+"""Rows drawn, the largest differences: a plot has to stay below 100 KB for Dagster's event log."""
+
+LABEL_CHARACTERS = 60
+"""Longest label; what is longer loses its middle (tables have the whole name)."""
+
+_FONT = "DejaVu Sans"
+_UNKNOWN_GLYPH = "\u25a1"
 
 
-@dataclass(frozen=True, slots=True)
-class Plot:
-    """A plot that is not drawn yet.
+class Plot(NamedTuple):
+    """A drawn plot, and what it shows for those who cannot see it."""
 
-    Attributes:
-        name: Key in `metadata_plots`.
-        alt: What it shows, for those who cannot see it.
-        draw: Returns the PNG.
-    """
-
-    name: str
+    png: bytes
     alt: str
-    draw: Callable[[], bytes]
 
 
-def metadata_plots(report: NightReport) -> dict[str, bytes]:
-    """Return the night's plots as PNG by name, each below `MAX_PNG_BYTES`.
+def night_plots(report: NightReport) -> dict[str, Plot]:
+    """Return the plots of a night by name, where there is something to draw.
 
-    Args:
-        report: Any night; one without results has no plots.
-
-    Returns:
-        "<group>_means", "<group>_differences" (arms against the served one),
-        "<group>_against_serving" (the candidate by stratum) and "risk_coverage", where there is
-        something to draw.
+    "<group>_against_serving": the candidate by stratum. "<group>_differences": every arm against
+    the served one. "risk_coverage".
     """
-    return {plot.name: plot.draw() for plot in list_plots(report)}
-
-
-def list_plots(report: NightReport) -> list[Plot]:
-    """Return the night's plots in the order of the page, not drawn yet."""
-    found = [plot for group in report.groups for plot in _group_plots(report, group)]
+    found: dict[str, Plot] = {}
+    for group in report.groups:
+        for metric in group.shown_metrics()[:1]:
+            serving, comparisons = group.against_serving, group.comparisons
+            strata = serving.strata if serving is not None and len(serving.strata) > 1 else {}
+            rows = {name: part[metric] for name, part in strata.items() if metric in part}
+            words = f"{group.name}: tonight's candidate against what serves, by stratum"
+            if rows:
+                found[f"{group.name}_against_serving"] = _differences(rows, metric, words)
+            rows = {c.ours: c.overall[metric] for c in comparisons if metric in c.overall}
+            words = f"{group.name}: every arm against the served one"
+            if rows:
+                found[f"{group.name}_differences"] = _differences(rows, metric, words)
     if report.abstention is not None:
-        found.append(_risk_plot(report.abstention))
-    return found
-
-
-def shown_metrics(report: NightReport, group: QueryGroup) -> list[str]:
-    """Return the metrics that a group is shown by: the wanted ones, else the first there is."""
-    measured = dict.fromkeys(
-        metric
-        for part in (
-            *(arm.overall for arm in group.reports),
-            *(found.overall for found in group.comparisons),
-            *((group.against_serving.overall,) if group.against_serving else ()),
+        curve = report.abstention.curve
+        alt = (
+            f"Risk over coverage of {report.abstention.name}: risk {curve.risk[-1]:.3f} when "
+            f"everything is answered, area under the curve {curve.area:.3f}."
         )
-        for metric in part
-    )
-    wanted = [metric for metric in report.metrics if metric in measured]
-    return wanted or list(measured)[:1]
-
-
-def _group_plots(report: NightReport, group: QueryGroup) -> list[Plot]:
-    metrics = shown_metrics(report, group)
-    if not metrics:
-        return []
-    found: list[Plot] = []
-    serving = group.against_serving
-    if serving is not None and len(serving.strata) > 1:
-        found.append(_strata_plot(group.name, serving, metrics[0]))
-    if group.comparisons:
-        found.append(_differences_plot(group.name, group.comparisons, metrics[0]))
-    if group.reports:
-        found.append(_means_plot(group.name, group.reports, metrics[0]))
+        found["risk_coverage"] = Plot(plot_risk_coverage(report.abstention), alt)
     return found
 
 
-def _strata_plot(group: str, comparison: Comparison, metric: str) -> Plot:
-    differences = [part[metric] for part in comparison.strata.values() if metric in part]
-    return Plot(
-        f"{group}_{AGAINST_SERVING}",
-        f"Forest plot of {metric} in {group} queries, the candidate against what serves by "
-        f"stratum: {_tally(differences)}",
-        lambda: plot_strata(
-            comparison, metric, f"{group}: tonight's candidate against what serves, by stratum"
-        ),
+def plot_differences(rows: Mapping[str, Difference], metric: str, title: str) -> bytes:
+    """Draw mean paired differences with their intervals, the best at the top.
+
+    Significant ones are filled and coloured. Of more than `MAX_ROWS` the largest are drawn.
+    """
+    from matplotlib.figure import Figure
+
+    drawn = sorted(rows.items(), key=lambda row: (-abs(row[1].mean), row[0]))[:MAX_ROWS]
+    drawn.sort(key=lambda row: (-row[1].mean, row[0]))
+    figure = Figure((9.4, 1.4 + 0.27 * len(drawn)), layout="constrained")
+    axes = figure.add_subplot()
+    for place, (_, found) in enumerate(drawn):
+        ends = found.interval
+        # A bootstrap interval may leave the mean outside; a bar has no negative length.
+        reach = ends and [[max(0.0, found.mean - ends.low)], [max(0.0, ends.high - found.mean)]]
+        colour = (BLUE if found.mean > 0 else VERMILLION) if found.significant else MUTED
+        shape = ("^" if found.mean > 0 else "v") if found.significant else "o"
+        face = colour if found.significant else "white"
+        axes.errorbar(
+            found.mean, place, xerr=reach, fmt=shape, color=colour, markerfacecolor=face, capsize=3
+        )
+    axes.axvline(0.0, color="black", linewidth=1.0)
+    axes.grid(axis="x", alpha=0.3)
+    axes.set_yticks(
+        range(len(drawn)), [_label(name) for name, _ in drawn], family=_FONT, parse_math=False
     )
+    axes.invert_yaxis()
+    words = f"difference in {_label(metric)}; right is better, filled is significant"
+    axes.set_xlabel(words, family=_FONT, parse_math=False)
+    cut = f" ({len(drawn)} of {len(rows)} rows)" if len(drawn) < len(rows) else ""
+    axes.set_title(_label(title) + cut, family=_FONT, parse_math=False, loc="left")
+    return to_png(figure)
 
 
-def _differences_plot(group: str, comparisons: Sequence[Comparison], metric: str) -> Plot:
-    differences = [found.overall[metric] for found in comparisons if metric in found.overall]
-    return Plot(
-        f"{group}_{DIFFERENCES}",
-        f"Forest plot of {metric} in {group} queries, every arm against the served one: "
-        f"{_tally(differences)}",
-        lambda: plot_differences(comparisons, metric, f"{group}: every arm against the served one"),
+def plot_risk_coverage(abstention: Abstention) -> bytes:
+    """Draw the share of wrong answers over the share of queries that is answered."""
+    from matplotlib.figure import Figure
+
+    figure = Figure((7.2, 4.3), layout="constrained")
+    axes = figure.add_subplot()
+    curve = abstention.curve
+    axes.plot(curve.coverage, curve.risk, color=BLUE, marker=".", clip_on=False)
+    axes.axhline(curve.risk[-1], color=MUTED, linestyle="--")
+    axes.set(xlim=(0.0, 1.0), ylim=(0.0, 1.0))
+    axes.grid(alpha=0.3)
+    axes.set_xlabel("coverage: share of queries answered, the most confident first")
+    wrong = f"risk: share of them wrong ({abstention.metric} = 0)"
+    axes.set_ylabel(_label(wrong), family=_FONT, parse_math=False)
+    auroc = "" if abstention.auroc is None else f", AUROC {abstention.auroc:.3f}"
+    title = f"{_label(abstention.name)}: area {curve.area:.3f}{auroc}"
+    axes.set_title(title, family=_FONT, parse_math=False, loc="left")
+    return to_png(figure)
+
+
+def to_png(figure: Figure) -> bytes:
+    """Return a figure as PNG bytes without date or version: equal drawings give equal bytes."""
+    from PIL import Image
+
+    full, few = io.BytesIO(), io.BytesIO()
+    figure.savefig(full, format="png", dpi=100)
+    # Full colour makes files four times as large.
+    Image.open(full).convert("RGB").quantize(32, Image.Quantize.FASTOCTREE).save(few, "PNG")
+    return few.getvalue()
+
+
+def _differences(rows: Mapping[str, Difference], metric: str, title: str) -> Plot:
+    better = sum(found.significant and found.mean > 0 for found in rows.values())
+    worse = sum(found.significant and found.mean < 0 for found in rows.values())
+    alt = (
+        f"Mean differences in {metric} with intervals, {title}: {len(rows)} rows, {better} "
+        f"significantly better, {worse} significantly worse; the table has the numbers."
     )
+    return Plot(plot_differences(rows, metric, title), alt)
 
 
-def _means_plot(group: str, reports: Sequence[Report], metric: str) -> Plot:
-    best = max(
-        (arm for arm in reports if metric in arm.overall),
-        key=lambda arm: arm.overall[metric].mean,
-    )
-    return Plot(
-        f"{group}_{MEANS}",
-        f"Mean {metric} of {min(len(reports), MAX_ROWS)} arms in {group} queries with intervals; "
-        f"the highest is {best.name} with {as_mean(best.overall[metric].mean)}.",
-        lambda: plot_means(reports, metric, f"{group}: mean {metric} of every arm"),
-    )
+def _label(text: str) -> str:
+    """Return a text on one line that the bundled font can draw; other characters become boxes."""
+    from matplotlib.font_manager import findfont, get_font
 
-
-def _risk_plot(abstention: Abstention) -> Plot:
-    return Plot(
-        RISK_COVERAGE,
-        f"Risk over coverage of {abstention.name}: risk {as_mean(abstention.curve.risk[-1])} when "
-        f"everything is answered, area under the curve {as_mean(abstention.curve.area)}.",
-        lambda: plot_risk_coverage(abstention),
-    )
-
-
-def _tally(differences: Sequence[Difference]) -> str:
-    better = sum(found.significant and found.mean > 0 for found in differences)
-    worse = sum(found.significant and found.mean < 0 for found in differences)
-    return (
-        f"{len(differences)} rows, {better} significantly better, {worse} significantly worse; "
-        "the table has the numbers."
-    )
+    known = get_font(findfont(_FONT)).get_charmap()
+    line = " ".join(text.split())
+    shown = "".join(c if ord(c) in known else _UNKNOWN_GLYPH for c in line)
+    half = LABEL_CHARACTERS // 2
+    return shown if len(shown) <= LABEL_CHARACTERS else f"{shown[:half]}\u2026{shown[-half:]}"

@@ -1,29 +1,15 @@
-"""Rows of the page's tables, as text in the order shown.
-
-What belongs here: which cells a row has and how rows are sorted and cut. What does not: HTML
-(template.html.j2), how a number is written (numbers.py).
-"""
+"""The page's tables: rows of text in the order shown."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-from noctuary.evaluate.comparison import Comparison, Difference
+from noctuary.evaluate.abstention import Abstention
+from noctuary.evaluate.comparison import TIE, Comparison, Difference
 from noctuary.evaluate.report import Report
+from noctuary.evaluate.statistics.bootstrap import Interval
 from noctuary.reports.model import PerQuery, RankingDecision
-from noctuary.reports.numbers import (
-    MINUS,
-    NONE,
-    P_DIGITS,
-    as_count,
-    as_interval,
-    as_mean,
-    as_p,
-    as_signed,
-)
 from noctuary.snapshot.drops import Drop
 
 MAX_STRATUM_ROWS = 1500
@@ -35,32 +21,14 @@ MAX_QUERIES = 20
 MAX_IDS = 10
 """Relevant ids shown per query; the number of the others is given."""
 
-TIE = 1e-9
-"""Differences up to this are ties, as in noctuary.evaluate.comparison."""
-
+NONE = "none"
 DIFFERENCE_COLUMNS = (
     "difference", "interval", "p", "Holm p", "detectable", "n", "better", "worse", "same",
     "verdict",
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One cell.
-
-    Attributes:
-        text: What it shows.
-        kind: "name", "number", "text" or a verdict: "better", "worse", "open".
-        below: A second line in small letters, or "".
-    """
-
-    text: str
-    kind: str = "number"
-    below: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(NamedTuple):
     """A table; the first cell of a row names it.
 
     Attributes:
@@ -68,133 +36,94 @@ class Table:
         columns: Heads.
         rows: As long as the heads.
         footnote: What is not shown, or "".
+        folded: Closed until the reader opens it.
     """
 
     caption: str
     columns: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
+    rows: Sequence[Sequence[str]]
     footnote: str = ""
+    folded: bool = False
 
 
-def means_table(reports: Sequence[Report], sort_by: str, caption: str) -> Table:
-    """Return every arm's overall means with their intervals, the best of `sort_by` first."""
-    metrics = _metrics(report.overall for report in reports)
+def means_table(reports: Sequence[Report], metric: str) -> Table:
+    """Return every arm's overall means with their intervals, the best of a metric first."""
+    metrics = list(dict.fromkeys(name for report in reports for name in report.overall))
 
     def first(report: Report) -> tuple[float, str]:
-        found = report.overall.get(sort_by)
+        found = report.overall.get(metric)
         return (-found.mean if found else 1.0, report.name)
 
+    def cell(report: Report, name: str) -> str:
+        found = report.overall.get(name)
+        return f"{as_mean(found.mean)} ({as_interval(found.interval)})" if found else ""
+
     rows = [
-        [
-            Cell(report.name, "name"),
-            Cell(as_count(report.n)),
-            *(
-                Cell(as_mean(found.mean), below=as_interval(found.interval))
-                if (found := report.overall.get(metric))
-                else Cell("")
-                for metric in metrics
-            ),
-            *_latency_cells(report),
-        ]
+        [report.name, as_count(report.n), *(cell(report, name) for name in metrics)]
         for report in sorted(reports, key=first)
     ]
-    timed = ("p50 ms", "p95 ms") if any(report.latency for report in reports) else ()
-    if not timed:
-        rows = [row[: 2 + len(metrics)] for row in rows]
-    return Table(caption, ("arm", "n", *metrics, *timed), rows)
+    caption = "Means: mean and interval over all queries of the group"
+    return Table(caption, ("arm", "n", *metrics), rows)
 
 
-def macro_table(reports: Sequence[Report], caption: str) -> Table:
-    """Return the means over strata, each stratum counting once."""
-    metrics = _metrics(report.macro for report in reports)
-    rows = [
-        [
-            Cell(report.name, "name"),
-            Cell(str(len(report.strata))),
-            *(
-                Cell(as_mean(report.macro[metric])) if metric in report.macro else Cell("")
-                for metric in metrics
-            ),
-        ]
-        for report in reports
-    ]
-    return Table(caption, ("arm", "strata", *metrics), rows)
-
-
-def strata_means_table(reports: Sequence[Report], metric: str, caption: str) -> Table:
-    """Return one metric's mean per stratum and arm, one row each."""
-    rows = [
-        [
-            Cell(stratum, "name"),
-            Cell(report.name, "text"),
-            Cell(as_mean(means[metric].mean)),
-            Cell(as_interval(means[metric].interval)),
-            Cell(as_count(means[metric].n)),
-        ]
-        for stratum in sorted({name for report in reports for name in report.strata})
-        for report in reports
-        if metric in (means := report.strata.get(stratum, {}))
-    ]
-    return _cut(Table(caption, ("stratum", "arm", "mean", "interval", "n"), rows))
-
-
-def arms_table(comparisons: Sequence[Comparison], metric: str, caption: str) -> Table:
+def arms_table(comparisons: Sequence[Comparison], metric: str, *, folded: bool) -> Table:
     """Return every arm's difference in one metric, the largest gain first."""
     found = [c for c in comparisons if metric in c.overall]
     found.sort(key=lambda c: (-c.overall[metric].mean, c.ours))
-    rows = [[Cell(c.ours, "name"), *difference_cells(c.overall[metric])] for c in found]
-    return Table(caption, ("arm", *DIFFERENCE_COLUMNS), rows)
+    rows = [[c.ours, *difference_cells(c.overall[metric])] for c in found]
+    caption = f"Every arm minus {_baselines(comparisons)} in {metric}"
+    return Table(caption, ("arm", *DIFFERENCE_COLUMNS), rows, folded=folded)
 
 
-def metrics_table(comparison: Comparison, caption: str) -> Table:
+def metrics_table(comparison: Comparison) -> Table:
     """Return one comparison's overall difference in every metric."""
-    rows = [
-        [Cell(metric, "name"), *difference_cells(found)]
-        for metric, found in comparison.overall.items()
-    ]
+    rows = [[metric, *difference_cells(found)] for metric, found in comparison.overall.items()]
+    caption = f"{comparison.ours} minus {comparison.baseline}, every query counting once"
     return Table(caption, ("metric", *DIFFERENCE_COLUMNS), rows)
 
 
-def strata_table(comparisons: Sequence[Comparison], metric: str, caption: str) -> Table:
+def strata_table(comparisons: Sequence[Comparison], metric: str) -> Table:
     """Return the differences in one metric within each stratum, one row per stratum and arm."""
     rows = [
-        [Cell(stratum, "name"), Cell(c.ours, "text"), *difference_cells(found[metric])]
+        [stratum, c.ours, *difference_cells(found[metric])]
         for stratum in sorted({name for c in comparisons for name in c.strata})
         for c in comparisons
         if metric in (found := c.strata.get(stratum, {}))
     ]
-    return _cut(Table(caption, ("stratum", "arm", *DIFFERENCE_COLUMNS), rows))
+    footnote = ""
+    if len(rows) > MAX_STRATUM_ROWS:
+        footnote = f"{MAX_STRATUM_ROWS} of {len(rows)} rows are shown; the result file has all."
+    caption = f"By stratum: {metric}, minus {_baselines(comparisons)}"
+    columns = ("stratum", "arm", *DIFFERENCE_COLUMNS)
+    return Table(caption, columns, rows[:MAX_STRATUM_ROWS], footnote, folded=True)
 
 
-def drops_table(drops: Sequence[Drop], caption: str) -> Table:
+def drops_table(drops: Sequence[Drop]) -> Table:
     """Return the losses that the gate counted."""
     rows = [
         [
-            Cell(drop.group, "name"),
-            Cell(drop.metric, "text"),
-            Cell(as_signed(drop.mean)),
-            Cell(f"{as_signed(drop.low)} to {as_signed(drop.high)}"),
-            Cell(as_p(drop.p_holm)),
-            Cell(as_count(drop.n)),
+            drop.group,
+            drop.metric,
+            as_signed(drop.mean),
+            f"{as_signed(drop.low)} to {as_signed(drop.high)}",
+            as_p(drop.p_holm),
+            as_count(drop.n),
         ]
         for drop in drops
     ]
+    caption = "Significant losses against what serves, corrected over everything tested"
     return Table(caption, ("group", "metric", "difference", "interval", "Holm p", "n"), rows)
 
 
-def decision_table(decision: RankingDecision, caption: str) -> Table:
-    """Return what was tested, with the columns in the order in which they first occur."""
-    columns = _metrics(decision.tested)
-    kinds = [_kind(row.get(column) for row in decision.tested) for column in columns]
-    rows = [
-        [Cell(_plain(row.get(column)), kind) for column, kind in zip(columns, kinds, strict=True)]
-        for row in decision.tested
-    ]
-    return Table(caption, [column.replace("_", " ") for column in columns], rows)
+def decision_table(decision: RankingDecision) -> Table:
+    """Return what was tested before a ranking was chosen."""
+    columns = [*decision.tested[0]] if decision.tested else []
+    rows = [[_plain(row[column]) for column in columns] for row in decision.tested]
+    return Table("What was tested before deciding", columns, rows)
 
 
 def queries_table(
-    pair: PerQuery, metric: str, texts: Mapping[str, str] | None, caption: str, *, losers: bool
+    pair: PerQuery, metric: str, texts: Mapping[str, str] | None, *, losers: bool
 ) -> Table:
     """Return the queries that changed most, the largest change first, equal ones by id.
 
@@ -202,48 +131,104 @@ def queries_table(
         pair: The two arms.
         metric: What is compared.
         texts: Texts by query id; None leaves the column out.
-        caption: The table's caption.
         losers: Those where ours is worse, else those where it is better.
     """
     ours, baseline = pair.ours.column(metric), pair.baseline.column(metric)
     change = (ours - baseline) * (-1.0 if losers else 1.0)
     places = [place for place in range(change.size) if change[place] > TIE]
     places.sort(key=lambda place: (-round(float(change[place]), 9), pair.ours.query_ids[place]))
-    rows: list[list[Cell]] = []
+    rows: list[list[str]] = []
     for place in places[:MAX_QUERIES]:
         query_id = pair.ours.query_ids[place]
         row = [
-            Cell(query_id, "name"),
-            Cell(pair.ours.strata[place], "text"),
-            Cell(as_mean(float(ours[place]))),
-            Cell(as_mean(float(baseline[place]))),
-            Cell(as_signed(float(ours[place] - baseline[place]))),
-            Cell(_ids(pair.relevant_ids.get(query_id, ())), "text"),
+            query_id,
+            pair.ours.strata[place],
+            as_mean(float(ours[place])),
+            as_mean(float(baseline[place])),
+            as_signed(float(ours[place] - baseline[place])),
+            _ids(pair.relevant_ids.get(query_id, ())),
         ]
-        rows.append(row if texts is None else [*row, Cell(texts.get(query_id, ""), "text")])
+        rows.append(row if texts is None else [*row, texts.get(query_id, "")])
     columns = ("query", "stratum", pair.ours.name, pair.baseline.name, "change", "relevant ids")
-    hidden = len(places) - len(rows)
-    footnote = f"{len(rows)} of {len(places)} shown, the largest changes first." if hidden else ""
+    footnote = ""
+    if len(rows) < len(places):
+        footnote = f"{len(rows)} of {len(places)} shown, the largest changes first."
+    word = "Losers" if losers else "Winners"
+    caption = f"{word} in {metric}, {pair.ours.name} against {pair.baseline.name}"
     return Table(caption, columns if texts is None else (*columns, "text"), rows, footnote)
 
 
-def difference_cells(found: Difference) -> list[Cell]:
-    """Return the cells of `DIFFERENCE_COLUMNS`."""
-    verdict, kind = "not significant", "open"
-    if found.significant:
-        verdict, kind = ("better", "better") if found.mean > 0 else ("worse", "worse")
-    return [
-        Cell(as_signed(found.mean)),
-        Cell(as_interval(found.interval, signed=True)),
-        Cell(as_p(found.p_value)),
-        Cell(as_p(found.p_holm)),
-        Cell(as_mean(found.minimum_detectable)),
-        Cell(as_count(found.n)),
-        Cell(as_count(found.wins)),
-        Cell(as_count(found.losses)),
-        Cell(as_count(found.ties)),
-        Cell(verdict, kind),
+def abstention_table(found: Abstention) -> Table:
+    """Return how well the top score tells whether there is an answer."""
+    columns = ("arm", "AUROC", "interval", "area", "answerable", "unanswerable")
+    row = [
+        found.name,
+        as_mean(found.auroc),
+        as_interval(found.interval),
+        as_mean(found.curve.area),
+        as_count(found.n_answerable),
+        as_count(found.n_unanswerable),
     ]
+    return Table("Does the best result's score tell that there is an answer?", columns, [row])
+
+
+def difference_cells(found: Difference) -> list[str]:
+    """Return the cells of `DIFFERENCE_COLUMNS`."""
+    verdict = "\u25cb not significant"
+    if found.significant:
+        verdict = "\u25b2 better" if found.mean > 0 else "\u25bc worse"
+    return [
+        as_signed(found.mean),
+        as_interval(found.interval, signed=True),
+        as_p(found.p_value),
+        as_p(found.p_holm),
+        as_mean(found.minimum_detectable),
+        as_count(found.n),
+        as_count(found.wins),
+        as_count(found.losses),
+        as_count(found.ties),
+        verdict,
+    ]
+
+
+def as_mean(value: float | None) -> str:
+    """Return a mean, for example "0.512"; "none" for None."""
+    return NONE if value is None else _minus(f"{value:.3f}")
+
+
+def as_signed(value: float) -> str:
+    """Return a difference with its sign, for example "+0.021"; zero after rounding has none."""
+    text = f"{value:+.3f}"
+    return text[1:] if float(text) == 0.0 else _minus(text)
+
+
+def as_interval(interval: Interval | None, *, signed: bool = False) -> str:
+    """Return the ends of an interval, for example "0.490 to 0.530"."""
+    if interval is None:
+        return NONE
+    form = as_signed if signed else as_mean
+    return f"{form(interval.low)} to {form(interval.high)}"
+
+
+def as_p(value: float) -> str:
+    """Return a p-value; what would round to zero is shown as "<0.0001"."""
+    text = f"{value:.4f}"
+    return "<0.0001" if float(text) == 0.0 else text
+
+
+def as_count(value: int) -> str:
+    """Return a count with thin blanks between thousands."""
+    return f"{value:,}".replace(",", "\u202f")
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return NONE
+    return _minus(f"{value:.4f}") if isinstance(value, float) else str(value)
+
+
+def _minus(text: str) -> str:
+    return text.replace("-", "\u2212")
 
 
 def _ids(relevant: Sequence[str]) -> str:
@@ -251,39 +236,5 @@ def _ids(relevant: Sequence[str]) -> str:
     return ", ".join(relevant[:MAX_IDS]) + (f" and {more} more" if more > 0 else "")
 
 
-def _latency_cells(report: Report) -> list[Cell]:
-    if report.latency is None:
-        return [Cell(""), Cell("")]
-    return [Cell(f"{report.latency.p50_ms:.1f}"), Cell(f"{report.latency.p95_ms:.1f}")]
-
-
-def _metrics(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return every key in the order of first appearance."""
-    return list(dict.fromkeys(key for row in rows for key in row))
-
-
-def _cut(table: Table) -> Table:
-    hidden = len(table.rows) - MAX_STRATUM_ROWS
-    if hidden <= 0:
-        return table
-    shown = f"{MAX_STRATUM_ROWS} of {len(table.rows)} rows are shown; the result file has all."
-    return Table(table.caption, table.columns, table.rows[:MAX_STRATUM_ROWS], shown)
-
-
-def _plain(value: Any) -> str:
-    if value is None:
-        return NONE
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.{P_DIGITS}f}".replace("-", MINUS)
-    if isinstance(value, (list, tuple, dict)):
-        return json.dumps(value, ensure_ascii=False, sort_keys=True)
-    return str(value)
-
-
-def _kind(column: Iterable[Any]) -> str:
-    """Return "number" for a column that holds numbers and nothing else that is not None."""
-    given = [value for value in column if value is not None]
-    numbers = [isinstance(v, (int, float)) and not isinstance(v, bool) for v in given]
-    return "number" if given and all(numbers) else "text"
+def _baselines(comparisons: Sequence[Comparison]) -> str:
+    return " or ".join(sorted({found.baseline for found in comparisons}))

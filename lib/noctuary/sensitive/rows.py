@@ -1,21 +1,20 @@
-"""Reading the rows that no night exports, out of the store itself and into this process alone.
+"""The rows that no night exports, read out of the store itself and into this process alone.
 
-What belongs here: which rows are sensitive, by the same rules as the export. What does not: whose
-they are and what they answer (`ranking`, `api`). Readers of the night leave such rows in the store
+Which rows are sensitive, the export's rules say. Readers of the night leave such rows in the store
 by their query, so here are queries of their own; connections are theirs, read-only and pinned.
 Nothing of the question is sent to a server, which may log its statements.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noctuary.errors import SourceError
-from noctuary.sensitive.place import Place
 from noctuary.settings import SourceSettings
-from noctuary.source_name import DatabaseName
+from noctuary.source_name import DatabaseName, SourceName
 from noctuary.text.sensitivity_marks import FLAG_FIELDS, VAULT_FIELDS, find_fields_sensitivity
 from noctuary.text.sensitivity_sql import mark_sql
 
@@ -28,89 +27,85 @@ BATCH_ROWS = 1_000
 """Rows read at once: larger saves statements, smaller memory."""
 
 _MARKS = frozenset((*FLAG_FIELDS, *VAULT_FIELDS))
+_Row = tuple[object, object, Mapping[str, object]]
+"""What its query says of a row: its mark, its vault path, its columns."""
 
 
 class HeldRow(NamedTuple):
-    """A row that never leaves its store.
+    """A row that never leaves its store: its id, why, its columns without marks, its vault path."""
 
-    Attributes:
-        key: Its id.
-        reason: Why.
-        fields: Its columns, marks left out.
-        vault_path: Where the server keeps what it took out of the text, or None.
-    """
-
-    key: int | str
+    key: Any
     reason: str
     fields: Mapping[str, object]
     vault_path: str | None
 
 
-def read_sensitive(place: Place, settings: SourceSettings, user: str | None) -> Iterator[HeldRow]:
+def read_sensitive(
+    source: SourceName, kind: str, settings: SourceSettings, user: str | None
+) -> Iterator[HeldRow]:
     """Yield every sensitive row of a store that a user may see, as far as its query can tell.
 
     Args:
-        place: The store.
+        source: The store.
+        kind: What the manifest calls it.
         settings: Whose rows of a database are read.
         user: Who asks; a caller compares again, because tags may name a user too.
 
     Raises:
         SourceError: The store cannot be read, or its kind gives no sensitive text away.
     """
-    if isinstance(place.source, DatabaseName):
-        return _of_database(place.source, settings, user)
-    if place.kind == "claude-memory-sqlite":
-        return _of_sqlite(place.source)
-    if place.kind in ("jsonl", "jsonl.gz"):
-        return _of_lines(place.source)
-    raise SourceError(
-        f"sensitive rows of a store of the kind {place.kind} cannot be recalled: only "
-        "claude-memory stores (SQLite, PostgreSQL) and JSON lines can"
-    )
+    if isinstance(source, DatabaseName):
+        rows = _of_database(source, settings, user)
+    elif kind == "claude-memory-sqlite":
+        rows = _of_sqlite(source)
+    elif kind in ("jsonl", "jsonl.gz"):
+        rows = _of_lines(source)
+    else:
+        raise SourceError(
+            f"sensitive rows of a store of the kind {kind} cannot be recalled: only "
+            "claude-memory stores (SQLite, PostgreSQL) and JSON lines can"
+        )
+    for mark, vault, fields in rows:
+        reason = mark or find_fields_sensitivity(fields)
+        if reason is not None:
+            shown = {name: value for name, value in fields.items() if name not in _MARKS}
+            path = vault if isinstance(vault, str) else None
+            yield HeldRow(fields["id"], str(reason), shown, path)
 
 
-def _of_sqlite(path: Path) -> Iterator[HeldRow]:
+def _of_sqlite(path: Path) -> Iterator[_Row]:
     from noctuary.corpus.pinned_file import PinnedFile
     from noctuary.corpus.sqlite_source import OPTIONAL_COLUMNS, REQUIRED_COLUMNS
 
     class Reading(PinnedFile):
         """All rows, marked ones included."""
 
-        def rows(self) -> Iterator[tuple[Any, ...]]:
+        def rows(self) -> Iterator[_Row]:
             info = self._db.execute("PRAGMA table_info(memories)").fetchall()
             there = {str(row[1]) for row in info}
             wanted = (*REQUIRED_COLUMNS, *OPTIONAL_COLUMNS)
-            self.names = [n for n in wanted if n in there and n not in _MARKS]
+            names = [n for n in wanted if n in there and n not in _MARKS]
             vault = VAULT_PATH if VAULT_PATH in there else "NULL"
             # The interpolated names are constants of noctuary.
-            shown = ", ".join(self.names)
-            yield from self._db.execute(
-                f"SELECT {mark_sql(there)}, {vault}, {shown} FROM memories ORDER BY id"
-            )
+            sql = f"SELECT {mark_sql(there)}, {vault}, {', '.join(names)} FROM memories ORDER BY id"
+            for mark, path, *values in self._db.execute(sql):
+                yield mark, path, dict(zip(names, values, strict=True))
 
     with Reading(path) as reading:
-        for mark, vault, *values in reading.rows():
-            fields = dict(zip(reading.names, values, strict=True))
-            yield from _held(fields["id"], mark, fields, vault)
+        yield from reading.rows()
 
 
-def _of_lines(path: Path) -> Iterator[HeldRow]:
+def _of_lines(path: Path) -> Iterator[_Row]:
     from noctuary.corpus.jsonl_source import JsonlSource
 
     with JsonlSource(path) as source:
         for batch in source.batches(BATCH_ROWS):
             for row in batch:
                 if row.problem is None and row.key is not None:
-                    reason = find_fields_sensitivity(row.fields)
-                    fields = {n: v for n, v in row.fields.items() if n not in _MARKS}
-                    yield from _held(row.key, reason, fields, row.fields.get(VAULT_PATH))
+                    yield None, row.fields.get(VAULT_PATH), {**row.fields, "id": row.key}
 
 
-def _of_database(
-    name: DatabaseName, settings: SourceSettings, user: str | None
-) -> Iterator[HeldRow]:
-    from contextlib import closing
-
+def _of_database(name: DatabaseName, settings: SourceSettings, user: str | None) -> Iterator[_Row]:
     from noctuary.postgres.address import read_address
     from noctuary.postgres.connecting import Pinned
     from noctuary.postgres.rows import read_pages
@@ -122,8 +117,7 @@ def _of_database(
         names, sql = _marked_sql(known)
         for page in pinned.stream(sql, {"user": user}, size=BATCH_ROWS):
             for mark, vault, *values in page:
-                fields = dict(zip(names, values, strict=True))
-                yield from _held(int(fields["id"]), mark, fields, vault)
+                yield mark, vault, dict(zip(names, values, strict=True))
         if known.has_users and user is None:
             return  # every row is somebody's
         # What only its text betrays is not marked: these rows the night's own query gives.
@@ -131,7 +125,7 @@ def _of_database(
         for rows in read_pages(pinned, reader, BATCH_ROWS):
             for row in rows:
                 if row.withheld is None and not row.too_large:
-                    yield from _held(row.key, None, row.fields, None)
+                    yield None, None, {**row.fields, "id": row.key}
 
 
 def _marked_sql(reader: Reader) -> tuple[tuple[str, ...], str]:
@@ -149,11 +143,3 @@ def _marked_sql(reader: Reader) -> tuple[tuple[str, ...], str]:
         f"SELECT {mark}, {vault}, {', '.join(shown)} FROM {MEMORIES} m WHERE {mark} IS NOT NULL "
         f"AND ({owner} IS NULL OR {owner} = %(user)s::text) ORDER BY m.id"
     )
-
-
-def _held(key: Any, mark: Any, fields: Mapping[str, object], vault: object) -> Iterable[HeldRow]:
-    """Return the row where it is sensitive: by its mark, else by its texts."""
-    reason = mark or find_fields_sensitivity(fields)
-    if reason is None:
-        return ()
-    return (HeldRow(key, str(reason), fields, vault if isinstance(vault, str) else None),)

@@ -113,17 +113,30 @@ def test_a_concept_that_came_later_is_said_to_be_later(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("office_store")
-def test_html_is_written_beside_the_answer(run: Run, run_json: RunJson, tmp_path: Path) -> None:
-    page = tmp_path / "new" / "nina.html"
-    result = run("graph", "show", "nina", "--html", str(page))
-    assert result.exit_code == 0
-    assert result.stdout.endswith(f"wrote {page}\n")
-    assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-    assert run_json("graph", "show", "nina", "--html", str(page))["concept"]["name"] == "Nina"
-    (tmp_path / "file").touch()
-    result = run("graph", "show", "nina", "--html", str(tmp_path / "file" / "x.html"))
-    assert result.exit_code == 1
-    assert result.stderr.splitlines()[-1].startswith("noctuary: ")
+def test_a_chart_takes_the_place_of_the_text(run: Run) -> None:
+    shown = run("graph", "show", "nina", "--mermaid", "--limit", "1")
+    assert shown.stdout.splitlines() == [
+        "flowchart LR",
+        '    n0["Nina"]',
+        '    n1["Globex"]',
+        '    n0 -->|"works at, since 2026-03-01, open"| n1',
+        '    n0 -.-|"shares 2 of its 3 memories"| n1',
+        '    n2["#91;104#93; #171;Nina#187; works at Globex now#46;"]',
+        '    n0 ---|"about, 2026-03-01"| n2',
+        '    n3["#91;102#93; Nina leads the Atlas migration#59; Atlas is part of Platform#46;"]',
+        '    n0 -->|"leads to, from 1 memory"| n3',
+    ]
+    path = run("graph", "path", "boiler", "москва", "--mermaid").stdout.splitlines()
+    assert path[0] == "flowchart LR"
+    assert '    n0["boiler"]' in path
+    assert '    n1["Москва"]' in path
+
+
+@pytest.mark.parametrize("words", [["show", "nina"], ["path", "nina", "globex"]])
+def test_a_chart_is_no_json(run: Run, words: list[str]) -> None:
+    result = run("graph", *words, "--mermaid", "--json")
+    assert result.exit_code == 2
+    assert "--mermaid and --json exclude each other" in result.stderr
 
 
 @pytest.mark.usefixtures("office_store")
@@ -208,13 +221,12 @@ def test_a_snapshot_that_is_damaged_inside_is_a_sentence(run: Run, office_store:
 
 
 @pytest.mark.usefixtures("office_store")
-def test_it_loads_no_builder_and_nothing_heavy(tmp_path: Path) -> None:
+def test_it_loads_no_builder_and_nothing_heavy() -> None:
     code = (
         "import json, sys\n"
         "from click.testing import CliRunner\n"
         "from noctuary.cli.main import main\n"
-        f"page = {str(tmp_path / 'x.html')!r}\n"
-        "for words in (['show', 'nina', '--html', page], ['path', 'nina', 'globex'], ['top']):\n"
+        "for words in (['show', 'nina', '--mermaid'], ['path', 'nina', 'globex'], ['top']):\n"
         "    assert CliRunner().invoke(main, ['graph', *words]).exit_code == 0\n"
         "print(json.dumps(sorted(sys.modules)))"
     )

@@ -3,8 +3,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from noctuary.evaluate.comparison import Difference
-from noctuary.evaluate.resampling import Resampling
-from noctuary.reports.glossary import EXACT_BIAS, explain
 from noctuary.reports.model import (
     GateOutcome,
     NightReport,
@@ -13,11 +11,12 @@ from noctuary.reports.model import (
 )
 from noctuary.reports.wording import (
     BAD,
+    EXACT_BIAS,
     GOOD,
     OPEN,
-    count_note,
+    TERMS,
+    bias_note,
     difference_sentence,
-    group_notes,
     word_verdict,
 )
 from tests.unit.reports.builders import arms, comparison, difference
@@ -46,7 +45,7 @@ def test_a_first_night_says_that_nothing_serves() -> None:
 
 
 def test_the_gates_sentence_is_the_verdict() -> None:
-    for passed, kind in ((True, GOOD), (False, BAD), (None, OPEN)):
+    for passed, kind in ((True, GOOD), (False, BAD)):
         verdict = word_verdict(replace(EMPTY, gate=GateOutcome(passed, "said by the gate")))
         assert (verdict.kind, verdict.sentence) == (kind, "said by the gate")
 
@@ -64,7 +63,7 @@ def test_only_a_gate_passes_a_candidate() -> None:
 
 
 def test_a_loss_is_told_with_its_numbers() -> None:
-    assert difference_sentence(WORSE, Resampling()) == (
+    assert difference_sentence(WORSE) == (
         "significantly worse than what serves, by 0.041 "
         "(95% interval \u22120.070 to \u22120.012, n = 40, Holm p 0.0031)."
     )
@@ -72,13 +71,13 @@ def test_a_loss_is_told_with_its_numbers() -> None:
 
 def test_no_difference_is_told_with_what_could_not_be_seen() -> None:
     found = difference(0.003, -0.01, 0.016)
-    sentence = difference_sentence(found, Resampling(confidence=0.9))
-    assert sentence.startswith("no significant difference to what serves (+0.003, 90% interval")
+    sentence = difference_sentence(found)
+    assert sentence.startswith("no significant difference to what serves (+0.003, 95% interval")
     assert sentence.endswith("; a true difference below 0.062 is easily missed.")
 
 
 def test_one_query_is_too_few() -> None:
-    assert difference_sentence(difference(0.5, n=13), Resampling()) == (
+    assert difference_sentence(difference(0.5, n=13)) == (
         "too few queries to say anything (+0.500, n = 13)."
     )
 
@@ -90,18 +89,14 @@ def test_the_decisions_reason_is_among_the_details() -> None:
     assert taken.details == ["Ranking: rrf is adopted: it is better"]
 
 
-def test_the_bias_of_exact_queries_is_stated_whatever_the_notes() -> None:
+def test_the_bias_of_exact_queries_is_stated() -> None:
     assert "built from the corpus's own words: it favours lexical search" in EXACT_BIAS.lower()
-    report = replace(EMPTY, groups=(QueryGroup("exact", note="short"), QueryGroup("labelled")))
-    assert group_notes(report, "exact") == [EXACT_BIAS, "short"]
-    assert group_notes(report, "labelled") == []
-    assert count_note("labelled", "exact", "") == EXACT_BIAS
-    assert count_note("labelled", "all", "mine") == "mine"
+    assert bias_note("exact") == bias_note("labelled", "exact") == EXACT_BIAS
+    assert bias_note("labelled", "all") == ""
 
 
 def test_explanations_carry_the_settings_that_were_used() -> None:
-    terms = explain(Resampling(draws=1234, confidence=0.9, power=0.75, alpha=0.01))
-    assert "90% bootstrap interval" in terms["interval"]
-    assert "1\u202f234 draws" in terms["interval"]
-    assert "below 0.01." in terms["verdict"]
-    assert "75% of the time" in terms["detectable"]
+    assert "95% bootstrap interval" in TERMS["interval"]
+    assert "10\u202f000 draws" in TERMS["interval"]
+    assert "below 0.05." in TERMS["verdict"]
+    assert "80% of the time" in TERMS["detectable"]

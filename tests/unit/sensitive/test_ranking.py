@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noctuary.lexical.bm25 import K1, B
-from noctuary.sensitive.ranking import score_documents
+from noctuary.sensitive.recall import score_documents
 
 WORDS = st.sampled_from(["alarm", "code", "safe", "boiler", "diary"])
 DOCUMENTS = st.lists(st.lists(WORDS, max_size=6), max_size=7)

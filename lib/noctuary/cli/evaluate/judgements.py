@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +63,7 @@ def kappa(first: Path, second: Path, threshold: int | None, as_json: bool) -> No
 
         found = agreement(read_qrels(first), read_qrels(second), threshold=threshold)
     if as_json:
-        print_json({**asdict(found), "is_degenerate": found.is_degenerate})
+        print_json({**found._asdict(), "is_degenerate": found.is_degenerate})
         return
     _print_agreement(found)
 
@@ -110,19 +109,20 @@ def pool(runs: tuple[Path, ...], k: int, out: Path, found_by: bool, as_json: boo
 
         built = build_pool(_read_runs(runs, k), k)
         write_text(out, _pool_lines(built, found_by))
-    facts = {"k": k, "runs": len(runs), "queries": len(built.found_by), "pairs": built.n_pairs}
+    pairs = sum(map(len, built.values()))
+    facts = {"k": k, "runs": len(runs), "queries": len(built), "pairs": pairs}
     if as_json:
         print_json(facts)
         return
     click.echo(
-        f"{built.n_pairs:,} pairs of {len(built.found_by):,} queries to judge, from the first {k} "
+        f"{pairs:,} pairs of {len(built):,} queries to judge, from the first {k} "
         f"of {len(runs)} run{'' if len(runs) == 1 else 's'}: {out}"
     )
 
 
 def _pool_lines(pool: Pool, found_by: bool) -> str:
     lines: list[str] = []
-    for query_id, found in pool.found_by.items():
+    for query_id, found in pool.items():
         row: dict[str, Any] = {"query_id": query_id, "grades": dict.fromkeys(found)}
         if found_by:
             row["found_by"] = found

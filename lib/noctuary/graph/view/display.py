@@ -1,4 +1,4 @@
-"""Texts as a terminal and a page can show them: no control characters, cut to a width, dates."""
+"""Texts as a terminal can show them: no control characters, cut to a width, dates."""
 
 from __future__ import annotations
 
@@ -53,12 +53,6 @@ def day(micros: int | None) -> str:
         return "undated"
     midnight = moment.time() == datetime.min.replace(tzinfo=UTC).time()
     return moment.strftime("%Y-%m-%d") if midnight else moment.strftime("%Y-%m-%d %H:%M")
-
-
-def date(micros: int | None) -> str:
-    """Return the date of a moment without its time; "undated" for none."""
-    moment = _moment(micros)
-    return "undated" if moment is None else moment.strftime("%Y-%m-%d")
 
 
 def plural(count: int, noun: str, nouns: str = "") -> str:

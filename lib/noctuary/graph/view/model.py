@@ -1,4 +1,4 @@
-"""What a look at the graph returns: plain values that texts, pages and JSON are made of.
+"""What a look at the graph returns: plain values that texts, charts and JSON are made of.
 
 Moments are microseconds since the epoch; None where there is none. Ids are the source's own.
 """

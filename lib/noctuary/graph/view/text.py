@@ -109,6 +109,11 @@ def path_lines(view: PathView) -> Iterator[str]:
         yield f"{start} to {end}: {hops}, cost {view.cost:.2f}{which}"
         for hop in path:
             yield from _hop_lines(hop)
+    yield from bound_lines(view)
+
+
+def bound_lines(view: PathView) -> Iterator[str]:
+    """Yield what cut the search for paths short."""
     for bound in view.bounds:
         yield f"! bound: {clean(bound)}"
 

@@ -1,14 +1,11 @@
 from __future__ import annotations
 
 import unicodedata
-from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.graph.view.display import clean, cut, date, day, iso, pad, width
-from noctuary.graph.view.layout import CANVAS_WIDTH, GAP, place_fans
+from noctuary.graph.view.display import clean, cut, day, iso, pad, width
 from noctuary.graph.view.lines import LINE_CHARACTERS, evidence_line
 from noctuary.types import UNDATED_US
 from tests.support.store import day_us
@@ -39,7 +36,7 @@ def test_wide_letters_take_two_columns_and_marks_none() -> None:
 
 def test_dates() -> None:
     assert (day(day_us(2)), day(day_us(2) + 90_000_000)) == ("2026-01-02", "2026-01-02 00:01")
-    assert (day(UNDATED_US), date(UNDATED_US), iso(UNDATED_US)) == ("undated", "undated", None)
+    assert (day(UNDATED_US), iso(UNDATED_US)) == ("undated", None)
     assert (day(2**62), iso(2**62), iso(None)) == ("undated", None, None)
     assert iso(day_us(2)) == "2026-01-02T00:00:00+00:00"
 
@@ -64,15 +61,3 @@ def test_a_long_line_keeps_what_is_around_the_evidence() -> None:
     assert "first" not in line.text
     assert len(line.text) <= LINE_CHARACTERS + 2
     assert evidence_line("\n  \n# Title\nbody", -1, -1).text == "# Title"
-
-
-@given(st.lists(st.floats(20, 90), max_size=25), st.lists(st.floats(20, 90), max_size=25))
-def test_rows_never_overlap_and_stay_inside(left: list[float], right: list[float]) -> None:
-    fans = place_fans(left, right, 200.0)
-    for heights, spots in ((left, fans.left), (right, fans.right)):
-        edges = [(s.y - h / 2, s.y + h / 2) for s, h in zip(spots, heights, strict=True)]
-        for (_, bottom), (top, _) in pairwise(edges):
-            assert top - bottom == pytest.approx(GAP, abs=0.2)
-        assert all(top >= 0 and bottom <= fans.height for top, bottom in edges)
-        assert all(abs(s.x - fans.middle.x) > 200 for s in spots)
-        assert all(200 < s.x < CANVAS_WIDTH - 200 for s in spots), "labels have room"

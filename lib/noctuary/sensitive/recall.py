@@ -1,0 +1,224 @@
+"""`recall_sensitive`: sensitive rows that answer a question, read in the store and kept nowhere."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noctuary.errors import ConfigError, NoctuaryError, SourceError
+from noctuary.lexical.bm25 import idf, saturation
+from noctuary.locate import find_home, find_store
+from noctuary.settings import CONFIG_FILE_NAME, Settings
+from noctuary.snapshot.layout import StorePaths
+from noctuary.snapshot.manifest import read_manifest, read_pointer
+from noctuary.source_name import SourceName, name_source, names_postgres
+from noctuary.text.tokens import tokenize
+from noctuary.types import from_micros
+
+
+class _NeverStored:
+    """Refuses to be pickled or copied: that is how values reach files, caches and other processes.
+
+    Also `json.dumps` refuses it, because it is no plain value.
+    """
+
+    __slots__ = ()
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError(
+            f"a {type(self).__name__} is never stored or sent: call reveal() where it is shown"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SensitiveMemory(_NeverStored):
+    """One row that matched; `repr` shows its id, why it is sensitive and its score.
+
+    Attributes:
+        memory_id: The store's own id, as text.
+        reason: Why it never leaves the store (noctuary.text.sensitivity_marks).
+        score: BM25 among the sensitive rows, > 0.
+        content: The text as the store has it.
+        category: The store's category.
+        tags: Comma-separated.
+        created_at: ISO 8601, or None where undated.
+        user: Whose row it is, or None.
+        vault_path: Where the server keeps what it took out of the text, or None.
+    """
+
+    memory_id: str
+    reason: str
+    score: float
+    content: str = field(repr=False)
+    category: str = field(repr=False)
+    tags: str = field(repr=False)
+    created_at: str | None = field(repr=False)
+    user: str | None = field(repr=False)
+    vault_path: str | None = field(repr=False)
+
+    def reveal(self) -> dict[str, Any]:
+        """Return every field as plain values, to be shown and forgotten."""
+        rest = ("reason", "score", "content", "category", "tags", "created_at", "user")
+        return {
+            "id": self.memory_id,
+            **{name: getattr(self, name) for name in (*rest, "vault_path")},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SensitiveAnswer(_NeverStored):
+    """What a recall of sensitive rows found.
+
+    Attributes:
+        memories: Best first.
+        source: The store that was read; no password.
+        searched: Sensitive rows that this user may see, whether they matched or not.
+    """
+
+    memories: tuple[SensitiveMemory, ...]
+    source: str
+    searched: int
+
+    def reveal(self) -> dict[str, Any]:
+        """Return everything as plain values, to be shown and forgotten."""
+        memories = [memory.reveal() for memory in self.memories]
+        return {"source": self.source, "searched": self.searched, "memories": memories}
+
+
+def recall_sensitive(
+    query: str, k: int = 10, *, user: str | None = None, store: str | Path | None = None
+) -> SensitiveAnswer:
+    """Return the sensitive rows of a memory store that fit a question best, by its words.
+
+    Off unless `sensitive.recall` is set. The store itself is read, read-only and at this moment;
+    the question and the rows stay in this process: no log, no trace, no cache, no server.
+
+    Args:
+        query: Any text.
+        k: How many at most, >= 0.
+        user: Who asks: rows of other named users are never read into the answer, not even ones
+            that they share.
+        store: A store directory, its name, or the source it was built from; None means the
+            configured or only one.
+
+    Returns:
+        The rows that share a word with the question, best first, ties by id.
+
+    Raises:
+        ValueError: k is negative.
+        ConfigError: It is off, or the settings do not name the store's database.
+        StoreError: There is no such store, or nothing was published.
+        SourceError: The memory store cannot be read.
+    """
+    if k < 0:
+        raise ValueError(f"k must be at least 0, found {k}")
+    settings = Settings.load(home=find_home())
+    if not settings.sensitive.recall:
+        raise ConfigError(
+            "sensitive rows are not recalled: set recall = true under [sensitive] in "
+            f"{find_home() / CONFIG_FILE_NAME}, or NOCTUARY_SENSITIVE_RECALL=true"
+        )
+    source, kind = _find_source(store, settings)
+    try:
+        answer = _search(source, kind, settings, query, k, user)
+    except NoctuaryError as error:
+        answer = type(error)(str(error))
+    except Exception as error:
+        # Its own text may quote a row.
+        name = getattr(error, "sqlite_errorname", type(error).__name__)
+        answer = SourceError(f"{source} could not be read ({name}); nothing was kept")
+    # Raised here, where no local holds a row: a report of a crash may show locals.
+    if isinstance(answer, NoctuaryError):
+        raise answer
+    return answer
+
+
+def score_documents(query: str, documents: Sequence[Sequence[str]]) -> NDArray[np.float64]:
+    """Return the BM25 score of each document for a query (noctuary.lexical.bm25).
+
+    How rare a word is is counted over these documents alone, the rows that this user may see, so
+    that a score says nothing of another user's.
+
+    Args:
+        query: Any text; a token counts once.
+        documents: Tokens of each, repeats included.
+
+    Returns:
+        Shape (documents,), >= 0, 0 where no token of the query occurs.
+    """
+    scores = np.zeros(len(documents))
+    counts = [Counter(tokens) for tokens in documents]
+    lengths = np.array([len(tokens) for tokens in documents], dtype=np.float64)
+    mean = float(lengths.mean()) if lengths.any() else 1.0
+    for token in sorted(set(tokenize(query))):
+        held = np.array([count[token] for count in counts], dtype=np.float64)
+        frequency = np.array([np.count_nonzero(held)], dtype=np.int64)
+        scores += idf(frequency, len(documents)) * saturation(held, lengths, mean)
+    return scores
+
+
+def _find_source(store: str | Path | None, settings: Settings) -> tuple[SourceName, str]:
+    """Return what the serving snapshot was made of, and its kind."""
+    directory, _ = find_store(store, home=find_home())
+    paths = StorePaths(directory)
+    known = read_manifest(paths.snapshots / read_pointer(paths).snapshot_id).source
+    location, kind = str(known["location"]), str(known["kind"])
+    if not names_postgres(location):
+        return Path(location), kind
+    # No manifest holds a password.
+    path = settings.source.path
+    named = name_source(path) if names_postgres(path) else None
+    if named is None or str(named) != location:
+        raise ConfigError(
+            f"{directory.name} was made of {location}, which the settings do not name: set "
+            "source.path (or NOCTUARY_SOURCE_PATH) to its address or to env:NAME"
+        )
+    return named, kind
+
+
+def _search(
+    source: SourceName, kind: str, settings: Settings, query: str, k: int, user: str | None
+) -> SensitiveAnswer:
+    from noctuary.corpus.normalize import Accepted, normalize
+    from noctuary.corpus.source import RawRow
+    from noctuary.lexical.fields import document_tokens
+    from noctuary.sensitive.rows import read_sensitive
+
+    now_us = time.time_ns() // 1000
+    held: list[tuple[Any, ...]] = []
+    for row in read_sensitive(source, kind, settings.source, user):
+        raw = RawRow("", row.key, row.fields)
+        # By the export's rules. Tags may name a user, too.
+        verdict = normalize(raw, position=0, now_us=now_us, settings=settings.corpus)
+        if isinstance(verdict, Accepted) and verdict.record.user in (None, user):
+            held.append((verdict.record, row))
+    scores = score_documents(
+        query,
+        [document_tokens(r.content, r.tags, r.expanded_keywords, r.category) for r, _ in held],
+    )
+    found: list[SensitiveMemory] = []
+    for place in sorted(range(len(held)), key=lambda i: (-scores[i], i))[:k]:
+        record, row = held[place]
+        created = from_micros(record.created_at_us)
+        if scores[place] > 0:
+            found.append(
+                SensitiveMemory(
+                    record.memory_id,
+                    row.reason,
+                    float(scores[place]),
+                    record.content,
+                    record.category,
+                    record.tags,
+                    created.isoformat() if created else None,
+                    record.user,
+                    row.vault_path,
+                )
+            )
+    return SensitiveAnswer(tuple(found), str(source), len(held))
