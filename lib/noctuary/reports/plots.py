@@ -51,7 +51,7 @@ def night_plots(report: NightReport) -> dict[str, Plot]:
             serving, comparisons = group.against_serving, group.comparisons
             strata = serving.strata if serving is not None and len(serving.strata) > 1 else {}
             rows = {name: part[metric] for name, part in strata.items() if metric in part}
-            words = f"{group.name}: tonight's candidate against what serves, by stratum"
+            words = f"{group.name}: tonight against what serves, by stratum"
             if rows:
                 found[f"{group.name}_against_serving"] = _differences(rows, metric, words)
             rows = {c.ours: c.overall[metric] for c in comparisons if metric in c.overall}
@@ -94,7 +94,7 @@ def plot_differences(rows: Mapping[str, Difference], metric: str, title: str) ->
     axes.set_yticks(
         range(len(drawn)), [_label(name) for name, _ in drawn], family=_FONT, parse_math=False
     )
-    axes.invert_yaxis()
+    axes.set_ylim(len(drawn) - 0.4, -0.6)
     words = f"difference in {_label(metric)}; right is better, filled is significant"
     axes.set_xlabel(words, family=_FONT, parse_math=False)
     cut = f" ({len(drawn)} of {len(rows)} rows)" if len(drawn) < len(rows) else ""
