@@ -1,6 +1,4 @@
-"""What exists: one module per asset group, checks beside their asset.
+"""What exists: one file per asset group, checks beside their asset.
 
-Bodies call noctuary.night and report metadata.
-
-What does not belong here: computing (lib/noctuary), running (pipelines).
+Bodies call noctuary.night and report metadata; computing is lib/noctuary, running is pipelines.
 """

@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 
 from assets.reporting import OWNERS, report_stage
-from noctuary.night.compaction_plan import COMPACTION_PLAN, PLAN, plan_compaction
+from noctuary.night.compaction import COMPACTION_PLAN, PLAN, plan_compaction
 from noctuary.night.context import Night
 
 GROUP = "compaction"

@@ -12,8 +12,7 @@ import dagster as dg
 
 from assets.reporting import OWNERS, report_stage
 from noctuary.night.context import MEMORIES, QUARANTINE, TURNS, Night
-from noctuary.night.corpus import CORPUS, export_memories
-from noctuary.night.export_scan import scan_export
+from noctuary.night.corpus import CORPUS, export_memories, scan_export
 
 GROUP = "corpus"
 

@@ -7,9 +7,9 @@ from typing import Any
 import dagster as dg
 
 from assets.reporting import OWNERS, report_stage
-from noctuary.curate.table import PROPOSALS
+from noctuary.curate.apply import PROPOSALS
 from noctuary.night.context import Night
-from noctuary.night.curation import CURATION, propose_curation
+from noctuary.night.proposals import CURATION, propose_curation
 
 GROUP = "curation"
 

@@ -10,19 +10,19 @@ from typing import Any
 import dagster as dg
 
 from assets.reporting import OWNERS, report_stage
-from noctuary.night.abstention import (
-    ABSTENTION_CALIBRATION,
-    calibrate_abstention,
-    read_judged,
-)
-from noctuary.night.comparison import RECALL_COMPARISON, compare_with_serving
+from noctuary.evaluate.page import as_markdown_image, plot_risk_coverage
+from noctuary.night.abstention import ABSTENTION_CALIBRATION, calibrate_abstention, read_judged
 from noctuary.night.context import Night
-from noctuary.night.decision import FUSION_DECISION, decide_fusion
-from noctuary.night.evaluation import RECALL_EVALUATION, evaluate_pack
-from noctuary.night.night_report import EVALUATION_REPORT, evaluation_plots, report_night
-from noctuary.night.written import GENERATED_QUERIES, write_queries
-from noctuary.reports.page import as_markdown_image
-from noctuary.reports.plots import plot_risk_coverage
+from noctuary.night.evaluation import (
+    FUSION_DECISION,
+    RECALL_COMPARISON,
+    RECALL_EVALUATION,
+    compare_with_serving,
+    decide_fusion,
+    evaluate_pack,
+)
+from noctuary.night.questions import GENERATED_QUERIES, write_queries
+from noctuary.night.report import EVALUATION_REPORT, evaluation_plots, report_night
 
 GROUP = "evaluation"
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from assets.reporting import OWNERS, report_stage
 from assets.workers import Workers
-from noctuary.arrow import arrow_compute
-from noctuary.graph.glance import sample_merges, top_concepts
+from noctuary.graph.build import sample_merges, top_concepts
 from noctuary.graph.tables import FILES, GraphTables
 from noctuary.night.context import GRAPH, Night
 from noctuary.night.graph import CONCEPT_GRAPH, connect_memories, load_tables
+from noctuary.work.fragments import arrow_compute
 
 GROUP = "graph"
 

@@ -9,7 +9,7 @@ import dagster as dg
 from assets.reporting import OWNERS, report_stage
 from assets.workers import Workers
 from noctuary.night.context import Night
-from noctuary.night.lexical import LEXICAL_INDEX, index_memories
+from noctuary.night.vectors import LEXICAL_INDEX, index_memories
 
 
 @dg.asset(

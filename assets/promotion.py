@@ -7,10 +7,10 @@ from typing import Any
 import dagster as dg
 
 from assets.reporting import OWNERS, report_stage
+from noctuary.curate.promotions import FAULTS, count_faults
+from noctuary.curate.promotions import PROMOTIONS as PROPOSALS
 from noctuary.night.context import Night
-from noctuary.night.promotion import PROMOTION, propose_promotions
-from noctuary.promote.faults import FAULTS, count_faults
-from noctuary.promote.table import PROPOSALS
+from noctuary.night.proposals import PROMOTION, propose_promotions
 
 GROUP = "promotion"
 

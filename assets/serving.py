@@ -12,11 +12,10 @@ from typing import Any
 import dagster as dg
 
 from assets.reporting import OWNERS, report_stage
-from noctuary.errors import PublishRefusedError
+from noctuary.core.errors import PublishRefusedError
 from noctuary.night.abstention import read_calibration
-from noctuary.night.comparison import read_drops
 from noctuary.night.context import Night
-from noctuary.night.decision import FUSION_DECISION
+from noctuary.night.evaluation import FUSION_DECISION, read_drops
 from noctuary.night.serving import (
     GATE_VERDICT,
     SERVING_PACK,

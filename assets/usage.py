@@ -8,8 +8,7 @@ import dagster as dg
 
 from assets.reporting import OWNERS, report_stage
 from noctuary.night.context import Night
-from noctuary.night.ltp import LTP_SCORES, score_memories
-from noctuary.night.usage import ACCESS_STATISTICS, fold_accesses
+from noctuary.night.usage import ACCESS_STATISTICS, LTP_SCORES, fold_accesses, score_memories
 
 
 @dg.asset(

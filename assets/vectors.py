@@ -8,7 +8,8 @@ import dagster as dg
 
 from assets.reporting import OWNERS, report_stage
 from assets.workers import Workers
-from noctuary.files import read_array
+from noctuary.core.files import read_array
+from noctuary.embed.rotation import count_bad_rows
 from noctuary.night.context import VECTORS, Night
 from noctuary.night.vectors import (
     MEMORY_VECTORS,
@@ -18,8 +19,7 @@ from noctuary.night.vectors import (
     export_query_encoder,
     sync_vector_tiers,
 )
-from noctuary.snapshot.summary_checks import UNIT_NORM_TOLERANCE
-from noctuary.vectors.norms import count_bad_rows
+from noctuary.snapshot.content_checks import UNIT_NORM_TOLERANCE
 
 GROUP = "vectors"
 

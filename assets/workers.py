@@ -1,8 +1,4 @@
-"""The resource that heavy assets ask for: whoever runs their shards is there while they run.
-
-What belongs here: its type as an asset's argument. What does not: which one it is
-(pipelines.workers), and handing it work: `night.runner()` finds it.
-"""
+"""The resource that heavy assets ask for: whoever runs their shards is there while they run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Measuring processes: each starts anew, with one BLAS thread, and prints its result as JSON.
-
-What belongs here: starting one and reading what it says. What does not: what it measures.
-"""
+"""Measuring processes: each starts anew, with one BLAS thread, and prints its result as JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.datasets import CHECKOUT
-from noctuary.errors import StoreError
+from noctuary.core.errors import StoreError
 
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 """What a manifest says of the environment of these processes."""

@@ -13,9 +13,9 @@ from typing import Any, cast
 
 from bench.manifest import describe_run
 from bench.results import RESULTS_DIR, write_result
-from noctuary.errors import SourceFormatError, SourceMissingError
-from noctuary.files import tree_bytes
-from noctuary.snapshot.layout import StorePaths
+from noctuary.core.errors import SourceFormatError, SourceMissingError
+from noctuary.core.files import tree_bytes
+from noctuary.core.store import StorePaths
 
 FIELDS = ("wall_ms", "cpu_ms", "peak_rss_bytes", "bytes_on_disk", "rows")
 

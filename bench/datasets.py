@@ -1,7 +1,6 @@
 """The labelled sets: where they are, what they hold, the baseline that their own README states.
 
-What belongs here: reading a set's folder. What does not: scoring. Nothing of a set is ever copied
-into the repository.
+Nothing of a set is ever copied into the repository.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from noctuary.errors import SourceFormatError, SourceMissingError
+from noctuary.core.errors import SourceFormatError, SourceMissingError
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 

@@ -24,14 +24,12 @@ from numpy.typing import NDArray
 from bench.datasets import open_dataset, read_corpus
 from bench.manifest import describe_run
 from bench.results import RESULTS_DIR, write_result
-from noctuary.corpus.export import read_records
-from noctuary.encode.locate import DEFAULT_MODEL
-from noctuary.encode.onnx_encoder import OnnxEncoder
-from noctuary.encode.onnx_export import export_onnx
-from noctuary.encode.sentence import SentenceEncoder, open_sentence_encoder
-from noctuary.errors import EncoderError
+from noctuary.core.errors import EncoderError
+from noctuary.core.store import StorePaths
+from noctuary.embed.onnx import OnnxEncoder, export_onnx
+from noctuary.embed.sentence import DEFAULT_MODEL, SentenceEncoder, open_sentence_encoder
 from noctuary.night.context import MEMORIES
-from noctuary.snapshot.layout import StorePaths
+from noctuary.sources.corpus import read_records
 
 DOCUMENTS = 1500
 """Texts in all: a minute or two per system, and every length of the corpora occurs."""

@@ -26,18 +26,14 @@ from numpy.typing import NDArray
 from bench.datasets import open_dataset, read_corpus
 from bench.manifest import describe_run
 from bench.results import RESULTS_DIR, write_result
-from noctuary.encode.locate import DEFAULT_MODEL
-from noctuary.encode.onnx_encoder import OnnxEncoder
-from noctuary.encode.onnx_export import export_onnx
-from noctuary.encode.sentence import open_sentence_encoder
-from noctuary.evaluate.labels.queries import read_queries
-from noctuary.files import read_array, write_array
+from noctuary.core.files import read_array, write_array
+from noctuary.embed.funnel import PrefixTier, search
+from noctuary.embed.onnx import OnnxEncoder, export_onnx
+from noctuary.embed.rotation import Rotation, build_prefix_tier, fit
+from noctuary.embed.sentence import DEFAULT_MODEL, open_sentence_encoder
+from noctuary.embed.tiers import FULL_TIER, TIER_DIMS, derive_thresholds, sync_tiers
+from noctuary.evaluate.labels import read_queries
 from noctuary.lexical.search import top_positions
-from noctuary.vectors.cascade import PrefixTier, search
-from noctuary.vectors.cells import build_prefix_tier
-from noctuary.vectors.rotation import Rotation, fit
-from noctuary.vectors.thresholds import derive_thresholds
-from noctuary.vectors.tiers import FULL_TIER, TIER_DIMS, sync_tiers
 
 SIZES = (10_000, 50_000, 100_000, 300_000, 1_000_000)
 DIM = 384
@@ -62,8 +58,8 @@ _THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 MEMORY = """
 import sys
 from pathlib import Path
-from noctuary.files import read_array
-from noctuary.vectors.cascade import PrefixTier, search
+from noctuary.core.files import read_array
+from noctuary.embed.funnel import PrefixTier, search
 directory = Path(sys.argv[1])
 tier = PrefixTier(*(read_array(directory / f"{name}.npy") for name in sys.argv[2].split(",")))
 full, queries = read_array(directory / "full.npy"), read_array(directory / "queries.npy")

@@ -25,9 +25,8 @@ from typing import Any
 
 from bench.manifest import describe_run
 from bench.results import RESULTS_DIR, write_result
-from noctuary.evaluate.labels.queries import read_queries
-from noctuary.serve.client import ping
-from noctuary.serve.protocol import Refusal
+from noctuary.agents.client import Refusal, ping
+from noctuary.evaluate.labels import read_queries
 
 ROUNDS = 40
 """Processes of each kind: p95 then rests on two values; more take longer."""

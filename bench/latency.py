@@ -28,8 +28,8 @@ from bench.arms.keyword import distinct_words
 from bench.datasets import Dataset, open_dataset, read_corpus
 from bench.manifest import describe_run
 from bench.results import RESULTS_DIR, write_result
-from noctuary.errors import StoreError
-from noctuary.evaluate.labels.queries import Query, read_queries
+from noctuary.core.errors import StoreError
+from noctuary.evaluate.labels import Query, read_queries
 from noctuary.recall.engine import Recaller
 
 K = 10

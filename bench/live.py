@@ -29,7 +29,7 @@ from typing import Any
 from bench.datasets import CHECKOUT
 from bench.manifest import describe_run
 from bench.results import RESULTS_DIR, write_result
-from noctuary.evaluate.labels.queries import read_queries
+from noctuary.evaluate.labels import read_queries
 
 ROUNDS = 15
 STORE_ROWS = (6_000, 130_000)
@@ -79,8 +79,8 @@ def measure(rounds: int = ROUNDS, held_out: int = HELD_OUT) -> dict[str, Any]:
 
 def _look_cost(folder: Path, count: int, rounds: int) -> dict[str, Any]:
     """Return CPU milliseconds of one look at a store of some rows, by how many of them are new."""
-    from noctuary.live.found import Limits, Since
-    from noctuary.live.sqlite_look import look
+    from noctuary.sources.live import Limits, Since
+    from noctuary.sources.live import look_into_sqlite as look
 
     path = folder / f"{count}.db"
     stamp = datetime.fromtimestamp(time.time() - 30 * 86_400, UTC).isoformat()
@@ -160,9 +160,9 @@ def _agree(
 
 
 def _costs(queries: Sequence[str], rounds: int, source: Path, held_out: int) -> dict[str, Any]:
-    from noctuary.live.found import Limits, Since
-    from noctuary.live.sqlite_look import look
     from noctuary.recall.api import recall
+    from noctuary.sources.live import Limits, Since
+    from noctuary.sources.live import look_into_sqlite as look
 
     with closing(sqlite3.connect(source)) as db:
         count, last = db.execute("SELECT count(*), max(id) FROM memories").fetchone()

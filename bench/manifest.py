@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from noctuary.evaluate.manifest import describe_code, library_versions
+from noctuary.evaluate.run import describe_code, library_versions
 
 RESULTS = "docs/benchmarks"
 

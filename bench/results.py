@@ -1,7 +1,4 @@
-"""Result files: JSON that is committed, diffed and read back by the tables.
-
-What belongs here: writing and reading those files. What does not: what is in them.
-"""
+"""Result files: JSON that is committed, diffed and read back by the tables."""
 
 from __future__ import annotations
 
@@ -11,8 +8,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from bench.datasets import CHECKOUT
-from noctuary.errors import SourceFormatError
-from noctuary.files import write_text
+from noctuary.core.errors import SourceFormatError
+from noctuary.core.files import write_text
 
 SCHEMA_VERSION = 1
 

@@ -1,7 +1,4 @@
-"""Runs that still count as running although their processes are gone.
-
-What belongs here: closing them in Dagster's history.
-"""
+"""Runs that still count as running although their processes are gone."""
 
 from __future__ import annotations
 

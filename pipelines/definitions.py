@@ -23,8 +23,8 @@ from assets import (
     usage,
     vectors,
 )
-from noctuary.locate import find_home
-from noctuary.settings import Settings
+from noctuary.core.settings import Settings
+from noctuary.core.store import find_home
 from pipelines.jobs import NIGHTLY_JOB
 from pipelines.resources import make_night_resource
 from pipelines.schedules import nightly_schedule

@@ -1,7 +1,6 @@
 """What stands before the Dagster UI, which itself answers any page that a browser shows.
 
-What belongs here: which requests pass, and starting Dagster's webserver behind that. As a module it
-is the webserver that `dagster dev` starts, with the same command line.
+As a module it is the webserver that `dagster dev` starts, with the same command line.
 """
 
 from __future__ import annotations

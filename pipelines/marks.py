@@ -1,8 +1,4 @@
-"""Which state of the source the last night read, for the sensor.
-
-What belongs here: keeping that one mark. What does not: reading the state
-(`noctuary.corpus.marker`).
-"""
+"""Which state of the source the last night read, for the sensor."""
 
 from __future__ import annotations
 
@@ -10,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from noctuary.corpus.marker import read_marker
-from noctuary.errors import NoctuaryError
-from noctuary.files import write_text
-from noctuary.snapshot.layout import StorePaths
+from noctuary.core.errors import NoctuaryError
+from noctuary.core.files import write_text
+from noctuary.core.store import StorePaths
+from noctuary.sources.source import read_marker
 from pipelines.site import Site
 
 

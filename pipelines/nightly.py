@@ -13,12 +13,12 @@ from typing import Any, NoReturn
 
 import click
 
-from noctuary.errors import NoctuaryError, PublishRefusedError, StoreError, StoreLockedError
-from noctuary.files import remove_tree
-from noctuary.night.ledger import LEDGER, record_dagster
-from noctuary.snapshot.layout import StorePaths
-from noctuary.snapshot.manifest import read_manifest, read_pointer
-from noctuary.text.visible import show_hidden
+from noctuary.core.errors import NoctuaryError, PublishRefusedError, StoreError, StoreLockedError
+from noctuary.core.files import remove_tree
+from noctuary.core.manifest import read_manifest, read_pointer
+from noctuary.core.store import StorePaths
+from noctuary.text.marks import show_hidden
+from noctuary.work.ledger import LEDGER, record_dagster
 from noctuary.work.lock import hold_lock
 from noctuary.work.stage import StageResult
 from pipelines.site import Site, export_environment, prepare_instance, resolve_site

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from noctuary.progress import Progress
-from noctuary.text.visible import show_hidden
+from noctuary.core.types import Progress
+from noctuary.text.marks import show_hidden
 
 _LOGGED_SHARES = 10  # lines per task at most: enough to see it move, few enough to read
 _QUIET_S = 2.0  # tasks that finish sooner are not worth a line

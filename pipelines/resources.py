@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 
 import dagster as dg
 
-from noctuary.files import private_umask
+from noctuary.core.files import private_umask
 from noctuary.night.context import Night
 from noctuary.night.housekeeping import sweep
-from noctuary.night.ledger import begin_night, describe_healing, end_night
+from noctuary.work.ledger import begin_night, describe_healing, end_night
 from noctuary.work.lock import hold_lock
 from noctuary.work.stage import StageResult
 from pipelines.dead_runs import close_dead_runs

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import dagster as dg
 
-from noctuary.settings import ScheduleSettings
+from noctuary.core.settings import ScheduleSettings
 from pipelines.jobs import NIGHTLY_JOB
 
 

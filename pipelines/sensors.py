@@ -1,8 +1,4 @@
-"""Sensors: when a change of the source asks for a night of its own.
-
-What belongs here: the decision, and telling Dagster. What does not: what a change is
-(`noctuary.corpus.marker`), the lock that keeps two nights apart (`noctuary.work.lock`).
-"""
+"""Sensors: when a change of the source asks for a night of its own."""
 
 from __future__ import annotations
 
@@ -14,9 +10,9 @@ from typing import Any
 
 import dagster as dg
 
-from noctuary.corpus.marker import read_marker
-from noctuary.errors import NoctuaryError
-from noctuary.settings import SensorSettings
+from noctuary.core.errors import NoctuaryError
+from noctuary.core.settings import SensorSettings
+from noctuary.sources.source import read_marker
 from noctuary.work.lock import find_holder
 from pipelines.jobs import NIGHTLY_JOB
 from pipelines.marks import read_completed_marker

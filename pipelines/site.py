@@ -13,14 +13,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from noctuary.errors import ConfigError, SourceMissingError, StoreLockedError
-from noctuary.files import make_directory, write_text
-from noctuary.locate import checkout_root, find_home, store_for_source
-from noctuary.night.ledger import Fault, heal_dagster, name_faults
-from noctuary.settings import Settings
-from noctuary.snapshot.layout import StorePaths
+from noctuary.core.errors import ConfigError, SourceMissingError, StoreLockedError
+from noctuary.core.files import make_directory, write_text
+from noctuary.core.settings import Settings
+from noctuary.core.store import (
+    DatabaseName,
+    SourceName,
+    StorePaths,
+    checkout_root,
+    find_home,
+    name_source,
+    store_for_source,
+)
 from noctuary.snapshot.publish import serving_manifest
-from noctuary.source_name import DatabaseName, SourceName, name_source
+from noctuary.work.ledger import Fault, heal_dagster, name_faults
 from noctuary.work.lock import hold_lock
 
 _DAGSTER_YAML = """\

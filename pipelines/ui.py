@@ -9,9 +9,9 @@ from pathlib import Path
 
 import click
 
-from noctuary.errors import NoctuaryError
-from noctuary.locate import checkout_root
-from noctuary.text.visible import show_hidden
+from noctuary.core.errors import NoctuaryError
+from noctuary.core.store import checkout_root
+from noctuary.text.marks import show_hidden
 from pipelines.site import export_environment, prepare_instance, resolve_site
 
 _HOST = "127.0.0.1"

@@ -1,8 +1,4 @@
-"""The resource `workers`: a Ray for the assets that ask for it, where the settings say so.
-
-What belongs here: which one there is. What does not: how Ray is started (noctuary.shards), who asks
-(assets.workers), the night itself (pipelines.resources).
-"""
+"""The resource `workers`: a Ray for the assets that ask for it, where the settings say so."""
 
 from __future__ import annotations
 
@@ -13,8 +9,8 @@ from typing import Any
 
 import dagster as dg
 
-from noctuary.errors import ConfigError
-from noctuary.settings.scale_sections import RunnerSettings
+from noctuary.core.errors import ConfigError
+from noctuary.core.settings import RunnerSettings
 from pipelines.site import Site, resolve_site
 
 RAY = "ray"
@@ -55,7 +51,7 @@ def open_ray(settings: RunnerSettings) -> Any:
             'runner.kind is "ray" and dagster_ray is not installed: '
             "pip install 'noctuary[ray]', or set runner.kind to \"local\""
         )
-    from noctuary.shards.ray_cluster import RayCluster
+    from noctuary.work.ray import RayCluster
 
     cluster = RayCluster.of(settings)
     library: Any = importlib.import_module("dagster_ray")

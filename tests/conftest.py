@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from noctuary.encode.lean import LeanEncoder
-from noctuary.snapshot.layout import StorePaths
+from noctuary.core.store import StorePaths
+from noctuary.embed.lean import LeanEncoder
 from tests.support.claude_memory import Row, fill_database
 from tests.support.lean import write_encoder
 from tests.support.postgres import Cluster, cluster

@@ -26,11 +26,11 @@ from bench.datasets import find_shared
 from bench.manifest import describe_run
 from bench.results import RESULTS_DIR, write_result
 from bench.suite.loading import load_set
-from noctuary.errors import NoctuaryError
-from noctuary.evaluate.metrics.recall_at_k import recall_at_k
+from noctuary.core.errors import NoctuaryError
+from noctuary.evaluate.metrics import recall_at_k
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.scope import Scope
+from noctuary.recall.query import Scope
 
 RESULT = RESULTS_DIR / "abstention.json"
 SETS = (SAMPLE, "locomo", "locomo_obs", "realmem", "scifact", "prefeval")

@@ -1,7 +1,4 @@
-"""A labelled set made small and without its labels: what a night on somebody's own store sees.
-
-What belongs here: which memories and questions stay. What does not: the night, asking.
-"""
+"""A labelled set made small and without its labels: what a night on somebody's own store sees."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ import numpy as np
 
 from bench.abstention.questions import SEED, sample
 from bench.suite.loading import LoadedSet
-from noctuary.evaluate.labels.queries import Query
+from noctuary.evaluate.labels import Query
 
 MEMORIES = 1_200
 """Memories kept of a set, at least where it has as many: more take longer for six nights."""

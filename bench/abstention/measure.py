@@ -1,8 +1,4 @@
-"""What each signal is worth on one set, and what abstaining by the shipped one costs and saves.
-
-What belongs here: from signals to AUROC, thresholds and shares. What does not: asking (`signals`),
-files.
-"""
+"""What each signal is worth on one set, and what abstaining by the shipped one costs and saves."""
 
 from __future__ import annotations
 
@@ -16,9 +12,8 @@ from bench.abstention.questions import ANSWERABLE, UNANSWERABLE, UNANSWERED, Ask
 from bench.abstention.refit import held_out
 from bench.abstention.signals import ATTRIBUTION, SHIPPED, SHIPPED_WORDS, SUPPORT
 from bench.constants.folds import fold_of
-from noctuary.evaluate.abstention import judge_confidences
-from noctuary.evaluate.calibration import MIN_ANSWERABLE, choose_threshold
-from noctuary.evaluate.resampling import interval_json
+from noctuary.evaluate.decide import MIN_ANSWERABLE, choose_threshold, judge_confidences
+from noctuary.evaluate.statistics import interval_json
 
 Floats = NDArray[np.float64]
 Table = Mapping[str, Floats]

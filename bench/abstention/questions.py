@@ -1,7 +1,4 @@
-"""Questions with and without an answer, of four kinds, for one set.
-
-What belongs here: which questions, and which memories they may not see. What does not: asking them.
-"""
+"""Questions with and without an answer, of four kinds, for one set."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.suite.loading import LoadedSet, load_set
-from noctuary.evaluate.labels.queries import Query
+from noctuary.evaluate.labels import Query
 
 ANSWERABLE = "answerable"
 UNANSWERABLE = "unanswerable"

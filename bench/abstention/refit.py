@@ -1,8 +1,4 @@
-"""The shipped constants, fitted again without the conversation that is judged.
-
-What belongs here: logistic regression of a few features, leave-one-group-out. What does not: the
-signals, files.
-"""
+"""The shipped constants, fitted again without the conversation that is judged."""
 
 from __future__ import annotations
 

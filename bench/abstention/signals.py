@@ -1,8 +1,4 @@
-"""Every signal that was tried, of one question: what might tell that there is no answer.
-
-What belongs here: the signals, each larger where an answer is likelier. What does not: judging
-them (`measure`).
-"""
+"""Every signal that was tried, of one question: what might tell that there is no answer."""
 
 from __future__ import annotations
 
@@ -14,17 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.abstention.questions import Asked
-from noctuary.errors import StoreError
-from noctuary.recall.answerability_score import Scored, score_answer
-from noctuary.recall.answerability_words import read_words
-from noctuary.recall.base_ranking import BaseRanker, BaseRanking
+from noctuary.core.errors import StoreError
+from noctuary.recall.answerability import Scored, read_words, score_answer
 from noctuary.recall.engine import Recaller
+from noctuary.recall.inputs import World
 from noctuary.recall.legs import Leg
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.run import Run
-from noctuary.recall.scope import Mask, Scope, build_mask
-from noctuary.recall.snapshot_graph import SnapshotGraph
-from noctuary.recall.world import World
+from noctuary.recall.query import Mask, Scope, build_mask
+from noctuary.recall.query import RecallRun as Run
+from noctuary.recall.ranking import BaseRanker, BaseRanking
+from noctuary.recall.reader import SnapshotGraph
 from noctuary.text.tokens import tokenize
 
 DEPTH = 50

@@ -27,14 +27,14 @@ from bench.constants.asking import RememberedVectors
 from bench.results import RESULTS_DIR
 from bench.suite.loading import load_set
 from bench.suite.night import build_store
-from noctuary.evaluate.labels.queries import Query
-from noctuary.evaluate.metrics.abstention import auroc
-from noctuary.injection.choosing import worth_injecting
+from noctuary.evaluate.labels import Query
+from noctuary.evaluate.metrics import auroc
 from noctuary.night.evaluation import words_only
-from noctuary.recall.answerability import SIGNALS, WORDS
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.scope import Scope
+from noctuary.recall.query import Scope
+from noctuary.recall.result import SIGNALS, WORDS
+from noctuary.sources.injected import worth_injecting
 
 RESULT = RESULTS_DIR / "silence.json"
 SETS = (SAMPLE, "locomo", "realmem", "2wikimultihopqa", "hotpotqa", "memdaily_zh", "prefeval")

@@ -1,7 +1,7 @@
 """The systems under comparison: FTS5 baselines, the reference's hybrid, noctuary and its ablations.
 
-What belongs here: how each is asked. No metric, no file, no table. `base` has the types,
-`catalogue` the list; every other module is one kind of system or a part of one.
+No metric, no file, no table. `base` has the types, `catalogue` the list; every other module is
+one kind of system or a part of one.
 """
 
 from bench.arms.base import Arm, ArmRetriever, Hits, SearchScope, SetContext

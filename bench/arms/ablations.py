@@ -1,6 +1,6 @@
 """The profiles of the ablation grid: each is the shipped one with one knob turned.
 
-What belongs here: names, profiles and what they show. No retrieval.
+No retrieval.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from noctuary.core.settings import FUSIONS
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.settings import FUSIONS
 
 RRF_DENSE_SHARES = (0.3, 0.7)
 CC_DENSE_SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)

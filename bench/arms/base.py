@@ -1,6 +1,6 @@
 """What an arm is: a named system under comparison, and how it is asked.
 
-What belongs here: the types that all arms share. No ranking, no metric, no file.
+No ranking, no metric, no file.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from bench.datasets import Dataset
-from noctuary.evaluate.labels.queries import Query
+from noctuary.evaluate.labels import Query
 from noctuary.recall.engine import Recaller
 
 SearchScope = Literal["all", "wing"]

@@ -1,6 +1,6 @@
 """Every arm of a set, in the order in which tables show them.
 
-What belongs here: names, descriptions, comparisons, and what each arm is made of. No ranking.
+No ranking.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """The reference's concept co-occurrence graph, without writing its edges down.
 
-What belongs here: building it, and its neighbours. What does not: concepts (seed_concepts), fusion
-(seed_fusion), counting (graph_statistics).
-
 Source: hybrid-recall-design B.4. Two memories are joined if they share a concept; the edge weighs
 as many concepts as they share. Concepts of document frequency 1 link nothing, those above 2 % of
 the corpus are hubs: both are left out. The reference keeps 2,095,624 edges between 5,452 memories

@@ -1,7 +1,5 @@
 """One set seen two ways, file rows and snapshot positions, and the costly views that arms share.
 
-What belongs here: built once per set, on first use. What does not: any ranking rule.
-
 FTS5 and the seed's graph index every row of the file; vectors exist for what the snapshot holds.
 Rows that the export held back are therefore found by keyword arms only.
 """
@@ -18,12 +16,12 @@ from numpy.typing import NDArray
 from bench.arms.base import SetContext
 from bench.arms.cooccurrence import CooccurrenceGraph
 from bench.arms.fts_seed import FtsSeed, SeedRow
-from noctuary.errors import EncoderError
-from noctuary.evaluate.labels.queries import Query
+from noctuary.core.errors import EncoderError
+from noctuary.embed import rotation
+from noctuary.embed.rotation import Rotation
+from noctuary.evaluate.labels import Query
+from noctuary.recall.query import Mask, Scope, build_mask
 from noctuary.recall.query_encoder import encode_query
-from noctuary.recall.scope import Mask, Scope, build_mask
-from noctuary.vectors import rotation
-from noctuary.vectors.rotation import Rotation
 
 DEFAULT_IMPORTANCE = 0.5
 """Of a row that states none; the default column value of the reference store."""

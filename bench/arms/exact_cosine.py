@@ -1,6 +1,6 @@
 """Exact nearest neighbours by cosine: the dense baseline and the dense half of `hybrid_seed`.
 
-What belongs here: scoring every vector and ordering. No approximate index, no fusion.
+No approximate index, no fusion.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from bench.arms.base import ArmRetriever, Hits
 from bench.arms.corpus_views import CorpusViews
 from bench.arms.freshness import Freshness
-from noctuary.evaluate.labels.queries import Query
-from noctuary.recall.scope import Mask
+from noctuary.evaluate.labels import Query
+from noctuary.recall.query import Mask
 
 
 class CosineRetriever(ArmRetriever):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from noctuary.evaluate.labels.queries import Query
+from noctuary.evaluate.labels import Query
 from noctuary.recall import query_encoder
 
 

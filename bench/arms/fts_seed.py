@@ -1,7 +1,5 @@
 """SQLite FTS5 baselines: what people run today, kept to be measured against.
 
-What belongs here: two faithful keyword searches. What does not: how the arms ask them (`keyword`).
-
 "or" is the plain baseline of the evaluation sets: OR of the query's distinct lower-cased words over
 the content, bm25, no stems, no stop words. "and_then_or" is the claude-memory local store (research
 notes, section 2.4): all four text fields, every word must match, any word if that finds nothing,

@@ -1,7 +1,6 @@
 """The reference's hybrid search as arms: keyword and dense fused, without and with its graph.
 
-What belongs here: which legs are ranked and how deep. Fusion is seed_fusion, the graph is
-cooccurrence.
+Fusion is seed_fusion, the graph is cooccurrence.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from bench.arms.seed_fusion import (
     fuse_repaired,
     fuse_seed,
 )
-from noctuary.evaluate.labels.queries import Query
+from noctuary.evaluate.labels import Query
 
 GRAPH_SEEDS = 10
 """Best fused rows that the graph is entered from; the reference's number."""

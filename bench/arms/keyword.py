@@ -1,6 +1,6 @@
 """The FTS5 baselines as arms: plain OR search, the seed's default order, the seed by importance.
 
-What belongs here: how they are asked. The searches themselves are `fts_seed`.
+The searches themselves are `fts_seed`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from bench.arms.base import ArmRetriever, Hits
 from bench.arms.corpus_views import CorpusViews, seed_rows
 from bench.arms.fts_seed import RELEVANCE_BLEND, Blend, FtsSeed, SeedMode
-from noctuary.evaluate.labels.queries import Query
+from noctuary.evaluate.labels import Query
 
 _WORD = re.compile(r"\w+")
 

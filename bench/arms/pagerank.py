@@ -1,7 +1,7 @@
 """Personalised PageRank over memories and concepts, in the place of the walk: one arm.
 
-What belongs here: the random surfer and the graph leg that starts one. It lost to the walk on the
-sets with questions over several memories (decision 0033), so recall has none.
+It lost to the walk on the sets with questions over several memories (decision 0033), so recall
+has none.
 
 Weights are those of HippoRAG 2 and SPRIG (research/peers.md section 3): a concept counts 1 over the
 memories that hold it, and what leaves a node sums to 1.
@@ -16,19 +16,20 @@ from numpy.typing import NDArray
 
 from bench.arms.base import ArmRetriever, Hits
 from bench.arms.corpus_views import CorpusViews
-from noctuary.evaluate.labels.queries import Query
-from noctuary.graph.arrays import ROLES, MentionArrays
-from noctuary.graph.hubs import Hubs
-from noctuary.graph.linking import link_query
-from noctuary.graph.walk import SEED_COUNT, Walk, choose_seeds
-from noctuary.recall.base_ranking import fuse, importance_of
-from noctuary.recall.dense import rank_dense
-from noctuary.recall.fusion import apply_importance, pool_candidates
-from noctuary.recall.graph_leg import GraphLeg
-from noctuary.recall.legs import rank_lexical
+from noctuary.evaluate.labels import Query
+from noctuary.graph.state import Hubs
+from noctuary.graph.walk import ROLES, SEED_COUNT, MentionArrays, Walk, choose_seeds, link_query
+from noctuary.recall.legs import (
+    GraphLeg,
+    apply_importance,
+    pool_candidates,
+    rank_dense,
+    rank_lexical,
+)
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.scope import Mask
-from noctuary.recall.snapshot_graph import SnapshotGraph
+from noctuary.recall.query import Mask
+from noctuary.recall.ranking import fuse, importance_of
+from noctuary.recall.reader import SnapshotGraph
 
 DAMPING = 0.5
 """Share that goes on at each step; HippoRAG 2 and LinearRAG both use 0.5."""

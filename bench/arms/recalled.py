@@ -1,6 +1,6 @@
 """noctuary's recall as an arm: one profile over one pinned snapshot, and the graph asked alone.
 
-What belongs here: how recall is asked and its answer read. Which profiles: ablations.
+Which profiles: ablations.
 """
 
 from __future__ import annotations
@@ -10,14 +10,11 @@ import numpy as np
 from bench.arms.base import ArmRetriever, Hits
 from bench.arms.corpus_views import CorpusViews
 from bench.arms.freshness import Freshness
-from noctuary.evaluate.labels.queries import Query
-from noctuary.recall.base_ranking import fuse
-from noctuary.recall.dense import rank_dense
-from noctuary.recall.fusion import pool_candidates
-from noctuary.recall.graph_leg import GraphLeg
-from noctuary.recall.legs import rank_lexical
+from noctuary.evaluate.labels import Query
+from noctuary.recall.legs import GraphLeg, pool_candidates, rank_dense, rank_lexical
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.snapshot_graph import SnapshotGraph
+from noctuary.recall.ranking import fuse
+from noctuary.recall.reader import SnapshotGraph
 
 
 class RecallRetriever(ArmRetriever):

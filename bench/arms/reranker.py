@@ -1,7 +1,7 @@
 """A cross-encoder over the head of recall's list: the optional second stage of the reference.
 
-What belongs here: asking it and splicing its order in. The model is the one that recall would load
-(`noctuary.recall.reranking`), without recall's time limit: what is measured here is what it knows.
+The model is the one that recall would load (`noctuary.recall.reranking`), without recall's time
+limit: what is measured here is what it knows.
 
 Source: hybrid-recall-design A.6 (over the fused top 20 to 30).
 """
@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from bench.arms.base import ArmRetriever, Hits
 from bench.arms.corpus_views import CorpusViews
-from noctuary.errors import EncoderError
-from noctuary.evaluate.labels.queries import Query
+from noctuary.core.errors import EncoderError
+from noctuary.evaluate.labels import Query
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.reranking import open_reranker
 from noctuary.recall.result import RecallWarning

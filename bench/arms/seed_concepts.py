@@ -1,6 +1,6 @@
 """Concepts of a memory as the reference's prototype takes them: no model, no dictionary.
 
-What belongs here: text in, normalised concepts out. No graph.
+No graph.
 
 Source: hybrid-recall-design B.4: the union of `tags`, `expanded_keywords` and "a lightweight
 regex/stop-word noun-phrase proxy over `content`, normalized + de-pluralized". The reference does
@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from noctuary.text.stopwords import is_stop_word
+from noctuary.text.tokens import is_stop_word
 
 MIN_WORD_CHARS = 3
 """Shorter words are rarely a concept and would make the graph denser at random."""

@@ -1,6 +1,6 @@
 """The reference's fusion: weighted reciprocal ranks, then importance as a prior. Pure functions.
 
-What belongs here: RRF over ranked rows, the prior, the order. No search, no graph.
+No search, no graph.
 
 Source: hybrid-recall-design A.3 and B.5, ADR 0005: RRF(d) = sum_leg w_leg / (60 + rank_leg(d)),
 w = 1 for the keyword and the dense leg, each to depth 50; then, for sort_by="relevance", times

@@ -1,7 +1,7 @@
 """The embedding tiers as arms: each alone, unrotated, and cascaded. Dense only, nothing fused.
 
-What belongs here: ranking by normalised prefixes. The rotation and the prefix are
-`noctuary.vectors.rotation`; the arms take the store's frozen rotation.
+The rotation and the prefix are `noctuary.embed.rotation`; the arms take the store's frozen
+rotation.
 
 Source: libravdb mathematics section 4.
 """
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from bench.arms.base import ArmRetriever, Hits
 from bench.arms.corpus_views import CorpusViews
 from bench.arms.exact_cosine import best_positions
-from noctuary.evaluate.labels.queries import Query
-from noctuary.vectors.rotation import Rotation, identity, rotated_prefix
+from noctuary.embed.rotation import Rotation, identity, rotated_prefix
+from noctuary.evaluate.labels import Query
 
 SMALL_DIMS, MEDIUM_DIMS = 64, 256
 

@@ -22,7 +22,7 @@ from bench.manifest import describe_run
 from bench.results import RESULTS_DIR, write_result
 from bench.suite.loading import LoadedSet, load_set
 from bench.suite.night import build_store
-from noctuary.errors import NoctuaryError
+from noctuary.core.errors import NoctuaryError
 
 DEFAULT_SETS = (SAMPLE, "locomo")
 """The sets whose memories are turns of sessions."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from noctuary.recall.profile.named import SHIPPED
+from noctuary.recall.profile import SHIPPED
 
 ARMS: Mapping[str, Mapping[str, str]] = {
     "sentences": {},

@@ -1,7 +1,5 @@
 """One store asked with its turns and with summaries in their place.
 
-What belongs here: the two questions, evidence recall, tokens. What does not: files, pages.
-
 A summary counts as evidence when it expands to the labelled turn. It covers many turns, so that ten
 summaries reach further than ten turns: the tokens of the answers are told beside the recall.
 """
@@ -19,15 +17,14 @@ import numpy as np
 from bench.compaction.arms import VIEWS
 from bench.suite.loading import LoadedSet
 from noctuary.compact.tables import read_summaries
-from noctuary.evaluate.comparison import compare
-from noctuary.evaluate.labels.queries import Query
-from noctuary.evaluate.scores import Scores
+from noctuary.core.store import StorePaths
+from noctuary.evaluate.labels import Query
+from noctuary.evaluate.scores import Scores, compare
 from noctuary.night.context import SUMMARIES
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.result import RecallResult
-from noctuary.snapshot.layout import StorePaths
-from noctuary.text.token_estimate import estimate_tokens
+from noctuary.text.marks import estimate_tokens
 
 CUTOFFS = (5, 10)
 METRICS = tuple(f"recall@{k}" for k in CUTOFFS)

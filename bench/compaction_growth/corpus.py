@@ -2,11 +2,10 @@
 
 `python -m bench.compaction_growth.corpus FOLDER SIZE [one]` writes a store of them.
 
-What belongs here: the turns, and the export tables and vectors that a night would have made of
-them. Sessions of 20 to 600 turns go on side by side, as those of several people do, so that the
-rows of one session lie scattered. A user's turn has some 15 words, an assistant's some 35, and each
-stretch of a session keeps to a subject. Every third turn or so names somebody, a day or an amount,
-so that the fact check has something to check.
+Sessions of 20 to 600 turns go on side by side, as those of several people do, so that the rows
+of one session lie scattered. A user's turn has some 15 words, an assistant's some 35, and each
+stretch of a session keeps to a subject. Every third turn or so names somebody, a day or an
+amount, so that the fact check has something to check.
 """
 
 from __future__ import annotations
@@ -19,11 +18,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.corpus.records import record_row
-from noctuary.corpus.tables import MEMORIES_FILE, TURNS_FILE, TableWriter
-from noctuary.corpus.turns import order_turns, turn_row
-from noctuary.hashing import hash_text
-from noctuary.types import MemoryRecord
+from noctuary.core.files import hash_text
+from noctuary.core.types import MemoryRecord
+from noctuary.sources.corpus import (
+    MEMORIES_FILE,
+    TURNS_FILE,
+    TableWriter,
+    order_turns,
+    record_row,
+    turn_row,
+)
 
 DIMENSION = 384
 """As of the bundled encoder."""

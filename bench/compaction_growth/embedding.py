@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from noctuary.compact.tables import iter_summaries
-from noctuary.encode.sentence import open_sentence_encoder
-from noctuary.settings import EncoderSettings
+from noctuary.core.settings import EncoderSettings
+from noctuary.embed.sentence import open_sentence_encoder
 
 SAMPLE = 256
 """Summaries embedded; some twenty seconds on one core."""

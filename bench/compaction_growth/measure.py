@@ -15,18 +15,23 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from bench.compaction_growth.corpus import WordVectors
-from noctuary.compact.cluster_table import write_clusters
-from noctuary.compact.clusters import CHRONOLOGICAL, Cluster, cluster_session
+from noctuary.compact.clusters import CHRONOLOGICAL, Cluster, cluster_session, write_clusters
 from noctuary.compact.escalation import SummarySettings
-from noctuary.compact.streaming import ClusterSources, iter_cluster_texts, iter_sessions
-from noctuary.compact.summaries import NOTHING_KNOWN, Known, recipe_digest, summarize_batch
-from noctuary.compact.summarizers.opening import open_summarizer
+from noctuary.compact.summaries import (
+    NOTHING_KNOWN,
+    ClusterSources,
+    Known,
+    iter_cluster_texts,
+    iter_sessions,
+    recipe_digest,
+    summarize_batch,
+)
+from noctuary.compact.summarizers import open_summarizer
 from noctuary.compact.tables import SummaryWriter, read_known
-from noctuary.corpus.tables import MEMORIES_FILE, TURNS_FILE
-from noctuary.night.compaction import settled_ids
-from noctuary.night.compaction_facts import ClusterTally, SummaryTally
-from noctuary.settings import CompactionSettings
-from noctuary.work.cost import measure
+from noctuary.core.settings import CompactionSettings
+from noctuary.night.compaction import ClusterTally, SummaryTally, settled_ids
+from noctuary.sources.corpus import MEMORIES_FILE, TURNS_FILE
+from noctuary.work.stage import measure
 
 _DEFAULTS = CompactionSettings()
 _SUMMARIZER = open_summarizer(_DEFAULTS)

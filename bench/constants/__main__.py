@@ -21,7 +21,7 @@ from bench.datasets import CHECKOUT, find_shared
 from bench.manifest import describe_run
 from bench.results import write_result
 from bench.suite.loading import load_all
-from noctuary.errors import NoctuaryError
+from noctuary.core.errors import NoctuaryError
 
 RESULT = CHECKOUT / "docs" / "benchmarks" / "json" / "graph-constants.json"
 

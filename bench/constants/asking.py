@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 
 from bench.constants.folds import Scores
 from bench.constants.grid import Setting, apply_setting
-from noctuary.evaluate.labels.queries import Query
-from noctuary.evaluate.metrics.ndcg import ndcg_at_k
-from noctuary.evaluate.metrics.recall_at_k import recall_at_k
+from noctuary.evaluate.labels import Query
+from noctuary.evaluate.metrics import ndcg_at_k, recall_at_k
 from noctuary.recall.engine import Recaller
+from noctuary.recall.inputs import World
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.world import World
 
 K = 10
 

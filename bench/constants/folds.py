@@ -1,7 +1,4 @@
-"""Cross-validation: a setting is chosen on some queries and judged on the others.
-
-What belongs here: folds, the choice, what it is worth. What does not: asking, files.
-"""
+"""Cross-validation: a setting is chosen on some queries and judged on the others."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.hashing import hash_text
+from noctuary.core.files import hash_text
 
 FOLDS = 5
 

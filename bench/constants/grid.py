@@ -1,7 +1,4 @@
-"""Which constants are varied, and over which sets.
-
-What belongs here: the grids. What does not: asking, folds, files.
-"""
+"""Which constants are varied, and over which sets."""
 
 from __future__ import annotations
 
@@ -12,7 +9,9 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from noctuary.graph import conversation, named, walk
+from noctuary.graph import sessions as conversation
+from noctuary.graph import walk
+from noctuary.graph import walk as named
 
 Setting = Mapping[str, Any]
 """Value by constant; `seed_count` and `eta` are arguments of the walk."""

@@ -1,8 +1,4 @@
-"""The arms of the simulation, each on a store of its own in a process of its own.
-
-What belongs here: what the arms are, and running one. What does not: what happens in one
-(`simulate`).
-"""
+"""The arms of the simulation, each on a store of its own in a process of its own."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """What happens between two nights: prompts, answers, an agent that saves what it was given.
 
-What belongs here: which rows a day adds to a source, and which of them are its own. What does not:
-recalling, nights, measuring. Equal days make equal rows, but for what recall returned.
+Equal days make equal rows, but for what recall returned.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from noctuary.injection.injecting import Injection
-from noctuary.injection.lookups import is_lookup
-from noctuary.text.sensitivity import find_text_sensitivity
+from noctuary.context.inject import Injection
+from noctuary.sources.echo import is_lookup
+from noctuary.text.secrets import find_text_sensitivity
 
 PROMPTS_A_DAY = 4
 NEW_MEMORIES_A_DAY = 3

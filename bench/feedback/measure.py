@@ -1,7 +1,4 @@
-"""How large a corpus is beyond what is its own, and how much of it is said twice.
-
-What belongs here: the numbers of one night. What does not: what happened (`days`, `simulate`).
-"""
+"""How large a corpus is beyond what is its own, and how much of it is said twice."""
 
 from __future__ import annotations
 
@@ -13,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.corpus.export import read_records
-from noctuary.corpus.report import read_report
-from noctuary.injection.wording import hash_words, words_of
-from noctuary.types import MemoryRecord
+from noctuary.core.types import MemoryRecord
+from noctuary.sources.corpus import read_records
+from noctuary.sources.export import read_report
+from noctuary.sources.injected import hash_words, words_of
 
 NEAR_COSINE = 0.95
 """From this cosine on two memories say the same; lower counts memories about one thing as well."""

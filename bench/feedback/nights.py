@@ -1,7 +1,6 @@
 """Real nights on a store of one's own: the nightly job in this process, with the guard or without.
 
-What belongs here: starting nights and recalls. The switch that bypasses the guard exists here
-alone: the product has none.
+The switch that bypasses the guard exists here alone: the product has none.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from typing import Any
 from unittest.mock import patch
 
 from bench.feedback.days import Recalled
-from noctuary.corpus.guard import Verdict
-from noctuary.injection.recogniser import EchoGuard
+from noctuary.core.types import MemoryRecord
 from noctuary.recall.api import recall
-from noctuary.types import MemoryRecord
+from noctuary.sources.echo import EchoGuard
+from noctuary.sources.source import Verdict
 
 RECALLED = 5
 """Memories per prompt: what a hook asks for."""

@@ -8,8 +8,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from noctuary.files import write_bytes
-from noctuary.reports.plots import BLUE, MUTED, VERMILLION, to_png
+from noctuary.core.files import write_bytes
+from noctuary.evaluate.page import BLUE, MUTED, VERMILLION, to_png
 
 _SIZE_INCHES = (9.6, 5.6)
 _PANELS = (

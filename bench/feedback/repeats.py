@@ -16,12 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.datasets import find_shared, open_dataset, read_corpus
-from noctuary.injection.injecting import ECHO_BYTES, wordings_of
-from noctuary.injection.known import read_injections
-from noctuary.injection.recogniser import EchoGuard
-from noctuary.injection.record import append_injection
-from noctuary.injection.wording import hash_words, size_bytes, words_of
-from noctuary.types import MemoryRecord
+from noctuary.context.inject import ECHO_BYTES, wordings_of
+from noctuary.core.types import MemoryRecord
+from noctuary.sources.echo import EchoGuard, append_injection, read_injections
+from noctuary.sources.injected import hash_words, size_bytes, words_of
 
 SETS = ("locomo", "realmem", "locomo_obs", "precision_membench", "prefeval", "memdaily_zh")
 """Those whose rows are memories or turns."""

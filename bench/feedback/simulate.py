@@ -1,8 +1,4 @@
-"""Days and nights in turn on one store: ask, inject, write down what was said, pass the night.
-
-What belongs here: the order of events of one arm. What does not: rows (`days`), numbers
-(`measure`), how a night runs (`nights`).
-"""
+"""Days and nights in turn on one store: ask, inject, write down what was said, pass the night."""
 
 from __future__ import annotations
 
@@ -25,8 +21,8 @@ from bench.feedback.days import (
     turns_of,
 )
 from bench.feedback.measure import measure_corpus
-from noctuary.corpus.export import read_records
-from noctuary.injection.injecting import inject
+from noctuary.context.inject import inject
+from noctuary.sources.corpus import read_records
 
 Ask = Callable[[str], Recalled]
 PassNight = Callable[[], str]

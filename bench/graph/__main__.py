@@ -19,7 +19,7 @@ from bench.manifest import describe_run
 from bench.results import RESULTS_DIR, write_result
 from bench.suite.loading import load_set
 from bench.suite.night import build_store
-from noctuary.errors import NoctuaryError
+from noctuary.core.errors import NoctuaryError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

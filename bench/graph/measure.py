@@ -1,8 +1,4 @@
-"""One set asked with the graph on, off, without sessions and by PageRank.
-
-What belongs here: the conditions, asking them, their paired differences to the graph switched off.
-What does not: files, pages.
-"""
+"""One set asked with the graph on, off, without sessions and by PageRank."""
 
 from __future__ import annotations
 
@@ -17,8 +13,7 @@ from bench.arms.corpus_views import CorpusViews
 from bench.arms.pagerank import PageRankRetriever
 from bench.arms.recalled import RecallRetriever
 from bench.suite.loading import LoadedSet
-from noctuary.evaluate.comparison import compare
-from noctuary.evaluate.scores import Scores, parse_metric
+from noctuary.evaluate.scores import Scores, compare, parse_metric
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile
 

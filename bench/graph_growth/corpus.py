@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from noctuary.types import MemoryRecord
+from noctuary.core.types import MemoryRecord
 
 WORDS = 30
 """Plain words of a memory."""

@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from bench.graph_growth.corpus import make_records
-from noctuary.graph.build import build_graph
-from noctuary.graph.extract import extract
-from noctuary.graph.extraction import Extraction
-from noctuary.graph.pack import to_arrays
-from noctuary.graph.state.state import GraphState
+from noctuary.core.types import MemoryRecord
+from noctuary.graph.build import build_graph, to_arrays
+from noctuary.graph.extract import Extraction, extract
+from noctuary.graph.state import GraphState
 from noctuary.graph.tables import FILES, write_tables
-from noctuary.types import MemoryRecord
-from noctuary.work.cost import measure
+from noctuary.work.stage import measure
 
 
 class _Extractor:

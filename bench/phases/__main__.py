@@ -22,8 +22,8 @@ from bench.suite.loading import LoadedSet, load_all
 from bench.suite.night import build_store
 from bench.suite.plan import DEFAULT_STORES
 from bench.tables import pages
-from noctuary.errors import NoctuaryError
-from noctuary.snapshot.layout import StorePaths
+from noctuary.core.errors import NoctuaryError
+from noctuary.core.store import StorePaths
 
 SETS = ("locomo", "prefeval", "realmem", "scifact")
 """Chat, preferences, dated memories with questions in time, and documents: one of each kind."""

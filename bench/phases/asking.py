@@ -1,7 +1,4 @@
-"""Asking one set's questions under a condition: the sample, its halves, scopes and pasts.
-
-What belongs here: who is asked what, when, with which past. What does not: scores (`measure`).
-"""
+"""Asking one set's questions under a condition: the sample, its halves, scopes and pasts."""
 
 from __future__ import annotations
 
@@ -18,13 +15,13 @@ from bench.arms.corpus_views import CorpusViews
 from bench.phases.grid import Condition, Frame, Use, baseline_profile
 from bench.phases.past import Past
 from bench.suite.loading import LoadedSet
-from noctuary.evaluate.labels.queries import Query
-from noctuary.recall.ages import is_dated
+from noctuary.core.types import from_micros
+from noctuary.evaluate.labels import Query
+from noctuary.recall.candidates import is_dated
 from noctuary.recall.engine import Recaller
+from noctuary.recall.inputs import World
+from noctuary.recall.query import Mask, Scope
 from noctuary.recall.result import RecalledMemory
-from noctuary.recall.scope import Mask, Scope
-from noctuary.recall.world import World
-from noctuary.types import from_micros
 
 SAMPLE = 400
 """Most questions of a set; more narrows the intervals, and takes that much longer."""

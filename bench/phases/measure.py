@@ -1,8 +1,4 @@
-"""From a set and its store to the numbers of a result file.
-
-What belongs here: asking every condition and its baseline, scoring, comparing, the document. What
-does not: how a question is asked (`asking`), metrics and intervals (noctuary.evaluate).
-"""
+"""From a set and its store to the numbers of a result file."""
 
 from __future__ import annotations
 
@@ -17,10 +13,9 @@ from bench.phases.asking import SAMPLE, SEED, Asking, K
 from bench.phases.grid import Condition, Frame, baseline_profile, list_conditions
 from bench.suite.loading import LoadedSet
 from bench.suite.result import SPLIT
-from noctuary.evaluate.comparison import Comparison, compare
-from noctuary.evaluate.resampling import DIGITS, Resampling
 from noctuary.evaluate.run import Run, RunPlan, run_retriever
-from noctuary.evaluate.scores import Scores, score_run
+from noctuary.evaluate.scores import Comparison, Scores, compare, score_run
+from noctuary.evaluate.statistics import DIGITS, Resampling
 from noctuary.recall.engine import Recaller
 
 METRICS = ("recall@10", "ndcg@10")

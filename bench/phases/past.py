@@ -1,8 +1,4 @@
-"""A past for a store: recalls logged and counted, beside the store and never in it.
-
-What belongs here: the files that phases of use read, made by the project's own code as a hook and a
-night would. What does not: which recalls those were (`asking`).
-"""
+"""A past for a store: recalls logged and counted, beside the store and never in it."""
 
 from __future__ import annotations
 
@@ -10,18 +6,15 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from noctuary.errors import StoreError
+from noctuary.core.errors import StoreError
+from noctuary.core.store import StorePaths
 from noctuary.recall.engine import Recaller
+from noctuary.recall.inputs import LiveWorld
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.world import LiveWorld
-from noctuary.snapshot.layout import StorePaths
 from noctuary.usage.access_log import append_retrievals, close_access_logs
-from noctuary.usage.folding import Folded
 from noctuary.usage.query_log import append_query
-from noctuary.usage.reading import UsageReader
-from noctuary.usage.statistics import fold_access_log_on
-from noctuary.usage.window import count_window
-from noctuary.usage.writing import write_usage
+from noctuary.usage.reader import UsageReader
+from noctuary.usage.statistics import Folded, count_window, fold_access_log_on, write_usage
 
 _DAY_US = 86_400_000_000
 

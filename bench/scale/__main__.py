@@ -25,7 +25,7 @@ from bench.scale.corpus import write_store
 from bench.scale.encoder import INTERMEDIATE, LAYERS, write_cut_model
 from bench.scale.fit import exponent
 from bench.scale.night import run_night
-from noctuary.errors import SourceFormatError
+from noctuary.core.errors import SourceFormatError
 
 SIZES = (10_000, 100_000, 1_000_000)
 LIMIT_GB = 6.0

@@ -1,7 +1,5 @@
 """Questions about a published store, made of its own texts, equal for equal seeds.
 
-What belongs here: drawing memories and cutting a question out of each. What does not: asking.
-
 A question is a run of a memory's words with some left out: it shares words with many memories, as
 prompts do, and holds no sentence whole, so that nothing is found by being the same text.
 """

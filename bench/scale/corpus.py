@@ -2,11 +2,11 @@
 
 `python -m bench.scale.corpus FILE SIZE` writes a `memory.db` of them.
 
-What belongs here: the texts and the SQLite file. Half of the memories read like turns of locomo,
-half like the extracted memories of realmem: which word follows which, and how long a text is, are
-drawn from those sets (../shared/data, only read, nothing of them is kept here). Proper names are
-replaced by made-up ones, other ones for every wing, so that names grow with the store as those of
-a real one do: with the words of two small sets alone every name would be in thousands of memories.
+Half of the memories read like turns of locomo, half like the extracted memories of realmem:
+which word follows which, and how long a text is, are drawn from those sets (../shared/data,
+only read, nothing of them is kept here). Proper names are replaced by made-up ones, other ones
+for every wing, so that names grow with the store as those of a real one do: with the words of
+two small sets alone every name would be in thousands of memories.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from noctuary.encode.locate import DEFAULT_MODEL, locate_model
+from noctuary.embed.sentence import DEFAULT_MODEL, locate_model
 
 LAYERS = 1
 INTERMEDIATE = 96

@@ -1,7 +1,4 @@
-"""How a cost grows with a store: exponents from measured sizes, and what they say of larger ones.
-
-What belongs here: arithmetic. What does not: what was measured, pages.
-"""
+"""How a cost grows with a store: exponents of measured sizes, and what they say of larger ones."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""A limit of memory that the kernel holds: a control group, page cache included.
-
-What belongs here: making, entering and removing the group (control groups of version 1 or 2, as
-root). What does not: what runs in it.
-"""
+"""A limit of memory that the kernel holds: a control group, page cache included."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""One whole night of one size in a process of its own, under a limit of memory.
-
-What belongs here: running it and collecting what each stage cost. What does not: the corpus, the
-fits, the page.
-"""
+"""One whole night of one size in a process of its own, under a limit of memory."""
 
 from __future__ import annotations
 
@@ -18,7 +14,7 @@ from typing import Any
 from bench.datasets import CHECKOUT
 from bench.scale.limit import entrance, limited_memory
 from bench.scale.tree import TreeWatch
-from noctuary.files import tree_bytes
+from noctuary.core.files import tree_bytes
 
 COSTS = Path("work") / "costs.json"
 

@@ -1,6 +1,5 @@
 """What nights of tens of millions of memories and more would take: arithmetic on measured slopes.
 
-What belongs here: the assumptions, named, and the sums. What does not: measuring, the page's words.
 Nothing here was run at these sizes; every figure follows from the largest night that was.
 """
 

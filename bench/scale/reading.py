@@ -1,8 +1,5 @@
 """`python -m bench.scale.reading STORE...`: how fast and how big recall is over published stores.
 
-What belongs here: which processes measure what, and the document. What does not: nights
-(`bench.scale`), the measurements themselves (`reading_warm`, `reading_engines`).
-
 Every measurement is a process of its own with one BLAS thread: recall, the dense leg's engines side
 by side, and fresh processes with the snapshot's pages in the page cache and dropped from it.
 """

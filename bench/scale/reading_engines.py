@@ -1,10 +1,6 @@
 """The dense leg's engines over one store: exact matrix, funnel, the store's LanceDB table, HNSW_SQ.
 
 `python -m bench.scale.reading_engines STORE N`
-
-What belongs here: one query at a time in a warm process, engines in turns, recall@10 against exact
-cosines. What does not: recall as a whole (`reading_warm`), engines over made-up vectors
-(`bench.engines`).
 """
 
 from __future__ import annotations
@@ -22,12 +18,12 @@ from numpy.typing import NDArray
 from bench.scale.asked import make_questions
 from bench.scale.reading_hnsw import open_hnsw
 from bench.speed.clock import percentiles, take_turns
+from noctuary.embed.funnel import search
+from noctuary.embed.rotation import load
+from noctuary.embed.tiers import FULL_TIER
 from noctuary.lexical.search import top_positions
 from noctuary.recall.engine import Recaller
 from noctuary.recall.reader import SnapshotReader
-from noctuary.vectors.cascade import search
-from noctuary.vectors.rotation import load
-from noctuary.vectors.tiers import FULL_TIER
 
 K = 10
 DEPTH = 50
@@ -44,7 +40,7 @@ HNSW_EF = 100
 """Search width inside a partition of an index that is a graph."""
 
 REFINE = 10
-"""An indexed search scores this many times DEPTH exactly, as noctuary.vectors.tiers does."""
+"""An indexed search scores this many times DEPTH exactly, as noctuary.embed.tiers does."""
 
 WARM_UP = 5
 
@@ -107,7 +103,7 @@ def funnel(reader: SnapshotReader) -> Ask:
 
 def open_lance(recaller: Recaller) -> tuple[Ask, str]:
     """Return a search over the store's own full table, and the kind of its index or "none"."""
-    from noctuary.vectors.lance import connect
+    from noctuary.embed.tables import connect
 
     paths, reader = recaller.paths, recaller.reader
     table: Any = connect(paths.lance).open_table(FULL_TIER)

@@ -1,8 +1,4 @@
-"""An IVF_HNSW_SQ index over a snapshot's vectors, built for a comparison and thrown away.
-
-What belongs here: the table, the index and the search with refining. What does not: the other
-engines and the comparison (`reading_engines`).
-"""
+"""An IVF_HNSW_SQ index over a snapshot's vectors, built for a comparison and thrown away."""
 
 from __future__ import annotations
 
@@ -14,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from noctuary.embed.tables import connect
 from noctuary.recall.reader import SnapshotReader
-from noctuary.vectors.lance import connect
 
 ROWS_PER_PARTITION, EDGES, BUILD_WIDTH = 65_536, 16, 64
 """As research/limits.md 2b measured them: a single graph of a million rows takes hours."""

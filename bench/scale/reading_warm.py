@@ -1,8 +1,4 @@
-"""Times and memory of a process that recalls: `python -m bench.scale.reading_warm STORE N`.
-
-What belongs here: one process, one store, questions asked one after the other. What does not: other
-engines (`reading_engines`), which would share its memory.
-"""
+"""Times and memory of a process that recalls: `python -m bench.scale.reading_warm STORE N`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Nights of a small store before and after a change, by turns, on one machine.
-
-What belongs here: whole nights of two checkouts on one source, a first one and one without changes,
-and what each cost. What does not: how cost grows with size (`bench.scale.fit`), reading.
-"""
+"""Nights of a small store before and after a change, by turns, on one machine."""
 
 from __future__ import annotations
 
@@ -25,7 +21,7 @@ from bench.children import ONE_THREAD
 from bench.datasets import CHECKOUT
 from bench.results import write_result
 from bench.scale.corpus import write_store
-from noctuary.evaluate.statistics.bootstrap import mean_interval
+from noctuary.evaluate.statistics import mean_interval
 
 SIDES = ("before", "now")
 NIGHTS = ("first", "unchanged")

@@ -1,7 +1,4 @@
-"""The memory of a process and all its children, sampled while they run; Linux only.
-
-What belongs here: finding the processes and adding up. What does not: starting them, limits.
-"""
+"""The memory of a process and all its children, sampled while they run; Linux only."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
 """Speed of the read path, side by side with what people run today, from 5,882 to 1,000,000 rows.
 
-What belongs here: synthetic stores, the warm and the one-shot measurements, and the targets they
-are held against. How good the answers are is `bench.suite`'s.
+How good the answers are is `bench.suite`'s.
 """

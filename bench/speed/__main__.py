@@ -24,9 +24,9 @@ from bench.results import RESULTS_DIR, read_result, write_result
 from bench.speed.oneshot import measure_oneshot
 from bench.speed.targets import compare, judge
 from bench.verify.verdict import Verdict
-from noctuary.errors import SourceFormatError
-from noctuary.evaluate.labels.queries import read_queries
-from noctuary.files import write_text
+from noctuary.core.errors import SourceFormatError
+from noctuary.core.files import write_text
+from noctuary.evaluate.labels import read_queries
 
 SIZES = (10_000, 100_000, 1_000_000)
 """Growth is promised from the first to the last, the other ratios at each."""

@@ -1,7 +1,5 @@
 """Synthetic memories and questions about them, of any number, equal for equal seeds.
 
-What belongs here: texts and the fields of memories. What does not: vectors and files (`pack`).
-
 Words follow Zipf's law over English function words and made-up content words; a memory has 20 to
 60 of them, as chat turns and notes have. Wings differ in size by three orders of magnitude.
 """
@@ -14,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from noctuary.core.types import MemoryRecord
 from noctuary.text.tokens import tokenize
-from noctuary.types import MemoryRecord
 
 WORDS_MIN, WORDS_MAX = 20, 60
 """Words of a memory, evenly spread: 40 on average, as the passages in research/limits.md have."""

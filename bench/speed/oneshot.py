@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.speed.clock import spread
-from noctuary.errors import StoreError
+from noctuary.core.errors import StoreError
 
 ROUNDS = 11
 """Rounds of fresh processes: enough for a median that two busy moments do not move."""
@@ -34,7 +34,7 @@ print(len(result.memories), *(warning.code for warning in result.warnings))
 """
 CLIENT = """
 import sys
-from noctuary.serve.client import ask
+from noctuary.agents.client import ask
 result = ask(sys.argv[2], 10, store=sys.argv[1], dry_run=True)
 print(len(result["memories"]), *(warning["code"] for warning in result["warnings"]))
 """

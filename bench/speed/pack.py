@@ -1,7 +1,6 @@
 """A published store of synthetic memories: vectors, graph and serving pack, without a night.
 
-What belongs here: what a night would have computed, made up cheaply and written by the library's
-own code. Nothing is embedded: vectors are clustered, and a question's vector is a noisy copy of a
+Nothing is embedded: vectors are clustered, and a question's vector is a noisy copy of a
 memory's. The query encoder is a real one, taken from another store.
 """
 
@@ -23,23 +22,20 @@ from bench.speed.corpus import (
     make_questions,
     make_records,
 )
-from noctuary.encode.fingerprint import EncoderFingerprint
-from noctuary.encode.lean_format import read_header
-from noctuary.errors import StoreError
-from noctuary.files import write_array, write_text
-from noctuary.graph.arrays import OPEN_END_US, RELATIONS, GraphArrays
-from noctuary.graph.model import NO_SPAN, Graph
-from noctuary.graph.tables import to_tables
-from noctuary.lexical.postings import build_postings
-from noctuary.snapshot.build import PackInputs, Provenance, build_candidate
-from noctuary.snapshot.layout import StorePaths
-from noctuary.snapshot.manifest import read_manifest
-from noctuary.snapshot.nights import record_night
+from noctuary.core.errors import StoreError
+from noctuary.core.files import write_array, write_text
+from noctuary.core.manifest import read_manifest
+from noctuary.core.store import StorePaths, record_night
+from noctuary.embed.fingerprint import EncoderFingerprint
+from noctuary.embed.funnel import FUNNEL_MIN_ROWS
+from noctuary.embed.lean import read_header
+from noctuary.embed.rotation import build_prefix_tier, fit
+from noctuary.graph.tables import NO_SPAN, Graph, to_tables
+from noctuary.graph.walk import OPEN_END_US, RELATIONS, GraphArrays
+from noctuary.lexical.build import build_postings
+from noctuary.snapshot.pack import PackInputs, Provenance, build_candidate
 from noctuary.snapshot.publish import publish_candidate
 from noctuary.snapshot.verdict import CheckResult, store_verdict
-from noctuary.vectors.cascade import FUNNEL_MIN_ROWS
-from noctuary.vectors.cells import build_prefix_tier
-from noctuary.vectors.rotation import fit
 
 QUESTIONS = 200
 """Questions about each store: p95 then rests on ten values."""

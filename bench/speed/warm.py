@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 
 from bench.arms.fts_seed import FtsSeed
 from bench.speed.clock import Ask, percentiles, ratio_p50, take_turns, time_ms
-from noctuary.errors import StoreError
-from noctuary.files import read_array
+from noctuary.core.errors import StoreError
+from noctuary.core.files import read_array
+from noctuary.core.store import ROWS_FILE
 from noctuary.recall import query_encoder
 from noctuary.recall.api import recall
 from noctuary.recall.engine import Recaller
-from noctuary.recall.world import World
-from noctuary.snapshot.layout import ROWS_FILE
+from noctuary.recall.inputs import World
 
 K = 10
 AGAIN_AFTER = 5

@@ -25,7 +25,7 @@ from bench.suite.result import rescore
 from bench.suite.runner import SuiteRun
 from bench.suite.seconds import Ledger
 from bench.tables import pages
-from noctuary.errors import NoctuaryError
+from noctuary.core.errors import NoctuaryError
 from pipelines.progress import choose_progress
 
 SUITE_FILE = "suite.json"

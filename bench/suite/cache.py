@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from noctuary.errors import SourceError
-from noctuary.evaluate.run import Run
-from noctuary.evaluate.run_file import read_run, write_run
+from noctuary.core.errors import SourceError
+from noctuary.evaluate.run import Run, read_run, write_run
 
 
 @dataclass(frozen=True, slots=True)

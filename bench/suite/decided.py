@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.evaluate.decision import CHALLENGERS, DECISION_METRIC, Decision, decide
-from noctuary.evaluate.labels.queries import Query
+from noctuary.evaluate.decide import CHALLENGERS, DECISION_METRIC, Decision, decide
+from noctuary.evaluate.labels import Query
 from noctuary.evaluate.run import Run
 from noctuary.evaluate.scores import Scores, score_run
 from noctuary.recall.profile import RetrievalProfile

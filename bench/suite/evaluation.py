@@ -15,10 +15,10 @@ from bench.suite.cache import FinishedRun, read_finished, run_path, write_finish
 from bench.suite.keys import RANKING_CODE, code_digest, run_key
 from bench.suite.loading import LoadedSet
 from bench.suite.plan import ABSTAINING, HEADLINE, PLAN
-from noctuary.errors import ConfigError
-from noctuary.evaluate.labels.queries import Query
+from noctuary.core.errors import ConfigError
+from noctuary.core.types import SILENT, Progress
+from noctuary.evaluate.labels import Query
 from noctuary.evaluate.run import run_retriever
-from noctuary.progress import SILENT, Progress
 from noctuary.recall.engine import Recaller
 
 

@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 
 from bench.suite.plan import DEPTH
-from noctuary.evaluate.labels.pooling import build_pool, unjudged_at_k
-from noctuary.evaluate.labels.queries import Query
-from noctuary.evaluate.report import Mean
-from noctuary.evaluate.resampling import Resampling
+from noctuary.evaluate.judgements import build_pool, unjudged_at_k
+from noctuary.evaluate.labels import Query
 from noctuary.evaluate.run import Run
-from noctuary.evaluate.statistics.bootstrap import mean_interval
+from noctuary.evaluate.scores import Mean
+from noctuary.evaluate.statistics import Resampling, mean_interval
 
 POOL_GROUP = "baseline"
 """Arms of this group feed the pool; noctuary's own arms must not choose what is judged."""

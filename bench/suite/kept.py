@@ -1,7 +1,7 @@
 """The kept rankings of a set: the first ids of every arm, small enough to commit.
 
-What belongs here: the format. Grouped by query, because arms agree on most ids of a query and a
-compressor sees only so far back. Equal runs give equal bytes. No text of a query or memory.
+Grouped by query, because arms agree on most ids of a query and a compressor sees only so far
+back. Equal runs give equal bytes. No text of a query or memory.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.suite.plan import ABSTAINING, DEPTH
-from noctuary.errors import SourceFormatError
+from noctuary.core.errors import SourceFormatError
+from noctuary.core.files import write_bytes
 from noctuary.evaluate.run import Run
-from noctuary.files import write_bytes
 
 SCHEMA_VERSION = 1
 SCORE_DIGITS = 6

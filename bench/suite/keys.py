@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.datasets import CHECKOUT
-from noctuary.hashing import hash_file, hash_json
+from noctuary.core.files import hash_file, hash_json
 
 RANKING_CODE = (
     "lib/noctuary/recall",
@@ -17,9 +17,9 @@ RANKING_CODE = (
     "lib/noctuary/encode",
     "lib/noctuary/vectors",
     "lib/noctuary/rerank",
-    "lib/noctuary/evaluate/retriever.py",
     "lib/noctuary/evaluate/run.py",
-    "lib/noctuary/evaluate/labels/queries.py",
+    "lib/noctuary/evaluate/run.py",
+    "lib/noctuary/evaluate/labels.py",
     "bench/arms",
 )
 """Files and folders that decide a ranking. Metrics and statistics are not among them: they are

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.datasets import Dataset, open_dataset
-from noctuary.errors import NoctuaryError
-from noctuary.evaluate.labels.dataset import ADVERSARIAL_FILE, load_labelled_set, read_corpus_rows
-from noctuary.evaluate.labels.queries import Query
-from noctuary.hashing import hash_file
+from noctuary.core.errors import NoctuaryError
+from noctuary.core.files import hash_file
+from noctuary.evaluate.labels import ADVERSARIAL_FILE, Query, load_labelled_set, read_corpus_rows
 
 
 @dataclass(frozen=True, slots=True)

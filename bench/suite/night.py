@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from bench.datasets import CHECKOUT
-from noctuary.errors import StoreError
-from noctuary.files import write_text
+from noctuary.core.errors import StoreError
+from noctuary.core.files import write_text
 
 # The suite evaluates what the night built; a night that evaluates as well would do it twice.
 NIGHT_ENVIRONMENT = {"NOCTUARY_EVALUATION_ENABLED": "false"}

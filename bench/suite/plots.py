@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from noctuary.evaluate.comparison import Comparison
-from noctuary.files import write_bytes
+from noctuary.core.files import write_bytes
+from noctuary.evaluate.scores import Comparison
 
 METRIC = "recall@10"
 BASELINE = "noctuary"
@@ -21,7 +21,7 @@ def write_plot(path: Path, document: Mapping[str, Any]) -> None:
         path: The PNG.
         document: As the suite writes it.
     """
-    from noctuary.reports.plots import plot_differences
+    from noctuary.evaluate.page import plot_differences
 
     scope = document["scopes"]["all"]
     compared = [

@@ -1,7 +1,4 @@
-"""The result file of a set: what was measured, what follows from it, and on what.
-
-What belongs here: putting the document together, and checking one against its kept rankings.
-"""
+"""The result file of a set: what was measured, what follows from it, and on what."""
 
 from __future__ import annotations
 
@@ -20,10 +17,10 @@ from bench.suite.keys import SCORING_CODE, code_digest
 from bench.suite.loading import LoadedSet
 from bench.suite.plan import DEPTH, PLAN, SuitePaths
 from bench.suite.scoring import COMPUTED, score_set
-from noctuary.errors import SourceFormatError
-from noctuary.evaluate.resampling import Resampling
+from noctuary.core.errors import SourceFormatError
+from noctuary.core.files import hash_file, hash_json
 from noctuary.evaluate.run import Run
-from noctuary.hashing import hash_file, hash_json
+from noctuary.evaluate.statistics import Resampling
 from noctuary.recall.engine import Recaller
 
 SPLIT = "dev"

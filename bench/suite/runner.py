@@ -21,9 +21,9 @@ from bench.suite.plots import write_plot
 from bench.suite.result import describe_result, is_current, keep
 from bench.suite.scoring import score_set
 from bench.suite.seconds import Ledger
-from noctuary.errors import NoctuaryError
-from noctuary.files import remove_tree
-from noctuary.snapshot.layout import StorePaths
+from noctuary.core.errors import NoctuaryError
+from noctuary.core.files import remove_tree
+from noctuary.core.store import StorePaths
 
 _MS = 1000.0
 

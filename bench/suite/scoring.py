@@ -1,6 +1,6 @@
 """From kept rankings to the numbers of a result file: the same rankings give the same numbers.
 
-What belongs here: which runs are scored, compared and judged. No retrieval, no clock, no file.
+No retrieval, no clock, no file.
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ from bench.suite.holes import measure_holes
 from bench.suite.kept import KeptRankings
 from bench.suite.loading import LoadedSet
 from bench.suite.plan import METRICS, STRATUM_METRICS
-from noctuary.evaluate.abstention import Abstention, judge_abstention
-from noctuary.evaluate.comparison import Comparison, compare
-from noctuary.evaluate.labels.queries import Query
-from noctuary.evaluate.report import Report, summarize
-from noctuary.evaluate.resampling import DIGITS, Resampling
+from noctuary.evaluate.decide import Abstention, judge_abstention
+from noctuary.evaluate.labels import Query
 from noctuary.evaluate.run import Run
-from noctuary.evaluate.scores import Scores, score_run
+from noctuary.evaluate.scores import Comparison, Report, Scores, compare, score_run, summarize
+from noctuary.evaluate.statistics import DIGITS, Resampling
 
 COMPUTED = ("metrics", "scopes", "decided", "holes", "abstention")
 """Keys of a result file that follow from the kept rankings and the labels alone."""

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from noctuary.files import write_text
+from noctuary.core.files import write_text
 
 
 class Ledger:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from noctuary.evaluate.comparison import Difference
-from noctuary.evaluate.report import Mean
+from noctuary.evaluate.scores import Difference, Mean
 
 _NAMES = {
     "recall": "R",

@@ -19,7 +19,7 @@ from bench.tables import (
     results_page,
     scale_table,
 )
-from noctuary.files import write_text
+from noctuary.core.files import write_text
 
 DOCS = CHECKOUT / "docs" / "benchmarks"
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.results import read_results
-from noctuary.evaluate.comparison import Comparison, Difference
-from noctuary.evaluate.report import Report
+from noctuary.evaluate.scores import Comparison, Difference, Report
 
 WHOLE = "all"
 """The scope that every set has: search over the whole corpus."""

@@ -15,8 +15,8 @@ from bench.tables.markdown import (
     table,
 )
 from bench.tables.quality_document import DECIDED, WHOLE, QualityDocument
-from noctuary.evaluate.comparison import Difference
-from noctuary.evaluate.statistics.holm import holm
+from noctuary.evaluate.scores import Difference
+from noctuary.evaluate.statistics import holm
 
 ARMS = ("fts_seed", "hybrid_seed", "noctuary", DECIDED)
 METRICS = ("recall@5", "recall@10", "all_relevant@10", "ndcg@10", "mrr@10")

@@ -1,7 +1,4 @@
-"""scale.md: what a night costs from ten thousand memories to a million, from scale.json.
-
-What belongs here: the nights, their stages and the plans. What does not: recall (`scale_reading`).
-"""
+"""scale.md: what a night costs from ten thousand memories to a million, from scale.json."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from bench.verify.regression import (
     write_regression,
 )
 from bench.verify.verdict import Judged, Verdict, judge, worst
-from noctuary.errors import NoctuaryError, SourceMissingError
+from noctuary.core.errors import NoctuaryError, SourceMissingError
 from pipelines.progress import choose_progress
 
 _COMMIT_CHARS = 12

@@ -1,6 +1,6 @@
 """docs/benchmarks/changes.md: a dated entry for every change of a number, with its reason.
 
-What belongs here: writing and reading that log. Entries are only ever appended.
+Entries are only ever appended.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pathlib import Path
 
 from bench.datasets import CHECKOUT
 from bench.verify.regression import Value
-from noctuary.errors import ConfigError, SourceFormatError
-from noctuary.files import write_text
+from noctuary.core.errors import ConfigError, SourceFormatError
+from noctuary.core.files import write_text
 
 CHANGES = CHECKOUT / "docs" / "benchmarks" / "changes.md"
 

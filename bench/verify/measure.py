@@ -10,9 +10,9 @@ from bench.suite.evaluation import ask_arm
 from bench.suite.loading import LoadedSet
 from bench.suite.night import build_store
 from bench.verify.regression import SCORE_DIGITS, Regression, Value
+from noctuary.core.files import hash_file
+from noctuary.core.types import SILENT, Progress
 from noctuary.evaluate.scores import score_run
-from noctuary.hashing import hash_file
-from noctuary.progress import SILENT, Progress
 from noctuary.recall.engine import Recaller
 
 ARMS = ("noctuary", "lexical_only", "dense", "fts_seed", "hybrid_seed")

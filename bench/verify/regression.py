@@ -1,6 +1,6 @@
 """A set's regression file: what its index must hold and what some arms must score.
 
-What belongs here: the file's shape. No measuring, no verdict.
+No measuring, no verdict.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from bench.datasets import CHECKOUT
-from noctuary.errors import SourceFormatError, SourceMissingError
-from noctuary.files import write_text
+from noctuary.core.errors import SourceFormatError, SourceMissingError
+from noctuary.core.files import write_text
 
 REGRESSIONS = CHECKOUT / "bench" / "regressions"
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from noctuary.context.api import assemble
-    from noctuary.context.values import Context
-    from noctuary.hooks import register_hook
-    from noctuary.injection.injecting import inject
+    from noctuary.context.inject import inject
+    from noctuary.context.profile import Context
+    from noctuary.core.hooks import register_hook
     from noctuary.recall.api import recall
-    from noctuary.recall.expanding import Expansion, expand
+    from noctuary.recall.expand import Expansion, expand
     from noctuary.recall.profile import RetrievalProfile
     from noctuary.recall.result import RecalledMemory, RecallResult, RecallWarning
-    from noctuary.sensitive.recall import SensitiveAnswer, SensitiveMemory, recall_sensitive
+    from noctuary.recall.sensitive import SensitiveAnswer, SensitiveMemory, recall_sensitive
 
 __version__ = "0.1.0"
 __all__ = [
@@ -43,19 +43,19 @@ __all__ = [
 
 _HOMES = {
     "assemble": "noctuary.context.api",
-    "Context": "noctuary.context.values",
-    "Expansion": "noctuary.recall.expanding",
-    "expand": "noctuary.recall.expanding",
-    "inject": "noctuary.injection.injecting",
+    "Context": "noctuary.context.profile",
+    "Expansion": "noctuary.recall.expand",
+    "expand": "noctuary.recall.expand",
+    "inject": "noctuary.context.inject",
     "recall": "noctuary.recall.api",
-    "register_hook": "noctuary.hooks",
-    "RetrievalProfile": "noctuary.recall.profile",
+    "register_hook": "noctuary.core.hooks",
+    "RetrievalProfile": "noctuary.recall.profile_layers",
     "RecallResult": "noctuary.recall.result",
     "RecalledMemory": "noctuary.recall.result",
     "RecallWarning": "noctuary.recall.result",
-    "recall_sensitive": "noctuary.sensitive.recall",
-    "SensitiveAnswer": "noctuary.sensitive.recall",
-    "SensitiveMemory": "noctuary.sensitive.recall",
+    "recall_sensitive": "noctuary.recall.sensitive",
+    "SensitiveAnswer": "noctuary.recall.sensitive",
+    "SensitiveMemory": "noctuary.recall.sensitive",
 }
 
 

@@ -1,7 +1,4 @@
-"""An agent's session as hooks see it: prompts, a growing transcript, one hook process per event.
-
-What belongs here: one session. What does not: what is said in it and around it (`working_day`).
-"""
+"""An agent's session as hooks see it: prompts, a growing transcript, one hook process per event."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from noctuary.text.token_estimate import estimate_tokens
+from noctuary.text.marks import estimate_tokens
 
 _IDS = re.compile(r"^- \[([^\]]+)\] ", re.MULTILINE)
 

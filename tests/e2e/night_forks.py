@@ -6,8 +6,6 @@ the interpreter itself; the first nights, the killed and the limited ones show t
 
 Run as a script it is that process. It reads one order per line (JSON: words, cwd, env, out, err)
 and writes "ready" once and then each order's exit code.
-
-What belongs here: the process that forks and its owner. What does not: what a night is told.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 
-from noctuary.shards import opening
-from noctuary.shards.filling import fill
-from noctuary.shards.local_runner import LocalRunner
+from noctuary.night import context as opening
+from noctuary.work.fragments import fill
+from noctuary.work.runner import LocalRunner
 
 
 def main() -> None:

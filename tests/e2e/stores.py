@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from noctuary.night.ledger import end_night
+from noctuary.core.manifest import Manifest, read_manifest, read_pointer
+from noctuary.core.store import StorePaths
 from noctuary.recall.api import recall
 from noctuary.recall.engine import Recaller
 from noctuary.recall.result import RecallResult
-from noctuary.snapshot.layout import StorePaths
-from noctuary.snapshot.manifest import Manifest, read_manifest, read_pointer
+from noctuary.work.ledger import end_night
 from tests.e2e.driver import ROOT
 
 SAMPLE = ROOT / "data" / "sample"

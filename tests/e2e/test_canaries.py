@@ -29,7 +29,7 @@ from tests.support.secretive import CANARIES, PUBLIC, SENSITIVE, VAULT_COLUMNS, 
 HERE = Path(__file__).parent
 VARIABLE = "CANARY_DATABASE"
 ROWS = (*PUBLIC, *SENSITIVE)
-JUDGING = "noctuary.corpus.sift.find_sensitivity"
+JUDGING = "noctuary.sources.export.find_sensitivity"
 ASKED = "where is the spare key and the alarm code of the house?"
 
 

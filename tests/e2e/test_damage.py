@@ -15,8 +15,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from noctuary.diagnosis.doctor import examine
-from noctuary.night.ledger import find_faults, name_faults
+from noctuary.cli.doctor import examine
+from noctuary.work.ledger import find_faults, name_faults
 from pipelines.definitions import build_definitions
 from pipelines.resources import make_night_resource
 from pipelines.site import resolve_site

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.snapshot.layout import StorePaths
-from noctuary.snapshot.manifest import read_manifest, read_pointer
+from noctuary.core.manifest import read_manifest, read_pointer
+from noctuary.core.store import StorePaths
 from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import DONE, Ran, run_night
 from tests.e2e.stores import build_small_source, checksums, editing, give_encoder

@@ -21,19 +21,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from noctuary.compact.cluster_table import read_clusters
-from noctuary.corpus.export import read_records
-from noctuary.files import read_array
-from noctuary.graph.extraction_task import EXTRACTION_KIND, extraction_key
-from noctuary.lexical.tokenizing import TOKENS_KIND, tokens_key
+from noctuary.compact.clusters import read_clusters
+from noctuary.core.files import read_array
+from noctuary.core.types import MemoryRecord
+from noctuary.embed.documents import text_key
+from noctuary.embed.rotation import load, rotated_prefix
+from noctuary.graph.extract import EXTRACTION_KIND, extraction_key
+from noctuary.lexical.build import TOKENS_KIND, tokens_key
 from noctuary.night.context import CLUSTERS, FRAGMENTS, MEMORIES, VECTORS
-from noctuary.night.ledger import end_night
-from noctuary.shards.files import open_table
-from noctuary.shards.fragment_store import KEY
-from noctuary.shards.manifest import MANIFEST_FILE
-from noctuary.types import MemoryRecord
-from noctuary.vectors.embed import text_key
-from noctuary.vectors.rotation import load, rotated_prefix
+from noctuary.sources.corpus import read_records
+from noctuary.work.fragments import KEY, MANIFEST_FILE, open_table
+from noctuary.work.ledger import end_night
 from tests.e2e.byte_scan import find_texts, pieces
 from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import DONE, Ran, run_night

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.errors import SnapshotMissingError
-from noctuary.snapshot.manifest import read_manifest, read_pointer
+from noctuary.core.errors import SnapshotMissingError
+from noctuary.core.manifest import read_manifest, read_pointer
 from noctuary.snapshot.publish import list_snapshots
 from tests.e2e.byte_scan import find_texts
 from tests.e2e.conftest import FirstNight
@@ -225,7 +225,7 @@ def test_killed_from_outside_inside_publish(
     [
         ("before", "noctuary.night.corpus.diff_corpora"),
         ("before", "noctuary.night.compaction.write_summaries"),
-        ("before", "noctuary.snapshot.build.write_manifest"),
+        ("before", "noctuary.snapshot.pack.write_manifest"),
         ("before", "noctuary.night.serving.store_verdict"),
         ("before", "noctuary.snapshot.publish.write_pointer"),
         ("after", "noctuary.snapshot.publish.write_pointer"),
@@ -249,7 +249,7 @@ def test_killed_at_an_exact_place(
 @pytest.mark.parametrize("call", [1, 3, 6, 10, 15, 25, 35])
 def test_killed_while_a_file_is_written(call: int, changed: Changed, undisturbed: str) -> None:
     """Between a temporary file and its rename: the half-written file must not stay for ever."""
-    _die(changed.bench, "before", "noctuary.files.fsync_file", call)
+    _die(changed.bench, "before", "noctuary.core.files.fsync_file", call)
     _require_yesterday(changed)
     _require_healed(changed.bench, undisturbed)
 

@@ -8,10 +8,10 @@ from collections.abc import Generator
 
 import pytest
 
-from noctuary.diagnosis.finding import Finding
-from noctuary.diagnosis.serving import look_at_serving
+from noctuary.cli.doctor import look_at_serving
+from noctuary.cli.findings import Finding
+from noctuary.core.settings import Settings
 from noctuary.recall.query_encoder import forget_queries
-from noctuary.settings import Settings
 from tests.e2e.byte_scan import find_texts
 from tests.e2e.driver import DONE, FAILED, ROOT, run, run_night
 from tests.e2e.stores import CANARIES, Bench
@@ -61,7 +61,7 @@ def test_a_store_changes_to_a_provider_and_back(small: Bench, server: EmbeddingS
     assert server.asked == []
     # Dies when the first vectors are paid for and written down, and the stage is not done.
     script = str(ROOT / "tests" / "e2e" / "die_at.py")
-    words = [sys.executable, script, "after", "noctuary.vectors.embed._flush", "1"]
+    words = [sys.executable, script, "after", "noctuary.embed.documents._flush", "1"]
     words += [str(small.source), "--store", str(small.store), "--json"]
     killed = run(words, small.store.parent, extra=hosted(server))
     assert killed.code == -9

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.corpus.export import read_records
-from noctuary.files import read_array
+from noctuary.core.files import read_array
+from noctuary.embed.rotation import prefix
 from noctuary.night.context import MEMORIES, VECTORS
 from noctuary.snapshot.publish import list_snapshots
-from noctuary.vectors.rotation import prefix
+from noctuary.sources.corpus import read_records
 from tests.e2e.byte_scan import find_texts, pieces
 from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import run, run_night

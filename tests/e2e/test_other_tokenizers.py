@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from noctuary.diagnosis.serving import look_at_serving
-from noctuary.encode.onnx_format import MODEL_FILE
-from noctuary.encode.sentence import open_sentence_encoder
+from noctuary.cli.doctor import look_at_serving
+from noctuary.core.settings import Settings
+from noctuary.embed.onnx import MODEL_FILE
+from noctuary.embed.sentence import open_sentence_encoder
 from noctuary.recall.query_encoder import encode_query, forget_queries
-from noctuary.settings import Settings
 from tests.e2e.driver import DONE, FAILED, run, run_night
 from tests.e2e.stores import Bench, build_small_source, sample_rows
 

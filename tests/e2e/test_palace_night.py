@@ -66,8 +66,8 @@ READ_RSS_BYTES = 400 * 2**20
 _READ = """
 import resource, sys, time
 from pathlib import Path
-from noctuary.corpus.export import export_corpus
-from noctuary.corpus.source import open_source
+from noctuary.sources.export import export_corpus
+from noctuary.sources.source import open_source
 with open_source(Path(sys.argv[1])) as source:
     started = time.process_time()
     withheld = sum(r.withheld is not None for batch in source.batches() for r in batch)

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from noctuary.encode.lean import LeanEncoder
-from noctuary.files import remove_tree
+from noctuary.core.files import remove_tree
+from noctuary.core.types import MemoryRecord
+from noctuary.embed.lean import LeanEncoder
 from noctuary.recall.api import recall
 from noctuary.recall.result import RecallResult
-from noctuary.types import MemoryRecord
 from noctuary.usage.access_log import close_access_logs
 from tests.support.lean import write_encoder
 from tests.support.store import Store, day_us, memory, new_store, renumber, turns

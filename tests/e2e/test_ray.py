@@ -20,12 +20,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from noctuary.files import read_array
+from noctuary.core.files import read_array
+from noctuary.core.manifest import read_manifest, read_pointer
+from noctuary.core.store import StorePaths
 from noctuary.recall.api import recall
-from noctuary.shards.fragment_store import KEY
-from noctuary.shards.manifest import MANIFEST_FILE
-from noctuary.snapshot.layout import StorePaths
-from noctuary.snapshot.manifest import read_manifest, read_pointer
+from noctuary.work.fragments import KEY, MANIFEST_FILE
 from tests.e2e.driver import DONE, NIGHT_TIMEOUT_S, ROOT, Ran, environment, kill, run, start
 from tests.support.labelled_cut import SHARED, write_cut
 
@@ -114,7 +113,7 @@ def answers_of(store: Path, asked: list[str]) -> list[list[Any]]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "program"), [("local", "noctuary.shards.worker"), ("ray", "ray::MapWorker")]
+    ("kind", "program"), [("local", "noctuary.work.worker"), ("ray", "ray::MapWorker")]
 )
 def test_a_night_whose_worker_is_killed_completes(
     kind: str, program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from noctuary.core.store import ROWS_FILE
 from noctuary.recall.result import RecalledMemory, RecallResult, RecallWarning
-from noctuary.snapshot.layout import ROWS_FILE
 from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import run
 from tests.e2e.stores import Bench, labelled_queries, leftovers, sample_rows

@@ -19,14 +19,14 @@ from typing import Any
 
 import pytest
 
-from noctuary.serve.place import find_place
+from noctuary.agents.client import find_place
 from tests.support.store import Store, household, memory, renumber
 
 NOBODY = 65534
 _NOCTUARY = [sys.executable, "-m", "noctuary.cli.main"]
 _CLIENT = """
 import json, sys
-from noctuary.serve.client import ask
+from noctuary.agents.client import ask
 for _ in range(int(sys.argv[3])):
     print(json.dumps(ask(sys.argv[2], 3, store=sys.argv[1])))
 """

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from noctuary.snapshot import layout
+from noctuary.core import store as layout
 from tests.conftest import MakeDatabase
 from tests.e2e.driver import DONE, Ran, run_night
 from tests.e2e.stores import Bench

@@ -8,10 +8,10 @@ import sys
 import numpy as np
 import pytest
 
-from noctuary.recall.dense import rank_dense
+from noctuary.embed.tables import mark_path
+from noctuary.embed.tiers import FULL_TIER, tiers_match
+from noctuary.recall.legs import rank_dense
 from noctuary.recall.reader import SnapshotReader
-from noctuary.vectors.dirty import mark_path
-from noctuary.vectors.tiers import FULL_TIER, tiers_match
 from tests.e2e.driver import DONE, Ran, night_words, run, run_night
 from tests.e2e.stores import Bench
 

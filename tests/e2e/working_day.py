@@ -9,9 +9,6 @@ It takes the bundled sample, runs a night on it, starts a warm server, asks thir
 compacts the context once, ends the session, runs the next night, and asks on the new day for what
 was only said yesterday. It prints what every prompt got and what that cost in milliseconds and
 tokens.
-
-What belongs here: the day and its account. What does not: what must be true of it
-(`test_working_day`).
 """
 
 from __future__ import annotations

@@ -20,10 +20,11 @@ import pytest
 
 from assets.serving import CHECK_NAMES
 from noctuary.cli.main import main as noctuary_command
-from noctuary.corpus.quarantine import QuarantineReason
-from noctuary.settings import Settings, known_settings
-from noctuary.snapshot import layout, row_file
-from noctuary.snapshot.layout import StorePaths
+from noctuary.core import store as layout
+from noctuary.core.settings import Settings, known_settings
+from noctuary.core.store import StorePaths
+from noctuary.snapshot import pack as row_file
+from noctuary.sources.source import QuarantineReason
 from pipelines.nightly import main as nightly_command
 from pipelines.ui import main as ui_command
 
@@ -223,8 +224,8 @@ def test_every_quarantine_reason_is_documented() -> None:
 
 
 def test_every_trouble_that_doctor_finds_is_documented() -> None:
-    folder = ROOT / "lib" / "noctuary" / "diagnosis"
-    code = "\n".join(p.read_text(encoding="utf-8") for p in sorted(folder.glob("*.py")))
+    folder = ROOT / "lib" / "noctuary" / "cli"
+    code = "\n".join((folder / f).read_text(encoding="utf-8") for f in ("doctor.py", "findings.py"))
     found = set(re.findall(r"Finding\(\s*\"(\w+)\",\s*\"(warn|fail)\"", code))
     assert {("usage", "warn"), ("settings", "fail")} <= found
     page = (DOCS / "operations.md").read_text(encoding="utf-8")

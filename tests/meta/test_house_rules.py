@@ -8,7 +8,6 @@ from pathlib import Path
 
 from tests.support.imports import ROOT, tree_of
 
-MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
 PRODUCT = ("lib", "assets", "pipelines")
 EVERYTHING = (*PRODUCT, "bench", "tests", "data/sample")
@@ -41,14 +40,6 @@ def length_without_docstring(function: Function) -> int:
 def test_there_is_something_to_look_at() -> None:
     assert len(python_files(*PRODUCT)) > 100
     assert len(python_files("tests")) > 50
-
-
-def test_a_file_has_at_most_400_lines() -> None:
-    lengths = {
-        named(path): len(path.read_text(encoding="utf-8").splitlines())
-        for path in python_files(*EVERYTHING)
-    }
-    assert not {name: n for name, n in lengths.items() if n > MAX_FILE_LINES}
 
 
 def test_a_function_has_at_most_60_lines() -> None:

@@ -18,13 +18,17 @@ HEAVY = (
     "safetensors", "pandas", "pydantic", "polars", "pyarrow", "duckdb", "scipy", "sklearn", "rich",
     "click", "httpx", "tenacity", "assets", "pipelines", "ray", "lance_ray", "dagster_ray",
 )  # fmt: skip
-BUILDERS = ("noctuary.corpus", "noctuary.night", "noctuary.work", "noctuary.compact",
-            "noctuary.vectors.cells", "noctuary.vectors.dirty", "noctuary.vectors.embed",
-            "noctuary.vectors.lance", "noctuary.vectors.rotation", "noctuary.vectors.thresholds",
-            "noctuary.vectors.tiers",
-            "noctuary.snapshot.build", "noctuary.snapshot.checks", "noctuary.snapshot.publish",
-            "noctuary.graph.build", "noctuary.lexical.postings",
-            "noctuary.encode.sentence")  # fmt: skip
+BUILDERS = (
+    "noctuary.night", "noctuary.compact", "noctuary.curate", "noctuary.evaluate", "noctuary.cli",
+    "noctuary.work", "noctuary.sources.export", "noctuary.sources.source",
+    "noctuary.sources.corpus", "noctuary.sources.normalize",
+    "noctuary.embed.documents", "noctuary.embed.rotation", "noctuary.embed.tables",
+    "noctuary.embed.tiers", "noctuary.embed.sentence", "noctuary.embed.onnx",
+    "noctuary.embed.lean_export",
+    "noctuary.snapshot.pack", "noctuary.snapshot.checks", "noctuary.snapshot.publish",
+    "noctuary.graph.build", "noctuary.graph.extract", "noctuary.graph.tables",
+    "noctuary.lexical.build",
+)  # fmt: skip
 
 
 def loaded_after(code: str, home: str = "") -> set[str]:
@@ -78,7 +82,7 @@ assert not result.warnings, result.warnings
     assert not {name for name in added if name.split(".")[0] in HEAVY}
     assert not {name for name in added if name.startswith(BUILDERS)}
     # With nothing archived, and turns searched as they are, neither costs more than a look.
-    unused = ("noctuary.archive", "noctuary.recall.searched", "noctuary.recall.summar")
+    unused = ("noctuary.compact", "noctuary.recall.hidden", "noctuary.recall.summar")
     assert not {name for name in added if name.startswith(unused)}
 
 
@@ -88,7 +92,9 @@ def test_a_recall_that_finds_no_store_loads_no_heavy_module(dense_store: Store) 
     assert not {name for name in added if name.split(".")[0] in HEAVY}
 
 
-@pytest.mark.parametrize("module", ["noctuary.cli.main", "noctuary.settings", "noctuary.locate"])
+@pytest.mark.parametrize(
+    "module", ["noctuary.cli.main", "noctuary.core.settings", "noctuary.core.store"]
+)
 def test_commands_and_settings_load_no_heavy_module(module: str) -> None:
     added = loaded_after(f"import {module}") - bare()
     assert not {name for name in added if name.split(".")[0] in set(HEAVY) - {"click"}}

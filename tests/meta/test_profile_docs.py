@@ -9,12 +9,16 @@ from typing import Any
 
 import pytest
 
-from noctuary.recall.profile import FIELD_NAMES, RetrievalProfile
-from noctuary.recall.profile.fields import FIELD_TYPES
-from noctuary.recall.profile.groups import GROUPS
-from noctuary.recall.profile.layers import Layers, table_faults
-from noctuary.recall.profile.named import SHIPPED
-from noctuary.recall.profile.rules import CHOICES, RANGES
+from noctuary.recall.profile import (
+    CHOICES,
+    FIELD_NAMES,
+    FIELD_TYPES,
+    GROUPS,
+    RANGES,
+    SHIPPED,
+    RetrievalProfile,
+)
+from noctuary.recall.profile_layers import Layers, table_faults
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = (DOCS / "profiles.md").read_text(encoding="utf-8")

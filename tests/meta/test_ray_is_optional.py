@@ -78,9 +78,7 @@ def test_no_module_of_ours_imports_pandas() -> None:
     assert named == set()
 
 
-@pytest.mark.parametrize(
-    "module", ["noctuary", "noctuary.night.context", "noctuary.shards.opening"]
-)
+@pytest.mark.parametrize("module", ["noctuary", "noctuary.night.context"])
 def test_a_fresh_process_that_imports_it_has_no_ray(module: str) -> None:
     added = loaded_after(f"import {module}")
     assert not tops(frozenset(added)) & RAY
@@ -88,8 +86,8 @@ def test_a_fresh_process_that_imports_it_has_no_ray(module: str) -> None:
 
 def test_opening_the_default_runner_imports_no_ray() -> None:
     code = """
-from noctuary.settings import Settings
-from noctuary.shards.opening import open_runner
+from noctuary.core.settings import Settings
+from noctuary.night.context import open_runner
 assert open_runner(Settings().runner).name == "local"
 """
     assert not tops(frozenset(loaded_after(code))) & RAY

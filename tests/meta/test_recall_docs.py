@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from noctuary.encode.lean import LeanEncoder
-from noctuary.hooks import HOOK_NAMES, register_hook
-from noctuary.live.state import PARTIAL, UNREACHABLE
+from noctuary.core.hooks import HOOK_NAMES, register_hook
+from noctuary.embed.lean import LeanEncoder
 from noctuary.recall.api import recall
-from noctuary.recall.phases.base import BREAKDOWN_KEYS
-from noctuary.recall.phases.order import PHASES
+from noctuary.recall.candidates import BREAKDOWN_KEYS, PHASES
 from noctuary.recall.profile import FIELD_NAMES
+from noctuary.sources.live import PARTIAL, UNREACHABLE
 from tests.support.imports import ROOT, tree_of
 from tests.support.lean import write_encoder
 from tests.support.store import Store, household, new_store
@@ -161,7 +160,7 @@ def test_the_hooks_of_the_page_are_those_of_the_code() -> None:
 @pytest.fixture
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hooks of a test do not outlive it."""
-    monkeypatch.setattr("noctuary.hooks._hooks", {})
+    monkeypatch.setattr("noctuary.core.hooks._hooks", {})
 
 
 @pytest.fixture

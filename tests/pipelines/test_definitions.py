@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import dagster as dg
 import pytest
 
-from noctuary.settings import ScheduleSettings
+from noctuary.core.settings import ScheduleSettings
 from pipelines.definitions import build_definitions
 from pipelines.schedules import local_timezone, nightly_schedule
 from tests.pipelines.lineage import describe_lineage

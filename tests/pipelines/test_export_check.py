@@ -8,10 +8,10 @@ import dagster as dg
 import pytest
 
 from assets.corpus import corpus_export
-from noctuary.corpus import sift
-from noctuary.corpus.source import RawRow
+from noctuary.core.store import StorePaths
 from noctuary.night.context import MEMORIES, Night
-from noctuary.snapshot.layout import StorePaths
+from noctuary.sources import export as sift
+from noctuary.sources.source import RawRow
 from tests.support.claude_memory import make_sqlite
 
 CHECK = "no_exported_memory_is_sensitive"

@@ -24,8 +24,8 @@ from dagster._core.scheduler.instigation import (
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._daemon.types import DaemonHeartbeat
 
-from noctuary.diagnosis.schedule import JOB, look_at_schedule
-from noctuary.snapshot.layout import StorePaths
+from noctuary.cli.findings import JOB, look_at_schedule
+from noctuary.core.store import StorePaths
 from pipelines.jobs import NIGHTLY_JOB
 from pipelines.site import prepare_instance
 

@@ -16,9 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.settings import SensorSettings, Settings
-from noctuary.snapshot.layout import StorePaths
-from noctuary.snapshot.nights import record_night
+from noctuary.core.settings import SensorSettings, Settings
+from noctuary.core.store import StorePaths, record_night
 from noctuary.work.lock import hold_lock
 from pipelines.definitions import build_definitions
 from pipelines.marks import mark_start, read_completed_marker

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.errors import ConfigError, StoreError
-from noctuary.snapshot.layout import StorePaths
+from noctuary.core.errors import ConfigError, StoreError
+from noctuary.core.store import StorePaths
 from noctuary.work.lock import hold_lock
 from pipelines import nightly
 from pipelines.site import export_environment, prepare_instance, resolve_site

@@ -9,18 +9,18 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.evaluate.calibration import choose_threshold, floor_score, reached_by
-from noctuary.injection.choosing import worth_injecting
-from noctuary.night.prompt_scores import find_usual
-from noctuary.recall.answerability import FEATURES as ALL_FEATURES
-from noctuary.recall.answerability import RELATIVE_BAR, SIGNALS, WORDS, Measure
-from noctuary.recall.answerability_score import (
+from noctuary.evaluate.decide import choose_threshold, floor_score, reached_by
+from noctuary.night.abstention import find_usual
+from noctuary.recall.answerability import (
     Features,
     combine,
     find_attribution,
     find_supports,
+    read_words,
 )
-from noctuary.recall.answerability_words import read_words
+from noctuary.recall.result import FEATURES as ALL_FEATURES
+from noctuary.recall.result import RELATIVE_BAR, SIGNALS, WORDS, Measure
+from noctuary.sources.injected import worth_injecting
 from tests.support.calibration import calibrated
 
 SHARES = st.floats(0.0, 1.0)

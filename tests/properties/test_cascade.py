@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from noctuary.vectors.cascade import PrefixTier, search
-from noctuary.vectors.cells import build_prefix_tier
-from noctuary.vectors.rotation import fit
-from noctuary.vectors.thresholds import MIN_EXITS, TARGET_PRECISION, choose_threshold
+from noctuary.embed.funnel import PrefixTier, search
+from noctuary.embed.rotation import build_prefix_tier, fit
+from noctuary.embed.tiers import MIN_EXITS, TARGET_PRECISION, choose_threshold
 from tests.support.vectors import exact_positions, topical_vectors
 
 DIM = 12

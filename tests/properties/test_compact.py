@@ -14,7 +14,6 @@ from noctuary.compact.clusters import (
     partition_sizes,
 )
 from noctuary.compact.escalation import SummarySettings, escalate
-from noctuary.compact.extractive import EXTRACTIVE, central_turns, source_tokens
 from noctuary.compact.gate import (
     alignment,
     coverage,
@@ -23,8 +22,8 @@ from noctuary.compact.gate import (
     judge,
     preservation,
 )
-from noctuary.compact.summarizers.base import Refusal, Request
-from noctuary.text.token_estimate import estimate_tokens
+from noctuary.compact.summarizers import EXTRACTIVE, Refusal, Request, central_turns, source_tokens
+from noctuary.text.marks import estimate_tokens
 
 UNIT = st.floats(0.0, 1.0)
 ANY = st.floats(allow_nan=True, allow_infinity=True)

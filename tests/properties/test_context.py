@@ -15,15 +15,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from noctuary.authored.documents import Authored
-from noctuary.authored.node import Node
-from noctuary.authored.parse import parse_document
 from noctuary.context.api import assemble
-from noctuary.context.assembling import assemble_from
-from noctuary.context.counting import EstimateCounter, TokenCounter, VocabularyCounter
-from noctuary.context.profile import ContextProfile
-from noctuary.context.values import Context, Part, Turn
-from noctuary.encode.wordpiece import WordPiece
+from noctuary.context.assemble import assemble_from
+from noctuary.context.documents import Authored, Node, parse_document
+from noctuary.context.profile import Context, ContextProfile, Part, Turn
+from noctuary.context.sections import EstimateCounter, TokenCounter, VocabularyCounter
+from noctuary.embed.lean import WordPiece
 from tests.support.contexts import MemorySearch, memory, naive_base
 from tests.support.store import Store
 
@@ -326,7 +323,7 @@ def test_a_built_store_keeps_the_invariants_too(
     user: str | None,
     damage: str,
 ) -> None:
-    import noctuary.context.store_search as real
+    from noctuary.context import api as real
 
     with monkeypatch.context() as patch:
         if damage:
@@ -346,6 +343,6 @@ def test_a_built_store_keeps_the_invariants_too(
 
 
 def _missing(*_: Any) -> Callable[..., Any]:
-    from noctuary.errors import EncoderError
+    from noctuary.core.errors import EncoderError
 
     raise EncoderError("there is none")

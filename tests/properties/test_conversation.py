@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from noctuary.graph import conversation as c
-from noctuary.graph.conversation import Talk, calibrate, lent_scores, listen
-from noctuary.graph.sessions import MIN_MEMBERS, SessionArrays
+from noctuary.graph import sessions as c
+from noctuary.graph.sessions import MIN_MEMBERS, SessionArrays, Talk, calibrate, lent_scores, listen
 
 NOBODY = -1
 

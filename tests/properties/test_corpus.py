@@ -12,16 +12,14 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noctuary.corpus.diff import diff_corpora
-from noctuary.corpus.export import export_corpus, read_records
-from noctuary.corpus.jsonl_source import JsonlSource
-from noctuary.corpus.normalize import Accepted, normalize
-from noctuary.corpus.report import ExportReport, read_report
-from noctuary.corpus.sensitive import find_sensitivity
-from noctuary.corpus.source import RawRow, open_source
-from noctuary.settings import CorpusSettings
-from noctuary.text.secret_numbers import entropy_bits
-from noctuary.types import UNDATED_US, content_hash
+from noctuary.core.settings import CorpusSettings
+from noctuary.core.types import UNDATED_US, content_hash
+from noctuary.sources.corpus import read_records
+from noctuary.sources.export import ExportReport, diff_corpora, export_corpus, read_report
+from noctuary.sources.jsonl import JsonlSource
+from noctuary.sources.normalize import Accepted, find_sensitivity, normalize
+from noctuary.sources.source import RawRow, open_source
+from noctuary.text.secret_forms import entropy_bits
 
 NOW_US = 1_790_000_000_000_000
 CANARY = "canary-51c9"

@@ -7,12 +7,10 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noctuary.curate.compose import Fields, joined_text, united
-from noctuary.curate.fragment_marks import MAX_PARTS, read_mark
-from noctuary.curate.holding import why_not_held, words_of
-from noctuary.curate.model import Proposal
-from noctuary.text.tombstone import buried, is_tombstone
-from noctuary.types import UNDATED_US, MemoryRecord, content_hash
+from noctuary.core.types import UNDATED_US, MemoryRecord, content_hash
+from noctuary.curate.finders import MAX_PARTS, read_mark
+from noctuary.curate.proposals import Fields, Proposal, joined_text, united, why_not_held, words_of
+from noctuary.text.marks import buried, is_tombstone
 from tests.support.claude_memory import proposals_for
 from tests.support.store import day_us, memory
 

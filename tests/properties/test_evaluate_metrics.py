@@ -10,15 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.evaluate.metrics.abstention import RiskCoverage, auroc, risk_coverage
-from noctuary.evaluate.metrics.all_relevant_at_k import all_relevant_at_k
-from noctuary.evaluate.metrics.average_precision import average_precision
-from noctuary.evaluate.metrics.graded_ndcg import Gain, graded_ndcg_at_k
-from noctuary.evaluate.metrics.mrr import reciprocal_rank
-from noctuary.evaluate.metrics.ndcg import ndcg_at_k
-from noctuary.evaluate.metrics.precision_at_k import precision_at_k
-from noctuary.evaluate.metrics.recall_at_k import recall_at_k
-from noctuary.evaluate.statistics.bootstrap import mean_interval
+from noctuary.evaluate.metrics import (
+    Gain,
+    RiskCoverage,
+    all_relevant_at_k,
+    auroc,
+    average_precision,
+    graded_ndcg_at_k,
+    ndcg_at_k,
+    precision_at_k,
+    recall_at_k,
+    reciprocal_rank,
+    risk_coverage,
+)
+from noctuary.evaluate.statistics import mean_interval
 
 Metric = Callable[[Sequence[str], Collection[str], int], float]
 

@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.evaluate.statistics.holm import holm
-from noctuary.evaluate.statistics.permutation import permutation_p_values
-from noctuary.evaluate.statistics.power import minimum_detectable_difference
+from noctuary.evaluate.statistics import holm, minimum_detectable_difference, permutation_p_values
 
 # Thousandths: sums of whole numbers are exact, so the brute force below needs no tolerance.
 steps = st.integers(-1000, 1000)

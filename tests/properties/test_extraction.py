@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.graph.extract import extract
-from noctuary.graph.extraction import KINDS, Extraction
+from noctuary.graph.extract import KINDS, Extraction, extract
 from noctuary.graph.fold import fold_name
-from noctuary.graph.model import NO_SPAN
+from noctuary.graph.tables import NO_SPAN
 
 _PIECES = [
     "I", "my", "manager", "Dana", "Lee", "Dana's", "is", "now", "a", "nurse", "not", "depends on",

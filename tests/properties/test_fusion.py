@@ -6,13 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from noctuary.recall.fusion import (
-    add_graph,
-    apply_importance,
-    fuse_convex,
-    fuse_rrf,
-    pool_candidates,
-)
+from noctuary.recall.legs import add_graph, apply_importance, fuse_convex, fuse_rrf, pool_candidates
 
 SIZE = 12
 unit = st.floats(0, 1)

@@ -9,21 +9,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from noctuary.graph.arrays import OPEN_END_US, RELATIONS, GraphArrays
-from noctuary.graph.dictionary import (
+from noctuary.core.types import MemoryRecord
+from noctuary.graph.build import to_arrays
+from noctuary.graph.extract import (
     GAP_MAX_CHARS,
     Dictionary,
+    Extraction,
     Tokens,
     build_dictionary,
+    extract,
     find_matches,
 )
-from noctuary.graph.extract import Extraction, extract
 from noctuary.graph.fold import concept_id, fold_name, words
-from noctuary.graph.model import NO_SPAN, Graph
-from noctuary.graph.pack import to_arrays
-from noctuary.graph.tables import to_tables
-from noctuary.graph.walk import DAMPING_POWER, RANK_DISCOUNT_POWER, walk
-from noctuary.types import MemoryRecord
+from noctuary.graph.tables import NO_SPAN, Graph, to_tables
+from noctuary.graph.walk import (
+    DAMPING_POWER,
+    OPEN_END_US,
+    RANK_DISCOUNT_POWER,
+    RELATIONS,
+    GraphArrays,
+    walk,
+)
 from tests.support.naive_graph import naive_graph
 
 _WORDS = ["Fox", "fox", "Fox's", "Red", "red", "den", "Den", "bay", "Hill", "of", "7"]

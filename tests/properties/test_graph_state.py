@@ -10,13 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noctuary.graph import hubs as hub_limits
+from noctuary.core.types import MemoryRecord
+from noctuary.graph import state as hub_limits
 from noctuary.graph.canonical import canonicalise, keep_runs
-from noctuary.graph.model import Graph
-from noctuary.graph.state.state import GraphState
-from noctuary.graph.state.sync import SyncReport
-from noctuary.graph.tables import to_graph, to_tables
-from noctuary.types import MemoryRecord
+from noctuary.graph.state import GraphState, SyncReport
+from noctuary.graph.tables import Graph, to_graph, to_tables
 from tests.support.graphs import extract_all, synced_keys
 from tests.support.naive_graph import naive_graph
 from tests.support.store import memory

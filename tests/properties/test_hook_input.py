@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.agents.handling import handle
-from noctuary.agents.process import LIFETIME_S
+from noctuary.agents.hooks import LIFETIME_S, handle
 from tests.support.hook_inputs import event_name, raw_inputs
 from tests.support.hook_runner import Case, Done, run_cases
 from tests.support.hook_shapes import AGENTS, shape_faults, stdout_faults
@@ -84,7 +83,7 @@ def run_in_all_states(template: Path, folder: Path, per_state: int, seed: int) -
 @pytest.mark.parametrize("seed", range(4))
 def test_the_core_answers_anything_with_something_allowed(seed: int) -> None:
     """2,500 inputs for each seed, 10,000 in all, in worlds that fail by chance."""
-    from noctuary.agents.process import _decode  # pyright: ignore[reportPrivateUsage]
+    from noctuary.agents.hooks import _decode  # pyright: ignore[reportPrivateUsage]
 
     rng = random.Random(seed)
     said = 0

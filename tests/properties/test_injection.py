@@ -6,10 +6,18 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.injection.block import Line, cut_blocks, one_line, place_of, render_block
-from noctuary.injection.injecting import ECHO_BYTES, inject
-from noctuary.injection.wording import size_bytes, unescaped, words_of
-from noctuary.text.token_estimate import estimate_tokens
+from noctuary.context.inject import ECHO_BYTES, inject
+from noctuary.sources.injected import (
+    Line,
+    cut_blocks,
+    one_line,
+    place_of,
+    render_block,
+    size_bytes,
+    unescaped,
+    words_of,
+)
+from noctuary.text.marks import estimate_tokens
 from tests.support.injections import answer, guard_of, memory, put_in_prompt, row
 
 BLOCK = render_block(
@@ -23,7 +31,7 @@ PIECES = st.sampled_from(
     [
         BLOCK, BLOCK[:60], BLOCK[:-5], BLOCK[30:], *BLOCK.splitlines(keepends=True), "\n", " ",
         "> ",
-        "<noctuary-recall", ' id="7e293ae080bda82e"', ' memories="2">', "</noctuary-recall>", "</",
+        "<noctuary-recall", ' id="bc6329fb5fc559fe"', ' memories="2">', "</noctuary-recall>", "</",
         "noctuary-recall>", "- [1] undated: x\n", "- [x] done\n", "own words", "a", "\r\n",
         "\u2028",
     ]

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noctuary.lexical import search
-from noctuary.lexical.postings import build_postings
+from noctuary.lexical.build import build_postings
 from noctuary.lexical.search import rank, score, top_positions
-from noctuary.text.fold import normalize
-from noctuary.text.tokens import MAX_TOKEN_CHARS, decode_tokens, encode_tokens, tokenize
+from noctuary.text.tokens import MAX_TOKEN_CHARS, decode_tokens, encode_tokens, normalize, tokenize
 
 words = st.sampled_from(["a", "b", "c", "d", "е", "使用", "v1.2", "zz"])
 documents = st.lists(st.lists(words, max_size=12), max_size=15)

@@ -20,11 +20,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noctuary.recall.engine import Recaller
-from noctuary.recall.expanding import UnknownSummaryError, expand_from
+from noctuary.recall.expand import UnknownSummaryError, expand_from
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.replaying.packet import recall_and_log
+from noctuary.recall.query import Scope
+from noctuary.recall.replay_log import recall_and_log
 from noctuary.recall.result import RecallResult
-from noctuary.recall.scope import Scope
 from tests.support.neighbours import (
     ANA,
     CANARY,

@@ -12,18 +12,22 @@ from typing import Any
 import pytest
 
 from noctuary.agents.fetching import fetch_memories
+from noctuary.agents.mcp_schemas import plain
+from noctuary.agents.mcp_view import (
+    Question,
+    Seen,
+    View,
+    read_cluster,
+    read_item,
+    read_state,
+    recall_in_view,
+    relate,
+)
 from noctuary.context.api import assemble
-from noctuary.errors import NoctuaryError
-from noctuary.mcp_server.memories import read_cluster, read_item
-from noctuary.mcp_server.recalling import Question, recall_in_view
-from noctuary.mcp_server.relations import relate
-from noctuary.mcp_server.schemas import plain
-from noctuary.mcp_server.state import read_state
-from noctuary.mcp_server.view import Seen, View
-from noctuary.recall.asking import Request
+from noctuary.core.errors import NoctuaryError
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.scope import Scope
+from noctuary.recall.query import Request, Scope
 from noctuary.recall.why import explain_memory
 from tests.support.neighbours import (
     ANA,

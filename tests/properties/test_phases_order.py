@@ -7,15 +7,13 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from noctuary.recall.phases.base import Candidates, PastQuery, PhaseContext, PhaseOutcome
-from noctuary.recall.phases.consolidation import LEAST_SOURCES, consolidation, summary_quality
-from noctuary.recall.phases.cross_wing import cross_wing_balancing
-from noctuary.recall.phases.mmr import mmr
-from noctuary.recall.phases.query_expansion import query_expansion
-from noctuary.recall.phases.selection import select, wing_codes
-from noctuary.recall.phases.supersede import confidence_of, supersede
+from noctuary.core.types import UNDATED_US
+from noctuary.graph.successors import confidence_of
+from noctuary.recall.candidates import Candidates, PastQuery, PhaseContext, PhaseOutcome
+from noctuary.recall.phases import query_expansion
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.types import UNDATED_US
+from noctuary.recall.replacement import LEAST_SOURCES, consolidation, summary_quality, supersede
+from noctuary.recall.selection import cross_wing_balancing, mmr, select, wing_codes
 from tests.support.lookups import (
     DAY_US,
     NOW_US,

@@ -10,16 +10,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from noctuary.recall.phases.association import association, association_factor
-from noctuary.recall.phases.base import Phase
-from noctuary.recall.phases.ltp import ltp
-from noctuary.recall.phases.pinned import choose_pinned, pinned, pinned_score, pinning_score
-from noctuary.recall.phases.scale import scale, scaled_to_unit
-from noctuary.recall.phases.tagging import tagging, tagging_factor
-from noctuary.recall.phases.time_decay import decay_factor, time_decay
+from noctuary.core.types import UNDATED_US
+from noctuary.recall.candidates import Phase
+from noctuary.recall.phases import (
+    association,
+    association_factor,
+    choose_pinned,
+    decay_factor,
+    ltp,
+    pinned,
+    pinned_score,
+    pinning_score,
+    scale,
+    scaled_to_unit,
+    tagging,
+    tagging_factor,
+    time_decay,
+)
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.types import UNDATED_US
-from noctuary.usage.ltp import ltp_multiplier
+from noctuary.usage.reader import ltp_multiplier
 from tests.support.lookups import (
     NOW_US,
     MemoryLookups,

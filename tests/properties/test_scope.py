@@ -14,18 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from noctuary.graph.arrays import OPEN_END_US, GraphArrays, MentionArrays
-from noctuary.graph.conversation import Posting
-from noctuary.graph.linking import link_query
-from noctuary.graph.sessions import MIN_MEMBERS, SessionArrays
+from noctuary.core.types import UNDATED_US, MemoryRecord, to_micros
+from noctuary.graph.sessions import MIN_MEMBERS, Posting, SessionArrays
+from noctuary.graph.walk import OPEN_END_US, GraphArrays, MentionArrays, link_query
 from noctuary.recall.engine import Recaller
-from noctuary.recall.graph_leg import GraphLeg, GraphRanking
-from noctuary.recall.graph_paths import path_of
+from noctuary.recall.legs import GraphLeg, GraphRanking, path_of
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.reader import SnapshotReader
-from noctuary.recall.scope import Facet, Mask, Scope, build_mask
-from noctuary.recall.snapshot_graph import SnapshotGraph
-from noctuary.types import UNDATED_US, MemoryRecord, to_micros
+from noctuary.recall.query import Facet, Mask, Scope, build_mask
+from noctuary.recall.reader import SnapshotGraph, SnapshotReader
 from tests.support.lean import write_encoder
 from tests.support.store import Store, day_us, memory, new_store, renumber, turns
 

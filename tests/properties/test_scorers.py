@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from noctuary.lexical.postings import build_postings
-from noctuary.recall.ages import ages_s
+from noctuary.core.types import UNDATED_US
+from noctuary.lexical.build import build_postings
+from noctuary.recall.candidates import ages_s
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.scorers import (
     authority,
@@ -23,7 +24,6 @@ from noctuary.recall.scorers import (
     unit_of,
 )
 from noctuary.text.tokens import tokenize
-from noctuary.types import UNDATED_US
 from tests.support.lookups import NOW_US
 
 share = st.floats(0, 1)

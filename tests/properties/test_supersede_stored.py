@@ -7,11 +7,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.recall.phases.base import Candidates, Successor
-from noctuary.recall.phases.successors import LEAST_CONFIDENCE
-from noctuary.recall.phases.supersede import supersede
+from noctuary.core.types import UNDATED_US
+from noctuary.recall.candidates import Candidates, Successor
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.types import UNDATED_US
+from noctuary.recall.replacement import LEAST_CONFIDENCE, supersede
 from tests.support.lookups import (
     DAY_US,
     NOW_US,

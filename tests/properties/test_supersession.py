@@ -9,15 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from noctuary.graph.extraction import Extraction, Stated
+from noctuary.core.types import UNDATED_US, MemoryRecord
+from noctuary.graph.duplicates import NearMemo
+from noctuary.graph.extract import Extraction, Stated
 from noctuary.graph.fold import concept_id
-from noctuary.graph.model import ConceptEdge, Edge, Evidence, Graph, StatedRelation
-from noctuary.graph.supersession.find import Supersessions, find_supersessions
-from noctuary.graph.supersession.grades import DAY_US
-from noctuary.graph.supersession.intervals import close_intervals
-from noctuary.graph.supersession.memo import NearMemo
-from noctuary.graph.supersession.reading import SupersessionIndex, SupersessionRow
-from noctuary.types import UNDATED_US, MemoryRecord
+from noctuary.graph.successors import DAY_US, SupersessionIndex, SupersessionRow
+from noctuary.graph.supersession import Supersessions, close_intervals, find_supersessions
+from noctuary.graph.tables import ConceptEdge, Edge, Evidence, Graph, StatedRelation
 from tests.support.supersession import corpus_of
 
 RELATIONS: tuple[StatedRelation, ...] = ("is_now", "is_a", "has", "works_at", "supersedes")

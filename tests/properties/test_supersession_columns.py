@@ -9,17 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.corpus.record_file import RecordFile
-from noctuary.corpus.records import record_row
-from noctuary.corpus.tables import MEMORIES_FILE, TableWriter
-from noctuary.graph.extraction import Extraction, Found, Stated
-from noctuary.graph.supersession.columns import MemoryColumns
-from noctuary.graph.supersession.corpus import Corpus
-from noctuary.graph.supersession.guards import keys_of
-from noctuary.graph.supersession.memories import is_dated, moment_of, owner_of, wing_of
-from noctuary.graph.supersession.near import comparisons
-from noctuary.text.tombstone import is_tombstone
-from noctuary.types import UNDATED_US, MemoryRecord
+from noctuary.core.types import UNDATED_US, MemoryRecord
+from noctuary.graph.duplicates import (
+    Corpus,
+    MemoryColumns,
+    comparisons,
+    is_dated,
+    moment_of,
+    owner_of,
+    wing_of,
+)
+from noctuary.graph.extract import Extraction, Found, Stated
+from noctuary.graph.successors import keys_of
+from noctuary.sources.corpus import MEMORIES_FILE, RecordFile, TableWriter, record_row
+from noctuary.text.marks import is_tombstone
 from tests.support.supersession import corpus_of
 
 DAYS = st.sampled_from([UNDATED_US, -5, 0, 1, 2, 2**62])

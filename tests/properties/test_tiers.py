@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from noctuary.vectors.rotation import PREFIX_EPSILON, fit, prefix, rotate
-from noctuary.vectors.tiers import FULL_TIER, tier_tables
+from noctuary.embed.funnel import PREFIX_EPSILON
+from noctuary.embed.rotation import fit, prefix, rotate
+from noctuary.embed.tiers import FULL_TIER, tier_tables
 
 DIM = 6
 FLOAT32 = st.floats(-(2.0**120), 2.0**120, width=32)

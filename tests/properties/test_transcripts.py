@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noctuary.transcripts.ingest import ingest_transcripts
+from noctuary.sources.ingest import ingest_transcripts
 from tests.support.transcripts import (
     ClaudeSession,
     call,

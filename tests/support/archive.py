@@ -10,15 +10,13 @@ from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from noctuary.encode.lean import LeanEncoder
-from noctuary.graph.model import Evidence, Supersession
-from noctuary.graph.tables import to_table
-from noctuary.snapshot.build import build_candidate
-from noctuary.snapshot.layout import StorePaths
-from noctuary.snapshot.nights import record_night
+from noctuary.core.store import StorePaths, record_night
+from noctuary.core.types import UNDATED_US, MemoryRecord
+from noctuary.embed.lean import LeanEncoder
+from noctuary.graph.tables import Evidence, Supersession, to_table
+from noctuary.snapshot.pack import build_candidate
 from noctuary.snapshot.publish import publish_candidate
-from noctuary.types import UNDATED_US, MemoryRecord
-from noctuary.usage.reading import Counts, UsageReader
+from noctuary.usage.reader import Counts, UsageReader
 from tests.support import usage_file
 from tests.support.store import (
     Store,

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from noctuary.archive.ledger_file import SCHEMA
-from noctuary.hashing import hash_json
+from noctuary.compact.archive import SCHEMA
+from noctuary.core.files import hash_json
 from noctuary.recall.reader import SnapshotReader
 
 Span = tuple[int, int | None]

@@ -10,10 +10,10 @@ import numpy as np
 
 from bench.arms import ArmRetriever, SearchScope, SetContext
 from bench.datasets import Dataset
-from noctuary.evaluate.labels.queries import Query
+from noctuary.core.store import StorePaths
+from noctuary.core.types import MemoryRecord
+from noctuary.evaluate.labels import Query
 from noctuary.recall.engine import Recaller
-from noctuary.snapshot.layout import StorePaths
-from noctuary.types import MemoryRecord
 from tests.support.lean import SYNONYMS, write_encoder
 from tests.support.store import memory, new_store, renumber
 

@@ -13,10 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from noctuary.errors import EncoderError
-from noctuary.shards.fragment_store import KEY, VALUE
-from noctuary.shards.keys import KEY_BYTES
-from noctuary.shards.task import BatchFunction, RecordBatch
+from noctuary.core.errors import EncoderError
+from noctuary.work.fragments import KEY, KEY_BYTES, VALUE, BatchFunction, RecordBatch
 
 KEY_TYPE = pa.binary(KEY_BYTES)
 

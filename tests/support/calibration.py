@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from noctuary.recall.answerability import (
+from noctuary.recall.result import (
     ANY_SCRIPT,
     COSINE,
     COVERAGE,

@@ -13,12 +13,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, LiteralString, cast
 
-from noctuary.corpus.export import export_corpus, read_records
-from noctuary.corpus.source import open_source
-from noctuary.curate.model import Proposal
-from noctuary.curate.propose import Materials, propose
+from noctuary.core.types import MemoryRecord
+from noctuary.curate.finders import Materials, propose
+from noctuary.curate.proposals import Proposal
 from noctuary.graph.extract import extract
-from noctuary.types import MemoryRecord
+from noctuary.sources.corpus import read_records
+from noctuary.sources.export import export_corpus
+from noctuary.sources.source import open_source
 
 SAMPLE = Path(__file__).resolve().parents[2] / "data" / "sample"
 DATE = "2026-03-01T12:00:00+00:00"

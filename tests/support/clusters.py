@@ -1,4 +1,4 @@
-"""Hand-made clusters and an encoder with a closed form. What belongs here: no expectations."""
+"""Hand-made clusters and an encoder with a closed form."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.compact.cluster_text import ClusterText
-from noctuary.compact.clusters import Cluster
+from noctuary.compact.clusters import Cluster, ClusterText
 
 WORDS = ("lyon", "rent", "cat", "flat", "train", "move")
 

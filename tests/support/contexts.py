@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from noctuary.context.counting import EstimateCounter, TokenCounter
-from noctuary.context.profile import ContextProfile
-from noctuary.context.searching import Found, FoundMemory
-from noctuary.context.values import Turn
+from noctuary.context.assemble import Found, FoundMemory
+from noctuary.context.profile import ContextProfile, Turn
+from noctuary.context.sections import EstimateCounter, TokenCounter
 from noctuary.recall.result import RecallWarning
 from noctuary.text.tokens import tokenize
 

@@ -1,7 +1,7 @@
 """A tiny cross-encoder that counts one word, built and trained on the spot.
 
-What belongs here: making it, and the texts that it understands. Its effect on an order is known
-before it is used: the more often a text says MARKER, the higher it scores, whatever the query is.
+Its effect on an order is known before it is used: the more often a text says MARKER, the higher
+it scores, whatever the query is.
 """
 
 from __future__ import annotations

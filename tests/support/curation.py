@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from noctuary.encode.fingerprint import EncoderFingerprint
-from noctuary.files import write_array
+from noctuary.core.files import write_array
+from noctuary.core.settings import CurationSettings, Settings
+from noctuary.core.store import StorePaths
+from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.night.context import VECTORS, Night
 from noctuary.night.corpus import CORPUS, export_memories
-from noctuary.night.curation import propose_curation
 from noctuary.night.graph import connect_memories
+from noctuary.night.proposals import propose_curation
 from noctuary.night.vectors import MEMORY_VECTORS
-from noctuary.settings import CurationSettings, Settings
-from noctuary.snapshot.layout import StorePaths
 from noctuary.work.stage import StageResult
 from tests.support.claude_memory import Row, make_sqlite
 

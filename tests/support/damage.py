@@ -12,21 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.files import read_array, write_array
-from noctuary.graph.model import ConceptEdge, Evidence, Supersession
-from noctuary.graph.tables import GraphTables, to_table
-from noctuary.snapshot import layout
-from noctuary.snapshot.build import build_candidate
+from noctuary.core import store as layout
+from noctuary.core.files import read_array, write_array
+from noctuary.core.manifest import compute_digest, describe_files, read_manifest, write_manifest
+from noctuary.embed.rotation import build_prefix_tier, fit
+from noctuary.graph.tables import ConceptEdge, Evidence, GraphTables, Supersession, to_table
 from noctuary.snapshot.checks import judge_candidate
-from noctuary.snapshot.manifest import (
-    compute_digest,
-    describe_files,
-    read_manifest,
-    write_manifest,
-)
+from noctuary.snapshot.pack import build_candidate
 from noctuary.snapshot.verdict import CheckResult
-from noctuary.vectors.cells import build_prefix_tier
-from noctuary.vectors.rotation import fit
 from tests.support.lean import write_encoder
 from tests.support.store import Store, gate_context, household, new_store, pack_inputs, provenance
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import psycopg
 
-from noctuary.corpus.postgres_source import PostgresSource
-from noctuary.corpus.source import RawRow
-from noctuary.postgres.connecting import Limits
-from noctuary.settings import SourceSettings
-from noctuary.source_name import DatabaseName, name_source
+from noctuary.core.settings import SourceSettings
+from noctuary.core.store import DatabaseName, name_source
+from noctuary.sources.postgres import Limits
+from noctuary.sources.postgres_source import PostgresSource
+from noctuary.sources.source import RawRow
 
 MakeDatabase = Callable[..., str]
 

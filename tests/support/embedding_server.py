@@ -1,9 +1,7 @@
 """A real HTTP server with the embedding interface of each provider and a rule instead of a model.
 
-What belongs here: the published form of requests and answers, refusing what they refuse,
-remembering what was asked, misbehaving on request. What does not: expectations. A text's vector is
-made of its words, so texts that share words are near each other, and a query's is not quite a
-document's.
+A text's vector is made of its words, so texts that share words are near each other, and a
+query's is not quite a document's.
 """
 
 from __future__ import annotations

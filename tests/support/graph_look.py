@@ -6,12 +6,10 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from noctuary.graph.view.names import NameBook
-from noctuary.graph.view.opening import GraphFiles, Looking, open_graph
-from noctuary.graph.view.source import GraphSource
+from noctuary.core import store as layout
+from noctuary.graph.view import GraphFiles, GraphSource, Looking, NameBook, open_graph
+from noctuary.recall.query import Scope, build_mask
 from noctuary.recall.reader import SnapshotReader
-from noctuary.recall.scope import Scope, build_mask
-from noctuary.snapshot import layout
 from tests.support.graph_snapshot import GraphSpec
 
 Look = Callable[..., GraphSource]

@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from noctuary.files import write_array
-from noctuary.graph.arrays import OPEN_END_US, RELATIONS, ROLES
+from noctuary.core import store as layout
+from noctuary.core.files import write_array
+from noctuary.core.manifest import Manifest, compute_digest, describe_files, write_manifest
+from noctuary.core.store import record_night
+from noctuary.core.types import UNDATED_US, MemoryRecord
 from noctuary.graph.fold import concept_id, fold_name
 from noctuary.graph.sessions import build_sessions
-from noctuary.snapshot import layout
-from noctuary.snapshot.manifest import Manifest, compute_digest, describe_files, write_manifest
-from noctuary.snapshot.nights import record_night
+from noctuary.graph.walk import OPEN_END_US, RELATIONS, ROLES
+from noctuary.snapshot.pack import LINEAGE_SCHEMA
 from noctuary.snapshot.publish import publish_candidate
-from noctuary.snapshot.summary_pack import LINEAGE_SCHEMA
 from noctuary.snapshot.verdict import CheckResult, store_verdict
-from noctuary.types import UNDATED_US, MemoryRecord
 from tests.support.store import Store, day_us, memory, provenance, renumber
 
 _SCHEMA = """

@@ -6,13 +6,11 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from noctuary.core.types import MemoryRecord
 from noctuary.graph.build import Built, build_graph
-from noctuary.graph.extract import extract
-from noctuary.graph.extraction import Extraction
-from noctuary.graph.model import Graph
-from noctuary.graph.state.state import GraphState
-from noctuary.graph.tables import GraphTables, to_graph
-from noctuary.types import MemoryRecord
+from noctuary.graph.extract import Extraction, extract
+from noctuary.graph.state import GraphState
+from noctuary.graph.tables import Graph, GraphTables, to_graph
 
 
 def extract_all(records: Sequence[MemoryRecord]) -> list[Extraction]:

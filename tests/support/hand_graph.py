@@ -10,12 +10,11 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.graph.arrays import OPEN_END_US, RELATIONS, ROLES, GraphArrays, MentionArrays
 from noctuary.graph.sessions import MIN_MEMBERS, SessionArrays
-from noctuary.recall.graph_leg import GraphLeg, GraphRanking
-from noctuary.recall.reader import SnapshotReader
-from noctuary.recall.scope import Facet
-from noctuary.recall.snapshot_graph import SnapshotGraph
+from noctuary.graph.walk import OPEN_END_US, RELATIONS, ROLES, GraphArrays, MentionArrays
+from noctuary.recall.legs import GraphLeg, GraphRanking
+from noctuary.recall.query import Facet
+from noctuary.recall.reader import SnapshotGraph, SnapshotReader
 from noctuary.text.tokens import tokenize
 
 SUBJECT = RELATIONS.index("mentions_subject")

@@ -2,7 +2,7 @@
 
 A warmed parent forks them, so that ten thousand do not import numpy ten thousand times. What a
 case's process then runs is what the installed command runs behind its imports:
-`noctuary.agents.process.run_hook`, to the `os._exit` at its end.
+`noctuary.agents.hooks.run_hook`, to the `os._exit` at its end.
 
     python -m tests.support.hook_runner < cases.jsonl > results.jsonl
 """
@@ -140,7 +140,7 @@ def _become(case: Case, stdin: int, stdout: int, others: tuple[int, ...]) -> Non
         if case.max_file_bytes is not None:
             limits = (case.max_file_bytes, case.max_file_bytes)
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        from noctuary.agents.process import run_hook
+        from noctuary.agents.hooks import run_hook
 
         store = ["--store", case.store] if case.store else []
         run_hook(["--agent", case.agent, *store], started_s)
@@ -181,12 +181,12 @@ def _warm() -> None:
     for name in (
         "noctuary.agents.capturing",
         "noctuary.agents.fetching",
-        "noctuary.agents.handling",
-        "noctuary.agents.process",
-        "noctuary.injection.injecting",
+        "noctuary.agents.hooks",
+        "noctuary.agents.hooks",
+        "noctuary.context.inject",
         "noctuary.recall.api",
-        "noctuary.serve.client",
-        "noctuary.transcripts.projects",
+        "noctuary.agents.client",
+        "noctuary.sources.transcripts",
     ):
         import_module(name)
 

@@ -9,12 +9,11 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from noctuary.agents.journal import JournalEntry
-from noctuary.agents.sessions import SessionState
-from noctuary.agents.world import Block, Failure
-from noctuary.injection.injecting import inject
-from noctuary.settings import HookSettings
-from noctuary.transcripts.projects import project_of
+from noctuary.agents.hooks import Block, Failure
+from noctuary.agents.state import JournalEntry, SessionState
+from noctuary.context.inject import inject
+from noctuary.core.settings import HookSettings
+from noctuary.sources.transcripts import project_of
 
 
 def memory(memory_id: int | str, content: str, score: float = 0.5, **fields: Any) -> dict[str, Any]:

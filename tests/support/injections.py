@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from noctuary.injection.injecting import Injection, inject, wordings_of
-from noctuary.injection.known import read_injections
-from noctuary.injection.recogniser import EchoGuard
-from noctuary.injection.record import append_injection
-from noctuary.types import MemoryRecord
+from noctuary.context.inject import Injection, inject, wordings_of
+from noctuary.core.types import MemoryRecord
+from noctuary.sources.echo import EchoGuard, append_injection, read_injections
 
 DAY_US = 86_400_000_000
 INJECTED_US = 1_790_000_000_000_000

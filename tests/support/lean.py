@@ -11,19 +11,19 @@ from pathlib import Path
 
 import numpy as np
 
-from noctuary.encode.fingerprint import EncoderFingerprint
-from noctuary.encode.lean import LeanEncoder
-from noctuary.encode.lean_format import (
+from noctuary.core.files import hash_file
+from noctuary.embed.fingerprint import EncoderFingerprint
+from noctuary.embed.lean import (
     HEADER_FILE,
     VOCAB_FILE,
     WEIGHTS_FILE,
     Architecture,
     FileIdentity,
     Header,
+    LeanEncoder,
     header_text,
     tensor_table,
 )
-from noctuary.hashing import hash_file
 
 DIMENSION = 8
 # Axis 0 belongs to everything that is no known word; it is faint, so that one known word decides a

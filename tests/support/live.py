@@ -12,8 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from noctuary.corpus.export import export_corpus, read_records
-from noctuary.corpus.source import open_source
+from noctuary.sources.corpus import read_records
+from noctuary.sources.export import export_corpus
+from noctuary.sources.source import open_source
 from tests.support.store import Store
 
 SCHEMA = """

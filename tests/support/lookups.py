@@ -1,8 +1,4 @@
-"""What phases look up, answered from plain Python values: a small store without files.
-
-What belongs here: an implementation of `Lookups` that means what the real one means. What does not:
-expectations, counters, canned answers that depend on who asks.
-"""
+"""What phases look up, answered from plain Python values: a small store without files."""
 
 from __future__ import annotations
 
@@ -13,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.recall.phases.base import (
+from noctuary.core.types import UNDATED_US
+from noctuary.recall.candidates import (
     Candidates,
     PastQuery,
     PhaseContext,
@@ -25,7 +22,6 @@ from noctuary.recall.phases.base import (
 )
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.result import RecallWarning
-from noctuary.types import UNDATED_US
 
 NOW_US = 1_800_000_000_000_000
 SECOND_US = 1_000_000

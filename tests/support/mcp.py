@@ -1,7 +1,4 @@
-"""The SDK's own client against the server, in memory and over stdio; a store of several owners.
-
-What belongs here: connecting and calling. What does not: any answer of the server.
-"""
+"""The SDK's own client against the server, in memory and over stdio; a store of several owners."""
 
 from __future__ import annotations
 
@@ -16,9 +13,9 @@ from typing import Any, TypeVar
 from mcp import Client, StdioServerParameters
 from mcp.types import CallToolResult, TextContent, TextResourceContents
 
-from noctuary.mcp_server.server import build_server
-from noctuary.mcp_server.view import View
-from noctuary.types import MemoryRecord
+from noctuary.agents.mcp import build_server
+from noctuary.agents.mcp_view import View
+from noctuary.core.types import MemoryRecord
 from tests.support.archive import Replaced
 from tests.support.archive import publish as publish_replaced
 from tests.support.store import Store, day_us, memory, renumber, turns

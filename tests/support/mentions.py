@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.graph.arrays import ROLES, MentionArrays
+from noctuary.graph.walk import ROLES, MentionArrays
 
 Held = tuple[int, int, str]
 """A concept, a memory, and in which role the one stands in the other."""

@@ -1,8 +1,4 @@
-"""A real HTTP server with an OpenAI-compatible path and a rule instead of a model.
-
-What belongs here: serving, remembering what was asked, and misbehaving on request. What does not:
-expectations.
-"""
+"""A real HTTP server with an OpenAI-compatible path and a rule instead of a model."""
 
 from __future__ import annotations
 
@@ -14,8 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
-from noctuary.evaluate.generated.prompts import GRADE
-from noctuary.hosted.batches import ITEMS_MARK
+from noctuary.evaluate.generated import GRADE
+from noctuary.work.http import ITEMS_MARK
 
 Item = Mapping[str, str]
 

@@ -12,12 +12,18 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise, product
 from typing import NamedTuple, cast
 
-from noctuary.graph import hubs
-from noctuary.graph.arrays import RELATIONS
-from noctuary.graph.dictionary import Dictionary, build_dictionary, find_matches
-from noctuary.graph.extraction import KINDS, Extraction
+from noctuary.core.types import MemoryRecord
+from noctuary.graph import state as hubs
+from noctuary.graph.extract import KINDS, Dictionary, Extraction, build_dictionary, find_matches
 from noctuary.graph.fold import concept_id, fold_name
-from noctuary.graph.model import (
+from noctuary.graph.state import (
+    DF_POWER,
+    LEADING_SHORT_CHARS,
+    LEADING_WORTH,
+    LONG_LEADING_WORTH,
+    LOWER_CASE_WORTH,
+)
+from noctuary.graph.tables import (
     NO_SPAN,
     Concept,
     ConceptEdge,
@@ -31,14 +37,7 @@ from noctuary.graph.model import (
     Role,
     StatedRelation,
 )
-from noctuary.graph.state.links import (
-    DF_POWER,
-    LEADING_SHORT_CHARS,
-    LEADING_WORTH,
-    LONG_LEADING_WORTH,
-    LOWER_CASE_WORTH,
-)
-from noctuary.types import MemoryRecord
+from noctuary.graph.walk import RELATIONS
 
 _DICTIONARY_KINDS = frozenset({"title", "heading", "key", "label", "leading", "tag"})
 _KINDS_BY_CASE = frozenset({"title", "key", "leading"})

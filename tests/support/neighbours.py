@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from noctuary.core.types import MemoryRecord
 from noctuary.recall.engine import Recaller
 from noctuary.recall.result import RecallResult
-from noctuary.types import MemoryRecord
 from noctuary.usage.query_log import append_query
 from tests.support.lean import write_encoder
 from tests.support.store import Store, day_us, memory, new_store, renumber, turns

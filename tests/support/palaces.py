@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import chromadb
 from chromadb.config import Settings
 
-from noctuary.corpus.palace_schema import CHROMA_FILE, DRAWERS
+from noctuary.sources.palace import CHROMA_FILE, DRAWERS
 
 DIM = 2
 ADDED_AT_ONCE = 5_000

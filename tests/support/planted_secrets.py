@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import ClassVar
 from urllib.parse import quote
 
-from noctuary.text.seed_words import SEED_WORDS
+from noctuary.text.secret_forms import SEED_WORDS
 
 _ALNUM = string.ascii_letters + string.digits
 _HEX = "0123456789abcdef"

@@ -10,16 +10,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.encode.fingerprint import EncoderFingerprint
-from noctuary.files import write_array
+from noctuary.core.files import write_array
+from noctuary.core.settings import PromotionSettings, Settings
+from noctuary.core.store import StorePaths
+from noctuary.curate.promotions import PROMOTIONS as PROPOSALS
+from noctuary.curate.promotions import PromotionTable, read_table
+from noctuary.curate.signals import Signals
+from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.night.context import VECTORS, Night
 from noctuary.night.corpus import CORPUS, export_memories
-from noctuary.night.promotion import propose_promotions
+from noctuary.night.proposals import propose_promotions
 from noctuary.night.vectors import MEMORY_VECTORS
-from noctuary.promote.signals import Signals
-from noctuary.promote.table import PROPOSALS, PromotionTable, read_table
-from noctuary.settings import PromotionSettings, Settings
-from noctuary.snapshot.layout import StorePaths
 from noctuary.work.stage import StageResult
 
 Vectors = NDArray[np.float32]

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.curate.model import Proposal
-from noctuary.curate.propose import Materials, propose
+from noctuary.core.types import MemoryRecord, content_hash
+from noctuary.curate.finders import Materials, propose
+from noctuary.curate.proposals import Proposal
 from noctuary.graph.extract import extract
-from noctuary.graph.model import Evidence, Supersession
-from noctuary.types import MemoryRecord, content_hash
+from noctuary.graph.tables import Evidence, Supersession
 
 
 def ask(

@@ -8,10 +8,9 @@ from typing import Any
 
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.replaying.log import list_packets
-from noctuary.recall.replaying.packet import recall_and_log
+from noctuary.recall.query import Scope
+from noctuary.recall.replay_log import list_packets, recall_and_log
 from noctuary.recall.result import RecallResult
-from noctuary.recall.scope import Scope
 from noctuary.usage.query_log import append_query
 from tests.support.store import Store, household, renumber
 from tests.support.usage import count_retrievals

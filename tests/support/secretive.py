@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from noctuary.corpus.export import export_corpus, read_records
-from noctuary.corpus.source import open_source
-from noctuary.source_name import SourceName
+from noctuary.core.store import SourceName
+from noctuary.sources.corpus import read_records
+from noctuary.sources.export import export_corpus
+from noctuary.sources.source import open_source
 from tests.support.store import Store
 
 VAULT_COLUMNS = ("sensitive TEXT", "vault_path TEXT", "encrypted_content BLOB", "user_id TEXT")

@@ -1,7 +1,4 @@
-"""What all workers of a test run share: built by whoever needs it first, the others wait for it.
-
-What belongs here: one build per run. What does not: what is built, and copies of it.
-"""
+"""What all workers of a test run share: built by whoever needs it first, the others wait for it."""
 
 from __future__ import annotations
 

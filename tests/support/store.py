@@ -10,24 +10,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.compact.cluster_text import ClusterText
-from noctuary.compact.clusters import Cluster, cluster_turns
+from noctuary.compact.clusters import Cluster, ClusterText, cluster_turns
 from noctuary.compact.summaries import summarize_batch
-from noctuary.compact.summary import Summary
-from noctuary.corpus.evidence import Share
-from noctuary.encode.lean import LeanEncoder
-from noctuary.graph.pack import to_arrays
-from noctuary.lexical.fields import document_tokens
-from noctuary.lexical.postings import build_postings
-from noctuary.snapshot.build import PackInputs, Provenance, build_candidate
-from noctuary.snapshot.checks import GateContext, judge_candidate
-from noctuary.snapshot.drops import DropReport
-from noctuary.snapshot.layout import StorePaths
-from noctuary.snapshot.manifest import read_manifest
-from noctuary.snapshot.nights import record_night
+from noctuary.compact.summarizers import Summary
+from noctuary.core.manifest import read_manifest
+from noctuary.core.store import StorePaths, record_night
+from noctuary.core.types import MemoryRecord, content_hash, corpus_digest
+from noctuary.embed.lean import LeanEncoder
+from noctuary.graph.build import to_arrays
+from noctuary.lexical.build import build_postings
+from noctuary.snapshot.checks import DropReport, GateContext, judge_candidate
+from noctuary.snapshot.pack import PackInputs, Provenance, build_candidate
 from noctuary.snapshot.publish import publish_candidate
 from noctuary.snapshot.verdict import store_verdict
-from noctuary.types import MemoryRecord, content_hash, corpus_digest
+from noctuary.sources.source import Share
+from noctuary.text.tokens import document_tokens
 from tests.support.graphs import graph_tables
 
 DAY_US = 86_400_000_000

@@ -1,4 +1,4 @@
-"""The model server with a rule for summaries. What belongs here: the rule. No expectations."""
+"""The model server with a rule for summaries. No expectations."""
 
 from __future__ import annotations
 

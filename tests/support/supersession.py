@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from noctuary.graph.extraction import Extraction
-from noctuary.graph.supersession.corpus import Corpus
-from noctuary.types import MemoryRecord
+from noctuary.core.types import MemoryRecord
+from noctuary.graph.duplicates import Corpus
+from noctuary.graph.extract import Extraction
 
 
 def corpus_of(records: Sequence[MemoryRecord], extractions: Sequence[Extraction]) -> Corpus:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.vectors.rotation import fit, rotated_prefix
-from noctuary.vectors.tiers import FULL_TIER, TierReport, TierState, sync_tiers, tier_tables
+from noctuary.embed.rotation import fit, rotated_prefix
+from noctuary.embed.tiers import FULL_TIER, TierReport, TierState, sync_tiers, tier_tables
 
 DIM = 96
 ROWS = 300

@@ -1,7 +1,7 @@
 """Transcripts as the agents write them: single lines, whole sessions, many megabytes.
 
-What belongs here: the two shapes, deterministic by a seed. Sources of the shapes:
-research/ecosystem.md 1.3 for Claude Code, codex-rs/protocol and codex-rs/rollout of openai/codex.
+Sources of the shapes: research/ecosystem.md 1.3 for Claude Code, codex-rs/protocol and codex-
+rs/rollout of openai/codex.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from noctuary.corpus.source import RawRow
-from noctuary.settings import TranscriptSettings
-from noctuary.transcripts.ingest import ingest_transcripts
-from noctuary.transcripts.report import IngestReport
-from noctuary.transcripts.turns_source import TranscriptSource
+from noctuary.core.settings import TranscriptSettings
+from noctuary.sources.ingest import TranscriptSource, ingest_transcripts
+from noctuary.sources.source import RawRow
+from noctuary.sources.transcripts import IngestReport
 
 START = datetime(2026, 11, 2, 9, 0, tzinfo=UTC)
 _WORDS = (

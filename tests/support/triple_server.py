@@ -1,7 +1,4 @@
-"""The model server with a rule for triples: names and statements read off every memory's text.
-
-What belongs here: the rule, and ways to answer wrongly. What does not: expectations.
-"""
+"""The model server with a rule for triples: names and statements read off every memory's text."""
 
 from __future__ import annotations
 

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.compact.clusters import to_session_turn
-from noctuary.compact.eligibility import SessionTurn
-from noctuary.types import MemoryRecord
+from noctuary.compact.clusters import SessionTurn, to_session_turn
+from noctuary.core.types import MemoryRecord
 
 HOUR_US = 3_600_000_000
 

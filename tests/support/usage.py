@@ -5,14 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from noctuary.core.manifest import read_pointer
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.reader import SnapshotReader
-from noctuary.snapshot.manifest import read_pointer
 from noctuary.usage.access_log import append_retrievals, close_access_logs
-from noctuary.usage.folding import Folded
-from noctuary.usage.statistics import fold_access_log_on
-from noctuary.usage.window import count_window
-from noctuary.usage.writing import write_usage
+from noctuary.usage.statistics import Folded, count_window, fold_access_log_on, write_usage
 from tests.support.store import DAY_US, Store
 
 

@@ -8,9 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from noctuary.usage.folding import Folded
-from noctuary.usage.window import Pair, Window
-from noctuary.usage.writing import write_usage
+from noctuary.usage.statistics import Folded, Pair, Window, write_usage
 
 DAY_US = 86_400_000_000
 NOW_US = 20_000 * DAY_US

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from noctuary.files import (
+from noctuary.core.files import (
     MAP_FROM_BYTES,
     fsync_dir,
     fsync_file,

@@ -11,22 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.agents.process import _decode  # pyright: ignore[reportPrivateUsage]
-from noctuary.agents.small_files import read_json
-from noctuary.corpus.palace_rows import _ids  # pyright: ignore[reportPrivateUsage]
-from noctuary.encode.hosted.model import HOSTED_FILE, read_description
-from noctuary.encode.lean_format import HEADER_FILE, read_header
-from noctuary.errors import ConfigError, EncoderError, SnapshotCorruptError
-from noctuary.exchange.export_format import ExportFormatError
-from noctuary.exchange.export_format import read_manifest as read_export
-from noctuary.foreign_json import MOST_LEVELS, parse_json
-from noctuary.recall.answerability import Calibration
-from noctuary.settings import Settings
-from noctuary.snapshot.layout import MANIFEST_FILE, StorePaths
-from noctuary.snapshot.manifest import read_manifest, read_pointer
+from noctuary.agents.hooks import _decode  # pyright: ignore[reportPrivateUsage]
+from noctuary.agents.state import read_json
+from noctuary.cli.exchange import ExportFormatError
+from noctuary.cli.exchange import read_export_manifest as read_export
+from noctuary.core.errors import ConfigError, EncoderError, SnapshotCorruptError
+from noctuary.core.foreign_json import MOST_LEVELS, parse_json
+from noctuary.core.manifest import read_manifest, read_pointer
+from noctuary.core.settings import Settings
+from noctuary.core.store import MANIFEST_FILE, StorePaths
+from noctuary.embed.hosted import HOSTED_FILE, read_description
+from noctuary.embed.lean import HEADER_FILE, read_header
+from noctuary.recall.result import Calibration
 from noctuary.snapshot.verdict import read_verdict
-from noctuary.transcripts.lines import parse_object
-from noctuary.transcripts.messages import FileContext
+from noctuary.sources.ingest import parse_object
+from noctuary.sources.palace import _ids  # pyright: ignore[reportPrivateUsage]
+from noctuary.sources.transcripts import FileContext
 
 DEEP = "[" * 100_000 + "]" * 100_000
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.hashing import canonical_json, hash_file, hash_json, hash_text
+from noctuary.core.files import canonical_json, hash_file, hash_json, hash_text
 
 anything = st.text(st.characters(exclude_categories=()), max_size=30)
 

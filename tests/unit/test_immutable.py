@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.immutable import connect_immutable, identify
+from noctuary.core.sqlite import connect_immutable, identify
 
 
 @pytest.fixture(name="file")

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from noctuary import locate
-from noctuary.errors import SnapshotMissingError, StoreError
-from noctuary.locate import (
+from noctuary.core import store as locate
+from noctuary.core.errors import SnapshotMissingError, StoreError
+from noctuary.core.store import (
     checkout_root,
     expand_user,
     find_home,

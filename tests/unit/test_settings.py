@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from noctuary.errors import ConfigError
-from noctuary.settings import (
+from noctuary.core.errors import ConfigError
+from noctuary.core.settings import (
     CONFIG_FILE_NAME,
     RecallSettings,
     Settings,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from noctuary import values
+from noctuary.core import types as values
 
 
 def make(decorate: Any) -> Any:

@@ -1,8 +1,7 @@
 """Keeping a session's turns after the agent stopped, in a process that nobody waits for.
 
-What belongs here: starting that process, and what it runs. What does not: reading transcripts
-(`noctuary.transcripts.capture`). A transcript of a store that is not there yet is left to the
-night, which finds it in the journal.
+A transcript of a store that is not there yet is left to the night, which finds it in the
+journal.
 """
 
 from __future__ import annotations
@@ -14,16 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from noctuary.agents.counters import note_call
-from noctuary.agents.detached import start_detached
-from noctuary.agents.journal import transcripts_in
-from noctuary.agents.outside import environment_home
-from noctuary.agents.places import HookPlaces
-from noctuary.agents.small_files import make_private
-from noctuary.agents.world import Failure
+from noctuary.agents.hooks import Failure, environment_home, start_detached
+from noctuary.agents.state import HookPlaces, make_private, note_call, transcripts_in
 
 if TYPE_CHECKING:
-    from noctuary.settings import TranscriptSettings
+    from noctuary.core.settings import TranscriptSettings
+
 
 CAPTURE = "Capture"
 """Under which name it is counted: beside the events, as it ends long after its Stop hook did."""
@@ -76,11 +71,10 @@ def capture(agent: str, transcript_path: str, store: str | None) -> str | None:
 
 
 def _capture(transcript_path: str, store: str | None, home: Path) -> str | None:
-    from noctuary.errors import SnapshotMissingError
-    from noctuary.locate import find_store
-    from noctuary.settings import Settings
-    from noctuary.snapshot.layout import StorePaths
-    from noctuary.transcripts.capture import capture_session
+    from noctuary.core.errors import SnapshotMissingError
+    from noctuary.core.settings import Settings
+    from noctuary.core.store import StorePaths, find_store
+    from noctuary.sources.ingest import capture_session
 
     settings = Settings.load(home=home)
     try:
@@ -109,8 +103,8 @@ def capture_journalled(home: Path, store: Path, settings: TranscriptSettings) ->
         How many transcripts were named and are still there ("transcripts"), turns that were added
         ("turns"), and transcripts with a fault ("faults").
     """
-    from noctuary.snapshot.layout import StorePaths
-    from noctuary.transcripts.capture import capture_session
+    from noctuary.core.store import StorePaths
+    from noctuary.sources.ingest import capture_session
 
     notes = {"transcripts": 0, "turns": 0, "faults": 0}
     for name in transcripts_in(HookPlaces(home).journal, store):

@@ -1,17 +1,19 @@
-"""One hook event as an agent sends it, read without trusting any of it.
-
-What belongs here: the fields that noctuary uses, and what they are where they are missing or wrong.
-What does not: what is done about an event (`handling`).
-
-Shapes: Claude's `BaseHookInput` and its events (npm @anthropic-ai/claude-agent-sdk 0.3, sdk.d.ts);
-Codex's `*.command.input.schema.json` (openai/codex, codex-rs/hooks/schema/generated). The fields
-used here have the same names in both.
-"""
+"""Hook events as agents send them, and answers as agents read them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
+
+from noctuary.text.marks import visible
+
+# One hook event as an agent sends it, read without trusting any of it.
+#
+# Shapes: Claude's `BaseHookInput` and its events (npm @anthropic-ai/claude-agent-sdk 0.3,
+# sdk.d.ts); Codex's `*.command.input.schema.json` (openai/codex, codex-rs/hooks/schema/generated).
+# The fields used here have the same names in both.
+
 
 PROMPT = "UserPromptSubmit"
 SESSION_START = "SessionStart"
@@ -91,3 +93,104 @@ def _whole(text: str) -> str:
     Paths lose nothing: an agent that met bytes that are no UTF-8 has replaced them before.
     """
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+# What an agent reads on stdout: one JSON object of its published shape, or nothing.
+#
+# There is no field here that could stop an agent: no `decision`, no `continue`.
+#
+# Shapes: Claude's `SyncHookJSONOutput` (sdk.d.ts of @anthropic-ai/claude-agent-sdk 0.3); Codex's
+# `*.command.output.schema.json`, which allow no other field (`additionalProperties: false`).
+# PreCompact of both knows no `hookSpecificOutput`; additional context at Stop would keep Claude's
+# turn going, and Codex's schema does not have it.
+
+
+TELLING = frozenset({PROMPT, SESSION_START})
+"""Events whose answer may hold context for the model and a message for the user. All others are
+answered with nothing: what PreCompact prints may become instructions of the compaction, and nobody
+reads what SessionEnd prints."""
+
+CONTEXT_TOKENS = {"claude": 10_000, "codex": 2_400}
+"""Tokens of context that an agent takes whole, as estimated: Codex cuts above some 2,500, Claude
+above 10,000 characters, which the block's own limit keeps. The settings' budgets are cut to it."""
+
+
+def encode(event: str, context: str, message: str) -> dict[str, Any]:
+    """Return the object to print; an empty one means printing nothing.
+
+    One encoding serves both agents: it uses only what both schemas have. Characters that a
+    terminal would obey are marks.
+
+    Args:
+        event: Name of the event.
+        context: For the model; "" for none.
+        message: For the user; "" for none.
+    """
+    if event not in TELLING:
+        return {}
+    answer: dict[str, Any] = {}
+    if context:
+        told = {"hookEventName": event, "additionalContext": visible(context)}
+        answer["hookSpecificOutput"] = told
+    if message:
+        answer["systemMessage"] = visible(message)
+    return answer
+
+
+# Which prompts are worth a recall, and what is asked of the store for one.
+#
+# Standard library only.
+
+
+MIN_SIGNS = 4
+"""Letters and digits of the shortest prompt that is looked up; one of a script without spaces
+between words counts twice. Lower looks up "ok" and "yes", higher leaves out short questions."""
+
+MAX_QUERY_CHARS = 4_000
+"""Characters of a query: the beginning and the end of a longer prompt, where people put what they
+want. More costs time with every pasted log."""
+
+MAX_PROMPT_CHARS = 200_000
+"""Characters of a prompt that are looked at at all."""
+
+MACHINE_SOURCES = frozenset({"system", "poll_event"})
+"""Claude's names of prompts that no person wrote: messages of tasks and channels. Prompts of /loop
+and of schedules were written by one, and are looked up."""
+
+_COMMAND = re.compile(r"/[\w:.-]+(?:\s|\Z)")
+_FIRST_WIDE = "\u2e80"
+
+
+def query_of(prompt: str, source: str = "") -> str | None:
+    """Return what to ask the store for a prompt; None where it is not worth asking.
+
+    Args:
+        prompt: As it was submitted.
+        source: Who submitted it, as Claude names it; "" where that is not said.
+
+    Returns:
+        Up to `MAX_QUERY_CHARS` characters, or None for a machine's message, a slash command, and a
+        prompt of fewer than `MIN_SIGNS` signs. Blocks that noctuary injected earlier are not asked.
+    """
+    # Here, as a compaction is journalled without what only prompts need.
+    from noctuary.sources.injected import cut_blocks
+
+    if source in MACHINE_SOURCES:
+        return None
+    text = cut_blocks(prompt[:MAX_PROMPT_CHARS]).text.strip()
+    if _COMMAND.match(text) or _signs(text) < MIN_SIGNS:
+        return None
+    if len(text) <= MAX_QUERY_CHARS:
+        return text
+    half = (MAX_QUERY_CHARS - 1) // 2
+    return f"{text[:half]}\n{text[-half:]}"
+
+
+def _signs(text: str) -> int:
+    found = 0
+    for char in text:
+        if char.isalnum():
+            found += 2 if char >= _FIRST_WIDE else 1
+            if found >= MIN_SIGNS:
+                break
+    return found

@@ -1,16 +1,13 @@
-"""Memories of the serving snapshot by id, for restoring what a compaction took away.
-
-What belongs here: reading them under the rules of scope. What does not: which ones (`handling`).
-"""
+"""Memories of the serving snapshot by id, for restoring what a compaction took away."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from noctuary.core.types import from_micros
+from noctuary.recall.query import Scope, build_mask
 from noctuary.recall.reader import SnapshotReader
-from noctuary.recall.scope import Scope, build_mask
-from noctuary.types import from_micros
 
 _FIELDS = ("content", "category", "wing", "room", "session_id", "user")
 

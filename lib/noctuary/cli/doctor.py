@@ -1,46 +1,593 @@
-"""`noctuary doctor`: what is wrong and what to do about it."""
+"""Looking at a store from outside: its status and its health."""
 
 from __future__ import annotations
 
-import sys
+import sqlite3
+import stat
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
-import click
+from noctuary.agents.events import AGENTS
+from noctuary.agents.install import enabled_plugin
+from noctuary.cli.findings import (
+    Finding,
+    are_hooked,
+    find_sdk_fault,
+    look_at_hooks,
+    look_at_index,
+    look_at_schedule,
+    look_at_server,
+    look_at_source,
+    look_at_transcripts,
+    look_at_vectors,
+)
+from noctuary.compact.archive import ArchiveReader
+from noctuary.core import store as layout
+from noctuary.core.errors import (
+    ConfigError,
+    NoctuaryError,
+    SnapshotCorruptError,
+    SnapshotMissingError,
+    SnapshotOutdatedError,
+    StoreError,
+)
+from noctuary.core.files import make_private, open_to_others, tree_bytes
+from noctuary.core.foreign_json import parse_json
+from noctuary.core.manifest import (
+    Manifest,
+    Pointer,
+    full_check,
+    quick_check,
+    read_manifest,
+    read_pointer,
+)
+from noctuary.core.settings import Settings
+from noctuary.core.sqlite import connect_immutable
+from noctuary.core.store import (
+    ABSTENTION_FILE,
+    StorePaths,
+    find_home,
+    find_store,
+    is_snapshot_id,
+    last_night_hours,
+    list_stores,
+)
+from noctuary.embed.fingerprint import EncoderFingerprint, require_same
+from noctuary.recall.profile_layers import (
+    current_settings,
+    layers_of,
+    list_profiles,
+    read_store_profiles,
+)
+from noctuary.recall.result import Calibration
+from noctuary.snapshot.verdict import PASS
+from noctuary.work.lock import find_holder
 
-from noctuary.cli.common import EXIT_FAILED, fail, open_paths, print_json, store_options
-from noctuary.diagnosis.doctor import examine, mend_privacy
-from noctuary.errors import NoctuaryError
-
-_MARKS = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}
+# What `noctuary doctor` says about what serves: pointer, snapshot, age, encoder, calibration.
 
 
-@click.command()
-@click.option("--fix", is_flag=True, help="First make the store's files readable by you only.")
-@store_options
-def doctor(fix: bool, store: str | None, as_json: bool) -> None:
-    """Look for what is wrong and say what to do about it.
+def look_at_serving(paths: StorePaths, settings: Settings, *, is_hooked: bool) -> Iterator[Finding]:
+    """Yield how it is with the snapshot that serves.
 
-    Checks the settings, who may read the store, the pointer, every checksum of the serving
-    snapshot, its age and vectors, the encoder, the source, the transcripts, the schedule, the last
-    verdict, the indexes, the logs, the warm server, the hooks in agents' settings and how they
-    fare, and the MCP server.
-
-    Exit code 1 if anything fails; warnings alone are 0.
+    Args:
+        paths: The store.
+        settings: The settings in force.
+        is_hooked: Whether some agent runs noctuary's hooks.
     """
     try:
-        paths = open_paths(store)
-        mended = mend_privacy(paths) if fix else 0
-        findings = examine(paths)
-    except (NoctuaryError, OSError) as error:
-        fail(error, as_json)
-    if as_json:
-        print_json({"findings": [f.to_json() for f in findings], "mended": mended})
+        pointer = read_pointer(paths)
+    except NoctuaryError as error:
+        yield Finding("pointer", "fail", str(error), "run `make nightly`, or `noctuary rollback`")
+        return
+    yield Finding("pointer", "ok", f"{pointer.snapshot_id} serves since {pointer.published_at}")
+    directory = paths.snapshots / pointer.snapshot_id
+    try:
+        manifest = _verified(directory, pointer)
+    except NoctuaryError as error:
+        yield Finding(
+            "snapshot", "fail", str(error), "run `noctuary rollback`, then `make nightly`"
+        )
+        return
+    total = sum(entry.bytes for entry in manifest.files.values())
+    yield Finding(
+        "snapshot", "ok", f"{len(manifest.files)} files, {total / 1e6:.1f} MB, every checksum holds"
+    )
+    yield look_at_age(paths, pointer, settings.recall.stale_after_hours)
+    yield _encoder(paths, manifest)
+    yield from look_at_vectors(directory, manifest)
+    yield look_at_source(manifest)
+    yield look_at_abstention(directory, wants=is_hooked and settings.hook.abstain)
+
+
+def look_at_age(paths: StorePaths, pointer: Pointer, limit_hours: float) -> Finding:
+    """Return how long ago a night went through.
+
+    Args:
+        paths: The store.
+        pointer: What serves.
+        limit_hours: From which age on the snapshot is stale; 0 means never.
+    """
+    hours = last_night_hours(paths)
+    if hours is None or 0 < limit_hours < hours:
+        since = "ever" if hours is None else f"for {hours:.0f} h"
+        return Finding(
+            "age",
+            "warn",
+            f"no night went through {since}; the snapshot was published at {pointer.published_at}",
+            "check that the schedule is on (`make ui`) or that cron runs `make nightly`",
+        )
+    return Finding("age", "ok", f"the last night went through {hours:.1f} h ago")
+
+
+def look_at_abstention(snapshot: Path, *, wants: bool) -> Finding:
+    """Return whether the snapshot knows below which score it had better say nothing.
+
+    Args:
+        snapshot: The snapshot's directory.
+        wants: Whether anything abstains by it: hooks are installed and hook.abstain is true.
+    """
+    try:
+        calibration = Calibration.parse((snapshot / ABSTENTION_FILE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        calibration = None
+    except (OSError, ValueError) as error:
+        return Finding(
+            "abstention", "warn", f"{ABSTENTION_FILE} cannot be read: {error}", "run `make nightly`"
+        )
+    if calibration is not None:
+        thresholds = sorted(calibration.thresholds.items())
+        told = ", ".join(f"{signal} below {at:.2f}" for signal, at in thresholds)
+        return Finding("abstention", "ok", f"calibrated: {told}")
+    if not wants:
+        return Finding("abstention", "ok", "not calibrated, and nothing abstains by it here")
+    message = "not calibrated: prompts get the best memories, however unlike them"
+    remedy = "run `make nightly`: each night calibrates (docs/abstention.md)"
+    return Finding("abstention", "warn", message, remedy)
+
+
+def _verified(directory: Path, pointer: Pointer) -> Manifest:
+    manifest = read_manifest(directory)
+    full_check(directory, manifest)
+    if manifest.digest != pointer.digest:
+        raise SnapshotCorruptError(
+            f"snapshot {pointer.snapshot_id} is whole, but not the one that was published"
+        )
+    return manifest
+
+
+def _encoder(paths: StorePaths, manifest: Manifest) -> Finding:
+    if manifest.encoder is None or manifest.encoder_digest is None:
+        return Finding(
+            "encoder", "warn", "the snapshot has no vectors: recall is lexical and graph only"
+        )
+    if EncoderFingerprint.from_json(manifest.encoder).is_hosted:
+        return _hosted_encoder(paths.encoders / manifest.encoder_digest)
+    # Here and not above: numpy must not be loaded before `noctuary recall` has limited its threads.
+    from noctuary.embed.lean import LeanEncoder
+    from noctuary.embed.onnx import OnnxEncoder, onnx_directory
+
+    expected = EncoderFingerprint.from_json(manifest.encoder)
+    directory = paths.encoders / manifest.encoder_digest
+    export = onnx_directory(paths.encoders, expected)
+    try:
+        if export.is_dir() and not directory.is_dir():
+            encoder = OnnxEncoder.open(export, 1)
+        else:
+            encoder = LeanEncoder.open(directory, verify=True)
+        require_same(expected, encoder.fingerprint)
+    except NoctuaryError as error:
+        return Finding(
+            "encoder", "fail", str(error), "run `make nightly`: it exports the query encoder again"
+        )
+    by = "" if isinstance(encoder, LeanEncoder) else ", by ONNX Runtime"
+    made = encoder.fingerprint
+    return Finding("encoder", "ok", f"{made.model}, {made.dimension} dimensions{by}")
+
+
+def _hosted_encoder(directory: Path) -> Finding:
+    """Look at the description and the key; the provider is not asked, because that costs."""
+    from noctuary.embed.hosted import read_description
+    from noctuary.work.http import read_api_key
+
+    try:
+        model = read_description(directory)
+    except NoctuaryError as error:
+        return Finding(
+            "encoder", "fail", str(error), "run `make nightly`: it describes the encoder again"
+        )
+    try:
+        read_api_key(model.api_key_variable, "encoder.api_key_variable")
+    except ConfigError as error:
+        return Finding(
+            "encoder",
+            "warn",
+            f"{model.title} cannot be asked from here: {error}; recall is lexical and graph only",
+            f"set {model.api_key_variable} where recall runs, hooks and servers included",
+        )
+    message = f"{model.title}, {model.dimension} dimensions, over the network: queries leave"
+    return Finding("encoder", "ok", message)
+
+
+# What serves, how old it is, what it holds.
+
+
+_HOUR_S = 3600.0
+
+
+def read_status(paths: StorePaths) -> dict[str, Any]:
+    """Return the state of a store as plain values.
+
+    Raises:
+        StoreError: If nothing is published or the serving snapshot is damaged.
+    """
+    pointer = read_pointer(paths)
+    directory = paths.snapshots / pointer.snapshot_id
+    manifest = read_manifest(directory)
+    quick_check(directory, manifest)
+    return {
+        "store": str(paths.root),
+        "snapshot_id": pointer.snapshot_id,
+        "digest": pointer.digest,
+        "published_at": pointer.published_at,
+        "reason": pointer.reason,
+        "age_hours": round(age_hours(pointer.published_at), 2),
+        "built_at": manifest.built_at,
+        "source": manifest.source,
+        "encoder": manifest.encoder,
+        "counts": manifest.counts,
+        "archived": count_archived(paths, directory / layout.ROWS_FILE),
+        "wings": wing_counts(directory / layout.ROWS_FILE),
+        "snapshot_bytes": sum(entry.bytes for entry in manifest.files.values()),
+        "store_bytes": tree_bytes(paths.root),
+    }
+
+
+def describe_snapshots(paths: StorePaths) -> list[dict[str, Any]]:
+    """Describe every published snapshot.
+
+    Oldest first, with whether it serves and whether its files are all there.
+    """
+    try:
+        serving = read_pointer(paths).snapshot_id
+    except (SnapshotMissingError, SnapshotCorruptError):
+        serving = None
+    if not paths.snapshots.is_dir():
+        return []
+    names = sorted(p.name for p in paths.snapshots.iterdir() if is_snapshot_id(p.name))
+    return [_describe(paths, name, name == serving) for name in names]
+
+
+def describe_stores(home: Path) -> list[dict[str, Any]]:
+    """Describe every published store of a home: what it serves, of which source, since when.
+
+    `default` marks the one that is meant where none is named; `fault` says why one cannot be read.
+    """
+    roots = list_stores(home)
+    default = find_store(None, home=home)[0] if roots else None
+    return [
+        {"name": root.name, "path": str(root), "default": root == default, **_serves(root)}
+        for root in roots
+    ]
+
+
+def _serves(root: Path) -> dict[str, Any]:
+    paths = StorePaths(root)
+    row: dict[str, Any] = dict.fromkeys(("source", "memories", "published_at", "fault"))
+    try:
+        pointer = read_pointer(paths)
+        manifest = read_manifest(paths.snapshots / pointer.snapshot_id)
+    except (StoreError, OSError) as error:
+        return {**row, "fault": str(error)}
+    found = {"source": manifest.source.get("location"), "memories": manifest.counts["memories"]}
+    return {**row, **found, "published_at": pointer.published_at}
+
+
+def age_hours(iso: str) -> float:
+    """Return how long ago an ISO-8601 moment was; 0 for one in the future (clock skew)."""
+    return max((datetime.now(UTC) - datetime.fromisoformat(iso)).total_seconds() / _HOUR_S, 0.0)
+
+
+def _describe(paths: StorePaths, name: str, serving: bool) -> dict[str, Any]:
+    directory = paths.snapshots / name
+    row: dict[str, Any] = {
+        "snapshot_id": name, "serving": serving, "intact": False, "outdated": False,
+    }  # fmt: skip
+    try:
+        manifest = read_manifest(directory)
+        quick_check(directory, manifest)
+    except SnapshotCorruptError as error:
+        outdated = isinstance(error, SnapshotOutdatedError)
+        nothing = {"memories": None, "bytes": None, "built_at": None}
+        return {**row, "outdated": outdated, "fault": str(error), **nothing}
+    return {
+        **row,
+        "intact": True,
+        "memories": manifest.counts["memories"],
+        "bytes": sum(entry.bytes for entry in manifest.files.values()),
+        "built_at": manifest.built_at,
+        "digest": manifest.digest,
+    }
+
+
+def count_archived(paths: StorePaths, rows_file: Path) -> int | None:
+    """Return how many memories of a snapshot the archive hides now; None where it is unreadable.
+
+    Args:
+        paths: The store.
+        rows_file: The snapshot's rows.sqlite.
+
+    Raises:
+        SnapshotCorruptError: If rows.sqlite cannot be read.
+    """
+    archive = ArchiveReader.open(paths.archive)
+    if archive.warning is not None:
+        return None
+    if not archive.applied_plans_at(None):
+        return 0
+    try:
+        with closing(connect_immutable(rows_file)) as rows:
+            known = dict(rows.execute("SELECT memory_id, content_hash FROM memories"))
+    except sqlite3.Error as error:
+        raise SnapshotCorruptError(
+            f"{rows_file.name} cannot be read: {error}; run `noctuary doctor`"
+        ) from error
+    return len(archive.hidden_in(lambda ids: {i: known[i] for i in ids if i in known}))
+
+
+def wing_counts(rows_file: Path) -> dict[str, int]:
+    """Return the exact number of memories of every wing of a snapshot, largest first.
+
+    Args:
+        rows_file: The snapshot's rows.sqlite. Memories without a wing count as "(none)".
+
+    Raises:
+        SnapshotCorruptError: If it cannot be read.
+    """
+    try:
+        with closing(connect_immutable(rows_file)) as rows:
+            found = rows.execute(
+                "SELECT COALESCE(wing, '(none)'), COUNT(*) FROM memories GROUP BY 1 ORDER BY 2 "
+                "DESC, 1"
+            ).fetchall()
+    except sqlite3.Error as error:
+        raise SnapshotCorruptError(
+            f"{rows_file.name} cannot be read: {error}; run `noctuary doctor`"
+        ) from error
+    return dict(found)
+
+
+# `examine`: every known way for a store to be unwell, each with what was found and what to do.
+
+
+def examine(paths: StorePaths) -> list[Finding]:
+    """Look at everything; a check that breaks is itself a finding."""
+    findings: list[Finding] = []
+    looks = (
+        _settings, _privacy, _profiles, _serving, _schedule, _last_verdict, _index, _transcripts,
+        _access_log, _injections, _usage, _archive, _files, _leftovers, _server, _hooks, _mcp,
+    )  # fmt: skip
+    for look in looks:
+        try:
+            findings.extend(look(paths))
+        except (NoctuaryError, OSError, ValueError, KeyError, TypeError, sqlite3.Error) as error:
+            findings.append(
+                Finding(look.__name__.strip("_"), "fail", f"{type(error).__name__}: {error}")
+            )
+    return findings
+
+
+def _settings(_: StorePaths) -> Iterator[Finding]:
+    try:
+        Settings.load(home=find_home())
+    except ConfigError as error:
+        yield Finding(
+            "settings",
+            "fail",
+            str(error),
+            "correct the file or the variable; until then defaults are in force",
+        )
     else:
-        if mended:
-            what = "file or directory" if mended == 1 else "files and directories"
-            click.echo(f"fixed the permissions of {mended:,} {what}: only you can read them now")
-        for finding in findings:
-            click.echo(f"{_MARKS[finding.level]}  {finding.name}: {finding.message}")
-            if finding.remedy:
-                click.echo(f"      -> {finding.remedy}")
-    if any(f.level == "fail" for f in findings):
-        sys.exit(EXIT_FAILED)
+        yield Finding("settings", "ok", "every key and value is known")
+
+
+def mend_privacy(paths: StorePaths) -> int:
+    """Take others' access from a store's files and directories; return from how many."""
+    return make_private(paths.root, _source_below(paths))
+
+
+def _privacy(paths: StorePaths) -> Iterator[Finding]:
+    found = open_to_others(paths.root, _source_below(paths))
+    if not found:
+        yield Finding("privacy", "ok", "nobody else may read the store")
+        return
+    shown = f"{found[0]} has mode {stat.S_IMODE(found[0].lstat().st_mode):04o}"
+    yield Finding(
+        "privacy",
+        "warn",
+        f"others may read, write or enter {len(found):,} files and directories of the store "
+        f"({shown}, expected 0700 for directories and 0600 for files)",
+        "run `noctuary doctor --fix`",
+    )
+
+
+def _source_below(paths: StorePaths) -> Path | None:
+    """Return the memory store itself, which is its owner's to protect even where it lies here."""
+    try:
+        manifest = read_manifest(paths.snapshots / read_pointer(paths).snapshot_id)
+    except StoreError:
+        return None
+    source = Path(str(manifest.source.get("location", "")))
+    return source if paths.root in source.parents else None
+
+
+def _profiles(paths: StorePaths) -> Iterator[Finding]:
+    settings, _ = current_settings()
+    stored = read_store_profiles(paths.profiles)
+    known = list_profiles(layers_of(settings, {}, stored.tables))
+    faults = [w.message for w in stored.warnings] + [
+        f"{profile.name}: {fault}" for profile in known for fault in profile.faults
+    ]
+    if faults:
+        remedy = "correct them; a recall leaves the layer out and warns"
+        yield Finding("profiles", "warn", "; ".join(faults), remedy)
+    else:
+        yield Finding("profiles", "ok", f"{len(known)} profiles, all values in range")
+
+
+def _serving(paths: StorePaths) -> Iterator[Finding]:
+    is_hooked = are_hooked(find_home(), Path.cwd())
+    yield from look_at_serving(paths, _known_settings(), is_hooked=is_hooked)
+
+
+def _schedule(paths: StorePaths) -> Iterator[Finding]:
+    yield look_at_schedule(paths)
+
+
+def _index(paths: StorePaths) -> Iterator[Finding]:
+    yield look_at_index(paths)
+
+
+def _transcripts(_: StorePaths) -> Iterator[Finding]:
+    yield look_at_transcripts(_known_settings().transcripts.path)
+
+
+def _hooks(_: StorePaths) -> Iterator[Finding]:
+    yield from look_at_hooks(find_home(), Path.cwd())
+
+
+def _mcp(_: StorePaths) -> Iterator[Finding]:
+    fault = find_sdk_fault()
+    plugin = next((p for a in AGENTS if (p := enabled_plugin(a, Path.cwd())) is not None), None)
+    if fault is None:
+        yield Finding("mcp", "ok", "the MCP server can run")
+    elif plugin is not None:
+        message, remedy = fault.split(": ", 1)
+        yield Finding("mcp", "warn", f"{message}, and the plugin in {plugin} starts it", remedy)
+    else:
+        yield Finding("mcp", "ok", f"{fault}. Nothing else needs it")
+
+
+def _known_settings() -> Settings:
+    """Return the settings in force: the defaults where a file or a variable is wrong."""
+    try:
+        return Settings.load(home=find_home())
+    except NoctuaryError:
+        return Settings()
+
+
+def _last_verdict(paths: StorePaths) -> Iterator[Finding]:
+    verdicts = sorted(paths.verdicts.glob("*.json"), key=lambda p: p.stat().st_mtime_ns)
+    if not verdicts:
+        yield Finding("gate", "warn", "no candidate was ever judged", "run `make nightly`")
+        return
+    last: dict[str, Any] = parse_json(verdicts[-1].read_text(encoding="utf-8"))
+    failed = [c["name"] for c in last["checks"] if not c["passed"]]
+    if last["outcome"] == PASS:
+        yield Finding(
+            "gate",
+            "ok",
+            f"the last candidate passed {len(last['checks'])} checks at {last['judged_at']}",
+        )
+    else:
+        yield Finding(
+            "gate",
+            "fail",
+            f"the last night was refused at {last['judged_at']}: {', '.join(failed)}",
+            f"read {verdicts[-1]}; the snapshot before it keeps serving",
+        )
+
+
+def _access_log(paths: StorePaths) -> Iterator[Finding]:
+    if not paths.access_log.exists():
+        yield Finding("access_log", "ok", "nothing has been recalled yet")
+        return
+    with closing(
+        sqlite3.connect(f"{paths.access_log.absolute().as_uri()}?mode=ro", uri=True)
+    ) as log:
+        count = log.execute("SELECT COUNT(*) FROM retrievals").fetchone()[0]
+    yield Finding("access_log", "ok", f"{count:,} retrievals")
+
+
+def _injections(paths: StorePaths) -> Iterator[Finding]:
+    from noctuary.sources.echo import read_injections
+
+    known = read_injections(paths.injections)
+    if known.fault is None:
+        yield Finding(
+            "injections", "ok", f"{len(known.occurrences):,} injected texts are on record"
+        )
+        return
+    yield Finding(
+        "injections",
+        "warn",
+        f"{known.fault}: injected text that lost its tag is not recognised",
+        f"move {paths.injections.name} away; what was injected before is known by its tag alone",
+    )
+
+
+def _usage(paths: StorePaths) -> Iterator[Finding]:
+    # Here and not above, as for the encoder: numpy.
+    from noctuary.usage.reader import UsageReader
+
+    usage = UsageReader.open(paths.usage)
+    if usage.is_missing:
+        yield Finding("usage", "ok", "no night has counted retrievals yet")
+    elif usage.warning is not None:
+        yield Finding("usage", "warn", usage.warning, "run `make nightly`: it writes the file anew")
+    elif usage.not_scanned:
+        yield Finding(
+            "usage",
+            "warn",
+            f"the last scan left out {usage.not_scanned:,} memories: max_scan_depth",
+            "set max_scan_depth to 0, or leave it: each night goes on where the last one stopped",
+        )
+    else:
+        yield Finding("usage", "ok", f"retrievals of {usage.window_days} days are counted")
+    usage.close()
+
+
+def _archive(paths: StorePaths) -> Iterator[Finding]:
+    archive = ArchiveReader.open(paths.archive)
+    if archive.is_missing:
+        yield Finding("archive", "ok", "nothing was ever archived")
+    elif archive.warning is not None:
+        yield Finding(
+            "archive", "warn", archive.warning,
+            "put the file back from a backup, or remove it: then nothing is archived any more",
+        )  # fmt: skip
+    else:
+        plans = len(archive.applied_plans_at(None))
+        count = len(archive.entries_at(None))
+        yield Finding("archive", "ok", f"{count:,} memories are archived by {plans} plan(s)")
+
+
+def _files(paths: StorePaths) -> Iterator[Finding]:
+    from noctuary.work.ledger import find_faults, name_faults
+
+    if (holder := find_holder(paths.lock)) is not None:
+        yield Finding("files", "ok", f"night {holder} is writing them: not compared")
+    elif faults := find_faults(paths):
+        yield Finding(
+            "files", "warn", f"not as the last night left them: {name_faults(faults)}",
+            "run `make nightly`: it makes them again",
+        )  # fmt: skip
+    else:
+        yield Finding("files", "ok", "all working files are as the last night left them")
+
+
+def _leftovers(paths: StorePaths) -> Iterator[Finding]:
+    waiting = [p.name for p in paths.candidates.glob("*")] if paths.candidates.is_dir() else []
+    if waiting:
+        yield Finding(
+            "candidates",
+            "warn",
+            f"{len(waiting)} candidate(s) were built but not published",
+            "a night failed or was stopped; the next one builds on what is there",
+        )
+
+
+def _server(paths: StorePaths) -> Iterator[Finding]:
+    yield Finding("server", *look_at_server(paths.root))

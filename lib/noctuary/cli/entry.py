@@ -1,8 +1,6 @@
 """The `noctuary` command's first step: a hook's event is answered before any library is loaded.
 
-What belongs here: telling a hook from all other commands. What does not: either of them
-(`noctuary.agents.process`, `noctuary.cli.main`). Importing click alone takes a quarter of the time
-that a hook needs with a warm server.
+Importing click alone takes a quarter of the time that a hook needs with a warm server.
 """
 
 from __future__ import annotations
@@ -18,11 +16,11 @@ def main() -> None:
     os.umask(0o077)  # whatever a command writes holds memories
     arguments = sys.argv[1:]
     if arguments[:1] == ["hook"] and not {"-h", "--help"}.intersection(arguments):
-        from noctuary.agents.process import run_hook
+        from noctuary.agents.hooks import run_hook
 
         run_hook(arguments[1:], started_s)
     from noctuary.cli.main import main as run_command
-    from noctuary.text.visible import show_hidden
+    from noctuary.text.marks import show_hidden
 
     show_hidden()
     run_command()

@@ -18,16 +18,16 @@ from noctuary.cli.common import (
     read_moment,
     store_options,
 )
-from noctuary.errors import NoctuaryError, SnapshotCorruptError
-from noctuary.snapshot import layout
-from noctuary.snapshot.layout import StorePaths
-from noctuary.text.visible import visible_line
-from noctuary.types import to_micros
+from noctuary.core import store as layout
+from noctuary.core.errors import NoctuaryError, SnapshotCorruptError
+from noctuary.core.store import StorePaths
+from noctuary.core.types import to_micros
+from noctuary.text.marks import visible_line
 
 if TYPE_CHECKING:
-    from noctuary.graph.view.names import NameBook
-    from noctuary.graph.view.source import GraphSource
+    from noctuary.graph.view import GraphSource, NameBook
     from noctuary.recall.result import RecallWarning
+
 
 EXIT_UNKNOWN = 3
 """No concept that the scope may see has this name."""
@@ -128,9 +128,7 @@ def show(
     Exit code 3 when no concept has this name (similar names are listed), 1 when the store could
     not answer.
     """  # noqa: D301 (click wants the control character)
-    from noctuary.graph.view.mermaid import concept_chart
-    from noctuary.graph.view.show import describe_concept
-    from noctuary.graph.view.text import concept_lines
+    from noctuary.graph.view_paths import concept_chart, concept_lines, describe_concept
 
     _refuse_two_formats(mermaid, as_json)
     with _look(store, as_json, options) as seen:
@@ -171,9 +169,7 @@ def path(
     Exit code 0 with or without a path, 3 when there is no concept of either name, 1 when the store
     could not answer.
     """  # noqa: D301 (click wants the control character)
-    from noctuary.graph.view.mermaid import path_chart
-    from noctuary.graph.view.paths import find_paths
-    from noctuary.graph.view.text import bound_lines, path_lines
+    from noctuary.graph.view_paths import bound_lines, find_paths, path_chart, path_lines
 
     _refuse_two_formats(mermaid, as_json)
     with _look(store, as_json, options) as seen:
@@ -196,8 +192,7 @@ def top(kind: str | None, limit: int, store: str | None, as_json: bool, **option
     \b
     noctuary graph top --kind title --limit 20
     """  # noqa: D301 (click wants the control character)
-    from noctuary.graph.view.text import top_lines
-    from noctuary.graph.view.top import kinds_of, top_concepts
+    from noctuary.graph.view_paths import kinds_of, top_concepts, top_lines
 
     with _look(store, as_json, options) as seen:
         views = top_concepts(seen.source, seen.book, limit, kind)
@@ -220,8 +215,8 @@ def merges(limit: int, store: str | None, as_json: bool, **options: Any) -> None
     \b
     never = [["atlas", "project atlas"]]
     """  # noqa: D301 (click wants the control character)
-    from noctuary.graph.view.merges import list_merges, undo_line
-    from noctuary.graph.view.text import merge_lines
+    from noctuary.graph.view import list_merges, undo_line
+    from noctuary.graph.view_paths import merge_lines
 
     with _look(store, as_json, options) as seen:
         found = list_merges(seen.source, seen.book)
@@ -286,10 +281,9 @@ def _look(store: str | None, as_json: bool, options: dict[str, Any]) -> Generato
 
 @contextmanager
 def _open(paths: StorePaths, as_json: bool, options: dict[str, Any]) -> Generator[_Seen]:
-    from noctuary.graph.view.names import NameBook
-    from noctuary.graph.view.opening import GraphFiles, Looking, open_graph
-    from noctuary.recall.opening import open_serving
-    from noctuary.recall.scope import Scope, build_mask
+    from noctuary.graph.view import GraphFiles, Looking, NameBook, open_graph
+    from noctuary.recall.query import Scope, build_mask
+    from noctuary.recall.reader import open_serving
 
     opened = open_serving(paths)
     reader = opened.reader

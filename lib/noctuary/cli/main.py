@@ -7,29 +7,22 @@ from typing import Any
 import click
 
 from noctuary import __version__
+from noctuary.cli.agents import hook, hooks, mcp, serve
 from noctuary.cli.common import ExtraMissingError, fail
-from noctuary.cli.compact import compact
-from noctuary.cli.context import context
-from noctuary.cli.curate import curate
-from noctuary.cli.doctor import doctor
-from noctuary.cli.evaluate.group import evaluate
-from noctuary.cli.expand import expand
-from noctuary.cli.export import export
+from noctuary.cli.evaluate import evaluate
 from noctuary.cli.graph import graph
-from noctuary.cli.hook import hook
-from noctuary.cli.hooks import hooks
-from noctuary.cli.import_store import import_store
-from noctuary.cli.mcp import mcp
-from noctuary.cli.profile import profile
-from noctuary.cli.promotions import promotions
-from noctuary.cli.recall import recall
-from noctuary.cli.replay import replay
-from noctuary.cli.sensitive import sensitive
-from noctuary.cli.serve import serve
-from noctuary.cli.snapshots import rollback, snapshots
-from noctuary.cli.sql import sql
-from noctuary.cli.status import status, stores
-from noctuary.cli.why import why
+from noctuary.cli.proposals import compact, curate, promotions
+from noctuary.cli.recall import context, expand, profile, recall, replay, sensitive, why
+from noctuary.cli.store import (
+    doctor,
+    export,
+    import_store,
+    rollback,
+    snapshots,
+    sql,
+    status,
+    stores,
+)
 
 _BUILD = (
     "dagster", "duckdb", "jinja2", "lance", "lancedb", "matplotlib", "onnx", "onnxruntime",
@@ -103,6 +96,7 @@ for command in (
     import_store, sensitive,
 ):  # fmt: skip
     main.add_command(command)
+
 
 if __name__ == "__main__":
     from noctuary.cli.entry import main as enter

@@ -1,26 +1,47 @@
-"""`noctuary recall`: ask the serving snapshot."""
+"""Commands that ask: recall, why, expand, replay, context, profile, sensitive."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from noctuary.cli.common import EXIT_FAILED, limit_threads, print_json, store_options
-from noctuary.cli.explaining import (
+from noctuary.cli.common import (
+    EXIT_FAILED,
+    FILTERS,
+    arguments_of,
+    beside_lines,
     candidate_lines,
     explain_lines,
+    fail,
+    limit_threads,
+    open_paths,
+    print_json,
+    profile_of,
+    read_moment,
+    recall_options,
     run_lines,
+    step_lines,
+    store_options,
     trace_lines,
 )
-from noctuary.cli.recall_options import arguments_of, profile_of, recall_options
-from noctuary.errors import NoctuaryError
-from noctuary.text.visible import visible_line
+from noctuary.core.errors import NoctuaryError, SnapshotCorruptError, SnapshotMissingError
+from noctuary.core.store import StorePaths, find_home
+from noctuary.text.marks import visible_line
 
 if TYPE_CHECKING:
-    from noctuary.recall.profile import ResolvedProfile
+    from noctuary.recall.expand import Expansion, Source
+    from noctuary.recall.profile_layers import Layers, ResolvedProfile
+    from noctuary.recall.result import RecallWarning
+    from noctuary.recall.why import Why
+
+
+# `noctuary recall`: ask the serving snapshot.
+
 
 # Warnings after which there was nothing to answer from; everything else still answered.
 _FATAL = frozenset({"no_snapshot", "store_unreadable", "snapshot_damaged"})
@@ -104,7 +125,7 @@ def _ask_server(
     """Return what the store's warm server answers, or None where none does."""
     if name is not None and flags:
         return None  # `recall` takes a name or flags; both together are merged in this process
-    from noctuary.serve.client import ask
+    from noctuary.agents.client import ask
 
     return ask(**asked, profile=flags or name)
 
@@ -128,9 +149,12 @@ def _recall_here(asked: dict[str, Any], name: str | None, flags: dict[str, Any])
 
 def _merge(store: str | None, name: str, flags: dict[str, Any]) -> ResolvedProfile | None:
     """Return a named profile with flags of this call on top; None without a store to ask."""
-    from noctuary.recall.current_settings import current_settings
-    from noctuary.recall.profile import read_store_profiles, resolve_for_recall
-    from noctuary.recall.serving import find_serving
+    from noctuary.recall.engine import find_serving
+    from noctuary.recall.profile_layers import (
+        current_settings,
+        read_store_profiles,
+        resolve_for_recall,
+    )
 
     try:
         serving, _ = find_serving(store)
@@ -145,7 +169,7 @@ def _merge(store: str | None, name: str, flags: dict[str, Any]) -> ResolvedProfi
 
 def _inject(result: dict[str, Any], *, on_record: bool) -> dict[str, Any]:
     """Return the block, and the warnings with what went wrong with its record."""
-    from noctuary.injection.injecting import inject
+    from noctuary.context.inject import inject
 
     done = inject(result, on_record=on_record)
     warnings = list(result["warnings"])
@@ -209,3 +233,520 @@ def _headline(place: int, memory: dict[str, Any]) -> str:
     where = "/".join(part for part in (memory["wing"], memory["room"]) if part) or "-"
     score = f"{memory['final_score']:.3f}"
     return f"{place:>2}. {score}  [{memory['id']}]  {day}  {where}  {memory['category']}"
+
+
+# `noctuary why`: what became of one memory in one recall.
+
+
+@click.command()
+@click.argument("query")
+@click.argument("memory_id", metavar="ID")
+@recall_options
+@store_options
+def why(query: str, memory_id: str, store: str | None, as_json: bool, **options: Any) -> None:
+    """Say why a recall of QUERY does not return memory ID, or why it does.
+
+    The recall is made with the options given here, and nothing of it is logged. Exit code 0 when
+    the store could answer, 1 when it could not.
+    """
+    limit_threads()
+    arguments, (name, flags) = arguments_of(options), profile_of(options)
+    try:
+        found, said = _explain(query, memory_id, store, arguments, name, flags)
+    except (NoctuaryError, OSError) as error:
+        fail(error, as_json)
+    warnings = [*said, *(w.to_json() for w in found.warnings)]
+    if as_json:
+        print_json({**found.to_json(), "warnings": warnings})
+        return
+    for warning in warnings:
+        click.echo(f"! {warning['code']}: {warning['message']}", err=True)
+    for sentence in found.sentences:
+        click.echo(visible_line(sentence))
+    if "last_returned" in found.facts:
+        last = f"[{found.facts['last_returned']}]"
+        lines = beside_lines(found.steps, f"[{found.memory_id}]", last)
+    else:
+        lines = step_lines(found.steps)
+    for line in lines:
+        click.echo(visible_line(line))
+
+
+def _explain(
+    query: str,
+    memory_id: str,
+    store: str | None,
+    arguments: dict[str, Any],
+    name: str | None,
+    flags: dict[str, Any],
+) -> tuple[Why, list[dict[str, str]]]:
+    """Return the answer, and the warnings of settings and profile."""
+    from noctuary.recall.engine import Recaller
+    from noctuary.recall.inputs import world_with_store
+    from noctuary.recall.profile_layers import (
+        current_settings,
+        read_store_profiles,
+        resolve_for_recall,
+    )
+    from noctuary.recall.query import Request, Scope
+    from noctuary.recall.why import explain_memory
+
+    recaller = Recaller.open(open_paths(store).root)
+    settings, bad_settings = current_settings()
+    stored = read_store_profiles(recaller.paths.profiles)
+    resolved = resolve_for_recall(settings, recaller.reader.adopted, stored.tables, name, flags)
+    scope = Scope(**{f: arguments[f] for f in FILTERS}, as_of=arguments["as_of"])
+    request = Request(
+        query,
+        arguments["k"],
+        resolved.profile,
+        resolved.used,
+        scope,
+        arguments["sort_by"],
+        arguments["session_id"],
+        dry_run=True,
+    )
+    said = [w.to_json() for w in (*bad_settings, *stored.warnings, *resolved.warnings)]
+    try:
+        world = world_with_store(recaller, settings, scope.user)
+        return explain_memory(recaller, request, memory_id, world), said
+    # As in `noctuary.recall`: damage below the reach of the quick check is no traceback.
+    except Exception as error:
+        message = f"{type(error).__name__} in {recaller.snapshot_id}: run `noctuary doctor`"
+        raise SnapshotCorruptError(message) from error
+
+
+# `noctuary expand`: everything that a summary stands for.
+
+
+_DAY_AND_MINUTE = "%Y-%m-%d %H:%M"
+
+
+@click.command()
+@click.argument("summary_id", metavar="ID")
+@click.option("--user", help="Whose memories; those of other named users are never shown.")
+@store_options
+def expand(summary_id: str, user: str | None, store: str | None, as_json: bool) -> None:
+    """Show every memory that summary ID stands for, in order of time.
+
+    A recall with turn_view=summaries, or with consolidation_enabled, returns summaries; this shows
+    what each was made of, how it was judged, and the plan that it belongs to, if any. Exit code 0
+    when the summary was found, 1 when it was not.
+    """
+    limit_threads()
+    from noctuary.recall.expand import expand as expand_summary
+
+    try:
+        found = expand_summary(summary_id, user=user, store=store)
+    except (NoctuaryError, OSError) as error:
+        fail(error, as_json)
+    if as_json:
+        print_json(found.to_json())
+        return
+    for line in _lines(found):
+        click.echo(visible_line(line))
+
+
+def _lines(found: Expansion) -> list[str]:
+    confidence = "not judged" if found.confidence is None else f"confidence {found.confidence:.3f}"
+    origin = f", compaction plan {found.plan_id}" if found.plan_id else ""
+    tokens = f"{found.gate['summary_tokens']:,} of {found.gate['source_tokens']:,} tokens"
+    lines = [
+        f"summary [{found.summary_id}]  {found.method}, {confidence}, {tokens}{origin}",
+        f"    {found.text}",
+        *(f"written after [{p.id}]" for p in found.parents),
+        f"stands for {len(found.sources)}:",
+    ]
+    for source in found.sources:
+        lines += [_expansion_headline(source), f"    {' '.join(source.content.split())}"]
+    return lines
+
+
+def _expansion_headline(source: Source) -> str:
+    moment = "undated" if source.created_at is None else f"{source.created_at:{_DAY_AND_MINUTE}}"
+    where = "/".join(part for part in (source.wing, source.room) if part) or "-"
+    return f"  [{source.id}]  {moment}  {where}"
+
+
+# `noctuary replay`: list the recalls that were kept, and run one of them again.
+
+
+_QUERY_CHARS = 48
+_SECOND_CHARS = len("2026-03-01T08:00:00")
+
+
+@click.command()
+@click.argument("replay_id", metavar="[ID]", required=False)
+@click.option(
+    "--last",
+    default=20,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Without ID: how many to list.",
+)
+@store_options
+def replay(replay_id: str | None, last: int, store: str | None, as_json: bool) -> None:
+    """Run a kept recall again, against its own snapshot; without ID list the kept ones.
+
+    ID may be shortened. A recall is kept where its profile says replay_log. Exit code 0 when the
+    re-run is identical, 1 when it differs or cannot be run.
+    """
+    limit_threads()
+    try:
+        paths = open_paths(store)
+        if not paths.root.is_dir():
+            raise SnapshotMissingError(f"there is no store {paths.root}: run `make nightly`")
+        if replay_id is None:
+            _list(paths, last, as_json)
+            return
+        identical = _run(paths, visible_line(replay_id), as_json)
+    except (NoctuaryError, OSError) as error:
+        fail(error, as_json)
+    if not identical:
+        sys.exit(EXIT_FAILED)
+
+
+def _list(paths: StorePaths, last: int, as_json: bool) -> None:
+    from noctuary.recall.replay_log import list_packets
+
+    found = list_packets(paths.replays, last)
+    rows = [_summary(packet) for packet in found.packets]
+    if as_json:
+        print_json({"packets": rows, "unreadable": found.unreadable})
+        return
+    for row in rows:
+        click.echo(
+            f"{row['replay_id']}  {str(row['made_at'])[:_SECOND_CHARS]}  k {row['k']:<3}  "
+            f"{row['results']:>3} found  {row['snapshot_id']}  {_shortened(row['query'])}"
+        )
+    if not rows:
+        click.echo(
+            "no recall was kept: set replay_log in a profile, or pass --set replay_log=true to "
+            "`noctuary recall`"
+        )
+    if found.unreadable:
+        click.echo(f"! {found.unreadable} of the last lines cannot be read", err=True)
+
+
+def _run(paths: StorePaths, replay_id: str, as_json: bool) -> bool:
+    from noctuary.recall.replay import replay as run_again
+    from noctuary.recall.replay_log import find_packet
+
+    packet = find_packet(paths.replays, replay_id)
+    compared = run_again(paths, packet)
+    if as_json:
+        print_json({**_summary(packet), **compared.to_json()})
+        return compared.identical
+    for note in compared.notes:
+        click.echo(f"! {note}", err=True)
+    if compared.identical:
+        click.echo(f"identical: {compared.memories} memories, same order, same scores")
+    for difference in compared.differences:
+        click.echo(difference)
+    return compared.identical
+
+
+def _summary(packet: dict[str, Any]) -> dict[str, Any]:
+    kept = {n: packet.get(n) for n in ("replay_id", "made_at", "query", "k", "snapshot_id")}
+    return {**kept, "results": len(packet.get("results", ()))}
+
+
+def _shortened(query: Any) -> str:
+    text = visible_line(" ".join(str(query).split()))
+    return text if len(text) <= _QUERY_CHARS else f"{text[: _QUERY_CHARS - 4]} ..."
+
+
+# `noctuary context`: assemble a prompt's context under a token budget.
+
+
+EXIT_DEGRADED = 3
+"""What must be there exceeds the budget; it was printed whole."""
+
+
+@click.command()
+@click.argument("query")
+@click.option(
+    "--budget",
+    "budget_tokens",
+    required=True,
+    type=click.IntRange(min=0),
+    metavar="TOKENS",
+    help="Tokens of the whole text, tags included.",
+)
+@click.option(
+    "--document",
+    "documents",
+    multiple=True,
+    metavar="FILE",
+    help="Markdown for the agent (AGENTS.md); may be repeated, the order counts.",
+)
+@click.option(
+    "--session",
+    "session_file",
+    metavar="FILE",
+    help="JSON lines, one turn each, oldest first: role, text and, if known, id, at, bundle.",
+)
+@click.option(
+    "--profile",
+    default="default",
+    show_default=True,
+    metavar="NAME",
+    help='Constants of the assembly: "default" or "reference".',
+)
+@click.option("--wing", help="Only memories of this wing.")
+@click.option("--user", help="Whose memories; those of other named users are never shown.")
+@click.option("--as-of", metavar="ISO", help="Only memories that existed at this moment.")
+@click.option("--deadline-ms", type=float, help="Look up nothing more after this long.")
+@click.option("--parts", is_flag=True, help="Show what each part costs and why it is there.")
+@click.option("--dry-run", is_flag=True, help="Write nothing: no access log, no injection record.")
+@store_options
+def context(
+    query: str,
+    budget_tokens: int,
+    documents: tuple[str, ...],
+    session_file: str | None,
+    as_of: str | None,
+    parts: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Print what belongs into a prompt about QUERY, within a budget of tokens.
+
+    First the rules of the documents (list items, front matter) and the last four turns, whole; then
+    guidance, more turns, and what QUERY finds in documents, earlier turns and memories.
+
+    Exit code 0 when it fits, 3 when rules and last turns alone exceed the budget (they are printed
+    uncut), 1 when a file cannot be read or there is no store and nothing else to print.
+    """
+    limit_threads()
+    from noctuary.context.api import assemble, read_session
+
+    try:
+        made = assemble(
+            query,
+            budget_tokens,
+            session=() if session_file is None else read_session(Path(session_file)),
+            documents=[Path(name) for name in documents],
+            as_of=None if as_of is None else read_moment(as_of, "--as-of"),
+            **options,
+        )
+    except (NoctuaryError, OSError) as error:
+        fail(error, as_json)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    shown = made.to_json()
+    if as_json:
+        print_json(shown)
+    else:
+        _print_context(shown, parts=parts)
+    if made.degraded:
+        sys.exit(EXIT_DEGRADED)
+    if not made.parts and any(warning.code in _FATAL for warning in made.warnings):
+        sys.exit(EXIT_FAILED)
+
+
+def _print_context(shown: dict[str, Any], *, parts: bool) -> None:
+    """Print the text, or its parts; what was missing goes to stderr."""
+    for reason in (*shown["degraded"], *shown["warnings"]):
+        click.echo(visible_line(f"! {reason['code']}: {reason['message']}"), err=True)
+    if not parts:
+        # Without a line break of its own: this is what was counted.
+        click.echo(shown["text"], nl=False)
+        return
+    for part in shown["parts"]:
+        click.echo(visible_line(_part_line(part)))
+    click.echo(
+        f"{shown['tokens']} of {shown['budget_tokens']} tokens ({shown['frame_tokens']} for tags), "
+        f"counted by {shown['token_counter']}"
+    )
+
+
+def _part_line(part: dict[str, Any]) -> str:
+    score = "     " if part["score"] is None else f"{part['score']:.3f}"
+    why = " ".join(f"{name}={value}" for name, value in part["why"].items())
+    return f"{part['kind']:<7} {part['tokens']:>6} {score}  [{part['id']}]  {why}"
+
+
+# `noctuary profile`: how recalls rank, and which layer says so.
+
+
+CHANGED = "*"
+"""Marks a value that is not the built-in one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The layers in force and what went wrong on the way to them."""
+
+    layers: Layers
+    warnings: tuple[RecallWarning, ...]
+
+
+@click.group()
+def profile() -> None:
+    """Show the profiles that a recall can rank with. Flags and layers: docs/profiles.md."""
+
+
+@profile.command("show")
+@click.argument("name", required=False)
+@store_options
+def show(name: str | None, store: str | None, as_json: bool) -> None:
+    """Show every value of the profile NAME and where it comes from [default: the configured one].
+
+    Exit code 1 when there is no such profile; what a recall would then use is shown.
+    """
+    found = _find_layers(store, as_json)
+    from noctuary.recall.profile_layers import resolve
+
+    resolved = resolve(name, found.layers)
+    warnings = (*found.warnings, *resolved.warnings)
+    if as_json:
+        print_json({**_as_json(resolved), "warnings": [w.to_json() for w in warnings]})
+    else:
+        _print_warnings(warnings)
+        _print_profile(resolved)
+    if any(w.code == "unknown_profile" for w in resolved.warnings):
+        sys.exit(EXIT_FAILED)
+
+
+@profile.command("list")
+@store_options
+def list_(store: str | None, as_json: bool) -> None:
+    """List every profile, where it is defined, and what is wrong with it."""
+    found = _find_layers(store, as_json)
+    from noctuary.recall.profile_layers import list_profiles
+
+    entries = list_profiles(found.layers)
+    if as_json:
+        warnings = [w.to_json() for w in found.warnings]
+        print_json({"profiles": [e.to_json() for e in entries], "warnings": warnings})
+        return
+    _print_warnings(found.warnings)
+    width = max(len(entry.name) for entry in entries)
+    for entry in entries:
+        parent = f", inherits {entry.inherits}" if entry.inherits else ""
+        where = f"({', '.join(entry.defined)}{parent})"
+        mark = CHANGED if entry.name == found.layers.chosen else " "
+        click.echo(f"{mark} {entry.name:<{width}}  {entry.description}  {where}".rstrip())
+        for fault in entry.faults:
+            click.echo(f"! bad_profile: {entry.name}, {fault}", err=True)
+
+
+def _find_layers(store: str | None, as_json: bool) -> _Found:
+    """Return the layers of the settings and of the store, as far as there is one."""
+    limit_threads()
+    from noctuary.core.settings import Settings
+    from noctuary.recall.profile_layers import layers_of, read_store_profiles
+    from noctuary.recall.result import RecallWarning
+
+    try:
+        settings = Settings.load(home=find_home())
+        try:
+            paths = open_paths(store)
+        except SnapshotMissingError as error:
+            warning = RecallWarning("no_snapshot", f"without the layers of a store: {error}")
+            return _Found(layers_of(settings, {}, {}), (warning,))
+        stored = read_store_profiles(paths.profiles)
+        try:
+            adopted, warnings = _read_adopted(paths), stored.warnings
+        except SnapshotMissingError as error:
+            if store is not None and not paths.root.is_dir():
+                raise
+            warning = RecallWarning("no_snapshot", f"nothing can be adopted yet: {error}")
+            adopted, warnings = {}, (*stored.warnings, warning)
+    except (NoctuaryError, OSError) as error:
+        fail(error, as_json)
+    return _Found(layers_of(settings, adopted, stored.tables), warnings)
+
+
+def _read_adopted(paths: StorePaths) -> Mapping[str, Any]:
+    from noctuary.recall.reader import open_serving
+
+    reader = open_serving(paths).reader
+    try:
+        return reader.adopted
+    finally:
+        reader.close()
+
+
+def _as_json(resolved: ResolvedProfile) -> dict[str, Any]:
+    from noctuary.recall.profile import RetrievalProfile
+
+    built_in = RetrievalProfile().to_json()
+    return {
+        "requested": resolved.requested,
+        "used": resolved.used,
+        "flags": {
+            flag: {"value": value, "built_in": built_in[flag], "source": resolved.sources[flag]}
+            for flag, value in resolved.profile.to_json().items()
+        },
+    }
+
+
+def _print_profile(resolved: ResolvedProfile) -> None:
+    from noctuary.recall.profile import GROUPS
+
+    flags = _as_json(resolved)["flags"]
+    name_width = max(len(flag) for flag in flags)
+    value_width = max(len(_shown(row["value"])) for row in flags.values())
+    click.echo(f"profile {resolved.used}; {CHANGED} is not the built-in value")
+    for heading, names in GROUPS.items():
+        click.echo(f"\n{heading}")
+        for flag in names:
+            row = flags[flag]
+            mark = CHANGED if row["value"] != row["built_in"] else " "
+            value = f"{_shown(row['value']):<{value_width}}"
+            click.echo(f"{mark} {flag:<{name_width}}  {value}  {row['source']}")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if value != "" else "(none)"
+
+
+def _print_warnings(warnings: tuple[RecallWarning, ...]) -> None:
+    for warning in warnings:
+        click.echo(f"! {warning.code}: {warning.message}", err=True)
+
+
+# `noctuary sensitive`: rows that never leave the store, recalled in the store itself.
+
+
+_FROM_STDIN = "-"
+
+
+@click.command()
+@click.argument("query")
+@click.option(
+    "-k", default=5, show_default=True, type=click.IntRange(min=0), help="At most so many."
+)
+@click.option("--user", metavar="NAME", help="Who asks; rows of other named users are never shown.")
+@store_options
+def sensitive(query: str, k: int, user: str | None, store: str | None, as_json: bool) -> None:
+    """Recall rows that are marked sensitive or hold a secret, by their words.
+
+    Off unless `sensitive.recall` is true. The memory store is read at this moment; neither the
+    QUERY nor what it finds is kept or logged by noctuary. Your shell may keep the command line:
+    QUERY `-` reads the question from standard input. What is printed is yours to keep safe.
+
+    Exit code 0 when the store could answer, 1 when it could not or sensitive recall is off.
+    """
+    limit_threads()
+    if query == _FROM_STDIN:
+        query = sys.stdin.readline()
+    from noctuary.recall.sensitive import recall_sensitive
+
+    try:
+        answer = recall_sensitive(query, k, user=user, store=store)
+    except (NoctuaryError, OSError) as error:
+        fail(error, as_json)
+    if as_json:
+        print_json(answer.reveal())
+        return
+    for memory in answer.memories:
+        vault = f"  vault {memory.vault_path}" if memory.vault_path else ""
+        click.echo(visible_line(f"[{memory.memory_id}] {memory.score:.3f}  {memory.reason}{vault}"))
+        click.echo(memory.content)
+    if not answer.memories:
+        click.echo(f"none of {answer.searched} sensitive rows of {answer.source} fits", err=True)

@@ -1,27 +1,177 @@
-"""Clusters of turns: the noun, its id, the chronological partition formula, one session's clusters.
-
-What belongs here: what a cluster is and how a session's turns are cut evenly. What does not: which
-turns may be compacted (`eligibility`), reading turns (`streaming`), and summaries.
-"""
+"""Clusters of turns: eligibility, strategies, and the texts of their members."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import NamedTuple
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from noctuary.compact.eligibility import (
-    PROTECTED_TAIL_TURNS,
-    Eligibility,
-    SessionTurn,
-    split_session,
-)
-from noctuary.corpus.speaker import find_speaker
-from noctuary.hashing import hash_text
-from noctuary.text.sentences import ends_as_question
-from noctuary.types import UNDATED_US, MemoryRecord
+import numpy as np
+from numpy.typing import NDArray
+
+from noctuary.core.errors import StoreError
+from noctuary.core.files import hash_text, replace_with
+from noctuary.core.types import UNDATED_US, MemoryRecord
+from noctuary.text.marks import ends_as_question, find_speaker
+
+# Which turns of a session may be compacted: all but its recent tail and what cannot be judged.
+#
+# Pure functions over one session.
+
+
+PROTECTED_TAIL_TURNS = 4
+"""The newest turns of each session stay raw: they are what the conversation still refers to. Larger
+protects more context and compacts less. The reference excludes the last 4."""
+
+MAX_BUNDLE_TURNS = 8
+"""Most turns by which the tail is extended to reach the question of its first answer. Larger keeps
+longer exchanges whole; the bound is what keeps a tail from swallowing its session."""
+
+GIANT_TURN_CHARS = 20_000
+"""A longer turn (some 5,000 tokens) stays raw. Encoders read its beginning only, so the gate could
+not tell whether a summary preserves the rest; larger compacts more and vouches for less."""
+
+_REQUESTERS = frozenset({"user", "human", "customer", "client"})
+_RESPONDERS = frozenset({"assistant", "ai", "agent", "bot", "chatbot", "model"})
+
+
+class SessionTurn(NamedTuple):
+    """What clustering needs of a turn: not its text.
+
+    Attributes:
+        position: Corpus position.
+        memory_id: The source's id.
+        content_hash: Changes with every edit of the memory.
+        created_at_us: Microseconds since the epoch, UNDATED_US where unknown.
+        session_id: The conversation.
+        user: Whose turn it is, or None.
+        wing: Its wing, or None.
+        speaker: Who says it (`noctuary.sources.source`), or None.
+        asks: True where the text ends in a question mark (`noctuary.text.marks`).
+        chars: Length of the text in code points.
+    """
+
+    position: int
+    memory_id: str
+    content_hash: str
+    created_at_us: int
+    session_id: str
+    user: str | None
+    wing: str | None
+    speaker: str | None
+    asks: bool
+    chars: int
+
+
+@dataclass(frozen=True, slots=True)
+class Eligibility:
+    """The turns of one session, each in exactly one of four places.
+
+    Attributes:
+        eligible: May be compacted, chronological.
+        protected: How many stay raw as the recent tail, the extension included.
+        bundled: How many of these the tail was extended by to reach a question.
+        ahead: How many stay raw because they are dated after now.
+        giant: How many stay raw because they are too long to be judged.
+    """
+
+    eligible: list[SessionTurn]
+    protected: int
+    bundled: int
+    ahead: int
+    giant: int
+
+
+def split_session(turns: Sequence[SessionTurn], *, protected_tail: int, now_us: int) -> Eligibility:
+    """Say which turns of a session may be compacted.
+
+    A turn dated after now is set aside first: its clock is wrong, so its place in the order is
+    unknown, and it must not push the real newest turns out of the tail. It is an ordinary turn once
+    its moment has passed. Undated turns are the oldest, in the source's order. The tail is the last
+    `protected_tail` of what is left, extended backwards to the question of its first answer. A
+    giant turn outside the tail stays raw.
+
+    Args:
+        turns: All turns of one session and user, chronological.
+        protected_tail: How many of the newest stay raw; negative counts as 0.
+        now_us: The present, microseconds since the epoch.
+    """
+    present = [turn for turn in turns if turn.created_at_us <= now_us]
+    tail = min(max(protected_tail, 0), len(present))
+    start = bundle_start(present, len(present) - tail)
+    eligible = [turn for turn in present[:start] if turn.chars <= GIANT_TURN_CHARS]
+    return Eligibility(
+        eligible=eligible,
+        protected=len(present) - start,
+        bundled=len(present) - start - tail,
+        ahead=len(turns) - len(present),
+        giant=start - len(eligible),
+    )
+
+
+def bundle_start(turns: Sequence[SessionTurn], start: int) -> int:
+    """Return where a tail must begin so that its first answer keeps its question.
+
+    Only a request is coupled to its response, never a response to the next request, so that an
+    alternating chat is not one long bundle (research/peers.md 1.4). Consecutive turns of one
+    speaker count as one utterance. Where the question is not within MAX_BUNDLE_TURNS before the
+    tail, the tail stays as it is.
+
+    Args:
+        turns: A session, chronological.
+        start: Index of the tail's first turn; len(turns) for no tail.
+
+    Returns:
+        An index in [start - MAX_BUNDLE_TURNS, start].
+    """
+    if not 0 < start < len(turns):
+        return start
+    floor = max(start - MAX_BUNDLE_TURNS, 0)
+    answer = _utterance_start(turns, start, floor)
+    if answer <= floor or not is_request(turns[answer - 1], turns[answer]):
+        return start
+    question = _utterance_start(turns, answer - 1, floor)
+    if question > 0 and _same_speaker(turns[question - 1], turns[question]):
+        return start
+    return question
+
+
+def is_request(turn: SessionTurn, following: SessionTurn) -> bool:
+    """Return whether a turn asks for the turn that follows it.
+
+    Between named roles ("User", "Assistant") the role decides. Between people it is a turn that
+    ends in a question mark and is followed by another speaker's, or by anything where no turn
+    names its speaker.
+    """
+    roles = _role(turn), _role(following)
+    if None not in roles:
+        return roles == ("request", "response")
+    differs = turn.speaker != following.speaker or turn.speaker is None
+    return turn.asks and differs
+
+
+def _utterance_start(turns: Sequence[SessionTurn], index: int, floor: int) -> int:
+    while index > floor and _same_speaker(turns[index - 1], turns[index]):
+        index -= 1
+    return index
+
+
+def _same_speaker(one: SessionTurn, other: SessionTurn) -> bool:
+    return one.speaker is not None and one.speaker == other.speaker
+
+
+def _role(turn: SessionTurn) -> str | None:
+    name = (turn.speaker or "").casefold()
+    if name in _REQUESTERS:
+        return "request"
+    return "response" if name in _RESPONDERS else None
+
+
+# Clusters of turns: the noun, its id, the chronological partition formula, one session's clusters.
+
 
 TARGET_CLUSTER_TURNS = 20
 # Turns per summary. Larger: fewer tokens in the searched set, but each summary covers more topics
@@ -48,7 +198,7 @@ class Cluster:
         session_id: The session all members belong to.
         user: Whose turns they are, or None.
         wing: The wing all members belong to, or None.
-        strategy: Who grouped them: CHRONOLOGICAL, or a compaction plan (noctuary.archive).
+        strategy: Who grouped them: CHRONOLOGICAL, or a compaction plan (noctuary.compact).
         ordinal: 0-based rank among the clusters of its session, by first member.
         member_positions: Corpus positions in chronological order.
         member_ids: Memory ids, parallel to member_positions.
@@ -216,4 +366,127 @@ def to_session_turn(record: MemoryRecord, session_id: str) -> SessionTurn:
         speaker=find_speaker(record.content),
         asks=ends_as_question(record.content),
         chars=len(record.content),
+    )
+
+
+# A cluster together with what its members say and where they point.
+
+
+class ClusterText(NamedTuple):
+    """What a summarizer sees of one cluster.
+
+    Attributes:
+        cluster: Its members, user and wing.
+        contents: Their texts, chronological, parallel to `cluster.member_ids`.
+        vectors: Their document vectors, shape (n, d), in the same order.
+    """
+
+    cluster: Cluster
+    contents: Sequence[str]
+    vectors: NDArray[np.floating[Any]]
+
+
+# The table of clusters as Parquet: written row group by row group, replaced whole or not at all.
+#
+# Equal clusters give equal bytes.
+
+
+ROW_GROUP_CLUSTERS = 4_096
+"""Clusters held while writing or reading: larger compresses better, smaller bounds memory (a
+cluster of 20 turns is about 5 KB as an object)."""
+
+ArrowSchema = Any
+# pyarrow ships no types.
+
+
+def write_clusters(path: Path, clusters: Iterable[Cluster]) -> int:
+    """Replace the table with the given clusters, in their order; return how many there were.
+
+    Only one row group is in memory, so that `clusters` may be a generator over any number. Where
+    it raises, the old table stays.
+    """
+    written = 0
+
+    def fill(tmp: Path) -> None:
+        nonlocal written
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        schema = _schema()
+        with pq.ParquetWriter(tmp, schema, compression="zstd") as writer:
+            rest = iter(clusters)
+            while rows := [_row_of(cluster) for cluster in islice(rest, ROW_GROUP_CLUSTERS)]:
+                writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+                written += len(rows)
+
+    replace_with(path, fill)
+    return written
+
+
+def read_clusters(path: Path) -> list[Cluster]:
+    """Return the whole table.
+
+    Raises:
+        StoreError: The file is missing or is no cluster table.
+    """
+    return list(iter_clusters(path))
+
+
+def iter_clusters(path: Path) -> Iterator[Cluster]:
+    """Yield the clusters of a table in its order; one row group is in memory at a time.
+
+    Raises:
+        StoreError: The file is missing or is no cluster table.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as table:
+            _expect_columns(path, table.schema_arrow)
+            for group in range(table.num_row_groups):
+                for row in table.read_row_group(group).to_pylist():
+                    yield _cluster_of(row)
+    except (OSError, pa.ArrowException) as error:
+        raise StoreError(
+            f"{path} cannot be read ({error}); run the night again to rebuild it"
+        ) from error
+
+
+def _expect_columns(path: Path, found: ArrowSchema) -> None:
+    expected = _schema()
+    if not found.equals(expected):
+        raise StoreError(
+            f"{path} has columns {found.names}, expected {expected.names}; "
+            "run the night again to rebuild it"
+        )
+
+
+def _row_of(cluster: Cluster) -> dict[str, Any]:
+    return {name: getattr(cluster, name) for name in Cluster.__slots__}
+
+
+def _cluster_of(row: dict[str, Any]) -> Cluster:
+    row["member_positions"] = tuple(row["member_positions"])
+    row["member_ids"] = tuple(row["member_ids"])
+    return Cluster(**row)
+
+
+def _schema() -> ArrowSchema:
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            ("cluster_id", pa.string()),
+            ("session_id", pa.string()),
+            ("user", pa.string()),
+            ("wing", pa.string()),
+            ("strategy", pa.string()),
+            ("ordinal", pa.int64()),
+            ("member_positions", pa.list_(pa.int64())),
+            ("member_ids", pa.list_(pa.string())),
+            ("first_us", pa.int64()),
+            ("last_us", pa.int64()),
+            ("trivial", pa.bool_()),
+        ]
     )

@@ -1,8 +1,5 @@
 """From requests to settled texts: primary cut, aggressive cut, extractive, decline.
 
-What belongs here: which draft is tried when, what a draft must pass, and the record of those that
-did not. What does not: how a draft is written (summarizers) or stored (tables).
-
 A draft is taken if it is strictly smaller than its sources by one and the same estimate, reads like
 no secret, passes the gate and states nothing that its sources do not. The aggressive cut is for
 drafts that are not smaller. A draft that fails otherwise is followed by the extractive one, because
@@ -18,18 +15,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.compact.attempts import Attempt, Outcome
-from noctuary.compact.extractive import (
+from noctuary.compact.gate import TAU_PRESERVE, FactReport, GateReport, check_facts, judge
+from noctuary.compact.summarizers import (
+    AGGRESSIVE_SUFFIX,
     EXTRACTIVE,
+    Attempt,
+    Draft,
+    Outcome,
+    Refusal,
+    Request,
+    Summarizer,
     source_tokens,
 )
-from noctuary.compact.facts.check import check_facts
-from noctuary.compact.facts.report import FactReport
-from noctuary.compact.gate import TAU_PRESERVE, GateReport, judge
-from noctuary.compact.summarizers.base import AGGRESSIVE_SUFFIX, Draft, Refusal, Request, Summarizer
-from noctuary.hashing import JsonValue
-from noctuary.text.sensitivity import find_text_sensitivity
-from noctuary.text.token_estimate import estimate_tokens
+from noctuary.core.files import JsonValue
+from noctuary.text.marks import estimate_tokens
+from noctuary.text.secrets import find_text_sensitivity
 
 Encode = Callable[[list[str]], NDArray[np.floating[Any]]]
 """Vectors of the given texts, shape (m, d), encoded as documents."""

@@ -1,28 +1,455 @@
-"""From clusters to judged summaries, batch by batch, with those of earlier nights used again.
-
-What belongs here: the loop over a batch and the rules of re-use. What does not: which draft is
-tried when (escalation), how it is written (summarizers) or judged (gate, facts), how it is stored
-(tables). Raw turns are only read.
-"""
+"""From clusters to judged summaries, batch by batch."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import NamedTuple
+import base64
+import json
+import os
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby, islice
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
 
-from noctuary.compact.attempts import TRIED_AGAIN, Attempt, Outcome
-from noctuary.compact.cluster_text import ClusterText
-from noctuary.compact.clusters import Cluster
-from noctuary.compact.context import Earlier, SessionContext
+import numpy as np
+from numpy.typing import NDArray
+
+from noctuary.compact.clusters import Cluster, ClusterText, SessionTurn, iter_clusters
 from noctuary.compact.escalation import DEFAULT_SETTINGS, Encode, SummarySettings, Trial, escalate
-from noctuary.compact.extractive import EXTRACTIVE, source_tokens
-from noctuary.compact.facts.check import FACTS_VERSION
-from noctuary.compact.summarizers.base import Request, Summarizer
-from noctuary.compact.summary import METHOD_NONE, METHOD_TRIVIAL, Status, Summary
-from noctuary.hashing import hash_json
-from noctuary.types import summary_id
+from noctuary.compact.gate import FACTS_VERSION, FactReport, GateReport
+from noctuary.compact.summarizers import (
+    EXTRACTIVE,
+    METHOD_NONE,
+    METHOD_TRIVIAL,
+    TRIED_AGAIN,
+    Attempt,
+    Earlier,
+    Outcome,
+    Request,
+    SessionContext,
+    Status,
+    Summarizer,
+    Summary,
+    source_tokens,
+)
+from noctuary.core.errors import StoreError
+from noctuary.core.files import hash_json, hash_text
+from noctuary.core.types import summary_id
+from noctuary.embed.onnx import OnnxEncoder
+from noctuary.sources.corpus import open_duckdb
+from noctuary.text.marks import CLOSING_CHARS, QUESTION_MARKS
+from noctuary.work.fragments import KEY, KEY_BYTES, VALUE, BatchFunction, RecordBatch
+
+# Columns of the tables of summaries and attempts, and the way from a row to its noun and back.
+
+
+ArrowSchema = Any
+# pyarrow ships no types.
+
+Row = dict[str, Any]
+
+_GATE_PREFIX = "gate_"
+_JUDGED = frozenset({"report", "facts"})
+
+
+def summary_row(summary: Summary) -> Row:
+    """Return the row of a summary."""
+    row = {name: getattr(summary, name) for name in Summary.__slots__ if name not in _JUDGED}
+    return {**row, **_verdict_row(summary.report, summary.facts)}
+
+
+def summary_of(row: Row) -> Summary:
+    """Return the summary of a row.
+
+    Raises:
+        ValueError: Its fact report is no JSON of one.
+    """
+    report, facts = _verdicts_of(row)
+    for name in ("source_ids", "source_positions", "parent_ids"):
+        row[name] = tuple(row[name])
+    return Summary(report=report, facts=facts, **row)
+
+
+def attempt_row(attempt: Attempt) -> Row:
+    """Return the row of an attempt."""
+    row = {name: getattr(attempt, name) for name in Attempt.__slots__ if name not in _JUDGED}
+    row["outcome"] = attempt.outcome.value
+    return {**row, **_verdict_row(attempt.report, attempt.facts)}
+
+
+def attempt_of(row: Row) -> Attempt:
+    """Return the attempt of a row.
+
+    Raises:
+        ValueError: Its outcome is unknown, or its fact report is no JSON of one.
+    """
+    report, facts = _verdicts_of(row)
+    row["parent_ids"] = tuple(row["parent_ids"])
+    row["outcome"] = Outcome(row["outcome"])
+    return Attempt(report=report, facts=facts, **row)
+
+
+def summary_schema() -> ArrowSchema:
+    """Return the columns of summaries.parquet."""
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            ("summary_id", pa.string()),
+            ("cluster_id", pa.string()),
+            ("session_id", pa.string()),
+            ("text", pa.string()),
+            ("status", pa.string()),
+            ("method", pa.string()),
+            ("source_ids", pa.list_(pa.string())),
+            ("source_positions", pa.list_(pa.int64())),
+            ("first_us", pa.int64()),
+            ("last_us", pa.int64()),
+            ("source_tokens", pa.int64()),
+            ("summary_tokens", pa.int64()),
+            ("reason", pa.string()),
+            ("user", pa.string()),
+            ("wing", pa.string()),
+            ("parent_ids", pa.list_(pa.string())),
+            ("fallback", pa.string()),
+            *_verdict_columns(),
+        ]
+    )
+
+
+def attempt_schema() -> ArrowSchema:
+    """Return the columns of attempts.parquet."""
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            ("cluster_id", pa.string()),
+            ("place", pa.int64()),
+            ("method", pa.string()),
+            ("text", pa.string()),
+            ("source_tokens", pa.int64()),
+            ("summary_tokens", pa.int64()),
+            ("outcome", pa.string()),
+            ("reason", pa.string()),
+            ("parent_ids", pa.list_(pa.string())),
+            *_verdict_columns(),
+        ]
+    )
+
+
+def _verdict_columns() -> list[tuple[str, Any]]:
+    import pyarrow as pa
+
+    return [
+        ("gate_align", pa.float64()),
+        ("gate_cover", pa.float64()),
+        ("gate_confidence", pa.float64()),
+        ("gate_decay_rate", pa.float64()),
+        ("gate_threshold", pa.float64()),
+        ("gate_passed", pa.bool_()),
+        ("gate_reasons", pa.list_(pa.string())),
+        ("facts", pa.string()),
+    ]
+
+
+def _verdict_row(report: GateReport | None, facts: FactReport | None) -> Row:
+    row: Row = {
+        _GATE_PREFIX + name: None if report is None else getattr(report, name)
+        for name in GateReport.__slots__
+    }
+    row["facts"] = None if facts is None else facts.to_json()
+    return row
+
+
+def _verdicts_of(row: Row) -> tuple[GateReport | None, FactReport | None]:
+    """Take the columns of both verdicts out of a row."""
+    gate = {name: row.pop(_GATE_PREFIX + name) for name in GateReport.__slots__}
+    facts = row.pop("facts")
+    report = None
+    if gate["passed"] is not None:
+        gate["reasons"] = tuple(gate["reasons"])
+        report = GateReport(**gate)
+    return report, None if facts is None else FactReport.from_json(facts)
+
+
+# Rows of a `.npy` matrix by position, read instead of mapped.
+#
+# A map of the whole file counts as resident memory page by page: a million vectors of 384
+# dimensions would be 1.5 GB of it.
+
+
+class VectorRows:
+    """An open matrix of shape (n, d).
+
+    Attributes:
+        shape: (n, d).
+        dtype: Of its components.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open a matrix and read its header.
+
+        Raises:
+            StoreError: The file is missing, or it is no row-major matrix.
+        """
+        try:
+            # The header only; the map is dropped before a row is touched.
+            header = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise StoreError(
+                f"{path} is not a readable array ({error}); run the night again to rebuild it"
+            ) from error
+        if header.ndim != 2 or not header.flags.c_contiguous:
+            raise StoreError(
+                f"{path} holds an array of shape {header.shape}, expected rows of vectors; "
+                "run the night again to rebuild it"
+            )
+        self.shape: tuple[int, int] = header.shape
+        self.dtype: np.dtype[Any] = header.dtype
+        self._first_byte = int(header.offset)
+        self._row_bytes = header.shape[1] * header.dtype.itemsize
+        self._handle = os.open(path, os.O_RDONLY)
+
+    def take(self, positions: Sequence[int]) -> NDArray[Any]:
+        """Return the rows at some positions, shape (len(positions), d), in the given order.
+
+        Raises:
+            IndexError: A position is not in [0, n).
+            StoreError: The file is shorter than its header says.
+        """
+        rows = np.empty((len(positions), self.shape[1]), dtype=self.dtype)
+        start = 0
+        while start < len(positions):
+            end = start + 1
+            while end < len(positions) and positions[end] == positions[end - 1] + 1:
+                end += 1
+            self._fill(rows[start:end], positions[start])
+            start = end
+        return rows
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice) -> NDArray[Any]:
+        """Return consecutive rows, as a matrix in memory would."""
+        start, stop, step = rows.indices(self.shape[0])
+        found = np.empty((max(stop - start, 0), self.shape[1]), dtype=self.dtype)
+        if len(found):
+            self._fill(found, start)
+        return found[::step]
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._handle)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _fill(self, rows: NDArray[Any], first: int) -> None:
+        """Read consecutive rows in one go."""
+        if first < 0 or first + len(rows) > self.shape[0]:
+            raise IndexError(f"row {first + len(rows) - 1} of a matrix of {self.shape[0]} rows")
+        wanted = len(rows) * self._row_bytes
+        data = os.pread(self._handle, wanted, self._first_byte + first * self._row_bytes)
+        if len(data) != wanted:
+            raise StoreError(
+                f"the vectors end after {len(data)} of {wanted} bytes at row {first}: the file is "
+                "cut short; run the night again to rebuild it"
+            )
+        rows.reshape(-1)[:] = np.frombuffer(data, dtype=self.dtype)
+
+
+# Sessions and cluster texts from the files of a corpus, in bounded memory.
+#
+# DuckDB sorts and spills beside the tables; what Python holds is one session's turns without their
+# texts, or one batch of clusters with them.
+
+
+MEMORY_LIMIT = "512MB"
+"""What DuckDB may hold before it spills. Larger sorts more turns without touching the disk; the
+night around it has its own tables in memory."""
+
+ROWS_PER_READ = 8_192
+"""Rows handed over at once."""
+
+BATCH_CLUSTERS = 256
+"""Clusters summarised together. Larger fills the encoder better, smaller bounds memory: one batch
+holds the texts and the vectors of about 256 * 20 turns."""
+
+BATCH_CHARS = 4_000_000
+"""A batch also ends where its texts reach this many characters: long turns bound it before the
+number of clusters does."""
+
+_SESSIONS = """
+    SELECT t.position, t.memory_id, m.content_hash, t.created_at_us, t.session_id, t."user",
+           m.wing, t.speaker, m.asks, m.chars
+    FROM read_parquet($turns) AS t
+    JOIN (
+        SELECT position, content_hash, wing, length(content) AS chars,
+               contains($marks, right(rtrim(content, $closing), 1))
+                   AND rtrim(content, $closing) <> '' AS asks
+        FROM read_parquet($memories)
+        WHERE is_turn
+    ) AS m ON m.position = t.position
+    ORDER BY t.session_id, t."user" NULLS FIRST, t.ordinal
+"""
+
+_TEXTS = """
+    SELECT m.content
+    FROM wanted AS w
+    JOIN read_parquet($memories) AS m ON m.position = w.position
+    ORDER BY w.place
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSources:
+    """The files that cluster texts are read from.
+
+    Attributes:
+        clusters: The cluster table.
+        memories: The export's memories.parquet, in order of position.
+        vectors: Document vectors by position, `.npy`, shape (n, d).
+    """
+
+    clusters: Path
+    memories: Path
+    vectors: Path
+
+
+def iter_sessions(turns: Path, memories: Path) -> Iterator[list[SessionTurn]]:
+    """Yield the turns of every session and user, chronological by (created_at_us, position).
+
+    Sessions come by session id, then user, nobody's first. One session is in memory at a time: with
+    one of a million turns the process takes 1 GB.
+
+    Args:
+        turns: The export's turns.parquet.
+        memories: Its memories.parquet.
+    """
+    rows = _session_turns(turns, memories)
+    for _, session in groupby(rows, key=lambda turn: (turn.session_id, turn.user)):
+        yield list(session)
+
+
+def count_later(turns: Path, now_us: int) -> int:
+    """Return how many turns are dated after a moment, from one column of turns.parquet."""
+    import pyarrow.parquet as pq
+
+    later = 0
+    with pq.ParquetFile(turns) as table:
+        for batch in table.iter_batches(columns=["created_at_us"]):
+            created: NDArray[np.int64] = batch.column("created_at_us").to_numpy()
+            later += int((created > now_us).sum())
+    return later
+
+
+def iter_cluster_texts(
+    sources: ClusterSources, *, skip: Container[str] = frozenset()
+) -> Iterator[list[ClusterText]]:
+    """Yield all clusters of a table in its order, with what their members say and where they point.
+
+    A batch ends at BATCH_CLUSTERS clusters or BATCH_CHARS characters.
+
+    Args:
+        sources: Where to read.
+        skip: Ids of clusters whose texts are not needed; they come without contents and vectors.
+    """
+    wanted = _wanted_positions(iter_clusters(sources.clusters), skip)
+    texts = _texts(sources.memories, wanted)
+    with VectorRows(sources.vectors) as vectors:
+        batch: list[ClusterText] = []
+        chars = 0
+        for cluster in iter_clusters(sources.clusters):
+            members = () if cluster.cluster_id in skip else cluster.member_positions
+            contents = [next(texts) for _ in members]
+            chars += sum(map(len, contents))
+            batch.append(ClusterText(cluster, contents, vectors.take(members)))
+            if len(batch) >= BATCH_CLUSTERS or chars >= BATCH_CHARS:
+                yield batch
+                batch, chars = [], 0
+        if batch:
+            yield batch
+
+
+def iter_clusters_only(path: Path) -> Iterator[list[ClusterText]]:
+    """Yield all clusters of a table in its order, BATCH_CLUSTERS at once, without what they say."""
+    clusters = iter_clusters(path)
+    nothing = np.empty((0, 0), dtype=np.float32)
+    while batch := [ClusterText(c, (), nothing) for c in islice(clusters, BATCH_CLUSTERS)]:
+        yield batch
+
+
+def _session_turns(turns: Path, memories: Path) -> Iterator[SessionTurn]:
+    names = _Shared()
+    parameters = {
+        "turns": str(turns),
+        "memories": str(memories),
+        "marks": QUESTION_MARKS,
+        "closing": CLOSING_CHARS,
+    }
+    with open_duckdb(turns.parent) as db:
+        db.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
+        reader = db.sql(_SESSIONS, params=parameters).to_arrow_reader(ROWS_PER_READ)
+        for rows in reader:
+            columns = [rows.column(i).to_pylist() for i in range(rows.num_columns)]
+            for i in _REPEATING:
+                columns[i] = list(map(names.of, columns[i]))
+            yield from map(SessionTurn._make, zip(*columns, strict=True))
+
+
+_REPEATING = tuple(map(SessionTurn._fields.index, ("session_id", "user", "wing", "speaker")))
+
+
+@dataclass(slots=True)
+class _Shared:
+    """Equal strings as one object: sessions, users and speakers repeat with every turn."""
+
+    _known: dict[str | None, str | None] = field(default_factory=dict[str | None, str | None])
+
+    def of(self, value: str | None) -> str | None:
+        return self._known.setdefault(value, value)
+
+
+def _wanted_positions(clusters: Iterable[Cluster], skip: Container[str]) -> NDArray[np.int64]:
+    """Return the members of all clusters that are not skipped, in order: 8 bytes per turn."""
+    parts = [
+        np.asarray(cluster.member_positions, dtype=np.int64)
+        for cluster in clusters
+        if cluster.cluster_id not in skip
+    ]
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+
+
+def _texts(memories: Path, wanted: NDArray[np.int64]) -> Iterator[str]:
+    """Yield the contents at some positions, in the order of `wanted`."""
+    if not len(wanted):
+        return
+    import pyarrow as pa
+
+    places = pa.table({"place": np.arange(len(wanted)), "position": wanted})
+    with open_duckdb(memories.parent) as db:
+        db.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
+        db.register("wanted", places)
+        reader = db.sql(_TEXTS, params={"memories": str(memories)}).to_arrow_reader(ROWS_PER_READ)
+        for rows in reader:
+            yield from rows.column(0).to_pylist()
+
+
+# From clusters to judged summaries, batch by batch, with those of earlier nights used again.
+#
+# Raw turns are only read.
+
 
 RECIPE_VERSION = "2"
 # Raised when the same turns would be summarised to other text or other numbers, so that old ones
@@ -264,3 +691,159 @@ def _summary(
         facts=judged.facts if judged else None,
         fallback=trial.fallback if trial is not None else "",
     )
+
+
+# Summarising clusters as a task over record batches, and reading what it left.
+#
+# Only for summarizers that need nothing but the cluster: what depends on earlier summaries of a
+# session, on a service or on a large model goes the way of `summarize_batch`.
+
+
+SHARD_CLUSTERS = 256
+"""Clusters of a shard (9 MB of texts and vectors). More need more memory in every worker and lose
+more work to a kill (4 s), fewer make more files."""
+
+_ROW_MS = 13.0
+"""A cluster of 16 turns of 200 characters, its embedding by one layer included."""
+
+_POSITIONS = "source_positions"
+
+
+class Settled(NamedTuple):
+    """What became of a cluster.
+
+    Attributes:
+        summary: Without positions: rows move when an earlier one comes or goes.
+        attempts: Its rejected candidates.
+        vectors: float32 little-endian bytes of the texts that were embedded for it, by text.
+    """
+
+    summary: Summary
+    attempts: tuple[Attempt, ...]
+    vectors: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class SummarizeClusters:
+    """Gives the judged summary of every cluster; see `BatchTask`.
+
+    Attributes:
+        summarizer: One that does not use context.
+        settings: Densities and threshold.
+        export: The ONNX export that made the members' vectors; opened where a text needs one.
+    """
+
+    summarizer: Summarizer
+    settings: SummarySettings
+    export: Path
+
+    @property
+    def name(self) -> str:
+        """See `BatchTask`."""
+        return "summaries"
+
+    @property
+    def row_ms(self) -> float:
+        """See `BatchTask`."""
+        return _ROW_MS
+
+    def open(self, threads: int) -> BatchFunction:
+        """Return the function from `cluster_rows` to `key` and `value`; see `BatchTask`."""
+        return _Summarizing(self, threads)
+
+
+def cluster_key(cluster: Cluster) -> bytes:
+    """Return the key of a cluster's summary: its id tells its members and what they say."""
+    return bytes.fromhex(hash_text(cluster.cluster_id))
+
+
+def cluster_rows(batch: Sequence[ClusterText]) -> RecordBatch:
+    """Return the rows that the task reads: key, cluster, texts, vectors (float32, row-major)."""
+    import pyarrow as pa
+
+    vectors = [np.asarray(item.vectors, dtype="<f4").tobytes() for item in batch]
+    columns = {
+        KEY: pa.array([cluster_key(item.cluster) for item in batch], pa.binary(KEY_BYTES)),
+        "cluster": pa.array([_cluster_json(item.cluster) for item in batch], pa.string()),
+        "texts": pa.array([list(item.contents) for item in batch], pa.list_(pa.string())),
+        "vectors": pa.array(vectors, pa.binary()),
+    }
+    return pa.record_batch(list(columns.values()), names=list(columns))
+
+
+def read_settled(value: bytes) -> Settled:
+    """Return what a value of the task says."""
+    told = json.loads(value)
+    summary = summary_of({**told["summary"], _POSITIONS: []})
+    attempts = tuple(attempt_of(row) for row in told["attempts"])
+    vectors = {text: base64.b64decode(data) for text, data in told["vectors"].items()}
+    return Settled(summary, attempts, vectors)
+
+
+class _Summarizing:
+    """The task's function; the encoder is opened by the first text that needs it."""
+
+    def __init__(self, task: SummarizeClusters, threads: int) -> None:
+        self._task = task
+        self._threads = threads
+        self._encoder: OnnxEncoder | None = None
+
+    def __call__(self, rows: RecordBatch) -> RecordBatch:
+        import pyarrow as pa
+
+        embedded: dict[str, NDArray[np.float32]] = {}
+
+        def encode(texts: list[str]) -> NDArray[np.float32]:
+            vectors = self._opened().encode_documents(texts)
+            embedded.update(zip(texts, vectors, strict=True))
+            return vectors
+
+        task = self._task
+        result = summarize_batch(
+            _cluster_texts(rows), encode, summarizer=task.summarizer, settings=task.settings
+        )
+        attempts: dict[str, list[Attempt]] = defaultdict(list)
+        for attempt in result.attempts:
+            attempts[attempt.cluster_id].append(attempt)
+        values = [_value_of(s, attempts[s.cluster_id], embedded) for s in result.summaries]
+        return pa.record_batch([rows.column(KEY), pa.array(values, pa.binary())], [KEY, VALUE])
+
+    def _opened(self) -> OnnxEncoder:
+        if self._encoder is None:
+            self._encoder = OnnxEncoder.open(self._task.export, self._threads)
+        return self._encoder
+
+
+def _cluster_texts(rows: RecordBatch) -> list[ClusterText]:
+    found: list[ClusterText] = []
+    columns = [rows.column(name).to_pylist() for name in ("cluster", "texts", "vectors")]
+    for told, texts, data in zip(*columns, strict=True):
+        vectors = np.frombuffer(data, dtype="<f4").reshape(len(texts), -1)
+        found.append(ClusterText(_cluster_of(told), texts, vectors))
+    return found
+
+
+def _cluster_json(cluster: Cluster) -> str:
+    row = {name: getattr(cluster, name) for name in Cluster.__slots__}
+    # Left out, so that equal clusters are equal rows wherever they stand in the store tonight.
+    return json.dumps({**row, "member_positions": []})
+
+
+def _cluster_of(told: str) -> Cluster:
+    cluster = Cluster(**json.loads(told))
+    return replace(cluster, member_ids=tuple(cluster.member_ids), member_positions=())
+
+
+def _value_of(
+    summary: Summary, attempts: Iterable[Attempt], embedded: Mapping[str, NDArray[np.float32]]
+) -> bytes:
+    row: dict[str, Any] = summary_row(summary)
+    del row[_POSITIONS]
+    tried = list(attempts)
+    texts = sorted({summary.text, *(attempt.text for attempt in tried)} & embedded.keys())
+    vectors = {
+        text: base64.b64encode(embedded[text].astype("<f4").tobytes()).decode("ascii")
+        for text in texts
+    }
+    told = {"summary": row, "attempts": list(map(attempt_row, tried)), "vectors": vectors}
+    return json.dumps(told).encode("ascii")

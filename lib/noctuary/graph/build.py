@@ -1,28 +1,42 @@
-"""From a state in step with the corpus to one graph: names, sums, supersessions.
-
-Belongs here: the order of the steps, each of which lives elsewhere. Does not belong here: reading a
-text (`extract`), keeping contributions (`state`), files.
-"""
+"""From a state in step with the corpus to one graph, and its arrays for a snapshot."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.arrow import arrow_compute
-from noctuary.graph.canonical import Canonical, Memo, MergeRules, NameStats, canonicalise, keep_runs
+from noctuary.core.types import MemoryRecord
+from noctuary.graph.canonical import Canonical, Memo, MergeRules, canonicalise, keep_runs
+from noctuary.graph.duplicates import Corpus, NearMemo
 from noctuary.graph.fold import concept_id
-from noctuary.graph.model import Graph, Supersession
-from noctuary.graph.state.state import GraphState
-from noctuary.graph.supersession.corpus import Corpus
-from noctuary.graph.supersession.find import find_supersessions
-from noctuary.graph.supersession.intervals import close_intervals
-from noctuary.graph.supersession.memo import NearMemo
-from noctuary.graph.tables import ArrowTable, GraphTables, rows_of, to_table
-from noctuary.types import MemoryRecord
+from noctuary.graph.guards import NameStats
+from noctuary.graph.state import GraphState
+from noctuary.graph.supersession import close_intervals, find_supersessions
+from noctuary.graph.tables import (
+    ArrowColumn,
+    ArrowTable,
+    Graph,
+    GraphTables,
+    Supersession,
+    rows_of,
+    to_table,
+)
+from noctuary.graph.walk import (
+    NO_CONCEPT,
+    OPEN_END_US,
+    RELATIONS,
+    ROLES,
+    GraphArrays,
+    MentionArrays,
+)
+from noctuary.work.fragments import arrow_compute
+
+# From a state in step with the corpus to one graph: names, sums, supersessions.
+
 
 _NO_RULES = MergeRules()
 
@@ -174,3 +188,205 @@ def _with_ends(table: ArrowTable, rows: NDArray[np.int64], edges: Sequence[objec
         column = pa.array(ends, pa.int64(), mask=is_open)
         table = table.set_column(table.schema.get_field_index(name), name, column)
     return table
+
+
+# The graph's edges and mentions as arrays. Build side: knows the tables; recall knows `arrays`.
+
+
+def to_arrays(tables: GraphTables, n: int) -> GraphArrays:
+    """Return the edges in compressed sparse rows over n positions; equal graphs give equal bytes.
+
+    Raises:
+        ValueError: An edge leaves or reaches a position outside 0..n-1, or names no concept.
+    """
+    edges = tables.edges
+    sources, targets = _integers(edges, "src_position"), _integers(edges, "dst_position")
+    _check_range("source", sources, n)
+    _check_range("target", targets, n)
+    relations = _codes(edges["relation"], RELATIONS)
+    concepts = _evidence_ordinals(tables)
+    order = np.lexsort((concepts, targets, relations, sources))
+
+    # One column at a time is as wide as the table has it: there are some millions of edges.
+    def read(name: str, kind: type[np.generic]) -> NDArray[Any]:
+        return _integers(edges, name)[order].astype(kind)
+
+    return GraphArrays(
+        indptr=_indptr(sources, n),
+        targets=targets[order].astype(np.int32),
+        weights=read("weight", np.float32),
+        relations=relations[order].astype(np.int8),
+        concepts=concepts[order].astype(np.int32),
+        in_degrees=_in_degrees(targets, relations, n)[order].astype(np.int32),
+        valid_from_us=read("valid_from_us", np.int64),
+        valid_to_us=_ends(edges, "valid_to_us")[order],
+        recorded_at_us=read("recorded_at_us", np.int64),
+        retracted_at_us=_ends(edges, "retracted_at_us")[order],
+        evidence_starts=read("evidence_start", np.int32),
+        evidence_ends=read("evidence_end", np.int32),
+    )
+
+
+def to_mention_arrays(tables: GraphTables) -> MentionArrays:
+    """Return the mentions in compressed sparse rows over the concepts' ordinals.
+
+    Raises:
+        ValueError: A mention names no concept.
+    """
+    mentions = tables.mentions
+    concepts = concept_ordinals(tables.concepts, mentions["concept_id"])
+    positions = _integers(mentions, "position").astype(np.int32)
+    starts = _integers(mentions, "start").astype(np.int32)
+    ends = _integers(mentions, "end").astype(np.int32)
+    roles = _codes(mentions["role"], ROLES).astype(np.int8)
+    order = np.lexsort((roles, ends, starts, positions, concepts))
+    return MentionArrays(
+        indptr=_indptr(concepts, tables.concepts.num_rows),
+        positions=positions[order],
+        roles=roles[order],
+        starts=starts[order],
+        ends=ends[order],
+    )
+
+
+def speaking_concepts(mentions: MentionArrays) -> dict[int, int]:
+    """Return, by position, the ordinal of the concept that speaks; the smallest, where several."""
+    owners = np.repeat(np.arange(mentions.indptr.size - 1), np.diff(mentions.indptr))
+    speaking = np.flatnonzero(mentions.roles == ROLES.index("speaker"))[::-1]
+    positions, ordinals = mentions.positions[speaking], owners[speaking]
+    return dict(zip(positions.tolist(), ordinals.tolist(), strict=True))
+
+
+def concept_ordinals(concepts: ArrowTable, ids: ArrowColumn) -> NDArray[np.int64]:
+    """Return the ordinals of concepts by id.
+
+    Raises:
+        ValueError: An id is no concept's.
+    """
+    pc = arrow_compute()
+
+    found = pc.index_in(ids, value_set=concepts["concept_id"].combine_chunks())
+    if found.null_count:
+        raise ValueError(
+            f"found {found.null_count} ids of no concept: the tables are of different graphs"
+        )
+    return found.to_numpy().astype(np.int64)
+
+
+def _evidence_ordinals(tables: GraphTables) -> NDArray[np.int64]:
+    """Return the concept of every edge, NO_CONCEPT for those of links."""
+    pc = arrow_compute()
+
+    ids = tables.edges["concept_id"]
+    is_link: NDArray[np.bool_] = pc.equal(ids, "").to_numpy()
+    ordinals = np.full(len(ids), NO_CONCEPT, dtype=np.int64)
+    rows = np.flatnonzero(~is_link)
+    ordinals[rows] = concept_ordinals(tables.concepts, ids.take(rows))
+    return ordinals
+
+
+def _integers(table: ArrowTable, name: str) -> NDArray[np.int64]:
+    values: NDArray[np.int64] = table[name].to_numpy()
+    return values
+
+
+def _ends(table: ArrowTable, name: str) -> NDArray[np.int64]:
+    pc = arrow_compute()
+
+    values: NDArray[np.int64] = pc.fill_null(table[name], OPEN_END_US).to_numpy()
+    return values
+
+
+def _codes(names: ArrowColumn, known: Sequence[str]) -> NDArray[np.int64]:
+    import pyarrow as pa
+
+    pc = arrow_compute()
+
+    found = pc.index_in(names, value_set=pa.array(known, pa.string()))
+    return found.to_numpy().astype(np.int64)
+
+
+def _indptr(rows: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+    indptr = np.zeros(n + 1, dtype=np.int64)
+    np.cumsum(np.bincount(rows, minlength=n), out=indptr[1:])
+    return indptr
+
+
+def _check_range(name: str, ends: NDArray[np.int64], n: int) -> None:
+    if ends.size and (int(ends.min()) < 0 or int(ends.max()) >= n):
+        raise ValueError(
+            f"found an edge with {name} {int(ends.min())}..{int(ends.max())}, expected "
+            f"positions in 0..{n - 1}: the graph belongs to another corpus"
+        )
+
+
+def _in_degrees(
+    targets: NDArray[np.int64], relations: NDArray[np.int64], n: int
+) -> NDArray[np.int64]:
+    degrees = np.zeros(targets.size, dtype=np.int64)
+    for code in range(len(RELATIONS)):
+        chosen = relations == code
+        degrees[chosen] = np.bincount(targets[chosen], minlength=n)[targets[chosen]]
+    return degrees
+
+
+# The graph at a glance: its best-known concepts and a few merges, as Markdown for the night's UI.
+#
+# What is shown stays in an event log for good, whatever happens to the memories: only short names
+# of concepts that several memories hold, and never a span of text.
+
+
+SHOWN_ROWS = 20
+"""Rows of each table; more would not be read."""
+
+NAME_MAX_CHARS = 24
+"""Longest name shown: longer ones are often half a sentence of a memory."""
+
+SHOWN_DF_MIN = 3
+"""Fewest memories that hold a concept that is shown: one memory's own words stay in the store."""
+
+
+def top_concepts(tables: GraphTables) -> str:
+    """Return the concepts that most memories hold, as a Markdown table."""
+    rows = [
+        f"| {_cell(row['canonical_name'])} | {row['kind']} | {row['df']} |"
+        for row in _best_known(tables.concepts)
+    ]
+    return _table(("concept", "kind", "memories"), rows[:SHOWN_ROWS])
+
+
+def sample_merges(tables: GraphTables) -> str:
+    """Return merges into the best-known concepts, as a Markdown table."""
+    places = {row["concept_id"]: i for i, row in enumerate(_best_known(tables.concepts))}
+    merges: list[tuple[int, str, dict[str, Any]]] = [
+        (places[key], merge["name"], merge)
+        for merge in tables.merges.to_pylist()
+        if (key := concept_id(merge["canonical"])) in places and _is_short(merge["name"])
+    ]
+    rows = [
+        f"| {_cell(merge['name'])} | {_cell(merge['canonical'])} | {merge['reason']} | "
+        f"{merge['score']:.2f} |"
+        for _, _, merge in sorted(merges, key=lambda item: item[:2])
+    ]
+    return _table(("name", "concept", "reason", "score"), rows[:SHOWN_ROWS])
+
+
+def _best_known(concepts: ArrowTable) -> list[dict[str, Any]]:
+    pc = arrow_compute()
+
+    known = concepts.filter(pc.greater_equal(concepts["df"], SHOWN_DF_MIN))
+    ordered = known.sort_by([("df", "descending"), ("concept_id", "ascending")])
+    columns = ordered.select(["concept_id", "canonical_name", "kind", "df"])
+    return [row for row in columns.to_pylist() if _is_short(row["canonical_name"])]
+
+
+def _is_short(name: str) -> bool:
+    return len(name) <= NAME_MAX_CHARS
+
+
+def _table(columns: tuple[str, ...], rows: list[str]) -> str:
+    return "\n".join([f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}", *rows])
+
+
+def _cell(value: object) -> str:
+    return str(value).replace("|", "\\|").replace("\n", " ")

@@ -1,28 +1,345 @@
-"""One memory in, its findings out: pure, deterministic, no model, cacheable by content.
-
-Belongs here: which findings a memory has and in which role. Does not belong here: anything that
-needs a second memory (`dictionary`, `build`).
-"""
+"""One memory in, its findings out; and the dictionary of subjects, found in other memories."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import json
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, NamedTuple, cast, get_args
 
-from noctuary.graph import names, subjects
-from noctuary.graph.aliases import aliases_of
-from noctuary.graph.dates import Date, find_dates
-from noctuary.graph.extraction import EXTRACTOR_VERSION, KINDS, Extraction, Found, Stated
-from noctuary.graph.fold import Word, fold_name, words
-from noctuary.graph.identifiers import find_identifiers
-from noctuary.graph.model import NO_SPAN, Role
-from noctuary.graph.patterns import find_statements
-from noctuary.graph.reader import Side, Statement
-from noctuary.graph.runs import find_runs
-from noctuary.text.tags import content_tags
+from noctuary.core.errors import StoreError
+from noctuary.core.files import hash_text
+from noctuary.graph import names
+from noctuary.graph import patterns as subjects
+from noctuary.graph.fold import Word, fold_name, fold_word, unsegmented_script, word_pattern, words
+from noctuary.graph.lexicon import (
+    CALENDAR_WORDS,
+    FUNCTION_WORDS,
+    SPEAKER_KEYS,
+    Date,
+    find_dates,
+    find_identifiers,
+)
+from noctuary.graph.names import Phrase, find_runs, has_capital, phrase_after, phrase_before
+from noctuary.graph.patterns import Side, Statement, find_statements
+from noctuary.graph.tables import NO_SPAN, Role, StatedRelation
+from noctuary.sources.corpus import iter_batches
+from noctuary.text.marks import content_tags
+from noctuary.work.fragments import KEY_BYTES, BatchFunction, RecordBatch
+
+# What the extractor found in one memory, and its JSON for the cache. No finding happens here.
+
+
+EXTRACTOR_VERSION = 4
+"""Raised whenever the same memory may give another extraction; part of every cache key."""
+
+KINDS = (
+    "title",
+    "heading",
+    "key",
+    "label",
+    "leading",
+    "tag",
+    "keyword",
+    "speaker",
+    "session",
+    "url",
+    "email",
+    "path",
+    "ticket",
+    "date",
+    "version",
+    "identifier",
+    "quoted",
+    "name",
+    "stated",
+    "run",
+)
+"""Kinds of concept, strongest first: a concept has the strongest kind that any memory gives it.
+
+`stated` is a side of a statement that no other rule found; `run` a stop-word-free run, of which
+only those that the whole corpus bears out become concepts."""
+
+_KIND_SET = frozenset(KINDS)
+_ROLE_SET = frozenset(cast("tuple[str, ...]", get_args(Role)))
+_RELATION_SET = frozenset(cast("tuple[str, ...]", get_args(StatedRelation)))
+
+
+class Found(NamedTuple):
+    """One finding of the extractor.
+
+    Attributes:
+        role: How the memory holds it.
+        kind: One of KINDS.
+        name: Its folded name, never empty.
+        start: First character in the content, or NO_SPAN.
+        end: One past the last character, or NO_SPAN.
+        surface: The text as authored.
+    """
+
+    role: Role
+    kind: str
+    name: str
+    start: int
+    end: int
+    surface: str
+
+
+class Stated(NamedTuple):
+    """A relation that the text states between two names.
+
+    Attributes:
+        subject: Folded name; "" only where the memory itself is the subject, "#" + id where another
+            memory is ("resolves #12": #12 resolved_by #).
+        relation: What is stated. `has` of an attribute: "my manager is Dana" is `user manager` has
+            `dana`; `has` of the memory itself with another one: a plain link ("see [[12]]").
+        object: Folded name, never empty; "#" + id where another memory is meant ("supersedes #12"),
+            "#" alone where the memory itself is.
+        start: First character of the whole statement in the content, or NO_SPAN.
+        end: One past its last character, or NO_SPAN.
+        subject_surface: What folds to the subject: as authored, the speaker for "I", "X's Y" for
+            "my Y"; "" or "#" + id for a memory.
+        object_surface: Likewise.
+    """
+
+    subject: str
+    relation: StatedRelation
+    object: str
+    start: int
+    end: int
+    subject_surface: str
+    object_surface: str
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """All findings of one memory, sorted by start, end, role, kind and name; a pure function of it.
+
+    Attributes:
+        found: The findings, without repeats.
+        stated: The relations stated, sorted by start, end, relation, subject, object.
+        aliases: (alias, canonical name, why) that the text gives, both folded, sorted.
+    """
+
+    found: tuple[Found, ...]
+    stated: tuple[Stated, ...] = ()
+    aliases: tuple[tuple[str, str, str], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON-able form that carries the extractor's version."""
+        return {
+            "version": EXTRACTOR_VERSION,
+            "found": [list(item) for item in self.found],
+            "stated": [list(item) for item in self.stated],
+            "aliases": [list(item) for item in self.aliases],
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Extraction:
+        """Read what `to_json` wrote.
+
+        Raises:
+            StoreError: It was written by another version of the extractor, or is no extraction.
+        """
+        if value.get("version") != EXTRACTOR_VERSION:
+            raise StoreError(
+                f"found an extraction of version {value.get('version')!r}, expected "
+                f"{EXTRACTOR_VERSION}: drop the cached row and extract again"
+            )
+        try:
+            return cls(
+                tuple(_read_found(item) for item in value["found"]),
+                tuple(_read_stated(item) for item in value["stated"]),
+                tuple(_read_alias(item) for item in value["aliases"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise StoreError(
+                f"a cached extraction is damaged ({error}), expected a list of [role, kind, name, "
+                "start, end, surface]: drop the cached row and extract again"
+            ) from error
+
+
+def _read_found(item: Sequence[Any]) -> Found:
+    role, kind, name, start, end, surface = item
+    if role not in _ROLE_SET or kind not in _KIND_SET:
+        raise ValueError(f"unknown role {role!r} or kind {kind!r}")
+    return Found(cast("Role", role), kind, str(name), int(start), int(end), str(surface))
+
+
+def _read_stated(item: Sequence[Any]) -> Stated:
+    subject, relation, thing, start, end, subject_surface, object_surface = item
+    if relation not in _RELATION_SET:
+        raise ValueError(f"unknown relation {relation!r}")
+    return Stated(
+        str(subject), cast("StatedRelation", relation), str(thing), int(start), int(end),
+        str(subject_surface), str(object_surface),
+    )  # fmt: skip
+
+
+def _read_alias(item: Sequence[Any]) -> tuple[str, str, str]:
+    alias, canonical, detail = item
+    return str(alias), str(canonical), str(detail)
+
+
+# Other names that one memory gives for the same thing: "also known as", initials, first names.
+
+
+ALIASES_MAX = 16
+"""Aliases taken per memory; bounds what a glossary adds."""
+
+INITIALS_MIN = 2
+INITIALS_MAX = 8
+"""Fewest and most initials of "X (ABC)"."""
+
+FULL_NAME_MAX_WORDS = 3
+"""Longest full name that its first word alone may stand for."""
+
+_KNOWN_AS = re.compile(
+    r"[,(]?\s?\(?(?:a\.k\.a\.|aka|(?:also|better|formerly|previously)\s(?:known\sas|called))"
+    r"[:,]?(?=\s)",
+    re.IGNORECASE,
+)
+_KNOWN_AS_HINT = re.compile(r"\b(?:aka|a\.k\.a|known as|called)\b", re.IGNORECASE)
+_INITIALS = re.compile(rf"\s\(([A-Z][A-Z0-9&]{{{INITIALS_MIN - 1},{INITIALS_MAX - 1}}})s?\)")
+_NAME_KINDS = frozenset({"leading", "speaker", "key", "label", "name", "title"})
+_PERSONAL_PRONOUNS = frozenset({"he", "her", "him", "his", "she"})
+_PARENTHESIS_LOOK_BACK = 84
+_PARENTHESIS = re.compile(r"\s?\([^()\n]{0,80}\)\Z")
+
+
+class Alias(NamedTuple):
+    """Another name: both folded and never equal, and why, in a short phrase for people."""
+
+    alias: str
+    canonical: str
+    detail: str
+
+
+def aliases_of(
+    content: str,
+    tokens: Sequence[Word],
+    found: Iterable[Found],
+    dates: Sequence[Date] = (),
+    people: Collection[str] = (),
+) -> list[Alias]:
+    """Return the aliases that one memory gives, sorted, at most ALIASES_MAX.
+
+    Rules: "X (aka Y)", "X, also known as Y"; "X (ABC)" where ABC are the initials of X; a first
+    name beside exactly one full name that begins with it, where the text says that one of them is
+    a person; a date beside its ISO form. What belongs to somebody ("my manager Dana") is a
+    statement and no alias: it changes with time.
+
+    Args:
+        content: The text.
+        tokens: Its words.
+        found: Its names so far.
+        dates: Its dates.
+        people: Folded names that statements of the text treat as persons.
+    """
+    pairs = [
+        *_known_as(content, tokens),
+        *_initials(content, tokens),
+        *_first_names(found, people, has_pronoun=_has_pronoun(tokens)),
+        *((content[date.start : date.end], date.iso, "same date") for date in dates),
+    ]
+    named = {Alias(fold_name(a), fold_name(c), detail) for a, c, detail in pairs}
+    kept = sorted(item for item in named if item.alias and item.canonical != item.alias)
+    return [item for item in kept if item.canonical][:ALIASES_MAX]
+
+
+def _known_as(content: str, tokens: Sequence[Word]) -> Iterator[tuple[str, str, str]]:
+    if _KNOWN_AS_HINT.search(content) is None:
+        return
+    starts = [word.start for word in tokens]
+    for match in _KNOWN_AS.finditer(content):
+        place = _before_parenthesis(content, match.start())
+        name = phrase_before(content, tokens, bisect_left(starts, place))
+        other = phrase_after(content, tokens, match.end(), bisect_left(starts, match.end()))
+        if name is not None and other is not None and has_capital(content, tokens, name):
+            detail = match.group().strip(" ,(")
+            yield _text(content, tokens, other), _text(content, tokens, name), detail
+
+
+def _before_parenthesis(content: str, place: int) -> int:
+    """Return where a parenthesis begins that ends at an offset, else the offset."""
+    low = max(0, place - _PARENTHESIS_LOOK_BACK)
+    match = _PARENTHESIS.search(content[low:place])
+    return place if match is None else low + match.start()
+
+
+def _initials(content: str, tokens: Sequence[Word]) -> Iterator[tuple[str, str, str]]:
+    if "(" not in content:
+        return
+    ends = {word.end: index for index, word in enumerate(tokens)}
+    for match in _INITIALS.finditer(content):
+        last = ends.get(match.start())
+        first = None if last is None else _spelled_by(match.group(1), content, tokens, last)
+        if first is not None and last is not None:
+            name = content[tokens[first].start : tokens[last].end]
+            yield match.group(1), name, f"initials ({match.group(1)})"
+
+
+def _spelled_by(initials: str, content: str, tokens: Sequence[Word], last: int) -> int | None:
+    """Return the first word of the phrase that has these initials, small words passed over."""
+    wanted = [letter for letter in initials.lower() if letter.isalnum()]
+    index = last + 1
+    while wanted:
+        index -= 1
+        if (
+            index < 0
+            or last - index > 2 * INITIALS_MAX
+            or "\n" in content[tokens[index].end : tokens[last].start]
+        ):
+            return None
+        if tokens[index].folded[0] == wanted[-1]:
+            wanted.pop()
+        elif tokens[index].folded not in FUNCTION_WORDS:
+            return None
+    return index
+
+
+def _first_names(
+    found: Iterable[Found], people: Collection[str], *, has_pronoun: bool
+) -> Iterator[tuple[str, str, str]]:
+    items = [item for item in found if item.kind in _NAME_KINDS]
+    names = {item.name for item in items}
+    persons = set(people) | {
+        i.name for i in items if has_pronoun and i.role in ("about", "speaker")
+    }
+    full: dict[str, set[str]] = {}
+    for item in items:
+        parts = item.surface.split()
+        first = item.name.split(" ", 1)[0]
+        is_full = 1 < len(parts) <= FULL_NAME_MAX_WORDS and first not in SPEAKER_KEYS
+        if is_full and all(map(_is_name_part, parts)):
+            full.setdefault(first, set()).add(item.name)
+    for first, candidates in full.items():
+        if first in names and len(candidates) == 1 and not persons.isdisjoint({first, *candidates}):
+            yield first, next(iter(candidates)), "first name"
+
+
+def _is_name_part(part: str) -> bool:
+    return part[0].isupper() and part.rstrip(".").isalpha()
+
+
+def _has_pronoun(tokens: Sequence[Word]) -> bool:
+    return any(word.folded in _PERSONAL_PRONOUNS for word in tokens)
+
+
+def _text(content: str, tokens: Sequence[Word], phrase: Phrase) -> str:
+    return content[tokens[phrase.first].start : tokens[phrase.last].end]
+
+
+# One memory in, its findings out: pure, deterministic, no model, cacheable by content.
+
 
 _PERSONAL = frozenset({"lives_in", "prefers", "works_at"})
-
-__all__ = ["EXTRACTOR_VERSION", "KINDS", "Extraction", "Found", "extract"]
 
 
 def extract(
@@ -147,3 +464,311 @@ def _author_fields(tags: str, expanded_keywords: str) -> Iterator[Found]:
 
 def _canonical_order(item: Found) -> tuple[int, int, str, str, str, str]:
     return (item.start, item.end, item.role, item.kind, item.name, item.surface)
+
+
+# Extraction of many memories as a task over record batches.
+
+
+EXTRACTION_KIND = f"extraction:{EXTRACTOR_VERSION}"
+"""Kind of the fragments: another extractor's are not found."""
+
+EXTRACTION_COLUMNS = ("content", "category", "tags", "expanded_keywords", "is_turn")
+"""What findings depend on, in the order of `extract` and of the key."""
+
+EXTRACTION_ROW_MS = 0.3
+"""About what one memory of 200 characters takes on one core."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractMemories:
+    """Gives `key` and `value` (as `encode_extraction`) for rows of `key` and EXTRACTION_COLUMNS."""
+
+    @property
+    def name(self) -> str:
+        """See `BatchTask`."""
+        return "extractions"
+
+    @property
+    def row_ms(self) -> float:
+        """See `BatchTask`."""
+        return EXTRACTION_ROW_MS
+
+    def open(self, threads: int) -> BatchFunction:
+        """See `BatchTask`; one thread is used."""
+        del threads
+        return _extract_batch
+
+
+def extraction_key(
+    content: str, category: str, tags: str, expanded_keywords: str, is_turn: bool
+) -> bytes:
+    """Return the key of a memory's findings: the SHA-256 of the fields that are read."""
+    kind = "turn" if is_turn else "memory"
+    return bytes.fromhex(hash_text(content, category, tags, expanded_keywords, kind))
+
+
+def iter_keyed(memories: Path) -> Iterator[RecordBatch]:
+    """Yield what the task reads of every memory, by position.
+
+    Args:
+        memories: memories.parquet.
+
+    Raises:
+        StoreError: It is missing or damaged.
+    """
+    yield from map(add_keys, iter_batches(memories, EXTRACTION_COLUMNS))
+
+
+def add_keys(batch: RecordBatch) -> RecordBatch:
+    """Return EXTRACTION_COLUMNS of memories with their keys in front, as `key`."""
+    import pyarrow as pa
+
+    columns = [batch.column(name) for name in EXTRACTION_COLUMNS]
+    rows = zip(*(column.to_pylist() for column in columns), strict=True)
+    keys = pa.array([extraction_key(*row) for row in rows], pa.binary(KEY_BYTES))
+    return pa.RecordBatch.from_arrays([keys, *columns], names=["key", *EXTRACTION_COLUMNS])
+
+
+def encode_extraction(found: Extraction) -> bytes:
+    """Return the form in which findings are kept: JSON in UTF-8."""
+    return json.dumps(found.to_json(), ensure_ascii=False).encode("utf-8")
+
+
+def decode_extraction(kept: bytes) -> Extraction:
+    """Read what `encode_extraction` wrote.
+
+    Raises:
+        StoreError: See `Extraction.from_json`.
+    """
+    return Extraction.from_json(json.loads(kept))
+
+
+def _extract_batch(batch: RecordBatch) -> RecordBatch:
+    import pyarrow as pa
+
+    columns = [batch.column(name).to_pylist() for name in EXTRACTION_COLUMNS]
+    values = [
+        encode_extraction(extract(*texts, is_turn=is_turn))
+        for *texts, is_turn in zip(*columns, strict=True)
+    ]
+    made = [batch.column("key"), pa.array(values, pa.binary())]
+    return pa.RecordBatch.from_arrays(made, names=["key", "value"])
+
+
+# The subject dictionary, and where other memories name those subjects.
+
+
+SUBJECT_MIN_CHARS = 3
+"""Shortest folded name looked for; shorter ones are initials and chance hits."""
+
+SUBJECT_MAX_WORDS = 12
+"""Longest name looked for, in words; longer ones never recur and cost look-ups."""
+
+GAP_MAX_CHARS = 3
+"""Most characters between two words of one name (" & ", ". ", " ("); more is another phrase."""
+
+_ASCII_WORD = re.compile("([A-Za-z0-9]+(?:'[A-Za-z0-9]+)*)")
+"""What `word_pattern` finds in such a text, in half the time."""
+
+REFUSALS = ("too short", "too long", "only function words", "only digits")
+"""Why a name is not looked for."""
+
+
+class Match(NamedTuple):
+    """A dictionary name found in a text (offsets into it, end exclusive)."""
+
+    name: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dictionary:
+    """Names to look for.
+
+    Attributes:
+        cased: By folded name, whether a mention must show a capital or a digit: true for a single
+            word that was never authored in lower case.
+        seconds: By first word of names, by their second word, the lengths in words of the names
+            that begin so, longest first; empty where a name is that one word.
+        skipped: Names that were left out, counted by reason.
+    """
+
+    cased: Mapping[str, bool]
+    seconds: Mapping[str, Mapping[str, tuple[int, ...]]]
+    skipped: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """The mentions in one text.
+
+    Attributes:
+        found: Left to right, not overlapping.
+        declined: Runs without inner word boundaries that were compared only as a whole, by script.
+    """
+
+    found: tuple[Match, ...]
+    declined: Mapping[str, int]
+
+
+class Tokens:
+    """The folded words of a text; their places are only looked up where something matches.
+
+    Equal to `noctuary.graph.fold.words`, at a third of its price for plain texts.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        # Texts between words and words in turn: lengths add up to places without a match object.
+        plain = text.isascii()
+        pattern = _ASCII_WORD if plain else _splitter(word_pattern(text))
+        self._parts: list[str] = pattern.split(text)
+        raw = self._parts[1::2]
+        if plain and "'" not in text:
+            self.folded = list(map(str.lower, raw))
+        else:
+            self.folded = [
+                folded
+                for word in raw
+                # Most words need no look-up.
+                if (
+                    folded := word.lower() if word.isascii() and word.isalnum() else fold_word(word)
+                )
+            ]
+
+    @cached_property
+    def spans(self) -> list[tuple[int, int]]:
+        """Start and end of each word in the text."""
+        ends = list(accumulate(map(len, self._parts)))
+        spans = list(zip(ends[::2], ends[1::2], strict=False))
+        if len(spans) == len(self.folded):
+            return spans
+        return [s for s, w in zip(spans, self._parts[1::2], strict=True) if fold_word(w)]
+
+    def shows_case(self, index: int) -> bool:
+        """Say whether a word has a capital or a digit."""
+        start, end = self.spans[index]
+        return any(char.isupper() or char.isdigit() for char in self._text[start:end])
+
+    def is_unbroken(self, first: int, last: int) -> bool:
+        """Say whether words stand close enough to be one name: no line break, little between."""
+        text, spans = self._text, self.spans
+        for index in range(first, last):
+            gap = text[spans[index][1] : spans[index + 1][0]]
+            if len(gap) > GAP_MAX_CHARS or "\n" in gap:
+                return False
+        return True
+
+
+@cache
+def _splitter(pattern: re.Pattern[str]) -> re.Pattern[str]:
+    return re.compile(f"({pattern.pattern})", pattern.flags)
+
+
+def build_dictionary(names: Iterable[tuple[str, str]]) -> Dictionary:
+    """Make the dictionary of (folded name, surface) pairs, in any order."""
+    skipped: Counter[str] = Counter()
+    cased: dict[str, bool] = {}
+    refused: set[str] = set()
+    for name, surface in names:
+        reason = refusal(name)
+        if reason is None:
+            cased[name] = cased.get(name, True) and needs_case(name, surface)
+        elif name not in refused:
+            refused.add(name)
+            skipped[reason] += 1
+    return index_dictionary(cased, dict(skipped))
+
+
+def index_dictionary(cased: Mapping[str, bool], skipped: Mapping[str, int]) -> Dictionary:
+    """Make the dictionary of names whose case rule is known."""
+    seconds: dict[str, dict[str, tuple[int, ...]]] = {}
+    for name in cased:
+        first, *others = name.split(" ")
+        following = seconds.setdefault(first, {})
+        if others:
+            lengths = {len(others) + 1, *following.get(others[0], ())}
+            following[others[0]] = tuple(sorted(lengths, reverse=True))
+    return Dictionary(cased, seconds, skipped)
+
+
+def needs_case(name: str, surface: str) -> bool:
+    """Say whether this use of a name lets only mentions with a capital or a digit count."""
+    return " " not in name and surface[:1].isupper()
+
+
+def find_matches(
+    text: str, dictionary: Dictionary, own: Collection[str] = (), tokens: Tokens | None = None
+) -> Matches:
+    """Return the mentions of dictionary names in a text.
+
+    At each word the longest name that fits is taken and its words are used up, so that a name
+    inside a longer one is not a mention. The text's own subjects use up their words too, without
+    being mentions.
+
+    Args:
+        text: The text.
+        dictionary: The names.
+        own: Folded names of the text's own subjects.
+        tokens: The words of the text, where they are known already.
+    """
+    tokens = Tokens(text) if tokens is None else tokens
+    folded, seconds, cased = tokens.folded, dictionary.seconds, dictionary.cased
+    found: list[Match] = []
+    used: set[int] = set()
+    padded = [*folded, ""]
+    first_words = [i for i, word in enumerate(folded) if word in seconds]
+    # Most of them, "the" above all, begin nothing here.
+    for index in [
+        i for i in first_words if padded[i + 1] in seconds[padded[i]] or padded[i] in cased
+    ]:
+        if index in used:
+            continue
+        sizes = seconds[folded[index]].get(padded[index + 1], ())
+        size = _longest_at(tokens, index, (*sizes, 1), cased)
+        if size == 0:
+            continue
+        used.update(range(index, index + size))
+        name = " ".join(folded[index : index + size])
+        if name not in own:
+            found.append(Match(name, tokens.spans[index][0], tokens.spans[index + size - 1][1]))
+    return Matches(tuple(found), {} if text.isascii() else _declined(folded, used))
+
+
+def _longest_at(tokens: Tokens, index: int, sizes: Sequence[int], cased: Mapping[str, bool]) -> int:
+    """Return the first of the sizes in words that a name at this word has, 0 where none has."""
+    folded = tokens.folded
+    for size in sizes:
+        if index + size > len(folded):
+            continue
+        needs_capital = cased.get(" ".join(folded[index : index + size]))
+        if needs_capital is None or (needs_capital and not tokens.shows_case(index)):
+            continue
+        if tokens.is_unbroken(index, index + size - 1):
+            return size
+    return 0
+
+
+def _declined(folded: Sequence[str], used: Collection[int]) -> dict[str, int]:
+    """Count the words that are runs of a script without spaces and no name, by script."""
+    scripts = [
+        unsegmented_script(word)
+        for index, word in enumerate(folded)
+        if not word.isascii() and index not in used
+    ]
+    return dict(Counter(script for script in scripts if script is not None))
+
+
+def refusal(name: str) -> str | None:
+    """Return why a name is not looked for, one of REFUSALS, or None if it is."""
+    parts = name.split(" ")
+    if len(name) < SUBJECT_MIN_CHARS:
+        return "too short"
+    if len(parts) > SUBJECT_MAX_WORDS:
+        return "too long"
+    if all(part in FUNCTION_WORDS or part in CALENDAR_WORDS for part in parts):
+        return "only function words"
+    if all(part.isdigit() for part in parts):
+        return "only digits"
+    return None

@@ -1,13 +1,32 @@
-"""What a memory names: capitalised runs and quoted strings. Spans only, no concepts."""
+"""What a memory names and what belongs to whom: spans of its text."""
 
 from __future__ import annotations
 
+import functools
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from noctuary.graph.fold import Word
-from noctuary.graph.lexicon import CALENDAR_WORDS, FUNCTION_WORDS, NAME_CONNECTORS
+from noctuary.graph.fold import Word, script_of
+from noctuary.graph.lexicon import (
+    ADVERBS,
+    ATTRIBUTES,
+    BACKWARD_WORDS,
+    CALENDAR_WORDS,
+    DETERMINERS,
+    FUNCTION_WORDS,
+    HEDGE_WORDS,
+    LY_NOUNS,
+    NAME_CONNECTORS,
+    NEGATION_WORDS,
+    QUESTION_WORDS,
+    SAYING_WORDS,
+    STATING_WORDS,
+)
+
+# What a memory names: capitalised runs and quoted strings. Spans only, no concepts.
+
 
 QUOTED_MAX_CHARS = 80
 """Longest quoted string that is taken for a name; longer ones are speech."""
@@ -130,3 +149,348 @@ def _counts_alone(content: str, word: Word, inside: set[str]) -> bool:
     surface = content[word.start : word.end]
     shaped = any(char.isupper() or char.isdigit() for char in surface[1:])
     return shaped or word.folded in inside
+
+
+# Where a statement may stand: sentence bounds, and what keeps a sentence from stating anything.
+
+
+CLAUSE_MAX_WORDS = 24
+"""Words read to the left for a negation or a condition; bounds the work per statement."""
+
+OPENING_MAX_CHARS = 64
+"""Longest key before a colon after which a statement may begin without its subject."""
+
+_SENTENCE_STOP = re.compile(r"[.!?…](?=[\s\"'”’)\]*]|$)|[。！？]|\n|[】\]](?=\s)|;")
+_QUESTION_MARKS = frozenset("?？")
+_CLAUSE_END = re.compile(r"[,:;()—]|\s[-–]\s")
+_CLAUSE_WORDS = frozenset({"but", "and", "so", "because", "as", "since"})
+_OPENING = re.compile(r"[^:：]*[:：]\s*\Z|[\s\"'“‘(*•>-]*\Z")
+
+_FENCE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
+
+
+def fences(content: str) -> list[tuple[int, int]]:
+    """Return the spans of fenced code; a fence that is never closed reaches to the end."""
+    if "```" not in content:
+        return []
+    return [match.span() for match in _FENCE.finditer(content)]
+
+
+class Clauses:
+    """The sentences of one text, found once, and what may be stated at a word of it."""
+
+    def __init__(self, content: str, tokens: Sequence[Word]) -> None:
+        self._content = content
+        self._tokens = tokens
+        self._bounds = [match.end() for match in _SENTENCE_STOP.finditer(content)]
+        self._fences = fences(content)
+        self._fence_starts = [start for start, _ in self._fences]
+
+    def may_state(self, index: int) -> bool:
+        """Say whether the clause around a word states something as a fact of now."""
+        place = self._tokens[index].start
+        fence = bisect_right(self._fence_starts, place) - 1
+        if fence >= 0 and place < self._fences[fence][1]:
+            return False
+        if self._is_question(index):
+            return False
+        return not self._is_denied_or_wished(index)
+
+    def begins(self, index: int) -> bool:
+        """Say whether a word opens its sentence, or what follows a colon at its start."""
+        start = self._sentence_start(index)
+        if self._tokens[index].start - start > OPENING_MAX_CHARS:
+            return False
+        return _OPENING.match(self._content[start : self._tokens[index].start]) is not None
+
+    def _sentence_start(self, index: int) -> int:
+        found = bisect_right(self._bounds, self._tokens[index].start)
+        return self._bounds[found - 1] if found else 0
+
+    def _is_question(self, index: int) -> bool:
+        found = bisect_right(self._bounds, self._tokens[index].start)
+        if found < len(self._bounds):
+            end = self._bounds[found]
+            if not _QUESTION_MARKS.isdisjoint(self._content[max(0, end - 2) : end]):
+                return True
+        start = self._sentence_start(index)
+        first = index
+        while first > 0 and self._is_inside(first - 1, start, index):
+            first -= 1
+        return first < index and self._tokens[first].folded in QUESTION_WORDS
+
+    def _is_denied_or_wished(self, index: int) -> bool:
+        start = self._sentence_start(index)
+        in_clause = True
+        left = index - 1
+        while left >= 0 and self._is_inside(left, start, index):
+            word = self._tokens[left]
+            gap = self._content[word.end : self._tokens[left + 1].start]
+            in_clause = in_clause and _CLAUSE_END.search(gap) is None
+            if word.folded in HEDGE_WORDS or (in_clause and word.folded in NEGATION_WORDS):
+                return True
+            in_clause = in_clause and word.folded not in _CLAUSE_WORDS
+            left -= 1
+        return False
+
+    def _is_inside(self, left: int, start: int, index: int) -> bool:
+        return self._tokens[left].start >= start and index - left <= CLAUSE_MAX_WORDS
+
+
+# Stop-word-free runs: two or three plain words that stand together, after Rose et al. (RAKE).
+
+
+RUN_MIN_WORDS = 2
+"""Shortest run; single words are the keyword index's business."""
+
+RUN_MAX_WORDS = 3
+"""Longest run. Of a longer stretch its last words count: an English phrase ends with its head."""
+
+RUNS_MAX = 24
+"""Runs taken per memory, the first ones; bounds what a pasted document adds to the graph."""
+
+_WORD_CACHE_SIZE = 1 << 16
+"""Words remembered as plain or not; trades a few MB for not deciding frequent words again."""
+
+_INSIDE = frozenset({" ", "-", "\u00a0"})
+_STOP = FUNCTION_WORDS | CALENDAR_WORDS | SAYING_WORDS | STATING_WORDS
+_OWNER_MARKS = ("'s", "’s")
+
+
+def find_runs(content: str, tokens: Sequence[Word], taken: Sequence[tuple[int, int]]) -> list[Span]:
+    """Return the stop-word-free runs of a text, left to right, not overlapping.
+
+    Args:
+        content: The text.
+        tokens: Its words.
+        taken: Spans that are names already: their words end a run, like a stop word.
+    """
+    found: list[Span] = []
+    blocked = sorted([*taken, *fences(content)])
+    first, block, previous_end = 0, 0, 0
+    for index, (start, end, folded) in enumerate(tokens):
+        while block < len(blocked) and blocked[block][1] <= start:
+            block += 1
+        is_taken = block < len(blocked) and blocked[block][0] < end
+        if is_taken or not _is_plain(folded) or content.startswith(_OWNER_MARKS, end - 2):
+            _take(tokens, first, index, found)
+            first = index + 1
+        elif index > first and content[previous_end:start] not in _INSIDE:
+            _take(tokens, first, index, found)
+            first = index
+        if len(found) >= RUNS_MAX:
+            return found
+        previous_end = end
+    _take(tokens, first, len(tokens), found)
+    return found
+
+
+def _take(tokens: Sequence[Word], first: int, stop: int, found: list[Span]) -> None:
+    if stop - first >= RUN_MIN_WORDS:
+        first = max(first, stop - RUN_MAX_WORDS)
+        found.append(Span(tokens[first].start, tokens[stop - 1].end))
+
+
+@functools.lru_cache(maxsize=_WORD_CACHE_SIZE)
+def _is_plain(folded: str) -> bool:
+    """Say whether a word may stand in a run: no stop word, no number, no single letter, Latin."""
+    if folded in _STOP or len(folded) == 1 or not folded.isalpha():
+        return False
+    if folded.isascii():
+        return True
+    script = script_of(folded[0])
+    return script is not None and script.has_runs
+
+
+# The phrase that stands before or after a word: what a statement is about and what it says.
+
+
+PHRASE_MAX_WORDS = 5
+"""Longest phrase in plain words; a longer one is a clause and names nothing."""
+
+CAPITALISED_MAX_WORDS = 8
+"""Longest capitalised phrase, as for names."""
+
+QUOTED_MAX_WORDS = 8
+"""Longest phrase between quotation marks, in words."""
+
+GAP_MAX_CHARS = 3
+"""Most characters between a verb and its object: a space and an opening mark or two."""
+
+_PHRASE_INSIDE = frozenset({" ", "-", "_", "/", ".", "@", "&", " & ", "'", "’", "–", "\u00a0", "+"})
+_INITIAL_GAP = ". "
+_SHORT_TITLES = frozenset({"dr", "mr", "mrs", "ms", "st", "prof"})
+_PHRASE_OPENING = {'"': '"', "“": "”", "«": "»", "「": "」", "`": "`", "'": "'", "‘": "’"}
+_BEFORE_PHRASE = frozenset(" \t\u00a0*_([$€£¥")
+
+
+class Phrase(NamedTuple):
+    """A run of words.
+
+    Attributes:
+        first: Index of its first word.
+        last: Index of its last word.
+    """
+
+    first: int
+    last: int
+
+
+def phrase_after(content: str, tokens: Sequence[Word], place: int, index: int) -> Phrase | None:
+    """Return the phrase that begins at an offset, where the word of that index is the first there.
+
+    Determiners are passed over. A phrase that begins with a capital and has no determiner ends with
+    its last capitalised word ("Redis" of "Redis running here"); any other ends before a function
+    word or a mark ("Memphis area" of "the Memphis area of").
+    """
+    opened = place
+    while index < len(tokens) and _opens(content, place, tokens[index]):
+        word = tokens[index]
+        quoted = _quoted(content, tokens, place, index)
+        if quoted is not None:
+            return quoted
+        if word.folded not in DETERMINERS and not _is_attribute(content, word):
+            return _forward(content, tokens, index, bare=content[opened:place].strip() == "")
+        place, index = word.end, index + 1
+    return None
+
+
+def phrase_before(content: str, tokens: Sequence[Word], index: int) -> Phrase | None:
+    """Return the phrase that ends right before a word, adverbs and auxiliaries between them aside.
+
+    A phrase that ends with a capital begins with its first capitalised word; any other begins after
+    a function word, a mark or a verb of saying.
+    """
+    last = index - 1
+    while last >= 0 and is_adverb(tokens[last]) and _follows(content, tokens, last):
+        last -= 1
+    if last < 0 or not _follows(content, tokens, last):
+        return None
+    if is_closed(tokens[last]) or tokens[last].folded in SAYING_WORDS:
+        return None
+    if _is_proper(content, tokens[last]):
+        proper = _backward(content, tokens, last, proper=True)
+        is_letter = proper is not None and tokens[last].end - tokens[proper.first].start == 1
+        if proper is not None and not is_letter:
+            return proper
+    return _backward(content, tokens, last, proper=False)
+
+
+def is_closed(word: Word) -> bool:
+    """Say whether a word belongs to a closed class that ends every phrase."""
+    return word.folded in FUNCTION_WORDS or word.folded in CALENDAR_WORDS
+
+
+def is_adverb(word: Word) -> bool:
+    """Say whether a word may stand between a subject and its verb."""
+    folded = word.folded
+    return folded in ADVERBS or (folded.endswith("ly") and folded not in LY_NOUNS)
+
+
+def has_capital(content: str, tokens: Sequence[Word], phrase: Phrase) -> bool:
+    """Say whether any word of the phrase begins with a capital."""
+    return any(content[word.start].isupper() for word in tokens[phrase.first : phrase.last + 1])
+
+
+def _opens(content: str, place: int, word: Word) -> bool:
+    if word.start - place > GAP_MAX_CHARS:
+        return False
+    return all(
+        mark in _BEFORE_PHRASE or mark in _PHRASE_OPENING for mark in content[place : word.start]
+    )
+
+
+def _quoted(content: str, tokens: Sequence[Word], place: int, index: int) -> Phrase | None:
+    closing = _PHRASE_OPENING.get(content[place : tokens[index].start][-1:])
+    if closing is None:
+        return None
+    for last in range(index, min(index + QUOTED_MAX_WORDS, len(tokens))):
+        after = tokens[last + 1].start if last + 1 < len(tokens) else len(content)
+        gap = content[tokens[last].end : after]
+        if closing in gap:
+            return Phrase(index, last)
+        if "\n" in gap:
+            return None
+    return None
+
+
+def _forward(content: str, tokens: Sequence[Word], first: int, *, bare: bool) -> Phrase | None:
+    if _ends_phrase(content, tokens[first]) or tokens[first].folded in BACKWARD_WORDS:
+        return None
+    proper = bare and _is_proper(content, tokens[first])
+    last = index = first
+    limit = first + (CAPITALISED_MAX_WORDS if proper else PHRASE_MAX_WORDS)
+    while index + 1 < len(tokens) and _joined_words(content, tokens, index):
+        if _ends_owner(content, tokens[index]) and proper:
+            break
+        index += 1
+        if index >= limit:
+            return None
+        if proper:
+            if _belongs(content, tokens[index], proper=True):
+                last = index
+            elif tokens[index].folded not in NAME_CONNECTORS:
+                break
+        elif not _ends_phrase(content, tokens[index]):
+            last = index
+        elif tokens[index].folded != "of":
+            break
+    return Phrase(first, last)
+
+
+def _backward(content: str, tokens: Sequence[Word], last: int, *, proper: bool) -> Phrase | None:
+    first = index = last
+    limit = last - (CAPITALISED_MAX_WORDS if proper else PHRASE_MAX_WORDS)
+    while index > 0 and _joined_words(content, tokens, index - 1):
+        index -= 1
+        word = tokens[index]
+        if index <= limit:
+            return None
+        if _belongs(content, word, proper=proper):
+            first = index
+        elif not (proper and word.folded in NAME_CONNECTORS):
+            break
+    if proper and all(word.folded.isdigit() for word in tokens[first : last + 1]):
+        return None
+    if not proper and _is_attribute(content, tokens[first]):
+        return Phrase(first + 1, last) if first < last else None
+    return Phrase(first, last)
+
+
+def _belongs(content: str, word: Word, *, proper: bool) -> bool:
+    if _ends_phrase(content, word):
+        return False
+    return _is_proper(content, word) if proper else word.folded not in SAYING_WORDS
+
+
+def _is_attribute(content: str, word: Word) -> bool:
+    return word.folded in ATTRIBUTES and not content[word.start].isupper()
+
+
+def _ends_phrase(content: str, word: Word) -> bool:
+    # "New" in "New York" is part of a name, "new" in "new york office" is not.
+    is_name = word.folded in ATTRIBUTES and content[word.start].isupper()
+    return is_closed(word) and not is_name
+
+
+def _joined_words(content: str, tokens: Sequence[Word], index: int) -> bool:
+    left, right = tokens[index], tokens[index + 1]
+    gap = content[left.end : right.start]
+    if gap == ",":  # 1,500
+        return left.folded.isdigit() and right.folded.isdigit()
+    if gap == _INITIAL_GAP and content[left.start].isupper():
+        return len(left.folded) == 1 or left.folded in _SHORT_TITLES
+    return gap in _PHRASE_INSIDE
+
+
+def _follows(content: str, tokens: Sequence[Word], index: int) -> bool:
+    gap = content[tokens[index].end : tokens[index + 1].start]
+    return gap.strip(" \u00a0\"”'`(*") in ("", ",") and "\n" not in gap
+
+
+def _is_proper(content: str, word: Word) -> bool:
+    return content[word.start].isupper() or content[word.start].isdigit()
+
+
+def _ends_owner(content: str, word: Word) -> bool:
+    return content[word.start : word.end].endswith(("'s", "’s"))

@@ -1,21 +1,318 @@
-"""The verbs that state a relation, each with how its sides are read.
-
-Belongs here: one rule per construction, English only. Does not belong here: sides (`reader`),
-owners and what is theirs (`possessives`), what a memory names without stating it (`names`).
-"""
+"""Who and what a statement is about, and the verbs that state a relation."""
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from noctuary.graph.fold import Word
-from noctuary.graph.model import NO_SPAN, StatedRelation
-from noctuary.graph.phrases import is_adverb, is_closed
-from noctuary.graph.possessives import CUES as OWNER_CUES
-from noctuary.graph.possessives import read_owned
-from noctuary.graph.reader import FIRST_PERSONS, THIS_MEMORY, USER, Reader, Side, Statement
+from noctuary.graph.fold import Word, fold_name, unsegmented_script, words
+from noctuary.graph.lexicon import (
+    ATTRIBUTES,
+    CLAUSE_WORDS,
+    FUNCTION_WORDS,
+    GENERIC_KEYS,
+    NAME_CONNECTORS,
+    SPEAKER_KEYS,
+    VALUE_ATTRIBUTES,
+)
+from noctuary.graph.names import (
+    Clauses,
+    Phrase,
+    capitalised_runs,
+    has_capital,
+    is_adverb,
+    is_closed,
+    phrase_after,
+    phrase_before,
+)
+from noctuary.graph.tables import NO_SPAN, StatedRelation
+
+# Who and what a statement is about: the subject before a verb, the object after it.
+
+
+USER = "user"
+"""Who "I" is where no speaker is named: the person whose memory this is."""
+
+THIS_MEMORY = "#"
+"""Object of a statement whose subject is another memory: `#12 resolved_by #`, said by "resolves
+#12"."""
+
+OBJECTS_MAX = 4
+"""Objects read from one list ("depends on A, B and C")."""
+
+FIRST_PERSONS = frozenset({"i", "im", "ive", "we", "weve"})
+OWN_WORDS = frozenset({"my", "our"})
+_ME_WORDS = frozenset({"me", "us"})
+_OTHERS_WORDS = frozenset({"her", "his", "its", "their", "your"})
+_DIGITS = r"\d{1,19}"
+_LINK = re.compile(
+    rf"\s{{0,3}}:?\s{{0,3}}(?:the\s)?(?:#(?P<hash>{_DIGITS})\b|(?:memory\s)?\[\[(?P<page>[\w:.-]{{1,64}})\]\]"
+    rf"|memory\s(?:id\s)?#?(?P<memory>{_DIGITS})\b)",
+    re.IGNORECASE,
+)
+_LIST_GAP = frozenset({", ", " "})
+
+
+class Side(NamedTuple):
+    """Subject or object of a statement.
+
+    Attributes:
+        surface: What names it; "" for the memory itself, "#12" for another memory.
+        start: First character of the words it rests on, NO_SPAN where it is left out.
+        end: One past the last one, or NO_SPAN.
+    """
+
+    surface: str
+    start: int
+    end: int
+
+    @property
+    def is_memory(self) -> bool:
+        """Whether a memory is meant and not a name."""
+        return not self.surface or self.surface.startswith("#")
+
+
+class Statement(NamedTuple):
+    """What one place of a text states: `subject relation object`, on the span start..end."""
+
+    subject: Side
+    relation: StatedRelation
+    object: Side
+    start: int
+    end: int
+
+
+class Reader:
+    """One text with its words, its clauses and who speaks.
+
+    Args:
+        content: The text.
+        tokens: Its words.
+        speaker: Surface of who speaks, "" where nobody is named.
+        about: Surface of the memory's own subject, which a left-out subject means; "" without one.
+    """
+
+    def __init__(self, content: str, tokens: Sequence[Word], speaker: str, about: str) -> None:
+        self.content = content
+        self.tokens = tokens
+        self.clauses = Clauses(content, tokens)
+        self.about = about
+        self._starts = [word.start for word in tokens]
+        named = fold_name(speaker)
+        self.holder = USER if not named or named in ("human", "me") else speaker
+        self.is_chat = bool(named) and named not in SPEAKER_KEYS
+
+    def side(self, phrase: Phrase) -> Side:
+        """Return a phrase as authored."""
+        start, end = self.tokens[phrase.first].start, self.tokens[phrase.last].end
+        return Side(self.content[start:end], start, end)
+
+    def holder_at(self, index: int) -> Side:
+        """Return the speaker, resting on a first-person word."""
+        return Side(self.holder, self.tokens[index].start, self.tokens[index].end)
+
+    def subject(self, index: int) -> Side | None:
+        """Return what stands before a verb; None for other pronouns and for nothing."""
+        phrase = phrase_before(self.content, self.tokens, index)
+        if phrase is not None:
+            return self._owned(phrase)
+        last = index - 1
+        while last >= 0 and is_adverb(self.tokens[last]):
+            last -= 1
+        if last < 0 or self._has_break(last, index):
+            return None
+        return self.holder_at(last) if self.tokens[last].folded in FIRST_PERSONS else None
+
+    def object(self, place: int) -> Side | None:
+        """Return what begins at an offset: a link to a memory, the speaker or a phrase."""
+        link = _LINK.match(self.content, place)
+        if link is not None:
+            name = link["hash"] or link["page"] or link["memory"]
+            start = link.start() + len(link.group()) - len(link.group().lstrip(" \t\n:"))
+            return Side(f"#{name}", start, link.end())
+        index = bisect_left(self._starts, place)
+        if index < len(self.tokens) and self.tokens[index].folded in _ME_WORDS:
+            return self.holder_at(index)
+        phrase = phrase_after(self.content, self.tokens, place, index)
+        return None if phrase is None else self.side(phrase)
+
+    def objects(self, place: int) -> list[Side]:
+        """Return the objects of a list that begins at an offset.
+
+        A further one counts only where the list or the clause ends after it: in "depends on A and
+        works well" the second verb is no object.
+        """
+        first = self.object(place)
+        found = [] if first is None else [first]
+        while found and len(found) < OBJECTS_MAX:
+            index = bisect_left(self._starts, found[-1].end)
+            if (
+                index >= len(self.tokens)
+                or self.content[found[-1].end : self._starts[index]] not in _LIST_GAP
+            ):
+                break
+            place = self._starts[index]
+            if self.tokens[index].folded in ("and", "or"):
+                place = self.tokens[index].end
+            elif self.content[found[-1].end : place] != ", ":
+                break
+            following = self.object(place)
+            if following is None or following.end <= place or not self._ends_item(following.end):
+                break
+            found.append(following)
+        return found
+
+    def is_person(self, side: Side) -> bool:
+        """Say whether a side may be a person: the speaker, the user or a capitalised name."""
+        if side.surface.startswith(self.holder) or fold_name(side.surface).startswith(USER):
+            return True
+        return any(part[:1].isupper() for part in side.surface.split())
+
+    def is_proper(self, side: Side) -> bool:
+        """Say whether a side begins with a capital and its last word does."""
+        return side.surface[:1].isupper() and side.surface.split()[-1][0].isupper()
+
+    def is_named_or_closed(self, side: Side, place: int) -> bool:
+        """Say whether a value is a name, a number, a phrase with a determiner, or ends its clause.
+
+        Args:
+            side: The value.
+            place: Where the verb before it ends.
+        """
+        if side.surface[0].isupper() or side.surface[0].isdigit():
+            return True
+        if self.content[place : side.start].strip(" \"'`*").lower() in ("a", "an", "the"):
+            return True
+        return self._ends_item(side.end) and not self.content.startswith((" and", " or"), side.end)
+
+    def word_at(self, place: int) -> int:
+        """Return the index of the first word at or after an offset."""
+        return bisect_left(self._starts, place)
+
+    def _owned(self, phrase: Phrase) -> Side | None:
+        side = self.side(phrase)
+        owner = phrase.first - 1
+        if owner < 0 or self.content[self.tokens[owner].end : side.start] != " ":
+            return side
+        if self.tokens[owner].folded in OWN_WORDS:
+            return Side(f"{self.holder}'s {side.surface}", self.tokens[owner].start, side.end)
+        is_others = self.tokens[owner].folded in _OTHERS_WORDS
+        is_lower = not has_capital(self.content, self.tokens, phrase)
+        return None if is_others and is_lower else side
+
+    def _has_break(self, last: int, index: int) -> bool:
+        gap = self.content[self.tokens[last].end : self.tokens[last + 1].start]
+        return bool(gap.strip()) or "\n" in gap or index - last > 4
+
+    def _ends_item(self, end: int) -> bool:
+        rest = self.content[end : end + 5]
+        return not rest or rest[0] in ".,;:!?)\n\"'" or rest.startswith((" and ", " or "))
+
+
+# What belongs to whom: "my manager Dana", "Dana's role is lead". One construction, no other verbs.
+#
+# The attribute is the subject (`user's manager`), its value the object, the relation `has`: the
+# value can then be replaced by a newer one without touching anything else of the same owner.
+
+
+ATTRIBUTE_MAX_WORDS = 3
+"""Longest attribute ("favorite board game"); a longer one is mostly a clause."""
+
+APPOSITION_MAX_WORDS = 2
+"""Longest attribute that a name follows without a verb ("my manager Dana")."""
+
+CUES = OWN_WORDS
+"""Words that begin the construction; an owner's "'s" is the other beginning."""
+
+_COPULAS = frozenset({"is", "are"})
+
+
+def read_owned(reader: Reader, index: int) -> Iterator[Statement]:
+    """Yield what the owner at a word is said to have, at most one statement."""
+    owner = _owner(reader, index)
+    last = _attribute_end(reader, index + 1)
+    if owner is None or last < index + 1 or not reader.clauses.may_state(index):
+        return
+    thing = _value(reader, index + 1, last)
+    if thing is None or thing.is_memory or thing.surface.endswith("ing"):
+        return
+    words = reader.content[reader.tokens[index + 1].start : reader.tokens[last].end]
+    subject = Side(f"{owner.surface}'s {words}", owner.start, reader.tokens[last].end)
+    yield Statement(subject, "has", thing, owner.start, thing.end)
+
+
+def _owner(reader: Reader, index: int) -> Side | None:
+    word = reader.tokens[index]
+    if word.folded in OWN_WORDS:
+        return reader.holder_at(index)
+    if is_closed(word):
+        return None
+    phrase = (
+        phrase_before(reader.content, reader.tokens, index + 1)
+        if _has_next(reader, index)
+        else None
+    )
+    if phrase is None or phrase.last != index:
+        return None
+    start, end = reader.tokens[phrase.first].start, word.end - 2
+    surface = reader.content[start:end]
+    is_name = surface[:1].isupper() or word.folded == USER
+    return Side(surface, start, end) if is_name else None
+
+
+def _attribute_end(reader: Reader, first: int) -> int:
+    """Return the index of the attribute's last word, first - 1 where there is none."""
+    last = first - 1
+    while last + 1 < len(reader.tokens) and last - first + 1 < ATTRIBUTE_MAX_WORDS:
+        word = reader.tokens[last + 1]
+        gap = reader.content[reader.tokens[last].end : word.start]
+        is_noun = word.folded in ATTRIBUTES or not is_closed(word)
+        is_noun = is_noun and word.folded not in NAME_CONNECTORS
+        if gap not in (" ", "-") or not is_noun or not reader.content[word.start].islower():
+            break
+        last += 1
+    if last >= first and reader.tokens[last].folded in ATTRIBUTES:
+        return first - 1
+    return last
+
+
+def _value(reader: Reader, first: int, last: int) -> Side | None:
+    end = reader.tokens[last].end
+    if reader.content.startswith(": ", end):
+        return reader.object(end + 2)
+    if not _has_next(reader, last) or reader.content[end : reader.tokens[last + 1].start] != " ":
+        return None
+    following = reader.tokens[last + 1]
+    if following.folded in _COPULAS:
+        return _after_copula(reader, first, last)
+    is_name = reader.content[following.start].isupper() and not is_closed(following)
+    is_noun = not reader.tokens[last].folded.endswith(("ed", "ing"))
+    if is_name and is_noun and last - first < APPOSITION_MAX_WORDS:
+        return reader.object(end)
+    return None
+
+
+def _after_copula(reader: Reader, first: int, last: int) -> Side | None:
+    place = reader.tokens[last + 1].end
+    thing = reader.object(place)
+    if thing is None:
+        return None
+    attribute = {word.folded for word in reader.tokens[first : last + 1]}
+    takes_plain = not attribute.isdisjoint(VALUE_ATTRIBUTES)
+    if takes_plain or thing.surface[0].isupper() or thing.surface[0].isdigit():
+        return thing
+    between = reader.content[place : thing.start].strip().lower()
+    return thing if between in ("a", "an", "the") else None
+
+
+def _has_next(reader: Reader, index: int) -> bool:
+    return index + 1 < len(reader.tokens)
+
+
+# The verbs that state a relation, each with how its sides are read.
+
 
 STATEMENTS_MAX = 24
 """Statements taken per memory, the first ones; bounds what a pasted document adds to the graph."""
@@ -71,7 +368,7 @@ def find_statements(
             match = rule.cue.match(content, word.start)
             if match is not None and reader.clauses.may_state(index):
                 found += rule.read(reader, index, match)
-        if word.folded in OWNER_CUES or word.end - 2 in owners:
+        if word.folded in CUES or word.end - 2 in owners:
             found += read_owned(reader, index)
         if len(found) >= STATEMENTS_MAX:
             break
@@ -369,4 +666,164 @@ def _by_first_word() -> Mapping[str, tuple[Rule, ...]]:
 RULES = _by_first_word()
 """Rules by the folded word that they begin with."""
 
-_CUES = frozenset(RULES) | OWNER_CUES
+_CUES = frozenset(RULES) | CUES
+
+
+# What a memory is about, and who says it, read from how its text begins.
+
+
+TITLE_MAX_CHARS = 120
+"""Longest first line read as a title; longer lines are mostly prose."""
+
+KEY_MAX_CHARS = 48
+"""Longest key of a `key: value` start; longer ones are mostly clauses."""
+
+KEY_MAX_WORDS = 4
+"""As above, in words."""
+
+UNSEGMENTED_KEY_MAX_CHARS = 10
+"""As above, for a run of a script without spaces, where words cannot be counted."""
+
+LABEL_MAX_CHARS = 80
+"""Longest bracketed label."""
+
+HEADINGS_MAX = 16
+"""Headings read per memory; bounds the subjects of a pasted document."""
+
+_HEADING = re.compile(r"^#{1,6}[ \t]+(\S[^\n]*)$", re.MULTILINE)
+_LABEL = re.compile(r"\s*(?:【([^】\n]+)】|\[([^\]\n]+)\])(?![(\[])")
+_KEY = re.compile(r"\s*(?:[-*•]\s+)?([^\s:：.!?;,\n#\[【`][^:：.!?;\n。！？，]*?)\s*(?::(?=\s)|：)")
+_PARENTHESIS = re.compile(r"\s*[(（][^()（）]*[)）]\s*$")
+_CONTINUES = (",", ";", ":", "-", "—")
+_NOT_TITLE = re.compile(r"\s*(?:```|[-*•>|]\s|\d+[.)]\s)")
+_CHECKBOX = frozenset({"x", "todo", "wip", "done", "tbd"})
+
+
+class Subject(NamedTuple):
+    """A subject and the span it rests on (offsets into the content)."""
+
+    kind: str
+    start: int
+    end: int
+
+
+def speaker_prefix(content: str, *, is_turn: bool) -> tuple[int, int] | None:
+    """Return the span of the name before the first colon, where it names who speaks.
+
+    In a turn of a conversation that is any short key; elsewhere only a role (`User:`) or a letter.
+    """
+    match = _key_match(content)
+    if match is None:
+        return None
+    key = fold_name(match.group(1))
+    if is_turn or key in SPEAKER_KEYS or len(key) == 1:
+        return match.span(1)
+    return None
+
+
+def find_subjects(content: str, tokens: list[Word], *, is_turn: bool) -> list[Subject]:
+    """Return the subjects of a memory; the first construction that applies to its start decides.
+
+    Headings and a label count wherever they apply; title, key and leading run exclude one another.
+    A turn has no title, key or leading run: its first words address or greet somebody.
+    """
+    speaker = speaker_prefix(content, is_turn=is_turn)
+    body_start = speaker[1] + 1 if speaker else 0
+    found = _headings(content)
+    label = _label(content, body_start)
+    if label is not None:
+        found.append(label)
+    if is_turn or speaker or found:
+        return found
+    for finder in (_title, _key):
+        start = finder(content)
+        if start:
+            return start
+    return _leading_run(content, tokens)
+
+
+def _title(content: str) -> list[Subject]:
+    line_end = content.find("\n")
+    if line_end < 0 or not content[line_end:].strip() or _NOT_TITLE.match(content):
+        return []
+    line = content[:line_end]
+    start = len(line) - len(line.lstrip())
+    end = len(line.rstrip())
+    if end <= start or end - start > TITLE_MAX_CHARS:
+        return []
+    if line[:end].endswith(_CONTINUES):
+        return []
+    return _with_and_without_parenthesis("title", content, start, end)
+
+
+def _headings(content: str) -> list[Subject]:
+    if "#" not in content:
+        return []
+    found: list[Subject] = []
+    for match in _HEADING.finditer(content):
+        heading = match.group(1).rstrip(" \t\r").rstrip("#").rstrip(" \t")
+        if heading and len(heading) <= TITLE_MAX_CHARS and len(found) < HEADINGS_MAX:
+            start = match.start(1)
+            found += _with_and_without_parenthesis("heading", content, start, start + len(heading))
+    return found
+
+
+def _with_and_without_parenthesis(kind: str, content: str, start: int, end: int) -> list[Subject]:
+    bare = _PARENTHESIS.sub("", content[start:end])
+    found = [Subject(kind, start, end)]
+    if bare and start + len(bare) < end:
+        found.append(Subject(kind, start, start + len(bare)))
+    return found
+
+
+def _label(content: str, start: int) -> Subject | None:
+    match = _LABEL.match(content, start)
+    if match is None:
+        return None
+    group = 1 if match.group(1) is not None else 2
+    text = match.group(group).strip()
+    if len(text) > LABEL_MAX_CHARS or text.lower() in _CHECKBOX or not fold_name(text):
+        return None
+    return Subject("label", *match.span(group))
+
+
+def _key(content: str) -> list[Subject]:
+    match = _key_match(content)
+    if match is None or fold_name(match.group(1)) in GENERIC_KEYS:
+        return []
+    return _with_and_without_parenthesis("key", content, *match.span(1))
+
+
+def _key_match(content: str) -> re.Match[str] | None:
+    match = _KEY.match(content, 0, KEY_MAX_CHARS + 8)
+    if match is None or len(match.group(1)) > KEY_MAX_CHARS:
+        return None
+    key = words(match.group(1))
+    if len(key) > KEY_MAX_WORDS or any(_makes_clause(word) for word in key):
+        return None
+    return match
+
+
+def _makes_clause(word: Word) -> bool:
+    if len(word.folded) > UNSEGMENTED_KEY_MAX_CHARS:
+        return unsegmented_script(word.folded) is not None
+    return word.folded in CLAUSE_WORDS
+
+
+def _leading_run(content: str, tokens: list[Word]) -> list[Subject]:
+    for run in capitalised_runs(content, tokens):
+        lead = fold_name(content[: run.start])
+        if (not lead or lead in FUNCTION_WORDS) and not _is_common(
+            content[run.start : run.end], tokens, content
+        ):
+            return [Subject("leading", run.start, run.end)]
+        break
+    return []
+
+
+def _is_common(surface: str, tokens: list[Word], content: str) -> bool:
+    """Say whether a single word is also used in lower case in this memory, or says its sort."""
+    name = fold_name(surface)
+    if name in GENERIC_KEYS:
+        return True
+    return any(word.folded == name and content[word.start].islower() for word in tokens)

@@ -1,22 +1,22 @@
-"""Sessions as arrays: who follows whom, who speaks. Numpy only; read by recall, made by the night.
-
-Belongs here: the arrays and how they follow from the memories. Does not belong here: scoring
-(`conversation`), files.
-"""
+"""Sessions as arrays, and what a session says about its members."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.values import dataclass
+from noctuary.core.types import dataclass
 
 if TYPE_CHECKING:
-    from noctuary.types import MemoryRecord
+    from noctuary.core.types import MemoryRecord
+
+
+# Sessions as arrays: who follows whom, who speaks. Numpy only; read by recall, made by the night.
+
 
 MIN_MEMBERS = 2
 """Smallest session kept: a session of one memory relates it to nothing."""
@@ -101,3 +101,284 @@ def _rank_sessions(
     rank_of = np.full(len(numbers) + 1, -1, dtype=np.int64)
     rank_of[kept] = np.arange(len(kept))
     return rank_of[keys], counts[kept]
+
+
+# What a session says about its members: words nearby, words of the whole session, who speaks.
+#
+# Read side: standard library and numpy only. Belongs here: scores that memories of one session
+# lend each other for one query, and the neighbour that lent most. Does not belong here: legs and
+# their fusion, which concepts a query names (`linking`), the walk along subjects (`walk`).
+#
+# A turn rarely repeats what the question says: the question before it or the topic of its session
+# does. Four relations carry that, all of them edges of the graph through the session or the
+# speaker: next_turn and previous_turn (a query word found a few turns away counts for this turn as
+# well, less with distance), in_session (how well the best of the session answers) and said_by (the
+# query names who speaks). They order the turns among themselves, who keep the scores that turns
+# had before: a conversation does not crowd out what was never said in one.
+#
+# Source: research/probes.md section 5, taken further; docs/decisions/0033 has what was measured.
+
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Posting = tuple[NDArray[np.int32], NDArray[np.float32]]
+"""Positions and BM25 scores of one query term."""
+
+NEARBY = (0.9, 0.8, 0.6, 0.4)
+"""What a word 1, 2, 3, 4 turns away counts, of its score there; wider blurs turns into sessions,
+narrower loses answers that stand a few turns after their question."""
+
+CONTEXT_WEIGHT = 1.1
+"""Share of the words nearby, beside a base score of at most 1; more trusts words over vectors."""
+
+SESSION_WEIGHT = 0.3
+"""Share of the best base score in the session; more gathers answers from one session, which costs
+questions that need several."""
+
+SPEAKER_WEIGHT = 0.5
+"""Share of being said by somebody whom the query names; more answers who, less answers what."""
+
+COMPANY_WEIGHT = 0.4
+"""Share of standing in a wing in which that person speaks."""
+
+FACT_COVERAGE_WEIGHT = 0.2
+"""Share of the session as one document for memories that are no turns; their neighbours lend
+nothing, because distilled facts stand side by side without answering each other."""
+
+TF_SATURATION = 1.2
+"""BM25's k1 for the session as a document: how soon further hits of a word stop counting."""
+
+SESSIONS_MAX = 128
+"""Sessions looked into, those with the best members first; more cost time."""
+
+MEMBERS_MAX = 8192
+"""Members looked at; a session that no longer fits is left out."""
+
+
+class Talk(NamedTuple):
+    """What sessions lend their members; c members of active sessions, in session order.
+
+    Attributes:
+        members: int64 (c,), positions, distinct.
+        owners: int64 (c,), index of the session among the active ones.
+        words: (t, c), BM25 score of every query term in every member.
+        context: (c,), words in and near the member, over the largest; [0, 1].
+        own: (c,), what of `context` are the member's own words.
+        coverage: (c,), the session as one document, over the largest; [0, 1].
+        speakers: int32 (c,), ordinal of the concept that speaks, -1 for none.
+        said: bool (c,), said by somebody whom the query names.
+        company: bool (c,), in a wing where that person speaks.
+        is_turn: bool (c,).
+        left_out: Sessions that the bounds left out.
+    """
+
+    members: Ints
+    owners: Ints
+    words: Floats
+    context: Floats
+    own: Floats
+    coverage: Floats
+    speakers: NDArray[np.int32]
+    said: NDArray[np.bool_]
+    company: NDArray[np.bool_]
+    is_turn: NDArray[np.bool_]
+    left_out: int
+
+
+def listen(
+    pool: Ints,
+    base: Floats,
+    sessions: SessionArrays,
+    terms: Sequence[Posting],
+    *,
+    mask: NDArray[np.bool_] | None = None,
+    speakers: Sequence[int] = (),
+    wings: NDArray[np.int32] | None = None,
+) -> Talk | None:
+    """Return what the sessions of the best candidates say of all their members.
+
+    Args:
+        pool: Candidates, distinct positions.
+        base: Their scores, >= 0, same shape.
+        sessions: The sessions of the corpus.
+        terms: Postings of the query's terms.
+        mask: (n,) True where a memory may be seen; others neither lend nor receive.
+        speakers: Ordinals of the concepts that the query names.
+        wings: (n,) wing codes, -1 for none; None where nothing has a wing.
+
+    Returns:
+        None where no candidate belongs to a session.
+    """
+    sizes = _visible_sizes(sessions, mask)
+    active, left_out = _active_sessions(pool, base, sessions, sizes)
+    if not active.size:
+        return None
+    members, owners, slot_of = _members(active, sessions, mask)
+    words, coverage = _words(terms, active, members.size, slot_of, sessions, sizes, mask)
+    coverage = coverage[owners]
+    speaking = sessions.speakers[members]
+    said = np.isin(speaking, np.array(list(speakers), dtype=np.int32))
+    company = np.zeros(members.size, dtype=bool)
+    if wings is not None and said.any():
+        theirs = wings[members]
+        company = np.isin(theirs, theirs[said]) & (theirs >= 0)
+    heard = spread(words, owners).sum(axis=0)
+    peak = float(heard.max())
+    scale = 1.0 / peak if peak > 0.0 else 0.0
+    return Talk(
+        members=members,
+        owners=owners,
+        words=words,
+        context=heard * scale,
+        own=words.sum(axis=0) * scale,
+        coverage=_over_peak(coverage),
+        speakers=speaking,
+        said=said,
+        company=company,
+        is_turn=sessions.turns[members] != 0,
+        left_out=left_out,
+    )
+
+
+def lent_scores(talk: Talk, base: Floats) -> Floats:
+    """Return what is added to the base score of every member, before calibration.
+
+    Args:
+        talk: What was heard.
+        base: Base scores of `talk.members`, (c,), in [0, 1].
+    """
+    best = np.zeros(int(talk.owners[-1]) + 1)
+    np.maximum.at(best, talk.owners, base)
+    of_turn = (
+        CONTEXT_WEIGHT * talk.context
+        + SESSION_WEIGHT * best[talk.owners]
+        + SPEAKER_WEIGHT * talk.said
+        + COMPANY_WEIGHT * talk.company
+    )
+    return np.where(talk.is_turn, of_turn, FACT_COVERAGE_WEIGHT * talk.coverage)
+
+
+def calibrate(base: Floats, raised: Floats) -> Floats:
+    """Give the scores that a group of memories had to its members in their new order.
+
+    The best after raising gets the best base score and so on: the group stands against all others
+    where it stood, and only its order changes. Equal ones keep the order of their base scores.
+
+    Args:
+        base: Scores before, (m,).
+        raised: What the new order goes by, (m,).
+    """
+    order = np.lexsort((-base, -raised))
+    result = np.empty(base.size)
+    result[order] = np.sort(base)[::-1]
+    return result
+
+
+def spread(words: Floats, owners: Ints) -> Floats:
+    """Let every member hold what stands near it: the largest of its own and the faded others.
+
+    Args:
+        words: (t, c), in session order.
+        owners: (c,), the session of every column; nothing crosses sessions.
+    """
+    heard = words.copy()
+    for distance, share in enumerate(NEARBY, start=1):
+        if distance >= owners.size:
+            break
+        same = owners[distance:] == owners[:-distance]
+        later, earlier = heard[:, distance:], heard[:, :-distance]
+        np.maximum(later, share * words[:, :-distance] * same, out=later)
+        np.maximum(earlier, share * words[:, distance:] * same, out=earlier)
+    return heard
+
+
+def best_neighbour(talk: Talk, place: int) -> int | None:
+    """Return the place of the member that lends the most words to one place, None for nobody."""
+    lent: list[tuple[float, int]] = []
+    for distance, share in enumerate(NEARBY, start=1):
+        for other in (place - distance, place + distance):
+            if 0 <= other < talk.owners.size and talk.owners[other] == talk.owners[place]:
+                more = np.maximum(share * talk.words[:, other] - talk.words[:, place], 0.0)
+                lent.append((float(more.sum()), -other))
+    best = max(lent, default=(0.0, 0))
+    return -best[1] if best[0] > 0.0 else None
+
+
+def _visible_sizes(sessions: SessionArrays, mask: NDArray[np.bool_] | None) -> Ints:
+    """Return the visible members of every session; too few count as none, as if never built."""
+    if mask is None:
+        return np.diff(sessions.indptr)
+    shown = sessions.codes[mask & (sessions.codes >= 0)]
+    sizes = np.bincount(shown, minlength=sessions.indptr.size - 1)
+    return np.where(sizes >= MIN_MEMBERS, sizes, 0)
+
+
+def _active_sessions(
+    pool: Ints, base: Floats, sessions: SessionArrays, sizes: Ints
+) -> tuple[Ints, int]:
+    """Return the sessions of the candidates, ascending, and how many the bounds left out."""
+    codes = sessions.codes[pool]
+    ordered = codes[np.lexsort((pool, -base))]
+    ranked = [c for c in dict.fromkeys(ordered[ordered >= 0].tolist()) if sizes[c]]
+    kept: list[int] = []
+    room = MEMBERS_MAX
+    for code in ranked[:SESSIONS_MAX]:
+        size = int(sizes[code])
+        if size <= room:
+            kept.append(code)
+            room -= size
+    return np.array(sorted(kept), dtype=np.int64), len(ranked) - len(kept)
+
+
+def _members(
+    active: Ints, sessions: SessionArrays, mask: NDArray[np.bool_] | None
+) -> tuple[Ints, Ints, NDArray[np.int64]]:
+    """Return visible members, the index of their session, and by slot their place (or -1)."""
+    starts = sessions.indptr[active]
+    counts = sessions.indptr[active + 1] - starts
+    owners = np.repeat(np.arange(active.size, dtype=np.int64), counts)
+    before = np.cumsum(counts) - counts
+    slots = np.arange(owners.size, dtype=np.int64) - before[owners] + starts[owners]
+    members = sessions.order[slots].astype(np.int64)
+    seen = np.ones(members.size, dtype=bool) if mask is None else mask[members]
+    place_of_slot = np.where(seen, np.cumsum(seen) - 1, -1)
+    return members[seen], owners[seen], place_of_slot
+
+
+def _words(
+    terms: Sequence[Posting],
+    active: Ints,
+    size: int,
+    place_of_slot: NDArray[np.int64],
+    sessions: SessionArrays,
+    sizes: Ints,
+    mask: NDArray[np.bool_] | None,
+) -> tuple[Floats, Floats]:
+    """Return term scores by member, (t, size), and every active session's score, (a,)."""
+    count = int(np.count_nonzero(sizes))
+    # One place more than sessions, where code -1 of a memory without one looks.
+    index_of = np.full(sizes.size + 1, -1, dtype=np.int64)
+    index_of[active] = np.arange(active.size)
+    spans = sessions.indptr[active + 1] - sessions.indptr[active]
+    offsets = np.cumsum(spans) - spans - sessions.indptr[active]
+    words = np.zeros((len(terms), size))
+    coverage = np.zeros(active.size)
+    for row, (positions, scores) in enumerate(terms):
+        codes = sessions.codes[positions]
+        if mask is not None:
+            codes = np.where(mask[positions] & (sizes[codes] > 0), codes, -1)
+        hits = np.bincount(codes + 1, minlength=sizes.size + 1)[1:]
+        df = int(np.count_nonzero(hits))
+        here = hits[active]
+        idf = np.log1p((count - df + 0.5) / (df + 0.5))
+        coverage += idf * here / (here + TF_SATURATION)
+        owners = index_of[codes]
+        inside = owners >= 0
+        slots = sessions.places[positions[inside]] + offsets[owners[inside]]
+        words[row, place_of_slot[slots]] = scores[inside]
+    return words, coverage
+
+
+def _over_peak(values: Floats) -> Floats:
+    peak = float(values.max()) if values.size else 0.0
+    return values / peak if peak > 0.0 else np.zeros(values.size)

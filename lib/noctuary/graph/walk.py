@@ -1,20 +1,282 @@
-"""One step from the best hits along the graph's edges: additive scores, each with its path.
-
-Read side: standard library and numpy only. Belongs here: the walk. Does not belong here: the base
-ranking, its fusion with the walk, the text of an explanation.
-Source: research/probes.md section 1 (directed mention -> about edges, added to the base score).
-"""
+"""One step from the best hits along the graph's edges: additive scores."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.graph.arrays import RELATIONS, GraphArrays
+from noctuary.core.types import dataclass
+from noctuary.graph.fold import Word, words
+
+# The graph as arrays: what a snapshot stores and the walk reads. Numpy only, no building.
+
+
+LINK_RELATIONS = ("part_of", "see_also", "resolved_by")
+"""Relations of edges that a store's links make; they rest on no concept (NO_CONCEPT)."""
+
+FOUND_RELATIONS = ("mentions_subject", "mentions_tag", "next_turn", "previous_turn")
+"""Relations of edges that rest on what memories say."""
+
+RELATIONS = (*FOUND_RELATIONS, *LINK_RELATIONS)
+"""Relation names by code. Append only: published snapshots store the codes."""
+
+NO_CONCEPT = -1
+"""`concepts` of an edge that a link makes."""
+
+OPEN_END_US = 2**63 - 1
+"""`valid_to_us` of an edge that still holds (the largest int64)."""
+
+
+ROLES = ("about", "mentions", "author", "speaker")
+"""How a memory holds a concept, by code. Append only, as above."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphArrays:
+    """Out-edges of every memory in compressed sparse rows, E edges over n positions.
+
+    Attributes:
+        indptr: int64 (n+1,); the edges of position p are indptr[p]:indptr[p+1].
+        targets: int32 (E,), positions.
+        weights: float32 (E,), in (0, 1].
+        relations: int8 (E,), index into RELATIONS.
+        concepts: int32 (E,), ordinal of the evidence concept; NO_CONCEPT for LINK_RELATIONS.
+        in_degrees: int32 (E,), number of edges of the same relation that arrive at the target.
+        valid_from_us: int64 (E,), inclusive.
+        valid_to_us: int64 (E,), exclusive; OPEN_END_US while the edge holds.
+        recorded_at_us: int64 (E,), when the store last wrote the evidence.
+        retracted_at_us: int64 (E,), when the store wrote what ended it; OPEN_END_US before that.
+        evidence_starts: int32 (E,), first character of the evidence in the source's content, or -1.
+        evidence_ends: int32 (E,), one past its last character, or -1.
+    """
+
+    indptr: NDArray[np.int64]
+    targets: NDArray[np.int32]
+    weights: NDArray[np.float32]
+    relations: NDArray[np.int8]
+    concepts: NDArray[np.int32]
+    in_degrees: NDArray[np.int32]
+    valid_from_us: NDArray[np.int64]
+    valid_to_us: NDArray[np.int64]
+    recorded_at_us: NDArray[np.int64]
+    retracted_at_us: NDArray[np.int64]
+    evidence_starts: NDArray[np.int32]
+    evidence_ends: NDArray[np.int32]
+
+
+def relations_in_use(relations: NDArray[np.int8]) -> tuple[str, ...]:
+    """Return the names by code as far as edges need them, those of no link at the least.
+
+    A snapshot whose store has no links names its relations as one did before there were any.
+    """
+    last = int(relations.max(initial=-1))
+    return RELATIONS[: max(len(FOUND_RELATIONS), last + 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class MentionArrays:
+    """Where C concepts stand, in compressed sparse rows by concept ordinal: M mentions.
+
+    Attributes:
+        indptr: int64 (C+1,); the mentions of concept c are indptr[c]:indptr[c+1].
+        positions: int32 (M,), memories, ascending within a concept.
+        roles: int8 (M,), index into ROLES.
+        starts: int32 (M,), first character in the content, or -1 for an author field.
+        ends: int32 (M,), one past the last character, or -1.
+    """
+
+    indptr: NDArray[np.int64]
+    positions: NDArray[np.int32]
+    roles: NDArray[np.int8]
+    starts: NDArray[np.int32]
+    ends: NDArray[np.int32]
+
+
+# Which concepts a query names: the longest known name at each word.
+#
+# Read side: standard library only. Belongs here: the words of a query against the names of a
+# snapshot. Does not belong here: reading the snapshot's tables, what a named concept is worth.
+
+
+QUERY_MAX_WORDS = 256
+"""Words of a query that are looked at; a pasted document names too much to mean any of it."""
+
+
+class Name(NamedTuple):
+    """A name that a query may link to.
+
+    Attributes:
+        ordinal: The concept.
+        weight: In [0, 1], how specific the name is; 0 where it links nothing.
+        cased: Whether only a capital or a digit makes it a name.
+    """
+
+    ordinal: int
+    weight: float
+    cased: bool
+
+
+class Link(NamedTuple):
+    """A concept that the query names, and where (offsets into the query, end exclusive)."""
+
+    ordinal: int
+    weight: float
+    start: int
+    end: int
+
+
+class NameTable(NamedTuple):
+    """How names are looked up.
+
+    Attributes:
+        longest: Words -> length in words of the longest name that begins with it; absent words
+            begin none.
+        names: Folded names -> what they link to; unknown ones are absent.
+    """
+
+    longest: Callable[[Sequence[str]], Mapping[str, int]]
+    names: Callable[[Sequence[str]], Mapping[str, Name]]
+
+
+def link_query(query: str, table: NameTable) -> tuple[Link, ...]:
+    """Return the concepts that a query names, left to right, not overlapping.
+
+    At each word the longest name wins and uses its words up. Two look-ups in all.
+    """
+    tokens = words(query)[:QUERY_MAX_WORDS]
+    if not tokens:
+        return ()
+    longest = table.longest(list(dict.fromkeys(token.folded for token in tokens)))
+    runs = {
+        (start, size): " ".join(token.folded for token in tokens[start : start + size])
+        for start, token in enumerate(tokens)
+        for size in range(1, min(longest.get(token.folded, 0), len(tokens) - start) + 1)
+    }
+    if not runs:
+        return ()
+    known = table.names(list(dict.fromkeys(runs.values())))
+    links: list[Link] = []
+    index = 0
+    while index < len(tokens):
+        size, name = _longest_at(query, tokens, index, longest, runs, known)
+        if name is not None:
+            end = tokens[index + size - 1].end
+            links.append(Link(name.ordinal, name.weight, tokens[index].start, end))
+        index += size
+    return tuple(links)
+
+
+def _longest_at(
+    query: str,
+    tokens: Sequence[Word],
+    index: int,
+    longest: Mapping[str, int],
+    runs: Mapping[tuple[int, int], str],
+    known: Mapping[str, Name],
+) -> tuple[int, Name | None]:
+    """Return how many words to go on by, and the name they are, if any."""
+    for size in range(longest.get(tokens[index].folded, 0), 0, -1):
+        name = known.get(runs.get((index, size), ""))
+        if name is not None and (not name.cased or _shows_case(query, tokens[index])):
+            return size, name
+    return 1, None
+
+
+def _shows_case(text: str, word: Word) -> bool:
+    return any(char.isupper() or char.isdigit() for char in text[word.start : word.end])
+
+
+# What the query names outright: memories about those concepts.
+#
+# Read side: standard library and numpy only. Belongs here: from linked concepts to arrivals. Does
+# not belong here: finding the names (`linking`), walking from hits (`walk`).
+
+
+NAMED_WEIGHT = 0.9
+"""What a memory about a named concept gains, against a base score of at most 1, for a name that is
+specific and has one such memory; more lifts titles over what the query asks about them."""
+
+_ABOUT = ROLES.index("about")
+
+
+class Named(NamedTuple):
+    """Memories about what the query names, ordered by position; all arrays have length m.
+
+    Attributes:
+        positions: int64, distinct.
+        scores: float64, > 0.
+        concepts: int64, ordinal of the concept that gave the most.
+    """
+
+    positions: NDArray[np.int64]
+    scores: NDArray[np.float64]
+    concepts: NDArray[np.int64]
+
+
+def name_subjects(
+    links: Sequence[Link], mentions: MentionArrays, mask: NDArray[np.bool_] | None = None
+) -> Named:
+    """Return the memories about the linked concepts: NAMED_WEIGHT * weight, added up per memory.
+
+    A link's weight is already shared out over the memories about its concept.
+
+    Args:
+        links: What the query names.
+        mentions: Where concepts stand.
+        mask: (n,) True where a memory may be seen.
+    """
+    found: dict[int, tuple[float, float, int]] = {}
+    weights: dict[int, float] = {}
+    for link in links:
+        weights[link.ordinal] = max(weights.get(link.ordinal, 0.0), link.weight)
+    for ordinal, weight in weights.items():
+        gain = NAMED_WEIGHT * weight
+        if gain <= 0.0:
+            continue
+        for position in subjects_of(ordinal, mentions, mask).tolist():
+            total, best, concept = found.get(position, (0.0, 0.0, ordinal))
+            found[position] = (
+                total + gain, max(best, gain), ordinal if gain > best else concept
+            )  # fmt: skip
+    positions = sorted(found)
+    return Named(
+        np.array(positions, dtype=np.int64),
+        np.array([found[p][0] for p in positions], dtype=np.float64),
+        np.array([found[p][2] for p in positions], dtype=np.int64),
+    )
+
+
+def subjects_of(
+    ordinal: int, mentions: MentionArrays, mask: NDArray[np.bool_] | None = None
+) -> NDArray[np.int64]:
+    """Return the visible memories about a concept, ascending."""
+    rows = slice(int(mentions.indptr[ordinal]), int(mentions.indptr[ordinal + 1]))
+    held = mentions.positions[rows][mentions.roles[rows] == _ABOUT].astype(np.int64)
+    found = np.array(sorted(set(held.tolist())), dtype=np.int64)
+    return found if mask is None else found[mask[found]]
+
+
+def mention_span(ordinal: int, position: int, mentions: MentionArrays) -> tuple[int, int] | None:
+    """Return where a memory's text first names a concept; None where only a field does."""
+    rows = slice(int(mentions.indptr[ordinal]), int(mentions.indptr[ordinal + 1]))
+    here = (mentions.positions[rows] == position) & (mentions.starts[rows] >= 0)
+    places = np.flatnonzero(here)
+    if not places.size:
+        return None
+    first = rows.start + int(places[0])
+    return int(mentions.starts[first]), int(mentions.ends[first])
+
+
+# One step from the best hits along the graph's edges: additive scores, each with its path.
+#
+# Read side: standard library and numpy only. Belongs here: the walk. Does not belong here: the
+# base ranking, its fusion with the walk, the text of an explanation. Source: research/probes.md
+# section 1 (directed mention -> about edges, added to the base score).
+
 
 SEED_COUNT = 5
 """Best hits that are walked from; more reach further and bring more chance arrivals."""

@@ -1,4 +1,1 @@
-"""The lexical leg: the tokens of a memory, pre-scored BM25 postings, and their search.
-
-Build side: fields, postings. Read side: search.
-"""
+"""BM25: postings on the build side, their search on the read side."""

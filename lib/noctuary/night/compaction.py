@@ -1,45 +1,64 @@
-"""Stages turn_clusters and summaries: old turns are grouped, and every group is summarised.
-
-What belongs here: the wiring of files, settings and encoder. Both stages stream: what is in memory
-is one session's turns without their texts, or one batch of clusters with them.
-"""
+"""Stages turn_clusters, summaries and compaction_plan."""
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterable, Iterator
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.compact.attempts import TRIED_AGAIN
-from noctuary.compact.cluster_table import write_clusters
-from noctuary.compact.clusters import Cluster, cluster_session
-from noctuary.compact.context import SessionContext
+from noctuary.compact.archive_candidates import archive_rules
+from noctuary.compact.archive_plan import Plan, plan_store
+from noctuary.compact.clusters import (
+    Cluster,
+    ClusterText,
+    SessionClusters,
+    cluster_session,
+    write_clusters,
+)
 from noctuary.compact.escalation import SummarySettings
-from noctuary.compact.streaming import (
+from noctuary.compact.summaries import (
+    NOTHING_KNOWN,
+    SHARD_CLUSTERS,
+    BatchResult,
     ClusterSources,
+    Known,
+    Settled,
+    SummarizeClusters,
+    cluster_key,
+    cluster_rows,
     count_later,
     iter_cluster_texts,
     iter_clusters_only,
     iter_sessions,
-)
-from noctuary.compact.summaries import (
-    NOTHING_KNOWN,
-    BatchResult,
-    Known,
+    read_settled,
     recipe_digest,
     summarize_batch,
 )
-from noctuary.compact.summarizers.base import Summarizer
-from noctuary.compact.summarizers.opening import open_summarizer
-from noctuary.compact.summary import Summary
+from noctuary.compact.summarizers import (
+    TRIED_AGAIN,
+    Attempt,
+    ExtractiveSummarizer,
+    SentenceSummarizer,
+    SessionContext,
+    Summarizer,
+    Summary,
+    open_summarizer,
+)
 from noctuary.compact.tables import SummaryWriter, iter_summaries, read_known
-from noctuary.errors import StoreError
-from noctuary.night.cluster_results import ClusterResults, fill_results, remember_vectors, task_of
-from noctuary.night.compaction_facts import ClusterTally, SummaryTally
+from noctuary.core.errors import StoreError
+from noctuary.core.files import remove_tree, write_text
+from noctuary.core.hooks import fire, has_hooks
+from noctuary.core.settings import CompactionSettings
+from noctuary.embed.documents import memo_kind, text_key
+from noctuary.embed.onnx import onnx_directory
 from noctuary.night.context import (
     ATTEMPTS,
     CLUSTERS,
@@ -48,14 +67,280 @@ from noctuary.night.context import (
     TURNS,
     VECTORS,
     Night,
+    embed,
+    store_profile,
 )
 from noctuary.night.corpus import CORPUS
-from noctuary.night.embedding import embed
-from noctuary.night.vectors import MEMORY_VECTORS, chosen_face
-from noctuary.settings import CompactionSettings
-from noctuary.vectors.embed import memo_kind
-from noctuary.work.memo import Memo
-from noctuary.work.stage import Stage, StageResult, load_result
+from noctuary.night.usage import LTP_SCORES
+from noctuary.night.vectors import MEMORY_VECTORS, chosen_face, vector_kind
+from noctuary.work.fragments import FragmentStore, RecordBatch, fill
+from noctuary.work.stage import Memo, Stage, StageResult, load_result
+
+# What the stages of compaction say of their work, counted while it streams past.
+
+
+_QUANTILES = {"min": 0.0, "p10": 0.1, "median": 0.5, "p90": 0.9, "max": 1.0}
+_DECIMALS = 4
+
+
+class ClusterTally:
+    """Counts sessions as they are clustered; every turn is in exactly one of the counts."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._sizes: Counter[int] = Counter()
+
+    def add(self, found: SessionClusters) -> None:
+        """Count one session."""
+        split = found.split
+        sizes = [len(cluster.member_ids) for cluster in found.clusters]
+        self._sizes.update(sizes)
+        self._counts.update(
+            sessions=1,
+            clusters=len(sizes),
+            clustered_turns=len(split.eligible),
+            protected_turns=split.protected,
+            bundled_turns=split.bundled,
+            future_turns=split.ahead,
+            giant_turns=split.giant,
+        )
+
+    @property
+    def clusters(self) -> int:
+        """Return how many clusters there are."""
+        return self._sizes.total()
+
+    def to_facts(self) -> dict[str, Any]:
+        """Return the stage's facts; `bundled_turns` are among the protected."""
+        count = self._counts
+        raw = count["protected_turns"] + count["future_turns"] + count["giant_turns"]
+        sizes = sorted(self._sizes.elements())
+        return {
+            "sessions": count["sessions"],
+            "turns": count["clustered_turns"] + raw,
+            "clustered_turns": count["clustered_turns"],
+            "protected_turns": count["protected_turns"],
+            "bundled_turns": count["bundled_turns"],
+            "future_turns": count["future_turns"],
+            "giant_turns": count["giant_turns"],
+            "trivial_clusters": self._sizes[1],
+            "cluster_turns": quantiles(sizes),
+        }
+
+
+class SummaryTally:
+    """Counts summaries and rejected candidates as they are written."""
+
+    def __init__(self) -> None:
+        self._status: Counter[str] = Counter()
+        self._method: Counter[str] = Counter()
+        self._fallback: Counter[str] = Counter()
+        self._outcome: Counter[str] = Counter()
+        self._sums: Counter[str] = Counter()
+        self._align = array("d")
+        self._cover = array("d")
+
+    def add(self, summaries: Sequence[Summary], attempts: Sequence[Attempt]) -> None:
+        """Count one batch."""
+        self._outcome.update(attempt.outcome.value for attempt in attempts)
+        for summary in summaries:
+            self._status[summary.status] += 1
+            if summary.fallback:
+                self._fallback[summary.fallback] += 1
+            if summary.report is not None:
+                self._align.append(summary.report.align)
+                self._cover.append(summary.report.cover)
+            if summary.status == "accepted":
+                self._accept(summary)
+
+    def to_facts(self) -> dict[str, Any]:
+        """Return the stage's facts: tokens and facts are those of accepted summaries."""
+        sums = self._sums
+        before, after = sums["source_tokens"], sums["summary_tokens"]
+        return {
+            "by_status": _sorted(self._status),
+            "by_method": _sorted(self._method),
+            "by_fallback": _sorted(self._fallback),
+            "attempts_by_outcome": _sorted(self._outcome),
+            "summarised_turns": sums["turns"],
+            "source_tokens": before,
+            "summary_tokens": after,
+            "tokens_saved_share": round(1.0 - after / before, _DECIMALS) if before else None,
+            "q_align": quantiles(sorted(self._align)),
+            "q_cover": quantiles(sorted(self._cover)),
+            "facts_kept": sums["facts_kept"],
+            "facts_total": sums["facts_total"],
+            "facts_kept_share": (
+                round(sums["facts_kept"] / sums["facts_total"], _DECIMALS)
+                if sums["facts_total"]
+                else None
+            ),
+        }
+
+    def _accept(self, summary: Summary) -> None:
+        self._method[summary.method] += 1
+        self._sums.update(
+            turns=len(summary.source_ids),
+            source_tokens=summary.source_tokens,
+            summary_tokens=summary.summary_tokens,
+            facts_kept=summary.facts.kept if summary.facts else 0,
+            facts_total=summary.facts.total if summary.facts else 0,
+        )
+
+
+def quantiles(ascending: Sequence[float]) -> dict[str, float]:
+    """Return min, p10, median, p90 and max by nearest rank, rounded; empty for no values.
+
+    Args:
+        ascending: Sorted values.
+    """
+    if not ascending:
+        return {}
+    last = len(ascending) - 1
+    return {
+        name: round(ascending[round(last * share)], _DECIMALS) for name, share in _QUANTILES.items()
+    }
+
+
+def _sorted(counts: Counter[str]) -> dict[str, int]:
+    return dict(sorted(counts.items()))
+
+
+# Summaries of new clusters, made through the runner before the tables are written.
+#
+# The tables are what one night leaves to the next; the fragments only let a killed night go on.
+
+
+_SELF_CONTAINED = (ExtractiveSummarizer, SentenceSummarizer)
+"""Summarizers that read nothing but their cluster and load no model."""
+
+
+def task_of(
+    night: Night, summarizer: Summarizer, settings: SummarySettings
+) -> SummarizeClusters | None:
+    """Return the task that summarises tonight's clusters; None where it must be done here."""
+    if not isinstance(summarizer, _SELF_CONTAINED):
+        return None
+    if vector_kind(night, chosen_face(night)) is None:
+        return None
+    export = onnx_directory(night.paths.encoders, night.fingerprint())
+    return SummarizeClusters(summarizer, settings, export)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterResults:
+    """What the runner made of the clusters that earlier nights did not know.
+
+    Attributes:
+        made: Clusters summarised now.
+        store: Their results.
+        known: What earlier nights made.
+        settled: Clusters of which that is used again.
+    """
+
+    made: int
+    store: FragmentStore
+    known: Known
+    settled: Set[str]
+
+    def known_of(self, batch: Sequence[ClusterText], vectors: dict[str, bytes]) -> Known:
+        """Return summaries and attempts of a batch of clusters, old ones and new ones.
+
+        Args:
+            batch: Clusters of tonight.
+            vectors: Takes up the vectors of the texts that were judged, by the text's key.
+
+        Raises:
+            StoreError: A fragment is damaged.
+        """
+        new = [item.cluster for item in batch if item.cluster.cluster_id not in self.settled]
+        summaries: dict[str, Summary] = dict[str, Summary]()
+        attempts: dict[str, tuple[Attempt, ...]] = {}
+        for cluster, found in zip(new, self._read(new), strict=True):
+            summaries[cluster.cluster_id] = found.summary
+            if found.attempts:
+                attempts[cluster.cluster_id] = found.attempts
+            vectors.update({text_key(text): vector for text, vector in found.vectors.items()})
+        for item in batch:
+            if (cluster_id := item.cluster.cluster_id) in self.settled:
+                summaries[cluster_id] = self.known.summaries[cluster_id]
+                attempts[cluster_id] = self.known.attempts.get(cluster_id, ())
+        return Known(summaries, attempts)
+
+    def forget(self) -> None:
+        """Remove the fragments: the tables hold all of it."""
+        remove_tree(self.store.directory)
+
+    def _read(self, clusters: Sequence[Cluster]) -> Iterator[Settled]:
+        handles = self.store.find([cluster_key(cluster) for cluster in clusters])
+        if (handles < 0).any():
+            raise StoreError(
+                f"{int((handles < 0).sum())} of {len(handles)} summaries that were just made are "
+                f"gone from {self.store.directory}: run the nightly job again"
+            )
+        values = self.store.take(handles)
+        return iter(()) if values is None else map(read_settled, values.to_pylist())
+
+
+def fill_results(
+    night: Night,
+    task: SummarizeClusters,
+    sources: ClusterSources,
+    *,
+    known: Known,
+    settled: Set[str],
+    recipe: str,
+    clusters: int,
+) -> ClusterResults:
+    """Summarise the clusters that are not settled, each once, through tonight's runner.
+
+    Args:
+        night: The night.
+        task: What `task_of` returned.
+        sources: Where clusters, texts and vectors lie.
+        known: What earlier nights made with this recipe.
+        settled: Ids of clusters of which that is used again.
+        recipe: See `recipe_digest`.
+        clusters: How many there are, for the progress.
+
+    Raises:
+        ShardError: The task failed; what was made is kept.
+        EncoderError: The export is absent or damaged.
+    """
+    store = night.fragments(f"summaries:{recipe}")
+    filled = fill(
+        store,
+        _new_rows(sources, settled),
+        task,
+        night.runner(),
+        night.shards(task.name),
+        night.progress,
+        total=max(clusters - len(settled), 0),
+        shard_rows=SHARD_CLUSTERS,
+    )
+    return ClusterResults(filled.computed, store, known, settled)
+
+
+def remember_vectors(memo: Memo, kind: str, vectors: Mapping[str, bytes]) -> int:
+    """Put vectors into the memo, for the pack and the gate; return how many were new to it."""
+    held = memo.get_many(kind, vectors)
+    new = {key: vector for key, vector in vectors.items() if key not in held}
+    memo.put_many(kind, new)
+    return len(new)
+
+
+def _new_rows(sources: ClusterSources, settled: Set[str]) -> Iterable[RecordBatch]:
+    for batch in iter_cluster_texts(sources, skip=settled):
+        new = [item for item in batch if item.cluster.cluster_id not in settled]
+        if new:
+            yield cluster_rows(new)
+
+
+# Stages turn_clusters and summaries: old turns are grouped, and every group is summarised.
+#
+# Both stages stream: what is in memory is one session's turns without their texts, or one batch of
+# clusters with them.
+
 
 TURN_CLUSTERS = Stage("turn_clusters", "2", (CLUSTERS,))
 SUMMARY_TABLE = Stage("summaries", "2", (SUMMARIES, ATTEMPTS))
@@ -241,3 +526,87 @@ def _summary_settings(settings: CompactionSettings) -> SummarySettings:
         aggressive_density=settings.aggressive_density,
         threshold=settings.preserve_threshold,
     )
+
+
+# Stage compaction_plan: what `noctuary compact --apply` would archive after this night.
+#
+# It comes after publishing: a plan is made of what serves, so that the command finds the same
+# plan, under the same id, until the next night. Kept are ids and numbers only: a row that turns
+# sensitive leaves no text here.
+
+
+PLAN = "compaction/plan.json"
+PLAN_HOOK = "post_compaction_plan"
+COMPACTION_PLAN = Stage("compaction_plan", "1", (PLAN,))
+
+OFF = "off: adaptive_compaction is false"
+
+_TIMES = ("phase_timing_ms", "paginated_scoring")
+"""How long it took; it goes into the notes."""
+
+_OF_TONIGHT = ("as_of_us", *_TIMES)
+"""What differs between two nights that find the same, and is not kept."""
+
+_NOTHING: dict[str, Any] = {
+    "candidates": [],
+    "groups": [],
+    "would_archive": 0,
+    "would_create_summaries": 0,
+}
+
+
+def plan_compaction(night: Night) -> StageResult:
+    """Make the plan of the published snapshot, keep it, and tell the hooks; archive nothing.
+
+    Without adaptive_compaction the plan is empty, and the hooks hear that.
+    """
+    profile = store_profile(night)
+    rules = archive_rules(profile.to_json(), night.settings.compaction)
+    notes: dict[str, Any] = {"hook_faults": None}
+
+    def body() -> tuple[int, dict[str, Any]]:
+        plan = (
+            plan_store(night.paths, rules, night.progress) if profile.adaptive_compaction else None
+        )
+        if has_hooks(PLAN_HOOK):
+            context = _NOTHING if plan is None else plan.hook_context()
+            notes["hook_faults"] = "; ".join(fire(PLAN_HOOK, context)) or None
+        content, facts = _kept(plan)
+        if plan is not None:
+            said = plan.to_json()
+            notes.update({name: said[name] for name in _TIMES})
+            notes["warning"] = plan.warning
+        write_text(night.work(PLAN), json.dumps(content, indent=1, sort_keys=True) + "\n")
+        return facts["candidates"], facts
+
+    inputs = {
+        "is_on": profile.adaptive_compaction,
+        "rules": rules.to_json(),
+        "scores": night.result_of(LTP_SCORES).digest,
+    }
+    # Days pass, and plans are applied and undone between nights.
+    result = night.run(COMPACTION_PLAN, inputs, body, always=True)
+    return night.finish(result.with_notes(**notes))
+
+
+def _kept(plan: Plan | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what is written, and what the asset shows of it."""
+    if plan is None:
+        return {"is_on": False, "note": OFF, **_NOTHING}, {**_counts(_NOTHING), "note": OFF}
+    said = {name: value for name, value in plan.to_json().items() if name not in _OF_TONIGHT}
+    facts = {
+        **_counts(said),
+        "plan_id": plan.plan_id,
+        "superseded": plan.scan.total,
+        "not_candidates": said["not_candidates"],
+    }
+    return {"is_on": True, **said}, facts
+
+
+def _counts(said: dict[str, Any]) -> dict[str, int]:
+    return {
+        "candidates": len(said["candidates"]),
+        "groups": len(said["groups"]),
+        "would_archive": said["would_archive"],
+        "would_create_summaries": said["would_create_summaries"],
+    }

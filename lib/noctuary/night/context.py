@@ -1,4 +1,4 @@
-"""What a night knows: where to read, where to write, with which settings, and how to report."""
+"""What a night knows: where to read, where to write, with which settings."""
 
 from __future__ import annotations
 
@@ -8,23 +8,51 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from noctuary.encode.fingerprint import EncoderFingerprint
-from noctuary.errors import StoreError
-from noctuary.files import tree_bytes, write_text
-from noctuary.progress import SILENT, Progress
-from noctuary.settings import Settings
-from noctuary.settings.sections import PROVIDERS
-from noctuary.shards.fragment_store import FragmentStore
-from noctuary.shards.opening import open_runner
-from noctuary.shards.task import Runner
-from noctuary.snapshot.layout import StorePaths
-from noctuary.source_name import SourceName
-from noctuary.work.memory import give_back
-from noctuary.work.stage import Body, Stage, StageResult, load_result, run_stage
+from noctuary.core.errors import EncoderError, StoreError
+from noctuary.core.files import tree_bytes, write_text
+from noctuary.core.settings import PROVIDERS, RunnerSettings, Settings
+from noctuary.core.store import SourceName, StorePaths
+from noctuary.core.types import SILENT, Progress
+from noctuary.embed.documents import BATCHES_PER_WRITE, DocumentEncoder, Embedded, embed_texts
+from noctuary.embed.fingerprint import EncoderFingerprint
+from noctuary.embed.onnx import (
+    OnnxEncoder,
+    OnnxHeader,
+    export_onnx,
+    hash_files,
+    known_header,
+    onnx_directory,
+    toolchain,
+)
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.profile_layers import configured_profile, read_store_profiles
+from noctuary.work.fragments import FragmentStore, Runner
+from noctuary.work.runner import LocalRunner
+from noctuary.work.stage import Body, Memo, Stage, StageResult, give_back, load_result, run_stage
 
 if TYPE_CHECKING:
-    from noctuary.encode.hosted.documents import HostedEncoder
-    from noctuary.encode.sentence import SentenceEncoder
+    from noctuary.embed.hosted import HostedEncoder
+    from noctuary.embed.sentence import SentenceEncoder
+
+
+# Which runner the settings ask for.
+
+
+def open_runner(settings: RunnerSettings) -> Runner:
+    """Return the runner that is configured; Ray is imported only where it is asked for.
+
+    Raises:
+        ConfigError: `runner.kind` is "ray" and the extra is not installed.
+    """
+    if settings.kind == "ray":
+        from noctuary.work.ray import open_ray_runner
+
+        return open_ray_runner(settings)
+    return LocalRunner(settings.workers)
+
+
+# What a night knows: where to read, where to write, with which settings, and how to report.
+
 
 MEMORIES = "corpus/memories.parquet"
 TURNS = "corpus/turns.parquet"
@@ -154,7 +182,7 @@ class Night:
     def encoder(self) -> SentenceEncoder:
         """Return the configured encoder; opened on first use, because that takes seconds."""
         if self._encoder is None:
-            from noctuary.encode.sentence import open_sentence_encoder
+            from noctuary.embed.sentence import open_sentence_encoder
 
             self._encoder = open_sentence_encoder(self.settings.encoder.model)
         return self._encoder
@@ -166,7 +194,7 @@ class Night:
             ConfigError: If its address, dimension or price is missing.
         """
         if self._hosted is None:
-            from noctuary.encode.hosted.documents import open_hosted_encoder
+            from noctuary.embed.hosted import open_hosted_encoder
 
             self._hosted = open_hosted_encoder(self.settings.encoder, self.say)
         return self._hosted
@@ -184,11 +212,11 @@ class Night:
         The model is only loaded when its files are new; a hosted one is never asked.
         """
         if self._fingerprint is None and self.settings.encoder.provider != PROVIDERS[0]:
-            from noctuary.encode.hosted.model import hosted_model
+            from noctuary.embed.hosted import hosted_model
 
             self._fingerprint = hosted_model(self.settings.encoder).fingerprint()
         if self._fingerprint is None:
-            from noctuary.encode.known import find_fingerprint
+            from noctuary.embed.sentence import find_fingerprint
 
             self._fingerprint = find_fingerprint(
                 self.settings.encoder.model,
@@ -204,3 +232,130 @@ class Night:
             costs = {}
         costs[result.name] = {"asset": result.name, "rows": result.rows, **result.cost}
         write_text(self.paths.costs, json.dumps(costs, indent=1, sort_keys=True) + "\n")
+
+
+# How a night's store is configured to rank.
+
+
+def store_profile(night: Night, adopted: Mapping[str, Any] | None = None) -> RetrievalProfile:
+    """Return what the settings and the store's own profiles say.
+
+    Args:
+        night: Whose settings and store.
+        adopted: What a snapshot's evaluation adopted; None for nothing.
+    """
+    stored = read_store_profiles(night.paths.profiles).tables
+    return configured_profile(night.settings, adopted, stored)
+
+
+# Which implementation of the encoder embeds tonight, for every stage that embeds.
+#
+# A hosted model leaves no choice.
+
+
+LIBRARY = "sentence-transformers"
+
+HOSTED = frozenset(PROVIDERS[1:])
+
+NOT_INSTALLED = "onnx or onnxruntime is not installed"
+
+AGREEMENT_SAMPLE = 16
+"""Texts of the corpus on which the two must agree, spread over it; each costs both some 20 ms."""
+
+
+@dataclass
+class Face:
+    """The implementation that embeds.
+
+    Attributes:
+        tag: Of its vectors in the memo; empty for sentence-transformers, of a hosted model its
+            provider.
+        min_cosine: Worst agreement with sentence-transformers; 0 where there was nothing to
+            compare.
+        declined: Why it is not ONNX Runtime; empty if it is.
+    """
+
+    tag: str
+    min_cosine: float = 0.0
+    declined: str = ""
+    _encoder: DocumentEncoder | None = None
+
+    def opened(self, night: Night, texts: Sequence[str]) -> DocumentEncoder:
+        """Return the encoder; opened once, because a stage may embed in many small batches."""
+        if self._encoder is None:
+            self._encoder = _open(night, self, texts)
+        return self._encoder
+
+    @property
+    def batches_per_write(self) -> int:
+        """How many batches a kill may lose: none that was paid for."""
+        return 1 if self.tag in HOSTED else BATCHES_PER_WRITE
+
+    def to_facts(self) -> dict[str, str]:
+        """Return what the stage's facts say; `face_of` reads it back."""
+        named = {"face": self.tag or LIBRARY}
+        return {**named, "onnx_declined": self.declined} if self.declined else named
+
+
+def face_of(facts: Mapping[str, Any]) -> Face:
+    """Return the choice that the facts of memory_vectors tell."""
+    return Face("" if facts["face"] == LIBRARY else str(facts["face"]))
+
+
+def choose_face(night: Night, texts: Sequence[str]) -> Face:
+    """Return what embeds tonight; exports and checks a model that is new or was lost.
+
+    Args:
+        night: The night.
+        texts: The corpus or a sample of it; AGREEMENT_SAMPLE of them are compared, evenly spread.
+    """
+    if night.settings.encoder.provider in HOSTED:
+        return Face(night.settings.encoder.provider)
+    if toolchain() is None:
+        return Face("", declined=NOT_INSTALLED)
+    header = _whole_export(night)
+    if header is None:
+        directory = onnx_directory(night.paths.encoders, night.fingerprint())
+        step = max(len(texts) // AGREEMENT_SAMPLE, 1)
+        header = export_onnx(night.encoder(), directory, texts[::step][:AGREEMENT_SAMPLE])
+    return Face(header.tag, header.min_cosine, header.declined)
+
+
+def embed(night: Night, face: Face, texts: Sequence[str], memo: Memo) -> Embedded:
+    """Embed texts with the night's choice; see `embed_texts`."""
+    return embed_texts(
+        texts,
+        memo,
+        night.fingerprint(),
+        lambda: face.opened(night, texts),
+        night.progress,
+        face=face.tag,
+        batches_per_write=face.batches_per_write,
+    )
+
+
+def _open(night: Night, face: Face, texts: Sequence[str]) -> DocumentEncoder:
+    if not face.tag:
+        return night.encoder()
+    # Again, because a later stage may find the export gone that an earlier night's vectors are of.
+    found = choose_face(night, texts)
+    if found.tag != face.tag:
+        raise EncoderError(
+            f"the memory vectors were made by {face.tag}, but this machine now has "
+            f"{found.tag or LIBRARY} {found.declined}. Delete {night.paths.work / 'stamps'} and "
+            "run the whole nightly job: it embeds again."
+        )
+    if face.tag in HOSTED:
+        return night.hosted_encoder()
+    return OnnxEncoder.open(onnx_directory(night.paths.encoders, night.fingerprint()))
+
+
+def _whole_export(night: Night) -> OnnxHeader | None:
+    """Return what is known of the model's ONNX export; None if it is new, lost or damaged."""
+    directory = onnx_directory(night.paths.encoders, night.fingerprint())
+    header = known_header(directory, night.fingerprint())
+    try:
+        is_whole = header and (header.declined or hash_files(directory) == header.files)
+    except EncoderError:
+        return None
+    return header if is_whole else None

@@ -11,25 +11,210 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from noctuary.corpus.combined_source import CombinedSource
-from noctuary.corpus.diff import diff_corpora
-from noctuary.corpus.evidence_tables import EVIDENCE_FILES, EvidenceCounts, write_evidence
-from noctuary.corpus.export import TASK, export_corpus
-from noctuary.corpus.report import ExportReport, read_report
-from noctuary.corpus.source import Source
-from noctuary.errors import SourceEmptyError, StoreError
-from noctuary.files import write_text
-from noctuary.immutable import connect_immutable
-from noctuary.injection.exported import ExportedContents
-from noctuary.injection.known import KnownInjections, read_injections
-from noctuary.injection.recogniser import EchoGuard
-from noctuary.injection.retention import prune_injections
+from noctuary.agents.capturing import capture_journalled
+from noctuary.core.errors import SourceEmptyError, StoreError
+from noctuary.core.files import hash_text, write_text
+from noctuary.core.manifest import read_manifest, read_pointer
+from noctuary.core.sqlite import connect_immutable
+from noctuary.core.store import ROWS_FILE, DatabaseName, SourceName, expand_user, find_home
+from noctuary.graph.extract import Extraction
+from noctuary.graph.llm import TOLD_VERSION, findings_told
 from noctuary.night.context import MEMORIES, QUARANTINE, TURNS, Night
-from noctuary.night.transcripts import ingest_new_turns, last_source_rows, open_night_source
-from noctuary.snapshot.layout import ROWS_FILE
-from noctuary.snapshot.manifest import read_manifest, read_pointer
-from noctuary.work.batches import TimedProgress
-from noctuary.work.stage import Stage, StageResult
+from noctuary.sources import export as table_scan
+from noctuary.sources.echo import (
+    EchoGuard,
+    ExportedContents,
+    KnownInjections,
+    prune_injections,
+    read_injections,
+)
+from noctuary.sources.evidence import (
+    CONCEPTS_FILE,
+    EDGES_FILE,
+    EVIDENCE_FILES,
+    LINKS_FILE,
+    MENTIONS_FILE,
+    EvidenceCounts,
+    read_known,
+    read_links,
+    write_evidence,
+)
+from noctuary.sources.export import (
+    TASK,
+    CombinedSource,
+    ExportReport,
+    diff_corpora,
+    export_corpus,
+    negative_ids,
+    read_report,
+    scan_tables,
+)
+from noctuary.sources.ingest import (
+    KIND,
+    WAIT_S,
+    TranscriptSource,
+    forget_sensitive,
+    holds_turns,
+    ingest_transcripts,
+    is_transcripts,
+)
+from noctuary.sources.source import Source, holds_store, open_source
+from noctuary.sources.turns import TurnsFile
+from noctuary.text.secrets import read_rules
+from noctuary.work.stage import Stage, StageResult, TimedProgress, hash_settled, run_stage
+
+# What agents' transcripts add to a night: ingested first, then joined to the source.
+
+
+def ingest_new_turns(night: Night) -> dict[str, Any]:
+    """Keep what is new in the configured transcripts and in a source that is made of them.
+
+    A path that cannot be read is no reason to stop a night: what was kept before is exported.
+
+    Returns:
+        Notes about tonight: the account of the ingest under "transcripts", of what hooks named
+        under "journalled" (`noctuary.agents.capturing.capture_journalled`), how many turns the
+        rules of this version took the text of under "turns_forgotten"; empty where there is none.
+
+    Raises:
+        StoreError: turns.sqlite cannot be used.
+    """
+    notes: dict[str, Any] = {}
+    settings = night.settings.transcripts
+    roots = [expand_user(settings.path)] if settings.path else []
+    folder = _transcripts_of(night.source)
+    if folder is not None and folder.resolve() not in map(Path.resolve, roots):
+        roots.insert(0, folder)
+    if roots:
+        reports = [
+            ingest_transcripts(root, night.paths.turns, settings, night.progress).to_json()
+            for root in roots
+        ]
+        notes["transcripts"] = reports
+    if night.settings.hook.capture:
+        journalled = capture_journalled(find_home(), night.paths.root, settings)
+        if journalled["transcripts"]:
+            notes["journalled"] = journalled
+    if forgotten := forget_sensitive(night.paths.turns):
+        notes["turns_forgotten"] = forgotten
+    return notes
+
+
+def open_night_source(night: Night) -> Source:
+    """Open what a night exports: its source, with the kept turns joined where there are any.
+
+    Raises:
+        SourceError: The source is missing or cannot be read.
+        StoreError: turns.sqlite cannot be read.
+    """
+    sidechains, turns = night.settings.transcripts.include_sidechains, night.paths.turns
+    if (folder := _read_transcripts(night)) is not None:
+        if not turns.is_file():
+            TurnsFile(turns, wait_s=WAIT_S).close()
+        return TranscriptSource(turns, include_sidechains=sidechains, location=folder)
+    source = open_source(night.source, night.settings.source)
+    try:
+        if not holds_turns(turns):
+            return source
+        id_kind = source.identity().id_kind
+        joined = TranscriptSource(
+            turns,
+            id_kind=id_kind,
+            include_sidechains=sidechains,
+            taken=negative_ids(source) if id_kind == "int" else frozenset(),
+        )
+        return CombinedSource(source, joined)
+    except BaseException:
+        source.close()
+        raise
+
+
+def last_source_rows(night: Night) -> int | None:
+    """Return how many rows of its own the source had at the last export; None if unknown."""
+    try:
+        rows = read_report(night.work(MEMORIES).parent).identity.marker.get("rows")
+    except StoreError:
+        return None
+    return rows if isinstance(rows, int) else None
+
+
+def _transcripts_of(source: SourceName) -> Path | None:
+    """Return the path of a source that is transcripts of an agent and no memory store."""
+    if isinstance(source, DatabaseName) or holds_store(source) or not is_transcripts(source):
+        return None
+    return source
+
+
+def _read_transcripts(night: Night) -> Path | None:
+    """Return the path of a source that is transcripts, or a folder whose are all deleted."""
+    if (folder := _transcripts_of(night.source)) is not None:
+        return folder
+    source = night.source
+    if isinstance(source, DatabaseName) or not source.is_dir() or holds_store(source):
+        return None
+    try:
+        return source if read_report(night.work(MEMORIES).parent).identity.kind == KIND else None
+    except StoreError:
+        return None
+
+
+# The last look at an export, remembered for as long as nothing of it or of the rules changes.
+
+
+EXPORT_SCAN = Stage("export_scan", "1")
+
+
+def scan_export(night: Night) -> dict[str, Any]:
+    """Return what `scan_tables` says of tonight's export, see `TableScan.to_json`.
+
+    Raises:
+        OSError: A table cannot be read.
+    """
+    directory = night.work(MEMORIES).parent
+    tables = {path.name: hash_settled(path) for path in sorted(directory.glob("*.parquet"))}
+
+    def body() -> tuple[int, dict[str, Any]]:
+        scan = scan_tables(directory)
+        return scan.texts, scan.to_json()
+
+    inputs = {"tables": tables, "rules": rules_digest()}
+    return run_stage(night.paths.work, EXPORT_SCAN, inputs, body).facts
+
+
+def rules_digest() -> str:
+    """Return the digest of the modules that choose texts and judge them.
+
+    Of their very lines: a version that somebody has to raise would let a new rule wait until the
+    export changes.
+    """
+    return hash_text(Path(table_scan.__file__).read_text("utf-8"), *read_rules())
+
+
+# What the source told of its memories beside their rows, as the graph's stage uses it.
+
+
+_FILES = (LINKS_FILE, CONCEPTS_FILE, MENTIONS_FILE, EDGES_FILE)
+
+
+def read_told(night: Night) -> dict[str, Extraction]:
+    """Return what the source tells, by memory id; empty where it says nothing."""
+    corpus = night.work(MEMORIES).parent
+    known = read_known(corpus)
+    return findings_told(read_links(corpus), known.concepts, known.mentions, known.edges)
+
+
+def told_inputs(night: Night) -> dict[str, str]:
+    """Return what the graph's stage depends on besides the corpus; empty where nothing is told.
+
+    The tables themselves are part of the corpus and of its digest.
+    """
+    corpus = night.work(MEMORIES).parent
+    is_told = any((corpus / name).is_file() for name in _FILES)
+    return {"told": TOLD_VERSION} if is_told else {}
+
+
+# Stage corpus_export: memories, turns and quarantine.
+
 
 # What a store says about its memories is part of it: a share that is revoked, with nothing else
 # changed, must reach the snapshot.
@@ -60,7 +245,7 @@ def export_memories(night: Night) -> StageResult:
         with _previous_export(night.work(MEMORIES)) as previous:
             exported = _exported_before(night, previous)
             guard = EchoGuard(known, exported)
-            # Before the source is pinned: what is written from now on came later (noctuary.live).
+            # Before the source is pinned: what is written from now on came later (sources.live).
             read_us = time.time_ns() // 1000
             with open_night_source(night) as source:
                 _refuse_emptied(night, source)

@@ -1,35 +1,96 @@
-"""Before a night: remove what a killed one left. After publishing: forget what the corpus lost.
-
-What belongs here is only removing, everywhere outside the serving snapshot.
-"""
+"""Before a night and after it: what a killed one left, what is not needed any more."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 
-from noctuary.archive.summaries import applied_summaries
-from noctuary.archive.writing import purge_texts
+import numpy as np
+
+from noctuary.compact.archive_apply import applied_summaries, purge_texts
 from noctuary.compact.tables import iter_summaries
-from noctuary.corpus.columns import iter_batches
-from noctuary.corpus.record_file import RecordFile
-from noctuary.files import remove_temporary_files, remove_tree
+from noctuary.core.files import (
+    hash_file,
+    hash_json,
+    remove_temporary_files,
+    remove_tree,
+    write_text,
+)
+from noctuary.core.store import StorePaths
+from noctuary.embed.documents import memo_kind, text_key
+from noctuary.graph.extract import EXTRACTION_KIND
+from noctuary.graph.extract import iter_keyed as keyed_extractions
 from noctuary.graph.tables import FILES
-from noctuary.night.concept_vectors import CONCEPT_VECTORS, live_names
-from noctuary.night.context import GRAPH, MEMORIES, SHARDS, SUMMARIES, Night
-from noctuary.night.fragment_pruning import prune_fragments
-from noctuary.night.llm_triples import TRIPLES_KIND, live_triples
-from noctuary.night.query_vectors import everyday_keys, everyday_kind
-from noctuary.night.vector_rows import keyed_batches as keyed_vectors
-from noctuary.night.vector_rows import vector_kind
-from noctuary.night.vectors import chosen_face
-from noctuary.night.written import ANSWERS_KIND, live_answers
-from noctuary.shards.fragment_store import KEY
-from noctuary.snapshot.layout import StorePaths
+from noctuary.lexical.build import TOKENS_KIND
+from noctuary.lexical.build import iter_keyed as keyed_tokens
+from noctuary.night.context import FRAGMENTS, GRAPH, MEMORIES, SHARDS, SUMMARIES, Night
+from noctuary.night.graph import CONCEPT_VECTORS, TRIPLES_KIND, live_names, live_triples
+from noctuary.night.questions import ANSWERS_KIND, everyday_keys, everyday_kind, live_answers
+from noctuary.night.vectors import chosen_face, vector_kind
+from noctuary.night.vectors import keyed_batches as keyed_vectors
 from noctuary.snapshot.publish import drop_older_snapshots
-from noctuary.vectors.embed import memo_kind, text_key
-from noctuary.work.memo import Memo
+from noctuary.sources.corpus import RecordFile, iter_batches
+from noctuary.work.fragments import (
+    KEY,
+    MANIFEST_FILE,
+    RecordBatch,
+    remove_unnamed,
+    rows_of,
+    store_directory,
+)
+from noctuary.work.stage import Memo, hash_settled
+
+# After publishing: forget the heavy steps' results for texts that are gone.
+
+
+_PRUNED = "stamps/fragments_pruned"
+
+_Keyed = Callable[[Path], Iterator[RecordBatch]]
+
+
+def prune_fragments(night: Night) -> None:
+    """Forget results of texts that are gone, and of kinds that nothing asks for any more.
+
+    Keys are compared only where the corpus or a kind's fragments differ from what the last
+    comparison left; files that no manifest names go every time.
+    """
+    kinds = _live_kinds(night)
+    places = {kind: store_directory(night.work(FRAGMENTS), kind) for kind in kinds}
+    for path in night.work(FRAGMENTS).glob("*"):
+        if path not in places.values():
+            remove_tree(path)
+    # Rows of a task that was killed: they hold texts.
+    remove_tree(night.work(SHARDS))
+    for kind, place in places.items():
+        remove_unnamed(place, kind)
+
+    stamp = night.work(_PRUNED)
+    if stamp.is_file() and stamp.read_text(encoding="utf-8") == _state(night, places):
+        return
+    for kind, keyed in kinds.items():
+        keys = [rows_of(batch.column(KEY)) for batch in keyed(night.work(MEMORIES))]
+        night.fragments(kind).prune(np.concatenate(keys) if keys else ())
+    # Of what is left: a stamp of what was found would hold again when that comes back.
+    write_text(stamp, _state(night, places))
+
+
+def _state(night: Night, places: Mapping[str, Path]) -> str:
+    """Return the digest of everything that decides what is forgotten."""
+    manifests = {kind: place / MANIFEST_FILE for kind, place in places.items()}
+    held = {kind: hash_file(path) for kind, path in manifests.items() if path.exists()}
+    return hash_json({"memories": hash_settled(night.work(MEMORIES)), "fragments": held})
+
+
+def _live_kinds(night: Night) -> dict[str, _Keyed]:
+    kinds: dict[str, _Keyed] = {TOKENS_KIND: keyed_tokens, EXTRACTION_KIND: keyed_extractions}
+    if (vectors := vector_kind(night, chosen_face(night))) is not None:
+        kinds[vectors] = keyed_vectors
+    return kinds
+
+
+# Before a night: remove what a killed one left. After publishing: forget what the corpus lost.
+
 
 # Verdicts kept beside those of published snapshots, so that a failed night can still be read about.
 _KEPT_VERDICTS = 30

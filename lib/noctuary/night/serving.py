@@ -1,4 +1,4 @@
-"""Stages serving_pack, snapshot_candidate, gate_verdict, snapshot: pack, seal, judge, publish."""
+"""Stages serving_pack, snapshot_candidate, gate_verdict, snapshot."""
 
 from __future__ import annotations
 
@@ -10,44 +10,46 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.archive.summaries import applied_summaries
-from noctuary.compact.cluster_table import read_clusters
-from noctuary.compact.vector_rows import VectorRows
-from noctuary.corpus.evidence_tables import SHARES_FILE, read_shares
-from noctuary.corpus.record_file import RecordFile
-from noctuary.corpus.report import ExportReport
-from noctuary.errors import PublishRefusedError, StoreError
-from noctuary.files import read_array
-from noctuary.graph.pack import to_arrays
+from noctuary.compact.archive_apply import applied_summaries
+from noctuary.compact.clusters import read_clusters
+from noctuary.compact.summaries import VectorRows
+from noctuary.core.errors import PublishRefusedError, StoreError
+from noctuary.core.files import hash_file, read_array
+from noctuary.core.manifest import read_manifest
+from noctuary.core.store import record_night
+from noctuary.embed.funnel import FUNNEL_MIN_ROWS, PrefixTier
+from noctuary.embed.rotation import build_prefix_tier, fit_or_load
+from noctuary.graph.build import to_arrays
 from noctuary.graph.tables import FILES
-from noctuary.hashing import hash_file
 from noctuary.night.compaction import SUMMARY_TABLE, TURN_CLUSTERS, accepted_summaries
-from noctuary.night.context import CLUSTERS, MEMORIES, VECTORS, Night
+from noctuary.night.context import CLUSTERS, MEMORIES, VECTORS, Night, embed
 from noctuary.night.corpus import CORPUS, load_report, read_at_us
-from noctuary.night.embedding import embed
 from noctuary.night.graph import CONCEPT_GRAPH, load_tables
 from noctuary.night.housekeeping import tidy
-from noctuary.night.lexical import LEXICAL_INDEX, load_postings
-from noctuary.night.vectors import MEMORY_VECTORS, QUERY_ENCODER, VECTOR_TIERS, chosen_face
-from noctuary.snapshot.build import PackInputs, Provenance, build_candidate
-from noctuary.snapshot.checks import DROP_CHECK, GateContext, judge_candidate
-from noctuary.snapshot.drops import DropReport
-from noctuary.snapshot.manifest import read_manifest
-from noctuary.snapshot.nights import record_night
+from noctuary.night.vectors import (
+    LEXICAL_INDEX,
+    MEMORY_VECTORS,
+    QUERY_ENCODER,
+    VECTOR_TIERS,
+    chosen_face,
+    load_postings,
+)
+from noctuary.snapshot.checks import DROP_CHECK, DropReport, GateContext, judge_candidate
+from noctuary.snapshot.pack import PackInputs, Provenance, build_candidate
 from noctuary.snapshot.publish import (
     Publication,
     find_by_digest,
+    find_pack,
     is_intact,
     publish_candidate,
+    seal_candidate,
     serves,
 )
-from noctuary.snapshot.seal import find_pack, seal_candidate
 from noctuary.snapshot.verdict import Verdict, read_verdict, store_verdict
-from noctuary.vectors.cascade import FUNNEL_MIN_ROWS, PrefixTier
-from noctuary.vectors.cells import build_prefix_tier
-from noctuary.vectors.rotation import fit_or_load
-from noctuary.work.memo import Memo
-from noctuary.work.stage import Stage, StageResult, forget_result
+from noctuary.sources.corpus import RecordFile
+from noctuary.sources.evidence import SHARES_FILE, read_shares
+from noctuary.sources.export import ExportReport
+from noctuary.work.stage import Memo, Stage, StageResult, forget_result
 
 SERVING_PACK = Stage("serving_pack", "3")
 SNAPSHOT_CANDIDATE = Stage("snapshot_candidate", "3")
@@ -270,7 +272,7 @@ def _embed(night: Night, texts: Sequence[str]) -> NDArray[np.float32]:
 
 
 def _state_read(night: Night, report: ExportReport) -> dict[str, int]:
-    """Return what tells a recall which rows of the store came later (noctuary.live)."""
+    """Return what tells a recall which rows of the store came later (noctuary.sources.live)."""
     marker = report.identity.marker
     told = {name: marker.get(name) for name in ("rows", "last_id")}
     found = {**told, "read_us": read_at_us(night)}

@@ -1,24 +1,38 @@
-"""Stage access_statistics."""
+"""Stages access_statistics and ltp_scores."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 from typing import Any
 
-from noctuary.corpus.pages import iter_pages
-from noctuary.files import write_text
-from noctuary.night.context import ACCESS, MEMORIES, Night
+from noctuary.core.files import write_text
+from noctuary.night.context import ACCESS, MEMORIES, Night, store_profile
 from noctuary.night.corpus import CORPUS
-from noctuary.night.profile import store_profile
-from noctuary.usage.folding import Mark, read_folded
-from noctuary.usage.retention import RETENTION_DAYS, prune_access_log
-from noctuary.usage.statistics import AccessStatistics, Fold, fold_access_log_on
-from noctuary.usage.window import Window, count_window
-from noctuary.usage.writing import write_usage
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.sources.corpus import MemoryPage, count_memories, iter_pages
+from noctuary.usage.statistics import (
+    RETENTION_DAYS,
+    AccessStatistics,
+    Fold,
+    Mark,
+    ScanReport,
+    ScoringRules,
+    Window,
+    count_window,
+    fold_access_log_on,
+    prune_access_log,
+    read_folded,
+    refresh_scores,
+    write_usage,
+)
 from noctuary.work.stage import Stage, StageResult
+
+# Stage access_statistics.
+
 
 # The sums that the next night goes on from. Not an output: losing it costs a full fold of what the
 # log still holds, nothing else.
@@ -113,3 +127,74 @@ def _prune(night: Night, folded: Mark, fault: str | None) -> tuple[int, str | No
         return 0, fault
     now_us = time.time_ns() // 1000
     return prune_access_log(night.paths.access_log, folded=folded, now_us=now_us)
+
+
+# Stage ltp_scores: every memory's score by use, scanned in batches.
+
+
+# Its output is the store's usage.sqlite, outside the work directory.
+LTP_SCORES = Stage("ltp_scores", "1")
+
+
+def score_memories(night: Night) -> StageResult:
+    """Scan the corpus and write what differs; every night, because windows and decay move on."""
+    profile = store_profile(night)
+    rules = scoring_rules(profile)
+    inputs = {
+        "corpus": night.result_of(CORPUS).digest,
+        "usage": night.result_of(ACCESS_STATISTICS).facts["usage_digest"],
+        "rules": rules.to_json(),
+        "paginated_scoring": profile.paginated_scoring,
+    }
+    reports: list[ScanReport] = []
+
+    def body() -> tuple[int, dict[str, Any]]:
+        report = _scan(night, rules, paginated=profile.paginated_scoring)
+        reports.append(report)
+        return report.total, {
+            "memories": report.total,
+            "memories_in_use": report.in_use,
+            "not_scanned": report.not_scanned,
+        }
+
+    result = night.run(LTP_SCORES, inputs, body, always=True, places=[night.paths.usage])
+    notes = _notes(reports[0])
+    # What is written is in no output file that the stage could compare.
+    unchanged = result.reused and notes["ltp_updated"] == 0
+    return night.finish(replace(result, reused=unchanged).with_notes(**notes))
+
+
+def scoring_rules(profile: RetrievalProfile) -> ScoringRules:
+    """Return what a profile says about scoring."""
+    return ScoringRules(
+        batch_size=profile.batch_size,
+        max_scan_depth=profile.max_scan_depth,
+        max_boost=profile.ltp_max_boost,
+        decay_lambda=profile.decay_lambda if profile.decay_enabled else 0.0,
+    )
+
+
+def _scan(night: Night, rules: ScoringRules, *, paginated: bool) -> ScanReport:
+    """Scan in batches; with paginated_scoring off as a single one."""
+    memories = night.work(MEMORIES)
+    total = count_memories(memories)
+    size = rules.batch_size if paginated else max(total, 1)
+
+    def read(first: int, stop: int) -> Iterator[MemoryPage]:
+        return iter_pages(memories, size, first=first, stop=stop)
+
+    as_of_us = time.time_ns() // 1000
+    return refresh_scores(night.paths.usage, total, read, rules, as_of_us=as_of_us)
+
+
+def _notes(report: ScanReport) -> dict[str, Any]:
+    updated = sum(report.updated)
+    return {
+        "ltp_updated": updated,
+        "ltp_skipped_unchanged": report.scanned - updated,
+        "warning": report.warning,
+        "hook_faults": "; ".join(report.hook_faults) or None,
+        "paginated_scoring": report.timings.report(),
+        "pagination_state": report.pagination_state(),
+        "batches": {"batches": report.batches()},
+    }

@@ -1,41 +1,213 @@
-"""Stages memory_vectors, query_encoder and vector_tiers."""
+"""Stages lexical_index, memory_vectors, query_encoder and vector_tiers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from noctuary.corpus.columns import count_rows, read_column
-from noctuary.encode.export import export_lean
-from noctuary.encode.hosted.model import (
-    HOSTED_FILE,
-    HostedModel,
-    hosted_model,
-    write_description,
+import numpy as np
+
+from noctuary.core.errors import EncoderError
+from noctuary.core.files import read_array, remove_tree, write_array, write_array_blocks, write_text
+from noctuary.embed.documents import (
+    SHARD_ROWS,
+    TEXT,
+    EmbedTexts,
+    fill_memo,
+    iter_known,
+    keyed_texts,
+    memo_kind,
+    write_vectors,
 )
-from noctuary.encode.onnx_export import known_header
-from noctuary.encode.onnx_format import onnx_directory, toolchain
-from noctuary.errors import EncoderError
-from noctuary.files import read_array, remove_tree
-from noctuary.night.context import MEMORIES, VECTORS, Night
-from noctuary.night.corpus import CORPUS
-from noctuary.night.embedding import (
+from noctuary.embed.hosted import HOSTED_FILE, HostedModel, hosted_model, write_description
+from noctuary.embed.lean_export import export_lean
+from noctuary.embed.onnx import known_header, onnx_directory, toolchain
+from noctuary.embed.rotation import Rotation, fit_or_load
+from noctuary.embed.tables import TableHome
+from noctuary.embed.tiers import RULES, TierReport, derive_thresholds, sync_tiers, tiers_match
+from noctuary.lexical.build import (
+    TOKENS_KIND,
+    CountTerms,
+    Postings,
+    TokenizeMemories,
+    iter_keyed,
+    merge_postings,
+)
+from noctuary.night.context import (
     AGREEMENT_SAMPLE,
     HOSTED,
+    LIBRARY,
+    MEMORIES,
+    POSTING_ARRAYS,
+    POSTING_TERMS,
+    VECTORS,
     Face,
+    Night,
     choose_face,
     face_of,
 )
-from noctuary.night.vector_rows import sample_texts, write_memory_vectors
-from noctuary.vectors.lance import TableHome
-from noctuary.vectors.rotation import Rotation, fit_or_load
-from noctuary.vectors.thresholds import RULES, derive_thresholds
-from noctuary.vectors.tiers import TierReport, sync_tiers, tiers_match
-from noctuary.work.stage import Stage, StageResult, forget_result, load_result, run_stage
+from noctuary.night.corpus import CORPUS
+from noctuary.sources.corpus import count_rows, iter_batches, read_column
+from noctuary.text.tokens import TOKENIZER_VERSION
+from noctuary.work.fragments import KEY, Filled, FragmentStore, RecordBatch, fill, list_shards
+from noctuary.work.stage import Memo, Stage, StageResult, forget_result, load_result, run_stage
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
+
+
+# The vectors of all memories: where tonight's face keeps them, and writing them row by row.
+
+
+SHARDS_OF_A_NIGHT = 30
+"""Shards that a night's memories are cut into, as long as these are not too large or small: a kill
+loses one. They are one wave, so that the model is opened once."""
+
+LEAST_SHARD_ROWS = 32
+"""A third of a second with the default model on two cores; fewer spend it on files."""
+
+
+def vector_kind(night: Night, face: Face) -> str | None:
+    """Return the kind of the fragments that hold a face's vectors of memories.
+
+    None for a face whose vectors the memo keeps: a hosted model's batches are paid for and kept one
+    by one, and sentence-transformers takes all texts at once.
+    """
+    if not face.tag or face.tag in HOSTED:
+        return None
+    return memo_kind(night.fingerprint(), face.tag)
+
+
+def keyed_batches(memories: Path) -> Iterator[RecordBatch]:
+    """Yield `key` and `content` of every memory of a table, in its order.
+
+    Raises:
+        StoreError: The table is missing or damaged.
+    """
+    return map(keyed_texts, iter_batches(memories, [TEXT]))
+
+
+def fill_vectors(night: Night, face: Face, batches: Iterable[RecordBatch], total: int) -> Filled:
+    """Embed the texts whose vector the face's fragments lack; each distinct text once.
+
+    Args:
+        night: The night.
+        face: One with a `vector_kind`.
+        batches: With `key` and `content`, see `keyed_batches`.
+        total: Rows in all batches, for the progress and the shards.
+
+    Raises:
+        ValueError: The face keeps no fragments.
+        EncoderError: The encoder fails; what it gave before is kept.
+    """
+    kind = vector_kind(night, face)
+    if kind is None:
+        raise ValueError(f"{face.tag or LIBRARY} keeps its vectors in the memo")
+    task = EmbedTexts(onnx_directory(night.paths.encoders, night.fingerprint()))
+    return fill(
+        night.fragments(kind),
+        batches,
+        task,
+        night.runner(),
+        night.shards(task.name),
+        night.progress,
+        total=total,
+        shard_rows=_shard_rows(total),
+    )
+
+
+def _shard_rows(total: int) -> int:
+    """Return how many texts are embedded between two durable writes."""
+    return min(max(-(-total // SHARDS_OF_A_NIGHT), LEAST_SHARD_ROWS), SHARD_ROWS)
+
+
+def sample_texts(path: Path, count: int) -> list[str]:
+    """Return at most so many contents of the memories' table, evenly spread, the first one first.
+
+    Args:
+        path: The table.
+        count: At least 1.
+
+    Raises:
+        StoreError: There is no such table, or it is damaged.
+    """
+    step = max(count_rows(path) // count, 1)
+    wanted = range(0, step * count, step)
+    texts: list[str] = []
+    first = 0
+    for batch in iter_batches(path, [TEXT]):
+        column = batch.column(TEXT)
+        places = range(-first % step, batch.num_rows, step)
+        texts += [column[place].as_py() for place in places if first + place in wanted]
+        first += batch.num_rows
+    return texts
+
+
+def write_memory_vectors(night: Night, face: Face) -> Filled:
+    """Write the vector of every memory, by position; only unknown texts are embedded.
+
+    Returns:
+        Distinct texts embedded now, and those whose vector was known.
+
+    Raises:
+        EncoderError: The encoder fails; what it gave before is kept.
+        StoreError: The memories' table is missing or damaged.
+    """
+    kind = vector_kind(night, face)
+    return _through_memo(night, face) if kind is None else _through_fragments(night, face, kind)
+
+
+def _through_fragments(night: Night, face: Face, kind: str) -> Filled:
+    path, memories = night.work(VECTORS), night.work(MEMORIES)
+    rows, dimension = count_rows(memories), night.fingerprint().dimension
+    filled = fill_vectors(night, face, keyed_batches(memories), rows)
+    store = night.fragments(kind)
+    unusable = write_vectors(path, store, _iter_keys(memories), rows, dimension)
+    if not unusable:
+        return filled
+    # Damage that no checksum saw, or a fragment of an older version: those texts are embedded once
+    # more.
+    store.forget(unusable)
+    again = fill_vectors(night, face, keyed_batches(memories), rows)
+    store = night.fragments(kind)
+    if unusable := write_vectors(path, store, _iter_keys(memories), rows, dimension):
+        path.unlink()
+        raise EncoderError(
+            f"{len(set(unusable))} memories got no finite vector of {dimension} numbers, twice. "
+            f"Delete {night.paths.encoders} and run the night again: the model is exported anew."
+        )
+    computed = filled.computed + again.computed
+    return Filled(computed, again.computed + again.reused - computed)
+
+
+def _through_memo(night: Night, face: Face) -> Filled:
+    batches = iter_batches(night.work(MEMORIES), [TEXT])
+    texts: list[str] = [text for batch in batches for text in batch.column(TEXT).to_pylist()]
+    fingerprint = night.fingerprint()
+    with Memo.open(night.paths.memo) as memo:
+        filled = fill_memo(
+            texts,
+            memo,
+            fingerprint,
+            lambda: face.opened(night, texts),
+            night.progress,
+            face=face.tag,
+            batches_per_write=face.batches_per_write,
+        )
+        blocks = iter_known(texts, memo, fingerprint, face.tag)
+        shape = (len(texts), fingerprint.dimension)
+        write_array_blocks(night.work(VECTORS), shape, "<f4", blocks)
+    return Filled(filled.computed, filled.reused)
+
+
+def _iter_keys(memories: Path) -> Iterator[Sequence[bytes]]:
+    return (batch.column(KEY).to_pylist() for batch in keyed_batches(memories))
+
+
+# Stages memory_vectors, query_encoder and vector_tiers.
+
 
 MEMORY_VECTORS = Stage("memory_vectors", "2", (VECTORS,))
 QUERY_ENCODER = Stage("query_encoder", "2")
@@ -259,3 +431,81 @@ def _exit_thresholds(
         "rules": dict(RULES),
     }
     return run_stage(night.paths.work, EXIT_THRESHOLDS, inputs, body).facts
+
+
+# Stage lexical_index: tokens kept per memory, postings rebuilt when the corpus changed.
+
+
+LEXICAL_INDEX = Stage("lexical_index", "1", (POSTING_TERMS, *POSTING_ARRAYS))
+
+
+def index_memories(night: Night) -> StageResult:
+    """Build the BM25 postings of the corpus."""
+    corpus = night.result_of(CORPUS)
+    counts = {"computed": 0}
+
+    def body() -> tuple[int, dict[str, Any]]:
+        tokens = night.fragments(TOKENS_KIND)
+        task, rows = TokenizeMemories(), count_rows(night.work(MEMORIES))
+        counts["computed"] = fill(
+            tokens,
+            iter_keyed(night.work(MEMORIES)),
+            task,
+            night.runner(),
+            night.shards(task.name),
+            night.progress,
+        ).computed
+        postings = _count_and_merge(night, tokens, rows)
+        write_text(night.work(POSTING_TERMS), json.dumps(postings.terms, ensure_ascii=False))
+        arrays = (postings.starts, postings.positions, postings.scores)
+        for name, array in zip(POSTING_ARRAYS, arrays, strict=True):
+            write_array(night.work(name), array)
+        held = np.zeros(rows, dtype=np.bool_)
+        held[postings.positions] = True
+        return rows, {
+            "terms": len(postings.terms),
+            "postings": int(postings.positions.size),
+            "memories_without_tokens": rows - int(held.sum()),
+        }
+
+    result = night.run(
+        LEXICAL_INDEX, {"corpus": corpus.digest, "tokenizer": str(TOKENIZER_VERSION)}, body
+    )
+    return night.finish(result.with_notes(texts_tokenized=counts["computed"]))
+
+
+def load_postings(night: Night) -> Postings:
+    """Read the postings that the stage wrote."""
+    starts, positions, scores = (read_array(night.work(name)) for name in POSTING_ARRAYS)
+    return Postings(
+        terms=json.loads(night.work(POSTING_TERMS).read_text(encoding="utf-8")),
+        starts=starts,
+        positions=positions,
+        scores=scores,
+        n_memories=night.result_of(LEXICAL_INDEX).rows,
+    )
+
+
+def _count_and_merge(night: Night, tokens: FragmentStore, rows: int) -> Postings:
+    """Count terms shard by shard and join what was counted; the parts are kept for no later run."""
+    task = CountTerms()
+    directory = night.shards(task.name)
+    remove_tree(directory)
+    try:
+        shards = list(list_shards(_placed(night, tokens), directory / "tokens", task.name))
+        found = night.runner().run(task, shards, directory / "counted", night.progress)
+        return merge_postings([fragment.path for fragment in found], rows)
+    finally:
+        remove_tree(directory)
+
+
+def _placed(night: Night, tokens: FragmentStore) -> Iterator[RecordBatch]:
+    """Yield every memory's position and tokens."""
+    import pyarrow as pa
+
+    position = 0
+    for batch in iter_keyed(night.work(MEMORIES)):
+        values = tokens.take(tokens.find(batch.column(KEY).to_pylist()))
+        places = np.arange(position, position + batch.num_rows, dtype=np.int32)
+        yield pa.RecordBatch.from_arrays([pa.array(places), values], names=["position", "value"])
+        position += batch.num_rows

@@ -1,173 +1,378 @@
-"""Whether the snapshot holds an answer to a query: a score, and the threshold it is held against.
-
-What belongs here: the shape of the judgement, and of the calibration that a snapshot carries. What
-does not: the score itself (`answerability_score`), how a threshold is chosen
-(`noctuary.evaluate.calibration`), what a caller does with it.
-"""
+"""The score behind an abstention: is there a memory that answers the query."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import field
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from noctuary.foreign_json import parse_json
-from noctuary.values import dataclass
+import numpy as np
+from numpy.typing import NDArray
 
-WORDS_AND_VECTORS = "words_and_vectors"
-"""The signal of a recall that has a dense leg."""
+from noctuary.core.errors import EncoderError
+from noctuary.graph.fold import fold_name
+from noctuary.graph.walk import Link, link_query
+from noctuary.recall.query import Mask
+from noctuary.recall.ranking import BaseRanking
+from noctuary.recall.reader import SnapshotGraph, SnapshotReader
+from noctuary.recall.result import (
+    COSINE,
+    COVERAGE,
+    KNOWN,
+    LIKENESS,
+    WORDS,
+    WORDS_AND_VECTORS,
+    Measure,
+)
+from noctuary.text.marks import ROLES
+from noctuary.text.tokens import CJK, Script, dominant_script, tokenize
 
-WORDS = "words"
-"""The signal of a recall without one: past its deadline, or with no encoder."""
-
-SIGNALS = (WORDS_AND_VECTORS, WORDS)
-
-COSINE, COVERAGE, KNOWN, LIKENESS = FEATURES = ("cosine", "coverage", "known", "likeness")
-"""What a score is made of (docs/abstention.md)."""
-
-ANY_SCRIPT = "any"
-"""Key of what is usual for prompts of a script that the everyday ones lack."""
-
-RELATIVE_BAR = 0.4
-"""Share of the best memory's score that each memory must reach by itself: more injects fewer that
-only came along, less keeps a second half of an answer."""
-
-Usual = Mapping[str, tuple[float, float]]
-"""By feature, mean and deviation over everyday prompts."""
+if TYPE_CHECKING:
+    from noctuary.recall.live import Overlay
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """What prompts that are nobody's memory come to on a snapshot: the zero of its scores.
+# How much of what a query asks its memories hold: coverage by the words' weights.
+
+
+Floats = NDArray[np.float64]
+
+
+class QueryWords(NamedTuple):
+    """Words of a query; t of them stand in some visible memory.
 
     Attributes:
-        usual: By script of the prompt, and over all of them (ANY_SCRIPT).
-        direction: (d + 1,) of a query vector and 1: larger where it reads like the store rather
-            than like everyday prompts; empty for none.
+        holders: By word, the visible memories that hold it: int32, ascending, at least one.
+        weights: (t,) idf of each, > 0.
+        total: The idf of all words that were asked, those that nothing holds as well; >= 0.
     """
 
-    usual: Mapping[str, Usual]
-    direction: tuple[float, ...] = ()
+    holders: tuple[NDArray[np.int32], ...]
+    weights: tuple[float, ...]
+    total: float
 
-    def usual_of(self, script: str) -> Usual:
-        """Return what is usual for a script, or over all of them."""
-        return self.usual.get(script) or self.usual[ANY_SCRIPT]
+    def coverage_at(self, positions: NDArray[np.int64]) -> Floats:
+        """Return the share of the query that each memory holds, in [0, 1], shape of `positions`.
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        scripts = {s: {f: list(v) for f, v in u.items()} for s, u in self.usual.items()}
-        return {"usual": scripts, "direction": list(self.direction)}
-
-    @staticmethod
-    def parse(raw: Mapping[str, Any]) -> Measure:
-        """Read what `to_json` returned.
-
-        Raises:
-            KeyError, TypeError, ValueError: If it is anything else.
+        The share is of idf, so that a rare word counts for more; 0 for a query without words.
         """
-        usual = {
-            str(script): {name: _mean_and_deviation(found[name]) for name in FEATURES}
-            for script, found in raw["usual"].items()
-        }
-        if ANY_SCRIPT not in usual:
-            raise ValueError(f"nothing that is usual for {ANY_SCRIPT!r} script")
-        direction = tuple(float(value) for value in raw["direction"])
-        if not all(map(math.isfinite, direction)):
-            raise ValueError("a direction that is not finite")
-        return Measure(usual, direction)
+        held = np.zeros(positions.size)
+        for holders, weight in zip(self.holders, self.weights, strict=True):
+            places = np.minimum(np.searchsorted(holders, positions), holders.size - 1)
+            held += weight * (holders[places] == positions)
+        return self._share(held)
+
+    def coverage(self, count: int) -> Floats:
+        """Return the same for all memories at once, shape (count,); 0 for what is not visible."""
+        held = np.zeros(count)
+        for holders, weight in zip(self.holders, self.weights, strict=True):
+            held[holders] += weight
+        return self._share(held)
+
+    def _share(self, held: Floats) -> Floats:
+        return np.minimum(held / self.total, 1.0) if self.total > 0.0 else held
 
 
-def _mean_and_deviation(raw: Sequence[Any]) -> tuple[float, float]:
-    mean, deviation = (float(value) for value in raw)
-    if not (math.isfinite(mean) and 0.0 < deviation < math.inf):
-        raise ValueError(f"no mean and deviation: {mean}, {deviation}")
-    return mean, deviation
+def read_words(reader: SnapshotReader, terms: Collection[str], mask: Mask | None) -> QueryWords:
+    """Read the words of a query, counting only memories that may be seen.
+
+    The weight is BM25's idf, log(1 + (n - df + 0.5) / (df + 0.5)), over the n visible memories:
+    what others wrote changes nothing.
+
+    Args:
+        reader: The snapshot.
+        terms: Tokens as `noctuary.text.tokens.tokenize` makes them; repeats count once.
+        mask: What may be seen, shape (n,); None for everything.
+    """
+    asked = sorted(set(terms))
+    visible = reader.count if mask is None else int(np.count_nonzero(mask))
+    holders: list[NDArray[np.int32]] = []
+    for start, stop in reader.look_up_terms(asked):
+        positions = reader.posting_positions[start:stop]
+        seen = positions if mask is None else positions[mask[positions]]
+        # A word that only hidden memories hold is added up as an unknown one, to the last digit.
+        if seen.size:
+            holders.append(seen)
+    weights = tuple(_idf(found.size, visible) for found in holders)
+    unknown = len(asked) - len(holders)
+    return QueryWords(tuple(holders), weights, sum(weights) + unknown * _idf(0, visible))
 
 
-@dataclass(frozen=True, slots=True)
-class Answerability:
-    """How sure a recall is that the snapshot holds an answer.
+def _idf(df: int, count: int) -> float:
+    return float(np.log1p((count - df + 0.5) / (df + 0.5)))
+
+
+# The score behind an abstention: is there such a memory, and is it about who is asked about.
+#
+# Two factors, multiplied. Support: does one memory lie closer to the query and hold more of its
+# words, and does the query read more like the store, than is usual for prompts that are nobody's
+# memory? What is usual is measured per snapshot and script: cosines of an English model between
+# two Chinese texts are high whatever they say. Attribution: where the query names a person who
+# speaks in the store, do that person's turns hold the words more than the turns of the others in
+# the same place? A question with the wrong person in it has all the support in the world:
+# everything else in it was said, by somebody else.
+#
+# Source of the constants: docs/decisions/0076 for support, 0048 for attribution.
+
+
+WEIGHTS: Mapping[str, Mapping[str, float]] = {
+    WORDS_AND_VECTORS: {COSINE: 1.25, COVERAGE: 0.95, KNOWN: 0.6, LIKENESS: 0.75},
+    WORDS: {COVERAGE: 1.15, KNOWN: 0.9},
+}
+"""What one deviation above what is usual for everyday prompts counts, by signal and feature.
+Rounded from logistic fits on the sample and on prefeval (docs/decisions/0076); `python -m
+bench.abstention.silence` measures what they do, on those two and on five other sets."""
+
+MIDDLE = 4.0
+SLOPE = 1 / 3
+"""Support at which chances are even and how fast they turn: they only weigh it against
+attribution, and keep scores apart near both ends."""
+
+DOUBT = 10.0
+"""Idf that is added to what a query asks, about one word and a half that nobody wrote: more trusts
+queries of one or two words less."""
+
+ATTRIBUTION_SLOPE = 9.0
+"""How fast attribution turns: more lets who is asked about outweigh what."""
+
+BEST_TURNS = 5
+"""Turns of a side that are compared: one is luck, many tell who likes the topic at large."""
+
+_LOWEST = 700.0
+"""Below its negative the exponential of a float overflows."""
+
+_NONE = np.empty(0, dtype=np.int64)
+
+
+class Features(NamedTuple):
+    """What is known of the memories that may answer a query, m of them.
 
     Attributes:
-        score: In [0, 1]; 0 where nothing was found. Comparable within one snapshot and signal.
-        threshold: In [0, 1]; what the snapshot's calibration chose.
-        abstain: Whether score < threshold: better to inject nothing.
-        signal: Which signal the score is of, one of SIGNALS.
-        bar: In [0, 1]; a memory whose own score, `RecalledMemory.support`, is below it had better
-            not be injected.
+        signal: One of `answerability.SIGNALS`.
+        script: Of most letters of the query; Chinese, Japanese and Korean are one.
+        positions: Of the memories, int64, ascending, distinct.
+        cosines: In [0, 1], shape (m,); zeros without a dense leg.
+        coverage: Share of the query's words that each holds, doubted, in [0, 1], shape (m,).
+        known: Share of them that any memory holds, doubted, in [0, 1].
+    """
+
+    signal: str
+    script: str
+    positions: NDArray[np.int64]
+    cosines: Floats
+    coverage: Floats
+    known: float
+
+
+class Scored(NamedTuple):
+    """A score and what it is made of.
+
+    Attributes:
+        score: In [0, 1].
+        signal: Which kind of support it rests on, one of `answerability.SIGNALS`.
+        support: The best memory's, in weighted deviations above everyday prompts; -inf for none.
+        attribution: In [-1, 1]; 0 where nobody is asked about.
+        memories: Scores of the positions that were asked for, each in [0, 1].
     """
 
     score: float
-    threshold: float
-    abstain: bool
     signal: str
-    bar: float = 0.0
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            "score": self.score,
-            "threshold": self.threshold,
-            "abstain": self.abstain,
-            "signal": self.signal,
-            "bar": self.bar,
-        }
+    support: float
+    attribution: float
+    memories: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """The thresholds of one snapshot.
+def score_answer(
+    reader: SnapshotReader,
+    graph: SnapshotGraph,
+    query: str,
+    mask: Mask | None,
+    ranking: BaseRanking,
+    overlay: Overlay | None = None,
+    *,
+    measures: Mapping[str, Measure],
+    encode: Callable[[str], NDArray[np.float32]] | None = None,
+    shown: NDArray[np.int64] = _NONE,
+) -> Scored | None:
+    """Return how sure the snapshot may be that it holds an answer; None where none can tell.
 
-    Attributes:
-        thresholds: By signal, each in [0, 1]; a signal that is not there was not calibrated.
-        measures: By the same signals, what their scores are measured by.
-        bars: By signal, the score that each memory must reach by itself, in [0, 1]; 0 for none.
+    Only what the mask shows counts: memories of others move no score. What an archive or a summary
+    hides counts, because it can be had.
+
+    Args:
+        reader: The snapshot.
+        graph: Its names and speakers.
+        query: Any text.
+        mask: What the scope allows, shape (n,); None for everything.
+        ranking: The candidates of this query; a dense leg that ranked nothing leaves words alone.
+        overlay: The live rows among the candidates; None for none.
+        measures: By signal, what scores are measured by; another signal is not scored.
+        encode: Returns the query's vector, which is known by now; None for none.
+        shown: Positions, summaries and live rows among them, whose own scores are wanted.
     """
+    found = read_features(reader, query, mask, ranking, overlay, shown)
+    measure = measures.get(found.signal)
+    if measure is None:
+        return None
+    likeness = None
+    if encode is not None and measure.direction and found.signal == WORDS_AND_VECTORS:
+        with suppress(EncoderError, OSError, ValueError):  # without it, as usual as any prompt
+            likeness = find_likeness(encode(query), measure)
+    supports = find_supports(found, measure, likeness)
+    attribution = _attribute(reader, graph, query, tokenize(query), mask)
+    best = float(supports.max(initial=-math.inf))
+    of = dict(zip(found.positions.tolist(), supports.tolist(), strict=True))
+    own = [max(of.get(p, -math.inf) for p in _sources(reader, q)) for q in shown.tolist()]
+    return Scored(
+        combine(best, attribution), found.signal, best, attribution,
+        tuple(combine(support, attribution) for support in own),
+    )  # fmt: skip
 
-    thresholds: Mapping[str, float]
-    measures: Mapping[str, Measure]
-    bars: Mapping[str, float] = field(default_factory=dict[str, float])
 
-    @staticmethod
-    def observing(measures: Mapping[str, Measure]) -> Calibration:
-        """Return what shows every score and abstains from nothing: what a night asks with."""
-        return Calibration(dict.fromkeys(measures, 0.0), measures)
+def read_features(
+    reader: SnapshotReader,
+    query: str,
+    mask: Mask | None,
+    ranking: BaseRanking,
+    overlay: Overlay | None = None,
+    shown: NDArray[np.int64] = _NONE,
+) -> Features:
+    """Return what the score is made of; arguments as for `score_answer`."""
+    terms = tokenize(query)
+    script = dominant_script(query)
+    positions = np.union1d(ranking.positions, shown).astype(np.int64)
+    memories = _memories(reader, positions[positions < reader.end])
+    words = read_words(reader, terms, mask)
+    trust = words.total / (words.total + DOUBT)
+    covered, known = words.coverage_at(memories), sum(words.weights) / (words.total + DOUBT)
+    is_dense = ranking.dense.ranking.size > 0
+    cosines = ranking.dense.scores_at(memories) if is_dense else np.zeros(memories.size)
+    if overlay is not None:
+        held = overlay.coverage(terms, mask)
+        live = np.arange(overlay.view.first_live, overlay.view.end, dtype=np.int64)
+        memories, covered = np.concatenate([memories, live]), np.concatenate([covered, held])
+        cosines = np.concatenate([cosines, overlay.cosines(ranking.dense)])
+        known = max(known, trust * float(held.max(initial=0.0)))
+    return Features(
+        WORDS_AND_VECTORS if is_dense else WORDS,
+        str(Script.HAN if script in CJK else script),
+        memories,
+        np.minimum(np.fmax(cosines, 0.0), 1.0),  # fmax passes NaN over
+        trust * covered,
+        known,
+    )
 
-    @staticmethod
-    def parse(text: str) -> Calibration | None:
-        """Read a snapshot's abstention.json; None where nothing was calibrated.
 
-        A threshold without a `measure` is of a snapshot of before, whose scores had another scale:
-        it counts as none.
+def find_likeness(vector: NDArray[np.float32], measure: Measure) -> float:
+    """Return how much a query reads like the store rather than like everyday prompts."""
+    direction = np.array(measure.direction)
+    return float(vector @ direction[:-1] + direction[-1])
 
-        Raises:
-            ValueError: If it is no JSON object of signals with thresholds in [0, 1].
-        """
-        try:
-            raw = parse_json(text)["signals"]
-            found = {str(name): float(entry["threshold"]) for name, entry in raw.items()}
-            bars = {name: float(entry["bar"]) for name, entry in raw.items() if "bar" in entry}
-            measures = {
-                str(name): Measure.parse(entry["measure"])
-                for name, entry in raw.items()
-                if "measure" in entry
-            }
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"no thresholds by signal: {error}") from error
-        all_of_them = (*found.items(), *bars.items())
-        wrong = {name: at for name, at in all_of_them if not 0.0 <= at <= 1.0}
-        if wrong:
-            raise ValueError(f"thresholds outside [0, 1]: {wrong}")
-        measured = {name: found[name] for name in measures}
-        return Calibration(measured, measures, bars) if measured else None
 
-    def judge(self, score: float, signal: str) -> Answerability:
-        """Hold a score against its signal's threshold.
+def find_supports(found: Features, measure: Measure, likeness: float | None) -> Floats:
+    """Return every memory's support, shape (m,): weighted deviations above everyday prompts."""
+    weights, usual = WEIGHTS[found.signal], measure.usual_of(found.script)
 
-        Raises:
-            KeyError: If the signal was not calibrated.
-        """
-        bar = max(self.bars.get(signal, 0.0), RELATIVE_BAR * score)
-        threshold = self.thresholds[signal]
-        return Answerability(score, threshold, score < threshold, signal, bar)
+    def above(feature: str, values: Any) -> Any:
+        mean, deviation = usual[feature]
+        return weights[feature] * (values - mean) / deviation
+
+    supports = above(COVERAGE, found.coverage) + above(KNOWN, found.known)
+    if found.signal == WORDS_AND_VECTORS:
+        supports = supports + above(COSINE, found.cosines)
+        supports += 0.0 if likeness is None else above(LIKENESS, likeness)
+    return supports
+
+
+def find_attribution(said: Floats, others: Floats) -> float:
+    """Return by how much one side's best turns hold more of the query than the other side's.
+
+    The mean of the BEST_TURNS best of each; as many of both, so that who says more gains nothing
+    by it. In [-1, 1]; 0 where a side is empty.
+
+    Args:
+        said: Coverage of the turns of who is asked about, in [0, 1], shape (a,).
+        others: The same of those who speak beside them, shape (b,).
+    """
+    best = min(BEST_TURNS, said.size, others.size)
+    if best == 0:
+        return 0.0
+    return _mean_of_best(said, best) - _mean_of_best(others, best)
+
+
+def combine(support: float, attribution: float) -> float:
+    """Return the score in [0, 1], rising in both factors; 0 where nothing supports it.
+
+    Args:
+        support: As `find_supports` returns it; -inf or NaN for nothing.
+        attribution: In [-1, 1].
+    """
+    if not support > -math.inf:
+        return 0.0
+    return _logistic(SLOPE * (support - MIDDLE)) * _logistic(ATTRIBUTION_SLOPE * attribution)
+
+
+def _logistic(value: float) -> float:
+    return 1.0 / (1.0 + math.exp(-max(value, -_LOWEST)))
+
+
+def _mean_of_best(values: Floats, best: int) -> float:
+    return float(np.partition(values, values.size - best)[-best:].mean())
+
+
+def _sources(reader: SnapshotReader, position: int) -> Sequence[int]:
+    """Return what a position stands for: itself, or the sources of a summary."""
+    if reader.count <= position < reader.end:
+        return reader.summaries.at(position).sources
+    return (position,)
+
+
+def _memories(reader: SnapshotReader, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the candidates with every summary replaced by all that it stands for."""
+    if not positions.size or int(positions.max()) < reader.count:
+        return positions
+    found = {int(p) for p in positions if p < reader.count}
+    for position in positions[positions >= reader.count].tolist():
+        found.update(reader.summaries.at(position).sources)
+    return np.array(sorted(found), dtype=np.int64)
+
+
+def _attribute(
+    reader: SnapshotReader,
+    graph: SnapshotGraph,
+    query: str,
+    terms: Sequence[str],
+    mask: Mask | None,
+) -> float:
+    """Return `find_attribution` for the persons that the query names, if any of them speaks."""
+    persons = _persons(graph, query, mask)
+    if not persons:
+        return 0.0
+    names = {t for link in persons for t in tokenize(query[link.start : link.end])}
+    asked = set(terms) - names
+    if not asked:
+        return 0.0
+    speakers = reader.sessions.speakers
+    said = np.isin(speakers, np.array([link.ordinal for link in persons], dtype=np.int32))
+    others = (speakers >= 0) & ~said
+    if mask is not None:
+        said, others = said & mask, others & mask
+    coverage = read_words(reader, asked, mask).coverage(reader.count)
+    return find_attribution(coverage[said], coverage[others & _in_company(reader, said)])
+
+
+def _persons(graph: SnapshotGraph, query: str, mask: Mask | None) -> list[Link]:
+    """Return who of those that the query names speaks; a role ("user") names nobody."""
+    return [
+        link
+        for link in link_query(query, graph.names_seen(mask))
+        if graph.speaks(link.ordinal, mask) and fold_name(query[link.start : link.end]) not in ROLES
+    ]
+
+
+def _in_company(reader: SnapshotReader, said: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which memories stand in a wing in which they speak; without a wing is a place too."""
+    facet = reader.facets["wing"]
+    entered = np.zeros(len(facet.values) + 1, dtype=np.bool_)
+    entered[facet.codes[said]] = True  # -1, no wing, is the last place
+    return entered[facet.codes]

@@ -12,19 +12,19 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from noctuary.errors import EncoderError, SnapshotMissingError, StoreError
-from noctuary.recall.asking import check_arguments
-from noctuary.recall.current_settings import current_settings
-from noctuary.recall.engine import Recaller
+from noctuary.core.errors import EncoderError, SnapshotMissingError, StoreError
+from noctuary.core.settings import Settings
+from noctuary.recall.engine import Recaller, find_serving, staleness
+from noctuary.recall.inputs import world_with_store
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.profile.configured import resolve_for_recall
-from noctuary.recall.profile.layers import ResolvedProfile
-from noctuary.recall.profile.stored import read_store_profiles
+from noctuary.recall.profile_layers import (
+    ResolvedProfile,
+    current_settings,
+    read_store_profiles,
+    resolve_for_recall,
+)
+from noctuary.recall.query import Scope, check_arguments
 from noctuary.recall.result import RecallResult, RecallWarning
-from noctuary.recall.scope import Scope
-from noctuary.recall.serving import find_serving, staleness
-from noctuary.recall.store_look import world_with_store
-from noctuary.settings import Settings
 from noctuary.usage.access_log import append_retrievals
 
 _WITHHELD = RecallWarning("query_withheld", "the question reads like a secret: it was not kept")
@@ -132,7 +132,7 @@ def _answer(
     """Recall, and keep what a replay needs where the profile says so."""
     if not profile.replay_log:
         return recaller.recall(query, k, profile=profile, **how)
-    from noctuary.recall.replaying.packet import recall_and_log
+    from noctuary.recall.replay_log import recall_and_log
 
     log_path = None if withheld else recaller.paths.replays
     return recall_and_log(recaller, query, k, log_path=log_path, profile=profile, **how)
@@ -183,7 +183,7 @@ def _must_withhold(profile: RetrievalProfile, query: str) -> bool:
     """Say whether a question that would be kept must not be, by the scan that drops rows."""
     if not (profile.replay_log or profile.query_expansion_enabled):
         return False
-    from noctuary.text.sensitivity import find_text_sensitivity
+    from noctuary.text.secrets import find_text_sensitivity
 
     return find_text_sensitivity(query) is not None
 

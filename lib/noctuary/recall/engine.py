@@ -1,48 +1,263 @@
-"""One recall over one pinned snapshot: scope, guard, base ranking, phases, order, description.
-
-Raises nothing for bad data.
-
-What belongs here: the order of the steps. Each step's arithmetic lives in its own module.
-"""
+"""One recall over one pinned snapshot: scope, guard, legs, fusion, phases, answer."""
 
 from __future__ import annotations
 
+import threading
 import time
-from dataclasses import replace
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import field, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.hooks import has_hooks
-from noctuary.recall.answer import Answer, describe_memories, describe_pipeline, wants_events
-from noctuary.recall.answerability import Answerability
-from noctuary.recall.asking import Request, check_arguments
-from noctuary.recall.base_ranking import BaseRanker, BaseRanking, record_base
-from noctuary.recall.lookups import SnapshotLookups
-from noctuary.recall.model_guard import GuardResult, guard_model
-from noctuary.recall.opening import open_serving
-from noctuary.recall.phases.base import Candidates, PhaseContext, Positions, Scores
-from noctuary.recall.phases.order import run_phases
-from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.profile.rules import RAW
-from noctuary.recall.reader import SnapshotReader
-from noctuary.recall.result import RecalledMemory, RecallResult
-from noctuary.recall.run import Run
-from noctuary.recall.scope import Mask, Scope, aware, build_mask, private_mask
-from noctuary.recall.snapshot_graph import SnapshotGraph
-from noctuary.recall.sorting import sort_candidates
-from noctuary.recall.world import LiveWorld, World
-from noctuary.snapshot.layout import StorePaths
-from noctuary.types import to_micros
-from noctuary.usage.reading import UsageReader
+from noctuary.core.hooks import has_hooks
+from noctuary.core.store import StorePaths, find_home, find_store, last_night_hours
+from noctuary.core.types import DAMAGED_TEXT, dataclass, from_micros, to_micros
+from noctuary.graph.walk import mention_span
+from noctuary.recall.candidates import (
+    Candidates,
+    Ledger,
+    PhaseContext,
+    Pipeline,
+    Positions,
+    Scores,
+    run_phases,
+)
+from noctuary.recall.inputs import LiveWorld, World
+from noctuary.recall.legs import GraphPath, GraphRanking, Leg, path_of
+from noctuary.recall.profile import RAW, RetrievalProfile
+from noctuary.recall.query import (
+    Mask,
+    RecallRun,
+    Request,
+    Scope,
+    aware,
+    build_mask,
+    check_arguments,
+    private_mask,
+)
+from noctuary.recall.query_encoder import GuardResult, guard_model
+from noctuary.recall.ranking import (
+    BaseRanker,
+    BaseRanking,
+    SnapshotLookups,
+    record_base,
+    relevance_of,
+    sort_candidates,
+)
+from noctuary.recall.reader import SnapshotGraph, SnapshotReader, open_serving
+from noctuary.recall.result import (
+    Answerability,
+    GraphHit,
+    LegHit,
+    RecalledMemory,
+    RecallResult,
+    RecallWarning,
+)
+from noctuary.usage.reader import UsageReader
 
 if TYPE_CHECKING:
-    from noctuary.archive.reading import ArchiveReader
-    from noctuary.recall.own_use import Use
-    from noctuary.recall.searched import Archived, Searched
+    from noctuary.compact.archive import ArchiveReader
+    from noctuary.recall.hidden import Archived, Searched
+    from noctuary.recall.inputs import Use
+    from noctuary.recall.live import Overlay
+
+
+# From candidates to memories: rows, legs, the graph's path, what the phases did.
+
+
+@dataclass(slots=True)
+class Answer:
+    """What the steps of one recall came to; only as far as they got.
+
+    Attributes:
+        candidates: Best first, all of them.
+        guard: The model guard's verdict; None where it is off.
+        base: The ranking before the phases.
+        pipeline: What the phases did.
+        ledger: What every step did to every candidate.
+        total_in: Candidates before the phases.
+        searched: What was searched and what was not; None where the scope says it all.
+        unhidden: The ranking before the phases if all that the scope shows were searched; None
+            where that is `base`.
+        allowed: What the scope shows of the snapshot, archived or not; None for everything.
+        overlay: The live rows among the candidates; None where there are none.
+    """
+
+    candidates: Candidates
+    guard: GuardResult | None = None
+    base: BaseRanking | None = None
+    pipeline: Pipeline = field(default_factory=Pipeline)
+    ledger: Ledger = field(default_factory=Ledger)
+    total_in: int = 0
+    searched: Searched | None = None
+    unhidden: Callable[[], BaseRanking] | None = None
+    allowed: Mask | None = None
+    overlay: Overlay | None = None
+
+    def view(self, reader: SnapshotReader) -> SnapshotReader:
+        """Return where candidates are looked up by position: the snapshot, or it with live rows."""
+        return reader if self.overlay is None else self.overlay.view
+
+    @staticmethod
+    def nothing() -> Answer:
+        """Return the answer before the first step."""
+        empty = np.empty(0, dtype=np.int64)
+        return Answer(Candidates(empty, np.empty(0), empty.astype(np.bool_)))
+
+
+def wants_events(profile: RetrievalProfile) -> bool:
+    """Say whether anybody will look at score events."""
+    return profile.explain or profile.replay_log or has_hooks("post_score_event")
+
+
+def describe_memories(
+    reader: SnapshotReader, run: RecallRun, answer: Answer, k: int
+) -> tuple[RecalledMemory, ...]:
+    """Return the first k candidates with their texts and what each leg said.
+
+    A damaged text is no candidate any more: the next one takes its place, and a warning says so.
+    """
+    chosen = answer.candidates.keep(np.arange(answer.candidates.size) < k)
+    if answer.base is None or not chosen.size:
+        return ()
+    positions: list[int] = chosen.positions.tolist()
+    rows = reader.describe(positions)
+    damaged = [p for p in positions if rows[p]["content"] is DAMAGED_TEXT]
+    if damaged:
+        ids = ", ".join(str(i) for i in reader.public_ids(damaged).values())
+        run.warn(
+            "snapshot_damaged",
+            f"the text of {ids} is not the one that was published and "
+            "was left out: run `noctuary doctor`",
+        )
+        keep = ~np.isin(answer.candidates.positions, damaged)
+        answer.candidates = answer.candidates.keep(keep)
+        return describe_memories(reader, run, answer, k)
+    relevance = relevance_of(chosen, answer.base).tolist()
+    lexical, dense = (_leg_hits(leg, positions) for leg in (answer.base.lexical, answer.base.dense))
+    graph_hits = _graph_hits(reader, answer.base.graph, positions)
+    notes = answer.pipeline.annotations
+    noted = _annotations(reader, {p: notes[p] for p in positions if p in notes})
+    sources = {p for row in rows.values() for p in row["sources"]}
+    source_ids = reader.public_ids(sources) if sources else {}
+    memories: list[RecalledMemory] = []
+    for place, position in enumerate(positions):
+        row = rows[position]
+        memory_id: str = row["memory_id"]
+        memories.append(
+            RecalledMemory(
+                id=memory_id if row["sources"] else reader.public_id(memory_id),
+                content=row["content"],
+                category=row["category"],
+                tags=row["tags"],
+                importance=row["importance"],
+                created_at=from_micros(row["created_at_us"]),
+                wing=row["wing"],
+                room=row["room"],
+                session_id=row["session_id"],
+                user=row["user"],
+                final_score=float(chosen.scores[place]),
+                relevance=relevance[place],
+                lexical=lexical.get(position),
+                dense=dense.get(position),
+                graph=graph_hits.get(position),
+                kind="summary" if row["sources"] else "memory",
+                annotations=noted.get(position, {}),
+                sources=tuple(source_ids[p] for p in row["sources"]),
+                live=row.get("live", False),
+            )
+        )
+    return tuple(memories)
+
+
+def describe_pipeline(
+    request: Request, answer: Answer, memories: tuple[RecalledMemory, ...]
+) -> dict[str, Any]:
+    """Return what the phases did, as plain values (RFC 914's pipeline_trace)."""
+    found_anew = answer.candidates.expanded.tolist()
+    expanded = [m.id for m, anew in zip(memories, found_anew, strict=False) if anew]
+    return {
+        "profile_used": request.profile_used,
+        "phases_applied": list(answer.pipeline.applied),
+        "phases_skipped": list(answer.pipeline.skipped),
+        "total_candidates_in": answer.total_in,
+        "total_results_out": len(memories),
+        "model_guard": answer.guard.verdict if answer.guard is not None else "OFF",
+        "notes": answer.pipeline.notes,
+        "expanded": expanded,
+    }
+
+
+def _annotations(
+    reader: SnapshotReader, notes: dict[int, dict[str, Any]]
+) -> dict[int, dict[str, Any]]:
+    """Return what phases noted, with public ids in the place of positions."""
+    if not notes:
+        return {}
+    from noctuary.recall.candidates import Names
+
+    names = Names.look_up(reader, (), notes.values())
+    return {position: names.plain(fields) for position, fields in notes.items()}
+
+
+def _leg_hits(leg: Leg, positions: list[int]) -> dict[int, LegHit]:
+    """Return what a leg said about those of the positions that it ranked."""
+    ranks = leg.rank_of()
+    ranked = [p for p in positions if p in ranks]
+    if not ranked:
+        return {}
+    scores: list[float] = leg.scores_at(np.array(ranked, dtype=np.int64)).tolist()
+    return {p: LegHit(ranks[p], score) for p, score in zip(ranked, scores, strict=True)}
+
+
+def _graph_hits(
+    reader: SnapshotReader, graph: GraphRanking | None, wanted: list[int]
+) -> dict[int, GraphHit]:
+    if graph is None:
+        return {}
+    paths = {p: path for p in wanted if (path := path_of(graph, p)) is not None}
+    named = {p for path in paths.values() for p in (path.seed, *path.evidence) if p is not None}
+    ids = reader.public_ids(named)
+    labels = _labels(reader, paths)
+    return {
+        position: GraphHit(
+            score=path.score,
+            seed_id=None if path.seed is None else ids[path.seed],
+            relation=path.relation,
+            concept=labels[position],
+            evidence=tuple(ids[p] for p in path.evidence),
+            shares=path.shares,
+        )
+        for position, path in paths.items()
+    }
+
+
+def _labels(reader: SnapshotReader, paths: Mapping[int, GraphPath]) -> dict[int, str | None]:
+    """Return what the evidence of each path calls its concept, None for structural relations.
+
+    The concept's own name may be a spelling that only memories of others use.
+    """
+    rows = reader.describe({p.evidence[0] for p in paths.values() if p.concept >= 0})
+    labels: dict[int, str | None] = {}
+    for position, path in paths.items():
+        span = None
+        if path.concept >= 0:
+            span = mention_span(path.concept, path.evidence[0], reader.mentions)
+        if span is None:
+            labels[position] = reader.concept_name(path.concept)
+        else:
+            labels[position] = rows[path.evidence[0]]["content"][slice(*span)]
+    return labels
+
+
+# One recall over one pinned snapshot: scope, guard, base ranking, phases, order, description.
+#
+# Raises nothing for bad data.
 
 
 class Recaller:
@@ -121,11 +336,11 @@ class Recaller:
             query, k, profile or RetrievalProfile(), profile_used, scope, sort_by, session_id,
             dry_run,
         )  # fmt: skip
-        run = Run(time.perf_counter(), deadline_ms)
+        run = RecallRun(time.perf_counter(), deadline_ms)
         world = world or self.live_world(scope.user)
         return self._result(run, request, world, self._answer(run, request, world))
 
-    def _answer(self, run: Run, request: Request, world: World) -> Answer:
+    def _answer(self, run: RecallRun, request: Request, world: World) -> Answer:
         answer = Answer.nothing()
         if not request.query.strip():
             run.warn("empty_query", "the query holds no text")
@@ -157,19 +372,21 @@ class Recaller:
             run.warn("usage_unreadable", self._usage.warning)
         return answer
 
-    def _in_scope(self, run: Run, request: Request, world: World, answer: Answer) -> Mask | None:
+    def _in_scope(
+        self, run: RecallRun, request: Request, world: World, answer: Answer
+    ) -> Mask | None:
         """Return what may be seen of the snapshot, and lay what the store has beyond it over it."""
         reader = self.reader
         mask, warnings = build_mask(request.scope, reader.facets, reader.created_at_us)
         state = world.live()
         if state is not None:
-            from noctuary.recall.overlay import lay_over
+            from noctuary.recall.live import lay_over
 
             mask, warnings = lay_over(run, request, world, reader, state, mask, warnings, answer)
         run.extend(warnings)
         return mask
 
-    def _guard(self, run: Run, profile: RetrievalProfile, world: World) -> GuardResult | None:
+    def _guard(self, run: RecallRun, profile: RetrievalProfile, world: World) -> GuardResult | None:
         if not profile.model_guard or profile.dense_weight <= 0:
             return None
         with run.step("model_guard"):
@@ -178,7 +395,7 @@ class Recaller:
         return result
 
     def _rank(
-        self, run: Run, request: Request, world: World, mask: Mask | None, answer: Answer
+        self, run: RecallRun, request: Request, world: World, mask: Mask | None, answer: Answer
     ) -> None:
         blind = answer.guard is not None and answer.guard.verdict == "MISMATCH"
 
@@ -189,7 +406,7 @@ class Recaller:
         now_us = to_micros(aware(as_of)) if as_of is not None else world.now_us()
         scorer = None
         if request.profile.scorer != "fusion":
-            from noctuary.recall.scoring import Scorer
+            from noctuary.recall.scorers import Scorer
 
             scorer = Scorer(request, view, world, now_us, answer.overlay)
         moment = None if as_of is None else now_us
@@ -219,14 +436,14 @@ class Recaller:
         if searched is not None:
             unhidden = ranker._replace(mask=searched.allowed, summaries=None, overlay=None)
             # Its own clock and warnings: it explains the recall and is no part of it.
-            apart = Run(time.perf_counter(), None)
+            apart = RecallRun(time.perf_counter(), None)
             answer.unhidden = lambda: unhidden.rank(apart, request.query, depth)
         base = ranker.rank(run, request.query, depth)
         self._shape(run, request, now_us, lookups, base, answer)
 
     def _shape(
         self,
-        run: Run,
+        run: RecallRun,
         request: Request,
         now_us: int,
         lookups: SnapshotLookups,
@@ -265,13 +482,13 @@ class Recaller:
         answer.candidates = candidates
 
     def _judge(
-        self, run: Run, request: Request, world: World, answer: Answer,
+        self, run: RecallRun, request: Request, world: World, answer: Answer,
         memories: tuple[RecalledMemory, ...],
     ) -> tuple[tuple[RecalledMemory, ...], Answerability | None]:  # fmt: skip
         """Say whether there is an answer at all, and each memory's own score, where calibrated."""
         if self.calibration is None or answer.base is None:
             return memories, None
-        from noctuary.recall.answerability_score import score_answer
+        from noctuary.recall.answerability import score_answer
 
         with run.step("answerability"):
             found = score_answer(
@@ -288,18 +505,20 @@ class Recaller:
             judged = self.calibration.judge(found.score, found.signal)
             return tuple(replace(memory, support=own) for memory, own in scored), judged
 
-    def _result(self, run: Run, request: Request, world: World, answer: Answer) -> RecallResult:
+    def _result(
+        self, run: RecallRun, request: Request, world: World, answer: Answer
+    ) -> RecallResult:
         view = answer.view(self.reader)
         with run.step("fetch"):
             memories = describe_memories(view, run, answer, request.k)
         memories, answerability = self._judge(run, request, world, answer, memories)
         profile, extras = request.profile, dict[str, Any]()
         if has_hooks("post_cross_wing"):
-            from noctuary.recall.telling import fire_balanced
+            from noctuary.recall.explain import fire_balanced
 
             fire_balanced(view, run, answer)
         if wants_events(profile) or profile.candidate_trace:
-            from noctuary.recall.telling import explain_answer
+            from noctuary.recall.explain import explain_answer
 
             with run.step("score_explainability"):
                 memories, extras = explain_answer(view, request, run, answer, memories)
@@ -333,7 +552,7 @@ class Recaller:
         state = None if profile.include_archived else world.archive()
         if state is None and profile.turn_view == RAW:
             return None
-        from noctuary.recall.searched import find_archived, find_searched
+        from noctuary.recall.hidden import find_archived, find_searched
 
         archived: Archived | None = None
         if state is not None:
@@ -363,7 +582,7 @@ class Recaller:
         if self._archive is not None:
             self._archive = self._archive.refreshed()
         elif self.paths.archive.exists():
-            from noctuary.archive.reading import ArchiveReader
+            from noctuary.compact.archive import ArchiveReader
 
             self._archive = ArchiveReader.open(self.paths.archive)
         return self._archive
@@ -373,7 +592,7 @@ class Recaller:
         private = private_mask(self.reader.facets["user"], user)
         if private is None:
             return self._usage_now()
-        from noctuary.recall.own_use import OwnUse
+        from noctuary.recall.inputs import OwnUse
 
         return OwnUse(self._usage_now(), self.reader, private)
 
@@ -382,3 +601,86 @@ class Recaller:
         known = self._usage
         self._usage = UsageReader.open(self.paths.usage) if known is None else known.refreshed()
         return self._usage
+
+
+# Which snapshot answers: the store that is meant, and its pinned recaller in this process.
+#
+# No ranking.
+
+
+STORES_PINNED = 16
+"""Stores that one process keeps open, those asked last: a large one holds some forty descriptors,
+of the 1,024 that a process usually has. One beyond them is opened again when it is asked, which
+takes milliseconds."""
+
+
+class Serving(NamedTuple):
+    """A pinned snapshot and the pointer's state when it was pinned."""
+
+    recaller: Recaller
+    pointer_stamp: tuple[int, int]
+    warning: RecallWarning | None
+
+
+_serving: OrderedDict[Path, Serving] = OrderedDict()
+_serving_lock = threading.Lock()
+
+
+def find_serving(store: str | Path | None) -> tuple[Serving, list[RecallWarning]]:
+    """Return what serves a store, and what its caller should know about that.
+
+    Raises:
+        StoreError: If there is no such store, or nothing published that opens.
+        OSError: If the store cannot be read.
+    """
+    directory, guessed = find_store(store, home=find_home())
+    warnings: list[RecallWarning] = []
+    if guessed:
+        message = (
+            f"several stores exist; {directory.name} published last. Pass store= or set "
+            "NOCTUARY_STORE"
+        )
+        warnings.append(RecallWarning("store_guessed", message))
+    stamp = _pointer_stamp(directory)
+    with _serving_lock:
+        known = _serving.get(directory)
+        if known is None or known.pointer_stamp != stamp:
+            known = _pin(directory, stamp)
+            _serving[directory] = known
+        _serving.move_to_end(directory)
+        while len(_serving) > STORES_PINNED:
+            # Its files close when the last recall over it ends.
+            _serving.popitem(last=False)
+    if known.warning is not None:
+        warnings.append(known.warning)
+    return known, warnings
+
+
+def staleness(paths: StorePaths, limit_hours: float) -> list[RecallWarning]:
+    """Warn when the last night that went through is too long ago; a clock set back is not stale."""
+    hours = last_night_hours(paths)
+    if hours is None or limit_hours <= 0 or hours <= limit_hours:
+        return []
+    message = f"no night went through for {hours:.0f} h: `noctuary doctor` says what to look at"
+    return [RecallWarning("stale_snapshot", message)]
+
+
+def _pin(directory: Path, stamp: tuple[int, int]) -> Serving:
+    paths = StorePaths(directory)
+    opened = open_serving(paths)
+    warning = None
+    if opened.fallback_reason is not None:
+        warning = RecallWarning(
+            "snapshot_fallback",
+            f"snapshot {opened.snapshot_id} answers in its place: {opened.fallback_reason}",
+        )
+    recaller = Recaller(paths, opened.reader, opened.snapshot_id, may_warm=True)
+    return Serving(recaller, stamp, warning)
+
+
+def _pointer_stamp(directory: Path) -> tuple[int, int]:
+    try:
+        stat = (directory / "CURRENT").stat()
+    except FileNotFoundError:
+        return (0, 0)
+    return (stat.st_mtime_ns, stat.st_ino)

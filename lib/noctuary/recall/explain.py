@@ -1,17 +1,31 @@
-"""Phase 12: score breakdowns and the candidate trace, in the shapes of RFC 914.
-
-What belongs here: turning the ledger into plain values with public ids. What does not: keeping it
-(`ledger`), printing it (the command line).
-"""
+"""Score breakdowns, the candidate trace, and what was found but not searched."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-from noctuary.recall.naming import Names
-from noctuary.recall.phases.base import BREAKDOWN_KEYS, Candidates, Dropped, ScoreEvent
+import numpy as np
+
+from noctuary.core.hooks import has_hooks
+from noctuary.recall.candidates import (
+    BREAKDOWN_KEYS,
+    Candidates,
+    Dropped,
+    Names,
+    PositionRef,
+    ScoreEvent,
+)
+from noctuary.recall.engine import Answer, wants_events
+from noctuary.recall.hidden import Searched
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.query import RecallRun, Request
 from noctuary.recall.reader import SnapshotReader
+from noctuary.recall.result import RecalledMemory
+
+# Phase 12: score breakdowns and the candidate trace, in the shapes of RFC 914.
+
 
 LIMIT = "limit"
 """Where a candidate is dropped that no phase dropped: it came after the k that were asked for."""
@@ -102,3 +116,157 @@ def beyond_limit(candidates: Candidates, k: int) -> list[Dropped]:
         for place, (position, score) in enumerate(rows, start=1)
         if place > k
     ]
+
+
+# What a recall found but does not search: archived memories, and turns behind their summary.
+
+
+ARCHIVE = "archive"
+"""Where an archived memory is dropped: before anything is ranked."""
+
+TURN_VIEW = "turn_view"
+"""Where a turn is dropped whose summary is searched in its place."""
+
+
+def hidden_behind(reader: SnapshotReader, searched: Searched, position: int) -> PositionRef | None:
+    """Return what stands for a memory that is not searched; None where it is searched itself."""
+    successor = None if searched.archived is None else searched.archived.successor_of(position)
+    if successor is not None:
+        return PositionRef(successor)
+    if position < reader.count and searched.covered is not None and searched.covered[position]:
+        asked = np.array([position], dtype=np.int64)
+        return PositionRef(reader.summaries.of_sources(asked)[position].position)
+    return None
+
+
+def find_hidden(reader: SnapshotReader, answer: Answer) -> list[Dropped]:
+    """Return the hidden memories that would have been candidates, best first.
+
+    Their score is the one before the phases that they would have had if all that the scope shows
+    were searched.
+    """
+    searched = answer.searched
+    if searched is None or answer.unhidden is None or searched.memories is None:
+        return []
+    ranking = answer.unhidden()
+    found: list[Dropped] = []
+    for place in ranking.order.tolist():
+        position = int(ranking.positions[place])
+        stands = hidden_behind(reader, searched, position)
+        if stands is not None:
+            found.append(_dropped(position, stands, float(ranking.final[place]), reader.count))
+    return found
+
+
+def _dropped(position: int, stands: PositionRef, score: float, count: int) -> Dropped:
+    if stands.position >= count:
+        reason = f"its summary {{{stands.position}}} is searched in its place"
+        return Dropped(TURN_VIEW, position, reason, score, {"summarized_by": stands})
+    reason = f"archived: {{{stands.position}}} stands for it"
+    return Dropped(ARCHIVE, position, reason, score, {"archived_behind": stands})
+
+
+# What only some ask for: explanations, the candidate trace, and what hooks are told.
+
+
+def fire_balanced(reader: SnapshotReader, run: RecallRun, answer: Answer) -> None:
+    """Tell the hooks of "post_cross_wing" who was there before and after, and how full wings are.
+
+    `wing_saturation_scores` has the share of every wing among what is left (RFC 914, phase 11).
+    """
+    if answer.pipeline.balanced is None or not has_hooks("post_cross_wing"):
+        return
+    wings = reader.facets["wing"]
+    sides: list[list[dict[str, Any]]] = []
+    for candidates in answer.pipeline.balanced:
+        ids = reader.public_ids(candidates.positions.tolist())
+        codes = reader.codes_at("wing", candidates.positions).tolist()
+        sides.append(
+            [
+                {"id": ids[p], "wing": None if code < 0 else wings.values[code], "score": score}
+                for p, code, score in zip(
+                    candidates.positions.tolist(), codes, candidates.scores.tolist(), strict=True
+                )
+            ]
+        )
+    notes = answer.pipeline.notes.get("cross_wing_balancing", {})
+    run.fire(
+        "post_cross_wing",
+        {
+            "candidates_before": sides[0],
+            "candidates_after": sides[1],
+            "wing_saturation_scores": notes.get("wing_shares", {}),
+        },
+    )
+
+
+def explain_answer(
+    reader: SnapshotReader,
+    request: Request,
+    run: RecallRun,
+    answer: Answer,
+    memories: tuple[RecalledMemory, ...],
+) -> tuple[tuple[RecalledMemory, ...], dict[str, Any]]:
+    """Return the memories with breakdowns, and what else of a result was asked for.
+
+    The hooks hear of every score event here, whoever else wants to know.
+    """
+    profile, extras = request.profile, dict[str, Any]()
+    described = _described(request, answer, len(memories))
+    events = answer.ledger.events(described) if wants_events(profile) else {}
+    dropped = answer.ledger.dropped
+    if profile.candidate_trace:
+        dropped = [
+            *find_hidden(reader, answer), *dropped, *beyond_limit(answer.candidates, request.k)
+        ]  # fmt: skip
+    explainer = Explainer.of(events, dropped, reader, answer.candidates.positions.tolist())
+    _fire_events(run, explainer)
+    if profile.explain:
+        positions = answer.candidates.positions.tolist()
+        memories = tuple(
+            replace(
+                memory,
+                score_breakdown=explainer.breakdown(position),
+                score_events=explainer.event_rows(position),
+            )
+            for memory, position in zip(memories, positions, strict=False)
+        )
+        if request.dry_run:
+            extras["candidates"] = (
+                *explainer.candidate_rows(answer.candidates),
+                *(explainer.drop_row(d, with_score=True) for d in answer.ledger.dropped),
+            )
+    if profile.replay_log:
+        rows = zip(memories, answer.candidates.positions.tolist(), strict=False)
+        # The part of the packet that only the ledger knows; `replaying.packet` adds the rest.
+        extras["replay_packet"] = {
+            "score_events": {str(m.id): list(explainer.event_rows(p)) for m, p in rows}
+        }
+    if profile.candidate_trace:
+        extras["candidate_trace"] = (
+            *guard_rows(answer, profile),
+            *(explainer.drop_row(d, with_score=profile.explain) for d in dropped),
+        )
+    return memories, extras
+
+
+def _described(request: Request, answer: Answer, shown: int) -> set[int] | None:
+    """Return the candidates whose events somebody reads in words; None for all of them."""
+    if (request.profile.explain and request.dry_run) or has_hooks("post_score_event"):
+        return None
+    return set(answer.candidates.positions[:shown].tolist())
+
+
+def guard_rows(answer: Answer, profile: RetrievalProfile) -> list[dict[str, Any]]:
+    """Return the model guard's line of a candidate trace, if it has one."""
+    if answer.guard is None or answer.guard.verdict != "MISMATCH":
+        return []
+    return [answer.guard.trace_event(blocked=profile.model_guard_strict)]
+
+
+def _fire_events(run: RecallRun, explainer: Explainer) -> None:
+    if not has_hooks("post_score_event"):
+        return
+    for position in explainer.events:
+        for row in explainer.event_rows(position):
+            run.fire("post_score_event", {**row, "memory_id": explainer.names.of(position)})

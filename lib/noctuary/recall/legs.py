@@ -1,20 +1,36 @@
-"""What a leg is, and the lexical one: its best positions and the scores behind them.
-
-The dense leg has its own module (`dense`). No fusion here.
-"""
+"""The legs of a recall, and the fusion of their scores."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.lexical.search import hold_every_token, rank
-from noctuary.recall.reader import SnapshotReader
-from noctuary.recall.scope import Mask
+from noctuary.core.types import dataclass
+from noctuary.embed.funnel import cosines_at, search
+from noctuary.graph.sessions import (
+    COMPANY_WEIGHT,
+    CONTEXT_WEIGHT,
+    FACT_COVERAGE_WEIGHT,
+    SESSION_WEIGHT,
+    SPEAKER_WEIGHT,
+    Talk,
+    best_neighbour,
+    calibrate,
+    lent_scores,
+    listen,
+)
+from noctuary.graph.walk import RELATIONS, Link, Named, Walk, link_query, name_subjects, walk
+from noctuary.lexical.search import hold_every_token, rank, top_positions
+from noctuary.recall.candidates import Positions, Scores
+from noctuary.recall.query import Mask
+from noctuary.recall.reader import SnapshotGraph, SnapshotReader
 from noctuary.text.tokens import tokenize
-from noctuary.values import dataclass
+
+# What a leg is, and the lexical one: its best positions and the scores behind them.
+
 
 ScoresAt = Callable[[NDArray[np.int64]], NDArray[np.float64]]
 
@@ -72,7 +88,520 @@ def find_exact_matches(
         tokenize(query), reader.look_up_terms, reader.posting_positions, reader.count
     )
     if positions.size and int(positions.max()) >= reader.count:
-        from noctuary.recall.summary_legs import hold_every_word
+        from noctuary.recall.hidden import hold_every_word
 
         held = np.concatenate([held, hold_every_word(reader, query)])
     return held[positions]
+
+
+# The dense leg: which engine answers, by the size of the store.
+#
+# The pack carries a short tier from `noctuary.embed.funnel.FUNNEL_MIN_ROWS` memories on; where it
+# is there, it is used. Source: docs/decisions/0026.
+
+
+def rank_dense(
+    reader: SnapshotReader,
+    query_vector: NDArray[np.float32],
+    mask: Mask | None,
+    depth: int,
+    *,
+    early_exit: bool = False,
+) -> Leg:
+    """Rank the allowed memories by cosine to the query and return the best of them.
+
+    Without a tier every memory is scored and the leg has `all_scores`. With one the ranking is
+    that of the funnel, and `scores_at` reads the rows that it is asked for: exact cosines also for
+    memories that the funnel did not find.
+
+    Args:
+        reader: The snapshot.
+        query_vector: Unit vector, shape (d,).
+        mask: Which memories may be returned, shape (n,); None for all.
+        depth: Most memories to rank.
+        early_exit: Let the tier answer alone where the threshold derived for it is reached: its
+            ranking is then the prefixes'. Saves reading the shortlist from a cold disk; off, the
+            ranking is always by exact cosines.
+
+    Raises:
+        ValueError: If the query vector's dimension is not the snapshot's.
+    """
+    vectors, tier = reader.vectors, reader.tier
+    if vectors is None:
+        return Leg.empty()
+    if tier is None:
+        scores: NDArray[np.float32] = np.asarray(vectors @ query_vector, dtype=np.float32)
+        return Leg.of_scores(scores, top_positions(scores, depth, mask))
+    exit_at = reader.tier_exits.get(tier.vectors.shape[1]) if early_exit else None
+    found = search(tier, vectors, query_vector, depth, mask, exit_at=exit_at)
+    return Leg(
+        found.positions,
+        lambda positions: cosines_at(vectors, positions, query_vector).astype(float),
+    )
+
+
+# Fusion of the lexical and dense legs into one score in [0, 1]. Pure functions over arrays.
+
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+_LARGEST = float(np.finfo(np.float64).max)
+
+
+def pool_candidates(rankings: Sequence[IntArray]) -> IntArray:
+    """Return the union of the legs' candidates, ascending positions, each once."""
+    kept = [ranking for ranking in rankings if ranking.size]
+    if not kept:
+        return np.empty(0, dtype=np.int64)
+    merged = np.sort(np.concatenate(kept))
+    # Not np.unique: its first call imports numpy.ma, which costs a one-shot hook 10 ms.
+    first = np.ones(merged.size, dtype=bool)
+    first[1:] = merged[1:] != merged[:-1]
+    return merged[first]
+
+
+def fuse_rrf(
+    candidates: IntArray, rankings: Sequence[IntArray], weights: Sequence[float], k: int
+) -> FloatArray:
+    """Fuse by weighted reciprocal rank, scaled so that the best possible score is 1.
+
+    score(d) = sum_leg w_leg / (k + rank_leg(d)), divided by sum_leg w_leg / (k + 1); a leg that
+    does not hold d adds 0. With one non-empty leg the order is exactly that leg's (Cormack, Clarke
+    and Buettcher 2009).
+
+    Args:
+        candidates: Positions to score, shape (m,), ascending.
+        rankings: One array of positions per leg, best first.
+        weights: One non-negative weight per leg.
+        k: Rank offset, >= 1.
+
+    Returns:
+        Scores in [0, 1], shape (m,).
+    """
+    scores = np.zeros(candidates.size, dtype=np.float64)
+    best = 0.0
+    for ranking, weight in zip(rankings, weights, strict=True):
+        if weight <= 0 or not ranking.size:
+            continue
+        best += weight / (k + 1)
+        places = np.searchsorted(candidates, ranking)
+        scores[places] += weight / (k + 1 + np.arange(ranking.size))
+    return scores / best if best > 0 else scores
+
+
+def fuse_convex(leg_scores: Sequence[FloatArray], weights: Sequence[float]) -> FloatArray:
+    """Fuse by a convex combination of the legs' scores.
+
+    Each divided by its maximum over the candidates.
+
+    Negative scores count as 0, a leg without a positive score adds 0, and the weights of the legs
+    that have one are scaled to sum to 1: a query that only one leg understands is scored by that
+    leg alone (Bruch 2023, max scaling).
+
+    Args:
+        leg_scores: One array per leg, shape (m,), aligned with the candidates.
+        weights: One non-negative weight per leg.
+
+    Returns:
+        Scores in [0, 1], shape (m,).
+    """
+    size = leg_scores[0].size if leg_scores else 0
+    fused = np.zeros(size, dtype=np.float64)
+    total = 0.0
+    for scores, weight in zip(leg_scores, weights, strict=True):
+        # As nan_to_num and maximum(0) have it, in a third of the time: fmax passes NaN over.
+        clipped = np.minimum(np.fmax(scores.astype(np.float64), 0.0), _LARGEST)
+        peak = float(clipped.max()) if clipped.size else 0.0
+        if weight <= 0 or peak <= 0:
+            continue
+        fused += weight * (clipped / peak)
+        total += weight
+    return np.minimum(fused / total, 1.0) if total > 0 else fused
+
+
+def graph_scale(arriving: FloatArray, weight: float) -> float:
+    """Return what base + weight * arriving is divided by to stay in [0, 1].
+
+    Args:
+        arriving: What the graph brought, >= 0, shape (m,).
+        weight: Non-negative factor.
+    """
+    peak = float(arriving.max()) if arriving.size else 0.0
+    return 1.0 + weight * max(1.0, peak) if weight > 0 and peak > 0 else 1.0
+
+
+def add_graph(base: FloatArray, arriving: FloatArray, weight: float) -> FloatArray:
+    """Add what arrived over the graph and scale back into [0, 1].
+
+    The order is that of base + weight * arriving.
+
+    Args:
+        base: Fused scores in [0, 1], shape (m,).
+        arriving: What the graph brought, >= 0, shape (m,); seldom more than 1.
+        weight: Non-negative factor; 0, or nothing arriving, returns `base` unchanged.
+    """
+    scale = graph_scale(arriving, weight)
+    return base if scale == 1.0 else (base + weight * arriving) / scale
+
+
+def add_exact_match(base: FloatArray, exact: NDArray[np.bool_], bonus: float) -> FloatArray:
+    """Add a bonus to exact matches and scale back into [0, 1] (hybrid-recall ADR 0005).
+
+    The order is that of base + bonus * exact.
+
+    Args:
+        base: Scores in [0, 1], shape (m,).
+        exact: Which memories hold every word of the query, shape (m,).
+        bonus: Non-negative; 0, or no exact match, returns `base` unchanged.
+    """
+    if bonus <= 0 or not exact.any():
+        return base
+    return (base + bonus * exact.astype(np.float64)) / (1.0 + bonus)
+
+
+def apply_importance(
+    scores: FloatArray, importance: NDArray[np.floating], prior: float
+) -> FloatArray:
+    """Multiply by (1 - prior) + prior * importance (hybrid-recall design A.3 with prior 0.3).
+
+    Args:
+        scores: In [0, 1], shape (m,).
+        importance: In [0, 1], shape (m,).
+        prior: In [0, 1]; 0 leaves the scores as they are.
+    """
+    return scores * ((1.0 - prior) + prior * importance.astype(np.float64))
+
+
+# The graph leg: what the concept graph adds to a fused ranking, and by which path.
+#
+# Added to the base score, never ranked as a list of its own: an equal vote loses what the base
+# score knows (research/probes.md section 1). Where the query names nothing, no hit leads anywhere
+# and no candidate belongs to a session, the leg abstains and the ranking is returned as it came.
+
+
+FuseAt = Callable[[Positions], Scores]
+"""Base scores of any positions."""
+
+
+class GraphRanking(NamedTuple):
+    """A ranking with the graph's additions; arrays have length m.
+
+    Attributes:
+        positions: int64, ascending, distinct.
+        fused: Base scores, in [0, 1].
+        scores: With the graph, in [0, 1].
+        walked: What arrived from the best hits.
+        named: What the query names.
+        talk: What sessions said, or None.
+        lent: What sessions lend `talk.members`, times the session weight, before calibration;
+            empty without talk.
+        before: Scores of `talk.members` that sessions added to; empty without talk.
+        session_weight: Factor that is in `lent`.
+        scale: What every score was divided by to stay in [0, 1], >= 1; whatever else is compared
+            with these scores is divided by it too.
+    """
+
+    positions: Positions
+    fused: Scores
+    scores: Scores
+    walked: Walk
+    named: Named
+    talk: Talk | None
+    lent: Scores
+    before: Scores
+    session_weight: float
+    scale: float = 1.0
+
+    @property
+    def added(self) -> Scores:
+        """What the graph added to each score, before weight, scaling and calibration; >= 0."""
+        added = _arriving(self.positions, self.walked, self.named)
+        if self.talk is not None:
+            added[np.searchsorted(self.positions, self.talk.members)] += self.lent
+        return added
+
+
+class GraphLeg(NamedTuple):
+    """Adds the graph of one snapshot to rankings within one scope.
+
+    Attributes:
+        graph: The snapshot's graph.
+        mask: What may be seen; None for everything.
+        weight: Factor on everything that is added, > 0.
+        session_weight: Further factor on what sessions lend; 0 asks none.
+        as_of_us: Walk the edges that held at this moment; None walks those that still hold.
+    """
+
+    graph: SnapshotGraph
+    mask: Mask | None
+    weight: float
+    session_weight: float = 1.0
+    as_of_us: int | None = None
+
+    def rank(
+        self, query: str, pool: Positions, fused: Scores, fuse_at: FuseAt
+    ) -> GraphRanking | None:
+        """Return the ranking with what the graph adds, or None where it has nothing to add.
+
+        Args:
+            query: As asked.
+            pool: Candidates, ascending.
+            fused: Their base scores.
+            fuse_at: Base scores of memories that the graph brings in.
+        """
+        links = link_query(query, self.graph.names_seen(self.mask))
+        walked = self._walk(pool, fused)
+        named = name_subjects(links, self.graph.mentions, self.mask)
+        positions, base, scores, scale = pool, fused, fused, 1.0
+        if not walked.is_empty or named.positions.size:
+            positions = pool_candidates([pool, walked.positions, named.positions])
+            base = fuse_at(positions)
+            arriving = _arriving(positions, walked, named)
+            scale = graph_scale(arriving, self.weight)
+            scores = add_graph(base, arriving, self.weight)
+        lends = self.session_weight > 0.0
+        talk = self._listen(query, links, positions, scores) if lends else None
+        if talk is None:
+            if positions is pool:
+                return None
+            none = np.empty(0)
+            return GraphRanking(
+                positions, base, scores, walked, named, None, none, none, self.session_weight, scale
+            )
+        everyone = pool_candidates([positions, talk.members])
+        if everyone.size > positions.size:
+            base = fuse_at(everyone)
+            kept = np.searchsorted(everyone, positions)
+            with_members = base / scale
+            with_members[kept] = scores
+            scores = with_members
+        places = np.searchsorted(everyone, talk.members)
+        before = scores[places]
+        lent = self.session_weight * lent_scores(talk, before)
+        scores = self._lend(scores, places, talk, before + self.weight * lent)
+        return GraphRanking(
+            everyone, base, scores, walked, named, talk, lent, before, self.session_weight, scale
+        )
+
+    def _walk(self, pool: Positions, fused: Scores) -> Walk:
+        return walk(pool, fused, self.graph.edges, mask=self.mask, as_of_us=self.as_of_us)
+
+    def _listen(
+        self, query: str, links: tuple[Link, ...], positions: Positions, scores: Scores
+    ) -> Talk | None:
+        speakers = [link for link in links if self.graph.speaks(link.ordinal, self.mask)]
+        asked = set(tokenize(query))
+        # Who speaks is a relation of its own; as a word the name stands in every turn they say.
+        spoken = {t for link in speakers for t in tokenize(query[link.start : link.end])}
+        terms = self.graph.postings(sorted(asked - spoken or asked))
+        return listen(
+            positions,
+            scores,
+            self.graph.sessions,
+            terms,
+            mask=self.mask,
+            speakers=[link.ordinal for link in speakers],
+            wings=self.graph.wings,
+        )
+
+    def _lend(self, scores: Scores, places: Positions, talk: Talk, raised: Scores) -> Scores:
+        """Return the scores with what sessions lend, turns and other memories each among selves."""
+        result = scores.copy()
+        before = scores[places]
+        for group in (talk.is_turn, ~talk.is_turn):
+            if group.any():
+                result[places[group]] = calibrate(before[group], raised[group])
+        return result
+
+
+def _arriving(positions: Positions, walked: Walk, named: Named) -> Scores:
+    arriving = np.zeros(positions.size)
+    arriving[np.searchsorted(positions, walked.positions)] += walked.scores
+    arriving[np.searchsorted(positions, named.positions)] += named.scores
+    return arriving
+
+
+# By which path the graph moved a memory: seed -> relation -> concept -> memory.
+
+
+NAMED_BY_QUERY = "named_by_query"
+IN_SESSION = "in_session"
+SAID_BY = "said_by"
+IN_COMPANY_OF = "in_company_of"
+OWN_WORDS = "own_words"
+NO_CONCEPT = -1
+
+
+class GraphPath(NamedTuple):
+    """How the graph reached one memory.
+
+    Attributes:
+        score: Everything that was added, before weight and scaling, > 0.
+        seed: The memory that the strongest part came from; None where it came from the query.
+        relation: The relation of the strongest part.
+        concept: Ordinal of the concept on the way, NO_CONCEPT where it is the session.
+        evidence: Positions of the memories that hold the evidence.
+        shares: By relation, what it added.
+    """
+
+    score: float
+    seed: int | None
+    relation: str
+    concept: int
+    evidence: tuple[int, ...]
+    shares: Mapping[str, float]
+
+    @property
+    def reason(self) -> str:
+        """Say it in a sentence; memories as {position}."""
+        origin = "the query" if self.seed is None else f"{{{self.seed}}}"
+        rest = [name for name in self.shares if name != self.relation]
+        also = f", also {', '.join(rest)}" if rest else ""
+        return f"reached over the graph from {origin} by {self.relation}{also}"
+
+
+class _Part(NamedTuple):
+    score: float
+    relation: str
+    seed: int | None
+    concept: int
+    evidence: tuple[int, ...]
+
+
+def path_of(ranking: GraphRanking, position: int) -> GraphPath | None:
+    """Return the path to a memory, or None where the graph added nothing to it."""
+    parts = [p for p in _parts(ranking, position) if p.score > 0.0]
+    if not parts:
+        return None
+    best = max(parts, key=lambda p: p.score)
+    shares: dict[str, float] = {}
+    for part in parts:
+        shares[part.relation] = shares.get(part.relation, 0.0) + part.score
+    total = sum(shares.values())
+    return GraphPath(total, best.seed, best.relation, best.concept, best.evidence, shares)
+
+
+def _parts(ranking: GraphRanking, position: int) -> list[_Part]:
+    parts: list[_Part] = []
+    walked, named, talk = ranking.walked, ranking.named, ranking.talk
+    for i in np.flatnonzero(walked.positions == position).tolist():
+        relation, seed = RELATIONS[int(walked.relations[i])], int(walked.seeds[i])
+        parts.append(
+            _Part(float(walked.scores[i]), relation, seed, int(walked.concepts[i]), (seed,))
+        )
+    for i in np.flatnonzero(named.positions == position).tolist():
+        score, concept = float(named.scores[i]), int(named.concepts[i])
+        parts.append(_Part(score, NAMED_BY_QUERY, None, concept, (position,)))
+    if talk is not None:
+        for place in np.flatnonzero(talk.members == position).tolist():
+            heard = _heard(ranking, talk, place)
+            parts += [part._replace(score=ranking.session_weight * part.score) for part in heard]
+    return parts
+
+
+def _heard(ranking: GraphRanking, talk: Talk, place: int) -> list[_Part]:
+    """Return what the session of one member lends it, split by relation."""
+    position = int(talk.members[place])
+    same = np.flatnonzero(talk.owners == talk.owners[place])
+    members = talk.members[same]
+    base = ranking.before[same]
+    best = int(members[int(np.argmax(base))])
+    # The best member of a session owes it to the query and to nobody else.
+    origin = None if best == position else best
+    if not talk.is_turn[place]:
+        share = FACT_COVERAGE_WEIGHT * float(talk.coverage[place])
+        return [_Part(share, IN_SESSION, origin, NO_CONCEPT, (best,))]
+    session = SESSION_WEIGHT * float(base.max())
+    speaker = int(talk.speakers[place])
+    company = COMPANY_WEIGHT * float(talk.company[place])
+    own = float(talk.own[place])
+    parts = [
+        _Part(session, IN_SESSION, origin, NO_CONCEPT, (best,)),
+        _Part(SPEAKER_WEIGHT * float(talk.said[place]), SAID_BY, None, speaker, (position,)),
+        _Part(company, IN_COMPANY_OF, None, NO_CONCEPT, (position,)),
+        _Part(CONTEXT_WEIGHT * own, OWN_WORDS, None, NO_CONCEPT, (position,)),
+    ]
+    neighbour = best_neighbour(talk, place)
+    if neighbour is not None:
+        near = int(talk.members[neighbour])
+        relation = "previous_turn" if neighbour > place else "next_turn"
+        lent = CONTEXT_WEIGHT * (float(talk.context[place]) - own)
+        parts.append(_Part(lent, relation, near, NO_CONCEPT, (near,)))
+    return parts
+
+
+# The best memories of every wing, so that a small wing enters the pool whatever the others hold.
+#
+# A larger pool cannot promise this: k times the number of wings, asked of the whole store, may
+# still hold one wing only (research/mempalace.md section 3.4).
+
+
+_ROUNDS_AT_MOST = 16
+"""Largest quota that is filled by one pass over the scores per place (6 ms per million memories);
+a larger one sorts them once (230 ms per million)."""
+
+
+def quota_positions(
+    wing_codes: NDArray[np.integer],
+    scores: NDArray[np.floating],
+    quota: int,
+    mask: NDArray[np.bool_] | None = None,
+) -> NDArray[np.int64]:
+    """Return the positions of every wing's best memories, ascending; ties by lower position.
+
+    Args:
+        wing_codes: Wing of every memory, shape (n,), from -1 on; memories without a wing (-1) are
+            one wing of their own, as they are for saturation.
+        scores: A leg's score of every memory, shape (n,); only values > 0 count (NaN does not).
+        quota: Most memories per wing; 0 or less for none.
+        mask: Which memories may be returned, shape (n,); None for all.
+
+    Returns:
+        Distinct positions, at most `quota` per wing.
+    """
+    eligible = scores > 0
+    if mask is not None:
+        eligible &= mask
+    places = np.flatnonzero(eligible)
+    if quota <= 0 or not places.size:
+        return np.empty(0, dtype=np.int64)
+    # Codes from 0 on, so that they index.
+    wings, values = wing_codes[places] + 1, scores[places]
+    best = _by_sorting if quota > _ROUNDS_AT_MOST else _by_rounds
+    return np.sort(places[best(wings, values, quota)])
+
+
+def _by_rounds(
+    wings: NDArray[np.integer], values: NDArray[np.floating], quota: int
+) -> NDArray[np.int64]:
+    """Take every wing's best, then every wing's next best, and so on."""
+    values = values.copy()
+    wing_count = int(wings.max()) + 1
+    taken: list[NDArray[np.int64]] = []
+    for _ in range(quota):
+        peaks = np.zeros(wing_count, dtype=values.dtype)
+        np.maximum.at(peaks, wings, values)
+        # What was taken is 0, and so is the peak of a wing that has given all.
+        peaks[peaks == 0] = np.nan
+        at_peak = np.flatnonzero(values == peaks[wings])
+        if not at_peak.size:
+            break
+        winners = np.full(wing_count, -1, dtype=np.int64)
+        # The last assignment stays, so backwards: the lowest position of equals.
+        winners[wings[at_peak[::-1]]] = at_peak[::-1]
+        winners = winners[winners >= 0]
+        values[winners] = 0
+        taken.append(winners)
+    return np.concatenate(taken)
+
+
+def _by_sorting(
+    wings: NDArray[np.integer], values: NDArray[np.floating], quota: int
+) -> NDArray[np.int64]:
+    """Sort by wing and score, and take the head of every run."""
+    order = np.lexsort((-values, wings))
+    sorted_wings = wings[order]
+    starts = np.flatnonzero(np.diff(sorted_wings, prepend=-1))
+    lengths = np.diff(starts, append=order.size)
+    rank_in_wing = np.arange(order.size) - np.repeat(starts, lengths)
+    return order[rank_in_wing < quota]

@@ -1,40 +1,169 @@
-"""Turning a query into a vector without torch: the store's encoder, opened once per process.
-
-The lean encoder answers; a process that keeps asking may change to ONNX Runtime
-(`noctuary.encode.warm`). A model that the lean encoder cannot read has its ONNX export alone, which
-takes a while to load. Where a provider made the snapshot's vectors, it is asked over the network
-(`noctuary.encode.hosted`), for as long as the recall may still take.
-"""
+"""Turning a query into a vector without torch, by the model that made the vectors."""
 
 from __future__ import annotations
 
 import math
 import threading
+import time
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.encode.fingerprint import EncoderFingerprint, require_same
-from noctuary.encode.lean import LeanEncoder
-from noctuary.encode.warm import WarmEncoder
-from noctuary.errors import EncoderError
-from noctuary.snapshot.layout import StorePaths
-from noctuary.snapshot.manifest import Manifest
+from noctuary.core.errors import EncoderError
+from noctuary.core.manifest import Manifest
+from noctuary.core.store import StorePaths
+from noctuary.core.types import MemoryRecord
+from noctuary.embed.fingerprint import HOSTED_POOLING, EncoderFingerprint, require_same
+from noctuary.embed.lean import HEADER_FILE, LeanEncoder, read_header
+from noctuary.embed.warm import WarmEncoder
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from noctuary.encode.hosted.queries import HostedQueryEncoder
-    from noctuary.encode.onnx_encoder import OnnxEncoder
+    from noctuary.embed.hosted import HostedQueryEncoder
+    from noctuary.embed.onnx import OnnxEncoder
+
+
+# Who encodes queries here: the fingerprint that the store's encoder states. No encoding.
+#
+# The lean encoder's header; that of the ONNX export where there is no other. Where a provider made
+# the snapshot's vectors, the store describes its model in a file of its own.
+
+
+_REMEMBERED = 4
+"""Headers kept parsed: one, and its successor while a new model is rolled out, of two stores."""
+
+
+def encoder_identity(paths: StorePaths, manifest: Manifest) -> dict[str, Any] | None:
+    """Return the fingerprint of the encoder on disk; None where there is none that can be read."""
+    if manifest.encoder_digest is None:
+        return None
+    directory = paths.encoders / manifest.encoder_digest
+    if manifest.encoder is not None and manifest.encoder.get("pooling") == HOSTED_POOLING:
+        return _read_hosted(directory)
+    header = directory / HEADER_FILE
+    if not directory.is_dir():
+        return _read_exported(directory.with_name(f"{directory.name}.onnx"))
+    try:
+        stat = header.stat()
+        return _read(header, stat.st_mtime_ns, stat.st_size, stat.st_ino)
+    except (OSError, EncoderError):
+        return None
+
+
+def _read_hosted(directory: Path) -> dict[str, Any] | None:
+    from noctuary.embed.hosted import read_description
+
+    try:
+        return read_description(directory).fingerprint().to_json()
+    except EncoderError:
+        return None
+
+
+def _read_exported(export: Path) -> dict[str, Any] | None:
+    from noctuary.embed.onnx import read_header
+
+    try:
+        return read_header(export).fingerprint.to_json()
+    except EncoderError:
+        return None
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _read(header: Path, _mtime_ns: int, _size: int, _inode: int) -> dict[str, Any]:
+    return read_header(header.parent).fingerprint.to_json()
+
+
+# Phase 10: is the query encoder the one that made the vectors? The verdict, not the consequences.
+#
+# The whole fingerprint is compared (name, weights, dimension, pooling, prefixes, normalisation,
+# length limit): two models of one dimension give cosines that look plausible and mean nothing.
+
+
+Verdict = Literal["MATCH", "MISMATCH", "UNKNOWN"]
+
+
+class GuardResult(NamedTuple):
+    """What the guard found.
+
+    Attributes:
+        verdict: UNKNOWN where either side says nothing about itself.
+        ingest: Fingerprint of the encoder that made the vectors, or None.
+        query: Fingerprint of the encoder that queries are encoded with, or None.
+        differing: Names of the fields that differ.
+    """
+
+    verdict: Verdict
+    ingest: Mapping[str, Any] | None
+    query: Mapping[str, Any] | None
+    differing: tuple[str, ...] = ()
+
+    @property
+    def message(self) -> str:
+        """Say what differs and what to do about it."""
+        what = ", ".join(self.differing) or "nothing"
+        return (
+            f"vectors were made by {_name(self.ingest)}, queries are encoded by "
+            f"{_name(self.query)} (different: {what}): run the nightly job again with the model "
+            "that you want"
+        )
+
+    def hook_context(self) -> dict[str, Any]:
+        """Return the RFC's context of post_model_guard."""
+        return {
+            "match": self.verdict == "MATCH",
+            "ingest_model": _name(self.ingest),
+            "query_model": _name(self.query),
+        }
+
+    def trace_event(self, *, blocked: bool) -> dict[str, Any]:
+        """Return the RFC's candidate-trace event of a mismatch."""
+        return {
+            "phase": "model_guard",
+            "action": "block" if blocked else "warn",
+            "ingest_model": _name(self.ingest),
+            "query_model": _name(self.query),
+            "dim_ingest": (self.ingest or {}).get("dimension"),
+            "dim_query": (self.query or {}).get("dimension"),
+        }
+
+
+def guard_model(ingest: Mapping[str, Any] | None, query: Mapping[str, Any] | None) -> GuardResult:
+    """Compare two fingerprints field by field.
+
+    Args:
+        ingest: Of the snapshot's vectors; None where it has none.
+        query: Of the encoder at hand; None where there is none or it cannot be read.
+    """
+    if ingest is None or query is None:
+        return GuardResult("UNKNOWN", ingest, query)
+    names = sorted({*ingest, *query})
+    differing = tuple(n for n in names if ingest.get(n) != query.get(n))
+    return GuardResult("MISMATCH" if differing else "MATCH", ingest, query, differing)
+
+
+def _name(fingerprint: Mapping[str, Any] | None) -> str:
+    if fingerprint is None:
+        return "an unknown model"
+    weights = str(fingerprint.get("weights_sha256", ""))[:8]
+    return f"{fingerprint.get('model')} ({fingerprint.get('dimension')}, weights {weights})"
+
+
+# Turning a query into a vector without torch: the store's encoder, opened once per process.
+#
+# The lean encoder answers; a process that keeps asking may change to ONNX Runtime
+# (`noctuary.embed.warm`). A model that the lean encoder cannot read has its ONNX export alone,
+# which takes a while to load. Where a provider made the snapshot's vectors, it is asked over the
+# network (`noctuary.embed.hosted`), for as long as the recall may still take.
+
 
 _OPEN_ENCODERS = 2  # one, and its successor while a new model is being rolled out
 _CACHED_QUERIES = 2048  # prompts repeat across scopes and evaluation arms; 1.5 KB each
-_ONNX_SUFFIX = (
-    ".onnx"  # as noctuary.encode.onnx_format.onnx_directory names it; not worth its import
-)
+_ONNX_SUFFIX = ".onnx"  # as noctuary.embed.onnx.onnx_directory names it; not worth its import
 _WAIT_SHARE = 0.7  # of the time left, as for a provider: the rest is for ranking and the way back
 _lock = threading.Lock()
 
@@ -162,7 +291,7 @@ def _told(encoder: HostedQueryEncoder) -> str:
 
 
 def _hosted(directory: Path, expected: EncoderFingerprint) -> HostedQueryEncoder:
-    from noctuary.encode.hosted.model import HOSTED_FILE
+    from noctuary.embed.hosted import HOSTED_FILE
 
     try:
         # The address may change without another fingerprint: then the night writes the file anew.
@@ -180,8 +309,7 @@ def _hosted(directory: Path, expected: EncoderFingerprint) -> HostedQueryEncoder
 def _opened_hosted(
     directory: Path, expected: EncoderFingerprint, _written_ns: int
 ) -> HostedQueryEncoder:
-    from noctuary.encode.hosted.model import read_description
-    from noctuary.encode.hosted.queries import HostedQueryEncoder
+    from noctuary.embed.hosted import HostedQueryEncoder, read_description
 
     model = read_description(directory)
     require_same(expected, model.fingerprint())
@@ -223,7 +351,7 @@ def _has_lean(directory: Path) -> bool:
 def _onnx(
     directory: Path, expected: EncoderFingerprint, within_ms: float = math.inf
 ) -> OnnxEncoder:
-    from noctuary.encode.onnx_format import HEADER_FILE
+    from noctuary.embed.onnx import HEADER_FILE
 
     export = _export(directory)
     # A night that exports anew writes the file anew: what failed before is tried again.
@@ -243,7 +371,7 @@ def _opening(export: Path, expected: EncoderFingerprint, _written_ns: int) -> Fu
     """Begin to open an export: a recall that has no time to wait leaves it to the next one."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from noctuary.encode.onnx_encoder import OnnxEncoder
+    from noctuary.embed.onnx import OnnxEncoder
 
     def work() -> OnnxEncoder:
         # One thread per call: more of them change the last digits with their number.
@@ -262,3 +390,58 @@ def _encode_onnx(encoder: OnnxEncoder, query: str) -> NDArray[np.float32]:
     vector = encoder.encode_query(query)
     vector.flags.writeable = False
     return vector
+
+
+# Vectors of live rows: encoded once per process, as many as there is time for.
+
+
+KEPT = 4_096
+"""Vectors that a process keeps: twice the rows of the default bound, some six megabytes."""
+
+_kept: dict[tuple[str, str], NDArray[np.float32]] = {}
+
+
+def encode_rows(
+    paths: StorePaths, manifest: Manifest, rows: Sequence[MemoryRecord], within_s: float
+) -> dict[str, NDArray[np.float32]]:
+    """Return unit vectors by content hash: all that are known, and new ones while there is time.
+
+    Args:
+        paths: The store.
+        manifest: Of the snapshot, whose encoder it is.
+        rows: The most wanted first.
+        within_s: Seconds. No row is begun that would, going by the last one, end later.
+
+    Returns:
+        Those of some rows; of none where this machine has no such encoder.
+    """
+    until_s = time.perf_counter() + within_s
+    model = manifest.encoder_digest
+    if model is None:
+        return {}
+    found: dict[str, NDArray[np.float32]] = {}
+    last_s, stopped = 0.0, False
+    for row in rows:
+        key = (model, row.content)
+        vector = _kept.get(key)
+        if vector is None and not stopped:
+            began_s = time.perf_counter()
+            stopped = began_s + last_s > until_s
+            if not stopped:
+                try:
+                    vector = text_encoder(paths, manifest).encode_documents([row.content])[0]
+                except (EncoderError, OSError, ValueError):
+                    stopped = True
+                    continue
+                _keep(key, vector)
+                last_s = time.perf_counter() - began_s
+        if vector is not None:
+            found[row.content_hash] = vector
+    return found
+
+
+def _keep(key: tuple[str, str], vector: NDArray[np.float32]) -> None:
+    with _lock:
+        if len(_kept) >= KEPT:
+            _kept.clear()
+        _kept[key] = vector

@@ -1,7 +1,4 @@
-"""One opened snapshot: memory-mapped arrays and a read-only SQLite file.
-
-Opens, looks up, closes; does not rank.
-"""
+"""One opened snapshot: memory-mapped arrays and a read-only SQLite file."""
 
 from __future__ import annotations
 
@@ -16,24 +13,31 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.errors import SnapshotCorruptError
-from noctuary.files import read_array
-from noctuary.foreign_json import parse_json
-from noctuary.graph.arrays import GraphArrays, MentionArrays
-from noctuary.graph.sessions import SessionArrays
-from noctuary.immutable import connect_immutable
-from noctuary.recall.answerability import Calibration
+from noctuary.core import store as layout
+from noctuary.core.errors import SnapshotCorruptError, SnapshotMissingError, StoreError
+from noctuary.core.files import read_array
+from noctuary.core.foreign_json import parse_json
+from noctuary.core.manifest import Manifest, Pointer, quick_check, read_manifest, read_pointer
+from noctuary.core.sqlite import connect_immutable
+from noctuary.core.store import StorePaths, is_snapshot_id
+from noctuary.core.types import DAMAGED_TEXT, published_text, summary_id
+from noctuary.embed.funnel import PrefixTier
+from noctuary.graph.sessions import Posting, SessionArrays
+from noctuary.graph.walk import GraphArrays, MentionArrays, Name, NameTable, subjects_of
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.scope import Facet
-from noctuary.snapshot import layout
-from noctuary.snapshot.manifest import Manifest, quick_check, read_manifest
-from noctuary.snapshot.summary_arrays import SummaryArrays
-from noctuary.types import DAMAGED_TEXT, published_text, summary_id
-from noctuary.vectors.cascade import PrefixTier
+from noctuary.recall.query import Facet, Mask
+from noctuary.recall.result import Calibration
+from noctuary.snapshot.arrays import SummaryArrays
 
 if TYPE_CHECKING:
-    from noctuary.graph.supersession.reading import SupersessionIndex
-    from noctuary.recall.summaries import Summaries
+    from noctuary.graph.successors import SupersessionIndex
+    from noctuary.recall.hidden import Summaries
+
+
+# One opened snapshot: memory-mapped arrays and a read-only SQLite file.
+#
+# Opens, looks up, closes; does not rank.
+
 
 ROW_COLUMNS = (
     "position", "memory_id", "content", "category", "tags", "importance", "created_at_us",
@@ -199,7 +203,7 @@ class SnapshotReader:
         Raises:
             ValueError: If their arrays do not line up.
         """
-        from noctuary.recall.summaries import Summaries
+        from noctuary.recall.hidden import Summaries
 
         arrays = SummaryArrays(
             **{name: self._array(layout.summary_file(name)) for name in layout.SUMMARY_FIELDS}
@@ -250,7 +254,7 @@ class SnapshotReader:
     @cached_property
     def superseded(self) -> SupersessionIndex:
         """Which memory replaces which, read on first use."""
-        from noctuary.graph.supersession.reading import SupersessionIndex, SupersessionRow
+        from noctuary.graph.successors import SupersessionIndex, SupersessionRow
 
         rows = self._query(f"SELECT {', '.join(SupersessionRow._fields)} FROM supersessions")
         return SupersessionIndex(SupersessionRow(*row) for row in rows)
@@ -346,7 +350,7 @@ class SnapshotReader:
 
     def _read_shares(self, readers: Sequence[str]) -> Mapping[str, NDArray[np.int32]]:
         """Return the memories that are shared with each reader; ValueError for damage."""
-        from noctuary.snapshot.share_arrays import ShareArrays
+        from noctuary.snapshot.arrays import ShareArrays
 
         return ShareArrays(readers, *map(self._array, layout.SHARE_FILES)).by_reader(self.count)
 
@@ -398,3 +402,150 @@ class SnapshotReader:
 def _chunks(items: list[Any], size: int) -> Iterable[list[Any]]:
     for start in range(0, len(items), size):
         yield items[start : start + size]
+
+
+# The graph of one opened snapshot, as the graph leg reads it.
+
+
+class SnapshotGraph:
+    """What the graph leg needs of a snapshot; safe to share between threads."""
+
+    def __init__(self, reader: SnapshotReader) -> None:
+        self._reader = reader
+
+    @cached_property
+    def edges(self) -> GraphArrays:
+        """Steps between memories."""
+        return self._reader.graph_edges
+
+    @cached_property
+    def mentions(self) -> MentionArrays:
+        """Where concepts stand."""
+        return self._reader.mentions
+
+    @cached_property
+    def sessions(self) -> SessionArrays:
+        """Who follows whom."""
+        return self._reader.sessions
+
+    @cached_property
+    def wings(self) -> NDArray[np.int32] | None:
+        """Wing codes, -1 for none; None where nothing has a wing."""
+        facet = self._reader.facets["wing"]
+        return facet.codes if facet.values else None
+
+    @cached_property
+    def _speakers(self) -> frozenset[int]:
+        spoken = self.sessions.speakers
+        return frozenset(spoken[spoken >= 0].tolist())
+
+    def names_seen(self, mask: Mask | None) -> NameTable:
+        """Return the names of concepts that a visible memory is about, or that speak in one.
+
+        A name that only others use would otherwise use up the words of a visible one.
+        """
+        if mask is None:
+            return NameTable(self._longest, self._named)
+
+        def named(asked: Sequence[str]) -> Mapping[str, Name]:
+            found = self._named(asked)
+            return {name: f for name, f in found.items() if self._is_seen(f.ordinal, mask)}
+
+        return NameTable(self._longest, named)
+
+    def _is_seen(self, ordinal: int, mask: Mask) -> bool:
+        return subjects_of(ordinal, self.mentions, mask).size > 0 or self.speaks(ordinal, mask)
+
+    def speaks(self, ordinal: int, mask: Mask | None = None) -> bool:
+        """Say whether a concept speaks in any memory that may be seen."""
+        if mask is None or ordinal not in self._speakers:
+            return ordinal in self._speakers
+        return bool((mask & (self.sessions.speakers == ordinal)).any())
+
+    def postings(self, terms: Sequence[str]) -> list[Posting]:
+        """Return positions and scores of every known term."""
+        reader = self._reader
+        return [
+            (reader.posting_positions[start:stop], reader.posting_scores[start:stop])
+            for start, stop in reader.look_up_terms(terms)
+        ]
+
+    def _longest(self, words: Sequence[str]) -> Mapping[str, int]:
+        rows = self._reader.look_up("link_starts", "word", "word, words", words)
+        return {str(word): int(count) for word, count in rows}
+
+    def _named(self, names: Sequence[str]) -> Mapping[str, Name]:
+        rows = self._reader.look_up("links", "name", "name, ordinal, weight, cased", names)
+        return {
+            str(name): Name(int(ordinal), float(weight), bool(cased))
+            for name, ordinal, weight, cased in rows
+        }
+
+
+# Finding the snapshot to serve: the pointer's, or the newest one that may take its place.
+
+
+# A retention sweep may remove the snapshot between reading the pointer and opening it; the pointer
+# has moved by then.
+_OPEN_ATTEMPTS = 3
+
+
+class Opened(NamedTuple):
+    """A pinned snapshot, and why it is not the one that the pointer names (or None)."""
+
+    reader: SnapshotReader
+    snapshot_id: str
+    fallback_reason: str | None
+
+
+def open_serving(paths: StorePaths) -> Opened:
+    """Open the serving snapshot, falling back to the newest other one that may serve and opens.
+
+    Raises:
+        SnapshotMissingError: If nothing was ever published.
+        SnapshotCorruptError: If neither the serving snapshot nor another one opens.
+    """
+    failure: StoreError | None = None
+    pointer: Pointer | None = None
+    for _ in range(_OPEN_ATTEMPTS):
+        try:
+            pointer = read_pointer(paths)
+            named = pointer.snapshot_id
+            return Opened(_open(paths, named, pointer.digest), named, None)
+        except SnapshotMissingError as error:
+            if not paths.snapshots.is_dir():
+                raise
+            failure = error
+            break
+        except SnapshotCorruptError as error:
+            failure = error
+    for name in _fallbacks(paths, pointer):
+        try:
+            return Opened(_open(paths, name, name.rpartition("-")[2]), name, str(failure))
+        except SnapshotCorruptError:
+            continue
+    raise failure or SnapshotMissingError(f"nothing has been published in {paths.root}")
+
+
+def _fallbacks(paths: StorePaths, pointer: Pointer | None) -> list[str]:
+    """Return the published snapshots that may serve in another's place, best first.
+
+    Where the pointer can be believed these are the older ones: newer ones were rolled back from, or
+    a killed night never pointed at them. A flipped bit in the time of its name leads to no
+    snapshot, but the digest still says which one was meant.
+    """
+    names = sorted(p.name for p in paths.snapshots.glob("*") if is_snapshot_id(p.name))[::-1]
+    if pointer is None:
+        return names
+    meant = [n for n in names if pointer.digest.startswith(n.rpartition("-")[2])]
+    newest = meant[0] if meant and pointer.snapshot_id not in meant else pointer.snapshot_id
+    return [name for name in names if name <= newest]
+
+
+def _open(paths: StorePaths, name: str, digest: str) -> SnapshotReader:
+    """Open a published snapshot that must have this digest, or start with it."""
+    reader = SnapshotReader.open(paths.snapshots / name)
+    if not reader.manifest.digest.startswith(digest):
+        reader.close()
+        raise SnapshotCorruptError(f"snapshot {name} is not the one that was published")
+    return reader

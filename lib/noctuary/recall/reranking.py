@@ -1,8 +1,5 @@
 """A cross-encoder behind a hard time limit: reads query and memory together, scores each pair.
 
-What belongs here: loading one by name, asking it, and what may go wrong on the way. What does not:
-the order that its scores give, which is in `phases.rerank`.
-
 sentence-transformers and torch are imported when a reranker is first asked, in a thread of its own,
 and nothing is fetched: local files only. A thread cannot be stopped from outside, so a question
 that was given up ends by itself: between two batches it looks whether anybody still waits.

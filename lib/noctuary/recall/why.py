@@ -1,33 +1,291 @@
-"""Why a memory did, or did not, come back: the first stage of a recall that lost it.
-
-What belongs here: finding the stage and saying it in sentences. What does not: ranks inside a leg
-(`standings`), printing (the command line).
-
-The recall is the real one, with every explanation switched on and nothing written. For a memory of
-another user no more is said than for an id that nobody has.
-"""
+"""Why a memory did, or did not, come back."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
-from noctuary.recall.asking import Request
+import numpy as np
+
+from noctuary.core.errors import EncoderError
+from noctuary.core.types import from_micros
+from noctuary.recall.candidates import BREAKDOWN_KEYS
 from noctuary.recall.engine import Recaller
-from noctuary.recall.explain import LIMIT
-from noctuary.recall.phases.base import BREAKDOWN_KEYS
+from noctuary.recall.explain import LIMIT, hidden_behind
+from noctuary.recall.hidden import Searched
+from noctuary.recall.inputs import World
+from noctuary.recall.live import see
 from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.query import Mask, RecallRun, Request, Scope, build_mask
+from noctuary.recall.ranking import BaseRanker
+from noctuary.recall.reader import SnapshotGraph, SnapshotReader
 from noctuary.recall.result import RecallResult, RecallWarning
-from noctuary.recall.scope import Mask, Scope, build_mask
-from noctuary.recall.searched import Searched
-from noctuary.recall.standings import dense_standing, lexical_standing, say_standing
-from noctuary.recall.why_hidden import Hidden, find_reason, say_summary_unsearched
-from noctuary.recall.world import World
-from noctuary.types import from_micros
+from noctuary.sources.live import LiveState
 
-if TYPE_CHECKING:
-    from noctuary.recall.why_live import LiveStanding
+# Where one memory stands in each leg, over everything that a recall may see.
+
+
+_ROWS_AT_ONCE = 1 << 16
+"""Vectors multiplied at once: 100 MB of 384 dimensions. Fewer cost more calls, more cost memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One leg's view of one memory.
+
+    Attributes:
+        leg: "lexical" or "dense".
+        rank: 1-based among the allowed memories that the leg scores above 0; None if it does not.
+        score: The leg's own score; None where the leg could not be asked.
+        ranked: How many allowed memories the leg scores above 0.
+        fault: Why the leg could not be asked, or None.
+    """
+
+    leg: str
+    rank: int | None
+    score: float | None
+    ranked: int
+    fault: str | None = None
+
+
+def lexical_standing(
+    recaller: Recaller, profile: RetrievalProfile, searched: Searched, query: str, position: int
+) -> Standing:
+    """Rank everything that is searched by the words of the query.
+
+    Args:
+        recaller: The pinned snapshot.
+        profile: Says whether there is a lexical leg.
+        searched: What the recall searches.
+        query: As asked.
+        position: The memory or summary.
+    """
+    reader = recaller.reader
+    if profile.lexical_weight <= 0:
+        return Standing("lexical", None, None, 0, "off (lexical_weight 0)")
+    alone = replace(
+        profile, graph_weight=0.0, exact_match_bonus=0.0, dense_weight=0.0, mmr_enabled=False
+    )
+    summaries = searched.summaries
+    ranker = BaseRanker(
+        reader, SnapshotGraph(reader), alone, searched.memories, None, summaries=summaries
+    )
+    everything = reader.count + (0 if summaries is None else summaries.size)
+    leg = ranker.rank(RecallRun(time.perf_counter(), None), query, everything).lexical
+    score = float(leg.scores_at(np.array([position], dtype=np.int64))[0])
+    return Standing("lexical", leg.rank_of().get(position), score, int(leg.ranking.size))
+
+
+def dense_standing(
+    recaller: Recaller, profile: RetrievalProfile, searched: Searched, query: str, position: int
+) -> Standing:
+    """Rank everything that is searched by its exact cosine to the query.
+
+    Args:
+        recaller: The pinned snapshot.
+        profile: Says whether there is a dense leg.
+        searched: What the recall searches.
+        query: As asked.
+        position: The memory or summary.
+    """
+    vectors = recaller.reader.vectors
+    if profile.dense_weight <= 0:
+        return Standing("dense", None, None, 0, "off (dense_weight 0)")
+    if vectors is None:
+        return Standing("dense", None, None, 0, "the snapshot has no vectors")
+    try:
+        vector = recaller.live_world().query_vector(query)
+        parts = [
+            np.asarray(vectors[start : start + _ROWS_AT_ONCE] @ vector, dtype=np.float32)
+            for start in range(0, recaller.reader.count, _ROWS_AT_ONCE)
+        ]
+        if searched.summaries is not None and recaller.reader.summary_vectors is not None:
+            of_summaries = recaller.reader.summary_vectors @ vector
+            parts.append(np.asarray(of_summaries, dtype=np.float32))
+    except (EncoderError, OSError, ValueError) as error:
+        return Standing("dense", None, None, 0, f"could not be asked: {error}")
+    cosines = np.concatenate(parts)
+    score = float(cosines[position])
+    above = cosines > 0
+    if searched.memories is not None:
+        above[: recaller.reader.count] &= searched.memories
+    if searched.summaries is not None:
+        above[recaller.reader.count :] &= searched.summaries
+    if score <= 0:
+        return Standing("dense", None, score, int(above.sum()))
+    # Ties go to the lower position, as in every leg.
+    ahead = above & (cosines > cosines[position])
+    ahead[:position] |= above[:position] & (cosines[:position] == cosines[position])
+    return Standing("dense", int(ahead.sum()) + 1, score, int(above.sum()))
+
+
+def say_standing(standing: Standing, allowed: int, depth: int) -> str:
+    """Return where a memory stands in a leg, as a clause.
+
+    Args:
+        standing: Its place.
+        allowed: Memories that the recall may see.
+        depth: Candidates that a leg takes.
+    """
+    if standing.fault is not None:
+        return standing.fault
+    if standing.leg == "lexical":
+        if standing.rank is None:
+            return "shares no word with the query"
+        return (
+            f"rank {standing.rank:,} of {standing.ranked:,} that share a word with the query "
+            f"(score {standing.score:.3f}); the best {depth:,} are taken"
+        )
+    if standing.rank is None:
+        return f"points away from the query (cosine {standing.score:.3f}); only above 0 is taken"
+    return (
+        f"rank {standing.rank:,} of {allowed:,} (cosine {standing.score:.3f}); the best {depth:,} "
+        "are taken"
+    )
+
+
+# Why a memory is not searched at all: sentences for archived memories, turns and summaries.
+
+
+ARCHIVED = "archived"
+BEHIND_SUMMARY = "behind_summary"
+
+
+class Hidden(NamedTuple):
+    """Why one memory is not searched.
+
+    Attributes:
+        stage: ARCHIVED or BEHIND_SUMMARY.
+        sentences: For a person.
+        facts: The same as JSON values.
+        summary: Position of the summary that is searched instead, or None.
+    """
+
+    stage: str
+    sentences: tuple[str, ...]
+    facts: dict[str, Any]
+    summary: int | None = None
+
+
+def find_reason(
+    recaller: Recaller, searched: Searched, memory_id: str, position: int
+) -> Hidden | None:
+    """Return why a memory that the scope allows is not searched; None where it is.
+
+    Args:
+        recaller: The pinned snapshot.
+        searched: What the recall searches.
+        memory_id: The memory, as asked.
+        position: Where it stands.
+    """
+    reader = recaller.reader
+    stands = hidden_behind(reader, searched, position)
+    if stands is None:
+        return None
+    other = reader.public_ids([stands.position])[stands.position]
+    if stands.position >= reader.count:
+        said = (
+            f"[{memory_id}] is a turn of a summary that is searched in its place: [{other}].",
+            f"turn_view is summaries; raw searches the turns. `noctuary expand {other}` shows it.",
+        )
+        return Hidden(BEHIND_SUMMARY, said, {"summarized_by": other}, stands.position)
+    plan = recaller.plan_of(memory_id)
+    by = "by compaction" if plan is None else f"by compaction plan {plan}"
+    back = "noctuary compact --undo PLAN_ID" if plan is None else f"noctuary compact --undo {plan}"
+    said = (
+        f"[{memory_id}] is archived {by}: [{other}] stands for it.",
+        f"include_archived=true searches it all the same; `{back}` takes it out of the archive.",
+    )
+    return Hidden(ARCHIVED, said, {"archived_behind": other, "plan_id": plan})
+
+
+def say_summary_unsearched(
+    recaller: Recaller, profile: RetrievalProfile, memory_id: str, position: int
+) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Return sentences and facts about a summary that a recall did not search itself.
+
+    Args:
+        recaller: The pinned snapshot.
+        profile: Of the recall.
+        memory_id: The summary's id.
+        position: Where it stands.
+    """
+    reader = recaller.reader
+    view = reader.summaries.at(position)
+    turns = list(reader.public_ids(view.sources).values())
+    shown = ", ".join(f"[{turn}]" for turn in turns)
+    plan = reader.summaries.plan_of(position)
+    facts: dict[str, Any] = {"sources": turns, "turn_view": profile.turn_view}
+    if plan is not None:
+        said = (
+            f"[{memory_id}] is the summary of compaction plan {plan} for {shown}.",
+            "It is searched while the plan hides all of them; here they are searched themselves.",
+        )
+        return said, {**facts, "plan_id": plan}
+    consolidates = profile.consolidation_enabled
+    said = (
+        f"[{memory_id}] is a summary: it only appears in place of its turns ({shown}).",
+        "With turn_view=summaries it is searched instead, if the recall searches all of them.",
+        "With turn_view=raw two of them must be found, and consolidation_enabled be on (it is "
+        + ("on)." if consolidates else "off)."),
+    )
+    return said, {**facts, "consolidation_enabled": consolidates}
+
+
+# Why a memory did, or did not, come back where the store itself decides: new, changed, gone.
+
+
+class LiveStanding(NamedTuple):
+    """What the store says of one memory.
+
+    Attributes:
+        is_row: It is searched as the store has it now.
+        sentences: What to say first.
+        facts: For machines.
+    """
+
+    is_row: bool
+    sentences: Sequence[str]
+    facts: dict[str, Any]
+
+
+def find_standing(
+    reader: SnapshotReader, state: LiveState | None, scope: Scope, mask: Mask | None, memory_id: str
+) -> LiveStanding | None:
+    """Return what the store says of a memory; None where the snapshot is right about it.
+
+    Args:
+        reader: The snapshot.
+        state: The look into the store; None where it found nothing.
+        scope: What the recall may see.
+        mask: What that allows of the snapshot.
+        memory_id: As text.
+    """
+    if state is None:
+        return None
+    seen = see(state, reader, scope, mask)
+    place = reader.positions_of([memory_id]).get(memory_id)
+    was_seen = place is not None and (mask is None or bool(mask[place]))
+    if any(row.memory.memory_id == memory_id for row in seen.rows):
+        how = "changed" if was_seen else "new"
+        said = f"[{memory_id}] is {how} since the snapshot and was read from the store itself."
+        return LiveStanding(True, (said,), {"live": how})
+    if place is not None and was_seen and seen.mask is not None and not seen.mask[np.intp(place)]:
+        said = (
+            f"[{memory_id}] is in the snapshot, but the store removed it since, or marked it "
+            "sensitive, or gave it to somebody else: it is not searched any more."
+        )
+        return LiveStanding(False, (said,), {"live": "gone"})
+    return None
+
+
+# Why a memory did, or did not, come back: the first stage of a recall that lost it.
+#
+# The recall is the real one, with every explanation switched on and nothing written. For a memory
+# of another user no more is said than for an id that nobody has.
+
 
 UNKNOWN = "unknown"
 OUT_OF_SCOPE = "out_of_scope"
@@ -101,8 +359,6 @@ def explain_memory(
     mask, _ = build_mask(request.scope, reader.facets, reader.created_at_us)
     state = world.live()
     if state is not None:
-        from noctuary.recall.why_live import find_standing
-
         live = find_standing(reader, state, request.scope, mask, memory_id)
         if live is not None:
             return _of_store(recaller, request, world, memory_id, live)

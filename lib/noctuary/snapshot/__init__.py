@@ -1,4 +1,1 @@
-"""Snapshots.
-
-Their layout and manifest (read side), and how one is built, judged and published (build side).
-"""
+"""From a candidate to the snapshot that serves: pack, checks, publish."""

@@ -1,51 +1,276 @@
-"""The gate: sentences that must hold for a candidate.
-
-Pure reading; nothing is repaired and nothing is trusted twice.
-
-The same functions feed the Dagster asset checks, which display, and the verdict, which protects.
-Results hold numbers and ids, never content.
-"""
+"""The gate: sentences that must hold for a candidate."""
 
 from __future__ import annotations
 
 import sqlite3
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.compact.vector_rows import VectorRows
-from noctuary.errors import SnapshotCorruptError
-from noctuary.files import read_array
-from noctuary.immutable import connect_immutable
-from noctuary.snapshot import layout
-from noctuary.snapshot.drops import REFUSE, DropReport
-from noctuary.snapshot.graph_checks import (
+from noctuary.compact.summaries import VectorRows
+from noctuary.core import store as layout
+from noctuary.core.errors import SnapshotCorruptError
+from noctuary.core.files import read_array
+from noctuary.core.foreign_json import parse_json
+from noctuary.core.manifest import Manifest, full_check, read_manifest
+from noctuary.core.sqlite import connect_immutable
+from noctuary.embed.funnel import PrefixTier
+from noctuary.graph.sessions import MIN_MEMBERS, SessionArrays
+from noctuary.graph.walk import ROLES
+from noctuary.snapshot.arrays import ShareArrays
+from noctuary.snapshot.content_checks import (
+    count_not_unit,
     every_concept_edge_is_stated_somewhere,
     every_edge_has_evidence,
     every_link_is_found_by_its_first_word,
     every_link_leads_to_a_concept,
     every_mention_stands_in_its_memory,
-    every_supersession_leads_to_a_head,
-)
-from noctuary.snapshot.manifest import Manifest, full_check, read_manifest
-from noctuary.snapshot.session_checks import every_session_holds_its_memories_in_order
-from noctuary.snapshot.share_checks import every_share_is_of_an_owned_memory
-from noctuary.snapshot.summary_checks import (
-    count_not_unit,
     every_summary_is_searched_as_it_reads,
     every_summary_names_its_sources,
     every_summary_preserves_its_sources,
     every_summary_reaches_its_turns_once,
+    every_supersession_leads_to_a_head,
+    judged,
     misplaced_terms,
 )
 from noctuary.snapshot.verdict import CheckResult
-from noctuary.text.sensitivity import find_text_sensitivity
-from noctuary.vectors.cascade import PrefixTier
+from noctuary.text.secrets import find_text_sensitivity
+
+# What the gate is told about recall: where the candidate does worse than what serves.
+
+
+REFUSE = "refuse"
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """One significant loss of the candidate against the serving snapshot.
+
+    Attributes:
+        group: "labelled", "generated" or "exact"; with the stratum behind a colon, if it is one.
+        metric: For example "recall@10".
+        mean: Mean paired difference, below 0.
+        low: Lower end of its interval.
+        high: Upper end, below 0.
+        n: Queries that both snapshots can answer.
+        p_holm: Permutation p, corrected over everything that was tested.
+    """
+
+    group: str
+    metric: str
+    mean: float
+    low: float
+    high: float
+    n: int
+    p_holm: float
+
+
+@dataclass(frozen=True, slots=True)
+class DropReport:
+    """Everything that was compared.
+
+    Attributes:
+        drops: The significant losses.
+        tested: How many (group or stratum, metric) pairs were tested.
+        queries: How many queries they rest on.
+        note: Why nothing was compared, or "".
+        on_drop: "refuse" or "report" (setting evaluation.on_drop).
+    """
+
+    drops: tuple[Drop, ...] = ()
+    tested: int = 0
+    queries: int = 0
+    note: str = ""
+    on_drop: str = REFUSE
+
+
+# The gate's sentence about sessions. Pure reading, by other code than what built them.
+
+
+_NAME = "every_session_holds_its_memories_in_order"
+_FIELDS = tuple(field.name for field in fields(SessionArrays))
+_NO_KEY = -1
+_MEMORIES = """SELECT ifnull("user", ''), ifnull(wing, ''), ifnull(session_id, ''), created_at_us,
+is_turn FROM memories ORDER BY position"""
+
+
+class _Memories(NamedTuple):
+    """What the memories say themselves, by position, shape (n,).
+
+    Attributes:
+        keys: One number per owner, wing and session id; _NO_KEY without a session id.
+        created_at_us: When they were written.
+        turns: 1 for a turn of a conversation, 0 for any other.
+    """
+
+    keys: NDArray[np.int64]
+    created_at_us: NDArray[np.int64]
+    turns: NDArray[np.int64]
+
+
+def every_session_holds_its_memories_in_order(c: Candidate, x: GateContext) -> CheckResult:
+    """Each session is all memories of one owner, wing and session id, by time, then by position.
+
+    Each memory knows its session, its place there, whether it is a turn, and a concept that speaks
+    in it, where one does.
+    """
+    sessions = SessionArrays(**{name: c.array(layout.session_file(name)) for name in _FIELDS})
+    memories = _read_memories(c)
+    found: dict[str, int | float | str] = {"sessions": int(sessions.indptr.size) - 1}
+    if not _are_sessions_aligned(sessions, len(memories.keys)):
+        return CheckResult(_NAME, False, {**found, "fault": "arrays differ"})
+    of_member = np.repeat(np.arange(sessions.indptr.size - 1), np.diff(sessions.indptr))
+    found["too_small"] = int((np.diff(sessions.indptr) < MIN_MEMBERS).sum())
+    found["misplaced"] = _misplaced(sessions, of_member)
+    found["of_another_session"] = _of_another_session(sessions, of_member, memories.keys)
+    found["left_out"] = _left_out(sessions, memories.keys)
+    found["out_of_order"] = _out_of_order(sessions, of_member, memories.created_at_us)
+    found["wrong_turns"] = int((sessions.turns != memories.turns).sum())
+    found["wrong_speakers"] = _wrong_speakers(c, sessions.speakers)
+    return judged(_NAME, found, "sessions")
+
+
+def _read_memories(c: Candidate) -> _Memories:
+    codes: dict[tuple[str, str, str], int] = {}
+    keys, created, turns = array("q"), array("q"), array("q")
+    for owner, wing, session, created_at_us, is_turn in c.rows.execute(_MEMORIES):
+        key = (owner, wing, session)
+        keys.append(codes.setdefault(key, len(codes)) if session.strip() else _NO_KEY)
+        created.append(created_at_us)
+        turns.append(is_turn)
+    return _Memories(np.array(keys), np.array(created), np.array(turns))
+
+
+def _are_sessions_aligned(sessions: SessionArrays, count: int) -> bool:
+    """Say whether shapes line up and every member is a memory; the rest relies on it."""
+    indptr, order = sessions.indptr, sessions.order
+    by_memory = (sessions.codes, sessions.places, sessions.turns, sessions.speakers)
+    return (
+        all(array.shape == (count,) for array in by_memory)
+        and indptr.ndim == 1
+        and indptr.size > 0
+        and int(indptr[0]) == 0
+        and not bool((np.diff(indptr) < 0).any())
+        and order.shape == (int(indptr[-1]),)
+        and bool(((order >= 0) & (order < count)).all())
+    )
+
+
+def _misplaced(sessions: SessionArrays, of_member: NDArray[Any]) -> int:
+    """Count the memories whose session or place is not where the members say."""
+    codes = np.full(sessions.codes.size, -1, dtype=np.int64)
+    places = np.full(sessions.codes.size, -1, dtype=np.int64)
+    codes[sessions.order] = of_member
+    places[sessions.order] = np.arange(sessions.order.size)
+    # A member that is listed twice has but one place.
+    repeated = sessions.order.size - np.unique(sessions.order).size
+    return repeated + int(((sessions.codes != codes) | (sessions.places != places)).sum())
+
+
+def _of_another_session(
+    sessions: SessionArrays, of_member: NDArray[Any], keys: NDArray[np.int64]
+) -> int:
+    """Count the members that are of no session or of another one than the session's first."""
+    own = keys[sessions.order]
+    if not own.size:
+        return 0
+    first = own[sessions.indptr[of_member]]
+    return int(((own == _NO_KEY) | (own != first)).sum())
+
+
+def _left_out(sessions: SessionArrays, keys: NDArray[np.int64]) -> int:
+    """Count the memories that share a session with others and are not in the session of these."""
+    held = np.flatnonzero(keys != _NO_KEY)
+    _, first, which, sizes = np.unique(
+        keys[held], return_index=True, return_inverse=True, return_counts=True
+    )
+    shared = sizes[which] >= MIN_MEMBERS
+    codes = sessions.codes[held]
+    return int((shared & ((codes < 0) | (codes != codes[first][which]))).sum())
+
+
+def _out_of_order(
+    sessions: SessionArrays, of_member: NDArray[Any], created_at_us: NDArray[np.int64]
+) -> int:
+    """Count the members that stand after a later one of their session."""
+    times, positions = created_at_us[sessions.order], sessions.order
+    earlier = times[1:] < times[:-1]
+    tied = (times[1:] == times[:-1]) & (positions[1:] <= positions[:-1])
+    return int(((of_member[1:] == of_member[:-1]) & (earlier | tied)).sum())
+
+
+def _wrong_speakers(c: Candidate, speakers: NDArray[np.int32]) -> int:
+    """Count the memories whose speaker does not speak there, or that have one and name none."""
+    indptr, roles, positions = (
+        c.array(layout.mention_file(name)) for name in ("indptr", "roles", "positions")
+    )
+    owners = np.repeat(np.arange(indptr.size - 1), np.diff(indptr))
+    speaking = roles == ROLES.index("speaker")
+    silent = np.ones(speakers.size, dtype=np.bool_)
+    silent[positions[speaking]] = False
+    named = np.flatnonzero(speakers != -1)
+    # One number per pair: a concept's ordinal is below the number of concepts, or it is no pair.
+    concepts = max(indptr.size - 1, 1)
+    spoken = positions[speaking].astype(np.int64) * concepts + owners[speaking]
+    said = named * concepts + speakers[named]
+    known = (speakers[named] >= 0) & (speakers[named] < concepts)
+    unheard = int((~(known & np.isin(said, spoken))).sum())
+    return unheard + int((~silent & (speakers == -1)).sum())
+
+
+# The gate's sentence about shares. Pure reading, by other code than what packed them.
+
+
+_SHARE_NAME = "every_share_is_of_an_owned_memory"
+
+
+def every_share_is_of_an_owned_memory(c: Candidate, x: GateContext) -> CheckResult:
+    """Each share opens a memory that belongs to a named user, to another one, and once.
+
+    A snapshot without shares has neither their arrays nor a count of them.
+    """
+    there = [name in c.manifest.files for name in layout.SHARE_FILES]
+    named = c.rows.execute("SELECT value FROM meta WHERE key = ?", [layout.SHARED_WITH]).fetchone()
+    counted = c.manifest.counts.get("shares", 0)
+    if not any(there) and named is None and counted == 0:
+        return CheckResult(_SHARE_NAME, True, {"shares": 0, "note": "nobody shares"})
+    if not all(there) or named is None:
+        return CheckResult(_SHARE_NAME, False, {"shares": counted, "fault": "parts are missing"})
+    shares = ShareArrays(parse_json(named[0]), *map(c.array, layout.SHARE_FILES))
+    owners = [owner for (owner,) in c.rows.execute('SELECT "user" FROM memories ORDER BY position')]
+    size = int(shares.positions.size)
+    if not shares.is_aligned(len(owners)):
+        return CheckResult(_SHARE_NAME, False, {"shares": size, "fault": "arrays differ"})
+    of_nobody = with_the_owner = twice = 0
+    for reader, positions in shares.by_reader(len(owners)).items():
+        theirs = [owners[p] for p in positions.tolist()]
+        of_nobody += sum(not owner for owner in theirs)
+        with_the_owner += theirs.count(reader)
+        twice += int((np.diff(positions) <= 0).sum())
+    found: dict[str, int | float | str] = {
+        "shares": size,
+        "uncounted": abs(size - counted),
+        "unsorted_readers": int(list(shares.readers) != sorted(shares.readers)),
+        "of_nobody": of_nobody,
+        "with_the_owner": with_the_owner,
+        "twice": twice,
+    }
+    return judged(_SHARE_NAME, found, "shares")
+
+
+# The gate: sentences that must hold for a candidate.
+#
+# Pure reading; nothing is repaired and nothing is trusted twice.
+#
+# The same functions feed the Dagster asset checks, which display, and the verdict, which protects.
+# Results hold numbers and ids, never content.
+
 
 PREFIX_TOLERANCE = 1e-4
 # Per component: one product against many rows rounds otherwise than against one.

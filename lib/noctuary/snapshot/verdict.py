@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
-from noctuary.files import write_text
-from noctuary.foreign_json import parse_json
-from noctuary.snapshot.layout import StorePaths
+from noctuary.core.files import write_text
+from noctuary.core.foreign_json import parse_json
+from noctuary.core.store import StorePaths
 
 PASS = "PASS"
 FAIL = "FAIL"

@@ -1,26 +1,349 @@
-"""The one tokenizer: what a memory is indexed under and what a query is looked up by.
-
-What belongs here: where words begin and end, which of them count, and the byte form of the result.
-What does not: folding (noctuary.text.fold), stems, stop words, weights (noctuary.lexical).
-
-Rules, in order. Text is normalized. Runs of unspaced scripts (CJK, Thai...) become overlapping
-character n-grams. Everything else is cut into chunks: words, or words joined without a space
-("billing-api", "src/app/main.py", "v1.2.3"). A chunk gives its words and, if it has several, itself
-in one canonical form, so that an identifier matches as a whole *and* by its parts, however it was
-spelled ("billing-api", "billing_api", "billingApi" share "billingapi"). Stop words go, stems stay.
-A text of nothing but stop words keeps them.
-"""
+"""The one tokenizer: scripts, folding, stems and stop words."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+import sys
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import StrEnum
 from functools import cache, lru_cache
+from importlib import import_module
+from importlib.machinery import PathFinder
+from threading import Lock
+from types import ModuleType
 
-from noctuary.text.fold import MARKS, fold, normalize
-from noctuary.text.scripts import UNSPACED, regex_class
-from noctuary.text.stems import stem
-from noctuary.text.stopwords import NEGATED_SUFFIX, is_stop_word
+from noctuary.text.marks import content_tags
+
+# Which script a character belongs to, by code point range.
+#
+# The ranges name letters only; punctuation of a script is OTHER. Source: Unicode Standard,
+# Blocks.txt (ranges of the living scripts, rare historic blocks left out).
+
+
+class Script(StrEnum):
+    """The scripts that the tokenizer, the language guess or a report tells apart."""
+
+    LATIN = "latin"
+    GREEK = "greek"
+    CYRILLIC = "cyrillic"
+    ARABIC = "arabic"
+    HEBREW = "hebrew"
+    HAN = "han"
+    KANA = "kana"
+    HANGUL = "hangul"
+    SOUTHEAST_ASIAN = "southeast_asian"
+    OTHER = "other"
+
+
+CJK = frozenset({Script.HAN, Script.KANA, Script.HANGUL})
+"""Scripts whose runs are indexed as character n-grams by every CJK analyser."""
+
+UNSPACED = CJK | {Script.SOUTHEAST_ASIAN}
+"""CJK plus Thai, Lao, Myanmar and Khmer: spaces do not separate words there."""
+
+_RANGES: tuple[tuple[int, int, Script], ...] = (
+    (0x0041, 0x005A, Script.LATIN),
+    (0x0061, 0x007A, Script.LATIN),
+    (0x00AA, 0x00AA, Script.LATIN),
+    (0x00BA, 0x00BA, Script.LATIN),
+    (0x00C0, 0x00D6, Script.LATIN),
+    (0x00D8, 0x00F6, Script.LATIN),
+    (0x00F8, 0x02B8, Script.LATIN),
+    (0x0370, 0x03FF, Script.GREEK),
+    (0x0400, 0x052F, Script.CYRILLIC),
+    (0x05D0, 0x05F2, Script.HEBREW),
+    (0x0620, 0x064A, Script.ARABIC),
+    (0x066E, 0x06D3, Script.ARABIC),
+    (0x06EE, 0x06FF, Script.ARABIC),
+    (0x0750, 0x077F, Script.ARABIC),
+    (0x08A0, 0x08C9, Script.ARABIC),
+    (0x0E01, 0x0E3A, Script.SOUTHEAST_ASIAN),
+    (0x0E40, 0x0E4E, Script.SOUTHEAST_ASIAN),
+    (0x0E81, 0x0ECE, Script.SOUTHEAST_ASIAN),
+    (0x1000, 0x103F, Script.SOUTHEAST_ASIAN),
+    (0x1050, 0x109F, Script.SOUTHEAST_ASIAN),
+    (0x1100, 0x11FF, Script.HANGUL),
+    (0x1780, 0x17D3, Script.SOUTHEAST_ASIAN),
+    (0x1C80, 0x1C8F, Script.CYRILLIC),
+    (0x1D00, 0x1DBF, Script.LATIN),
+    (0x1E00, 0x1EFF, Script.LATIN),
+    (0x1F00, 0x1FFF, Script.GREEK),
+    (0x2183, 0x2184, Script.LATIN),
+    (0x2C60, 0x2C7F, Script.LATIN),
+    (0x2DE0, 0x2DFF, Script.CYRILLIC),
+    (0x2E80, 0x2FDF, Script.HAN),
+    (0x3005, 0x3007, Script.HAN),
+    (0x3021, 0x3029, Script.HAN),
+    (0x3031, 0x3035, Script.KANA),
+    (0x3041, 0x309A, Script.KANA),
+    (0x309D, 0x309F, Script.KANA),
+    (0x30A1, 0x30FA, Script.KANA),
+    (0x30FC, 0x30FF, Script.KANA),
+    (0x3105, 0x312F, Script.HAN),
+    (0x3131, 0x318E, Script.HANGUL),
+    (0x31A0, 0x31BF, Script.HAN),
+    (0x31F0, 0x31FF, Script.KANA),
+    (0x3400, 0x4DBF, Script.HAN),
+    (0x4E00, 0x9FFF, Script.HAN),
+    (0xA640, 0xA69F, Script.CYRILLIC),
+    (0xA720, 0xA7FF, Script.LATIN),
+    (0xA960, 0xA97C, Script.HANGUL),
+    (0xAB30, 0xAB6F, Script.LATIN),
+    (0xAC00, 0xD7A3, Script.HANGUL),
+    (0xD7B0, 0xD7FB, Script.HANGUL),
+    (0xF900, 0xFAD9, Script.HAN),
+    (0xFB00, 0xFB06, Script.LATIN),
+    (0xFB1D, 0xFB4F, Script.HEBREW),
+    (0xFB50, 0xFDFB, Script.ARABIC),
+    (0xFE70, 0xFEFC, Script.ARABIC),
+    (0xFF21, 0xFF3A, Script.LATIN),
+    (0xFF41, 0xFF5A, Script.LATIN),
+    (0xFF66, 0xFF9D, Script.KANA),
+    (0xFFA0, 0xFFDC, Script.HANGUL),
+    (0x1B000, 0x1B16F, Script.KANA),
+    (0x20000, 0x3134F, Script.HAN),
+)
+_STARTS = tuple(start for start, _, _ in _RANGES)
+
+
+def script_of(char: str) -> Script:
+    """Return the script of one character; OTHER for digits, punctuation, emoji, surrogates."""
+    code = ord(char)
+    index = bisect_right(_STARTS, code) - 1
+    if index < 0:
+        return Script.OTHER
+    _, end, script = _RANGES[index]
+    return script if code <= end else Script.OTHER
+
+
+def is_cjk(char: str) -> bool:
+    """Tell whether one character is Han, kana or Hangul."""
+    return script_of(char) in CJK
+
+
+def dominant_script(text: str) -> Script:
+    """Return the script of most letters of a text; OTHER without any, the first on a tie."""
+    counts: dict[Script, int] = {}
+    for char in text:
+        script = script_of(char)
+        if script is not Script.OTHER:
+            counts[script] = counts.get(script, 0) + 1
+    return max(counts, key=counts.__getitem__) if counts else Script.OTHER
+
+
+@lru_cache(maxsize=16)
+def regex_class(scripts: frozenset[Script]) -> str:
+    """Return the inside of a regex character class that matches the letters of the scripts."""
+    return ranges_class((lo, hi) for lo, hi, script in _RANGES if script in scripts)
+
+
+def ranges_class(ranges: Iterable[tuple[int, int]]) -> str:
+    """Return the inside of a regex character class for inclusive code point ranges."""
+    return "".join(f"\\U{lo:08x}-\\U{hi:08x}" for lo, hi in ranges)
+
+
+# Folding: the differences between spellings that recall must not see.
+
+
+_PIECE_CHARS = 512
+"""Normalization sorts a run of marks in quadratic time; pieces bound what a hostile text can
+cost."""
+_MAX_MARKS = 8
+"""Marks kept in a row: no language stacks more, and "zalgo" text stacks hundreds."""
+
+_INVISIBLE = dict.fromkeys(
+    (
+        *(0x00AD, 0x034F, 0x061C, 0x0640, 0x180E, 0xFEFF),  # soft hyphen, joiners, tatweel, BOM
+        *range(0x200B, 0x2010),  # zero-width space and joiners, direction marks
+        *range(0x202A, 0x202F),  # direction embeddings
+        *range(0x2060, 0x206A),  # word joiner, direction isolates
+        *range(0xFE00, 0xFE10),  # variation selectors
+    )
+)
+_LATIN_LETTERS = str.maketrans(
+    {"ł": "l", "đ": "d", "ø": "o", "ı": "i", "ħ": "h", "æ": "ae", "œ": "oe"}
+)
+"""Letters that Unicode does not decompose although their readers type the plain one."""
+
+_DROPPED_MARKS = ranges_class(
+    (
+        *((0x0300, 0x036F), (0x0483, 0x0487), (0x0591, 0x05C7), (0x0610, 0x061A), (0x064B, 0x065F)),
+        *((0x0670, 0x0670), (0x06D6, 0x06ED), (0x1DC0, 0x1DFF), (0x20D0, 0x20FF), (0xFE20, 0xFE2F)),
+    )
+)
+_KEPT_MARKS = ranges_class(
+    (
+        *((0x0900, 0x0963), (0x0971, 0x0DFF), (0x0F18, 0x0FBC), (0x1712, 0x1773), (0x1A17, 0x1C7F)),
+        *((0x3099, 0x309A), (0xA802, 0xAAFF)),
+    )
+)
+MARKS = _DROPPED_MARKS + _KEPT_MARKS
+"""Inside of a character class: marks that belong to the word they stand in though `\\w` lacks them.
+
+The blocks of the Indic scripts are taken whole: their vowel signs are marks, and a word cut at each
+vowel is no word.
+"""
+
+_PIECE = re.compile(rf"\S{{1,{_PIECE_CHARS}}}|\s+")
+_CYRILLIC_BREVE = re.compile("([\u0438\u0418])\u0306")
+
+
+def normalize(text: str) -> str:
+    """Return the text in NFKC without invisible characters; lone surrogates pass through."""
+    if text.isascii():
+        return text
+    text = _mark_run().sub(r"\1", text.translate(_INVISIBLE))
+    if len(text) <= _PIECE_CHARS:
+        return unicodedata.normalize("NFKC", text)
+    return "".join(unicodedata.normalize("NFKC", piece) for piece in _PIECE.findall(text))
+
+
+def fold(word: str) -> str:
+    """Return a normalized word without case, accents, stress marks and vowel points.
+
+    Cyrillic "й" keeps its breve (it is a letter), "ё" becomes "е" as Russians write it.
+    """
+    if word.isascii():
+        return word.lower()
+    word = unicodedata.normalize("NFD", word.casefold())
+    word = _dropped().sub("", _CYRILLIC_BREVE.sub("\u0439", word))
+    return unicodedata.normalize("NFC", word).translate(_LATIN_LETTERS)
+
+
+# Compiled at the first text that is not ASCII: most processes never need them.
+@cache
+def _mark_run() -> re.Pattern[str]:
+    return re.compile(rf"([{_DROPPED_MARKS}]{{{_MAX_MARKS}}})[{_DROPPED_MARKS}]+")
+
+
+@cache
+def _dropped() -> re.Pattern[str]:
+    return re.compile(f"[{_DROPPED_MARKS}]+")
+
+
+# Function words that carry no evidence of what a memory is about.
+#
+# Foreign function words must be listed at all because their document frequency is low in a mostly
+# English store, so BM25 alone would take them for rare words.
+
+
+_ENGLISH = """
+a about above after again against all also am an and any are as at be because been before being
+below between both but by can cannot could did do does doing down during each either else ever few
+for from further had has have having he her here hers herself him himself his how i if in into is
+it its itself just let me more most my myself neither no nor not now of off on once only or other
+our ours ourselves out over own please same shall she should so some such than that the their
+theirs them themselves then there these they this those through to too under until up upon us very
+was we were what when where whether which while who whom whose why will with would yet you your
+yours yourself yourselves arent cant couldnt didnt doesnt dont hadnt hasnt havent im isnt ive
+shouldnt thats theres theyre wasnt werent whats wheres whos wont wouldnt youd youll youre youve
+"""
+
+_SPANISH = """
+al como con cual cuando cuanto de del desde donde el ellas ellos en entre eran es esa esas ese eso
+esos esta estaba estan estas este esto estos estoy fue fueron ha hace hacia han hasta la las le
+les lo los mi mis muy nos nosotros nuestra nuestro para pero por porque que quien se ser si sobre
+su sus tambien tengo tiene tienen tu tus un una unas uno unos y ya yo
+"""
+
+_RUSSIAN = """
+а без более больше будет будто бы был была были было быть в вам вас весь во вот все всего всех вы
+где да даже для до его ее если есть еще же за здесь и из или им их к как какая какие какой какого
+какое когда которая которое которые который кто куда ли либо мне мной мое моего моей мои моя может
+можно мой мы на над надо наш наша наше не него нее нет ни них но ну о об однако он она они оно от
+очень по под после потом потому почему при про с сам свое своего своей своих свой свою себе себя
+сейчас со так также такой там твой тебе тебя тем то тоже того той только том тот ту ты у уж уже
+хотя чего чем что чтобы чье чья эта эти это этого этой этом этот эту я
+"""
+
+STOP_WORDS: frozenset[str] = frozenset((_ENGLISH + _SPANISH + _RUSSIAN).split())
+"""Stop words of English, Spanish and Russian, folded."""
+
+NEGATED_SUFFIX = "n't"
+"""Every English contraction with this ending ("don't", "can't") is a function word."""
+
+
+def is_stop_word(word: str) -> bool:
+    """Tell whether a folded word is a function word."""
+    return word in STOP_WORDS or word.endswith(NEGATED_SUFFIX)
+
+
+# Snowball stems, loaded at their first use.
+#
+# Only the two algorithm modules in use are loaded, around the package's own `__init__`: that one
+# imports all thirty-five languages (11 ms of a hook's process, against 1 ms), and hands over to
+# PyStemmer where that is installed, whose algorithm version, and so whose stems, may differ from
+# the ones in the index.
+
+
+_ALIAS = "noctuary_snowball"
+_MIN_STEM_CHARS = 3
+"""Shorter words have no suffix to lose; stemming them only costs time."""
+_MAX_STEM_CHARS = 40
+"""Longer ones are identifiers; the pure-Python stemmer copies the word at each step."""
+_CACHED_STEMS = 1 << 17
+"""About the vocabulary of 100k memories; more memory (some 20 MB when full) against stemming
+twice."""
+
+_CYRILLIC_FIRST, _CYRILLIC_LAST = "\u0400", "\u052f"
+
+
+@lru_cache(maxsize=_CACHED_STEMS)
+def stem(word: str) -> str:
+    """Return the Snowball stem of a folded word.
+
+    Words of ASCII letters get the English algorithm whatever their language, words of Cyrillic
+    letters the Russian one; everything else (digits, marks, other scripts) is returned as it is. A
+    Spanish or German word therefore loses little more than a plural "s": one algorithm per script
+    keeps a word's stem the same in a document and in a two-word query, where no language can be
+    guessed.
+    """
+    if not _MIN_STEM_CHARS <= len(word) <= _MAX_STEM_CHARS or not word.isalpha():
+        return word
+    if word.isascii():
+        return _stemmer("english")(word)
+    if all(_CYRILLIC_FIRST <= char <= _CYRILLIC_LAST for char in word):
+        return _stemmer("russian")(word)
+    return word
+
+
+@cache
+def _stemmer(language: str) -> Callable[[str], str]:
+    """Return a thread-safe stem function; Snowball's own objects keep the word as state."""
+    module = import_module(f"{_package()}.{language}_stemmer")
+    stemmer = getattr(module, f"{language.capitalize()}Stemmer")()
+    lock = Lock()
+
+    def locked(word: str) -> str:
+        with lock:
+            return stemmer.stemWord(word)
+
+    return locked
+
+
+@cache
+def _package() -> str:
+    """Return a package name under which snowballstemmer's modules load without its `__init__`."""
+    spec = PathFinder.find_spec("snowballstemmer")
+    if spec is None or not spec.submodule_search_locations:
+        return "snowballstemmer"
+    alias = ModuleType(_ALIAS)
+    alias.__path__ = list(spec.submodule_search_locations)
+    sys.modules[_ALIAS] = alias
+    return _ALIAS
+
+
+# The one tokenizer: what a memory is indexed under and what a query is looked up by.
+#
+# Rules, in order. Text is normalized. Runs of unspaced scripts (CJK, Thai...) become overlapping
+# character n-grams. Everything else is cut into chunks: words, or words joined without a space
+# ("billing-api", "src/app/main.py", "v1.2.3"). A chunk gives its words and, if it has several,
+# itself in one canonical form, so that an identifier matches as a whole *and* by its parts,
+# however it was spelled ("billing-api", "billing_api", "billingApi" share "billingapi"). Stop
+# words go, stems stay. A text of nothing but stop words keeps them.
+
 
 TOKENIZER_VERSION = "2"
 """Changes whenever any text could get other tokens; memos and snapshots carry it."""
@@ -169,3 +492,19 @@ def _folded(word: str) -> str:
 
 def _non_empty(words: list[str]) -> list[str]:
     return [word for word in words if word]
+
+
+# Which fields of a memory are indexed.
+#
+# Whoever changes the choice raises TOKENIZER_VERSION too: token memos carry no other version.
+
+
+def document_tokens(content: str, tags: str, expanded_keywords: str, category: str) -> list[str]:
+    """Return the tokens that one memory is indexed under: content, keywords, content tags.
+
+    All fields weigh the same: a keyword that repeats the content raises its term frequency, which
+    BM25 saturates. The category is accepted and left out: it is one of a dozen values that recall
+    filters by, and on the development sets indexing it moved no figure.
+    """
+    del category
+    return tokenize("\n".join((content, expanded_keywords, *content_tags(tags))))

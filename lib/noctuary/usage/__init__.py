@@ -1,4 +1,1 @@
-"""What was recalled.
-
-The access log that recall appends to, and the statistics that the night folds from it.
-"""
+"""What was recalled and asked, and the scores that follow from it."""

@@ -1,9 +1,7 @@
 """The access log: one row per returned memory, appended by one serialized writer per store.
 
-What belongs here: what a retrieval is as a row. What does not: writing it to the file
-(`log_writer`), reading the log (`statistics`, `folding`) and pruning it (`retention`), which are
-the night's. No text of a query or of a memory has a place in it, and memories that are not in a
-snapshot (sensitive ones) never get here. Appending never raises and never waits longer than
+No text of a query or of a memory has a place in it, and memories that are not in a snapshot
+(sensitive ones) never get here. Appending never raises and never waits longer than
 `WAIT_AT_MOST_S`.
 """
 
@@ -13,9 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from noctuary.usage.log_writer import WAIT_AT_MOST_S, LogFormat, append_rows, close_logs
-
-__all__ = ["WAIT_AT_MOST_S", "append_retrievals", "close_access_logs"]
+from noctuary.core.sqlite import LogFormat, append_rows, close_logs
 
 _ACCESS_LOG = LogFormat(
     noun="access log",

@@ -1,8 +1,5 @@
 """The query log: what was asked before and what it found, for query expansion only.
 
-What belongs here: appending to it, reading what is similar, its retention. What does not: choosing
-words from it (`noctuary.recall.phases.query_expansion`).
-
 It is the one file of a store that holds what people typed, so it is made readable by its owner
 only, is written only while query expansion is on, forgets (`RETENTION_DAYS`, `KEPT_AT_MOST`), and
 tells a user only that user's own queries. What a further question of an expansion found, and what
@@ -22,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.files import create_private
+from noctuary.core.files import create_private
 
 RETENTION_DAYS = 90
 """How long a query can be found; bounds query_expansion_lookback_days. Longer knows more, shorter

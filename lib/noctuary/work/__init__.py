@@ -1,4 +1,1 @@
-"""The night's workbench: what is memoised, which stages are up to date, what each one cost.
-
-Knows no stage by name.
-"""
+"""How a night works: stages, remembered results, the lock, and who runs heavy steps."""

@@ -1,8 +1,4 @@
-"""One night at a time per store: an advisory lock that dies with its holder, even after kill -9.
-
-What belongs here: taking the lock, and asking whether somebody has it. What does not: what is done
-under it.
-"""
+"""One night at a time per store."""
 
 from __future__ import annotations
 
@@ -14,8 +10,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from noctuary.errors import StoreError, StoreLockedError
-from noctuary.files import make_directory
+from noctuary.core.errors import StoreError, StoreLockedError
+from noctuary.core.files import make_directory
 
 _TRIES = 5
 _WAIT_S = 0.005

@@ -1,23 +1,132 @@
-"""Stages: run a body only when its inputs, its code or its outputs differ from what its stamp says.
-
-Dagster records versions but runs everything it is asked to; skipping is done here, by content. A
-stamp is written after its outputs, so a night killed anywhere leaves either a valid stamp or a
-stage that runs again.
-"""
+"""Stages run where inputs, code or outputs differ; single results are memoised by content."""
 
 from __future__ import annotations
 
+import ctypes
 import json
+import resource
+import sqlite3
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from noctuary.files import tree_bytes, write_text
-from noctuary.hashing import hash_json
-from noctuary.work.cost import measure
-from noctuary.work.settled import hash_settled
+from noctuary.core.errors import StoreError
+from noctuary.core.files import hash_file, hash_json, remove_tree, tree_bytes, write_text
+from noctuary.core.types import SILENT, Progress
+
+# The digest of a file that this process has hashed already and nobody has touched since.
+#
+# Every later stage asks again for the digests of what earlier ones wrote; at a million memories
+# that is gigabytes, several times a night.
+
+
+SETTLED_NS = 2_000_000_000
+"""Age from which a file's time tells two contents apart: file systems count in ticks, of up to two
+seconds, so that two writes within one look alike. Longer hashes more files again."""
+
+_REMEMBERED = 4096
+"""Digests held; a night asks for all files of a store, a hundred and some per table and run."""
+
+
+def hash_settled(path: Path) -> str:
+    """Return the SHA-256 of a file, as `hash_file`; remembered while the file stays the same one.
+
+    What counts as the same: inode, size and both times, none of them younger than SETTLED_NS. A
+    file of the future (a clock that was set back) is hashed every time.
+    """
+    found = path.stat()
+    age_ns = time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns)
+    if age_ns < SETTLED_NS:
+        return hash_file(path)
+    return _remembered(path, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _remembered(path: Path, *_same_file: int) -> str:
+    return hash_file(path)
+
+
+# What a piece of work cost.
+#
+# Wall time, CPU time of all threads and of worker processes that ended, peak resident memory of
+# this process meanwhile.
+
+
+_RSS_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024
+
+
+@dataclass
+class Cost:
+    """Filled when the measured block ends.
+
+    Attributes:
+        peak_rss_bytes: Highest resident size inside the block on Linux; elsewhere since the process
+            started.
+    """
+
+    wall_ms: float = 0.0
+    cpu_ms: float = 0.0
+    peak_rss_bytes: int = 0
+
+    def to_json(self) -> dict[str, float]:
+        """Return plain values."""
+        return {
+            "wall_ms": round(self.wall_ms, 1),
+            "cpu_ms": round(self.cpu_ms, 1),
+            "peak_rss_bytes": self.peak_rss_bytes,
+        }
+
+
+@contextmanager
+def measure() -> Generator[Cost]:
+    """Measure the block."""
+    cost = Cost()
+    _reset_peak()
+    wall, cpu = time.perf_counter(), _cpu_seconds()
+    try:
+        yield cost
+    finally:
+        cost.wall_ms = (time.perf_counter() - wall) * 1000
+        cost.cpu_ms = (_cpu_seconds() - cpu) * 1000
+        cost.peak_rss_bytes = _peak_rss_bytes()
+
+
+def _cpu_seconds() -> float:
+    workers = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + workers.ru_utime + workers.ru_stime
+
+
+def _reset_peak() -> None:
+    """Ask Linux to forget the process's high-water mark; silently nothing elsewhere."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    except OSError:
+        return
+
+
+def _peak_rss_bytes() -> int:
+    try:
+        for line in (
+            Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
+        ):
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT_BYTES
+
+
+# Stages: run a body only when its inputs, its code or its outputs differ from what its stamp says.
+#
+# Dagster records versions but runs everything it is asked to; skipping is done here, by content. A
+# stamp is written after its outputs, so a night killed anywhere leaves either a valid stamp or a
+# stage that runs again.
+
 
 _STAMP_TYPES = {"key": str, "outputs": dict, "rows": int, "facts": dict, "left": list}
 
@@ -107,7 +216,7 @@ def run_stage(
     fresh = {"key": key, "outputs": _hash_outputs(work, stage), "rows": rows, "facts": facts}
     after, known = _seen(work), {} if stamp is None else stamp
     wrote = {name for name, seen in after.items() if before.get(name) != seen}
-    # Whatever of these is damaged one day, this stage made it (noctuary.night.ledger).
+    # Whatever of these is damaged one day, this stage made it (noctuary.work.ledger).
     left = sorted(wrote | (set(known.pop("left", ())) & set(after)))
     told = {**fresh, "left": left}
     write_text(stamp_path, json.dumps(told, indent=1, sort_keys=True) + "\n")
@@ -173,3 +282,228 @@ def _seen(work: Path) -> dict[str, tuple[int, int]]:
 def _hash_outputs(work: Path, stage: Stage) -> dict[str, str]:
     paths = {name: work / name for name in stage.outputs}
     return {name: hash_settled(path) for name, path in paths.items() if path.is_file()}
+
+
+# How long the batches of a long scan took, in the shape of RFC 914, phase 14.
+#
+# Times go into notes and metadata, never into what a digest covers.
+
+
+@dataclass(slots=True)
+class BatchTimings:
+    """Batches in the order in which they were done.
+
+    Attributes:
+        offsets: Rows before each batch.
+        rows: Rows of each batch.
+        ms: What each took.
+    """
+
+    offsets: list[int] = field(default_factory=list[int])
+    rows: list[int] = field(default_factory=list[int])
+    ms: list[float] = field(default_factory=list[float])
+
+    def add(self, offset: int, rows: int, ms: float) -> None:
+        """Append one batch."""
+        self.offsets.append(offset)
+        self.rows.append(rows)
+        self.ms.append(round(ms, 2))
+
+    def report(self) -> dict[str, Any]:
+        """Return the RFC's object; without a batch, averages are 0 and the slowest is None."""
+        return {
+            "total_ms": round(sum(self.ms), 2),
+            "batches": len(self.ms),
+            "batch_timings_ms": list(self.ms),
+            "avg_batch_ms": round(sum(self.ms) / len(self.ms), 2) if self.ms else 0.0,
+            "slowest_batch": self._slowest(),
+        }
+
+    def summary(self) -> dict[str, Any]:
+        """Return the same without the list of times, and with the rows per second."""
+        whole = self.report()
+        del whole["batch_timings_ms"]
+        seconds = sum(self.ms) / 1000
+        return {**whole, "rows_per_s": round(sum(self.rows) / seconds) if seconds else None}
+
+    def _slowest(self) -> dict[str, Any] | None:
+        if not self.ms:
+            return None
+        index = max(range(len(self.ms)), key=self.ms.__getitem__)
+        return {"index": index, "ms": self.ms[index], "offset": self.offsets[index]}
+
+
+class TimedProgress:
+    """A progress that passes on what it is told and notes when: one batch per report of a task."""
+
+    def __init__(self, task: str, beyond: Progress = SILENT) -> None:
+        self.timings = BatchTimings()
+        self._task = task
+        self._beyond = beyond
+        self._done = 0
+        self._since_s = time.perf_counter()
+
+    def update(self, task: str, done: int, total: int) -> None:
+        """Note the time since the last report of the task, and pass the report on."""
+        if task == self._task:
+            now_s = time.perf_counter()
+            self.timings.add(self._done, done - self._done, (now_s - self._since_s) * 1000)
+            self._done, self._since_s = done, now_s
+        self._beyond.update(task, done, total)
+
+
+# Memory that a stage has let go of, given back to the system before the next one starts.
+#
+# Allocators keep freed memory for later; the next stage's workers are other processes and cannot
+# use it.
+
+
+def give_back() -> None:
+    """Ask the C library and pyarrow to return what nothing uses; nothing where they cannot."""
+    if "pyarrow" in sys.modules:
+        import pyarrow as pa
+
+        pa.default_memory_pool().release_unused()
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):
+        return  # not glibc
+    trim(0)
+
+
+# Results memoised by content hash and by what computed them.
+#
+# The reason that a second night costs seconds.
+#
+# One SQLite file, committed batch by batch, so that a killed night resumes where it stopped. Keys
+# that the corpus no longer has are deleted and overwritten (`prune`), so that a removed or newly
+# sensitive text leaves nothing here.
+
+
+_READ_CHUNK = 500  # below SQLite's oldest limit of 999 variables
+
+_PRIMARY_CODE = 0xFF
+_NOT_DAMAGE = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_FULL,
+    }
+)
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS memo (
+    kind TEXT, key TEXT, value BLOB NOT NULL, PRIMARY KEY (kind, key)
+) WITHOUT ROWID
+"""
+
+
+class Memo:
+    """A durable map from (kind, key) to bytes.
+
+    A kind names the algorithm and its version or fingerprint.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._db = connection
+
+    @staticmethod
+    @contextmanager
+    def open(path: Path) -> Generator[Memo]:
+        """Open the memo; a damaged file is dropped, because everything in it can be computed again.
+
+        Raises:
+            StoreError: If the file cannot be created.
+        """
+        path.parent.mkdir(parents=True, exist_ok=True)
+        connection = _connect(path)
+        try:
+            yield Memo(connection)
+        finally:
+            connection.close()
+
+    def get_many(self, kind: str, keys: Iterable[str]) -> dict[str, bytes]:
+        """Return the values of those keys that are known."""
+        wanted = list(dict.fromkeys(keys))
+        found: dict[str, bytes] = {}
+        for start in range(0, len(wanted), _READ_CHUNK):
+            chunk = wanted[start : start + _READ_CHUNK]
+            marks = ",".join("?" * len(chunk))
+            rows = self._db.execute(
+                f"SELECT key, value FROM memo WHERE kind = ? AND key IN ({marks})", [kind, *chunk]
+            )
+            found.update(rows)
+        return found
+
+    def put_many(self, kind: str, values: Mapping[str, bytes]) -> None:
+        """Store values in one durable transaction."""
+        with self._db:
+            self._db.executemany(
+                "INSERT OR REPLACE INTO memo VALUES (?, ?, ?)",
+                [(kind, k, v) for k, v in values.items()],
+            )
+
+    def prune(self, live: Mapping[str, Iterable[str]]) -> int:
+        """Delete every kind that is not in `live` and every key that its kind does not list.
+
+        Return how many.
+
+        Args:
+            live: By kind, the keys that are still needed.
+        """
+        with self._db:
+            self._db.execute(
+                "CREATE TEMP TABLE IF NOT EXISTS live (kind TEXT, key TEXT, PRIMARY KEY (kind, "
+                "key))"
+            )
+            self._db.execute("DELETE FROM live")
+            for kind, keys in live.items():
+                self._db.executemany(
+                    "INSERT OR IGNORE INTO live VALUES (?, ?)", [(kind, k) for k in keys]
+                )
+            removed = self._db.execute(
+                "DELETE FROM memo WHERE NOT EXISTS "
+                "(SELECT 1 FROM live WHERE live.kind = memo.kind AND live.key = memo.key)"
+            ).rowcount
+        # secure_delete has overwritten the pages; the write-ahead log still holds the old ones,
+        # those of replaced values too, until this.
+        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return removed
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    try:
+        return _open(path)
+    except sqlite3.DatabaseError as error:
+        # Only damage is dropped: a file that is locked or cannot be written is as good as it was.
+        if error.sqlite_errorcode & _PRIMARY_CODE in _NOT_DAMAGE:
+            raise _unusable(path, error) from error
+    for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
+        remove_tree(path.with_name(name))
+    try:
+        return _open(path)
+    except sqlite3.DatabaseError as error:
+        raise _unusable(path, error) from error
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path)
+    try:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA secure_delete=ON")
+        connection.execute(_SCHEMA)
+        # The first reads every page of keys, the second fails for a table of another shape.
+        connection.execute("SELECT COUNT(*) FROM memo").fetchone()
+        connection.execute("SELECT kind, key, value FROM memo LIMIT 1").fetchone()
+    except sqlite3.DatabaseError:
+        connection.close()
+        raise
+    return connection
+
+
+def _unusable(path: Path, error: sqlite3.DatabaseError) -> StoreError:
+    return StoreError(f"cannot use {path}: {error}; check the disk and its permissions")

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.agents import counters
-from noctuary.agents.counters import (
+from noctuary.agents import state as counters
+from noctuary.agents.state import (
     BUCKETS_MS,
     TOLD_AFTER_TIMEOUTS,
     Counters,
@@ -157,7 +157,7 @@ def test_a_percentile_is_an_upper_bound_and_no_looser_than_its_bucket(
     times: list[float], share: float
 ) -> None:
     """Against the percentile of the times themselves."""
-    from noctuary.agents.counters import _with_time  # pyright: ignore[reportPrivateUsage]
+    from noctuary.agents.state import _with_time  # pyright: ignore[reportPrivateUsage]
 
     histogram = (0,) * (len(BUCKETS_MS) + 1)
     for took_ms in times:

@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from noctuary.agents.handling import MAX_MESSAGE_CHARS, handle
-from noctuary.agents.world import Failure
-from noctuary.injection.block import cut_blocks
-from noctuary.text.token_estimate import estimate_tokens
+from noctuary.agents.hooks import MAX_MESSAGE_CHARS, Failure, handle
+from noctuary.sources.injected import cut_blocks
+from noctuary.text.marks import estimate_tokens
 from tests.support.hook_shapes import AGENTS, shape_faults
 from tests.support.hook_worlds import MemoryWorld, answer, memory
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.agents import journal
-from noctuary.agents.journal import JournalEntry, append_entry, read_journal, transcripts_in
+from noctuary.agents import state as journal
+from noctuary.agents.state import JournalEntry, append_entry, read_journal, transcripts_in
 
 ENTRY = JournalEntry(
     1_790_000_000_000_000, "claude", "PreCompact", "s", "/t.jsonl", 42, "/p", "auto"

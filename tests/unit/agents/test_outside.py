@@ -13,21 +13,25 @@ from typing import Any
 
 import pytest
 
-from noctuary.agents import recalling, warming
+from noctuary.agents import hooks as recalling
+from noctuary.agents import hooks as warming
 from noctuary.agents.capturing import CAPTURE, capture, capture_journalled, start_capture
-from noctuary.agents.counters import read_counters
+from noctuary.agents.client import Refusal, ping
 from noctuary.agents.fetching import fetch_memories
-from noctuary.agents.handling import handle
-from noctuary.agents.outside import MAX_DEADLINE_S, ProcessWorld, environment_home
-from noctuary.agents.places import HookPlaces
-from noctuary.agents.recalling import TOO_SLOW, fetch_in_time, recall_in_time
-from noctuary.agents.world import Failure
+from noctuary.agents.hooks import (
+    MAX_DEADLINE_S,
+    TOO_SLOW,
+    Failure,
+    ProcessWorld,
+    environment_home,
+    fetch_in_time,
+    handle,
+    recall_in_time,
+)
+from noctuary.agents.server import Server, answer_recall
+from noctuary.agents.state import HookPlaces, read_counters
+from noctuary.core.settings import TranscriptSettings
 from noctuary.recall.engine import Recaller
-from noctuary.serve.answer import answer_recall
-from noctuary.serve.client import ping
-from noctuary.serve.protocol import Refusal
-from noctuary.serve.server import Server
-from noctuary.settings import TranscriptSettings
 from tests.support.store import Store
 
 ASKED = {"k": 3, "user": None, "wing": None, "session_id": None}

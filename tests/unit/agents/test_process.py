@@ -12,10 +12,8 @@ from typing import Any
 
 import pytest
 
-from noctuary.agents.counters import read_counters
-from noctuary.agents.journal import read_journal
-from noctuary.agents.places import HookPlaces
-from noctuary.agents.process import LIFETIME_S, MAX_EVENT_BYTES, Options, parse_options
+from noctuary.agents.hooks import LIFETIME_S, MAX_EVENT_BYTES, Options, parse_options
+from noctuary.agents.state import HookPlaces, read_counters, read_journal
 from tests.support.hook_runner import Case, run_cases, run_installed
 from tests.support.hook_shapes import AGENTS, stdout_faults
 from tests.support.store import Store
@@ -85,11 +83,11 @@ def test_help_is_the_usual_help() -> None:
 def test_a_hook_that_gets_no_end_of_stdin_ends_by_itself(home: Path) -> None:
     code = """
 import os, time
-from noctuary.agents import process
-process.LIFETIME_S = 0.4
+from noctuary.agents import hooks
+hooks.LIFETIME_S = 0.4
 read, write = os.pipe()
 os.dup2(read, 0)
-process.run_hook(["--agent", "claude"], time.monotonic())
+hooks.run_hook(["--agent", "claude"], time.monotonic())
 """
     started = time.monotonic()
     done = run_script(code, NOCTUARY_HOME=str(home))
@@ -101,10 +99,10 @@ def test_a_hook_that_hangs_ends_in_time_and_counts_it(home: Path) -> None:
     """In the middle of its work, behind everything that could catch it."""
     code = """
 import time
-from noctuary.agents import handling, process
-process.LIFETIME_S = 0.4
-handling._HANDLERS["UserPromptSubmit"] = lambda event, world: time.sleep(60)
-process.run_hook(["--agent", "codex"], time.monotonic())
+from noctuary.agents import hooks
+hooks.LIFETIME_S = 0.4
+hooks._HANDLERS["UserPromptSubmit"] = lambda event, world: time.sleep(60)
+hooks.run_hook(["--agent", "codex"], time.monotonic())
 """
     done = run_script(code, event(), NOCTUARY_HOME=str(home))
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
@@ -116,11 +114,11 @@ process.run_hook(["--agent", "codex"], time.monotonic())
 def test_no_exception_gets_out(home: Path, error: str) -> None:
     code = f"""
 import time
-from noctuary.agents import handling, process
+from noctuary.agents import hooks
 def fail(event, world):
     raise {error}
-handling._HANDLERS["UserPromptSubmit"] = fail
-process.run_hook(["--agent", "claude"], time.monotonic())
+hooks._HANDLERS["UserPromptSubmit"] = fail
+hooks.run_hook(["--agent", "claude"], time.monotonic())
 """
     done = run_script(code, event(), NOCTUARY_HOME=str(home))
     assert (done.returncode, done.stderr) == (0, b"")
@@ -130,12 +128,12 @@ process.run_hook(["--agent", "claude"], time.monotonic())
 def test_what_is_left_behind_is_not_waited_for(home: Path) -> None:
     code = """
 import threading, time
-from noctuary.agents import handling, process
+from noctuary.agents import hooks
 def leave_behind(event, world):
     threading.Thread(target=time.sleep, args=(60,)).start()
-    return handling.Reply("context")
-handling._HANDLERS["UserPromptSubmit"] = leave_behind
-process.run_hook(["--agent", "claude"], time.monotonic())
+    return hooks.Reply("context")
+hooks._HANDLERS["UserPromptSubmit"] = leave_behind
+hooks.run_hook(["--agent", "claude"], time.monotonic())
 """
     started = time.monotonic()
     done = run_script(code, event(), NOCTUARY_HOME=str(home))
@@ -150,14 +148,14 @@ def test_a_file_that_a_hook_holds_open_gets_nothing_of_what_is_printed(
 ) -> None:
     code = f"""
 import os, time
-from noctuary.agents import handling, process
+from noctuary.agents import hooks
 def hold(event, world):
     global held
     held = open({str(tmp_path / "file")!r}, "w")
-    return handling.Reply("context")
-handling._HANDLERS["UserPromptSubmit"] = hold
+    return hooks.Reply("context")
+hooks._HANDLERS["UserPromptSubmit"] = hold
 os.close(1)
-process.run_hook(["--agent", "claude"], time.monotonic())
+hooks.run_hook(["--agent", "claude"], time.monotonic())
 """
     assert run_script(code, event(), NOCTUARY_HOME=str(home)).returncode == 0
     assert (tmp_path / "file").read_bytes() == b""
@@ -166,7 +164,7 @@ process.run_hook(["--agent", "claude"], time.monotonic())
 def test_no_file_takes_the_place_of_a_closed_stdout(tmp_path: Path) -> None:
     code = f"""
 import os
-from noctuary.agents.process import keep_standard_handles
+from noctuary.agents.hooks import keep_standard_handles
 os.close(0); os.close(1)
 keep_standard_handles()
 opened = os.open({str(tmp_path / "file")!r}, os.O_RDWR | os.O_CREAT)
@@ -269,8 +267,8 @@ main()
         name: set(run_script(code, raw, NOCTUARY_HOME=str(home)).stderr.decode().split())
         for name, raw in (("compact", event("PreCompact")), ("prompt", event()))
     }
-    assert "noctuary.agents.handling" in loaded["compact"]
-    assert not loaded["compact"] & {"numpy", "click", "sqlite3", "noctuary.settings.tree"}
+    assert "noctuary.agents.hooks" in loaded["compact"]
+    assert not loaded["compact"] & {"numpy", "click", "sqlite3", "noctuary.core.settings"}
     assert "noctuary.recall.engine" in loaded["prompt"]
     assert not loaded["prompt"] & {"click", "lancedb", "pyarrow", "dagster", "torch", "yaml"}
 

@@ -4,9 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.agents.events import EVENTS, MAX_FIELD_CHARS, HookEvent, parse_event
-from noctuary.agents.prompts import MAX_QUERY_CHARS, query_of
-from noctuary.injection.block import Line, render_block
+from noctuary.agents.events import (
+    EVENTS,
+    MAX_FIELD_CHARS,
+    MAX_QUERY_CHARS,
+    HookEvent,
+    parse_event,
+    query_of,
+)
+from noctuary.sources.injected import Line, render_block
 
 
 @pytest.mark.parametrize(

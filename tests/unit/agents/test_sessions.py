@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from noctuary.agents import sessions
-from noctuary.agents.sessions import (
+from noctuary.agents import state as sessions
+from noctuary.agents.state import (
     KEPT_DAYS,
     MAX_INJECTED,
     Injected,

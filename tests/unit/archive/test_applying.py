@@ -10,17 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.archive.applying import PlanRefusedError, apply_in_store, undo_in_store
-from noctuary.archive.history import list_plans
-from noctuary.archive.plan import Plan
-from noctuary.archive.planning import plan_store
-from noctuary.archive.reading import ArchiveReader
-from noctuary.archive.rules import ArchiveRules
-from noctuary.archive.summaries import applied_summaries
-from noctuary.archive.writing import purge_texts
-from noctuary.errors import SnapshotMissingError, StoreError, StoreLockedError
+from noctuary.compact.archive import ArchiveReader
+from noctuary.compact.archive_apply import (
+    PlanRefusedError,
+    applied_summaries,
+    apply_in_store,
+    list_plans,
+    purge_texts,
+    undo_in_store,
+)
+from noctuary.compact.archive_candidates import ArchiveRules
+from noctuary.compact.archive_plan import Plan, plan_store
+from noctuary.core.errors import SnapshotMissingError, StoreError, StoreLockedError
+from noctuary.core.types import MemoryRecord
 from noctuary.recall.engine import Recaller
-from noctuary.types import MemoryRecord
 from noctuary.usage.access_log import append_retrievals, close_access_logs
 from noctuary.work.lock import hold_lock
 from tests.support.archive import (

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.archive.applying import apply_in_store, undo_in_store
-from noctuary.archive.reading import ArchiveReader
-from noctuary.archive.rules import ArchiveRules
+from noctuary.compact.archive import ArchiveReader
+from noctuary.compact.archive_apply import apply_in_store, undo_in_store
+from noctuary.compact.archive_candidates import ArchiveRules
 from tests.support.archive import NOW_US
 from tests.support.store import Store
 
@@ -75,12 +75,12 @@ def leftovers(store: Store) -> list[str]:
 @pytest.mark.parametrize(
     ("when", "target", "call", "is_done"),
     [
-        ("before", "noctuary.archive.applying.apply_plan", 1, False),
-        ("after", "noctuary.archive.writing._entries", 1, False),
-        ("before", "noctuary.archive.writing._digest", 1, False),
-        ("before", "noctuary.files.fsync_file", 1, False),
-        ("before", "noctuary.files.fsync_dir", 1, True),
-        ("after", "noctuary.archive.applying.apply_plan", 1, True),
+        ("before", "noctuary.compact.archive_apply.apply_plan", 1, False),
+        ("after", "noctuary.compact.archive_apply._entries", 1, False),
+        ("before", "noctuary.compact.archive_apply._digest", 1, False),
+        ("before", "noctuary.core.files.fsync_file", 1, False),
+        ("before", "noctuary.core.files.fsync_dir", 1, True),
+        ("after", "noctuary.compact.archive_apply.apply_plan", 1, True),
     ],
 )
 def test_a_killed_apply_happened_or_did_not(
@@ -97,9 +97,9 @@ def test_a_killed_apply_happened_or_did_not(
 @pytest.mark.parametrize(
     ("target", "is_done"),
     [
-        ("noctuary.archive.writing._digest", False),
-        ("noctuary.files.fsync_file", False),
-        ("noctuary.files.fsync_dir", True),
+        ("noctuary.compact.archive_apply._digest", False),
+        ("noctuary.core.files.fsync_file", False),
+        ("noctuary.core.files.fsync_dir", True),
     ],
 )
 def test_a_killed_undo_happened_or_did_not(store: Store, target: str, is_done: bool) -> None:

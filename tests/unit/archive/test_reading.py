@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.archive.ledger_file import DIGEST, FORMAT, SCHEMA
-from noctuary.archive.reading import Application, ArchiveReader
+from noctuary.compact.archive import DIGEST, FORMAT, SCHEMA, Application, ArchiveReader
 
 Row = tuple[str, str, str, str, str]
 """plan, memory, its hash, successor, its hash."""

@@ -15,12 +15,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noctuary.archive.candidate import Candidate
-from noctuary.archive.rules import ArchiveRules
-from noctuary.archive.scan import Scan, find_candidates, scan_start
-from noctuary.archive.snapshot_rows import SnapshotRows
-from noctuary.types import UNDATED_US, MemoryRecord
-from noctuary.usage.reading import Counts
+from noctuary.compact.archive_candidates import (
+    ArchiveRules,
+    Candidate,
+    Scan,
+    SnapshotRows,
+    find_candidates,
+    scan_start,
+)
+from noctuary.core.types import UNDATED_US, MemoryRecord
+from noctuary.usage.reader import Counts
 from tests.support.archive import NOW_US, Replaced, versions, write_rows
 from tests.support.store import DAY_US, day_us, memory, renumber, turns
 

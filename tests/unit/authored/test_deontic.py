@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.authored.deontic import REACH_WORDS, find_marks
-from noctuary.authored.node import SOFT, VARIANT
-from noctuary.authored.parse import parse_document
+from noctuary.context.documents import REACH_WORDS, SOFT, VARIANT, find_marks, parse_document
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "deontic.tsv"
 

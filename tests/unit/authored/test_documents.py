@@ -8,23 +8,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.authored.documents import (
+from noctuary.context.documents import (
+    HARD,
     MAX_DOCUMENT_BYTES,
     NO_DOCUMENTS,
+    SOFT,
+    VARIANT,
     Authored,
     load_documents,
+    parse_document,
     require_hard_fits,
 )
-from noctuary.authored.node import HARD, SOFT, VARIANT
-from noctuary.authored.parse import parse_document
-from noctuary.errors import (
+from noctuary.core.errors import (
     AuthoredBudgetError,
     AuthoredError,
     AuthoredFormatError,
     AuthoredMissingError,
     NoctuaryError,
 )
-from noctuary.text.token_estimate import estimate_tokens
+from noctuary.text.marks import estimate_tokens
 
 FIRST = "# Rules\n\n- Run the tests.\n- Sign commits.\n\nYou must not push.\n"
 SECOND = "---\nhop_targets: [none#000001]\n---\n> Be kind.\n\nSome history.\n"

@@ -4,15 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.authored.front_matter import (
+from noctuary.context.documents import (
+    HARD,
     MAX_FRONT_MATTER_CHARS,
     NO_FRONT_MATTER,
+    VARIANT,
+    parse_document,
     read_front_matter,
     split_front_matter,
 )
-from noctuary.authored.node import HARD, VARIANT
-from noctuary.authored.parse import parse_document
-from noctuary.errors import AuthoredFormatError
+from noctuary.core.errors import AuthoredFormatError
 
 
 @pytest.mark.parametrize(

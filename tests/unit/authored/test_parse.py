@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from noctuary.authored.blocks import MAX_LEVELS
-from noctuary.authored.node import HARD, SOFT, VARIANT
-from noctuary.authored.parse import parse_document
+from noctuary.context.documents import HARD, MAX_LEVELS, SOFT, VARIANT, parse_document
 
 
 def shapes(text: str) -> list[tuple[str, int, str]]:

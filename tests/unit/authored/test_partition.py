@@ -8,9 +8,7 @@ from itertools import count
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from noctuary.authored.deontic import find_marks
-from noctuary.authored.node import HARD, SOFT, VARIANT
-from noctuary.authored.parse import parse_document
+from noctuary.context.documents import HARD, SOFT, VARIANT, find_marks, parse_document
 
 WORD = re.compile(r"w\d+w")
 PIECES = [

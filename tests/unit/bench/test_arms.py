@@ -12,7 +12,7 @@ from bench.arms.catalogue import GRAPH_SEED_SETS
 from bench.arms.corpus_views import CorpusViews
 from bench.arms.recalled import GraphOnlyRetriever, RecallRetriever
 from bench.datasets import Dataset
-from noctuary.evaluate.labels.queries import Query
+from noctuary.evaluate.labels import Query
 from noctuary.evaluate.run import RunPlan, run_retriever
 from noctuary.recall import query_encoder
 from noctuary.recall.profile import RetrievalProfile

@@ -16,7 +16,7 @@ from bench.arms.tiers import (
     TierRetriever,
     TierViews,
 )
-from noctuary.vectors import rotation
+from noctuary.embed import rotation
 from tests.support.arms import ask, build_context, ids, records
 
 DIM = 8

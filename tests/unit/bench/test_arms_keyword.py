@@ -10,10 +10,8 @@ from bench.arms.corpus_views import CorpusViews
 from bench.arms.fts_seed import IMPORTANCE_BLEND, Blend, FtsSeed
 from bench.arms.keyword import KeywordRetriever, distinct_words
 from bench.datasets import Dataset, find_shared, open_dataset, read_baseline, read_corpus
-from noctuary.evaluate.labels.queries import Query, read_queries
-from noctuary.evaluate.metrics.mrr import reciprocal_rank
-from noctuary.evaluate.metrics.ndcg import ndcg_at_k
-from noctuary.evaluate.metrics.recall_at_k import recall_at_k
+from noctuary.evaluate.labels import Query, read_queries
+from noctuary.evaluate.metrics import ndcg_at_k, recall_at_k, reciprocal_rank
 from noctuary.recall.engine import Recaller
 from tests.support.arms import ask, ids
 

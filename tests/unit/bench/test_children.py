@@ -4,7 +4,7 @@ import pytest
 
 from bench.children import ONE_THREAD, measure_in_child
 from bench.datasets import CHECKOUT
-from noctuary.errors import StoreError
+from noctuary.core.errors import StoreError
 
 _SAY = """
 import json, os

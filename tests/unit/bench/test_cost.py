@@ -9,8 +9,8 @@ import pytest
 from bench import cost
 from bench.cost import measure_cost, read_costs, total_costs
 from bench.results import read_results
-from noctuary.errors import SourceFormatError, SourceMissingError
-from noctuary.snapshot.layout import StorePaths
+from noctuary.core.errors import SourceFormatError, SourceMissingError
+from noctuary.core.store import StorePaths
 
 
 def record(asset: str, wall_ms: float, peak: int, **changes: Any) -> dict[str, Any]:

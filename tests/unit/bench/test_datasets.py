@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench.datasets import find_shared, open_dataset, read_baseline, read_corpus
-from noctuary.errors import SourceFormatError, SourceMissingError
+from noctuary.core.errors import SourceFormatError, SourceMissingError
 
 README = """# tiny
 | search | stratum | queries | R@5 | R@10 | nDCG@10 | MRR | all@10 |

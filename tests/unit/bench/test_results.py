@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench.results import SCHEMA_VERSION, dump, read_results, write_result
-from noctuary.errors import SourceFormatError
+from noctuary.core.errors import SourceFormatError
 
 
 def test_flat_lists_stand_on_one_line_and_the_rest_on_their_own() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from noctuary.archive.reading import ArchiveReader
+from noctuary.compact.archive import ArchiveReader
 from noctuary.work.lock import hold_lock
 from tests.support.archive import copy_archive_store, new_archive_store
 from tests.support.lean import write_encoder

@@ -9,7 +9,7 @@ import click
 import pytest
 from click.testing import Result
 
-from noctuary.cli.evaluate.group import evaluate
+from noctuary.cli.evaluate import evaluate
 
 Run = Callable[..., Result]
 RunJson = Callable[..., Any]

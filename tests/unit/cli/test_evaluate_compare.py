@@ -9,7 +9,7 @@ import pytest
 from click.testing import Result
 
 from noctuary.evaluate.run import Run as RetrieverRun
-from noctuary.evaluate.run_file import write_run
+from noctuary.evaluate.run import write_run
 
 Run = Callable[..., Result]
 RunJson = Callable[..., Any]

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from noctuary.evaluate.labels.qrels import read_qrels
+from noctuary.evaluate.labels import read_qrels
 from noctuary.evaluate.run import Run as RetrieverRun
-from noctuary.evaluate.run_file import write_run
+from noctuary.evaluate.run import write_run
 
 Run = Callable[..., Result]
 RunJson = Callable[..., Any]

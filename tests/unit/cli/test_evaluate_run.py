@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from noctuary.evaluate.run_file import read_run
+from noctuary.evaluate.run import read_run
 from tests.support.store import Store
 
 Run = Callable[..., Result]
@@ -188,7 +188,7 @@ def test_without_a_snapshot_or_a_set_it_says_what_to_run(
 def test_the_store_that_was_built_from_the_set_comes_first(
     run: Run, dense_store: Store, house_set: Path
 ) -> None:
-    from noctuary.locate import find_home, store_for_source
+    from noctuary.core.store import find_home, store_for_source
 
     other = store_for_source(find_home(), house_set)
     dense_store.root.rename(other)

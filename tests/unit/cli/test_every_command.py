@@ -66,7 +66,7 @@ class Missing:
         if name.partition(".")[0] in blocked:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Missing())
-import noctuary.cli.recall, noctuary.recall.engine, noctuary.diagnosis.doctor  # once, not per fork
+import noctuary.cli.recall, noctuary.recall.engine, noctuary.cli.doctor  # once, not per fork
 from noctuary.cli.entry import main
 found = {}
 for name, words in calls.items():

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from noctuary.snapshot import layout
-from noctuary.snapshot.manifest import read_pointer
+from noctuary.core import store as layout
+from noctuary.core.manifest import read_pointer
 from tests.support.graph_snapshot import GraphSpec, office, publish_graph
 from tests.support.store import Store, memory, new_store, renumber
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from noctuary.agents.counters import note_call
-from noctuary.agents.places import HookPlaces
+from noctuary.agents.state import HookPlaces, note_call
 
 Run = Callable[..., Result]
 

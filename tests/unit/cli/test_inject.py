@@ -11,11 +11,10 @@ import pytest
 from click.testing import Result
 
 from noctuary import inject, recall
-from noctuary.injection.block import NOTE
-from noctuary.injection.known import read_injections
-from noctuary.injection.recogniser import EchoGuard
-from noctuary.recall.answerability import Calibration
 from noctuary.recall.reader import SnapshotReader
+from noctuary.recall.result import Calibration
+from noctuary.sources.echo import EchoGuard, read_injections
+from noctuary.sources.injected import NOTE
 from noctuary.usage.access_log import close_access_logs
 from tests.support.calibration import calibrated
 from tests.support.injections import row

@@ -7,14 +7,11 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from noctuary.recall.profile import FIELD_NAMES, RetrievalProfile
-from noctuary.recall.profile.groups import GROUPS
-from noctuary.recall.profile.named import SHIPPED
-from noctuary.settings import CONFIG_FILE_NAME
-from noctuary.snapshot import layout
-from noctuary.snapshot.manifest import read_manifest, read_pointer
-from noctuary.snapshot.publish import publish_candidate
-from noctuary.snapshot.seal import seal_candidate
+from noctuary.core import store as layout
+from noctuary.core.manifest import read_manifest, read_pointer
+from noctuary.core.settings import CONFIG_FILE_NAME
+from noctuary.recall.profile import FIELD_NAMES, GROUPS, SHIPPED, RetrievalProfile
+from noctuary.snapshot.publish import publish_candidate, seal_candidate
 from tests.support.store import Store, household
 
 Run = Callable[..., Result]

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from noctuary.snapshot import layout
-from noctuary.snapshot.manifest import read_pointer
+from noctuary.core import store as layout
+from noctuary.core.manifest import read_pointer
 from tests.support.store import Store, day_us, memory, new_store, renumber
 
 Run = Callable[..., Result]

@@ -9,9 +9,8 @@ from click.testing import Result
 
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.replaying.log import append_packet, list_packets
-from noctuary.recall.replaying.packet import recall_and_log
-from noctuary.recall.scope import Scope
+from noctuary.recall.query import Scope
+from noctuary.recall.replay_log import append_packet, list_packets, recall_and_log
 from tests.support.store import Store, memory, renumber
 
 Run = Callable[..., Result]

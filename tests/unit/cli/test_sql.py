@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from noctuary.sql.schema import TABLE_NAMES
+from noctuary.cli.sql import TABLE_NAMES
 from tests.support.store import Store
 
 Run = Callable[..., Result]

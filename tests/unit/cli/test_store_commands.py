@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from noctuary.files import make_private, open_to_others
-from noctuary.snapshot import layout
-from noctuary.snapshot.manifest import read_pointer
+from noctuary.core import store as layout
+from noctuary.core.files import make_private, open_to_others
+from noctuary.core.manifest import read_pointer
 from tests.support.store import Store, memory, new_store, renumber
 
 Run = Callable[..., Result]

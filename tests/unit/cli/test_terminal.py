@@ -12,7 +12,7 @@ import click
 import pytest
 
 from noctuary.cli.main import main
-from noctuary.text.visible import visible
+from noctuary.text.marks import visible
 from tests.support.claude_memory import Row, make_sqlite
 from tests.support.curation import Nights as CurationNights
 from tests.support.promotions import Nights as PromotionNights

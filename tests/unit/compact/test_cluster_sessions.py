@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from noctuary.compact.clusters import cluster_index, cluster_session, cluster_turns
-from noctuary.types import UNDATED_US
+from noctuary.core.types import UNDATED_US
 from tests.support.turns import HOUR_US, session_turns, turn
 
 

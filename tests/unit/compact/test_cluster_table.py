@@ -7,11 +7,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from noctuary.compact import cluster_table
-from noctuary.compact.cluster_table import iter_clusters, read_clusters, write_clusters
-from noctuary.compact.clusters import Cluster, cluster_turns
-from noctuary.errors import StoreError
-from noctuary.types import UNDATED_US
+from noctuary.compact import clusters as cluster_table
+from noctuary.compact.clusters import (
+    Cluster,
+    cluster_turns,
+    iter_clusters,
+    read_clusters,
+    write_clusters,
+)
+from noctuary.core.errors import StoreError
+from noctuary.core.types import UNDATED_US
 from tests.support.turns import turn
 
 

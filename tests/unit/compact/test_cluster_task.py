@@ -10,23 +10,20 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from noctuary.compact import cluster_task
-from noctuary.compact.cluster_task import (
+from noctuary.compact import summaries as cluster_task
+from noctuary.compact.clusters import Cluster, ClusterText
+from noctuary.compact.escalation import SummarySettings
+from noctuary.compact.summaries import (
+    BatchResult,
     SummarizeClusters,
     cluster_key,
     cluster_rows,
     read_settled,
+    summarize_batch,
 )
-from noctuary.compact.cluster_text import ClusterText
-from noctuary.compact.clusters import Cluster
-from noctuary.compact.escalation import SummarySettings
-from noctuary.compact.extractive import EXTRACTIVE
-from noctuary.compact.summaries import BatchResult, summarize_batch
-from noctuary.compact.summarizers.base import Summarizer
-from noctuary.compact.summarizers.sentences import SentenceSummarizer
-from noctuary.hashing import hash_text
-from noctuary.shards.fragment_store import KEY, VALUE
-from noctuary.shards.task import RecordBatch
+from noctuary.compact.summarizers import EXTRACTIVE, SentenceSummarizer, Summarizer
+from noctuary.core.files import hash_text
+from noctuary.work.fragments import KEY, VALUE, RecordBatch
 
 DIM = 8
 SETTINGS = SummarySettings(threshold=0.5)

@@ -12,7 +12,7 @@ from noctuary.compact.clusters import (
     make_cluster,
     partition_sizes,
 )
-from noctuary.types import UNDATED_US
+from noctuary.core.types import UNDATED_US
 from tests.support.turns import HOUR_US, session_turns, turn
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.compact.eligibility import (
+from noctuary.compact.clusters import (
     GIANT_TURN_CHARS,
     MAX_BUNDLE_TURNS,
     PROTECTED_TAIL_TURNS,
@@ -15,8 +15,8 @@ from noctuary.compact.eligibility import (
     bundle_start,
     split_session,
 )
-from noctuary.text.sentences import ends_as_question
-from noctuary.types import UNDATED_US
+from noctuary.core.types import UNDATED_US
+from noctuary.text.marks import ends_as_question
 from tests.support.turns import HOUR_US, session_turns, turn
 
 NOW_US = 10_000 * HOUR_US

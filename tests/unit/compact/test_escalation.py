@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.compact.attempts import Outcome
 from noctuary.compact.escalation import SummarySettings, escalate
-from noctuary.compact.summarizers.base import Draft, Refusal, Request
-from noctuary.hashing import JsonValue
+from noctuary.compact.summarizers import Draft, Outcome, Refusal, Request
+from noctuary.core.files import JsonValue
 
 
 class Noting:

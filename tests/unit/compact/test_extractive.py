@@ -3,15 +3,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noctuary.compact.attempts import Outcome
-from noctuary.compact.extractive import (
+from noctuary.compact.summarizers import (
     EXTRACTIVE,
     METHOD_AGGRESSIVE,
     METHOD_PRIMARY,
+    Draft,
+    Outcome,
+    Refusal,
+    Request,
     central_turns,
     source_tokens,
 )
-from noctuary.compact.summarizers.base import Draft, Refusal, Request
 
 
 def around(*angles: float) -> np.ndarray:

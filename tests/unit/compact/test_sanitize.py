@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.compact.sanitize import (
+from noctuary.compact.summarizers import (
     BLOB_PLACEHOLDER,
     CODE_PLACEHOLDER,
     DATA_URI_PLACEHOLDER,

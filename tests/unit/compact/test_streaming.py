@@ -13,21 +13,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from noctuary.compact import streaming
-from noctuary.compact.cluster_table import write_clusters
-from noctuary.compact.clusters import Cluster, cluster_session, cluster_turns
-from noctuary.compact.streaming import (
+from noctuary.compact import summaries as streaming
+from noctuary.compact.clusters import Cluster, cluster_session, cluster_turns, write_clusters
+from noctuary.compact.summaries import (
     ClusterSources,
     count_later,
     iter_cluster_texts,
     iter_sessions,
 )
-from noctuary.corpus.export import export_corpus, read_records
-from noctuary.corpus.source import open_source
-from noctuary.corpus.tables import MEMORIES_FILE, TURNS_FILE
-from noctuary.files import write_array
-from noctuary.text.sentences import CLOSING_CHARS, QUESTION_MARKS
-from noctuary.types import MemoryRecord
+from noctuary.core.files import write_array
+from noctuary.core.types import MemoryRecord
+from noctuary.sources.corpus import MEMORIES_FILE, TURNS_FILE, read_records
+from noctuary.sources.export import export_corpus
+from noctuary.sources.source import open_source
+from noctuary.text.marks import CLOSING_CHARS, QUESTION_MARKS
 from tests.support.turns import word_vectors
 
 DAY = "2026-03-01"

@@ -7,11 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from noctuary.compact.attempts import Outcome
-from noctuary.compact.cluster_text import ClusterText
-from noctuary.compact.context import SessionContext
+from noctuary.compact.clusters import ClusterText
 from noctuary.compact.escalation import SummarySettings
-from noctuary.compact.extractive import EXTRACTIVE
 from noctuary.compact.summaries import (
     BatchResult,
     Known,
@@ -20,9 +17,17 @@ from noctuary.compact.summaries import (
     summarize_batch,
     summarize_group,
 )
-from noctuary.compact.summarizers.base import AGGRESSIVE_SUFFIX, Draft, Refusal, Request
-from noctuary.compact.summary import Summary
-from noctuary.hashing import JsonValue
+from noctuary.compact.summarizers import (
+    AGGRESSIVE_SUFFIX,
+    EXTRACTIVE,
+    Draft,
+    Outcome,
+    Refusal,
+    Request,
+    SessionContext,
+    Summary,
+)
+from noctuary.core.files import JsonValue
 from tests.support.clusters import CONTENTS, Bag, cluster_text
 
 

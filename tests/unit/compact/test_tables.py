@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from noctuary.compact import tables
-from noctuary.compact.attempts import Outcome
-from noctuary.compact.cluster_table import write_clusters
+from noctuary.compact.clusters import write_clusters
 from noctuary.compact.escalation import SummarySettings
 from noctuary.compact.summaries import NOTHING_KNOWN, BatchResult, summarize_batch
+from noctuary.compact.summarizers import Outcome
 from noctuary.compact.tables import (
     SummaryWriter,
     read_attempts,
@@ -17,7 +17,7 @@ from noctuary.compact.tables import (
     read_summaries,
     write_summaries,
 )
-from noctuary.errors import StoreError
+from noctuary.core.errors import StoreError
 from tests.support.clusters import Bag, cluster_text
 
 

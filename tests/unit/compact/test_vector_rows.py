@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.compact.vector_rows import VectorRows
-from noctuary.errors import StoreError
-from noctuary.files import write_array
+from noctuary.compact.summaries import VectorRows
+from noctuary.core.errors import StoreError
+from noctuary.core.files import write_array
 
 MATRIX = np.arange(40, dtype=np.float32).reshape(10, 4)
 

@@ -8,15 +8,13 @@ from typing import Any
 import pytest
 
 import noctuary
-from noctuary.authored.documents import load_documents
 from noctuary.context.api import assemble
-from noctuary.context.profile import ContextProfile
-from noctuary.context.values import Turn
-from noctuary.errors import AuthoredBudgetError, AuthoredMissingError
-from noctuary.recall.answerability import WORDS, WORDS_AND_VECTORS, Calibration
+from noctuary.context.documents import load_documents
+from noctuary.context.profile import ContextProfile, Turn
+from noctuary.core.errors import AuthoredBudgetError, AuthoredMissingError
 from noctuary.recall.api import recall
-from noctuary.recall.engine import Recaller
-from noctuary.recall.serving import find_serving
+from noctuary.recall.engine import Recaller, find_serving
+from noctuary.recall.result import WORDS, WORDS_AND_VECTORS, Calibration
 from noctuary.usage.access_log import close_access_logs
 from tests.support.calibration import MEASURES, calibrated
 from tests.support.store import Store

@@ -6,13 +6,11 @@ from typing import Any
 
 import pytest
 
-from noctuary.authored.documents import Authored
-from noctuary.authored.parse import parse_document
-from noctuary.context import candidates
-from noctuary.context.assembling import assemble_from
-from noctuary.context.profile import PROFILES, ContextProfile
-from noctuary.context.values import Context, Turn
-from noctuary.injection.block import cut_blocks
+from noctuary.context import assemble as candidates
+from noctuary.context.assemble import assemble_from
+from noctuary.context.documents import Authored, parse_document
+from noctuary.context.profile import PROFILES, Context, ContextProfile, Turn
+from noctuary.sources.injected import cut_blocks
 from tests.support.contexts import MemorySearch, chat, memory
 
 DEFAULT = PROFILES["default"]

@@ -3,11 +3,17 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.context.candidates import Candidate, gather, of_memory, text_coverage
-from noctuary.context.searching import Found, FoundMemory
-from noctuary.injection.block import Line
+from noctuary.context.assemble import (
+    Candidate,
+    Found,
+    FoundMemory,
+    gather,
+    of_memory,
+    text_coverage,
+)
+from noctuary.core.types import UNDATED_US
+from noctuary.sources.injected import Line
 from noctuary.text.tokens import tokenize
-from noctuary.types import UNDATED_US
 from tests.support.contexts import NOW_US, MemorySearch, coverage, memory
 
 texts = st.text("abkey key-ring ключ 鍵鍵 ", max_size=30)

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.context.counting import EstimateCounter, TokenCounter, VocabularyCounter
-from noctuary.encode.wordpiece import WordPiece
-from noctuary.text.token_estimate import estimate_tokens
+from noctuary.context.sections import EstimateCounter, TokenCounter, VocabularyCounter
+from noctuary.embed.lean import WordPiece
+from noctuary.text.marks import estimate_tokens
 
 VOCABULARY = WordPiece.from_text(
     "\n".join(["[UNK]", "[CLS]", "[SEP]", "the", "key", "##s", "un", "##lock", ".", "门", "-"])

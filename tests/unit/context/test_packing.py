@@ -3,10 +3,17 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.context.counting import EstimateCounter, TokenCounter, VocabularyCounter
-from noctuary.context.packing import Section, fit_found, fit_prefix, price_section
-from noctuary.encode.wordpiece import WordPiece
-from noctuary.injection.block import Line, render_block
+from noctuary.context.sections import (
+    EstimateCounter,
+    Section,
+    TokenCounter,
+    VocabularyCounter,
+    fit_found,
+    fit_prefix,
+    price_section,
+)
+from noctuary.embed.lean import WordPiece
+from noctuary.sources.injected import Line, render_block
 
 # Knows parts of a block's id, so that what the tags cost depends on the lines.
 VOCABULARY = WordPiece.from_text(

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from noctuary.authored.parse import parse_document
-from noctuary.context.rendering import (
+from noctuary.context.documents import parse_document
+from noctuary.context.profile import Turn
+from noctuary.context.sections import (
     frame_of,
     frame_of_found,
     line_of_node,
@@ -11,8 +12,7 @@ from noctuary.context.rendering import (
     node_piece,
     turn_piece,
 )
-from noctuary.context.values import Turn
-from noctuary.injection.block import Line, cut_blocks, render_block
+from noctuary.sources.injected import Line, cut_blocks, render_block
 
 DOCUMENT = """---
 audience: agents

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.context.candidates import Candidate
+from noctuary.context.assemble import Candidate, hops, rank, two_passes
 from noctuary.context.profile import PROFILES, ContextProfile
-from noctuary.context.scoring import hops, rank, two_passes
-from noctuary.injection.block import Line
-from noctuary.types import UNDATED_US
+from noctuary.core.types import UNDATED_US
+from noctuary.sources.injected import Line
 from tests.support.contexts import DAY_S, NOW_US, s_final
 
 REFERENCE = PROFILES["reference"]

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from noctuary.context.text_vectors import TextVectors
+from noctuary.context.assemble import TextVectors
 
 
 def vector(value: float) -> np.ndarray[tuple[int], np.dtype[np.float32]]:

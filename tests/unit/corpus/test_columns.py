@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from noctuary.corpus.columns import count_rows, iter_batches, read_column
-from noctuary.errors import StoreError
+from noctuary.core.errors import StoreError
+from noctuary.sources.corpus import count_rows, iter_batches, read_column
 
 SECRET = "canary-in-the-table"
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.corpus.combined_source import CombinedSource, negative_ids
-from noctuary.corpus.export import export_corpus, read_records
-from noctuary.corpus.source import Source, open_source
-from noctuary.errors import SourceError
+from noctuary.core.errors import SourceError
+from noctuary.sources.corpus import read_records
+from noctuary.sources.export import CombinedSource, export_corpus, negative_ids
+from noctuary.sources.source import Source, open_source
 
 Make = Callable[..., Path]
 
@@ -80,7 +80,7 @@ def test_both_are_closed(make_store: Make, tmp_path: Path) -> None:
 def test_batches_end_early_when_contents_are_large(
     make_jsonl: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("noctuary.corpus.source.BATCH_CHARS", 100)
+    monkeypatch.setattr("noctuary.sources.source.BATCH_CHARS", 100)
     rows = [{"id": i, "content": "x" * 60} for i in range(6)]
     with combined(make_jsonl(rows, "a.jsonl"), make_jsonl([], "b.jsonl")) as source:
         assert [len(batch) for batch in source.batches()] == [2, 2, 2]

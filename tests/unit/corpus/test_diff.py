@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.corpus.diff import CorpusDiff, diff_corpora
-from noctuary.corpus.export import export_corpus
-from noctuary.corpus.source import open_source
-from noctuary.errors import StoreError
+from noctuary.core.errors import StoreError
+from noctuary.sources.export import CorpusDiff, diff_corpora, export_corpus
+from noctuary.sources.source import open_source
 
 Export = Callable[[str, Mapping[int, str]], Path]
 

@@ -10,24 +10,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noctuary.corpus.backed_names import find_backed_names
-from noctuary.corpus.combined_source import CombinedSource
-from noctuary.corpus.evidence import KnownConcept, KnownEdge, KnownMention, MemoryLink, Share
-from noctuary.corpus.evidence_tables import (
+from noctuary.core.errors import StoreError
+from noctuary.core.types import MemoryRecord
+from noctuary.sources.evidence import (
     EVIDENCE_FILES,
     LINKS_FILE,
     EvidenceCounts,
     Known,
     evidence_of,
+    find_backed_names,
     read_known,
     read_links,
     read_shares,
     write_evidence,
 )
-from noctuary.corpus.export import export_corpus
-from noctuary.corpus.jsonl_source import JsonlSource
-from noctuary.errors import StoreError
-from noctuary.types import MemoryRecord
+from noctuary.sources.export import CombinedSource, export_corpus
+from noctuary.sources.jsonl import JsonlSource
+from noctuary.sources.source import KnownConcept, KnownEdge, KnownMention, MemoryLink, Share
 from tests.unit.corpus.conftest import MakeJsonl
 
 TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"

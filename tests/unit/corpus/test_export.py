@@ -9,13 +9,13 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from noctuary.corpus import tables
-from noctuary.corpus.export import export_corpus, read_records
-from noctuary.corpus.report import ExportReport
-from noctuary.corpus.source import RawRow, open_source
-from noctuary.corpus.sqlite_source import SqliteSource
-from noctuary.errors import SourceError, SourceFormatError
-from noctuary.types import UNDATED_US
+from noctuary.core.errors import SourceError, SourceFormatError
+from noctuary.core.types import UNDATED_US
+from noctuary.sources import corpus as tables
+from noctuary.sources.corpus import read_records
+from noctuary.sources.export import ExportReport, export_corpus
+from noctuary.sources.source import RawRow, open_source
+from noctuary.sources.sqlite import SqliteSource
 
 Make = Callable[..., Path]
 CANARY = "canary-7f3a-violet-heron"
@@ -257,8 +257,8 @@ def test_a_killed_export_leaves_nothing_sensitive_and_the_next_one_cleans_up(
     out, path = tmp_path / "out", make_store(canary_rows())
     script = (
         "import os, sys\nfrom pathlib import Path\n"
-        "from noctuary.corpus.export import export_corpus\n"
-        "from noctuary.corpus.source import open_source\n"
+        "from noctuary.sources.export import export_corpus\n"
+        "from noctuary.sources.source import open_source\n"
         "class Kill:\n"
         "    def update(self, task, done, total):\n"
         "        if done == total: os.kill(os.getpid(), 9)\n"
@@ -309,7 +309,7 @@ def test_progress_ends_at_the_total(make_store: Make, tmp_path: Path) -> None:
 
 def test_importing_the_package_loads_no_heavy_library() -> None:
     script = (
-        "import sys, noctuary.corpus.export, noctuary.corpus.diff, noctuary.corpus.source\n"
+        "import sys, noctuary.sources.export, noctuary.sources.export, noctuary.sources.source\n"
         "heavy = {'pyarrow', 'duckdb', 'polars', 'torch', 'lancedb'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )

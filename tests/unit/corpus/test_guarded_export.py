@@ -6,11 +6,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from noctuary.corpus.export import export_corpus, read_records
-from noctuary.corpus.report import ExportReport
-from noctuary.corpus.source import open_source
-from noctuary.injection.wording import hash_exact
-from noctuary.types import content_hash
+from noctuary.core.types import content_hash
+from noctuary.sources.corpus import read_records
+from noctuary.sources.export import ExportReport, export_corpus
+from noctuary.sources.injected import hash_exact
+from noctuary.sources.source import open_source
 from tests.support.injections import guard_of, memory, put_in_prompt
 
 MakeStore = Callable[..., Path]

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.corpus.jsonl_source import JsonlSource
-from noctuary.corpus.quarantine import QuarantineReason
-from noctuary.corpus.source import RawRow
-from noctuary.errors import SourceError, SourceFormatError
+from noctuary.core.errors import SourceError, SourceFormatError
+from noctuary.sources.jsonl import JsonlSource
+from noctuary.sources.source import QuarantineReason, RawRow
 
 Make = Callable[..., Path]
 GOOD = {"id": 1, "content": "good"}

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from noctuary.corpus.marker import MARKER_CHARS, read_marker
-from noctuary.errors import SourceMissingError
-from noctuary.settings import Settings, SourceSettings, TranscriptSettings
+from noctuary.core.errors import SourceMissingError
+from noctuary.core.settings import Settings, SourceSettings, TranscriptSettings
+from noctuary.sources.source import MARKER_CHARS, read_marker
 
 SETTINGS = Settings()
 ANY_TIME = (1_800_000_000_000_000_000, 1_800_000_000_000_000_000)

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from noctuary.corpus.marker import read_marker
-from noctuary.settings import Settings
+from noctuary.core.settings import Settings
+from noctuary.sources.source import read_marker
 from tests.support.databases import MakeDatabase, name_database, rows_of, run_sql
 
 SHARE = (

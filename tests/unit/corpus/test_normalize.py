@@ -4,17 +4,11 @@ from dataclasses import fields, replace
 
 import pytest
 
-from noctuary.corpus.normalize import (
-    MAX_FIELD_BYTES,
-    Accepted,
-    Rejected,
-    content_hash,
-    normalize,
-)
-from noctuary.corpus.quarantine import QuarantineReason as Reason
-from noctuary.corpus.source import RawRow
-from noctuary.settings import CorpusSettings
-from noctuary.types import UNDATED_US, MemoryRecord
+from noctuary.core.settings import CorpusSettings
+from noctuary.core.types import UNDATED_US, MemoryRecord, content_hash
+from noctuary.sources.normalize import MAX_FIELD_BYTES, Accepted, Rejected, normalize
+from noctuary.sources.source import QuarantineReason as Reason
+from noctuary.sources.source import RawRow
 
 DAY_US = 86_400_000_000
 NOW_US = 20_000 * DAY_US  # 2024-10-04

@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.corpus import tables
-from noctuary.corpus.export import export_corpus
-from noctuary.corpus.pages import count_memories, iter_pages
-from noctuary.corpus.records import read_records
-from noctuary.corpus.source import open_source
-from noctuary.errors import StoreError
+from noctuary.core.errors import StoreError
+from noctuary.sources import corpus as tables
+from noctuary.sources.corpus import count_memories, iter_pages, read_records
+from noctuary.sources.export import export_corpus
+from noctuary.sources.source import open_source
 
 COUNT = 23
 

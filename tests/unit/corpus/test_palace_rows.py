@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.corpus.evidence import LINK_TYPES, PART_OF, SUPERSEDES
-from noctuary.corpus.palace_rows import DOCUMENT_KEY, MARKS, drawer_links, drawer_row
-from noctuary.corpus.quarantine import QuarantineReason
+from noctuary.sources.palace import DOCUMENT_KEY, MARKS, drawer_links, drawer_row
+from noctuary.sources.source import LINK_TYPES, PART_OF, SUPERSEDES, QuarantineReason
 
 
 def links(**marks: object) -> list[tuple[str, str, str]]:

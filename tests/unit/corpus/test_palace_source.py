@@ -11,15 +11,21 @@ from typing import Any
 
 import pytest
 
-from noctuary.corpus.evidence import PART_OF, SUPERSEDES, HasEvidence
-from noctuary.corpus.evidence_tables import read_links, write_evidence
-from noctuary.corpus.export import export_corpus, read_records
-from noctuary.corpus.palace_schema import CHROMA_FILE, DRAWERS, KNOWN_MIGRATIONS
-from noctuary.corpus.palace_source import FETCHED_ROWS, KIND, PalaceSource
-from noctuary.corpus.source import RawRow, open_source
-from noctuary.errors import SourceError, SourceFormatError, SourceMissingError
-from noctuary.text.sensitivity_marks import find_mark
-from noctuary.types import UNDATED_US
+from noctuary.core.errors import SourceError, SourceFormatError, SourceMissingError
+from noctuary.core.types import UNDATED_US
+from noctuary.sources.corpus import read_records
+from noctuary.sources.evidence import read_links, write_evidence
+from noctuary.sources.export import export_corpus
+from noctuary.sources.palace import (
+    CHROMA_FILE,
+    DRAWERS,
+    FETCHED_ROWS,
+    KIND,
+    KNOWN_MIGRATIONS,
+    PalaceSource,
+)
+from noctuary.sources.source import PART_OF, SUPERSEDES, HasEvidence, RawRow, open_source
+from noctuary.text.secrets import find_mark
 from tests.support.palaces import (
     Drawer,
     add_drawers,

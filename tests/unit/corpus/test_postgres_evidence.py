@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from noctuary.corpus.evidence import KnownConcept, KnownEdge, KnownMention, MemoryLink, Share
-from noctuary.types import UNDATED_US
+from noctuary.core.types import UNDATED_US
+from noctuary.sources.source import KnownConcept, KnownEdge, KnownMention, MemoryLink, Share
 from tests.support.claude_memory import Row, insert_rows, migrations
 from tests.support.databases import MakeDatabase, flat, open_database, rows_of, run_sql
 

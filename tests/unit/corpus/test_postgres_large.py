@@ -38,8 +38,8 @@ _READ = """
 import json, resource, sys, time
 import pyarrow.parquet
 from pathlib import Path
-from noctuary.corpus.evidence_tables import write_evidence
-from noctuary.corpus.export import export_corpus
+from noctuary.sources.evidence import write_evidence
+from noctuary.sources.export import export_corpus
 from tests.support.databases import open_database
 
 def peak():

@@ -8,10 +8,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from noctuary.corpus.export import export_corpus
-from noctuary.errors import SourceError
-from noctuary.postgres import rows as postgres_rows
-from noctuary.postgres.connecting import Limits
+from noctuary.core.errors import SourceError
+from noctuary.sources import postgres as postgres_rows
+from noctuary.sources.export import export_corpus
+from noctuary.sources.postgres import Limits
 from tests.support.cutting_proxy import cutting_proxy
 from tests.support.databases import (
     MakeDatabase,

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from noctuary.corpus.evidence import HasEvidence
-from noctuary.corpus.export import export_corpus, read_records
-from noctuary.corpus.postgres_source import KIND
-from noctuary.corpus.sensitive import find_sensitivity
-from noctuary.corpus.source import open_source
-from noctuary.errors import SourceError, SourceFormatError
-from noctuary.postgres import rows as postgres_rows
-from noctuary.settings import CorpusSettings
-from noctuary.text.sensitivity_marks import find_mark
+from noctuary.core.errors import SourceError, SourceFormatError
+from noctuary.core.settings import CorpusSettings
+from noctuary.sources import postgres as postgres_rows
+from noctuary.sources.corpus import read_records
+from noctuary.sources.export import export_corpus
+from noctuary.sources.normalize import find_sensitivity
+from noctuary.sources.postgres_source import KIND
+from noctuary.sources.source import HasEvidence, open_source
+from noctuary.text.secrets import find_mark
 from tests.support.claude_memory import MIGRATIONS, Row, insert_rows, migrations
 from tests.support.databases import (
     MakeDatabase,

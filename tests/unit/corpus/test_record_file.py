@@ -12,11 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.corpus.record_file import RecordFile, column_batches, take_columns
-from noctuary.corpus.records import read_records, record_row
-from noctuary.corpus.tables import MEMORIES_FILE, TableWriter
-from noctuary.errors import StoreError
-from noctuary.types import MemoryRecord
+from noctuary.core.errors import StoreError
+from noctuary.core.types import MemoryRecord
+from noctuary.sources.corpus import (
+    MEMORIES_FILE,
+    RecordFile,
+    TableWriter,
+    column_batches,
+    read_records,
+    record_row,
+    take_columns,
+)
 from tests.support.store import memory, renumber
 
 GROUP_ROWS = 7
@@ -38,7 +44,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An export in several row groups."""
     path = tmp_path_factory.mktemp("export") / MEMORIES_FILE
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("noctuary.corpus.tables.ROW_GROUP_ROWS", GROUP_ROWS)
+        patch.setattr("noctuary.sources.corpus.ROW_GROUP_ROWS", GROUP_ROWS)
         with TableWriter(path, MEMORIES_FILE) as writer:
             for record in _records(ROWS):
                 writer.add(record_row(record))

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.corpus.export import export_corpus
-from noctuary.corpus.records import iter_records, read_records
-from noctuary.corpus.source import open_source
-from noctuary.errors import StoreError
+from noctuary.core.errors import StoreError
+from noctuary.sources.corpus import iter_records, read_records
+from noctuary.sources.export import export_corpus
+from noctuary.sources.source import open_source
 
 Make = Callable[..., Path]
 

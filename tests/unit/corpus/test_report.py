@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.corpus.export import export_corpus
-from noctuary.corpus.report import ExportReport, read_report
-from noctuary.corpus.source import open_source
-from noctuary.errors import StoreError
+from noctuary.core.errors import StoreError
+from noctuary.sources.export import ExportReport, export_corpus, read_report
+from noctuary.sources.source import open_source
 
 Make = Callable[..., Path]
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from noctuary.corpus.quarantine import QuarantineReason
-from noctuary.corpus.sensitive import find_sensitivity, is_flag_set
-from noctuary.corpus.source import RawRow
+from noctuary.sources.normalize import find_sensitivity
+from noctuary.sources.source import QuarantineReason, RawRow
+from noctuary.text.secrets import is_flag_set
 
 TOKEN = "gh" + "p_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 

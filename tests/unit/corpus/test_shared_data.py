@@ -7,8 +7,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from noctuary.corpus.export import export_corpus, read_records
-from noctuary.corpus.source import open_source
+from noctuary.sources.corpus import read_records
+from noctuary.sources.export import export_corpus
+from noctuary.sources.source import open_source
 
 SHARED = Path(os.environ.get("NOCTUARY_SHARED", Path(__file__).parents[4] / "shared")) / "data"
 

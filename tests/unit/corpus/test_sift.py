@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-from noctuary.corpus.quarantine import QuarantineReason, QuarantineRow
-from noctuary.corpus.sift import Tally, sift
-from noctuary.corpus.source import RawRow
-from noctuary.settings import CorpusSettings
-from noctuary.types import MemoryRecord
+from noctuary.core.settings import CorpusSettings
+from noctuary.core.types import MemoryRecord
+from noctuary.sources.export import Tally, sift
+from noctuary.sources.source import QuarantineReason, QuarantineRow, RawRow
 
 
 def run(*rows: RawRow) -> tuple[list[MemoryRecord], list[QuarantineRow], Tally]:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.corpus.source import open_source
-from noctuary.errors import SourceFormatError, SourceMissingError
+from noctuary.core.errors import SourceFormatError, SourceMissingError
+from noctuary.sources.source import open_source
 
 Make = Callable[..., Path]
 ROW = {"id": 1, "content": "a"}

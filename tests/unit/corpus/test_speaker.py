@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from noctuary.corpus.speaker import MAX_SPEAKER_CHARS, find_speaker
+from noctuary.text.marks import MAX_SPEAKER_CHARS, find_speaker
 
 
 @pytest.mark.parametrize(

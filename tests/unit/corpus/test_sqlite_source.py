@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from noctuary import foreign_file
-from noctuary.corpus import pinned_file, sqlite_source
-from noctuary.corpus.export import export_corpus
-from noctuary.corpus.source import RawRow, open_source
-from noctuary.corpus.sqlite_source import SqliteSource
-from noctuary.errors import SourceError, SourceFormatError
+from noctuary.core import sqlite as foreign_file
+from noctuary.core.errors import SourceError, SourceFormatError
+from noctuary.sources import sqlite as pinned_file
+from noctuary.sources import sqlite as sqlite_source
+from noctuary.sources.export import export_corpus
+from noctuary.sources.source import RawRow, open_source
+from noctuary.sources.sqlite import SqliteSource
 
 Make = Callable[..., Path]
 
@@ -41,8 +42,8 @@ _READ_AS_NOBODY = """
 import os, sys
 from pathlib import Path
 # All of it now: that user may not look into the checkout.
-import noctuary.corpus.jsonl_source, noctuary.corpus.palace_source, noctuary.corpus.sqlite_source
-from noctuary.corpus.source import open_source
+import noctuary.sources.jsonl, noctuary.sources.palace, noctuary.sources.sqlite
+from noctuary.sources.source import open_source
 os.setuid(65534)
 with open_source(Path(sys.argv[1])) as source:
     print(sum(len(batch) for batch in source.batches()))

@@ -6,11 +6,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from noctuary.corpus.export import export_corpus
-from noctuary.corpus.jsonl_source import JsonlSource
-from noctuary.corpus.sensitive import find_sensitivity
-from noctuary.corpus.source import open_source
-from noctuary.corpus.table_scan import PLACES_SHOWN, Finding, scan_tables
+from noctuary.sources.export import PLACES_SHOWN, Finding, export_corpus, scan_tables
+from noctuary.sources.jsonl import JsonlSource
+from noctuary.sources.normalize import find_sensitivity
+from noctuary.sources.source import open_source
 from tests.support.injections import guard_of, memory, put_in_prompt
 
 MakeStore = Callable[..., Path]

@@ -7,12 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from noctuary.curate.compose import FIELD_MAX_CHARS, Fields, changed_fields, united
-from noctuary.curate.exact import normalised
-from noctuary.curate.holding import why_not_held
-from noctuary.curate.near import shingle_pairs
-from noctuary.text.tombstone import MARK, buried, is_tombstone
-from noctuary.types import UNDATED_US, MemoryRecord
+from noctuary.core.types import UNDATED_US, MemoryRecord
+from noctuary.curate.finders import normalised, shingle_pairs
+from noctuary.curate.proposals import FIELD_MAX_CHARS, Fields, changed_fields, united, why_not_held
+from noctuary.text.marks import MARK, buried, is_tombstone
 from tests.support.proposals import ask, numbered, replaced, told
 from tests.support.store import day_us, memory
 
@@ -189,7 +187,7 @@ def test_the_nights_cosine_pairs_are_asked_the_same_question() -> None:
 
 
 def test_shingle_pairs_are_those_of_a_comparison_of_all() -> None:
-    from noctuary.graph.canonical.grams import jaccard
+    from noctuary.graph.likeness import jaccard
 
     rng = np.random.default_rng(6)
     words = ["".join(rng.choice(list("abcdefghij"), 7)) for _ in range(200)]

@@ -7,9 +7,9 @@ from itertools import count
 
 import pytest
 
-from noctuary.curate.compose import joined_text
-from noctuary.curate.fragment_marks import read_mark
-from noctuary.types import MemoryRecord
+from noctuary.core.types import MemoryRecord
+from noctuary.curate.finders import read_mark
+from noctuary.curate.proposals import joined_text
 from tests.support.proposals import ask, numbered, text_of
 from tests.support.store import day_us, memory
 

@@ -9,17 +9,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from noctuary.corpus.sqlite_source import SqliteSource
-from noctuary.curate.apply import apply_proposals
-from noctuary.curate.journal import TABLE, applications
-from noctuary.curate.matching import Where
-from noctuary.curate.model import Proposal
-from noctuary.curate.stores.open import open_writable
-from noctuary.curate.stores.postgres import PostgresStore
-from noctuary.curate.undo import undo
-from noctuary.errors import CurationRefusedError, SourceError, SourceFormatError
-from noctuary.postgres.address import read_address
-from noctuary.settings import CorpusSettings
+from noctuary.core.errors import CurationRefusedError, SourceError, SourceFormatError
+from noctuary.core.settings import CorpusSettings
+from noctuary.curate.apply import Where, apply_proposals, undo
+from noctuary.curate.proposals import Proposal
+from noctuary.curate.stores import TABLE, PostgresStore, applications, open_writable
+from noctuary.sources.postgres import read_address
+from noctuary.sources.sqlite import SqliteSource
 from tests.support.claude_memory import proposals_for, records_of
 from tests.unit.curate.conftest import MakePostgres, MakeSqlite
 

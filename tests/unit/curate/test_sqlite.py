@@ -14,15 +14,12 @@ from typing import Any, TypeVar
 
 import pytest
 
-from noctuary.curate.apply import Applied, apply_proposals
-from noctuary.curate.journal import TABLE, applications
-from noctuary.curate.matching import Where
-from noctuary.curate.model import Proposal
-from noctuary.curate.stores.open import open_writable
-from noctuary.curate.stores.sqlite import SqliteStore
-from noctuary.curate.undo import undo
-from noctuary.errors import CurationRefusedError, SourceError
-from noctuary.settings import CorpusSettings
+from noctuary.core.errors import CurationRefusedError, SourceError
+from noctuary.core.settings import CorpusSettings
+from noctuary.curate.apply import AppliedProposals as Applied
+from noctuary.curate.apply import Where, apply_proposals, undo
+from noctuary.curate.proposals import Proposal
+from noctuary.curate.stores import TABLE, SqliteStore, applications, open_writable
 from tests.support.claude_memory import (
     Row,
     found_by_words,
@@ -49,9 +46,9 @@ KILLED = """
 import os, signal, sqlite3, sys
 from pathlib import Path
 from noctuary.curate import apply as applying
-from noctuary.curate.matching import Where
-from noctuary.curate.stores.open import open_writable
-from noctuary.settings import CorpusSettings
+from noctuary.curate.apply import Where
+from noctuary.curate.stores import open_writable
+from noctuary.core.settings import CorpusSettings
 from tests.support.claude_memory import proposals_for, records_of
 
 source, corpus, moment = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])

@@ -5,12 +5,17 @@ from typing import Any
 
 import pytest
 
-from noctuary.curate.model import Evidence, Piece, Proposal, Span, Target, named
-from noctuary.curate.proposed import chosen, replacement_text
-from noctuary.curate.table import ProposalTable, read_proposals, write_proposals
-from noctuary.errors import ConfigError, CurationRefusedError, StoreError
-from noctuary.postgres.address import read_address
-from noctuary.source_name import names_postgres
+from noctuary.core.errors import ConfigError, CurationRefusedError, StoreError
+from noctuary.core.store import names_postgres
+from noctuary.curate.apply import (
+    ProposalTable,
+    chosen,
+    read_proposals,
+    replacement_text,
+    write_proposals,
+)
+from noctuary.curate.proposals import Evidence, Piece, Proposal, Span, Target, named
+from noctuary.sources.postgres import read_address
 
 
 def proposal(number: int = 0, **fields: Any) -> Proposal:

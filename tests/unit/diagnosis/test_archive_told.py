@@ -7,14 +7,13 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from noctuary.cli.doctor import describe_snapshots, examine, read_status
 from noctuary.cli.main import main
-from noctuary.diagnosis.doctor import examine
-from noctuary.diagnosis.status import describe_snapshots, read_status
-from noctuary.errors import SnapshotOutdatedError
+from noctuary.core import store as layout
+from noctuary.core.errors import SnapshotOutdatedError
+from noctuary.core.manifest import read_manifest
 from noctuary.recall.api import recall
 from noctuary.recall.engine import Recaller
-from noctuary.snapshot import layout
-from noctuary.snapshot.manifest import read_manifest
 from tests.support.archive_file import write_archive
 from tests.support.store import Store
 

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.diagnosis.doctor import Finding, examine
-from noctuary.encode.lean_format import HEADER_FILE, WEIGHTS_FILE
-from noctuary.files import remove_tree
+from noctuary.cli.doctor import examine
+from noctuary.cli.findings import Finding
+from noctuary.core import store as layout
+from noctuary.core.files import remove_tree
+from noctuary.core.manifest import read_pointer
+from noctuary.embed.lean import HEADER_FILE, WEIGHTS_FILE
 from noctuary.recall.api import recall
-from noctuary.snapshot import layout
-from noctuary.snapshot.manifest import read_pointer
 from noctuary.snapshot.verdict import CheckResult, store_verdict
 from tests.support.lean import write_encoder
 from tests.support.store import Store, household

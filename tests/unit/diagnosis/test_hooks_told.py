@@ -9,12 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.agents.counters import TOLD_AFTER_TIMEOUTS, note_call
-from noctuary.agents.install.installing import install_hooks
-from noctuary.agents.install.settings_places import find_place
-from noctuary.agents.places import HookPlaces
-from noctuary.diagnosis.finding import Finding
-from noctuary.diagnosis.hooks import are_hooked, look_at_hooks
+from noctuary.agents.install import find_place, install_hooks
+from noctuary.agents.state import TOLD_AFTER_TIMEOUTS, HookPlaces, note_call
+from noctuary.cli.findings import Finding, are_hooked, look_at_hooks
 
 RUNS = (sys.executable, "-m", "noctuary")
 

@@ -11,15 +11,19 @@ import pyarrow as pa
 import pytest
 from lancedb.index import BTree
 
-from noctuary.diagnosis import doctor, rows
-from noctuary.diagnosis.doctor import examine
-from noctuary.diagnosis.finding import Finding
-from noctuary.diagnosis.inputs import look_at_source, look_at_transcripts
-from noctuary.diagnosis.rows import look_at_index, look_at_vectors
-from noctuary.diagnosis.serving import look_at_abstention
-from noctuary.snapshot.layout import ABSTENTION_FILE, VECTORS_FILE, StorePaths
-from noctuary.snapshot.manifest import Manifest, read_manifest, read_pointer
-from noctuary.vectors.lance import connect
+from noctuary.cli import doctor
+from noctuary.cli import findings as rows
+from noctuary.cli.doctor import examine, look_at_abstention
+from noctuary.cli.findings import (
+    Finding,
+    look_at_index,
+    look_at_source,
+    look_at_transcripts,
+    look_at_vectors,
+)
+from noctuary.core.manifest import Manifest, read_manifest, read_pointer
+from noctuary.core.store import ABSTENTION_FILE, VECTORS_FILE, StorePaths
+from noctuary.embed.tables import connect
 from tests.support.calibration import MEASURE
 from tests.support.store import Store
 

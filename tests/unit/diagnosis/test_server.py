@@ -13,13 +13,10 @@ from typing import Any
 
 import pytest
 
-from noctuary.diagnosis import server as diagnosis
-from noctuary.diagnosis.server import look_at_server
-from noctuary.serve.answer import answer_recall
-from noctuary.serve.fallback import note_fallback
-from noctuary.serve.place import Place, find_place
-from noctuary.serve.protocol import Refusal
-from noctuary.serve.server import Server
+from noctuary.agents.client import Place, Refusal, find_place, note_fallback
+from noctuary.agents.server import Server, answer_recall
+from noctuary.cli import findings as diagnosis
+from noctuary.cli.findings import look_at_server
 from tests.support.store import Store
 
 DAY_S = 86_400.0

@@ -4,11 +4,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from noctuary.diagnosis.status import age_hours, describe_snapshots, read_status
-from noctuary.errors import SnapshotCorruptError, SnapshotMissingError
-from noctuary.files import tree_bytes
-from noctuary.snapshot import layout
-from noctuary.snapshot.manifest import read_pointer
+from noctuary.cli.doctor import age_hours, describe_snapshots, read_status
+from noctuary.core import store as layout
+from noctuary.core.errors import SnapshotCorruptError, SnapshotMissingError
+from noctuary.core.files import tree_bytes
+from noctuary.core.manifest import read_pointer
 from tests.support.store import Store, memory, renumber
 
 

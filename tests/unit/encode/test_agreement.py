@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from noctuary.encode.export import MIN_COSINE, PROBE_TEXTS, export_lean, measure_agreement
-from noctuary.encode.lean import LeanEncoder
-from noctuary.encode.onnx_encoder import OnnxEncoder
-from noctuary.encode.onnx_export import export_onnx
-from noctuary.encode.sentence import SentenceEncoder, open_sentence_encoder
-from noctuary.errors import EncoderError
+from noctuary.core.errors import EncoderError
+from noctuary.embed.lean import LeanEncoder
+from noctuary.embed.lean_export import MIN_COSINE, PROBE_TEXTS, export_lean, measure_agreement
+from noctuary.embed.onnx import OnnxEncoder, export_onnx
+from noctuary.embed.sentence import SentenceEncoder, open_sentence_encoder
 
 TinyModel = Callable[..., Path]
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noctuary.encode.base import EncoderUnsupportedError, require_unit_rows
-from noctuary.errors import EncoderError
+from noctuary.core.errors import EncoderError
+from noctuary.embed.fingerprint import EncoderUnsupportedError, require_unit_rows
 
 
 def test_unit_rows_pass() -> None:

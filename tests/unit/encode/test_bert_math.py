@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.encode.bert_math import LayerWeights, attention, encoder_layer, erfc, gelu, layer_norm
+from noctuary.embed.lean import LayerWeights, attention, encoder_layer, erfc, gelu, layer_norm
 
 
 def _random(*shape: int, seed: int = 0) -> NDArray[np.float32]:

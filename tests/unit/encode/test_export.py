@@ -13,13 +13,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from noctuary.encode import export
-from noctuary.encode.base import EncoderUnsupportedError
-from noctuary.encode.export import PROBE_TEXTS, LeanExport, export_lean
-from noctuary.encode.lean import LeanEncoder
-from noctuary.encode.lean_format import HEADER_FILE, VOCAB_FILE, WEIGHTS_FILE
-from noctuary.encode.sentence import SentenceEncoder, open_sentence_encoder
-from noctuary.errors import EncoderError
+from noctuary.core.errors import EncoderError
+from noctuary.embed import lean_export as export
+from noctuary.embed.fingerprint import EncoderUnsupportedError
+from noctuary.embed.lean import HEADER_FILE, VOCAB_FILE, WEIGHTS_FILE, LeanEncoder
+from noctuary.embed.lean_export import PROBE_TEXTS, LeanExport, export_lean
+from noctuary.embed.sentence import SentenceEncoder, open_sentence_encoder
 
 TinyModel = Callable[..., Path]
 SHARED = Path(os.environ.get("NOCTUARY_SHARED", Path(__file__).parents[4] / "shared"))
@@ -228,7 +227,7 @@ def test_missing_tensor_is_unsupported(tiny_model: TinyModel, tmp_path: Path) ->
 
 def test_reading_imports_nothing_heavy() -> None:
     code = (
-        "import sys, noctuary.encode.lean\n"
+        "import sys, noctuary.embed.lean\n"
         "heavy = {'torch', 'transformers', 'tokenizers', 'pandas', 'pydantic', 'polars', 'scipy'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )

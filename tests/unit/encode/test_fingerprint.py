@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from noctuary.encode.fingerprint import EncoderFingerprint, require_same
-from noctuary.errors import EncoderError, FingerprintMismatchError
-from noctuary.hashing import hash_json
+from noctuary.core.errors import EncoderError, FingerprintMismatchError
+from noctuary.core.files import hash_json
+from noctuary.embed.fingerprint import EncoderFingerprint, require_same
 
 FINGERPRINT = EncoderFingerprint("m", "ab" * 32, 384, "mean", True, "", "passage: ", 256)
 

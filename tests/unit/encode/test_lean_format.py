@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from noctuary.encode.fingerprint import EncoderFingerprint
-from noctuary.encode.lean_format import (
+from noctuary.core.errors import EncoderError
+from noctuary.embed.fingerprint import EncoderFingerprint
+from noctuary.embed.lean import (
     ALIGNMENT_BYTES,
     HEADER_FILE,
     Architecture,
@@ -20,7 +21,6 @@ from noctuary.encode.lean_format import (
     tensor_shapes,
     tensor_table,
 )
-from noctuary.errors import EncoderError
 
 ARCH = Architecture(2, 4, 32, 64, 100, 16, 1e-12)
 HEADER = Header(

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.encode.locate import (
+from noctuary.core.errors import EncoderError
+from noctuary.core.files import hash_file
+from noctuary.embed.sentence import (
     DEFAULT_MODEL,
     DEFAULT_WEIGHTS_SHA256,
     locate_model,
@@ -13,8 +15,6 @@ from noctuary.encode.locate import (
     require_default_weights,
     weights_sha256,
 )
-from noctuary.errors import EncoderError
-from noctuary.hashing import hash_file
 
 
 def test_default_model_is_the_installed_package_with_the_expected_weights() -> None:

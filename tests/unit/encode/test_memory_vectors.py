@@ -16,26 +16,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from noctuary.corpus.columns import iter_batches
-from noctuary.encode.onnx_encoder import OnnxEncoder
-from noctuary.encode.onnx_format import onnx_directory
-from noctuary.errors import EncoderError
-from noctuary.files import read_array
-from noctuary.night import vector_rows
-from noctuary.night.context import MEMORIES, VECTORS, Night
+from noctuary.core.errors import EncoderError
+from noctuary.core.files import read_array
+from noctuary.core.settings import EncoderSettings, Settings
+from noctuary.core.store import StorePaths
+from noctuary.embed.documents import memo_kind, text_key
+from noctuary.embed.onnx import OnnxEncoder, onnx_directory
+from noctuary.night import vectors as vector_rows
+from noctuary.night.context import MEMORIES, VECTORS, Face, Night
 from noctuary.night.corpus import export_memories
-from noctuary.night.embedding import Face
-from noctuary.night.vector_rows import fill_vectors, keyed_batches, sample_texts, vector_kind
-from noctuary.night.vectors import MEMORY_VECTORS, chosen_face, embed_memories, tonights_face
-from noctuary.settings import Settings
-from noctuary.settings.sections import EncoderSettings
-from noctuary.shards.files import write_table
-from noctuary.shards.fragment_store import FragmentStore
-from noctuary.shards.task import Fragment
-from noctuary.snapshot.layout import StorePaths
-from noctuary.vectors.embed import memo_kind, text_key
-from noctuary.work.memo import Memo
-from noctuary.work.stage import forget_result
+from noctuary.night.vectors import (
+    MEMORY_VECTORS,
+    chosen_face,
+    embed_memories,
+    fill_vectors,
+    keyed_batches,
+    sample_texts,
+    tonights_face,
+    vector_kind,
+)
+from noctuary.sources.corpus import iter_batches
+from noctuary.work.fragments import Fragment, FragmentStore, write_table
+from noctuary.work.stage import Memo, forget_result
 
 TinyModel = Callable[..., Path]
 TEXTS = ["a river", "stone and paper", "window lamp stone river", "a river", "the key is blue"]

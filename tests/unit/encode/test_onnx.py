@@ -13,19 +13,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
-from noctuary.encode.onnx_encoder import OnnxEncoder
-from noctuary.encode.onnx_export import export_onnx, known_header
-from noctuary.encode.onnx_format import (
+from noctuary.core.errors import EncoderError
+from noctuary.core.files import hash_file
+from noctuary.embed.onnx import (
     HEADER_FILE,
     MODEL_FILE,
+    OnnxEncoder,
     OnnxHeader,
+    export_onnx,
+    known_header,
     onnx_directory,
     read_header,
     toolchain,
 )
-from noctuary.encode.sentence import SentenceEncoder, open_sentence_encoder
-from noctuary.errors import EncoderError
-from noctuary.hashing import hash_file
+from noctuary.embed.sentence import SentenceEncoder, open_sentence_encoder
 
 TinyModel = Callable[..., Path]
 WORDS = ["river", "stone", "северный", "北京", "quartz-like", "🙂", "don't", "window!"]
@@ -105,7 +106,7 @@ def test_another_process_gives_the_same_bits(exported: Path, three: OnnxEncoder)
     texts = _varied_texts(24)
     code = (
         "import sys, json; from pathlib import Path; "
-        "from noctuary.encode.onnx_encoder import OnnxEncoder; "
+        "from noctuary.embed.onnx import OnnxEncoder; "
         "e = OnnxEncoder.open(Path(sys.argv[1]), threads=2); "
         "sys.stdout.buffer.write(e.encode_documents(json.loads(sys.argv[2])).tobytes()); "
         "assert 'torch' not in sys.modules and 'sentence_transformers' not in sys.modules"

@@ -11,15 +11,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from noctuary.encode.onnx_format import HEADER_FILE, MODEL_FILE, onnx_directory
-from noctuary.errors import EncoderError
-from noctuary.night.context import Night
-from noctuary.night.embedding import LIBRARY, Face, choose_face, embed, face_of
-from noctuary.settings import Settings
-from noctuary.settings.sections import EncoderSettings
-from noctuary.snapshot.layout import StorePaths
-from noctuary.vectors.embed import memo_kind, text_key
-from noctuary.work.memo import Memo
+from noctuary.core.errors import EncoderError
+from noctuary.core.settings import EncoderSettings, Settings
+from noctuary.core.store import StorePaths
+from noctuary.embed.documents import memo_kind, text_key
+from noctuary.embed.onnx import HEADER_FILE, MODEL_FILE, onnx_directory
+from noctuary.night.context import LIBRARY, Face, Night, choose_face, embed, face_of
+from noctuary.work.stage import Memo
 
 TinyModel = Callable[..., Path]
 TEXTS = ["a river", "stone and paper", "window lamp stone river"]

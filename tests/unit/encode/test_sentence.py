@@ -13,10 +13,14 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from noctuary.encode import locate
-from noctuary.encode.locate import DEFAULT_MODEL, DEFAULT_WEIGHTS_SHA256
-from noctuary.encode.sentence import SentenceEncoder, open_sentence_encoder
-from noctuary.errors import EncoderError
+from noctuary.core.errors import EncoderError
+from noctuary.embed import sentence as locate
+from noctuary.embed.sentence import (
+    DEFAULT_MODEL,
+    DEFAULT_WEIGHTS_SHA256,
+    SentenceEncoder,
+    open_sentence_encoder,
+)
 
 TinyModel = Callable[..., Path]
 WORDS = [
@@ -228,7 +232,7 @@ def test_a_damaged_model_is_an_encoder_error(tiny_model: TinyModel) -> None:
 
 def test_import_loads_nothing_heavy() -> None:
     code = (
-        "import sys, noctuary.encode.sentence, noctuary.encode.export\n"
+        "import sys, noctuary.embed.sentence, noctuary.embed.lean_export\n"
         "print(sorted({'torch', 'transformers', 'sentence_transformers'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -8,13 +8,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from noctuary.encode.export import export_lean
-from noctuary.encode.lean import LeanEncoder
-from noctuary.encode.onnx_encoder import OnnxEncoder
-from noctuary.encode.onnx_export import export_onnx
-from noctuary.encode.onnx_format import MODEL_FILE, onnx_directory
-from noctuary.encode.sentence import open_sentence_encoder
-from noctuary.encode.warm import MIN_COSINE, WARM_AFTER_QUERIES, WarmEncoder
+from noctuary.embed.lean import LeanEncoder
+from noctuary.embed.lean_export import export_lean
+from noctuary.embed.onnx import MODEL_FILE, OnnxEncoder, export_onnx, onnx_directory
+from noctuary.embed.sentence import open_sentence_encoder
+from noctuary.embed.warm import MIN_COSINE, WARM_AFTER_QUERIES, WarmEncoder
 from tests.unit.encode.conftest import TinyModel
 
 
@@ -124,8 +122,8 @@ def test_a_runtime_that_fails_later_is_left(
 def test_a_process_may_end_while_the_runtime_is_loading(faces: SimpleNamespace) -> None:
     code = (
         "import sys; from pathlib import Path\n"
-        "from noctuary.encode.lean import LeanEncoder\n"
-        "from noctuary.encode.warm import WarmEncoder\n"
+        "from noctuary.embed.lean import LeanEncoder\n"
+        "from noctuary.embed.warm import WarmEncoder\n"
         f"warm = WarmEncoder(LeanEncoder.open(Path(sys.argv[1])), Path({str(faces.onnx)!r}))\n"
         "assert 'onnxruntime' not in sys.modules\n"
         "warm.load_behind(); print(len(warm.encode_query('a')))\n"

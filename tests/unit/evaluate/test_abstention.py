@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.evaluate import abstention
-from noctuary.evaluate.abstention import Abstention, judge_abstention
-from noctuary.evaluate.resampling import Resampling
+from noctuary.evaluate import decide as abstention
+from noctuary.evaluate.decide import Abstention, judge_abstention
 from noctuary.evaluate.run import Run
 from noctuary.evaluate.scores import Scores
+from noctuary.evaluate.statistics import Resampling
 
 FAST = Resampling(draws=300)
 

@@ -7,19 +7,19 @@ import json
 import numpy as np
 import pytest
 
-from noctuary.evaluate.abstention import Abstention
-from noctuary.evaluate.calibration import (
+from noctuary.evaluate.decide import (
     CURVE_POINTS,
     MAX_RECALL_LOSS,
     MIN_ANSWERABLE,
+    Abstention,
     Calibrated,
     calibrate,
     choose_threshold,
     floor_score,
     thin_curve,
 )
-from noctuary.evaluate.metrics.abstention import risk_coverage
-from noctuary.evaluate.resampling import Resampling
+from noctuary.evaluate.metrics import risk_coverage
+from noctuary.evaluate.statistics import Resampling
 
 FEW_DRAWS = Resampling(draws=200)
 TWENTY = [0.05 * n + 0.01 for n in range(20)]

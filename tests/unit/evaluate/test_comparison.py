@@ -9,11 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.evaluate.comparison import Comparison, Difference, compare
-from noctuary.evaluate.resampling import Resampling
-from noctuary.evaluate.scores import Scores
-from noctuary.evaluate.statistics.bootstrap import Interval, paired_interval
-from noctuary.evaluate.statistics.permutation import permutation_p_values
+from noctuary.evaluate.scores import Comparison, Difference, Scores, compare
+from noctuary.evaluate.statistics import Interval, Resampling, paired_interval, permutation_p_values
 
 FAST = Resampling(draws=200)
 METRIC = "recall@10"

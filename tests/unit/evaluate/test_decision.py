@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from noctuary.evaluate.decision import (
+from noctuary.evaluate.decide import (
     CHALLENGERS,
     MIN_HALF,
     Challenger,
@@ -17,8 +17,8 @@ from noctuary.evaluate.decision import (
     decide,
     selection_half,
 )
-from noctuary.evaluate.resampling import Resampling
 from noctuary.evaluate.scores import Scores
+from noctuary.evaluate.statistics import Resampling
 from noctuary.recall.profile import RetrievalProfile
 
 METRIC = "ndcg@10"

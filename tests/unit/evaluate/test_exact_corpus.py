@@ -7,10 +7,9 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noctuary.evaluate.exact_corpus import NEAR_DUPLICATE, ExactCorpus
-from noctuary.evaluate.phrases import fold_text, read_keys
-from noctuary.text.stopwords import STOP_WORDS
-from noctuary.types import UNDATED_US, MemoryRecord
+from noctuary.core.types import UNDATED_US, MemoryRecord
+from noctuary.evaluate.queries import NEAR_DUPLICATE, ExactCorpus, fold_text, read_keys
+from noctuary.text.tokens import STOP_WORDS
 
 WORDS = ["Zebra", "ＺＥＢＲＡ", "quay", "the", "of", "東京", "é", "naïve", "a\nb", "\ud800", "x.y"]
 TEXTS = st.lists(st.sampled_from(WORDS), max_size=8).map(" ".join)

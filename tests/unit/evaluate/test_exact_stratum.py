@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noctuary.evaluate.exact_stratum import ExactStratum, Skip, build_exact_queries
-from noctuary.types import MemoryRecord
+from noctuary.core.types import MemoryRecord
+from noctuary.evaluate.queries import ExactStratum, Skip, build_exact_queries
 from tests.support.store import memory
 
 WORDS = [f"{a}{b}{c}" for a in "bdklmnprst" for b in "aeiou" for c in ("n", "r", "ll", "st", "ck")]

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from noctuary.evaluate import manifest
-from noctuary.evaluate.manifest import describe_code, describe_run, library_versions
+from noctuary.evaluate import run as manifest
+from noctuary.evaluate.run import describe_code, describe_run, library_versions
 
 
 def git(directory: Path, *arguments: str) -> str:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.evaluate.phrases import (
+from noctuary.evaluate.queries import (
     MAX_PHRASE_CHARS,
     MAX_WORDS,
     MIN_UNITS,
@@ -14,7 +14,7 @@ from noctuary.evaluate.phrases import (
     rank_phrases,
     read_keys,
 )
-from noctuary.text.stopwords import STOP_WORDS
+from noctuary.text.tokens import STOP_WORDS
 
 
 def rare(*words: str) -> dict[str, float]:

@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.evaluate.report import Latency, Mean, Report, latency_of, summarize
-from noctuary.evaluate.resampling import Resampling
 from noctuary.evaluate.run import Run
-from noctuary.evaluate.scores import Scores
-from noctuary.evaluate.statistics.bootstrap import mean_interval
+from noctuary.evaluate.scores import Latency, Mean, Report, Scores, latency_of, summarize
+from noctuary.evaluate.statistics import Resampling, mean_interval
 
 FAST = Resampling(draws=200)
 METRICS = ("recall@5", "ndcg@10")

@@ -3,14 +3,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noctuary.evaluate import resampling
-from noctuary.evaluate.resampling import (
+from noctuary.evaluate import statistics as resampling
+from noctuary.evaluate.statistics import (
+    Interval,
     Resampling,
     column_intervals,
     interval_from_json,
     interval_json,
+    mean_interval,
 )
-from noctuary.evaluate.statistics.bootstrap import Interval, mean_interval
 
 FAST = Resampling(draws=400, seed=3)
 

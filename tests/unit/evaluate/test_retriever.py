@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from noctuary.evaluate.labels.queries import Query
-from noctuary.evaluate.retriever import (
+from noctuary.evaluate.labels import Query
+from noctuary.evaluate.run import (
     asker_of,
     index_builder_of,
     index_bytes_of,

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.evaluate.labels.queries import Query
-from noctuary.evaluate.retriever import RetrievalError
-from noctuary.evaluate.run import Run, RunPlan, run_retriever
+from noctuary.evaluate.labels import Query
+from noctuary.evaluate.run import RetrievalError, Run, RunPlan, run_retriever
 
 
 def query(number: int, *relevant: str, stratum: str = "a") -> Query:

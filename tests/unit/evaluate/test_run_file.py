@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.errors import SourceFormatError, SourceMissingError
-from noctuary.evaluate.run import Run
-from noctuary.evaluate.run_file import read_run, write_run
+from noctuary.core.errors import SourceFormatError, SourceMissingError
+from noctuary.evaluate.run import Run, read_run, write_run
 
 RUN = Run("arm", 1, 2, ("q1", "q2"), (("a", "ü"), ()), (0.1, None), (1.5, 2.5), 3.0, 4, 1)
 MANIFEST = {"commit": "abc", "seed": 7, "libraries": {"python": "3.11"}}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.evaluate.labels.queries import Query
+from noctuary.evaluate.labels import Query
 from noctuary.evaluate.run import Run
 from noctuary.evaluate.scores import (
     DEFAULT_METRICS,

@@ -13,14 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from noctuary.exchange import columns
-from noctuary.exchange.columns import (
-    array_to_parquet,
-    parquet_rows,
-    parquet_to_array,
-    table_to_parquet,
-)
-from noctuary.files import write_array
+from noctuary.cli import exchange as columns
+from noctuary.cli.exchange import array_to_parquet, parquet_rows, parquet_to_array, table_to_parquet
+from noctuary.core.files import write_array
 
 DTYPES = st.sampled_from([np.float32, np.float64, np.int64, np.int32, np.int8, np.bool_])
 FEW = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -12,21 +12,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from noctuary.corpus.export import export_corpus
-from noctuary.corpus.records import read_records
-from noctuary.corpus.source import open_source
-from noctuary.errors import SnapshotCorruptError, SourceMissingError, StoreError
-from noctuary.exchange import export_format
-from noctuary.exchange.export_format import ExportFormatError
-from noctuary.exchange.exporting import export_snapshot
-from noctuary.exchange.importing import KIND, import_snapshot
+from noctuary.cli import exchange as export_format
+from noctuary.cli.exchange import KIND, ExportFormatError, export_snapshot, import_snapshot
+from noctuary.core.errors import SnapshotCorruptError, SourceMissingError, StoreError
+from noctuary.core.manifest import read_manifest, read_pointer
+from noctuary.core.settings import CorpusSettings
+from noctuary.core.store import StorePaths
+from noctuary.core.types import MemoryRecord
 from noctuary.recall.engine import Recaller
-from noctuary.settings import CorpusSettings
-from noctuary.snapshot.layout import StorePaths
-from noctuary.snapshot.manifest import read_manifest, read_pointer
 from noctuary.snapshot.publish import publish_candidate
 from noctuary.snapshot.verdict import CheckResult, read_verdict, store_verdict
-from noctuary.types import MemoryRecord
+from noctuary.sources.corpus import read_records
+from noctuary.sources.export import export_corpus
+from noctuary.sources.source import open_source
 from tests.support.store import Store, memory, new_store, renumber
 
 QUESTIONS = ("where is the spare key", "Atlas migration", "flight to Lisbon", "door", "zzz")
@@ -221,7 +219,7 @@ def resign(export: Path) -> None:
     """Make the manifest fit what the files say now, as a forger would."""
     snapshot = json.loads((export / export_format.MANIFEST).read_text())["snapshot"]
     (export / export_format.MANIFEST).unlink()
-    export_format.write_manifest(export, snapshot)
+    export_format.write_export_manifest(export, snapshot)
 
 
 def test_lines_that_say_something_else_than_the_tables_are_refused(

@@ -16,18 +16,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from noctuary.encode.hosted.model import HOSTED_FILE
-from noctuary.encode.lean_format import HEADER_FILE
-from noctuary.errors import NoctuaryError, StoreError
-from noctuary.exchange import export_format
-from noctuary.exchange.export_format import ExportFormatError
-from noctuary.exchange.exporting import export_snapshot
-from noctuary.exchange.importing import import_snapshot
-from noctuary.hashing import hash_file
+from noctuary.cli import exchange as export_format
+from noctuary.cli.exchange import ExportFormatError, export_snapshot, import_snapshot
+from noctuary.core.errors import NoctuaryError, StoreError
+from noctuary.core.files import hash_file
+from noctuary.core.manifest import read_manifest
+from noctuary.core.settings import Settings
+from noctuary.core.store import RANKING_FILE, StorePaths
+from noctuary.embed.hosted import HOSTED_FILE
+from noctuary.embed.lean import HEADER_FILE
 from noctuary.recall.engine import Recaller
-from noctuary.settings import Settings
-from noctuary.snapshot.layout import RANKING_FILE, StorePaths
-from noctuary.snapshot.manifest import read_manifest
 from tests.support.store import Store
 
 

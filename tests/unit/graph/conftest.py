@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from noctuary.types import MemoryRecord
+from noctuary.core.types import MemoryRecord
 
 RecordFactory = Callable[..., MemoryRecord]
 

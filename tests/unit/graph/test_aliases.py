@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from noctuary.graph.aliases import ALIASES_MAX
-from noctuary.graph.extract import extract
+from noctuary.graph.extract import ALIASES_MAX, extract
 
 
 def _aliases(content: str) -> list[tuple[str, str]]:

@@ -7,16 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from noctuary.graph import hubs
-from noctuary.graph.arrays import OPEN_END_US, RELATIONS, ROLES, GraphArrays, MentionArrays
-from noctuary.graph.build import close
+from noctuary.core.types import UNDATED_US, MemoryRecord
+from noctuary.graph import state as hubs
+from noctuary.graph.build import close, speaking_concepts, to_arrays, to_mention_arrays
 from noctuary.graph.fold import concept_id
-from noctuary.graph.model import NO_SPAN, Edge, Evidence, Graph, Supersession
-from noctuary.graph.pack import speaking_concepts, to_arrays, to_mention_arrays
-from noctuary.graph.state.links import LOWER_CASE_WORTH
-from noctuary.graph.state.state import GraphState
-from noctuary.graph.tables import to_graph, to_tables
-from noctuary.types import UNDATED_US, MemoryRecord
+from noctuary.graph.state import LOWER_CASE_WORTH, GraphState
+from noctuary.graph.tables import NO_SPAN, Edge, Evidence, Graph, Supersession, to_graph, to_tables
+from noctuary.graph.walk import OPEN_END_US, RELATIONS, ROLES, GraphArrays, MentionArrays
 from tests.support.graphs import extract_all, graph_of, graph_tables, synced_keys
 
 RecordFactory = Callable[..., MemoryRecord]

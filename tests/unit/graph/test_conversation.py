@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from noctuary.graph import conversation
-from noctuary.graph.conversation import (
+from noctuary.graph import sessions as conversation
+from noctuary.graph.sessions import (
     Posting,
+    SessionArrays,
     Talk,
     best_neighbour,
     calibrate,
@@ -18,7 +19,6 @@ from noctuary.graph.conversation import (
     listen,
     spread,
 )
-from noctuary.graph.sessions import SessionArrays
 
 NINA, BO = 10, 11
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from noctuary.graph.dictionary import Dictionary, build_dictionary, find_matches
+from noctuary.graph.extract import Dictionary, build_dictionary, find_matches
 from noctuary.graph.fold import fold_name
 
 

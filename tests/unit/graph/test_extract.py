@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from noctuary.errors import StoreError
+from noctuary.core.errors import StoreError
 from noctuary.graph.extract import EXTRACTOR_VERSION, Extraction, extract
 from noctuary.graph.fold import fold_name
-from noctuary.graph.model import NO_SPAN
+from noctuary.graph.tables import NO_SPAN
 
 
 def _surfaces(extraction: Extraction, role: str, kind: str | None = None) -> list[str]:

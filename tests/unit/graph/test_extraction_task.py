@@ -9,22 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.corpus.record_file import column_batches
-from noctuary.errors import StoreError
-from noctuary.graph.extract import extract
-from noctuary.graph.extraction_task import (
+from noctuary.core.errors import StoreError
+from noctuary.core.types import MemoryRecord
+from noctuary.graph.extract import (
     EXTRACTION_COLUMNS,
     EXTRACTION_KIND,
     ExtractMemories,
     add_keys,
     decode_extraction,
     encode_extraction,
+    extract,
     extraction_key,
 )
-from noctuary.shards.filling import Filled, fill
-from noctuary.shards.fragment_store import FragmentStore
-from noctuary.shards.local_runner import LocalRunner
-from noctuary.types import MemoryRecord
+from noctuary.sources.corpus import column_batches
+from noctuary.work.fragments import Filled, FragmentStore, fill
+from noctuary.work.runner import LocalRunner
 from tests.support.store import household, memory, renumber, turns
 
 _Fields = tuple[str, str, str, str, bool]

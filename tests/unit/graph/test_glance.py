@@ -2,9 +2,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from noctuary.graph.glance import NAME_MAX_CHARS, SHOWN_DF_MIN, sample_merges, top_concepts
-from noctuary.graph.model import Merge
-from noctuary.graph.tables import to_table
+from noctuary.graph.build import NAME_MAX_CHARS, SHOWN_DF_MIN, sample_merges, top_concepts
+from noctuary.graph.tables import Merge, to_table
 from tests.support.graphs import graph_tables
 from tests.support.store import memory, renumber
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from noctuary.graph.fold import fold_name
-from noctuary.graph.linking import QUERY_MAX_WORDS, Link, Name, NameTable, link_query
+from noctuary.graph.walk import QUERY_MAX_WORDS, Link, Name, NameTable, link_query
 
 
 class _Names:

@@ -6,17 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.graph.llm_answers import (
+from noctuary.graph.llm import (
     MAX_NAMES,
+    RELATION_NAMES,
     SYSTEM,
     Failures,
     RawAnswer,
     decode,
     ground,
     item_ids,
+    map_relation,
     read_answer,
 )
-from noctuary.graph.relation_words import RELATION_NAMES, map_relation
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noctuary.graph.fold import fold_name
-from noctuary.graph.llm_answers import MAX_PLACES, Grounded, RawAnswer, ground
+from noctuary.graph.llm import MAX_PLACES, Grounded, RawAnswer, ground
 
 
 def check(content: str, *said: str | tuple[str, str]) -> Grounded:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from itertools import permutations
 
-from noctuary.graph.extract import extract
-from noctuary.graph.extraction import Extraction, Found, Stated
-from noctuary.graph.merge import merge_extractions
-from noctuary.graph.model import NO_SPAN, Role
+from noctuary.graph.extract import Extraction, Found, Stated, extract
+from noctuary.graph.llm import merge_extractions
+from noctuary.graph.tables import NO_SPAN, Role
 
 
 def at(start: int, name: str, role: Role = "mentions", kind: str = "name") -> Found:

@@ -5,9 +5,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from noctuary.graph.arrays import ROLES, MentionArrays
-from noctuary.graph.linking import Link
-from noctuary.graph.named import NAMED_WEIGHT, name_subjects, subjects_of
+from noctuary.graph.walk import NAMED_WEIGHT, ROLES, Link, MentionArrays, name_subjects, subjects_of
 
 Hold = tuple[int, str]
 

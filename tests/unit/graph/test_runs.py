@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from noctuary.graph.fold import words
-from noctuary.graph.runs import RUNS_MAX, find_runs
+from noctuary.graph.names import RUNS_MAX, find_runs
 
 
 def _runs(content: str, taken: Sequence[tuple[int, int]] = ()) -> list[str]:

@@ -6,10 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from noctuary.graph.dictionary import build_dictionary, find_matches
-from noctuary.graph.extract import extract
-from noctuary.graph.fold import fold_name, words
-from noctuary.graph.scripts import SCRIPTS, script_of
+from noctuary.graph.extract import build_dictionary, extract, find_matches
+from noctuary.graph.fold import SCRIPTS, fold_name, script_of, words
 
 _SAMPLES = {
     "latin": ("we met Émilie Dupont there", "Émilie Dupont"),

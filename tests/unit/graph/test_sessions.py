@@ -6,8 +6,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from noctuary.core.types import UNDATED_US, MemoryRecord
 from noctuary.graph.sessions import SessionArrays, build_sessions, session_key
-from noctuary.types import UNDATED_US, MemoryRecord
 from tests.unit.graph.conftest import RecordFactory
 
 

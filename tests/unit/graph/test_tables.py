@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.errors import StoreError
-from noctuary.graph.model import (
+from noctuary.core.errors import StoreError
+from noctuary.graph.tables import (
+    FILES,
     Concept,
     ConceptEdge,
     Edge,
@@ -14,8 +15,11 @@ from noctuary.graph.model import (
     Mention,
     Merge,
     Supersession,
+    read_tables,
+    to_graph,
+    to_tables,
+    write_tables,
 )
-from noctuary.graph.tables import FILES, read_tables, to_graph, to_tables, write_tables
 
 GRAPH = Graph(
     concepts=(Concept("a" * 16, "Ann", "name", ("ANN", "ann"), 2),),

@@ -6,19 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.corpus.evidence import (
-    LINK_TYPES,
-    KnownConcept,
-    KnownEdge,
-    KnownMention,
-    MemoryLink,
+from noctuary.graph.extract import Extraction, Found, Stated, extract
+from noctuary.graph.llm import (
+    LINK_RELATIONS,
+    RELATION_NAMES,
+    findings_told,
+    is_told,
+    merge_extractions,
 )
-from noctuary.graph.extract import extract
-from noctuary.graph.extraction import Extraction, Found, Stated
-from noctuary.graph.merge import merge_extractions
-from noctuary.graph.model import NO_SPAN
-from noctuary.graph.relation_words import RELATION_NAMES
-from noctuary.graph.told import LINK_RELATIONS, findings_told, is_told
+from noctuary.graph.tables import NO_SPAN
+from noctuary.sources.source import LINK_TYPES, KnownConcept, KnownEdge, KnownMention, MemoryLink
 
 
 def told(**given: object) -> dict[str, Extraction]:

@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import noctuary.graph.walk as walk_module
-from noctuary.graph.arrays import OPEN_END_US, RELATIONS, GraphArrays
-from noctuary.graph.walk import walk
+from noctuary.graph import walk as walk_module
+from noctuary.graph.walk import OPEN_END_US, RELATIONS, GraphArrays, walk
 
 SUBJECT, NEXT = RELATIONS.index("mentions_subject"), RELATIONS.index("next_turn")
 
@@ -161,9 +160,11 @@ def test_the_read_side_loads_neither_builders_nor_extractors() -> None:
     assert shown.stdout.decode().strip() == str(
         [
             "noctuary",
+            "noctuary.core",
+            "noctuary.core.files",
+            "noctuary.core.types",
             "noctuary.graph",
-            "noctuary.graph.arrays",
+            "noctuary.graph.fold",
             "noctuary.graph.walk",
-            "noctuary.values",
         ]
     )

@@ -9,14 +9,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from noctuary.hosted.chat import MAX_ANSWER_BYTES, complete
-from noctuary.hosted.chat import ask as ask_model
-from noctuary.hosted.endpoint import (
+from noctuary.work.http import (
+    MAX_ANSWER_BYTES,
     AnswerFault,
     BadAnswerError,
     Endpoint,
     EndpointDownError,
+    complete,
 )
+from noctuary.work.http import ask as ask_model
 from tests.support.model_server import Fault, ModelServer, envelope
 
 KEY = "sk-very-secret-0123"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from noctuary.hosted.endpoint import Endpoint
+from noctuary.work.http import Endpoint
 
 KEY = "sk-very-secret-0123"
 

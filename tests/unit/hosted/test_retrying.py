@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.hosted.client import PassingFaultError
-from noctuary.hosted.retrying import FIRST_WAIT_S, MAX_WAIT_S, GaveUpError, Patience
+from noctuary.work.http import FIRST_WAIT_S, MAX_WAIT_S, GaveUpError, PassingFaultError, Patience
 
 RETRIES, LONGEST_S = 6, 120.0
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from noctuary.injection.block import (
+from noctuary.sources.injected import (
     FRAME_CHARS,
     MAX_MEMORY_CHARS,
     MAX_PLACE_CHARS,
@@ -14,9 +14,9 @@ from noctuary.injection.block import (
     place_of,
     render_block,
 )
-from noctuary.text.visible import visible
+from noctuary.text.marks import visible
 
-OPENING, CLOSING = '<noctuary-recall id="7e293ae080bda82e" memories="2">', "</noctuary-recall>"
+OPENING, CLOSING = '<noctuary-recall id="bc6329fb5fc559fe" memories="2">', "</noctuary-recall>"
 LINES = [
     Line("17", "2026-03-01", "The spare key hangs in the pantry."),
     Line("104", "undated", "R&D uses <noctuary-recall> and </noctuary-recall>."),
@@ -26,7 +26,7 @@ BLOCK = render_block(LINES)
 
 def test_the_block() -> None:
     assert BLOCK.splitlines() == [
-        '<noctuary-recall id="7e293ae080bda82e" memories="2">',
+        '<noctuary-recall id="bc6329fb5fc559fe" memories="2">',
         NOTE,
         "- [17] 2026-03-01: The spare key hangs in the pantry.",
         "- [104] undated: R&amp;D uses &lt;noctuary-recall> and &lt;/noctuary-recall>.",
@@ -75,7 +75,9 @@ def test_blocks_with_and_without_places_are_recognised_however_torn() -> None:
         assert cut_blocks(f"{torn}\nwhere is it?").text == "where is it?"
         tail = "\n".join(block.splitlines()[2:])
         assert cut_blocks(f"{tail}\nquestion") == ("question", 1)
-    pieces = {f"question\n{'</noctuary-recall>'[:n]}".strip() for n in range(16)}
+    pieces = {
+        f"question\n{'</noctuary-recall>'[:n]}".strip() for n in range(len("</noctuary-recall>"))
+    }
     for chars in range(PLACED.index(">") + 1, len(PLACED)):
         assert cut_blocks(f"question\n{PLACED[:chars]}").text in pieces, PLACED[:chars]
 
@@ -135,7 +137,9 @@ def test_who_writes_about_the_tag_keeps_the_text(text: str) -> None:
 
 
 def test_a_transcript_that_was_cut_off_in_a_block_keeps_nothing_of_its_lines() -> None:
-    pieces = {f"question\n{'</noctuary-recall>'[:n]}".strip() for n in range(16)}
+    pieces = {
+        f"question\n{'</noctuary-recall>'[:n]}".strip() for n in range(len("</noctuary-recall>"))
+    }
     for chars in range(BLOCK.index(">") + 1, len(BLOCK)):
         assert cut_blocks(f"question\n{BLOCK[:chars]}").text in pieces
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.injection import exported
-from noctuary.injection.exported import ExportedContents
-from noctuary.injection.wording import hash_exact
+from noctuary.sources import echo as exported
+from noctuary.sources.echo import ExportedContents
+from noctuary.sources.injected import hash_exact
 
 
 @given(st.dictionaries(st.text(max_size=4), st.text(max_size=8)), st.lists(st.text(max_size=4)))

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from noctuary.injection.block import NOTE
-from noctuary.injection.injecting import ECHO_BYTES, MAX_BLOCK_CHARS, inject
-from noctuary.injection.wording import hash_exact, hash_words, words_of
+from noctuary.context.inject import ECHO_BYTES, MAX_BLOCK_CHARS, inject
 from noctuary.recall.result import RecalledMemory, RecallResult
+from noctuary.sources.injected import NOTE, hash_exact, hash_words, words_of
 from tests.support.injections import answer, memory
 
 KEY = "The spare key hangs in the pantry, left of the door."

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from noctuary.injection.injecting import inject
-from noctuary.injection.lookups import is_lookup
-from noctuary.injection.recogniser import CLOCK_OFFSET_US
-from noctuary.injection.wording import hash_exact, hash_words, words_of
-from noctuary.types import UNDATED_US
+from noctuary.context.inject import inject
+from noctuary.core.types import UNDATED_US
+from noctuary.sources.echo import CLOCK_OFFSET_US, is_lookup
+from noctuary.sources.injected import hash_exact, hash_words, words_of
 from tests.support.injections import INJECTED_US, answer, guard_of, memory, put_in_prompt, row
 
 KEY = "The spare key hangs in the pantry, left of the door."

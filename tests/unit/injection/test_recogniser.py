@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.injection.block import NOTE
-from noctuary.injection.recogniser import CLOCK_OFFSET_US, MOSTLY
-from noctuary.injection.wording import hash_exact
-from noctuary.types import UNDATED_US, MemoryRecord
+from noctuary.core.types import UNDATED_US, MemoryRecord
+from noctuary.sources.echo import CLOCK_OFFSET_US, MOSTLY
+from noctuary.sources.injected import NOTE, hash_exact
 from tests.support.injections import INJECTED_US, guard_of, memory, put_in_prompt, row
 
 KEY = "The spare key hangs in the pantry, left of the door."

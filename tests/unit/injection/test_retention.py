@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.injection.known import KnownInjections, read_injections
-from noctuary.injection.retention import RETENTION_DAYS, prune_injections
+from noctuary.sources.echo import RETENTION_DAYS, KnownInjections, prune_injections, read_injections
 from tests.support.injections import (
     DAY_US,
     INJECTED_US,
@@ -70,7 +69,7 @@ def test_a_record_of_a_newer_version_is_left_alone(path: Path) -> None:
 def test_a_locked_record_is_pruned_another_night(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("noctuary.injection.retention._WAIT_S", 0.01)
+    monkeypatch.setattr("noctuary.sources.echo._WAIT_S", 0.01)
     with closing(sqlite3.connect(path)) as other:
         other.execute("BEGIN IMMEDIATE")
         deleted, fault = prune_injections(path, used=(), now_us=EXPIRES_US * 2)

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.injection.block import TAG
-from noctuary.injection.tool_answer import LOOKED_AT_CHARS, ORIGIN_FIELD, is_tool_answer
-from noctuary.mcp_server.schemas import RecallAnswer, plain
+from noctuary.agents.mcp_schemas import RecallAnswer, plain
+from noctuary.sources.injected import LOOKED_AT_CHARS, ORIGIN_FIELD, TAG, is_tool_answer
 
 BEGINNING = f'{{"{ORIGIN_FIELD}":"{TAG}"'
 

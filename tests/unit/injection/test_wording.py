@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from noctuary.injection.wording import (
+from noctuary.sources.injected import (
     ANCHOR_BYTES,
     HASH_BYTES,
     hash_anchor,

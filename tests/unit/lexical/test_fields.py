@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from noctuary.lexical.fields import document_tokens
-from noctuary.text.tags import content_tags
+from noctuary.text.marks import content_tags
+from noctuary.text.tokens import document_tokens
 
 
 def test_scope_tags_are_not_content() -> None:

@@ -11,13 +11,11 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noctuary.lexical.bm25 import K1, B
-from noctuary.lexical.counting import CountTerms
-from noctuary.lexical.merging import merge_postings
-from noctuary.lexical.postings import Postings, build_postings
-from noctuary.shards.files import list_shards
-from noctuary.shards.local_runner import LocalRunner
+from noctuary.lexical.build import CountTerms, Postings, build_postings, merge_postings
+from noctuary.lexical.search import K1, B
 from noctuary.text.tokens import encode_tokens
+from noctuary.work.fragments import list_shards
+from noctuary.work.runner import LocalRunner
 
 # Code points that sort differently as UTF-16, and a token that is a prefix of another.
 TOKENS = ["a", "ab", "b", "é", "😀", "￿", "zz"]

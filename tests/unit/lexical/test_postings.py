@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from noctuary.lexical.postings import K1, B, Postings, build_postings
+from noctuary.lexical.build import Postings, build_postings
+from noctuary.lexical.search import K1, B
 
 DOCUMENTS = [["cat", "dog", "cat"], ["dog"], [], ["bird", "dog"]]
 MEAN_TOKENS = 6 / 4

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noctuary.lexical.postings import build_postings
+from noctuary.lexical.build import build_postings
 from noctuary.lexical.search import score, top_positions
 
 POSTINGS = build_postings([["cat", "dog"], ["dog", "dog"], ["bird"], []])

@@ -7,10 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from noctuary.corpus.tables import MEMORIES_FILE, TableWriter
-from noctuary.lexical.fields import document_tokens
-from noctuary.lexical.tokenizing import TokenizeMemories, iter_keyed, tokens_key
-from noctuary.text.tokens import decode_tokens
+from noctuary.lexical.build import TokenizeMemories, iter_keyed, tokens_key
+from noctuary.sources.corpus import MEMORIES_FILE, TableWriter
+from noctuary.text.tokens import decode_tokens, document_tokens
 
 ROWS = [
     ("The billing-api is down", "wing:a, urgent", "outage", "facts"),

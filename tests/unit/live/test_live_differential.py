@@ -11,14 +11,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from noctuary.corpus.export import export_corpus, read_records
-from noctuary.corpus.source import open_source
-from noctuary.live.looking import look_now
+from noctuary.core.settings import LiveSettings, SourceSettings
+from noctuary.core.types import MemoryRecord
 from noctuary.recall.api import recall
 from noctuary.recall.engine import Recaller
-from noctuary.recall.store_look import ComparedSnapshot
-from noctuary.settings import LiveSettings, SourceSettings
-from noctuary.types import MemoryRecord
+from noctuary.recall.inputs import ComparedSnapshot
+from noctuary.sources.corpus import read_records
+from noctuary.sources.export import export_corpus
+from noctuary.sources.live import look_now
+from noctuary.sources.source import open_source
 from tests.support.live import Cache, make_cache, publish_from
 from tests.support.store import Store, new_store
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from noctuary.injection.block import Line, render_block
-from noctuary.live import looking
-from noctuary.live.state import LiveState
 from noctuary.recall import api
 from noctuary.recall.result import RecallResult
+from noctuary.sources import live as looking
+from noctuary.sources.injected import Line, render_block
+from noctuary.sources.live import LiveState
 from tests.support.live import ROWS, Cache, age, publish_from
 from tests.support.store import Store
 
@@ -106,7 +106,7 @@ def test_a_store_that_nobody_wrote_to_is_not_even_opened(
     def fail(*_args: object) -> None:
         raise AssertionError("opened")
 
-    monkeypatch.setattr("noctuary.live.sqlite_look.look", fail)
+    monkeypatch.setattr("noctuary.sources.live.look_into_sqlite", fail)
     assert "live_unreachable" not in codes(recall("spare key"))
     cache.add("Something.")
     assert "live_unreachable" in codes(recall("spare key")), "the guard above is real"

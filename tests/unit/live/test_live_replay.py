@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from noctuary.recall.api import recall
-from noctuary.recall.replaying.comparison import replay
-from noctuary.recall.replaying.log import list_packets
+from noctuary.recall.replay import replay
+from noctuary.recall.replay_log import list_packets
 from tests.support.live import Cache
 from tests.support.store import Store
 

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from noctuary.recall import live_vectors
+from noctuary.recall import query_encoder as live_vectors
 from noctuary.recall.api import recall
-from noctuary.recall.world import LiveWorld
+from noctuary.recall.inputs import LiveWorld
 from tests.support.live import Cache
 from tests.support.store import Store
 

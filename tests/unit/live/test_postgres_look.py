@@ -10,13 +10,14 @@ from typing import Any
 import psycopg
 import pytest
 
-from noctuary.corpus.export import export_corpus, read_records
-from noctuary.corpus.source import open_source
-from noctuary.live import looking
+from noctuary.core.settings import SourceSettings
+from noctuary.core.store import name_source
 from noctuary.recall.api import recall
 from noctuary.recall.result import RecallResult
-from noctuary.settings import SourceSettings
-from noctuary.source_name import name_source
+from noctuary.sources import live as looking
+from noctuary.sources.corpus import read_records
+from noctuary.sources.export import export_corpus
+from noctuary.sources.source import open_source
 from tests.support.store import Store, new_store
 
 MakeDatabase = Callable[..., str]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from noctuary import foreign_file
-from noctuary.live.found import Limits, Since
-from noctuary.live.sqlite_look import look, stamp_of
+from noctuary.core import sqlite as foreign_file
+from noctuary.sources.live import Limits, Since, stamp_of
+from noctuary.sources.live import look_into_sqlite as look
 from tests.support.live import LONG_AGO, ROWS, Cache, make_cache
 
 

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-from noctuary.recall.asking import Request
+from noctuary.core.settings import Settings
 from noctuary.recall.engine import Recaller
+from noctuary.recall.inputs import world_with_store
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.scope import Scope
-from noctuary.recall.store_look import world_with_store
+from noctuary.recall.query import Request, Scope
 from noctuary.recall.why import BELOW_LIMIT, GONE, NOT_FOUND, RETURNED, UNKNOWN, Why, explain_memory
-from noctuary.settings import Settings
 from tests.support.live import Cache
 from tests.support.store import Store
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noctuary.lexical.postings import build_postings, build_postings_beside
-from noctuary.live.state import LiveRow, LiveState, read_state, record_state
-from noctuary.live.words import document_frequencies, held_words, mean_length, score_rows
+from noctuary.lexical.build import build_postings, build_postings_beside
+from noctuary.recall.live import document_frequencies, held_words, mean_length, score_rows
 from noctuary.recall.reader import SnapshotReader
+from noctuary.sources.live import LiveRow, LiveState, read_state, record_state
 from tests.support.store import Store, household, memory, renumber
 
 WORDS = st.sampled_from(["key", "door", "atlas", "cat", "train", "snow", "night"])
@@ -60,7 +60,7 @@ def test_a_word_that_the_snapshot_lacks_is_the_rarest() -> None:
 def test_the_mean_length_is_read_off_the_postings(empty_store: Store) -> None:
     records = household()
     snapshot = SnapshotReader.open(empty_store.snapshot(empty_store.publish(records)))
-    from noctuary.lexical.fields import document_tokens
+    from noctuary.text.tokens import document_tokens
 
     lengths = [
         len(document_tokens(r.content, r.tags, r.expanded_keywords, r.category)) for r in records

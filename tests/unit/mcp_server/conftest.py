@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.encode.lean import LeanEncoder
-from noctuary.snapshot.layout import StorePaths
+from noctuary.core.store import StorePaths
+from noctuary.embed.lean import LeanEncoder
 from tests.support.lean import write_encoder
 from tests.support.mcp import publish_owned
 from tests.support.store import Store, new_store

@@ -9,20 +9,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from noctuary.graph.arrays import OPEN_END_US
-from noctuary.mcp_server.memories import read_cluster, read_item
-from noctuary.mcp_server.recalling import (
+from noctuary.agents.mcp_schemas import cluster_uri, concept_uri, item_uri, plain
+from noctuary.agents.mcp_view import (
     MAX_CONTENT_CHARS,
+    AskedWronglyError,
     BadMomentError,
     Question,
+    Seen,
+    UnknownItemError,
+    View,
+    joined_with,
+    read_cluster,
+    read_item,
     recall_in_view,
+    relate,
 )
-from noctuary.mcp_server.relations import AskedWronglyError, joined_with, relate
-from noctuary.mcp_server.schemas import cluster_uri, concept_uri, item_uri, plain
-from noctuary.mcp_server.view import Seen, UnknownItemError, View
+from noctuary.graph.walk import OPEN_END_US
 from noctuary.recall.api import recall
 from noctuary.recall.engine import Recaller
-from noctuary.recall.expanding import expand
+from noctuary.recall.expand import expand
 from tests.support.store import (
     Store,
     household,

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from noctuary.mcp_server import bounded
-from noctuary.mcp_server.bounded import THREAD_PREFIX, OverdueError, Workers
+from noctuary.agents import mcp as bounded
+from noctuary.agents.mcp import THREAD_PREFIX, OverdueError, Workers
 
 PATIENT_S = 30.0
 

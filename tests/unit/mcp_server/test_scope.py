@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 from mcp import Client, MCPError
 
-from noctuary.mcp_server.schemas import cluster_uri, concept_uri, item_uri
-from noctuary.mcp_server.state import read_state
-from noctuary.mcp_server.view import View
+from noctuary.agents.mcp_schemas import cluster_uri, concept_uri, item_uri
+from noctuary.agents.mcp_view import View, read_state
 from tests.support.lean import write_encoder
 from tests.support.mcp import OWNERS, owned, refusal, with_client
 from tests.support.store import Store, new_store, renumber

@@ -18,10 +18,10 @@ from mcp import Client, MCPError
 from mcp.types import CallToolResult
 
 from noctuary import __version__
-from noctuary.injection.tool_answer import is_tool_answer
-from noctuary.mcp_server import bounded
-from noctuary.mcp_server import server as server_module
-from noctuary.mcp_server.schemas import (
+from noctuary.agents import mcp as bounded
+from noctuary.agents import mcp as server_module
+from noctuary.agents.mcp import INSTRUCTIONS
+from noctuary.agents.mcp_schemas import (
     CLUSTER_URI,
     CONCEPT_URI,
     ITEM_URI,
@@ -29,9 +29,9 @@ from noctuary.mcp_server.schemas import (
     concept_uri,
     item_uri,
 )
-from noctuary.mcp_server.server import INSTRUCTIONS
-from noctuary.mcp_server.view import View
-from noctuary.text.visible import visible
+from noctuary.agents.mcp_view import View
+from noctuary.sources.injected import is_tool_answer
+from noctuary.text.marks import visible
 from tests.support.mcp import call, read, refusal, text, values, with_client
 from tests.support.store import Store, memory, new_store, renumber
 from tests.support.terminal import H

@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.errors import SnapshotCorruptError, SnapshotMissingError, StoreError
-from noctuary.mcp_server.recalling import Question, recall_in_view
-from noctuary.mcp_server.state import read_state
-from noctuary.mcp_server.view import OutsideViewError, View
-from noctuary.snapshot import layout
+from noctuary.agents.mcp_view import OutsideViewError, Question, View, read_state, recall_in_view
+from noctuary.core import store as layout
+from noctuary.core.errors import SnapshotCorruptError, SnapshotMissingError, StoreError
 from tests.support.descriptors import open_files
 from tests.support.store import Store, household, memory, new_store, renumber
 

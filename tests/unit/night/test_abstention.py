@@ -11,36 +11,33 @@ from typing import Any
 
 import pytest
 
-from noctuary.corpus.export import read_records
-from noctuary.errors import EncoderError
-from noctuary.evaluate.calibration import (
-    MAX_RECALL_LOSS,
-    MIN_ANSWERABLE,
-)
+from noctuary.core.errors import EncoderError
+from noctuary.core.manifest import read_manifest
+from noctuary.core.settings import EvaluationSettings, Settings
+from noctuary.core.store import StorePaths
+from noctuary.evaluate.decide import MAX_RECALL_LOSS, MIN_ANSWERABLE
 from noctuary.night.abstention import (
     ABSTENTION_CALIBRATION,
     LENIENT,
     LET_THROUGH,
     OWN_METRIC,
     calibrate_abstention,
+    find_asker,
     read_calibration,
     read_judged,
+    scope_mask,
 )
 from noctuary.night.context import MEMORIES, Night
 from noctuary.night.corpus import export_memories
-from noctuary.night.decision import decide_fusion
-from noctuary.night.evaluation import HEADLINE_METRIC, evaluate_pack
-from noctuary.night.own_questions import read_everyday
-from noctuary.night.prompt_scores import find_asker, scope_mask
+from noctuary.night.evaluation import HEADLINE_METRIC, decide_fusion, evaluate_pack
+from noctuary.night.questions import read_everyday
 from noctuary.night.serving import SERVING_PACK, seal_snapshot_candidate
-from noctuary.recall.answerability import WORDS, WORDS_AND_VECTORS
 from noctuary.recall.engine import Recaller
+from noctuary.recall.inputs import LiveWorld
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.reader import SnapshotReader
-from noctuary.recall.world import LiveWorld
-from noctuary.settings import EvaluationSettings, Settings
-from noctuary.snapshot.layout import StorePaths
-from noctuary.snapshot.manifest import read_manifest
+from noctuary.recall.result import WORDS, WORDS_AND_VECTORS
+from noctuary.sources.corpus import read_records
 from noctuary.work.stage import StageResult
 from tests.support.lean import write_encoder
 from tests.support.store import Store, memory, renumber

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.evaluate.decision import CHALLENGERS, Challenger
+from noctuary.core.settings import Settings
+from noctuary.core.store import StorePaths
+from noctuary.evaluate.decide import CHALLENGERS, Challenger
 from noctuary.night.context import Night
 from noctuary.night.evaluation import (
     challenger_fields,
@@ -16,8 +18,6 @@ from noctuary.night.evaluation import (
     served_profile,
 )
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.settings import Settings
-from noctuary.snapshot.layout import StorePaths
 
 
 def night(tmp_path: Path, settings: Settings | None = None) -> Night:

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from noctuary.compact import cluster_task
+from noctuary.compact import summaries as cluster_task
 from noctuary.compact.summaries import BatchResult
 from noctuary.compact.tables import SummaryWriter, read_summaries
-from noctuary.errors import StoreError
-from noctuary.night import cluster_results, embedding
-from noctuary.night.context import ATTEMPTS, FRAGMENTS, SHARDS, SUMMARIES, Night
-from noctuary.night.embedding import Face
+from noctuary.core.errors import StoreError
+from noctuary.night import compaction as cluster_results
+from noctuary.night import context as embedding
+from noctuary.night.context import ATTEMPTS, FRAGMENTS, SHARDS, SUMMARIES, Face, Night
 from noctuary.night.serving import _summary_vectors  # pyright: ignore[reportPrivateUsage]
-from noctuary.shards.fragment_store import FragmentStore
+from noctuary.work.fragments import FragmentStore
 from tests.support.turns import word_vectors
 from tests.unit.night.test_compaction import DIMENSION, CountingEncoder, Nights
 

@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from noctuary.compact.attempts import Outcome
-from noctuary.compact.cluster_table import read_clusters
-from noctuary.compact.eligibility import GIANT_TURN_CHARS
-from noctuary.compact.extractive import EXTRACTIVE, ExtractiveSummarizer
+from noctuary.compact.clusters import GIANT_TURN_CHARS, read_clusters
 from noctuary.compact.summaries import Known
+from noctuary.compact.summarizers import EXTRACTIVE, ExtractiveSummarizer, Outcome
 from noctuary.compact.tables import read_summaries
-from noctuary.encode.fingerprint import EncoderFingerprint
-from noctuary.night import compaction, embedding
+from noctuary.core.settings import CompactionSettings, Settings
+from noctuary.core.store import StorePaths
+from noctuary.embed.fingerprint import EncoderFingerprint
+from noctuary.night import compaction
+from noctuary.night import context as embedding
 from noctuary.night.compaction import (
     SUMMARY_TABLE,
     accepted_summaries,
@@ -31,8 +32,6 @@ from noctuary.night.compaction import (
 from noctuary.night.context import ATTEMPTS, CLUSTERS, SUMMARIES, Night
 from noctuary.night.corpus import export_memories
 from noctuary.night.vectors import embed_memories
-from noctuary.settings import CompactionSettings, Settings
-from noctuary.snapshot.layout import StorePaths
 from noctuary.work.stage import StageResult
 from tests.support.turns import word_vectors
 

@@ -10,17 +10,16 @@ from typing import Any
 
 import pytest
 
-from noctuary.archive.applying import apply_in_store
-from noctuary.archive.planning import plan_store
-from noctuary.archive.reading import ArchiveReader
-from noctuary.archive.rules import ArchiveRules
-from noctuary.hooks import register_hook
-from noctuary.night.compaction_plan import OFF, PLAN, plan_compaction
+from noctuary.compact.archive import ArchiveReader
+from noctuary.compact.archive_apply import apply_in_store
+from noctuary.compact.archive_candidates import ArchiveRules
+from noctuary.compact.archive_plan import plan_store
+from noctuary.core.hooks import register_hook
+from noctuary.core.store import path_of
+from noctuary.night.compaction import OFF, PLAN, plan_compaction
 from noctuary.night.context import Night
 from noctuary.night.corpus import export_memories
-from noctuary.night.ltp import score_memories
-from noctuary.night.usage import fold_accesses
-from noctuary.source_name import path_of
+from noctuary.night.usage import fold_accesses, score_memories
 from tests.support import usage_file
 from tests.support.archive import NOW_US, count_use, new_archive_store, versions
 from tests.support.lean import write_encoder

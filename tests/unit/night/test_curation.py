@@ -6,12 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.curate.apply import apply_proposals
-from noctuary.curate.matching import Where
-from noctuary.curate.proposed import read_proposed
-from noctuary.curate.stores.open import open_writable
-from noctuary.curate.table import PROPOSALS, read_proposals
-from noctuary.settings import CorpusSettings
+from noctuary.core.settings import CorpusSettings
+from noctuary.curate.apply import PROPOSALS, Where, apply_proposals, read_proposals, read_proposed
+from noctuary.curate.stores import open_writable
 from tests.support.curation import TEXT, Nights
 
 

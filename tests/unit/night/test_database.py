@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from noctuary.core.store import DatabaseName, StorePaths
 from noctuary.night.context import Night
 from noctuary.night.corpus import export_memories
-from noctuary.snapshot.layout import StorePaths
-from noctuary.source_name import DatabaseName
 from tests.support.edit_scripts import PostgresStore
 from tests.support.postgres import Cluster
 

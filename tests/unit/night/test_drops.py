@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from noctuary.evaluate.comparison import compare
-from noctuary.evaluate.scores import Scores
-from noctuary.night.comparison import DROP_METRICS, find_drops
+from noctuary.evaluate.scores import Scores, compare
+from noctuary.night.evaluation import DROP_METRICS, find_drops
 
 N = 60
 RNG = np.random.default_rng(4)

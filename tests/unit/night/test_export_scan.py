@@ -7,14 +7,14 @@ from types import ModuleType
 
 import pytest
 
-from noctuary.corpus import table_scan
-from noctuary.corpus.table_scan import TableScan, scan_tables
-from noctuary.corpus.tables import TableWriter
-from noctuary.night import export_scan
+from noctuary.night import corpus as export_scan
 from noctuary.night.context import MEMORIES, Night
-from noctuary.night.corpus import export_memories
-from noctuary.night.export_scan import scan_export
-from noctuary.text import disguises, seed_words
+from noctuary.night.corpus import export_memories, scan_export
+from noctuary.sources import export as table_scan
+from noctuary.sources.corpus import TableWriter
+from noctuary.sources.export import TableScan, scan_tables
+from noctuary.text import secret_forms as seed_words
+from noctuary.text import secrets as disguises
 from tests.support.promotions import ENCODER, Nights
 
 KEPT = {"content": "Nina keeps bees in Ulm.", "category": "facts"}

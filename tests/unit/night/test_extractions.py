@@ -7,19 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.corpus.record_file import RecordFile
-from noctuary.corpus.records import read_records
-from noctuary.errors import StoreError
-from noctuary.files import remove_tree
-from noctuary.graph.extract import extract
-from noctuary.graph.extraction_task import EXTRACTION_KIND, extraction_key
+from noctuary.core.errors import StoreError
+from noctuary.core.files import remove_tree
+from noctuary.core.store import StorePaths
+from noctuary.core.types import MemoryRecord
+from noctuary.graph.extract import EXTRACTION_KIND, extract, extraction_key
 from noctuary.night.context import FRAGMENTS, MEMORIES, Night
-from noctuary.night.corpus import export_memories
-from noctuary.night.extractions import Extractions, read_extractions, read_kept
-from noctuary.night.told import read_told
-from noctuary.shards.keys import as_rows
-from noctuary.snapshot.layout import StorePaths
-from noctuary.types import MemoryRecord
+from noctuary.night.corpus import export_memories, read_told
+from noctuary.night.graph import Extractions, read_extractions, read_kept
+from noctuary.sources.corpus import RecordFile, read_records
+from noctuary.work.fragments import as_rows
 
 TEXTS = (
     "Blue Ridge\nA line of hills.",

@@ -9,22 +9,17 @@ import pyarrow as pa
 import pytest
 
 from noctuary.compact.tables import write_summaries
-from noctuary.graph.extraction_task import EXTRACTION_KIND
-from noctuary.graph.extraction_task import iter_keyed as keyed_extractions
-from noctuary.lexical.tokenizing import TOKENS_KIND
+from noctuary.embed.documents import memo_kind, text_key
+from noctuary.graph.extract import EXTRACTION_KIND
+from noctuary.graph.extract import iter_keyed as keyed_extractions
+from noctuary.lexical.build import TOKENS_KIND
 from noctuary.night import housekeeping
 from noctuary.night.context import FRAGMENTS, MEMORIES, SHARDS, SUMMARIES, Night
 from noctuary.night.corpus import CORPUS, export_memories
-from noctuary.night.extractions import fill_extractions
-from noctuary.night.lexical import index_memories
-from noctuary.night.vector_rows import keyed_batches
-from noctuary.night.vectors import MEMORY_VECTORS
-from noctuary.shards.files import fragment_path, write_table
-from noctuary.shards.fragment_store import KEY, FragmentStore
-from noctuary.shards.keys import Keys
-from noctuary.shards.task import Fragment
-from noctuary.vectors.embed import memo_kind, text_key
-from noctuary.work.memo import Memo
+from noctuary.night.graph import fill_extractions
+from noctuary.night.vectors import MEMORY_VECTORS, index_memories, keyed_batches
+from noctuary.work.fragments import KEY, Fragment, FragmentStore, Keys, fragment_path, write_table
+from noctuary.work.stage import Memo
 from tests.support.promotions import DIM, ENCODER, Nights, turn
 
 CANARY = "zyzzyvacanary"

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from noctuary.encode.fingerprint import EncoderFingerprint
-from noctuary.errors import ConfigError
-from noctuary.files import write_array
+from noctuary.core.errors import ConfigError
+from noctuary.core.files import write_array
+from noctuary.core.store import StorePaths
+from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.graph.tables import to_graph
 from noctuary.night.context import GRAPH_STATE, VECTORS, Night
 from noctuary.night.corpus import export_memories
 from noctuary.night.graph import connect_memories, linked_pairs, load_tables
 from noctuary.night.vectors import MEMORY_VECTORS
-from noctuary.snapshot.layout import StorePaths
 from noctuary.work.stage import StageResult
 
 DIM = 8

@@ -12,21 +12,25 @@ import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
 
-from noctuary.encode.fingerprint import EncoderFingerprint
-from noctuary.encode.sentence import SentenceEncoder
-from noctuary.errors import EncoderError
-from noctuary.files import write_array
-from noctuary.graph.canonical import NameStats
+from noctuary.core.errors import EncoderError
+from noctuary.core.files import write_array
+from noctuary.core.store import StorePaths
+from noctuary.embed.documents import text_key
+from noctuary.embed.fingerprint import EncoderFingerprint
+from noctuary.embed.sentence import SentenceEncoder
 from noctuary.graph.fold import concept_id
-from noctuary.night import concept_vectors
-from noctuary.night.concept_vectors import CONCEPT_VECTORS, NAME_MEMO, choose_names, live_names
-from noctuary.night.context import VECTORS, Night
+from noctuary.graph.guards import NameStats
+from noctuary.night import graph as concept_vectors
+from noctuary.night.context import LIBRARY, VECTORS, Night
 from noctuary.night.corpus import export_memories
-from noctuary.night.embedding import LIBRARY
-from noctuary.night.graph import connect_memories
+from noctuary.night.graph import (
+    CONCEPT_VECTORS,
+    NAME_MEMO,
+    choose_names,
+    connect_memories,
+    live_names,
+)
 from noctuary.night.vectors import MEMORY_VECTORS
-from noctuary.snapshot.layout import StorePaths
-from noctuary.vectors.embed import text_key
 from noctuary.work.stage import StageResult
 
 DIM = 16

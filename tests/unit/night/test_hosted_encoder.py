@@ -11,21 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from noctuary.encode.hosted.client import ProviderDownError
-from noctuary.encode.hosted.documents import BudgetError
-from noctuary.encode.hosted.model import read_description
-from noctuary.errors import ConfigError, EncoderError
-from noctuary.files import read_array
-from noctuary.night.context import VECTORS, Night
+from noctuary.core.errors import ConfigError, EncoderError
+from noctuary.core.files import read_array
+from noctuary.core.manifest import Manifest, read_manifest, read_pointer
+from noctuary.core.settings import EncoderSettings, Settings
+from noctuary.core.store import StorePaths
+from noctuary.embed.hosted import BudgetError, ProviderDownError, read_description
+from noctuary.night.context import VECTORS, Night, face_of
 from noctuary.night.corpus import export_memories
-from noctuary.night.embedding import face_of
-from noctuary.night.query_vectors import fetch_query_vectors
+from noctuary.night.questions import fetch_query_vectors
 from noctuary.night.vectors import MEMORY_VECTORS, embed_memories, export_query_encoder
 from noctuary.recall.query_encoder import encode_query, forget_queries
-from noctuary.settings import Settings
-from noctuary.settings.sections import EncoderSettings
-from noctuary.snapshot.layout import StorePaths
-from noctuary.snapshot.manifest import Manifest, read_manifest, read_pointer
 from tests.support.embedding_server import KEY, EmbeddingServer, vector_of
 from tests.support.store import Store
 
@@ -126,7 +122,7 @@ def test_above_the_budget_the_night_fails_before_the_first_call(
 def test_a_provider_that_is_down_fails_the_night_and_leaves_no_vectors(
     night: Night, server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("noctuary.hosted.retrying.FIRST_WAIT_S", 0.0)
+    monkeypatch.setattr("noctuary.work.http.FIRST_WAIT_S", 0.0)
     server.die_after = 0
     with pytest.raises(ProviderDownError, match="HTTP 503"):
         embed_memories(night)

@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 
-from noctuary.corpus.export import read_records
-from noctuary.injection.known import read_injections
-from noctuary.injection.retention import RETENTION_DAYS
+from noctuary.core.store import StorePaths, path_of
 from noctuary.night.context import Night
 from noctuary.night.corpus import export_memories
-from noctuary.snapshot.layout import StorePaths
-from noctuary.source_name import path_of
+from noctuary.sources.corpus import read_records
+from noctuary.sources.echo import RETENTION_DAYS, read_injections
 from noctuary.work.stage import StageResult
 from tests.support.injections import DAY_US, INJECTED_US, memory, put_in_prompt
 

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.agents.journal import JournalEntry, append_entry
-from noctuary.agents.places import HookPlaces
-from noctuary.corpus.export import read_records
+from noctuary.agents.state import HookPlaces, JournalEntry, append_entry
+from noctuary.core.settings import HookSettings, Settings
+from noctuary.core.store import StorePaths
 from noctuary.night.context import Night
 from noctuary.night.corpus import export_memories
-from noctuary.settings import HookSettings, Settings
-from noctuary.snapshot.layout import StorePaths
+from noctuary.sources.corpus import read_records
 from tests.support.transcripts import ClaudeSession, write_session
 
 

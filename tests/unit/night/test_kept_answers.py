@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from noctuary.evaluate.labels.queries import Query
+from noctuary.core.types import SILENT
+from noctuary.evaluate.labels import Query
 from noctuary.evaluate.run import RunPlan, run_retriever
-from noctuary.night.retriever import KEPT_PER_WRITE, KeptAnswers, ProfileRetriever
-from noctuary.progress import SILENT
+from noctuary.night.evaluation import KEPT_PER_WRITE, KeptAnswers, ProfileRetriever
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.work.memo import Memo
+from noctuary.work.stage import Memo
 from tests.support.archive_file import write_archive
 from tests.support.store import Store, household
 

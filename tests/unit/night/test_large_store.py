@@ -12,18 +12,17 @@ from typing import Any
 
 import pytest
 
-from noctuary.corpus.engine import open_duckdb
-from noctuary.diagnosis.status import wing_counts
-from noctuary.hooks import register_hook
-from noctuary.night import ltp
+from noctuary.cli.doctor import wing_counts
+from noctuary.core.hooks import register_hook
+from noctuary.core.store import ROWS_FILE, StorePaths
+from noctuary.night import usage as ltp
 from noctuary.night.context import MEMORIES, Night
 from noctuary.night.corpus import export_memories
-from noctuary.night.ltp import score_memories
-from noctuary.night.usage import fold_accesses
+from noctuary.night.usage import fold_accesses, score_memories
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.snapshot.layout import ROWS_FILE, StorePaths
+from noctuary.sources.corpus import open_duckdb
 from noctuary.usage.access_log import append_retrievals
-from noctuary.usage.reading import UsageReader
+from noctuary.usage.reader import UsageReader
 from noctuary.work.stage import StageResult
 from tests.support.usage_file import rows
 

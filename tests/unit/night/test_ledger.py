@@ -10,17 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.night import ledger
-from noctuary.night.ledger import (
-    begin_night,
-    end_night,
-    find_faults,
-    heal_dagster,
-    record_dagster,
-)
-from noctuary.snapshot.layout import StorePaths
-from noctuary.work.settled import hash_settled
-from noctuary.work.stage import Stage, run_stage
+from noctuary.core.store import StorePaths
+from noctuary.work import ledger
+from noctuary.work.ledger import begin_night, end_night, find_faults, heal_dagster, record_dagster
+from noctuary.work.stage import Stage, hash_settled, run_stage
 
 LETTERS = Stage("letters", "1", ("corpus/letters.txt",))
 

@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.errors import ConfigError
-from noctuary.graph.extract import extract
-from noctuary.graph.extraction import Extraction
-from noctuary.hosted.batches import MAX_MEMORY_CHARS
+from noctuary.core.errors import ConfigError
+from noctuary.core.settings import Settings
+from noctuary.core.store import StorePaths
+from noctuary.core.types import MemoryRecord
+from noctuary.graph.extract import Extraction, extract
 from noctuary.night.context import Night
-from noctuary.night.extractions import Extractions, open_extractions
-from noctuary.night.llm_triples import (
+from noctuary.night.graph import (
     TRIPLES_KIND,
+    Extractions,
     extend_extractions,
     live_triples,
     llm_inputs,
+    open_extractions,
 )
-from noctuary.settings import Settings
-from noctuary.snapshot.layout import StorePaths
-from noctuary.types import MemoryRecord
-from noctuary.work.memo import Memo
+from noctuary.work.http import MAX_MEMORY_CHARS
+from noctuary.work.stage import Memo
 from tests.support.model_server import Fault
 from tests.support.store import memory, renumber
 from tests.support.triple_server import Row, TripleServer

@@ -11,18 +11,17 @@ from typing import Any
 
 import pytest
 
-from noctuary.diagnosis.doctor import examine
-from noctuary.hooks import register_hook
-from noctuary.night import ltp, usage
+from noctuary.cli.doctor import examine
+from noctuary.core.hooks import register_hook
+from noctuary.core.store import StorePaths, path_of
+from noctuary.night import usage
+from noctuary.night import usage as ltp
 from noctuary.night.context import Night
 from noctuary.night.corpus import export_memories
-from noctuary.night.ltp import score_memories, scoring_rules
-from noctuary.night.usage import fold_accesses
+from noctuary.night.usage import fold_accesses, score_memories, scoring_rules
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.snapshot.layout import StorePaths
-from noctuary.source_name import path_of
 from noctuary.usage.access_log import append_retrievals
-from noctuary.usage.reading import UsageReader
+from noctuary.usage.reader import UsageReader
 from noctuary.work.stage import StageResult
 from tests.support.usage_file import DAY_US, rows
 

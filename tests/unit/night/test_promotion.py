@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from noctuary.promote.faults import FAULTS, count_faults
-from noctuary.promote.table import PROPOSALS
+from noctuary.curate.promotions import FAULTS, count_faults
+from noctuary.curate.promotions import PROMOTIONS as PROPOSALS
 from tests.support.promotions import Nights, turn
 
 ROWS = (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from noctuary.core.settings import RecallSettings, Settings
+from noctuary.core.store import StorePaths
 from noctuary.night.context import Night
 from noctuary.night.evaluation import SERVED, evaluation_profiles, served_profile
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.settings import RecallSettings, Settings
-from noctuary.snapshot.layout import StorePaths
 
 
 def night(tmp_path: Path, settings: Settings | None = None) -> Night:

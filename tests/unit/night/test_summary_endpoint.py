@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from noctuary.compact.summary import Summary
+from noctuary.compact.summarizers import Summary
 from noctuary.compact.tables import read_attempts, read_summaries
-from noctuary.encode.fingerprint import EncoderFingerprint
-from noctuary.night import embedding
+from noctuary.core.settings import CompactionSettings, Settings
+from noctuary.core.store import StorePaths
+from noctuary.embed.fingerprint import EncoderFingerprint
+from noctuary.night import context as embedding
 from noctuary.night.compaction import cluster_old_turns, summarize_turn_clusters
 from noctuary.night.context import ATTEMPTS, SUMMARIES, Night
 from noctuary.night.corpus import export_memories
 from noctuary.night.vectors import embed_memories
-from noctuary.settings import CompactionSettings, Settings
-from noctuary.snapshot.layout import StorePaths
 from tests.support.summary_server import SummaryServer
 from tests.support.turns import word_vectors
 
@@ -78,7 +78,7 @@ class Store:
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     # A machine without ONNX Runtime, where the night's encoder embeds itself.
     monkeypatch.setattr(embedding, "toolchain", lambda: None)
-    monkeypatch.setattr("noctuary.hosted.retrying.FIRST_WAIT_S", 0.0)
+    monkeypatch.setattr("noctuary.work.http.FIRST_WAIT_S", 0.0)
     lines = [
         {
             "id": f"{session}{n}",

@@ -8,17 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from noctuary.corpus.evidence_tables import EVIDENCE_FILES
-from noctuary.encode.fingerprint import EncoderFingerprint
-from noctuary.files import write_array
-from noctuary.graph.model import Graph
-from noctuary.graph.tables import to_graph
+from noctuary.core.files import write_array
+from noctuary.core.store import StorePaths
+from noctuary.embed.fingerprint import EncoderFingerprint
+from noctuary.graph.tables import Graph, to_graph
 from noctuary.night.context import GRAPH, VECTORS, Night
-from noctuary.night.corpus import export_memories
+from noctuary.night.corpus import export_memories, told_inputs
 from noctuary.night.graph import connect_memories, load_tables
-from noctuary.night.told import told_inputs
 from noctuary.night.vectors import MEMORY_VECTORS
-from noctuary.snapshot.layout import StorePaths
+from noctuary.sources.evidence import EVIDENCE_FILES
 from noctuary.work.stage import StageResult
 from tests.support.palaces import drawer, make_palace, update_drawers
 

@@ -9,17 +9,16 @@ from typing import Any
 
 import pytest
 
-from noctuary.corpus.export import read_records
-from noctuary.corpus.report import read_report
-from noctuary.errors import SourceEmptyError, SourceMissingError, StoreError
+from noctuary.core.errors import SourceEmptyError, SourceMissingError, StoreError
+from noctuary.core.manifest import Manifest, Pointer, write_manifest, write_pointer
+from noctuary.core.settings import Settings, TranscriptSettings
+from noctuary.core.store import PACK_FORMAT_VERSION, StorePaths, path_of
+from noctuary.core.types import MemoryRecord
 from noctuary.night.context import Night
 from noctuary.night.corpus import export_memories
-from noctuary.settings import Settings, TranscriptSettings
-from noctuary.snapshot.layout import PACK_FORMAT_VERSION, StorePaths
-from noctuary.snapshot.manifest import Manifest, Pointer, write_manifest, write_pointer
-from noctuary.source_name import path_of
-from noctuary.transcripts.capture import capture_session
-from noctuary.types import MemoryRecord
+from noctuary.sources.corpus import read_records
+from noctuary.sources.export import read_report
+from noctuary.sources.ingest import capture_session
 from noctuary.work.stage import StageResult
 from tests.support.transcripts import (
     ClaudeSession,
@@ -149,11 +148,9 @@ def test_ids_of_the_source_are_never_those_of_turns(nights: Nights) -> None:
 def test_a_turn_that_turned_sensitive_is_taken_back(
     nights: Nights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("transcripts.vetting", "transcripts.reading", "transcripts.ingest"):
+    for module in ("sources.transcripts", "sources.ingest", "sources.normalize", "text.secrets"):
         monkeypatch.setattr(f"noctuary.{module}.find_text_sensitivity", never)
-    for module in ("corpus.sensitive", "corpus.sift", "text.sensitivity_marks"):
-        monkeypatch.setattr(f"noctuary.{module}.find_text_sensitivity", never)
-    monkeypatch.setattr("noctuary.transcripts.ingest._rules_digest", lambda: "old rules")
+    monkeypatch.setattr("noctuary.sources.ingest._rules_digest", lambda: "old rules")
     nights.session.user(f"use {SECRET}")
     nights.write()
     assert nights.pass_one().facts["turns"] == 3

@@ -11,18 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.graph.llm_answers import RawAnswer, answer_key, ground
-from noctuary.hosted.batches import MAX_MEMORY_CHARS
-from noctuary.hosted.endpoint import Endpoint
-from noctuary.night.llm_triples import (
+from noctuary.core.types import SILENT
+from noctuary.graph.llm import RawAnswer, answer_key, ground
+from noctuary.night.graph import (
     MAX_FAILED_NIGHTS,
     MAX_USELESS_ALONE,
     PARALLEL_REQUESTS,
     TRIPLES_KIND,
     TripleReader,
 )
-from noctuary.progress import SILENT
-from noctuary.work.memo import Memo
+from noctuary.work.http import MAX_MEMORY_CHARS, Endpoint
+from noctuary.work.stage import Memo
 from tests.support.model_server import Fault, envelope
 from tests.support.triple_server import Row, TripleServer, Twist
 

@@ -19,12 +19,12 @@ ANSWERED_BATCHES = 3
 SCRIPT = """
 import json, sys
 from pathlib import Path
-from noctuary.graph.extraction import Extraction
+from noctuary.graph.extract import Extraction
 from noctuary.night.context import Night
-from noctuary.night.llm_triples import extend_extractions
-from noctuary.settings import Settings
-from noctuary.snapshot.layout import StorePaths
-from noctuary.types import MemoryRecord
+from noctuary.night.graph import extend_extractions
+from noctuary.core.settings import Settings
+from noctuary.core.store import StorePaths
+from noctuary.core.types import MemoryRecord
 
 root, url, texts = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 settings = Settings.load(environ={

@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 
-from noctuary.encode.fingerprint import EncoderFingerprint
-from noctuary.files import write_array
+from noctuary.core.files import write_array
+from noctuary.core.settings import Settings, TierSettings
+from noctuary.core.store import StorePaths, path_of
+from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.night import vectors
 from noctuary.night.context import VECTORS, Night
 from noctuary.night.corpus import export_memories
 from noctuary.night.vectors import MEMORY_VECTORS, sync_vector_tiers
-from noctuary.settings import Settings, TierSettings
-from noctuary.snapshot.layout import StorePaths
-from noctuary.source_name import path_of
 from noctuary.work.stage import StageResult
 from tests.support.vectors import topical_vectors
 

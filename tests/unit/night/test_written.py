@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from noctuary.night.written import choose_memories, choose_pairs
+from noctuary.night.questions import choose_memories, choose_pairs
 from tests.support.store import memory, renumber
 
 RECORDS = renumber(

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.promote.candidates import find_candidates, judge_turns
-from noctuary.promote.speakers import read_statement
-from noctuary.types import UNDATED_US, MemoryRecord
+from noctuary.core.types import UNDATED_US, MemoryRecord
+from noctuary.curate.neighbours import read_statement
+from noctuary.curate.promotions import find_candidates, judge_turns
 from tests.support.promotions import unit_rows
 from tests.support.store import memory, renumber
 

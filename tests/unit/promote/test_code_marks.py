@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from noctuary.promote import code_marks
-from noctuary.promote.marks import Finder
+from noctuary.curate import signals as code_marks
+from noctuary.curate.signals import Finder
 
 REAL: dict[str, tuple[str, ...]] = {
     "FILE_PATH": (
@@ -83,7 +83,11 @@ ENGLISH = (
 )
 """No pattern above finds anything here. The peer's own patterns did (research/peers.md 1.2)."""
 
-FINDERS = {name: value for name, value in vars(code_marks).items() if isinstance(value, Finder)}
+FINDERS = {
+    name: value
+    for name, value in vars(code_marks).items()
+    if isinstance(value, Finder) and name[0] != "_"
+}
 CASES = [(name, text) for name, texts in REAL.items() for text in texts]
 
 

@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.errors import StoreError
-from noctuary.promote.faults import FAULTS, count_faults
-from noctuary.promote.table import (
+from noctuary.core.errors import StoreError
+from noctuary.curate.promotions import (
+    FAULTS,
     LEAVE,
     PROPOSE,
     SCORES,
     PromotionRow,
     Relation,
+    count_faults,
     write_table,
 )
 

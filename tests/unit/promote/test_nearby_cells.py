@@ -5,10 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noctuary.promote import nearby_cells, walk
-from noctuary.promote.nearby_cells import Cells, fit_cells, nearest_by_cells, needs_cells
-from noctuary.promote.neighbours import Best, NearestRows
-from noctuary.promote.signals import Signals
+from noctuary.curate import neighbours as nearby_cells
+from noctuary.curate import promotions as walk
+from noctuary.curate.neighbours import (
+    Best,
+    Cells,
+    NearestRows,
+    fit_cells,
+    nearest_by_cells,
+    needs_cells,
+)
+from noctuary.curate.signals import Signals
 from tests.support.promotions import unit_rows
 
 FACT = Signals(0.0, 0.3, 0.0, 0.0, 0.0, ("fact",))

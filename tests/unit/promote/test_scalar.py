@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noctuary.promote.scalar import gate, novelty, repetition, said_something
-from noctuary.promote.signals import BLANK, Signals
+from noctuary.curate.signals import BLANK, Signals, gate, novelty, repetition, said_something
 
 UNIT = st.floats(0, 1).map(lambda value: round(value, 6))
 COSINES = st.lists(st.floats(-1, 1), max_size=10)

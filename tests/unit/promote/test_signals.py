@@ -8,9 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.promote.conversational import conversational_structure, declared
-from noctuary.promote.signals import BLANK, READ_CHARS, read_signals
-from noctuary.promote.technical import actionability, specificity, structure, technical_density
+from noctuary.curate.signals import (
+    BLANK,
+    READ_CHARS,
+    actionability,
+    conversational_structure,
+    declared,
+    read_signals,
+    specificity,
+    structure,
+    technical_density,
+)
 
 TEXTS = st.text(max_size=400) | st.lists(
     st.sampled_from(

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.errors import StoreError
-from noctuary.promote import table as tables
-from noctuary.promote.table import (
+from noctuary.core.errors import StoreError
+from noctuary.core.types import UNDATED_US
+from noctuary.curate import promotions as tables
+from noctuary.curate.promotions import (
     SCORES,
     PromotionRow,
     PromotionTable,
@@ -17,7 +18,6 @@ from noctuary.promote.table import (
     row_json,
     write_table,
 )
-from noctuary.types import UNDATED_US
 
 
 def row(turn_id: str, g: float = 0.5, decision: str = "propose", **fields: object) -> PromotionRow:

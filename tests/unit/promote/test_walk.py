@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noctuary.promote import neighbours, walk
-from noctuary.promote.neighbours import NearestRows
-from noctuary.promote.signals import BLANK, Signals
-from noctuary.promote.walk import BELOW_THRESHOLD, NOTHING_SAID, PROPOSED, Judged
+from noctuary.curate import neighbours
+from noctuary.curate import promotions as walk
+from noctuary.curate.neighbours import NearestRows
+from noctuary.curate.promotions import BELOW_THRESHOLD, NOTHING_SAID, PROPOSED, Judged
+from noctuary.curate.signals import BLANK, Signals
 from tests.support.promotions import Vectors, naive_walk, unit_rows
 
 FACT = Signals(0.0, 0.3, 0.0, 0.0, 0.0, ("fact",))

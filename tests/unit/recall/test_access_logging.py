@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from noctuary.core.sqlite import WAIT_AT_MOST_S
 from noctuary.recall.api import recall
 from noctuary.recall.result import RecallResult
-from noctuary.usage.access_log import WAIT_AT_MOST_S
 from tests.support.store import Store, household, new_store
 
 NOBODY = 65534

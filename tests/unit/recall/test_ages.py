@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from noctuary.recall.ages import ages_s, is_dated
-from noctuary.types import UNDATED_US
+from noctuary.core.types import UNDATED_US
+from noctuary.recall.candidates import ages_s, is_dated
 from tests.support.lookups import HOUR_US, NOW_US
 
 CREATED = np.array(

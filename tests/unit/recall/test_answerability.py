@@ -10,25 +10,24 @@ from typing import Any
 
 import pytest
 
-from noctuary.errors import SnapshotCorruptError
-from noctuary.files import remove_tree
-from noctuary.recall.answerability import (
+from noctuary.core.errors import SnapshotCorruptError
+from noctuary.core.files import remove_tree
+from noctuary.core.manifest import pack_digest, read_manifest
+from noctuary.core.store import ABSTENTION_FILE, DIGEST_NAME_CHARS
+from noctuary.core.types import DAMAGED_TEXT
+from noctuary.recall.engine import Recaller
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.query import Scope
+from noctuary.recall.reader import SnapshotReader
+from noctuary.recall.result import (
     SIGNALS,
     WORDS,
     WORDS_AND_VECTORS,
     Answerability,
     Calibration,
+    RecallResult,
 )
-from noctuary.recall.engine import Recaller
-from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.reader import SnapshotReader
-from noctuary.recall.result import RecallResult
-from noctuary.recall.scope import Scope
-from noctuary.snapshot.layout import ABSTENTION_FILE, DIGEST_NAME_CHARS
-from noctuary.snapshot.manifest import pack_digest, read_manifest
-from noctuary.snapshot.publish import publish_candidate
-from noctuary.snapshot.seal import seal_candidate
-from noctuary.types import DAMAGED_TEXT
+from noctuary.snapshot.publish import publish_candidate, seal_candidate
 from tests.support.calibration import MEASURE, MEASURES
 from tests.support.store import Store, household
 

@@ -11,17 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from noctuary.core.types import MemoryRecord
 from noctuary.recall.answerability import (
-    COSINE,
-    COVERAGE,
-    FEATURES,
-    LIKENESS,
-    WORDS,
-    WORDS_AND_VECTORS,
-    Calibration,
-    Measure,
-)
-from noctuary.recall.answerability_score import (
     BEST_TURNS,
     DOUBT,
     WEIGHTS,
@@ -31,18 +22,27 @@ from noctuary.recall.answerability_score import (
     find_attribution,
     find_supports,
     read_features,
+    read_words,
     score_answer,
 )
-from noctuary.recall.answerability_words import read_words
-from noctuary.recall.base_ranking import BaseRanker
 from noctuary.recall.engine import Recaller
 from noctuary.recall.legs import Leg
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.run import Run
-from noctuary.recall.scope import Mask, Scope
-from noctuary.recall.snapshot_graph import SnapshotGraph
+from noctuary.recall.query import Mask, Scope
+from noctuary.recall.query import RecallRun as Run
+from noctuary.recall.ranking import BaseRanker
+from noctuary.recall.reader import SnapshotGraph
+from noctuary.recall.result import (
+    COSINE,
+    COVERAGE,
+    FEATURES,
+    LIKENESS,
+    WORDS,
+    WORDS_AND_VECTORS,
+    Calibration,
+    Measure,
+)
 from noctuary.text.tokens import tokenize
-from noctuary.types import MemoryRecord
 from tests.support.calibration import MEASURES
 from tests.support.store import Store, memory, new_store, renumber, turns
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 import noctuary
+from noctuary.core.manifest import read_pointer
 from noctuary.recall import api
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.result import RecallResult
-from noctuary.snapshot.manifest import read_pointer
 from noctuary.snapshot.publish import rollback
-from noctuary.text import sensitivity
+from noctuary.text import secrets as sensitivity
 from tests.support.store import Store, memory, new_store, renumber
 
 recall = api.recall

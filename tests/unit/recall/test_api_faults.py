@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from noctuary.files import read_array, write_array
+from noctuary.core import store as layout
+from noctuary.core.files import read_array, write_array
+from noctuary.core.manifest import read_pointer
 from noctuary.recall.api import recall
 from noctuary.recall.result import RecallResult
-from noctuary.snapshot import layout
-from noctuary.snapshot.manifest import read_pointer
 from tests.support.store import Store, household, memory, new_store, renumber
 
 QUERIES = ("spare key", "Nina leads", "flight", "door code")

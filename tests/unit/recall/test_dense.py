@@ -6,18 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from noctuary.encode.lean import LeanEncoder
-from noctuary.errors import SnapshotCorruptError
-from noctuary.files import read_array, write_array
-from noctuary.recall.dense import rank_dense
+from noctuary.core import store as layout
+from noctuary.core.errors import SnapshotCorruptError
+from noctuary.core.files import read_array, write_array
+from noctuary.core.manifest import describe_files, read_manifest, write_manifest
+from noctuary.core.store import StorePaths
+from noctuary.embed import funnel as cascade
+from noctuary.embed.lean import LeanEncoder
+from noctuary.embed.rotation import build_prefix_tier, fit
+from noctuary.recall.legs import rank_dense
 from noctuary.recall.reader import SnapshotReader
-from noctuary.snapshot import layout
-from noctuary.snapshot.build import PackInputs, build_candidate
-from noctuary.snapshot.layout import StorePaths
-from noctuary.snapshot.manifest import describe_files, read_manifest, write_manifest
-from noctuary.vectors import cascade
-from noctuary.vectors.cells import build_prefix_tier
-from noctuary.vectors.rotation import fit
+from noctuary.snapshot.pack import PackInputs, build_candidate
 from tests.support.lean import DIMENSION, write_encoder
 from tests.support.store import household, memory, pack_inputs, provenance, renumber
 from tests.support.vectors import exact_positions, topical_vectors

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from noctuary.graph.state.links import LOWER_CASE_WORTH
+from noctuary.core.types import UNDATED_US, content_hash
+from noctuary.graph.state import LOWER_CASE_WORTH
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.query import Scope
 from noctuary.recall.result import RecalledMemory, RecallResult
-from noctuary.recall.scope import Scope
-from noctuary.types import UNDATED_US, content_hash
 from tests.support.store import Store, day_us, household, memory, new_store, renumber
 
 LEXICAL = RetrievalProfile(dense_weight=0.0, graph_weight=0.0, importance_prior=0.0)

@@ -7,11 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from noctuary.recall.asking import SORT_ORDERS
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.query import SORT_ORDERS, Scope
 from noctuary.recall.result import RecalledMemory, RecallResult
-from noctuary.recall.scope import Scope
 from tests.support.store import Store, household, memory, renumber
 
 OPERATORS = [

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from noctuary.core.types import MemoryRecord
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.result import RecallResult
-from noctuary.types import MemoryRecord
 from tests.support.cross_encoder import MARKER, write_cross_encoder
 from tests.support.store import Store, memory, renumber
 

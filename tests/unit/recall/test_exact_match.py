@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from noctuary.lexical.search import hold_every_token
 from noctuary.recall.engine import Recaller
-from noctuary.recall.fusion import add_exact_match
+from noctuary.recall.legs import add_exact_match
 from noctuary.recall.profile import RetrievalProfile
 from tests.support.store import Store, memory, renumber
 

@@ -12,12 +12,12 @@ from click.testing import CliRunner
 
 from noctuary import expand
 from noctuary.cli.main import main
-from noctuary.errors import SnapshotCorruptError, StoreError
+from noctuary.core import store as layout
+from noctuary.core.errors import SnapshotCorruptError, StoreError
 from noctuary.recall.engine import Recaller
-from noctuary.recall.expanding import UnknownSummaryError, expand_from
+from noctuary.recall.expand import UnknownSummaryError, expand_from
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.reader import SnapshotReader
-from noctuary.snapshot import layout
 from tests.support.damage import sign
 from tests.support.store import Store, renumber, turns
 

@@ -4,13 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from noctuary.recall.fusion import (
-    add_graph,
-    apply_importance,
-    fuse_convex,
-    fuse_rrf,
-    pool_candidates,
-)
+from noctuary.recall.legs import add_graph, apply_importance, fuse_convex, fuse_rrf, pool_candidates
 
 
 def ints(*values: int) -> NDArray[np.int64]:

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from noctuary.graph.conversation import lent_scores
-from noctuary.graph.named import NAMED_WEIGHT
-from noctuary.recall.graph_paths import path_of
+from noctuary.graph.sessions import lent_scores
+from noctuary.graph.walk import NAMED_WEIGHT
+from noctuary.recall.legs import path_of
 from tests.support.hand_graph import (
     GARDEN,
     LINKS,

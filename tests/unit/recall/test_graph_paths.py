@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from noctuary.graph.arrays import RELATIONS
-from noctuary.graph.conversation import (
+from noctuary.graph.sessions import (
     COMPANY_WEIGHT,
     CONTEXT_WEIGHT,
     FACT_COVERAGE_WEIGHT,
@@ -15,14 +14,12 @@ from noctuary.graph.conversation import (
     SESSION_WEIGHT,
     SPEAKER_WEIGHT,
     Posting,
+    SessionArrays,
     lent_scores,
     listen,
 )
-from noctuary.graph.named import Named
-from noctuary.graph.sessions import SessionArrays
-from noctuary.graph.walk import Walk
-from noctuary.recall.graph_leg import GraphRanking
-from noctuary.recall.graph_paths import NO_CONCEPT, GraphPath, path_of
+from noctuary.graph.walk import RELATIONS, Named, Walk
+from noctuary.recall.legs import NO_CONCEPT, GraphPath, GraphRanking, path_of
 
 NINA = 5
 SUBJECT, TAG = RELATIONS.index("mentions_subject"), RELATIONS.index("mentions_tag")

@@ -8,15 +8,13 @@ from typing import Any
 
 import pytest
 
-from noctuary.recall import base_ranking
-from noctuary.recall.asking import Request
+from noctuary.recall import ranking as base_ranking
 from noctuary.recall.engine import Recaller
-from noctuary.recall.graph_leg import GraphRanking
-from noctuary.recall.graph_paths import GraphPath, path_of
+from noctuary.recall.legs import GraphPath, GraphRanking, path_of
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.replaying.comparison import rerun
-from noctuary.recall.replaying.packet import recall_and_log
-from noctuary.recall.scope import Scope
+from noctuary.recall.query import Request, Scope
+from noctuary.recall.replay import rerun
+from noctuary.recall.replay_log import recall_and_log
 from noctuary.recall.why import Why, explain_memory
 from tests.support.store import (
     Store,

@@ -12,25 +12,30 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from noctuary.encode.hosted.client import ProviderDownError
-from noctuary.encode.hosted.model import HOSTED_FILE, HostedModel, hosted_model, write_description
-from noctuary.errors import EncoderError, FingerprintMismatchError
-from noctuary.files import remove_tree
-from noctuary.recall.encoder_identity import encoder_identity
+from noctuary.core.errors import EncoderError, FingerprintMismatchError
+from noctuary.core.files import remove_tree
+from noctuary.core.manifest import Manifest, read_manifest, read_pointer
+from noctuary.core.settings import EncoderSettings
+from noctuary.core.store import StorePaths
+from noctuary.embed.hosted import (
+    HOSTED_FILE,
+    HostedModel,
+    ProviderDownError,
+    hosted_model,
+    write_description,
+)
 from noctuary.recall.engine import Recaller
-from noctuary.recall.model_guard import guard_model
+from noctuary.recall.inputs import LiveWorld, World
 from noctuary.recall.query_encoder import (
     encode_query,
+    encoder_identity,
     forget_queries,
+    guard_model,
     lean_reason,
     remember_query,
     text_encoder,
     warm_up,
 )
-from noctuary.recall.world import LiveWorld, World
-from noctuary.settings.sections import EncoderSettings
-from noctuary.snapshot.layout import StorePaths
-from noctuary.snapshot.manifest import Manifest, read_manifest, read_pointer
 from tests.support.embedding_server import KEY, EmbeddingServer, Fault, vector_of
 from tests.support.store import Store
 

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from noctuary.recall.dense import rank_dense
-from noctuary.recall.legs import Leg, rank_lexical
+from noctuary.recall.legs import Leg, rank_dense, rank_lexical
 from noctuary.recall.reader import SnapshotReader
-from noctuary.snapshot.build import build_candidate
+from noctuary.snapshot.pack import build_candidate
 from tests.support.store import Store, household, memory, pack_inputs, provenance, renumber
 
 VECTORS = np.array([[1, 0, 0], [0.6, 0.8, 0], [0, 1, 0], [-1, 0, 0]], dtype=np.float32)

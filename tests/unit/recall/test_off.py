@@ -7,15 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from noctuary.recall.dense import rank_dense
+from noctuary.core.settings import FUSIONS
+from noctuary.recall.candidates import PHASES
 from noctuary.recall.engine import Recaller
-from noctuary.recall.fusion import fuse_convex, fuse_rrf, pool_candidates
-from noctuary.recall.legs import rank_lexical
-from noctuary.recall.phases.order import PHASES
+from noctuary.recall.legs import fuse_convex, fuse_rrf, pool_candidates, rank_dense, rank_lexical
 from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.query import Scope, build_mask
 from noctuary.recall.query_encoder import encode_query
-from noctuary.recall.scope import Scope, build_mask
-from noctuary.settings import FUSIONS
 from tests.support.store import Store
 
 QUERIES = (

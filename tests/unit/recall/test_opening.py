@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 import pytest
 
-from noctuary.errors import SnapshotCorruptError, SnapshotMissingError
+from noctuary.core import store as layout
+from noctuary.core.errors import SnapshotCorruptError, SnapshotMissingError
+from noctuary.core.manifest import read_pointer
 from noctuary.recall.engine import Recaller
-from noctuary.recall.opening import Opened, open_serving
-from noctuary.snapshot import layout
-from noctuary.snapshot.manifest import read_pointer
+from noctuary.recall.reader import Opened, open_serving
 from noctuary.snapshot.publish import rollback
 from tests.support.store import Store, memory, renumber
 

@@ -9,13 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from noctuary.corpus.evidence import Share
+from noctuary.core.types import UNDATED_US
+from noctuary.recall.candidates import Usage
 from noctuary.recall.engine import Recaller
-from noctuary.recall.own_use import OwnUse
-from noctuary.recall.phases.base import Usage
-from noctuary.recall.world import World
-from noctuary.types import UNDATED_US
-from noctuary.usage.reading import Counts
+from noctuary.recall.inputs import OwnUse, World
+from noctuary.sources.source import Share
+from noctuary.usage.reader import Counts
 from tests.support.store import Store, memory, new_store, renumber
 from tests.support.usage import count_retrievals
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from noctuary.recall.phases.base import Positions
-from noctuary.recall.phases.rerank import rerank
+from noctuary.recall.candidates import Positions
+from noctuary.recall.phases import rerank
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.result import RecallWarning
 from tests.support.lookups import MemoryLookups, candidates_of, context_of

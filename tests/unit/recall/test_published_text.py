@@ -8,12 +8,12 @@ from contextlib import closing
 import pytest
 
 from noctuary.agents.fetching import fetch_memories
+from noctuary.core import store as layout
+from noctuary.core.manifest import read_pointer
+from noctuary.core.types import DAMAGED_TEXT
 from noctuary.recall.engine import Recaller
-from noctuary.recall.expanding import expand_from
+from noctuary.recall.expand import expand_from
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.snapshot import layout
-from noctuary.snapshot.manifest import read_pointer
-from noctuary.types import DAMAGED_TEXT
 from tests.support.store import Store
 
 EXPLAINED = RetrievalProfile(explain=True)

@@ -6,14 +6,14 @@ import sys
 import numpy as np
 import pytest
 
-from noctuary.encode.lean_format import HEADER_FILE, WEIGHTS_FILE
-from noctuary.encode.onnx_format import onnx_directory
-from noctuary.encode.warm import WARM_AFTER_QUERIES, WarmEncoder
-from noctuary.errors import EncoderError, FingerprintMismatchError
-from noctuary.files import remove_tree
+from noctuary.core.errors import EncoderError, FingerprintMismatchError
+from noctuary.core.files import remove_tree
+from noctuary.core.manifest import Manifest, read_manifest, read_pointer
+from noctuary.embed.lean import HEADER_FILE, WEIGHTS_FILE
+from noctuary.embed.onnx import onnx_directory
+from noctuary.embed.warm import WARM_AFTER_QUERIES, WarmEncoder
 from noctuary.recall.engine import Recaller
 from noctuary.recall.query_encoder import encode_query, lean_reason, warm_up
-from noctuary.snapshot.manifest import Manifest, read_manifest, read_pointer
 from tests.support.lean import write_encoder
 from tests.support.store import Store
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from noctuary import files
-from noctuary.errors import SnapshotCorruptError
-from noctuary.files import remove_tree, write_array
-from noctuary.graph.arrays import FOUND_RELATIONS
+from noctuary.core import files
+from noctuary.core import store as layout
+from noctuary.core.errors import SnapshotCorruptError
+from noctuary.core.files import remove_tree, write_array
+from noctuary.core.manifest import FileEntry, describe_files, read_manifest, write_manifest
+from noctuary.graph.walk import FOUND_RELATIONS
 from noctuary.recall.reader import ROW_COLUMNS, SnapshotReader
-from noctuary.snapshot import layout
-from noctuary.snapshot.manifest import FileEntry, describe_files, read_manifest, write_manifest
 from tests.support.store import Store, household
 
 

@@ -13,8 +13,8 @@ import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
-from noctuary.recall.phases.base import Positions
-from noctuary.recall.phases.rerank import rerank
+from noctuary.recall.candidates import Positions
+from noctuary.recall.phases import rerank
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.reranking import Reranker, open_reranker
 from noctuary.recall.result import RecallWarning

@@ -4,13 +4,7 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from noctuary.recall.result import (
-    GraphHit,
-    LegHit,
-    RecalledMemory,
-    RecallResult,
-    RecallWarning,
-)
+from noctuary.recall.result import GraphHit, LegHit, RecalledMemory, RecallResult, RecallWarning
 
 FOUND = RecalledMemory(
     id=7,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.recall.scope import Facet, Mask, Scope, build_mask, private_mask
-from noctuary.types import UNDATED_US, to_micros
+from noctuary.core.types import UNDATED_US, to_micros
+from noctuary.recall.query import Facet, Mask, Scope, build_mask, private_mask
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noctuary.compact.summary import Summary
+from noctuary.compact.summarizers import Summary
+from noctuary.core.types import MemoryRecord, summary_id
 from noctuary.recall.engine import Recaller
+from noctuary.recall.hidden import Summaries
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.scope import Scope
-from noctuary.recall.summaries import Summaries
-from noctuary.snapshot.build import build_candidate
+from noctuary.recall.query import Scope
+from noctuary.snapshot.pack import build_candidate
 from noctuary.snapshot.publish import publish_candidate
-from noctuary.types import MemoryRecord, summary_id
 from tests.support.store import (
     Store,
     day_us,

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from noctuary import recall
-from noctuary.recall import serving
-from noctuary.snapshot.layout import StorePaths
+from noctuary.core.store import StorePaths
+from noctuary.recall import engine as serving
 from tests.support.descriptors import open_files
 from tests.support.store import Store, memory, new_store, renumber
 

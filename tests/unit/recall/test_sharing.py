@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.corpus.evidence import Share
-from noctuary.mcp_server.view import View
+from noctuary.agents.mcp_view import View
+from noctuary.core.types import MemoryRecord
 from noctuary.recall.engine import Recaller
-from noctuary.recall.expanding import UnknownSummaryError, expand_from
+from noctuary.recall.expand import UnknownSummaryError, expand_from
 from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.query import Scope
 from noctuary.recall.reader import SnapshotReader
-from noctuary.recall.scope import Scope
-from noctuary.snapshot.build import build_candidate
-from noctuary.types import MemoryRecord
+from noctuary.snapshot.pack import build_candidate
+from noctuary.sources.source import Share
 from tests.support.lean import write_encoder
 from tests.support.store import (
     Store,

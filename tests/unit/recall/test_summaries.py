@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.recall.summaries import Summaries
-from noctuary.snapshot.summary_arrays import OF_TURNS, SummaryArrays
+from noctuary.recall.hidden import Summaries
+from noctuary.snapshot.arrays import OF_TURNS, SummaryArrays
 
 COUNT = 8
 lineages = st.lists(

@@ -9,11 +9,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.lexical.postings import K1, B, build_postings, build_postings_beside
-from noctuary.lexical.search import score, top_positions
+from noctuary.lexical.build import build_postings, build_postings_beside
+from noctuary.lexical.search import K1, B, score, top_positions
+from noctuary.recall.hidden import join_legs
 from noctuary.recall.legs import Leg
-from noctuary.recall.summary_legs import join_legs
-from noctuary.snapshot.summary_arrays import SummaryArrays
+from noctuary.snapshot.arrays import SummaryArrays
 
 grades = st.sampled_from([-0.5, 0.0, 0.25, 0.5, 0.75, 1.0])
 words = st.lists(st.sampled_from(["a", "b", "c", "d", "e"]), max_size=6)

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from noctuary.recall.turn_cosines import mean_of_best_two, score_all, score_shortlist
-from noctuary.snapshot.summary_arrays import SummaryArrays
+from noctuary.recall.hidden import mean_of_best_two, score_all, score_shortlist
+from noctuary.snapshot.arrays import SummaryArrays
 
 cosines = st.floats(-1.0, 1.0, width=32)
 groups = st.lists(st.lists(cosines, min_size=1, max_size=6), max_size=6)

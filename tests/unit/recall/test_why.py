@@ -7,14 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from noctuary.recall.asking import Request
+from noctuary.core.types import MemoryRecord
 from noctuary.recall.engine import Recaller
+from noctuary.recall.hidden import Searched
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.scope import Scope
-from noctuary.recall.searched import Searched
-from noctuary.recall.standings import dense_standing, lexical_standing
-from noctuary.recall.why import Why, explain_memory
-from noctuary.types import MemoryRecord
+from noctuary.recall.query import Request, Scope
+from noctuary.recall.why import Why, dense_standing, explain_memory, lexical_standing
 from tests.support.lean import SYNONYMS
 from tests.support.store import Store, day_us, memory, renumber
 

@@ -6,13 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from noctuary.evaluate.abstention import Abstention
-from noctuary.evaluate.comparison import Comparison, Difference, compare
-from noctuary.evaluate.metrics.abstention import risk_coverage
-from noctuary.evaluate.report import Report, summarize
-from noctuary.evaluate.resampling import Resampling
-from noctuary.evaluate.scores import Scores
-from noctuary.evaluate.statistics.bootstrap import Interval
+from noctuary.evaluate.decide import Abstention
+from noctuary.evaluate.metrics import risk_coverage
+from noctuary.evaluate.scores import Comparison, Difference, Report, Scores, compare, summarize
+from noctuary.evaluate.statistics import Interval, Resampling
 
 METRICS = ("recall@10", "ndcg@10")
 FEW_DRAWS = Resampling(draws=200)

@@ -12,21 +12,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.evaluate.comparison import compare
-from noctuary.evaluate.report import summarize
-from noctuary.reports.model import (
+from noctuary.evaluate.page import (
+    EXACT_BIAS,
     GateOutcome,
     NightReport,
     PerQuery,
     QueryCount,
     QueryGroup,
     RankingDecision,
+    as_data_uri,
+    as_markdown_image,
+    difference_cells,
+    night_plots,
+    render_page,
 )
-from noctuary.reports.page import as_data_uri, as_markdown_image, render_page
-from noctuary.reports.plots import night_plots
-from noctuary.reports.tables import difference_cells
-from noctuary.reports.wording import EXACT_BIAS
-from noctuary.snapshot.drops import Drop
+from noctuary.evaluate.scores import compare, summarize
+from noctuary.snapshot.checks import Drop
 from tests.unit.reports.builders import (
     FEW_DRAWS,
     METRICS,
@@ -345,7 +346,7 @@ def test_hundreds_of_strata_make_a_page_below_three_megabytes() -> None:
 
 
 def test_template_and_style_are_found_as_package_resources() -> None:
-    folder = resources.files("noctuary.reports")
+    folder = resources.files("noctuary.evaluate")
     assert {"template.html.j2", "style.css"} <= {entry.name for entry in folder.iterdir()}
 
 
@@ -356,7 +357,7 @@ def luminance(colour: str) -> float:
 
 
 def test_text_has_the_contrast_that_wcag_asks_for_in_light_dark_and_print() -> None:
-    css = (resources.files("noctuary.reports") / "style.css").read_text(encoding="utf-8")
+    css = (resources.files("noctuary.evaluate") / "style.css").read_text(encoding="utf-8")
     light, dark, printed = (
         dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block))
         for block in re.findall(r":root \{([^}]*)\}", css)

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.evaluate.statistics.bootstrap import Interval
-from noctuary.reports.model import PerQuery, RankingDecision
-from noctuary.reports.tables import (
+from noctuary.evaluate.page import (
     DIFFERENCE_COLUMNS,
     MAX_IDS,
     MAX_QUERIES,
     MAX_STRATUM_ROWS,
+    PerQuery,
+    RankingDecision,
     Table,
     arms_table,
     as_count,
@@ -29,7 +29,8 @@ from noctuary.reports.tables import (
     queries_table,
     strata_table,
 )
-from noctuary.snapshot.drops import Drop
+from noctuary.evaluate.statistics import Interval
+from noctuary.snapshot.checks import Drop
 from tests.unit.reports.builders import METRICS, arms, comparison, difference, random_scores, scores
 
 

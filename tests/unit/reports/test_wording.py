@@ -2,23 +2,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from noctuary.evaluate.comparison import Difference
-from noctuary.reports.model import (
-    GateOutcome,
-    NightReport,
-    QueryGroup,
-    RankingDecision,
-)
-from noctuary.reports.wording import (
+from noctuary.evaluate.page import (
     BAD,
     EXACT_BIAS,
     GOOD,
     OPEN,
     TERMS,
+    GateOutcome,
+    NightReport,
+    QueryGroup,
+    RankingDecision,
     bias_note,
     difference_sentence,
     word_verdict,
 )
+from noctuary.evaluate.scores import Difference
 from tests.unit.reports.builders import arms, comparison, difference
 
 EMPTY = NightReport("store", "tonight")

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.lexical.bm25 import K1, B
-from noctuary.sensitive.recall import score_documents
+from noctuary.lexical.search import K1, B
+from noctuary.recall.sensitive import score_documents
 
 WORDS = st.sampled_from(["alarm", "code", "safe", "boiler", "diary"])
 DOCUMENTS = st.lists(st.lists(WORDS, max_size=6), max_size=7)

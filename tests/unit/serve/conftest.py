@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from noctuary.serve.answer import answer_recall
-from noctuary.serve.protocol import Refusal
-from noctuary.serve.server import Server
+from noctuary.agents.client import Refusal
+from noctuary.agents.server import Server, answer_recall
 
 Answer = Callable[[Path, Mapping[str, Any]], dict[str, Any] | Refusal]
 StartServer = Callable[..., Server]

@@ -17,13 +17,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noctuary import __version__
+from noctuary.agents.client import (
+    Refusal,
+    ask,
+    find_place,
+    note_fallback,
+    read_fallback,
+    settings_in_force,
+)
+from noctuary.agents.server import Server, answer_recall
 from noctuary.recall.api import recall
-from noctuary.serve.answer import answer_recall
-from noctuary.serve.client import ask
-from noctuary.serve.fallback import note_fallback, read_fallback
-from noctuary.serve.place import find_place
-from noctuary.serve.protocol import Refusal, settings_in_force
-from noctuary.serve.server import Server
 from tests.support.store import Store, household, new_store
 
 StartServer = Callable[..., Server]
@@ -133,7 +136,7 @@ def test_other_settings_are_not_answered_and_the_note_says_which(
     server = start(plain_store.root)
     assert ask("key", store=plain_store.root) is not None
     code = (
-        "import sys; from noctuary.serve.client import ask; "
+        "import sys; from noctuary.agents.client import ask; "
         "sys.exit(ask('key', store=sys.argv[1]) is not None)"
     )
     environ = {**os.environ, "NOCTUARY_RECALL_FUSION": "rrf"}
@@ -211,7 +214,7 @@ def test_a_server_that_talks_nonsense_is_no_server(plain_store: Store, reply: by
 
 def test_the_client_imports_neither_numpy_nor_recall_nor_anything_slow(plain_store: Store) -> None:
     code = (
-        "import sys, json; from noctuary.serve.client import ask; "
+        "import sys, json; from noctuary.agents.client import ask; "
         "ask('key', store=sys.argv[1]); print(json.dumps(sorted(sys.modules)))"
     )
     done = subprocess.run(
@@ -219,14 +222,17 @@ def test_the_client_imports_neither_numpy_nor_recall_nor_anything_slow(plain_sto
         capture_output=True, check=True, text=True,
     )  # fmt: skip
     loaded = set(json.loads(done.stdout))
-    assert "noctuary.serve.client" in loaded
+    assert "noctuary.agents.client" in loaded
     slow = {
         "numpy", "click", "sqlite3", "dataclasses", "inspect", "tempfile", "logging", "subprocess",
-        "noctuary.recall", "noctuary.locate", "noctuary.settings", "noctuary.errors", "datetime",
+        "noctuary.recall", "noctuary.core.store", "noctuary.core.settings", "noctuary.core.errors",
+        "datetime",
     }  # fmt: skip
     assert not loaded & slow
     ours = {name for name in loaded if name.startswith("noctuary.")}
-    assert all(name.startswith(("noctuary.serve", "noctuary.foreign_json")) for name in ours), ours
+    assert ours == {
+        "noctuary.agents", "noctuary.agents.client", "noctuary.core", "noctuary.core.foreign_json",
+    }  # fmt: skip
 
 
 @given(code=st.text(max_size=20), message=st.text(max_size=50))

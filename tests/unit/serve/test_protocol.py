@@ -10,14 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.serve.protocol import (
-    Refusal,
-    decode,
-    encode,
-    peer_uid,
-    read_line,
-    settings_in_force,
-)
+from noctuary.agents.client import Refusal, decode, encode, peer_uid, read_line, settings_in_force
 
 # Surrogates alone have a test of their own; a pair of them is one character to JSON.
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]))

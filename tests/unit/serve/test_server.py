@@ -11,12 +11,17 @@ from typing import Any
 
 import pytest
 
-from noctuary.errors import StoreError, StoreLockedError
-from noctuary.serve.answer import describe_encoder, warm_up
-from noctuary.serve.client import exchange, ping
-from noctuary.serve.place import find_place
-from noctuary.serve.protocol import MAX_REQUEST_BYTES, Refusal, decode, encode
-from noctuary.serve.server import Server
+from noctuary.agents.client import (
+    MAX_REQUEST_BYTES,
+    Refusal,
+    decode,
+    encode,
+    exchange,
+    find_place,
+    ping,
+)
+from noctuary.agents.server import Server, describe_encoder, warm_up
+from noctuary.core.errors import StoreError, StoreLockedError
 from tests.support.store import Store
 
 StartServer = Callable[..., Server]

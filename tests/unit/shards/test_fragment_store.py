@@ -9,14 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from noctuary.errors import ShardError
-from noctuary.shards import filling, fragment_store
-from noctuary.shards.files import list_shards
-from noctuary.shards.filling import Filled, fill
-from noctuary.shards.fragment_store import FragmentStore
-from noctuary.shards.local_runner import LocalRunner
-from noctuary.shards.manifest import MANIFEST_FILE
-from noctuary.shards.task import Fragment
+from noctuary.core.errors import ShardError
+from noctuary.work import fragments as filling
+from noctuary.work import fragments as fragment_store
+from noctuary.work.fragments import (
+    MANIFEST_FILE,
+    Filled,
+    Fragment,
+    FragmentStore,
+    fill,
+    list_shards,
+)
+from noctuary.work.runner import LocalRunner
 from tests.support.batch_tasks import Fail, ShoutTexts, batches_of, key_of
 
 HERE = LocalRunner(workers=1)

@@ -12,13 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from noctuary.errors import EncoderError, ShardError
-from noctuary.settings.scale_sections import RunnerSettings
-from noctuary.shards.files import list_shards, open_table
-from noctuary.shards.fragment_store import VALUE
-from noctuary.shards.local_runner import LocalRunner
-from noctuary.shards.ray_runner import RayRunner, open_ray_runner
-from noctuary.shards.task import IndexKind, IndexSpec, Shard, TablePlace
+from noctuary.core.errors import EncoderError, ShardError
+from noctuary.core.settings import RunnerSettings
+from noctuary.work.fragments import (
+    VALUE,
+    IndexKind,
+    IndexSpec,
+    Shard,
+    TablePlace,
+    list_shards,
+    open_table,
+)
+from noctuary.work.ray import RayRunner, open_ray_runner
+from noctuary.work.runner import LocalRunner
 from tests.support.batch_tasks import DieOnce, Fail, NameProcess, ShoutTexts, batches_of
 
 pytestmark = [

@@ -12,11 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.errors import EncoderError, ShardError
-from noctuary.shards.files import list_shards, open_table
-from noctuary.shards.fragment_store import VALUE
-from noctuary.shards.local_runner import ATTEMPTS, LocalRunner
-from noctuary.shards.task import BatchTask, Shard
+from noctuary.core.errors import EncoderError, ShardError
+from noctuary.work.fragments import VALUE, BatchTask, Shard, list_shards, open_table
+from noctuary.work.runner import ATTEMPTS, LocalRunner
 from tests.support.batch_tasks import (
     DieOnce,
     Fail,

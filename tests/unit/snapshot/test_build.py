@@ -16,20 +16,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from noctuary.corpus.record_file import RecordFile, column_batches
-from noctuary.corpus.tables import MEMORIES_FILE, column_names
-from noctuary.encode.lean import LeanEncoder
-from noctuary.files import read_array
-from noctuary.graph.arrays import FOUND_RELATIONS
+from noctuary.core import store as layout
+from noctuary.core.files import read_array
+from noctuary.core.manifest import full_check, read_manifest
+from noctuary.core.store import MANIFEST_FILE, StorePaths
+from noctuary.embed.lean import LeanEncoder
 from noctuary.graph.fold import concept_id, fold_name
-from noctuary.graph.model import ConceptEdge, Evidence, Merge, Supersession
 from noctuary.graph.sessions import SessionArrays
-from noctuary.graph.tables import to_graph, to_table, to_tables
-from noctuary.snapshot import layout
-from noctuary.snapshot.build import PackInputs, build_candidate
-from noctuary.snapshot.layout import StorePaths
-from noctuary.snapshot.manifest import MANIFEST_FILE, full_check, read_manifest
-from noctuary.snapshot.memory_columns import read_columns
+from noctuary.graph.tables import (
+    ConceptEdge,
+    Evidence,
+    Merge,
+    Supersession,
+    to_graph,
+    to_table,
+    to_tables,
+)
+from noctuary.graph.walk import FOUND_RELATIONS
+from noctuary.snapshot.pack import PackInputs, build_candidate, read_columns
+from noctuary.sources.corpus import MEMORIES_FILE, RecordFile, column_batches, column_names
 from tests.support.lean import write_encoder
 from tests.support.store import household, memory, pack_inputs, provenance, renumber
 
@@ -66,7 +71,7 @@ def test_another_process_with_another_hash_seed_gives_the_same_digest(tmp_path: 
     code = """
 import sys
 from pathlib import Path
-from noctuary.snapshot.manifest import read_manifest
+from noctuary.core.manifest import read_manifest
 from tests.support.lean import write_encoder
 from tests.support.store import household, new_store
 root = Path(sys.argv[1])

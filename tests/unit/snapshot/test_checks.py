@@ -8,11 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from noctuary.snapshot import layout
-from noctuary.snapshot.checks import DROP_CHECK, GATE_CHECKS, judge_candidate
-from noctuary.snapshot.drops import Drop, DropReport
+from noctuary.core import store as layout
+from noctuary.snapshot.checks import DROP_CHECK, GATE_CHECKS, Drop, DropReport, judge_candidate
 from tests.support.damage import Bench, Edit, array, put, sign, sql
 from tests.support.store import Store, gate_context, household
+from tests.unit.snapshot.test_graph_checks import BAD_CANDIDATES as bad_graphs
+from tests.unit.snapshot.test_graph_checks import BAD_LINKS as bad_links
+from tests.unit.snapshot.test_graph_checks import SESSIONS as bad_sessions
+from tests.unit.snapshot.test_shares import CHECK as bad_shares
+from tests.unit.snapshot.test_summary_checks import BAD as bad_summaries
 
 CANARY = "[REDACTED: vault]"
 
@@ -152,10 +156,12 @@ def test_a_bad_night_fails_exactly_its_check(bench: Bench, case: str) -> None:
     assert bench.failed(**context) == {name}
 
 
-def test_every_check_of_this_module_has_a_candidate_or_a_night_that_fails_it() -> None:
+def test_every_check_has_a_candidate_or_a_night_that_fails_it() -> None:
+    """Here or in the tests of the graph's, the summaries' and the shares' checks."""
     shown = {name for name, _ in (*BAD_CANDIDATES.values(), *BAD_NIGHTS.values())}
-    own = judge_candidate.__module__
-    assert shown == {check.__name__ for check in GATE_CHECKS if check.__module__ == own}
+    shown |= {name for name, _ in (*bad_graphs.values(), *bad_summaries.values())}
+    shown |= {name for name, _, _ in bad_links.values()} | {bad_sessions, bad_shares}
+    assert shown == {check.__name__ for check in GATE_CHECKS}
 
 
 def test_the_tier_of_the_good_candidate_was_looked_at(bench: Bench) -> None:

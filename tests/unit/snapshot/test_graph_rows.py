@@ -8,13 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from noctuary.files import read_array
-from noctuary.graph.model import Concept, Graph, NameLink
+from noctuary.core import store as layout
+from noctuary.core.files import read_array
+from noctuary.core.types import MemoryRecord
 from noctuary.graph.sessions import SessionArrays, build_sessions
-from noctuary.graph.tables import to_graph, to_tables
-from noctuary.snapshot import layout
-from noctuary.snapshot.graph_rows import graph_rows
-from noctuary.types import MemoryRecord
+from noctuary.graph.tables import Concept, Graph, NameLink, to_graph, to_tables
+from noctuary.snapshot.pack import graph_rows
 from tests.support.store import Store, household, memory, pack_inputs, renumber, turns
 
 IDS = ("a" * 16, "b" * 16)

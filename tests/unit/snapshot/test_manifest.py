@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.errors import SnapshotCorruptError, SnapshotMissingError
-from noctuary.snapshot import layout
-from noctuary.snapshot.layout import StorePaths
-from noctuary.snapshot.manifest import (
+from noctuary.core import store as layout
+from noctuary.core.errors import SnapshotCorruptError, SnapshotMissingError
+from noctuary.core.manifest import (
     FileEntry,
     Manifest,
     Pointer,
@@ -24,6 +23,7 @@ from noctuary.snapshot.manifest import (
     write_manifest,
     write_pointer,
 )
+from noctuary.core.store import StorePaths
 from tests.support.store import Store, household, new_store
 
 POINTER = Pointer(

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.corpus.record_file import column_batches
+from noctuary.core import store as layout
+from noctuary.core.types import MemoryRecord
 from noctuary.graph.sessions import MIN_MEMBERS, SessionArrays, build_sessions, session_key
-from noctuary.snapshot import layout, memory_columns
-from noctuary.snapshot.memory_columns import read_columns
-from noctuary.types import MemoryRecord
+from noctuary.snapshot import pack as memory_columns
+from noctuary.snapshot.pack import read_columns
+from noctuary.sources.corpus import column_batches
 from tests.support.store import memory, renumber
 
 names = st.sampled_from([None, "", " ", "b", "a", "Ä", "日本"])

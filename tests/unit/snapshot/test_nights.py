@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.snapshot.layout import StorePaths
-from noctuary.snapshot.nights import last_night_hours, record_night
+from noctuary.core.store import StorePaths, last_night_hours, record_night
 
 HOUR_NS = 3_600_000_000_000
 

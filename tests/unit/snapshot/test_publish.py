@@ -6,11 +6,12 @@ from stat import S_IMODE
 
 import pytest
 
-from noctuary.errors import PublishRefusedError, SnapshotCorruptError, StoreError
-from noctuary.files import remove_tree
+from noctuary.core import store as layout
+from noctuary.core.errors import PublishRefusedError, SnapshotCorruptError, StoreError
+from noctuary.core.files import remove_tree
+from noctuary.core.manifest import full_check, read_manifest, read_pointer
 from noctuary.recall.engine import Recaller
-from noctuary.snapshot import layout, publish
-from noctuary.snapshot.manifest import full_check, read_manifest, read_pointer
+from noctuary.snapshot import publish
 from noctuary.snapshot.publish import find_by_digest, list_snapshots, publish_candidate
 from noctuary.snapshot.verdict import CheckResult, store_verdict
 from tests.support.store import Store, household, memory, renumber

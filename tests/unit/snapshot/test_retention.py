@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.errors import SnapshotCorruptError, SnapshotMissingError
+from noctuary.core import store as layout
+from noctuary.core.errors import SnapshotCorruptError, SnapshotMissingError
+from noctuary.core.manifest import read_pointer
+from noctuary.core.store import StorePaths
 from noctuary.recall.engine import Recaller
-from noctuary.snapshot import layout
-from noctuary.snapshot.layout import StorePaths
-from noctuary.snapshot.manifest import read_pointer
 from noctuary.snapshot.publish import (
     apply_retention,
     drop_older_snapshots,

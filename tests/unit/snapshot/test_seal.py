@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.errors import SnapshotCorruptError, StoreError
-from noctuary.files import remove_tree
+from noctuary.core.errors import SnapshotCorruptError, StoreError
+from noctuary.core.files import remove_tree
+from noctuary.core.manifest import full_check, pack_digest, read_manifest
+from noctuary.core.settings import RecallSettings, Settings
+from noctuary.core.store import RANKING_FILE
 from noctuary.recall.engine import Recaller
-from noctuary.recall.profile import RetrievalProfile, configured_profile
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.profile_layers import configured_profile
 from noctuary.recall.reader import SnapshotReader
-from noctuary.settings import RecallSettings, Settings
-from noctuary.snapshot.layout import RANKING_FILE
-from noctuary.snapshot.manifest import full_check, pack_digest, read_manifest
-from noctuary.snapshot.publish import publish_candidate
-from noctuary.snapshot.seal import find_pack, seal_candidate
+from noctuary.snapshot.publish import find_pack, publish_candidate, seal_candidate
 from tests.support.store import Store, household
 
 RRF = {"adopted": {"fusion": "rrf", "graph_weight": 0.0}, "reason": "because it measured better"}
@@ -134,7 +134,7 @@ def test_where_nothing_can_be_linked_the_pack_is_copied(
     def refuse(source: Path, target: Path) -> None:
         raise OSError("no links here")
 
-    monkeypatch.setattr("noctuary.snapshot.seal.os.link", refuse)
+    monkeypatch.setattr("noctuary.snapshot.publish.os.link", refuse)
     sealed = seal_candidate(empty_store.paths, read_manifest(pack).digest, RRF)
     full_check(sealed, read_manifest(sealed))
     assert not (sealed / "rows.sqlite").samefile(pack / "rows.sqlite")

@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.corpus.evidence import Share
-from noctuary.files import read_array, write_array
+from noctuary.core import store as layout
+from noctuary.core.files import read_array, write_array
+from noctuary.core.manifest import compute_digest, describe_files, read_manifest, write_manifest
+from noctuary.core.types import MemoryRecord
 from noctuary.recall.reader import SnapshotReader
-from noctuary.snapshot import layout
+from noctuary.snapshot.arrays import ShareArrays
 from noctuary.snapshot.checks import judge_candidate
-from noctuary.snapshot.manifest import compute_digest, describe_files, read_manifest, write_manifest
-from noctuary.snapshot.share_arrays import ShareArrays
-from noctuary.snapshot.share_pack import pack_shares
-from noctuary.types import MemoryRecord
+from noctuary.snapshot.pack import pack_shares
+from noctuary.sources.source import Share
 from tests.support.store import Store, gate_context, memory, new_store, renumber
 
 CHECK = "every_share_is_of_an_owned_memory"

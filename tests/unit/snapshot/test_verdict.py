@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.snapshot.layout import StorePaths
+from noctuary.core.store import StorePaths
 from noctuary.snapshot.verdict import FAIL, PASS, CheckResult, read_verdict, store_verdict
 
 DIGEST = "d" * 64

@@ -19,16 +19,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from noctuary.corpus.evidence import Share
-from noctuary.files import read_array
+from noctuary.cli.sql import (
+    LOADERS,
+    TABLE_NAMES,
+    TABLES,
+    Printed,
+    QueryError,
+    SnapshotView,
+    run_query,
+    text_lines,
+    to_json,
+)
+from noctuary.core import store as layout
+from noctuary.core.files import read_array
+from noctuary.core.manifest import read_manifest, read_pointer
+from noctuary.core.types import UNDATED_US
 from noctuary.recall.api import recall
-from noctuary.snapshot import layout
-from noctuary.snapshot.manifest import read_manifest, read_pointer
-from noctuary.sql.database import LOADERS, QueryError, run_query
-from noctuary.sql.printing import Printed, text_lines, to_json
-from noctuary.sql.schema import TABLE_NAMES, TABLES
-from noctuary.sql.view import SnapshotView
-from noctuary.types import UNDATED_US
+from noctuary.sources.source import Share
 from noctuary.usage.access_log import append_retrievals, close_access_logs
 from tests.support.store import Store, household
 

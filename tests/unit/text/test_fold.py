@@ -4,7 +4,7 @@ import unicodedata
 
 import pytest
 
-from noctuary.text.fold import fold, normalize
+from noctuary.text.tokens import fold, normalize
 
 
 @pytest.mark.parametrize(

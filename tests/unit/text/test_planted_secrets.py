@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noctuary.text.secret_numbers import find_seed_phrase
-from noctuary.text.secret_rules import find_secret
-from noctuary.text.seed_words import SEED_WORDS
+from noctuary.text.secret_forms import SEED_WORDS, find_seed_phrase
+from noctuary.text.secrets import find_secret
 from tests.support.planted_secrets import KINDS, fill, planted
 
 # Written after the rules and looked at once before they were changed for them: 372 of 424 found.

@@ -5,7 +5,7 @@ import unicodedata
 
 import pytest
 
-from noctuary.text.scripts import (
+from noctuary.text.tokens import (
     CJK,
     UNSPACED,
     Script,

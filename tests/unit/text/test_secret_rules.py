@@ -6,10 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.text.secret_numbers import entropy_bits
-from noctuary.text.secret_rules import TIMESTAMP, find_secret
-from noctuary.text.secret_values import is_secret_value
-from noctuary.text.token_formats import TOKEN_FORMATS
+from noctuary.text.secret_forms import TOKEN_FORMATS, entropy_bits, is_secret_value
+from noctuary.text.secrets import TIMESTAMP, find_secret
 
 A36 = "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 

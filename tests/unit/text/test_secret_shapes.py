@@ -7,8 +7,8 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.text.secret_rules import TEXT_FORMATS, find_secret
-from noctuary.text.token_formats import MIN_TOKEN_CHARS, TOKEN_FORMATS
+from noctuary.text.secret_forms import MIN_TOKEN_CHARS, TOKEN_FORMATS
+from noctuary.text.secrets import TEXT_FORMATS, find_secret
 from tests.support.claude_memory import sample_builder
 from tests.support.credential_shapes import HARMLESS, TOKENS, WORDED, credentials, fill
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.text.sensitivity_marks import FALSE_WORDS, FLAG_FIELDS, VAULT_FIELDS, find_mark
-from noctuary.text.sensitivity_sql import mark_sql
+from noctuary.text.secrets import FALSE_WORDS, FLAG_FIELDS, VAULT_FIELDS, find_mark, mark_sql
 
 ALL = (*FLAG_FIELDS, *VAULT_FIELDS)
 KINDS = ("", "INTEGER", "TEXT", "REAL", "BLOB", "BOOLEAN", "VARCHAR(5) COLLATE NOCASE")

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from noctuary.text.stems import stem
+from noctuary.text.tokens import stem
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from noctuary.text.token_estimate import chars_per_token, estimate_tokens
+from noctuary.text.marks import chars_per_token, estimate_tokens
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import unicodedata
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from noctuary.injection.wording import words_of
-from noctuary.text.visible import unmarked, visible, visible_line
+from noctuary.sources.injected import words_of
+from noctuary.text.marks import unmarked, visible, visible_line
 from tests.support.terminal import BIDI, H
 
 HOSTILE = f"{H}\r\ud800{BIDI}"

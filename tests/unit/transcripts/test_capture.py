@@ -14,10 +14,9 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as example_settings
 from hypothesis import strategies as st
 
-from noctuary.settings import TranscriptSettings
-from noctuary.transcripts import reading
-from noctuary.transcripts.capture import capture_session
-from noctuary.transcripts.ingest import ingest_transcripts
+from noctuary.core.settings import TranscriptSettings
+from noctuary.sources import ingest as reading
+from noctuary.sources.ingest import capture_session, ingest_transcripts
 from tests.support.transcripts import (
     ClaudeSession,
     dump,
@@ -161,7 +160,7 @@ def test_any_bytes_are_captured_without_a_fault(tmp_path: Path, data: bytes) -> 
 
 def test_a_hook_imports_the_standard_library_only() -> None:
     code = (
-        "import sys; import noctuary.transcripts.capture, noctuary.transcripts.projects;"
+        "import sys; import noctuary.sources.ingest, noctuary.sources.transcripts;"
         "print(*sorted({m.split('.')[0] for m in sys.modules} - sys.stdlib_module_names))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

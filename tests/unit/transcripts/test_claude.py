@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.transcripts.claude import read_claude
-from noctuary.transcripts.messages import FileContext, Message, Part
-from noctuary.transcripts.report import Skip
+from noctuary.sources.transcripts import FileContext, Message, Part, Skip, read_claude
 from tests.support.transcripts import JSON_VALUES, ClaudeSession, call, text, thinking
 
 

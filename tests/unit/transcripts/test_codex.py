@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.transcripts.codex import is_codex, read_codex
-from noctuary.transcripts.messages import FileContext, Message, Part
-from noctuary.transcripts.report import Skip
+from noctuary.sources.transcripts import FileContext, Message, Part, Skip, is_codex, read_codex
 from tests.support.transcripts import JSON_VALUES, ClaudeSession, CodexSession
 
 

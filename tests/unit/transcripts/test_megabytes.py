@@ -20,7 +20,7 @@ cache. Measured: 7 MiB."""
 _CHILD = """
 import json, resource, sys
 from pathlib import Path
-from noctuary.transcripts.ingest import ingest_transcripts
+from noctuary.sources.ingest import ingest_transcripts
 
 def peak_kib():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

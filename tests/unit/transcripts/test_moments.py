@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.transcripts.moments import MAX_SKEW_US, parse_moment, place_after
+from noctuary.sources.transcripts import MAX_SKEW_US, parse_moment, place_after
 
 NINE_US = 1_793_610_000_000_000
 

@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from noctuary.mcp_server.schemas import RelatedAnswer, plain
-from noctuary.transcripts.messages import Part
-from noctuary.transcripts.vetting import vet_part
+from noctuary.agents.mcp_schemas import RelatedAnswer, plain
+from noctuary.sources.transcripts import Part, vet_part
 
 ANSWER = json.dumps(
     plain(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.transcripts.projects import MAX_PROJECT_CHARS, project_of
+from noctuary.sources.transcripts import MAX_PROJECT_CHARS, project_of
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from noctuary.transcripts import reading
-from noctuary.transcripts.ingest import forget_sensitive
+from noctuary.sources import ingest as reading
+from noctuary.sources.ingest import forget_sensitive
 from tests.support.transcripts import (
     ClaudeSession,
     Folder,
@@ -70,7 +70,7 @@ def test_a_secret_that_two_lines_make_together_takes_the_turn_back(folder: Folde
 def test_new_rules_take_back_what_old_ones_let_in(
     folder: Folder, session: ClaudeSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("noctuary.transcripts.vetting.find_text_sensitivity", never)
+    monkeypatch.setattr("noctuary.sources.transcripts.find_text_sensitivity", never)
     monkeypatch.setattr(reading, "find_text_sensitivity", never)
     session.user(f"use {SECRET} for the registry")
     write_session(folder.file, session.lines)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.transcripts.tools import call_texts, render_call, render_result, shorten
+from noctuary.sources.transcripts import call_texts, render_call, render_result, shorten
 
 
 @given(st.text(max_size=3_000), st.integers(0, 500))

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.errors import StoreError
-from noctuary.transcripts.capture import capture_session
-from noctuary.transcripts.ingest import ingest_transcripts
-from noctuary.transcripts.turns_file import NUMBER_BITS, first_number, next_number
-from noctuary.transcripts.turns_source import TranscriptSource, holds_turns
+from noctuary.core.errors import StoreError
+from noctuary.sources.ingest import (
+    TranscriptSource,
+    capture_session,
+    holds_turns,
+    ingest_transcripts,
+)
+from noctuary.sources.turns import NUMBER_BITS, first_number, next_number
 from tests.support.transcripts import ClaudeSession, kept_rows, working_session, write_session
 
 
@@ -44,7 +47,7 @@ def test_batches_hold_what_was_asked_for(turns: Path, size: int) -> None:
 def test_a_batch_ends_early_when_its_texts_are_large(
     turns: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("noctuary.corpus.source.BATCH_CHARS", 500)
+    monkeypatch.setattr("noctuary.sources.source.BATCH_CHARS", 500)
     with TranscriptSource(turns) as source:
         sizes = [len(batch) for batch in source.batches()]
     assert len(sizes) > 5
@@ -76,7 +79,7 @@ def test_two_turns_of_one_number_both_live(tmp_path: Path, monkeypatch: pytest.M
     def seventh(_: str) -> int:
         return -7
 
-    monkeypatch.setattr("noctuary.transcripts.turns_file.first_number", seventh)
+    monkeypatch.setattr("noctuary.sources.turns.first_number", seventh)
     write_session(tmp_path / "p" / "s.jsonl", working_session(1, 2).lines)
     ingest_transcripts(tmp_path / "p", tmp_path / "turns.sqlite")
     found = kept_rows(tmp_path / "turns.sqlite", id_kind="int")

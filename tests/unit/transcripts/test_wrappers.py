@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.injection.block import TAG, Line, render_block
-from noctuary.transcripts.wrappers import strip_wrappers
+from noctuary.sources.injected import TAG, Line, render_block
+from noctuary.sources.transcripts import strip_wrappers
 
 BLOCK = render_block([Line("17", "2026-03-01", "The spare key hangs in the pantry.")])
 

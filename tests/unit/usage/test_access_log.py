@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.usage.access_log import WAIT_AT_MOST_S, append_retrievals, close_access_logs
+from noctuary.core.sqlite import WAIT_AT_MOST_S
+from noctuary.usage.access_log import append_retrievals, close_access_logs
 
 # What a busy machine may add to a wait that is bounded.
 SLACK_S = 2.0

@@ -13,9 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noctuary.usage.access_log import append_retrievals, close_access_logs
-from noctuary.usage.folding import Folded, Mark, fold_on, parse_folded, read_folded
-from noctuary.usage.retention import RETENTION_DAYS, prune_access_log
-from noctuary.usage.statistics import fold_access_log, fold_access_log_on
+from noctuary.usage.statistics import (
+    RETENTION_DAYS,
+    Folded,
+    Mark,
+    fold_access_log,
+    fold_access_log_on,
+    fold_on,
+    parse_folded,
+    prune_access_log,
+    read_folded,
+)
 
 DAY_US = 86_400_000_000
 NOW_US = 200 * DAY_US

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.types import UNDATED_US
-from noctuary.usage.ltp import decayed, idle_days, last_accessed, ltp_multiplier, ltp_score
+from noctuary.core.types import UNDATED_US
+from noctuary.usage.reader import decayed, idle_days, last_accessed, ltp_multiplier, ltp_score
 
 DAY_US = 86_400_000_000
 COUNTS = st.lists(st.integers(0, 2**62), min_size=1, max_size=30)

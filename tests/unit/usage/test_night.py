@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from noctuary.core.store import StorePaths
 from noctuary.night.context import ACCESS, Night
 from noctuary.night.corpus import export_memories
 from noctuary.night.usage import FOLDED, fold_accesses
-from noctuary.snapshot.layout import StorePaths
 from noctuary.usage.access_log import append_retrievals
 
 

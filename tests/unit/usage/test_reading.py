@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noctuary.types import UNDATED_US
-from noctuary.usage.reading import UsageReader
+from noctuary.core.types import UNDATED_US
+from noctuary.usage.reader import UsageReader
 from tests.support.usage_file import NOW_US, Use, write
 
 USE: dict[str, Use] = {

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noctuary.corpus.pages import MemoryPage
-from noctuary.errors import StoreError
-from noctuary.hooks import register_hook
-from noctuary.types import UNDATED_US
-from noctuary.usage.reading import UsageReader
-from noctuary.usage.scoring import ReadPages, ScanReport, ScoringRules, refresh_scores
+from noctuary.core.errors import StoreError
+from noctuary.core.hooks import register_hook
+from noctuary.core.types import UNDATED_US
+from noctuary.sources.corpus import MemoryPage
+from noctuary.usage.reader import UsageReader
+from noctuary.usage.statistics import ReadPages, ScanReport, ScoringRules, refresh_scores
 from tests.support.usage_file import DAY_US, NOW_US, Use, rows, write
 
 RULES = ScoringRules(batch_size=3, max_scan_depth=0, max_boost=2.0, decay_lambda=0.0)

@@ -11,10 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noctuary.usage import window as window_module
+from noctuary.usage import statistics as window_module
 from noctuary.usage.access_log import append_retrievals, close_access_logs
-from noctuary.usage.folding import Folded, Mark, fold_on
-from noctuary.usage.window import CO_RETRIEVAL_RANKS, Window, count_window
+from noctuary.usage.statistics import (
+    CO_RETRIEVAL_RANKS,
+    Folded,
+    Mark,
+    Window,
+    count_window,
+    fold_on,
+)
 
 INSERT = "INSERT INTO retrievals (memory_id, rank, snapshot_id, retrieved_at_us) VALUES (?,?,?,?)"
 Recall = tuple[int, str, list[str]]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.usage.writing import open_aside
+from noctuary.usage.statistics import open_aside
 from tests.support.usage_file import NOW_US, rows, write
 
 USE = {"1": (9, 3, 4, 50), "2": (5, 5, 2, 70)}

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from noctuary.files import read_array, write_array
-from noctuary.vectors import cascade
-from noctuary.vectors.cascade import PrefixTier, cosines_at, search
-from noctuary.vectors.cells import build_prefix_tier
-from noctuary.vectors.rotation import fit, rotated_prefix
+from noctuary.core.files import read_array, write_array
+from noctuary.embed import funnel as cascade
+from noctuary.embed.funnel import PrefixTier, cosines_at, search
+from noctuary.embed.rotation import build_prefix_tier, fit, rotated_prefix
 from tests.support.vectors import exact_positions, topical_vectors
 
 ROWS, DIM, SHORT = 6_000, 96, 32

@@ -2,8 +2,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from noctuary.vectors.cells import assign, build_prefix_tier, fit_centroids
-from noctuary.vectors.rotation import fit, identity, rotated_prefix
+from noctuary.embed.rotation import (
+    assign,
+    build_prefix_tier,
+    fit,
+    fit_centroids,
+    identity,
+    rotated_prefix,
+)
 from tests.support.vectors import topical_vectors
 
 FULL = topical_vectors(1_000, 48)

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from noctuary.vectors import lance, tiers
-from noctuary.vectors.dirty import is_dirty, mark_path
-from noctuary.vectors.tiers import FULL_TIER
+from noctuary.embed import tables as lance
+from noctuary.embed import tiers
+from noctuary.embed.tables import is_dirty, mark_path
+from noctuary.embed.tiers import FULL_TIER
 from tests.support.tier_store import ROWS, TierStore, counts
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from noctuary.encode.fingerprint import EncoderFingerprint
-from noctuary.errors import EncoderError
-from noctuary.vectors import embed as embed_module
-from noctuary.vectors.embed import Embedded, embed_texts, iter_known, memo_kind, text_key
-from noctuary.work.memo import Memo
+from noctuary.core.errors import EncoderError
+from noctuary.embed import documents as embed_module
+from noctuary.embed.documents import Embedded, embed_texts, iter_known, memo_kind, text_key
+from noctuary.embed.fingerprint import EncoderFingerprint
+from noctuary.work.stage import Memo
 
 FINGERPRINT = EncoderFingerprint("by hand", "ab" * 32, 4, "mean", True, "", "", 16)
 BATCH_TEXTS = 2

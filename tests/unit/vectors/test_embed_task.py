@@ -13,12 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from noctuary.hashing import hash_text
-from noctuary.shards.files import fragment_path, write_table
-from noctuary.shards.fragment_store import FragmentStore
-from noctuary.shards.task import Fragment
-from noctuary.vectors import embed_task
-from noctuary.vectors.embed_task import keyed_texts, read_vectors, write_vectors
+from noctuary.core.files import hash_text
+from noctuary.embed import documents as embed_task
+from noctuary.embed.documents import keyed_texts, read_vectors, write_vectors
+from noctuary.work.fragments import Fragment, FragmentStore, fragment_path, write_table
 
 DIM = 3
 Floats = NDArray[np.float32]

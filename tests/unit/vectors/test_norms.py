@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.files import read_array, write_array
-from noctuary.vectors import norms
-from noctuary.vectors.norms import count_bad_rows
+from noctuary.core.files import read_array, write_array
+from noctuary.embed import rotation as norms
+from noctuary.embed.rotation import count_bad_rows
 
 LENGTHS = st.sampled_from([1.0, 0.9995, 1.0005, 0.99, 1.02, 0.0, np.nan, np.inf])
 

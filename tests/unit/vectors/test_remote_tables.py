@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from noctuary.vectors import tiers
-from noctuary.vectors.lance import TableHome, TablesUnreachableError, as_home, connect
-from noctuary.vectors.rotation import rotate
-from noctuary.vectors.tiers import (
+from noctuary.embed import tiers
+from noctuary.embed.rotation import rotate
+from noctuary.embed.tables import TableHome, TablesUnreachableError, as_home, connect
+from noctuary.embed.tiers import (
     FULL_TIER,
     TierReport,
     search_tier,

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.errors import FingerprintMismatchError, StoreError
-from noctuary.vectors import rotation as rotation_module
-from noctuary.vectors.rotation import (
+from noctuary.core.errors import FingerprintMismatchError, StoreError
+from noctuary.embed import rotation as rotation_module
+from noctuary.embed.rotation import (
     MATRIX_FILE,
     STAMP_FILE,
     Rotation,

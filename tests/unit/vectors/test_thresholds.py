@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noctuary.vectors import thresholds
-from noctuary.vectors.rotation import fit, identity
-from noctuary.vectors.thresholds import (
+from noctuary.embed import tiers as thresholds
+from noctuary.embed.rotation import fit, identity
+from noctuary.embed.tiers import (
     DERIVED,
     MIN_EXITS,
     REFERENCE,

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from noctuary.shards.local_runner import LocalRunner
-from noctuary.shards.task import IndexSpec, TablePlace
-from noctuary.vectors.rotation import rotate
-from noctuary.vectors.tier_index import index_spec
-from noctuary.vectors.tiers import FULL_TIER, search_tier
+from noctuary.embed.rotation import rotate
+from noctuary.embed.tiers import FULL_TIER, index_spec, search_tier
+from noctuary.work.fragments import IndexSpec, TablePlace
+from noctuary.work.runner import LocalRunner
 from tests.support.tier_store import DIM, ROWS, TierStore, clustered
 
 

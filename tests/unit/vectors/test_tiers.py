@@ -9,15 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from noctuary.vectors import tiers
-from noctuary.vectors.rotation import Rotation, fit, identity, rotate, rotated_prefix
-from noctuary.vectors.tiers import (
-    FULL_TIER,
-    search_tier,
-    sync_tiers,
-    tier_tables,
-    tiers_match,
-)
+from noctuary.embed import tiers
+from noctuary.embed.rotation import Rotation, fit, identity, rotate, rotated_prefix
+from noctuary.embed.tiers import FULL_TIER, search_tier, sync_tiers, tier_tables, tiers_match
 from tests.support.tier_store import DIM, ROWS, Floats, TierStore, clustered, counts
 
 

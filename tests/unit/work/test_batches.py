@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from noctuary.work.batches import BatchTimings, TimedProgress
+from noctuary.work.stage import BatchTimings, TimedProgress
 
 
 def timings(*batches: tuple[int, int, float]) -> BatchTimings:

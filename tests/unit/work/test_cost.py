@@ -7,13 +7,13 @@ import time
 
 import pytest
 
-from noctuary.work.cost import Cost, measure
+from noctuary.work.stage import Cost, measure
 
 
 def test_wall_time_counts_waiting_and_cpu_time_does_not() -> None:
     # In a process of its own: CPU time counts every thread, and other tests may leave some behind.
     code = (
-        "import time; from noctuary.work.cost import measure\n"
+        "import time; from noctuary.work.stage import measure\n"
         "with measure() as cost: time.sleep(0.3)\n"
         "print(cost.wall_ms, cost.cpu_ms)"
     )
@@ -42,7 +42,7 @@ def test_cpu_time_counts_every_thread() -> None:
 def test_peak_memory_is_that_of_the_block() -> None:
     # In a process of its own: a large one has room that it can give without growing.
     code = (
-        "import numpy as np; from noctuary.work.cost import measure\n"
+        "import numpy as np; from noctuary.work.stage import measure\n"
         "with measure() as small: pass\n"
         "with measure() as large: np.ones(64 << 20, dtype=np.uint8).sum()\n"
         "with measure() as after: pass\n"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.errors import StoreError, StoreLockedError
+from noctuary.core.errors import StoreError, StoreLockedError
 from noctuary.work.lock import find_holder, hold_lock
 from tests.support.descriptors import open_files
 
@@ -158,7 +158,7 @@ def test_of_two_processes_exactly_one_gets_it_fifty_times(path: Path) -> None:
     script = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from noctuary.errors import StoreLockedError\n"
+        "from noctuary.core.errors import StoreLockedError\n"
         "from noctuary.work.lock import hold_lock\n"
         "for line in sys.stdin:\n"
         "    try:\n"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.errors import StoreError
-from noctuary.work.memo import Memo
+from noctuary.core.errors import StoreError
+from noctuary.work.stage import Memo
 
 CANARY = b"canary-5f1c-the-text-that-must-go"
 
@@ -90,7 +90,7 @@ def test_a_writer_that_was_killed_leaves_what_it_committed(path: Path) -> None:
     code = f"""
 import os, signal
 from pathlib import Path
-from noctuary.work.memo import Memo
+from noctuary.work.stage import Memo
 with Memo.open(Path({str(path)!r})) as memo:
     memo.put_many("a", {{"k1": b"one"}})
     memo.put_many("a", {{"k2": {CANARY!r}}})

@@ -8,14 +8,14 @@ import sys
 
 import pytest
 
-from noctuary.work.memory import give_back
+from noctuary.work.stage import give_back
 
 # A process of its own: what other tests hold lies in the same heap. The last block keeps the heap
 # from shrinking by itself.
 FREED_BELOW_A_BLOCK = """
 import ctypes
 from pathlib import Path
-from noctuary.work.memory import give_back
+from noctuary.work.stage import give_back
 
 def resident_mb():
     lines = Path("/proc/self/status").read_text().splitlines()

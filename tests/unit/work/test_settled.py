@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.hashing import hash_file
-from noctuary.work import settled
-from noctuary.work.settled import hash_settled
+from noctuary.core.files import hash_file
+from noctuary.work import stage as settled
+from noctuary.work.stage import hash_settled
 
 OLD_NS = 1_700_000_000_000_000_000
 

@@ -7,13 +7,7 @@ from typing import Any
 
 import pytest
 
-from noctuary.work.stage import (
-    Stage,
-    StageResult,
-    forget_result,
-    load_result,
-    run_stage,
-)
+from noctuary.work.stage import Stage, StageResult, forget_result, load_result, run_stage
 
 STAGE = Stage("letters", "1", ("out/letters.txt", "out/count.json"))
 FACTS_ONLY = Stage("counting", "1")

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from noctuary.agents.events import AGENTS
-from noctuary.agents.install.errors import HookInstallError
-from noctuary.agents.install.events import EVENTS, hook_groups
-from noctuary.agents.install.program import find_program, read_command, require_utf8
+from noctuary.agents.install import EVENTS, find_program, hook_groups, read_command, require_utf8
+from noctuary.agents.settings_files import HookInstallError
 from tests.support.agent_settings import hook_faults
 
 PROGRAM = ("/opt/my tools/noctuary",)

@@ -13,13 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from noctuary.agents import install as installing
+from noctuary.agents import settings_files as settings_file
 from noctuary.agents.events import AGENTS
-from noctuary.agents.install import installing, settings_file
-from noctuary.agents.install.errors import HookInstallError
-from noctuary.agents.install.installing import install_hooks, uninstall_hooks
-from noctuary.agents.install.receipts import read_receipts, receipts_path
-from noctuary.agents.install.settings_file import read_settings, write_settings
-from noctuary.agents.install.settings_places import SettingsPlace, find_place
+from noctuary.agents.install import (
+    SettingsPlace,
+    find_place,
+    install_hooks,
+    read_receipts,
+    receipts_path,
+    uninstall_hooks,
+)
+from noctuary.agents.settings_files import HookInstallError, read_settings, write_settings
 from tests.support.agent_settings import hook_faults, json_layouts, settings_values
 
 PROGRAM = ("/opt/noctuary/bin/noctuary",)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.agents.install.json_patch import is_same_json, patch_json
+from noctuary.agents.settings_files import is_same_json, patch_json
 from tests.support.agent_settings import json_layouts, json_values, settings_values
 
 either = json_values | settings_values

@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noctuary.agents.events import AGENTS
-from noctuary.agents.install.errors import HookInstallError
-from noctuary.agents.install.events import EVENTS, hook_groups
-from noctuary.agents.install.json_patch import is_same_json
-from noctuary.agents.install.merging import (
+from noctuary.agents.install import (
+    EVENTS,
     add_hooks,
     created_places,
+    hook_groups,
     list_hooks,
     remove_hooks,
 )
+from noctuary.agents.settings_files import HookInstallError, is_same_json
 from tests.support.agent_settings import settings_values
 
 agents = st.sampled_from(AGENTS)

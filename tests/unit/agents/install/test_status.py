@@ -8,21 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.agents.install.installing import install_hooks, uninstall_hooks
-from noctuary.agents.install.program import find_program
-from noctuary.agents.install.receipts import receipts_path
-from noctuary.agents.install.settings_places import SettingsPlace, find_place
-from noctuary.agents.install.status import (
+from noctuary.agents.install import (
     ABSENT,
     BROKEN,
     DISABLED,
     INSTALLED,
     OUTDATED,
     UNREADABLE,
+    SettingsPlace,
     enabled_plugin,
+    find_place,
+    find_program,
+    install_hooks,
     is_used,
     look_at_place,
     look_at_places,
+    receipts_path,
+    uninstall_hooks,
 )
 
 RUNS = (sys.executable, "-m", "noctuary")

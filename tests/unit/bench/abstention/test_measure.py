@@ -8,7 +8,7 @@ import pytest
 from bench.abstention.measure import REFITS, judge_refits, judge_signals, judge_thresholds
 from bench.abstention.questions import ANSWERABLE, FOREIGN, UNANSWERABLE, Asked
 from bench.abstention.signals import SHIPPED, SHIPPED_WORDS
-from noctuary.evaluate.labels.queries import Query
+from noctuary.evaluate.labels import Query
 
 WINGS = ("north", "south")
 SIGNALS = {SHIPPED, SHIPPED_WORDS, *(name for names in REFITS.values() for name in names)}

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from bench.constants.grid import FAMILIES, SAMPLED, Family, apply_setting, shipped_value
-from noctuary.graph import conversation, named, walk
-from noctuary.graph.arrays import OPEN_END_US, GraphArrays
+from noctuary.graph import sessions as conversation
+from noctuary.graph import walk
+from noctuary.graph import walk as named
+from noctuary.graph.walk import OPEN_END_US, GraphArrays
 
 CONSTANTS = sorted({name for family in FAMILIES for name in family.choices})
 

@@ -15,11 +15,11 @@ from bench.feedback.nights import guarded
 from bench.feedback.plot import write_plot
 from bench.feedback.repeats import count_repeats
 from bench.feedback.simulate import Plan, simulate
-from noctuary.corpus.export import read_records
-from noctuary.injection.wording import words_of
+from noctuary.core.store import StorePaths
 from noctuary.night.context import Night
 from noctuary.night.corpus import export_memories
-from noctuary.snapshot.layout import StorePaths
+from noctuary.sources.corpus import read_records
+from noctuary.sources.injected import words_of
 
 NIGHTS = 3
 LOOKUPS = (0, 2, 2, 4)

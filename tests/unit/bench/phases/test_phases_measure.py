@@ -16,8 +16,8 @@ from bench.phases.measure import measure_set
 from bench.phases.past import Past
 from bench.results import read_result
 from bench.suite.loading import LoadedSet
-from noctuary.evaluate.labels.queries import Query
-from noctuary.evaluate.resampling import Resampling
+from noctuary.evaluate.labels import Query
+from noctuary.evaluate.statistics import Resampling
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile
 from tests.support.arms import as_rows, build_context
@@ -152,7 +152,7 @@ def test_frames_ask_at_their_own_moment_and_place(talk: LoadedSet, tmp_path: Pat
 def test_questions_with_a_moment_of_their_own_see_what_existed_then(
     talk: LoadedSet, tmp_path: Path
 ) -> None:
-    from noctuary.types import from_micros
+    from noctuary.core.types import from_micros
 
     moment = from_micros(day_us(6) + DAY_US // 2)
     dated = replace(talk, queries=tuple(replace(q, as_of=moment) for q in talk.queries))

@@ -9,10 +9,10 @@ import pytest
 
 from bench.speed.corpus import WORDS_MAX, WORDS_MIN, make_corpus, make_questions, make_records
 from bench.speed.pack import build_store, make_graph, noisy_copies
-from noctuary.encode.lean import LeanEncoder
-from noctuary.errors import StoreError
-from noctuary.lexical.fields import document_tokens
+from noctuary.core.errors import StoreError
+from noctuary.embed.lean import LeanEncoder
 from noctuary.recall.engine import Recaller
+from noctuary.text.tokens import document_tokens
 from tests.support.lean import write_encoder
 
 

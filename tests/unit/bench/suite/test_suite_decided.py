@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from bench.arms.ablations import list_ablations
 from bench.suite.decided import FOLDS, SERVED, decide_crosswise, find_challengers, fold_of
-from noctuary.evaluate.decision import CHALLENGERS, MIN_HALF
-from noctuary.evaluate.labels.queries import Query
+from noctuary.evaluate.decide import CHALLENGERS, MIN_HALF
+from noctuary.evaluate.labels import Query
 from noctuary.evaluate.run import Run
 from noctuary.recall.profile import RetrievalProfile
 

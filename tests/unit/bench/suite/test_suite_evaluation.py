@@ -9,7 +9,7 @@ import pytest
 from bench.suite import evaluation
 from bench.suite.evaluation import EvaluatedSet, EvaluationOptions, evaluate_set, parts_of
 from bench.suite.plan import ABSTAINING, DEPTH, HEADLINE
-from noctuary.errors import ConfigError
+from noctuary.core.errors import ConfigError
 from tests.support.labelled_set import SmallSet
 
 

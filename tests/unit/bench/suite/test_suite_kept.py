@@ -11,7 +11,7 @@ from bench.suite.evaluation import EvaluatedSet
 from bench.suite.kept import KeptRankings, cut, read_kept, write_kept
 from bench.suite.plan import DEPTH
 from bench.suite.result import keep
-from noctuary.errors import SourceFormatError
+from noctuary.core.errors import SourceFormatError
 from noctuary.evaluate.run import Run
 from tests.support.labelled_set import SmallSet
 

@@ -13,7 +13,7 @@ from bench.suite import __main__ as command
 from bench.suite import runner
 from bench.suite.night import NightRecord, build_store
 from bench.suite.plan import SuitePaths
-from noctuary.errors import StoreError
+from noctuary.core.errors import StoreError
 from tests.support.labelled_set import SmallSet, small_set
 
 Suite = Callable[..., int]

@@ -12,8 +12,8 @@ from bench.suite.kept import KeptRankings, write_kept
 from bench.suite.plan import METRICS, STRATUM_METRICS, SuitePaths
 from bench.suite.result import describe_result, differ, is_current, keep, rescore
 from bench.suite.scoring import compared_with, score_set
-from noctuary.evaluate.metrics.recall_at_k import recall_at_k
-from noctuary.evaluate.resampling import Resampling
+from noctuary.evaluate.metrics import recall_at_k
+from noctuary.evaluate.statistics import Resampling
 from tests.support.labelled_set import SmallSet
 
 FEW = Resampling(draws=200)

@@ -7,8 +7,8 @@ import pytest
 
 from bench.results import write_result
 from bench.tables.phases_table import render
-from noctuary.evaluate.comparison import Difference
-from noctuary.evaluate.statistics.bootstrap import Interval
+from noctuary.evaluate.scores import Difference
+from noctuary.evaluate.statistics import Interval
 
 MANIFEST = {"commit": "0123456789abcdef", "dirty": False, "memories": 1234, "n_queries": 40}
 

@@ -16,7 +16,7 @@ from bench.verify.changes import (
     read_changes,
 )
 from bench.verify.regression import REGRESSIONS, read_regression
-from noctuary.errors import ConfigError, SourceFormatError
+from noctuary.core.errors import ConfigError, SourceFormatError
 
 
 def change(number: str, old: str, new: str, dataset: str = "tiny") -> Change:

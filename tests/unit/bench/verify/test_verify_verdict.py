@@ -15,7 +15,7 @@ from bench.verify.regression import (
     write_regression,
 )
 from bench.verify.verdict import Verdict, judge, judge_number, worst
-from noctuary.errors import SourceFormatError, SourceMissingError
+from noctuary.core.errors import SourceFormatError, SourceMissingError
 
 VALUES = {
     "corpus.digest": "00e1",

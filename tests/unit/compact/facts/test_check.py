@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from noctuary.compact.facts.check import check_facts
-from noctuary.compact.facts.reading import Support, read_claims
+from noctuary.compact.claims import Support, read_claims
+from noctuary.compact.gate import check_facts
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 

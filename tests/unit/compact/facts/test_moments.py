@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.compact.facts.moments import Date, find_moments, is_date_covered
-from noctuary.compact.facts.numerals import plain_digits, spell_out
+from noctuary.compact.quantities import Date, find_moments, is_date_covered, plain_digits, spell_out
 
 
 def dates(text: str, *, claims: bool = True) -> list[set[str]]:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.compact.facts.report import FactReport
+from noctuary.compact.gate import FactReport
 
 
 def report_of(kept: int, more: int, introduced: list[str], contradicted: list[str]) -> FactReport:

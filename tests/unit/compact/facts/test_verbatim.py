@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.compact.facts.verbatim import find_verbatim, is_made_of_sentences
-from noctuary.compact.summarizers.base import Refusal, Request
-from noctuary.compact.summarizers.sentences import SentenceSummarizer
+from noctuary.compact.gate import find_verbatim, is_made_of_sentences
+from noctuary.compact.summarizers import Refusal, Request, SentenceSummarizer
 
 SOURCES = ["Ann: the rent is 500", "Bob: no way!", "the rent is 500", "Bob: no"]
 texts = st.lists(st.text(alphabet="ab .!", min_size=1, max_size=8), min_size=1, max_size=6)

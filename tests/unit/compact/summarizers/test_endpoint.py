@@ -10,15 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from noctuary.compact.attempts import Outcome
 from noctuary.compact.summaries import summarize_batch
-from noctuary.compact.summarizers.base import Draft, Refusal, Request
-from noctuary.compact.summarizers.endpoint import (
+from noctuary.compact.summarizers import (
     MAX_BAD_IN_A_ROW,
     MAX_REQUEST_CHARS,
+    Draft,
     EndpointSummarizer,
+    Outcome,
+    Refusal,
+    Request,
 )
-from noctuary.hosted.endpoint import Endpoint
+from noctuary.work.http import Endpoint
 from tests.support.clusters import Bag, cluster_text
 from tests.support.model_server import Fault, envelope
 from tests.support.summary_server import SummaryServer

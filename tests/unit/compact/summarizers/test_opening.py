@@ -5,13 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from noctuary.compact.attempts import Outcome
-from noctuary.compact.extractive import EXTRACTIVE
 from noctuary.compact.summaries import recipe_digest, summarize_batch
-from noctuary.compact.summarizers.base import Refusal, Request
-from noctuary.compact.summarizers.opening import open_summarizer
-from noctuary.compact.summarizers.sentences import SentenceSummarizer
-from noctuary.settings import CompactionSettings
+from noctuary.compact.summarizers import (
+    EXTRACTIVE,
+    Outcome,
+    Refusal,
+    Request,
+    SentenceSummarizer,
+    open_summarizer,
+)
+from noctuary.core.settings import CompactionSettings
 from tests.support.clusters import Bag, cluster_text
 
 LLM = CompactionSettings(summarizer="llm", llm_url="http://127.0.0.1:9/v1", llm_model="m")

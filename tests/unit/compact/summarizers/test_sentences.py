@@ -7,17 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.compact.facts.check import check_facts
-from noctuary.compact.summarizers import sentences as module
-from noctuary.compact.summarizers.base import Draft, Refusal, Request
-from noctuary.compact.summarizers.sentences import (
+from noctuary.compact import summarizers as module
+from noctuary.compact.gate import check_facts
+from noctuary.compact.summarizers import (
+    Draft,
+    Refusal,
+    Request,
     Sentence,
     SentenceSummarizer,
     choose_sentences,
     cut_sentences,
     join_sentences,
 )
-from noctuary.text.token_estimate import estimate_tokens
+from noctuary.text.marks import estimate_tokens
 
 CHAT = [
     "Ada: Hey Ben! Good to see you again.",

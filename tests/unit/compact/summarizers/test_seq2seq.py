@@ -11,12 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.compact.attempts import Outcome
 from noctuary.compact.summaries import summarize_batch
-from noctuary.compact.summarizers.base import Draft, Refusal, Request
-from noctuary.compact.summarizers.seq2seq import (
+from noctuary.compact.summarizers import (
     PREFIX,
     Decoder,
+    Draft,
+    Outcome,
+    Refusal,
+    Request,
     Seq2SeqSummarizer,
     mean_probability,
     pack,

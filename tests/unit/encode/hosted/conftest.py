@@ -7,9 +7,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from noctuary.encode.hosted.client import HostedClient
-from noctuary.encode.hosted.model import hosted_model
-from noctuary.settings.sections import EncoderSettings
+from noctuary.core.settings import EncoderSettings
+from noctuary.embed.hosted import HostedClient, hosted_model
 from tests.support.embedding_server import KEY, EmbeddingServer
 
 VARIABLE = "TEST_EMBEDDING_KEY"

@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.encode.hosted.client import BadVectorsError, read_batch
-from noctuary.encode.hosted.model import hosted_model
-from noctuary.hosted.client import PassingFaultError
-from noctuary.settings.sections import EncoderSettings
+from noctuary.core.settings import EncoderSettings
+from noctuary.embed.hosted import BadVectorsError, hosted_model, read_batch
+from noctuary.work.http import PassingFaultError
 
 VOYAGE = hosted_model(EncoderSettings("a-model", "voyage", dimension=3))
 COHERE = hosted_model(EncoderSettings("a-model", "cohere", dimension=3))

@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from noctuary.encode.hosted.client import (
+from noctuary.core.errors import EncoderError
+from noctuary.embed.hosted import (
     BadVectorsError,
     HostedClient,
     ProviderRefusedError,
     Purpose,
+    hosted_model,
 )
-from noctuary.encode.hosted.model import hosted_model
-from noctuary.errors import EncoderError
-from noctuary.hosted.client import PassingFaultError
+from noctuary.work.http import PassingFaultError
 from tests.support.embedding_server import KEY, Fault, vector_of
 from tests.unit.encode.hosted.conftest import VARIABLE, NewClient
 
@@ -203,7 +203,7 @@ def test_an_answer_without_end_is_given_up(
     new_client: NewClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, client = new_client()
-    monkeypatch.setattr("noctuary.encode.hosted.client.MAX_ANSWER_BYTES", 10_000)
+    monkeypatch.setattr("noctuary.embed.hosted.MAX_ANSWER_BYTES", 10_000)
     server.faults.append(Fault(body=b" " * 20_000))
     with pytest.raises(ProviderRefusedError, match="larger"):
         client.embed(["x"], "document", 5.0)
@@ -255,13 +255,13 @@ def test_the_key_and_the_text_are_in_no_error_no_log_and_no_repr(
 def test_importing_the_client_imports_no_http_library() -> None:
     from tests.support.imports import reachable_from
 
-    found = reachable_from("noctuary.encode.hosted.client", eager_only=True)
+    found = reachable_from("noctuary.embed.hosted", eager_only=True)
     assert not {"httpx", "tenacity"} & found
-    assert "httpx" in reachable_from("noctuary.encode.hosted.client")
+    assert "httpx" in reachable_from("noctuary.embed.hosted")
 
 
 def test_an_own_address_replaces_the_provider_s(new_client: NewClient) -> None:
-    from noctuary.settings.sections import EncoderSettings
+    from noctuary.core.settings import EncoderSettings
 
     def address(provider: str, model: str, url: str = "") -> str:
         return hosted_model(EncoderSettings(model, provider, url)).address

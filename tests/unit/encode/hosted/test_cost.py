@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.encode.hosted.documents import BudgetError, Spending, estimate_tokens
+from noctuary.embed.hosted import BudgetError, Spending, estimate_tokens
 
 CONTROL = 2
 

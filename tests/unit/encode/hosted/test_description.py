@@ -10,14 +10,9 @@ from typing import Any
 
 import pytest
 
-from noctuary.encode.hosted.model import (
-    HOSTED_FILE,
-    hosted_model,
-    read_description,
-    write_description,
-)
-from noctuary.errors import EncoderError
-from noctuary.settings.sections import EncoderSettings
+from noctuary.core.errors import EncoderError
+from noctuary.core.settings import EncoderSettings
+from noctuary.embed.hosted import HOSTED_FILE, hosted_model, read_description, write_description
 
 MODEL = hosted_model(
     EncoderSettings("voyage-4", "voyage", "http://127.0.0.1:1/v1", "A_VARIABLE", 256)

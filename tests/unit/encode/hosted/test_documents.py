@@ -10,18 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from noctuary.encode.base import require_unit_rows
-from noctuary.encode.hosted.client import (
+from noctuary.core.errors import EncoderError
+from noctuary.embed.documents import Embedded, embed_texts
+from noctuary.embed.fingerprint import require_unit_rows
+from noctuary.embed.hosted import (
     BadVectorsError,
+    BudgetError,
     HostedClient,
+    HostedEncoder,
     ProviderDownError,
     ProviderRefusedError,
+    Spending,
 )
-from noctuary.encode.hosted.documents import BudgetError, HostedEncoder, Spending
-from noctuary.errors import EncoderError
-from noctuary.hosted.retrying import Patience
-from noctuary.vectors.embed import Embedded, embed_texts
-from noctuary.work.memo import Memo
+from noctuary.work.http import Patience
+from noctuary.work.stage import Memo
 from tests.support.embedding_server import EmbeddingServer, Fault, vector_of
 from tests.unit.encode.hosted.conftest import NewClient
 
@@ -195,7 +197,7 @@ def test_a_provider_that_counts_more_than_estimated_ends_at_the_budget(
 
 
 def _keys(texts: Sequence[str]) -> list[str]:
-    from noctuary.vectors.embed import text_key
+    from noctuary.embed.documents import text_key
 
     return [text_key(text) for text in texts]
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from noctuary.encode.fingerprint import EncoderFingerprint
-from noctuary.encode.hosted.model import HostedModel, hosted_model, price_of
-from noctuary.encode.hosted.providers import HOSTED_PROVIDERS
-from noctuary.errors import ConfigError
-from noctuary.settings.sections import PROVIDERS, EncoderSettings
+from noctuary.core.errors import ConfigError
+from noctuary.core.settings import PROVIDERS, EncoderSettings
+from noctuary.embed.fingerprint import EncoderFingerprint
+from noctuary.embed.hosted import HOSTED_PROVIDERS, HostedModel, hosted_model, price_of
 
 
 def settings(**changes: object) -> EncoderSettings:

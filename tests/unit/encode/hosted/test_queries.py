@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from noctuary.encode.hosted import queries
-from noctuary.encode.hosted.client import ProviderDownError, ProviderRefusedError
-from noctuary.encode.hosted.queries import HostedQueryEncoder
-from noctuary.errors import EncoderError
+from noctuary.core.errors import EncoderError
+from noctuary.embed import hosted as queries
+from noctuary.embed.hosted import HostedQueryEncoder, ProviderDownError, ProviderRefusedError
 from tests.support.embedding_server import Fault, vector_of
 from tests.unit.encode.hosted.conftest import VARIABLE, NewClient
 

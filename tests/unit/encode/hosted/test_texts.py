@@ -8,10 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.encode.hosted.client import BLANK, cut_bytes, sent_text
-from noctuary.encode.hosted.documents import plan_requests
-from noctuary.encode.hosted.model import HostedModel, hosted_model
-from noctuary.settings.sections import EncoderSettings
+from noctuary.core.settings import EncoderSettings
+from noctuary.embed.hosted import (
+    BLANK,
+    HostedModel,
+    cut_bytes,
+    hosted_model,
+    plan_requests,
+    sent_text,
+)
 
 VOYAGE = hosted_model(EncoderSettings("voyage-4", "voyage"))
 OPENAI = hosted_model(EncoderSettings("text-embedding-3-small", "openai"))

@@ -6,13 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.evaluate.generated.answers import (
-    MAX_QUERY_CHARS,
-    parse_answers,
-    read_grade,
-    read_query,
-)
-from noctuary.hosted.endpoint import AnswerFault
+from noctuary.evaluate.generated import MAX_QUERY_CHARS, parse_answers, read_grade, read_query
+from noctuary.work.http import AnswerFault
 
 GOOD = json.dumps({"items": [{"id": "1", "grade": 3}, {"id": "2", "grade": 0}]})
 JSON = st.recursive(

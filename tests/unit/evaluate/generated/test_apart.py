@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from noctuary.evaluate.generated.apart import check_apart
-from noctuary.hosted.endpoint import Endpoint
+from noctuary.evaluate.generated import check_apart
+from noctuary.work.http import Endpoint
 
 
 def test_generator_and_judge_must_be_two_models() -> None:

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from noctuary.evaluate.generated.generate import Generated, Pair, generate_queries
-from noctuary.hosted.chat import RETRIES
-from noctuary.hosted.endpoint import Endpoint
-from noctuary.types import MemoryRecord
+from noctuary.core.types import MemoryRecord
+from noctuary.evaluate.generated import Generated, Pair, generate_queries
+from noctuary.work.http import RETRIES, Endpoint
 from tests.support.model_server import Asked, Fault, Item, ModelServer, envelope
 from tests.support.store import memory
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.evaluate.generated.overlap import measure_overlap
+from noctuary.evaluate.generated import measure_overlap
 from tests.support.store import memory
 
 MEMORY = memory("The boilers were repaired", expanded_keywords="copper plumber")

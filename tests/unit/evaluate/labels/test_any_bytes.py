@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.errors import FileFaultsError, LineFault
-from noctuary.evaluate.labels.qrels import read_qrels
-from noctuary.evaluate.labels.queries import read_queries
+from noctuary.core.errors import FileFaultsError, LineFault
+from noctuary.evaluate.labels import read_qrels, read_queries
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),

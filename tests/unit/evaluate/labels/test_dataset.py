@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from noctuary.errors import (
+from noctuary.core.errors import (
     CorpusFileError,
     DuplicateQueryError,
     EmptyQuerySetError,
@@ -19,7 +19,7 @@ from noctuary.errors import (
     SourceMissingError,
     UnknownLabelError,
 )
-from noctuary.evaluate.labels.dataset import load_labelled_set, read_corpus_rows
+from noctuary.evaluate.labels import load_labelled_set, read_corpus_rows
 
 CHECKOUT = Path(__file__).resolve().parents[4]
 SHARED_SETS = {

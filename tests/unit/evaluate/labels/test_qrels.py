@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.errors import QrelsFileError, SourceMissingError
-from noctuary.evaluate.labels.qrels import qrels_of, read_qrels
-from noctuary.evaluate.labels.queries import Query
+from noctuary.core.errors import QrelsFileError, SourceMissingError
+from noctuary.evaluate.labels import Query, qrels_of, read_qrels
 
 
 @pytest.fixture

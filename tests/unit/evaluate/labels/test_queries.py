@@ -9,16 +9,17 @@ from typing import Any
 
 import pytest
 
-from noctuary.errors import (
+from noctuary.core.errors import (
     DuplicateQueryError,
     EmptyQuerySetError,
+    QueryFileError,
     SourceEmptyError,
     SourceFormatError,
     SourceMissingError,
     UnknownLabelError,
     UnlabelledQueryError,
 )
-from noctuary.evaluate.labels.queries import QueryFault, QueryFileError, read_queries
+from noctuary.evaluate.labels import QueryFault, read_queries
 
 
 def row(query_id: object = "q1", **changes: object) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from noctuary.evaluate.metrics.abstention import auroc, risk_coverage
+from noctuary.evaluate.metrics import auroc, risk_coverage
 
 
 def floats(*values: float) -> NDArray[np.float64]:

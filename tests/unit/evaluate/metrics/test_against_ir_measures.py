@@ -15,13 +15,15 @@ import ir_measures
 import numpy as np
 import pytest
 
-from noctuary.evaluate.metrics.all_relevant_at_k import all_relevant_at_k
-from noctuary.evaluate.metrics.average_precision import average_precision
-from noctuary.evaluate.metrics.graded_ndcg import graded_ndcg_at_k
-from noctuary.evaluate.metrics.mrr import reciprocal_rank
-from noctuary.evaluate.metrics.ndcg import ndcg_at_k
-from noctuary.evaluate.metrics.precision_at_k import precision_at_k
-from noctuary.evaluate.metrics.recall_at_k import recall_at_k
+from noctuary.evaluate.metrics import (
+    all_relevant_at_k,
+    average_precision,
+    graded_ndcg_at_k,
+    ndcg_at_k,
+    precision_at_k,
+    recall_at_k,
+    reciprocal_rank,
+)
 
 N_QUERIES = 150
 N_DOCUMENTS = 60

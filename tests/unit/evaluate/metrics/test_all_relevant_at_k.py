@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from noctuary.evaluate.metrics.all_relevant_at_k import all_relevant_at_k
+from noctuary.evaluate.metrics import all_relevant_at_k
 
 
 def test_the_answer_is_complete_only_with_the_last_relevant_result() -> None:

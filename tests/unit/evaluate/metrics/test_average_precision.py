@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from noctuary.evaluate.metrics.average_precision import average_precision
+from noctuary.evaluate.metrics import average_precision
 
 
 def test_precision_is_averaged_over_the_relevant_ranks() -> None:

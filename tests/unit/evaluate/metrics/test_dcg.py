@@ -5,7 +5,7 @@ from math import log2
 
 import pytest
 
-from noctuary.evaluate.metrics.dcg import dcg, normalised_dcg
+from noctuary.evaluate.metrics import dcg, normalised_dcg
 
 
 def test_the_discount_starts_at_the_second_rank() -> None:

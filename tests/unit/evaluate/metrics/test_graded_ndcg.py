@@ -4,8 +4,7 @@ from math import log2
 
 import pytest
 
-from noctuary.evaluate.metrics.graded_ndcg import Gain, graded_ndcg_at_k
-from noctuary.evaluate.metrics.ndcg import ndcg_at_k
+from noctuary.evaluate.metrics import Gain, graded_ndcg_at_k, ndcg_at_k
 
 GRADES = {"a": 3, "b": 2, "c": 1, "junk": 0}
 

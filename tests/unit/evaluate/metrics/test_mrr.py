@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from noctuary.evaluate.metrics.mrr import mean_reciprocal_rank, reciprocal_rank
+from noctuary.evaluate.metrics import mean_reciprocal_rank, reciprocal_rank
 
 
 def test_reciprocal_rank_is_one_over_the_first_hit() -> None:

@@ -4,7 +4,7 @@ from math import log2
 
 import pytest
 
-from noctuary.evaluate.metrics.ndcg import ndcg_at_k
+from noctuary.evaluate.metrics import ndcg_at_k
 
 
 def test_ndcg_of_hand_made_rankings() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from noctuary.evaluate.metrics.precision_at_k import precision_at_k
+from noctuary.evaluate.metrics import precision_at_k
 
 
 def test_precision_is_the_relevant_share_of_the_slots() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from noctuary.evaluate.metrics.recall_at_k import recall_at_k
+from noctuary.evaluate.metrics import recall_at_k
 
 
 def test_recall_counts_the_relevant_share_within_the_cutoff() -> None:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from noctuary.evaluate.statistics.bootstrap import (
+from noctuary.evaluate.statistics import (
     Interval,
     bootstrap_means,
     interval_of,
@@ -96,7 +96,7 @@ def test_the_same_seed_gives_the_same_interval_and_another_seed_nearly_the_same(
 def test_chunks_do_not_change_the_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.random.default_rng(2).uniform(size=(30, 2))
     whole = bootstrap_means(values, draws=500)
-    monkeypatch.setattr("noctuary.evaluate.statistics.bootstrap._CHUNK_CELLS", 90)
+    monkeypatch.setattr("noctuary.evaluate.statistics._CHUNK_CELLS", 90)
     assert np.allclose(bootstrap_means(values, draws=500), whole, atol=1e-12)
 
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from noctuary.evaluate.statistics.holm import holm
+from noctuary.evaluate.statistics import holm
 
 
 def test_the_smallest_is_multiplied_by_the_number_of_tests() -> None:

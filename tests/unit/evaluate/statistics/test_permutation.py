@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from noctuary.evaluate.statistics.permutation import permutation_p_values
+from noctuary.evaluate.statistics import permutation_p_values
 
 
 def p_value(values: list[float] | NDArray[np.float64], draws: int = 10_000, seed: int = 1) -> float:
@@ -80,7 +80,7 @@ def test_the_same_seed_gives_the_same_p_and_another_seed_nearly_the_same() -> No
 def test_chunks_do_not_change_the_p_values(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.random.default_rng(2).normal(0.2, 1.0, size=(n, 3))
     whole = permutation_p_values(values, draws=2000)
-    monkeypatch.setattr("noctuary.evaluate.statistics.permutation._CHUNK_CELLS", 7 * n)
+    monkeypatch.setattr("noctuary.evaluate.statistics._CHUNK_CELLS", 7 * n)
     assert permutation_p_values(values, draws=2000).tolist() == whole.tolist()
 
 

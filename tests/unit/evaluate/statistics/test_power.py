@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from noctuary.evaluate.statistics.power import minimum_detectable_difference
+from noctuary.evaluate.statistics import minimum_detectable_difference
 
 
 def test_the_formula_by_hand() -> None:

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from noctuary.graph.canonical import Canonical, MergeRules, NameStats, canonicalise
+from noctuary.graph.canonical import Canonical, MergeRules, canonicalise
 from noctuary.graph.fold import fold_name
+from noctuary.graph.guards import NameStats
 
 Vectors = Mapping[str, NDArray[np.float32]]
 

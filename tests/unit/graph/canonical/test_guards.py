@@ -2,11 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from noctuary.graph.canonical import guards
-from noctuary.graph.canonical.guards import GUARDS, Guard, refusal
-from noctuary.graph.canonical.stats import NameStats
-from noctuary.graph.canonical.traits import Traits, read_traits
+from noctuary.graph import guards
 from noctuary.graph.fold import fold_name
+from noctuary.graph.guards import GUARDS, Guard, NameStats, Traits, read_traits, refusal
 
 
 def _traits(*surfaces: str, kind: str = "name", df: int = 1) -> Traits:
@@ -172,15 +170,19 @@ def test_the_first_guard_that_bites_gives_the_reason() -> None:
     assert refusal(_traits("deploy guide"), _traits("guide to deploys"), "embedding") == ""
 
 
+GUARD = {"left": "Traits", "right": "Traits", "return": "bool"}
+"""How a guard is declared: two names, and whether they must stay two."""
+
+
 def test_every_guard_is_asked_by_some_stage() -> None:
     asked = {guard for stage in GUARDS.values() for guard in stage}
     own = {
         value
         for name, value in vars(guards).items()
-        if callable(value) and getattr(value, "__module__", "") == guards.__name__
-        if not name.startswith("_") and name not in ("refusal", "unlike_words")
+        if not name.startswith("_") and getattr(value, "__annotations__", None) == GUARD
     }
     assert asked == own
+    assert len(own) > 20
 
 
 @pytest.mark.parametrize(

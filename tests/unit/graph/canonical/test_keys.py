@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from noctuary.graph.canonical.keys import joined, singular, spelling_key, stem
+from noctuary.graph.guards import joined, singular, spelling_key, stem
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from noctuary.graph.canonical.grams import jaccard
-from noctuary.graph.canonical.minhash import (
+from noctuary.graph.likeness import (
     BAND_ROWS,
     BANDS,
     BUCKET_MAX_NAMES,
@@ -16,6 +15,7 @@ from noctuary.graph.canonical.minhash import (
     FUZZY_MIN_CHARS,
     candidates,
     entropy_bits,
+    jaccard,
     may_compare,
     signatures,
     similar_pairs,

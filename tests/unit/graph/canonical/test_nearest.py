@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from noctuary.graph.canonical import nearest
-from noctuary.graph.canonical.nearest import Neighbour, mutual_pairs, nearest_neighbours
+from noctuary.graph import likeness as nearest
+from noctuary.graph.likeness import Neighbour, mutual_pairs, nearest_neighbours
 
 
 def _unit(*values: float) -> NDArray[np.float32]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.errors import ConfigError
+from noctuary.core.errors import ConfigError
 from noctuary.graph.canonical import MergeRules
 
 

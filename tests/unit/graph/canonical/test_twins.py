@@ -6,9 +6,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from noctuary.graph.canonical import twins
-from noctuary.graph.canonical.grams import jaccard
-from noctuary.graph.canonical.twins import may_have_twin
+from noctuary.graph import likeness as twins
+from noctuary.graph.likeness import jaccard, may_have_twin
 
 
 def _twins(names: list[str], least: float) -> set[str]:

@@ -6,18 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.graph import hubs
+from noctuary.graph import state as hubs
 from noctuary.graph.fold import concept_id
-from noctuary.graph.model import Graph, NameLink
-from noctuary.graph.state.links import (
+from noctuary.graph.state import (
     DF_POWER,
     LEADING_SHORT_CHARS,
     LEADING_WORTH,
     LONG_LEADING_WORTH,
     LOWER_CASE_WORTH,
+    GraphState,
 )
-from noctuary.graph.state.state import GraphState
-from noctuary.graph.tables import to_graph
+from noctuary.graph.tables import Graph, NameLink, to_graph
 from tests.support.graphs import extract_all, graph_of, synced_keys
 from tests.support.store import memory, renumber, turns
 

@@ -11,13 +11,11 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from noctuary.graph.extraction import Extraction
-from noctuary.graph.model import Graph
-from noctuary.graph.state.schema import STATE_VERSION
-from noctuary.graph.state.state import GraphState
-from noctuary.graph.state.sync import SyncReport
-from noctuary.graph.tables import FILES, read_tables, to_graph, write_tables
-from noctuary.types import MemoryRecord
+from noctuary.core.types import MemoryRecord
+from noctuary.graph.contributions import STATE_VERSION
+from noctuary.graph.extract import Extraction
+from noctuary.graph.state import GraphState, SyncReport
+from noctuary.graph.tables import FILES, Graph, read_tables, to_graph, write_tables
 from tests.support.graphs import extract_all, synced_keys
 from tests.support.naive_graph import naive_graph
 from tests.support.store import memory, renumber, turns
@@ -81,7 +79,7 @@ def test_only_what_changed_is_read_and_only_texts_with_the_changed_name_are_sear
 def test_memories_that_come_in_many_batches_give_the_same_graph(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("noctuary.corpus.record_file.READ_ROWS", 10)
+    monkeypatch.setattr("noctuary.sources.corpus.READ_ROWS", 10)
     # What a text is about is no mention in it: a mix-up of texts and subjects shows.
     texts = [f"Blue Ridge {name}\nHills of {name}; Blue Ridge {name} is high." for name in "ABCDE"]
     before = corpus(*texts, "we saw Blue Ridge D and Blue Ridge E", "nothing of Boot Hill")
@@ -155,11 +153,11 @@ def test_a_sync_that_fails_leaves_the_state_as_it_was(path: Path) -> None:
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from noctuary.graph.state import sync
+from noctuary.graph import state
 from tests.unit.graph.state.test_state import corpus, night
 def kill(*given):
     os.kill(os.getpid(), signal.SIGKILL)
-sync.find_concerned = kill
+state.find_concerned = kill
 night(Path(sys.argv[1]), corpus("Boot Hill\\nA hill."))
 """
 
@@ -206,7 +204,7 @@ def test_a_file_that_is_not_ours_is_rebuilt_and_said_so(
     _, graph, _ = night(path, records)
     assert callable(harm)
     harm(path)
-    with caplog.at_level(logging.WARNING, logger="noctuary.graph.state"):
+    with caplog.at_level(logging.WARNING, logger="noctuary.graph"):
         report, rebuilt, _ = night(path, records)
     assert (report.added, rebuilt) == (len(records), graph)
     assert "rebuilt from the memories" in caplog.text

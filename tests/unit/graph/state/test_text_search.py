@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.graph.dictionary import Tokens, find_matches, index_dictionary
-from noctuary.graph.state.rows import word_code
-from noctuary.graph.state.text_search import (
+from noctuary.core.store import StorePaths
+from noctuary.core.types import SilentProgress
+from noctuary.graph.contributions import word_code
+from noctuary.graph.extract import Tokens, find_matches, index_dictionary
+from noctuary.graph.state import (
     SearchTexts,
     pack_tables,
     search_here,
@@ -21,9 +23,7 @@ from noctuary.graph.state.text_search import (
     write_dictionary,
 )
 from noctuary.night.context import Night
-from noctuary.night.name_search import NightSearch
-from noctuary.progress import SilentProgress
-from noctuary.snapshot.layout import StorePaths
+from noctuary.night.graph import NightSearch
 
 NAMES = {"blue ridge": False, "redis": True, "ridge": False, "公司": False}
 TEXTS = (

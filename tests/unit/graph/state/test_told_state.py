@@ -10,17 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from noctuary.corpus.evidence import KnownConcept, KnownEdge, KnownMention, MemoryLink
-from noctuary.graph.arrays import FOUND_RELATIONS, NO_CONCEPT, RELATIONS, relations_in_use
-from noctuary.graph.build import Built, build_graph
-from noctuary.graph.extraction import Extraction
-from noctuary.graph.merge import merge_extractions
-from noctuary.graph.model import NO_SPAN, ConceptEdge, Edge, Graph
-from noctuary.graph.pack import to_arrays
-from noctuary.graph.state.state import GraphState
-from noctuary.graph.tables import to_graph, write_tables
-from noctuary.graph.told import findings_told
-from noctuary.types import MemoryRecord
+from noctuary.core.types import MemoryRecord
+from noctuary.graph.build import Built, build_graph, to_arrays
+from noctuary.graph.extract import Extraction
+from noctuary.graph.llm import findings_told, merge_extractions
+from noctuary.graph.state import GraphState
+from noctuary.graph.tables import NO_SPAN, ConceptEdge, Edge, Graph, to_graph, write_tables
+from noctuary.graph.walk import FOUND_RELATIONS, NO_CONCEPT, RELATIONS, relations_in_use
+from noctuary.sources.source import KnownConcept, KnownEdge, KnownMention, MemoryLink
 from tests.support.graphs import extract_all, graph_built, synced_keys
 from tests.support.store import day_us, memory, renumber
 

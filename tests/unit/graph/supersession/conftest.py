@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from noctuary.graph.extract import extract
-from noctuary.graph.extraction import Extraction, Found, Stated
+from noctuary.core.types import MemoryRecord
+from noctuary.graph.extract import Extraction, Found, Stated, extract
 from noctuary.graph.fold import fold_name
-from noctuary.graph.model import StatedRelation
-from noctuary.graph.supersession.find import Supersessions, find_supersessions
-from noctuary.graph.supersession.grades import DAY_US
-from noctuary.types import MemoryRecord
+from noctuary.graph.successors import DAY_US
+from noctuary.graph.supersession import Supersessions, find_supersessions
+from noctuary.graph.tables import StatedRelation
 from tests.support.supersession import corpus_of
 
 Says = tuple[str, StatedRelation, str]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from noctuary.graph.supersession.guards import differ, keys_of, marks_of
+from noctuary.graph.successors import differ, keys_of, marks_of
 from tests.unit.graph.supersession.conftest import Find, Note, at_angles, pairs
 
 DIFFERENT = [

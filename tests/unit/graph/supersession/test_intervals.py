@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from noctuary.graph.fold import concept_id
-from noctuary.graph.model import (
+from noctuary.graph.supersession import close_intervals
+from noctuary.graph.tables import (
     ConceptEdge,
     Edge,
     Evidence,
@@ -14,7 +15,6 @@ from noctuary.graph.model import (
     StatedRelation,
     Supersession,
 )
-from noctuary.graph.supersession.intervals import close_intervals
 
 
 def states(subject: str, relation: StatedRelation, thing: str, *positions: int) -> ConceptEdge:

@@ -6,9 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from noctuary.graph.supersession.columns import MemoryColumns
-from noctuary.graph.supersession.memo import NearDuplicates, find_near_duplicates
-from noctuary.graph.supersession.near import NearPair
+from noctuary.graph.duplicates import MemoryColumns, NearDuplicates, NearPair, find_near_duplicates
 from tests.unit.graph.supersession.conftest import Note, Vectors, at_angles
 from tests.unit.graph.supersession.test_near import crowd, deploy
 

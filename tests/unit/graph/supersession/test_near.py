@@ -3,10 +3,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noctuary.graph.supersession.cells import LEAST_RECALL, signatures, tables_for
-from noctuary.graph.supersession.columns import MemoryColumns
-from noctuary.graph.supersession.grades import DAY_US, LEAST_SIMILARITY
-from noctuary.graph.supersession.near import comparisons, newest_near_duplicates
+from noctuary.graph.duplicates import (
+    LEAST_RECALL,
+    MemoryColumns,
+    comparisons,
+    newest_near_duplicates,
+    signatures,
+    tables_for,
+)
+from noctuary.graph.successors import DAY_US, LEAST_SIMILARITY
 from tests.unit.graph.supersession.conftest import Find, Note, Vectors, at_angles, pairs
 
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noctuary.graph.supersession.reading import NO_SUCCESSOR, SupersessionIndex, SupersessionRow
-from noctuary.types import UNDATED_US
+from noctuary.core.types import UNDATED_US
+from noctuary.graph.successors import NO_SUCCESSOR, SupersessionIndex, SupersessionRow
 
 
 def row(older: int, newer: int, valid_to_us: int, confidence: int = 2) -> SupersessionRow:

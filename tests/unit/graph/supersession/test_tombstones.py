@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from noctuary.text.tombstone import MARK
+from noctuary.text.marks import MARK
 from tests.unit.graph.supersession.conftest import Find, Note, at_angles, pairs
 
 

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from noctuary.graph.fold import concept_id
-from noctuary.graph.supersession.topics import read_preference, restates
-from noctuary.graph.supersession.values import VALUES_MAX
+from noctuary.graph.replacements import VALUES_MAX, read_preference, restates
 from tests.unit.graph.supersession.conftest import Find, Note, pairs
 
 

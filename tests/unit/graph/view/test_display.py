@@ -5,9 +5,9 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.graph.view.display import clean, cut, day, iso, pad, width
-from noctuary.graph.view.lines import LINE_CHARACTERS, evidence_line
-from noctuary.types import UNDATED_US
+from noctuary.core.types import UNDATED_US
+from noctuary.graph.view import LINE_CHARACTERS, evidence_line
+from noctuary.text.marks import clean, cut, day, iso, pad, width
 from tests.support.store import day_us
 
 ANY_TEXT = st.text(st.characters())  # lone surrogates included

@@ -6,10 +6,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from noctuary.graph.view.mermaid import concept_chart, path_chart
-from noctuary.graph.view.model import ConceptView, MemoryView, NeighbourView, RelationView, StepView
-from noctuary.graph.view.paths import HopView, PathView, find_paths
-from noctuary.graph.view.show import describe_concept
+from noctuary.graph.view import ConceptView, MemoryView, NeighbourView, RelationView, StepView
+from noctuary.graph.view_paths import (
+    HopView,
+    PathView,
+    concept_chart,
+    describe_concept,
+    find_paths,
+    path_chart,
+)
 from tests.support.graph_look import Look, find
 from tests.support.store import day_us
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from noctuary.graph.view.names import NEAREST_SHOWN, NameBook
+from noctuary.graph.view import NEAREST_SHOWN, NameBook
 from tests.support.graph_look import Look, Publish
 from tests.support.graph_snapshot import ConceptSpec, GraphSpec
 from tests.support.store import memory, renumber

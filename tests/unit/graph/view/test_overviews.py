@@ -6,15 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.errors import StoreError
-from noctuary.graph.view.merges import list_merges, undo_line
-from noctuary.graph.view.model import MergeView
-from noctuary.graph.view.names import NameBook
-from noctuary.graph.view.opening import GraphFiles, Looking, open_graph
-from noctuary.graph.view.text import merge_lines, top_lines
-from noctuary.graph.view.top import TopView, kinds_of, top_concepts
+from noctuary.core import store as layout
+from noctuary.core.errors import StoreError
+from noctuary.graph.view import (
+    GraphFiles,
+    Looking,
+    MergeView,
+    NameBook,
+    list_merges,
+    open_graph,
+    undo_line,
+)
+from noctuary.graph.view_paths import TopView, kinds_of, merge_lines, top_concepts, top_lines
 from noctuary.recall.reader import SnapshotReader
-from noctuary.snapshot import layout
 from tests.support.graph_look import Look, Publish
 from tests.support.graph_snapshot import GraphSpec
 from tests.support.store import day_us, memory, renumber

@@ -4,9 +4,8 @@ import math
 
 import pytest
 
-from noctuary.graph.view import path_search
-from noctuary.graph.view.paths import PATHS_SHOWN, PathView, find_paths
-from noctuary.graph.view.text import path_lines
+from noctuary.graph import view_paths as path_search
+from noctuary.graph.view_paths import PATHS_SHOWN, PathView, find_paths, path_lines
 from tests.support.graph_look import Look, Publish, find
 from tests.support.graph_snapshot import ConceptSpec, GraphSpec, RelationSpec
 from tests.support.store import day_us, memory, renumber

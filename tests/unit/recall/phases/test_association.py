@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from noctuary.recall.phases.association import association, association_factor
+from noctuary.recall.phases import association, association_factor
 from noctuary.recall.profile import RetrievalProfile
 from tests.support.lookups import MemoryLookups, Stored, candidates_of, context_of, scores_of
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from noctuary.recall.phases.base import PhaseOutcome, PositionRef
-from noctuary.recall.phases.consolidation import consolidation, summary_quality
+from noctuary.recall.candidates import PhaseOutcome, PositionRef
 from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.replacement import consolidation, summary_quality
 from tests.support.lookups import (
     MemoryLookups,
     Stored,

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from noctuary.recall.phases.base import Candidates, PhaseContext, PhaseOutcome
-from noctuary.recall.phases.cross_wing import cross_wing_balancing
-from noctuary.recall.phases.mmr import mmr
+from noctuary.recall.candidates import Candidates, PhaseContext, PhaseOutcome
 from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.selection import cross_wing_balancing, mmr
 from tests.support.lookups import MemoryLookups, Stored, candidates_of, context_of
 
 # Scores, wings and k of RFC 914's example: four of five results from "work", 0.71 falls to 0.47.

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from noctuary.recall.phases.ltp import ltp
+from noctuary.recall.phases import ltp
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.usage.ltp import ltp_multiplier
+from noctuary.usage.reader import ltp_multiplier
 from tests.support.lookups import (
     MemoryLookups,
     Stored,

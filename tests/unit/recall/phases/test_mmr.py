@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from noctuary.recall.phases.base import PositionRef
-from noctuary.recall.phases.mmr import mmr
-from noctuary.recall.phases.selection import MOST_PICKS
+from noctuary.recall.candidates import PositionRef
 from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.selection import MOST_PICKS, mmr
 from tests.support.lookups import MemoryLookups, Stored, candidates_of, context_of
 
 EAST, NORTH, WEST = (1.0, 0.0), (0.0, 1.0), (-1.0, 0.0)

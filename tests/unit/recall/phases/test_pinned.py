@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from noctuary.recall.phases.base import PhaseOutcome
-from noctuary.recall.phases.pinned import choose_pinned, pinned, pinned_score, pinning_score
+from noctuary.recall.candidates import PhaseOutcome
+from noctuary.recall.phases import choose_pinned, pinned, pinned_score, pinning_score
 from noctuary.recall.profile import RetrievalProfile
 from tests.support.lookups import (
     HOUR_US,

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from noctuary.recall.phases.base import Candidates, PastQuery
-from noctuary.recall.phases.query_expansion import expansion_terms, query_expansion
+from noctuary.recall.candidates import Candidates, PastQuery
+from noctuary.recall.phases import expansion_terms, query_expansion
 from noctuary.recall.profile import RetrievalProfile
 from tests.support.lookups import (
     DAY_US,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.recall.phases.quota import quota_positions
+from noctuary.recall.legs import quota_positions
 
 
 def naive(codes: list[int], scores: list[float], quota: int, mask: list[bool]) -> list[int]:

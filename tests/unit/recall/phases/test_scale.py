@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noctuary.recall.phases.base import Candidates
-from noctuary.recall.phases.scale import scale
+from noctuary.recall.candidates import Candidates
+from noctuary.recall.phases import scale
 from tests.support.lookups import MemoryLookups, candidates_of, context_of, scores_of
 
 CONTEXT = context_of(MemoryLookups([]))

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.recall.phases import selection
-from noctuary.recall.phases.selection import (
+from noctuary.recall import selection
+from noctuary.recall.selection import (
     MOST_PICKS,
     mmr_score,
     penalized,

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from noctuary.core.types import MemoryRecord
 from noctuary.recall.api import recall
+from noctuary.recall.candidates import Positions, Scores
 from noctuary.recall.engine import Recaller
-from noctuary.recall.lookups import SnapshotLookups
-from noctuary.recall.phases.base import Positions, Scores
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.replaying.comparison import replay
+from noctuary.recall.query import RecallRun as Run
+from noctuary.recall.ranking import SnapshotLookups
+from noctuary.recall.replay import replay
 from noctuary.recall.result import RecallResult
-from noctuary.recall.run import Run
-from noctuary.types import MemoryRecord
 from tests.support.replays import keep, last_packet
 from tests.support.store import Store, day_us, memory, new_store, renumber
 

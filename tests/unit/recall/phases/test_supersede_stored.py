@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from noctuary.recall.phases.base import Candidates, PhaseOutcome, PositionRef, Successor
-from noctuary.recall.phases.supersede import supersede
+from noctuary.recall.candidates import Candidates, PhaseOutcome, PositionRef, Successor
 from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.replacement import supersede
 from tests.support.lookups import (
     DAY_US,
     NOW_US,

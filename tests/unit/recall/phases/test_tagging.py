@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from noctuary.recall.phases.tagging import tagging, tagging_factor
+from noctuary.recall.phases import tagging, tagging_factor
 from noctuary.recall.profile import RetrievalProfile
 from tests.support.lookups import (
     DAY_US,

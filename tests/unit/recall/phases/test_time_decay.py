@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from noctuary.recall.phases.time_decay import decay_factor, time_decay
+from noctuary.recall.phases import decay_factor, time_decay
 from noctuary.recall.profile import RetrievalProfile
 from tests.support.lookups import (
     DAY_US,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from noctuary.recall.phases.wording import ordinal, quoted
+from noctuary.recall.selection import ordinal, quoted
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.recall.profile import FIELD_NAMES, RetrievalProfile
-from noctuary.recall.profile.fields import FIELD_TYPES, OFF
-from noctuary.recall.profile.groups import GROUPS
-from noctuary.recall.profile.layers import Layers, resolve
-from noctuary.recall.profile.rules import CHOICES, RANGES, value_faults
+from noctuary.recall.profile import (
+    CHOICES,
+    FIELD_NAMES,
+    FIELD_TYPES,
+    GROUPS,
+    OFF,
+    RANGES,
+    RetrievalProfile,
+    value_faults,
+)
+from noctuary.recall.profile_layers import Layers, resolve
 
 
 def with_flag(name: str, value: Any) -> RetrievalProfile:

@@ -6,12 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.recall.profile import FIELD_NAMES, Layers, RetrievalProfile, resolve
-from noctuary.recall.profile.catalogue import list_profiles
-from noctuary.recall.profile.fields import FIELD_TYPES
-from noctuary.recall.profile.layers import Layer
-from noctuary.recall.profile.named import SHIPPED
-from noctuary.recall.profile.rules import CHOICES, RANGES
+from noctuary.recall.profile import (
+    CHOICES,
+    FIELD_NAMES,
+    FIELD_TYPES,
+    RANGES,
+    SHIPPED,
+    RetrievalProfile,
+)
+from noctuary.recall.profile_layers import Layer, Layers, list_profiles, resolve
 
 FILE = "config [recall] in noctuary.toml"
 

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from noctuary.recall.profile import Layers, RetrievalProfile, resolve
-from noctuary.recall.profile.layers import table_faults
-from noctuary.recall.profile.named import SHIPPED
+from noctuary.recall.profile import SHIPPED, RetrievalProfile
+from noctuary.recall.profile_layers import Layers, resolve, table_faults
 
 NAMES = [
     "default",

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.recall.profile import read_store_profiles
-from noctuary.recall.profile.stored import MAX_FILE_BYTES
-from noctuary.snapshot.layout import StorePaths
+from noctuary.core.store import StorePaths
+from noctuary.recall.profile_layers import MAX_FILE_BYTES, read_store_profiles
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from noctuary.core.types import from_micros
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.replaying.comparison import replay, rerun
-from noctuary.recall.scope import Scope
-from noctuary.types import from_micros
+from noctuary.recall.query import Scope
+from noctuary.recall.replay import replay, rerun
 from tests.support.replays import EVERYTHING, KEPT, forget_users, keep, last_packet, use
 from tests.support.store import Store, day_us, household, memory, renumber
 from tests.support.usage import count_retrievals

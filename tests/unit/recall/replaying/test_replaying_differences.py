@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from noctuary.errors import StoreError
-from noctuary.hooks import register_hook
+from noctuary.core.errors import StoreError
+from noctuary.core.hooks import register_hook
 from noctuary.recall.engine import Recaller
-from noctuary.recall.replaying.comparison import replay, rerun
-from noctuary.recall.scope import Scope
+from noctuary.recall.query import Scope
+from noctuary.recall.replay import replay, rerun
 from tests.support.replays import EVERYTHING, KEPT, forget_users, keep, last_packet, use
 from tests.support.store import Store, memory, renumber
 

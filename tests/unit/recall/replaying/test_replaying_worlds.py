@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from noctuary.errors import EncoderError, FingerprintMismatchError
-from noctuary.live.state import LiveState
-from noctuary.recall.phases.base import Usage
-from noctuary.recall.replaying.worlds import RecordedWorld, RecordingWorld
+from noctuary.core.errors import EncoderError, FingerprintMismatchError
+from noctuary.core.types import UNDATED_US, MemoryRecord
+from noctuary.recall.candidates import Usage
+from noctuary.recall.hidden import ArchiveState
+from noctuary.recall.inputs import LoggedQuery, World
+from noctuary.recall.replay_log import RecordedWorld, RecordingWorld
 from noctuary.recall.result import RecallWarning
-from noctuary.recall.searched import ArchiveState
-from noctuary.recall.world import LoggedQuery, World
-from noctuary.types import UNDATED_US, MemoryRecord
+from noctuary.sources.live import LiveState
 
 
 @dataclass

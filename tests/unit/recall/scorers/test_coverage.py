@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noctuary.lexical.postings import build_postings
+from noctuary.lexical.build import build_postings
 from noctuary.recall.scorers import keyword_coverage
 from noctuary.text.tokens import tokenize
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from noctuary.core.types import UNDATED_US
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.scorers import (
     SCOPE_GLOBAL,
@@ -19,7 +20,6 @@ from noctuary.recall.scorers import (
     scope_codes,
     score_hybrid,
 )
-from noctuary.types import UNDATED_US
 from tests.support.lookups import HOUR_US, NOW_US
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "recency_half_lives.tsv"

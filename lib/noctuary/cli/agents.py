@@ -1,0 +1,438 @@
+"""Commands for agents: hook, hooks, serve, mcp."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from noctuary.agents.events import AGENTS
+from noctuary.agents.install import (
+    BROKEN,
+    PROJECT,
+    UNREADABLE,
+    USER,
+    HookChange,
+    PlaceState,
+    enabled_plugin,
+    environment_notes,
+    find_place,
+    find_program,
+    install_hooks,
+    look_at_places,
+    plugin_files,
+    require_utf8,
+    uninstall_hooks,
+    write_plugin,
+)
+from noctuary.agents.state import EventCounters, HookPlaces, read_counters
+from noctuary.cli.common import (
+    EXIT_FAILED,
+    ExtraMissingError,
+    fail,
+    limit_threads,
+    open_paths,
+    print_json,
+    store_options,
+)
+from noctuary.core.errors import NoctuaryError, SnapshotMissingError, StoreLockedError
+from noctuary.core.store import find_home, find_store
+
+if TYPE_CHECKING:
+    from noctuary.agents.server import Server
+
+
+# `noctuary hook`: what coding agents run at their events; here for its help text.
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    add_help_option=True,
+)
+@click.option("--agent", metavar="claude|codex", help="Who runs the hook.")
+@click.option(
+    "--store",
+    metavar="STORE",
+    help="A store directory, its name, or the source it was built from.",
+)
+@click.pass_context
+def hook(context: click.Context, agent: str | None, store: str | None) -> None:
+    """Answer one event of a coding agent: one JSON object on stdin, one or nothing on stdout.
+
+    Agents run this; `noctuary hooks install` tells them to. It recalls for prompts, restores after
+    a compaction what was injected before it, writes compactions to a journal and keeps the turns of
+    a session that stops. It never stops an agent, whatever goes wrong: the counters say what did
+    (`noctuary doctor`).
+
+    Exit code always 0. To see what it would inject:
+
+    \b
+    echo '{"hook_event_name": "UserPromptSubmit", "prompt": "where is the spare key?"}' |
+        noctuary hook --agent claude
+    """  # noqa: D301 (click wants the control character)
+    from noctuary.agents.hooks import run_hook
+
+    given = [("--agent", agent), ("--store", store)]
+    arguments = [text for name, value in given if value is not None for text in (name, value)]
+    run_hook([*arguments, *context.args], time.monotonic())
+
+
+# `noctuary hooks`: putting `noctuary hook` into the agents' settings, and how it fares there.
+
+
+_AGENT = click.option("--agent", type=click.Choice(AGENTS), required=True, help="Whose settings.")
+_USER = click.option(
+    "--user", "scope", flag_value=USER, default=USER, help="All your sessions [default]."
+)
+_PROJECT = click.option("--project", "scope", flag_value=PROJECT, help="Sessions in --folder only.")
+_FOLDER = click.option(
+    "--folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(),
+    help="The project's folder [default: the current one].",
+)
+_STORE = click.option(
+    "--store", metavar="STORE", help="Passed to the hooks [default: they find the store]."
+)
+_DRY_RUN = click.option("--dry-run", is_flag=True, help="Show the change and write nothing.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+@click.group()
+def hooks() -> None:
+    """Install `noctuary hook` into an agent, or take it out again.
+
+    \b
+    noctuary hooks install --agent claude           memories in every prompt of Claude Code
+    noctuary hooks install --agent codex --project  in this project's sessions of Codex
+    noctuary hooks status                           where hooks are, and how they fare
+    noctuary hooks uninstall --agent claude         take them out again
+    noctuary hooks plugin DIR                       the same as a plugin folder for both agents
+    """  # noqa: D301 (click wants the control character)
+
+
+@hooks.command()
+@_AGENT
+@_USER
+@_PROJECT
+@_FOLDER
+@_STORE
+@_DRY_RUN
+@_JSON
+def install(
+    agent: str, scope: str, folder: Path, store: str | None, dry_run: bool, as_json: bool
+) -> None:
+    """Put noctuary's hooks into an agent's settings file.
+
+    What stands there stays, byte for byte; the old file is kept beside it. A second time changes
+    nothing; entries of an older version are renewed. A file that is no plain JSON is refused.
+
+    Exit code 1 when nothing could be installed.
+    """
+    try:
+        home = find_home()
+        place = find_place(agent, scope, folder)
+        named, notes = _resolve_store(store, home)
+        change = install_hooks(place, find_program(), home=home, store=named, dry_run=dry_run)
+    except (NoctuaryError, OSError) as error:
+        fail(error, as_json)
+    _show(change, [*change.notes, *notes, *environment_notes()], as_json)
+
+
+@hooks.command()
+@_AGENT
+@_USER
+@_PROJECT
+@_FOLDER
+@_DRY_RUN
+@_JSON
+def uninstall(agent: str, scope: str, folder: Path, dry_run: bool, as_json: bool) -> None:
+    """Take noctuary's hooks out of an agent's settings file, and nothing else.
+
+    Exit code 1 when the file could not be read or written.
+    """
+    try:
+        place = find_place(agent, scope, folder)
+        change = uninstall_hooks(place, home=find_home(), dry_run=dry_run)
+    except (NoctuaryError, OSError) as error:
+        fail(error, as_json)
+    _show(change, change.notes, as_json)
+
+
+@hooks.command()
+@_FOLDER
+@_JSON
+def status(folder: Path, as_json: bool) -> None:
+    """Show where hooks are installed and how they fare.
+
+    Looks at the user's settings, those of --folder, and wherever else they were installed.
+
+    Exit code 1 when a settings file names a program that is gone, or cannot be read.
+    """
+    try:
+        home = find_home()
+        states = look_at_places(home, folder)
+    except NoctuaryError as error:
+        fail(error, as_json)
+    plugins = {a: str(p) for a in AGENTS if (p := enabled_plugin(a, folder)) is not None}
+    counters = read_counters(HookPlaces(home).counters)
+    if as_json:
+        events = [_event_json(event) for event in counters.events]
+        places = [asdict(state) for state in states]
+        print_json(
+            {"places": places, "plugins": plugins, "events": events, "fault": counters.fault}
+        )
+    else:
+        for state in states:
+            _echo_state(state)
+        for agent, path in plugins.items():
+            click.echo(f"{agent:<7}{'plugin':<9}{'installed':<11}{path}")
+        for event in counters.events:
+            click.echo(_event_line(event))
+        if counters.fault:
+            click.echo(f"! {counters.fault}", err=True)
+    if any(state.state in {BROKEN, UNREADABLE} for state in states):
+        sys.exit(EXIT_FAILED)
+
+
+@hooks.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@_STORE
+@click.option(
+    "--portable", is_flag=True, help="Start `noctuary` from the PATH: for other machines."
+)
+@_JSON
+def plugin(folder: Path, store: str | None, portable: bool, as_json: bool) -> None:
+    """Write a plugin folder for both agents to FOLDER: hooks and the MCP server.
+
+    \b
+    claude --plugin-dir FOLDER/noctuary      try it in one session of Claude Code
+    claude plugin marketplace add FOLDER   install it: then `claude plugin install noctuary`
+    codex plugin marketplace add FOLDER    the same with Codex
+
+    Install either the plugin or the hooks, not both: both would run.
+
+    Exit code 1 when the folder holds something else, or cannot be written.
+    """  # noqa: D301 (click wants the control character)
+    try:
+        named, notes = _resolve_store(store, find_home())
+        program = ("noctuary",) if portable else find_program()
+        files = plugin_files(program, named)
+        written = write_plugin(folder, files)
+    except (NoctuaryError, OSError) as error:
+        fail(error, as_json)
+    if as_json:
+        paths = [str(path) for path in written]
+        print_json({"folder": str(folder), "files": list(files), "written": paths, "notes": notes})
+        return
+    click.echo(f"{folder}: {len(written)} of {len(files)} files written")
+    _echo_notes(notes)
+
+
+def _resolve_store(store: str | None, home: Path) -> tuple[str | None, list[str]]:
+    """Return what the hooks pass as --store: an absolute path where there is one, and a note."""
+    if store is None:
+        return None, []
+    require_utf8(store)
+    directory, _ = find_store(store, home=home)
+    # By its full path: the hooks run in whatever folder the agent was started in.
+    named = str(directory.absolute())
+    if (directory / "CURRENT").is_file():
+        return named, []
+    return named, [f"there is no store {directory} yet: until a night has run, hooks say nothing"]
+
+
+def _show(change: HookChange, notes: list[str] | tuple[str, ...], as_json: bool) -> None:
+    if as_json:
+        print_json({**change.to_json(), "notes": list(notes)})
+        return
+    if change.dry_run and change.diff:
+        click.echo(change.diff)
+    would = "would be " if change.dry_run and change.diff else ""
+    click.echo(f"{change.agent}, {change.scope}: {would}{change.action} ({change.path})")
+    if change.backup:
+        click.echo(f"the old file is kept as {change.backup}")
+    _echo_notes(notes)
+
+
+def _echo_notes(notes: list[str] | tuple[str, ...]) -> None:
+    for note in notes:
+        click.echo(f"! {note}", err=True)
+
+
+def _echo_state(state: PlaceState) -> None:
+    click.echo(f"{state.agent:<7}{state.scope:<9}{state.state:<11}{state.path}")
+    if state.store:
+        click.echo(f"{'':<27}--store {state.store}")
+    if state.message:
+        click.echo(f"{'':<27}{state.message}")
+
+
+def _event_line(event: EventCounters) -> str:
+    p95 = event.percentile_ms(0.95)
+    line = f"{event.agent:<7}{event.event:<18}{event.calls:>7,} calls, {event.failures:,} failed"
+    line += "" if p95 is None else f", p95 {p95:.0f} ms"
+    return line if event.outage_code is None else f"{line}; fails now: {event.outage_code}"
+
+
+def _event_json(event: EventCounters) -> dict[str, Any]:
+    values = {key: value for key, value in event._asdict().items() if key != "histogram"}
+    return {**values, "p95_ms": event.percentile_ms(0.95)}
+
+
+# `noctuary serve`: keep snapshot and encoder open for clients on a unix socket.
+
+
+EXIT_RUNNING = 4
+"""As `python -m pipelines.nightly` leaves when another night is running."""
+
+_WHY = {
+    "idle": "nobody asked for a while",
+    "stopped": "stopped",
+    "socket_gone": "its socket was removed",
+}
+
+
+@click.command()
+@click.option(
+    "--idle-minutes",
+    default=30.0,
+    show_default=True,
+    type=click.FloatRange(min=0),
+    help="Stop after this long without a request; 0 never stops.",
+)
+@click.option(
+    "--clients",
+    default=8,
+    show_default=True,
+    type=click.IntRange(min=1, max=64),
+    help="Requests answered at once; others wait a moment and then recall themselves.",
+)
+@store_options
+def serve(idle_minutes: float, clients: int, store: str | None, as_json: bool) -> None:
+    """Answer recalls of one store from a warm process, for this user only.
+
+    `noctuary recall` uses it where it runs and recalls itself where it does not. Ctrl-C or SIGTERM
+    stops it after the requests that have arrived.
+
+    Exit code 0 when it was stopped or idle, 1 when it cannot run, 4 when the store has a server.
+    """
+    limit_threads()
+    from noctuary.agents.server import (
+        Server,
+        answer_recall,
+        describe_encoder,
+        release_after_swaps,
+        warm_up,
+    )
+
+    try:
+        directory = open_paths(store).root
+        if not directory.is_dir():
+            raise SnapshotMissingError(f"no store at {directory}: run `make nightly` first")
+        answer = release_after_swaps(answer_recall)
+        server = Server(
+            directory,
+            answer,
+            describe=describe_encoder,
+            idle_s=idle_minutes * 60,
+            clients=clients,
+        )
+        with _stopping_on_signals(server):
+            reason = server.run(
+                lambda: _ready(directory, server, as_json), lambda: warm_up(directory)
+            )
+    except StoreLockedError as error:
+        _fail_for_another(error, as_json)
+    except (NoctuaryError, OSError) as error:
+        fail(error, as_json)
+    if not as_json:
+        click.echo(f"noctuary serve: ended, {_WHY[reason]}", err=True)
+
+
+def _fail_for_another(error: StoreLockedError, as_json: bool) -> NoReturn:
+    try:
+        fail(error, as_json)
+    except SystemExit:
+        sys.exit(EXIT_RUNNING)
+
+
+def _ready(directory: Path, server: Server, as_json: bool) -> None:
+    if as_json:
+        value = {"store": str(directory), "pid": os.getpid(), "socket": str(server.place.socket)}
+        print_json(value)
+    else:
+        click.echo(f"noctuary serve: answers for {directory} (process {os.getpid()})")
+    sys.stdout.flush()
+
+
+@contextmanager
+def _stopping_on_signals(server: Server) -> Generator[None]:
+    """Let SIGTERM and SIGINT stop the server; what was set before comes back."""
+
+    def wake(*_: object) -> None:
+        server.stop()
+
+    before = {number: signal.signal(number, wake) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+# `noctuary mcp`: recall for agents that speak the Model Context Protocol.
+
+
+@click.command()
+@click.option("--user", help="Whose memories, besides those of nobody; no call can change it.")
+@click.option("--wing", help="Only this wing; no call can ask for another.")
+@click.option(
+    "--timeout-s",
+    default=10.0,
+    show_default=True,
+    type=click.FloatRange(min=0.1, max=600),
+    help="Longest time of one call; then the client is told to try again.",
+)
+@store_options
+def mcp(
+    user: str | None, wing: str | None, timeout_s: float, store: str | None, as_json: bool
+) -> None:
+    """Serve recall, get, related and status to one agent, over standard input and output.
+
+    An agent starts this command itself; in its configuration:
+
+    \b
+    {"mcpServers": {"noctuary": {"command": "noctuary", "args": ["mcp", "--store", "NAME"]}}}
+
+    It only reads, and shows what --user and --wing allow: without --user, memories that belong to
+    nobody. --json prints what it would answer for, and leaves.
+
+    Exit code 0 when the client has left, 1 when it cannot run (the extra `mcp` is missing).
+    """  # noqa: D301 (click wants the control character)
+    limit_threads()
+    from noctuary.cli.findings import find_sdk_fault
+
+    fault = find_sdk_fault()
+    if fault is not None:
+        fail(ExtraMissingError(fault), as_json)
+    from noctuary.agents.mcp_view import View
+
+    view = View(store, user=user, wing=wing)
+    if as_json:
+        from noctuary.agents.mcp_schemas import plain
+        from noctuary.agents.mcp_view import read_state
+
+        print_json(plain(read_state(view)))
+        return
+    from noctuary.agents.mcp import run_stdio
+
+    run_stdio(view, timeout_s)

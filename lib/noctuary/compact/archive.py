@@ -1,0 +1,219 @@
+"""What recall may know about the archive."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+from noctuary.core.sqlite import connect_immutable, identify
+
+# The file archive.sqlite: its format, its tables and what its rows mean. Names, nothing else.
+#
+# Nobody ever writes into the file that readers have open: a writer puts another in its place.
+
+
+FORMAT = 1
+"""`user_version` of the file; bumped when an older reader would misread it."""
+
+SCHEMA = f"""
+CREATE TABLE meta (key TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
+CREATE TABLE plans (
+    plan_id TEXT PRIMARY KEY, snapshot_id TEXT NOT NULL, as_of_us INTEGER NOT NULL,
+    rules TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE applications (
+    plan_id TEXT NOT NULL, applied_at_us INTEGER NOT NULL, undone_at_us INTEGER,
+    PRIMARY KEY (plan_id, applied_at_us)) WITHOUT ROWID;
+CREATE TABLE entries (
+    plan_id TEXT NOT NULL, memory_id TEXT NOT NULL, content_hash TEXT NOT NULL,
+    successor_id TEXT NOT NULL, successor_hash TEXT NOT NULL, summary_id TEXT, trace TEXT NOT NULL,
+    PRIMARY KEY (plan_id, memory_id)) WITHOUT ROWID;
+CREATE TABLE summaries (
+    plan_id TEXT NOT NULL, summary_id TEXT NOT NULL, text TEXT, body TEXT NOT NULL,
+    PRIMARY KEY (plan_id, summary_id)) WITHOUT ROWID;
+PRAGMA user_version = {FORMAT};
+"""
+"""A plan is what was decided (it never changes), an application when it held: from `applied_at_us`
+on, before `undone_at_us` (NULL: still). A plan that is applied again has another application.
+`entries.trace` is the candidate's justification as JSON, without any text of a memory.
+`summaries.text` becomes NULL when a source has changed or gone; `body` holds ids and numbers."""
+
+DIGEST = "digest"
+"""Key in `meta`: SHA-256 of applications and entries: equal ones hide alike."""
+
+
+# ArchiveReader: what recall may know about the archive. Read side: standard library only.
+#
+# An archived memory is hidden only where its reason still holds. The rule, for whoever builds a
+# mask:
+#
+# - it has the content hash that it had when it was archived (an edited memory is a new one);
+# - its successor is there, with the hash it had then: what stands for it cannot have gone or
+#   become something else (`hidden_in` checks both against one snapshot);
+# - and the recall may see the successor. A recall of another scope, or as of a moment before the
+#   successor existed, still finds the memory: nothing is hidden from one who cannot see what
+#   replaced it.
+#
+# As with usage.sqlite a reader opens the file immutable, takes no lock and answers from the one it
+# opened; `refreshed` looks for a newer one. Without a readable file nothing is archived: a fault
+# of the ledger may show too much, and must not hide anything or fail a recall.
+
+
+ContentHashes = Callable[[Sequence[str]], Mapping[str, str]]
+"""Memory ids to the content hashes of those that a snapshot holds."""
+
+_FAULTS = (sqlite3.Error, ValueError, TypeError, KeyError, OverflowError)
+
+
+class Entry(NamedTuple):
+    """One memory of one plan.
+
+    Attributes:
+        plan_id: The plan.
+        memory_id: The archived memory.
+        content_hash: Its content hash when the plan was applied.
+        successor_id: The memory that stands for it.
+        successor_hash: The successor's content hash when the plan was applied.
+        summary_id: The summary of its group, or None where the successor stands alone.
+    """
+
+    plan_id: str
+    memory_id: str
+    content_hash: str
+    successor_id: str
+    successor_hash: str
+    summary_id: str | None
+
+
+class Application(NamedTuple):
+    """A time in which a plan holds.
+
+    Attributes:
+        plan_id: The plan.
+        applied_at_us: From when on, microseconds since the epoch.
+        undone_at_us: Until when, exclusive; None: still.
+    """
+
+    plan_id: str
+    applied_at_us: int
+    undone_at_us: int | None
+
+    def holds_at(self, moment_us: int | None) -> bool:
+        """Say whether the plan holds at a moment; None: now, whatever the clock says."""
+        if moment_us is None:
+            return self.undone_at_us is None
+        ends = self.undone_at_us
+        return self.applied_at_us <= moment_us and (ends is None or moment_us < ends)
+
+
+class ArchiveReader:
+    """One archive.sqlite, read whole when it is opened; safe to share between threads.
+
+    Attributes:
+        path: The file.
+        is_missing: True when there was no file: nothing was ever archived.
+        warning: Why the archive cannot be read; None while all is well, also without a file.
+        digest: Names the answers: two readers of one digest answer alike. "" without a file.
+        applications: Every time in which a plan held or holds, sorted.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.warning: str | None = None
+        self.digest = ""
+        self.applications: tuple[Application, ...] = ()
+        self._entries: dict[str, tuple[Entry, ...]] = {}
+        # Before the file is opened: if it is replaced in between, `refreshed` opens it again.
+        self._identity = identify(path)
+        self.is_missing = self._identity is None
+        if not self.is_missing:
+            try:
+                self._read()
+            except _FAULTS as error:
+                self._give_up(error)
+
+    @classmethod
+    def open(cls, path: Path) -> ArchiveReader:
+        """Return a reader; one without entries, and with a warning, if the file is unusable."""
+        return cls(path)
+
+    def refreshed(self) -> ArchiveReader:
+        """Return this reader while its file is the one at the path, else one of the new file.
+
+        Costs one look at the file's metadata. The old reader goes on answering for whoever has it.
+        """
+        return self if identify(self.path) == self._identity else ArchiveReader(self.path)
+
+    def applied_plans_at(self, moment_us: int | None) -> frozenset[str]:
+        """Return the plans that hold at a moment; None: now."""
+        return frozenset(a.plan_id for a in self.applications if a.holds_at(moment_us))
+
+    def entries_of(self, plan_id: str) -> tuple[Entry, ...]:
+        """Return what a plan archives, sorted by memory id; empty for an unknown plan."""
+        return self._entries.get(plan_id, ())
+
+    def entries_at(self, moment_us: int | None) -> Mapping[str, str]:
+        """Return the archived memories of a moment with their content hash at that time.
+
+        Whether one is hidden depends on the snapshot and the recall: see the rule of this module.
+
+        Args:
+            moment_us: Microseconds since the epoch; None: now.
+        """
+        return {entry.memory_id: entry.content_hash for entry in self._in_force(moment_us)}
+
+    def hidden_in(
+        self, content_hashes: ContentHashes, moment_us: int | None = None
+    ) -> Mapping[str, str]:
+        """Return the archived memories whose reason holds in a snapshot, and their successors.
+
+        Args:
+            content_hashes: Of the snapshot (`SnapshotReader.content_hashes`).
+            moment_us: Microseconds since the epoch; None: now.
+
+        Returns:
+            Memory ids to the id of the memory that stands for each, sorted by memory id. Hide one
+            only from recalls that may see its successor.
+        """
+        entries = self._in_force(moment_us)
+        wanted = sorted({e.memory_id for e in entries} | {e.successor_id for e in entries})
+        found = content_hashes(wanted) if wanted else {}
+        return {
+            entry.memory_id: entry.successor_id
+            for entry in entries
+            if found.get(entry.memory_id) == entry.content_hash
+            and found.get(entry.successor_id) == entry.successor_hash
+        }
+
+    def _in_force(self, moment_us: int | None) -> list[Entry]:
+        """Return the entries of a moment, sorted by memory id; of two plans the later one."""
+        latest: dict[str, Entry] = {}
+        for application in sorted(self.applications, key=lambda a: a.applied_at_us):
+            if application.holds_at(moment_us):
+                latest.update({e.memory_id: e for e in self.entries_of(application.plan_id)})
+        return [latest[memory_id] for memory_id in sorted(latest)]
+
+    def _read(self) -> None:
+        with closing(connect_immutable(self.path)) as db:
+            found = db.execute("PRAGMA user_version").fetchone()[0]
+            if found != FORMAT:
+                raise ValueError(f"format {found}, expected {FORMAT}")
+            self.digest = str(dict(db.execute("SELECT key, value FROM meta"))[DIGEST])
+            rows = db.execute("SELECT * FROM applications ORDER BY plan_id, applied_at_us")
+            self.applications = tuple(Application(*row) for row in rows)
+            sql = f"SELECT {', '.join(Entry._fields)} FROM entries ORDER BY plan_id, memory_id"
+            by_plan: dict[str, list[Entry]] = {}
+            for row in db.execute(sql):
+                by_plan.setdefault(row[0], []).append(Entry(*row))
+            self._entries = {plan_id: tuple(entries) for plan_id, entries in by_plan.items()}
+
+    def _give_up(self, error: Exception) -> None:
+        self.digest = ""
+        self.applications = ()
+        self._entries = {}
+        self.warning = (
+            f"{self.path.name} cannot be read ({error}): archived memories are shown again until "
+            "it is repaired; `noctuary compact --list` says more"
+        )

@@ -1,0 +1,975 @@
+"""Summarizers behind one interface: sentences, central turns, a local model, an endpoint."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import re
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noctuary.compact.clusters import Cluster
+from noctuary.compact.gate import FactReport, GateReport
+from noctuary.core.files import JsonValue, hash_file
+from noctuary.core.settings import CompactionSettings
+from noctuary.text.marks import SENTENCE_END, estimate_tokens, split_speaker
+from noctuary.text.secrets import find_text_sensitivity
+from noctuary.text.tokens import is_stop_word, tokenize
+from noctuary.work.http import (
+    DATA_RULE,
+    Answer,
+    AnswerFault,
+    BadAnswerError,
+    Endpoint,
+    EndpointDownError,
+    Sleep,
+    ask,
+    batch_message,
+    clip_text,
+    parse_batch,
+    read_api_key,
+)
+
+# Candidates that did not become a summary, each with what was found wrong with it.
+
+
+class Outcome(StrEnum):
+    """Why a candidate was not taken; also `Summary.fallback`."""
+
+    NOT_SMALLER = "not_smaller"
+    """It has as many tokens as its sources, or more."""
+    GATE = "gate"
+    """It does not point where its sources point."""
+    FACTS = "facts"
+    """It introduces or contradicts something."""
+    SECRET = "secret"
+    """It, or what would have been sent, reads like a secret; the text is not kept."""
+    UNUSABLE = "unusable"
+    """The model answered, and the answer is of no use: garbage, half an answer, nothing."""
+    TOO_LONG = "too_long"
+    """The sources do not fit into one request."""
+    NAMED_USER = "named_user"
+    """The turns belong to a named user, and the endpoint may not see those."""
+    UNAVAILABLE = "unavailable"
+    """No answer: unreachable, timed out, HTTP 500, no such model, no such key."""
+
+
+TRIED_AGAIN = frozenset({Outcome.UNAVAILABLE})
+"""Outcomes that another night may change though nothing else has; see `is_settled`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One rejected candidate.
+
+    Attributes:
+        cluster_id: What it was to stand for.
+        place: 0-based rank among the candidates of its cluster, in the order of trying.
+        method: How its text was made, or was to be made.
+        text: The candidate; "" where there is none or where it must not be kept.
+        source_tokens: Estimated tokens of the sources.
+        summary_tokens: Estimated tokens of `text`, by the same estimator.
+        report: The gate's verdict; None where it came to none.
+        facts: The fact check's verdict, likewise.
+        outcome: Why it was rejected.
+        reason: The same in words, with the numbers.
+        parent_ids: Earlier summaries of the session that its summarizer was shown, oldest first.
+    """
+
+    cluster_id: str
+    place: int
+    method: str
+    text: str
+    source_tokens: int
+    summary_tokens: int
+    report: GateReport | None
+    facts: FactReport | None
+    outcome: Outcome
+    reason: str
+    parent_ids: tuple[str, ...] = ()
+
+
+# The outcome of one cluster: a summary that may serve, or why there is none.
+
+
+Status = Literal["accepted", "declined", "trivial"]
+
+METHOD_TRIVIAL = "trivial"
+METHOD_NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One cluster's outcome; only an accepted one may reach a snapshot.
+
+    Attributes:
+        summary_id: 16 hex characters of cluster, method and text.
+        cluster_id: The cluster it stands for.
+        session_id: The session of the cluster.
+        text: The summary; of a declined one the last rejected candidate ("" where none was smaller
+            or where it reads like a secret); of a trivial one the turn itself.
+        status: "accepted", "declined" or "trivial".
+        method: How the text was made.
+        source_ids: Memory ids of all turns it covers, chronological.
+        source_positions: Their corpus positions.
+        first_us: Time of the earliest source, not of the night that made the summary.
+        last_us: Time of the latest source.
+        source_tokens: Estimated tokens of the sources.
+        summary_tokens: Estimated tokens of `text`, by the same estimator.
+        report: The gate's verdict; None where there was nothing to judge.
+        reason: Why it is not accepted; "" where it is.
+        user: Whose turns they are, or None.
+        wing: The wing that all turns belong to, or None.
+        parent_ids: Earlier summaries of the same session that the summarizer was shown, oldest
+            first; empty for an extractive one.
+        facts: What the text says beside its sources; None where nothing was checked.
+        fallback: Why the configured summarizer's text is not used, a code of
+            noctuary.compact.summarizers.Outcome; "" where it is, or where it is extractive anyway.
+    """
+
+    summary_id: str
+    cluster_id: str
+    session_id: str
+    text: str
+    status: Status
+    method: str
+    source_ids: tuple[str, ...]
+    source_positions: tuple[int, ...]
+    first_us: int
+    last_us: int
+    source_tokens: int
+    summary_tokens: int
+    report: GateReport | None
+    reason: str
+    user: str | None = None
+    wing: str | None = None
+    parent_ids: tuple[str, ...] = ()
+    facts: FactReport | None = None
+    fallback: str = ""
+
+
+# What an abstractive summarizer is shown of the session before a cluster.
+
+
+CONTEXT_TOKENS = 96
+"""Estimated tokens of earlier summaries per request. More ties a summary closer to what came before
+and invites a model to repeat it; the reference's default (research/peers.md 1.7)."""
+
+_SESSIONS = 1024
+"""Sessions remembered. Batches come session by session, so that one would do; more forgive a batch
+that interleaves a few."""
+
+_Key = tuple[str | None, str, str | None]
+
+
+class Earlier(NamedTuple):
+    """An accepted summary that a later cluster of its session may be shown."""
+
+    summary_id: str
+    text: str
+    tokens: int
+
+
+class SessionContext:
+    """The newest accepted summaries of each session that fit into CONTEXT_TOKENS.
+
+    One object serves a whole night. Clusters of a session must be remembered oldest first, or a
+    summary would be shown what comes after it.
+    """
+
+    def __init__(self) -> None:
+        self._sessions: OrderedDict[_Key, list[Earlier]] = OrderedDict()
+
+    def before(self, cluster: Cluster) -> tuple[Earlier, ...]:
+        """Return what the next cluster of a session is shown, oldest first; often nothing.
+
+        Never anything of another user, session or wing.
+        """
+        return tuple(self._sessions.get((cluster.user, cluster.session_id, cluster.wing), ()))
+
+    def remember(self, summary: Summary) -> None:
+        """Take in a session's next summary; one that is not accepted is passed over.
+
+        The newest that fit are kept without gaps: one that is too long for the budget hides all
+        before it.
+        """
+        if summary.status != "accepted":
+            return
+        key = summary.user, summary.session_id, summary.wing
+        kept = self._sessions.pop(key, [])
+        kept.append(Earlier(summary.summary_id, summary.text, summary.summary_tokens))
+        while kept and sum(earlier.tokens for earlier in kept) > CONTEXT_TOKENS:
+            kept.pop(0)
+        self._sessions[key] = kept
+        if len(self._sessions) > _SESSIONS:
+            self._sessions.popitem(last=False)
+
+
+# What a model is shown of a turn: long code, data URIs and hex runs give way to placeholders.
+#
+# Source: research/peers.md 1.7.
+
+
+FENCE_MIN_CHARS = 240
+FENCE_MIN_LINES = 8
+"""A fenced block of so many characters or inner lines is left out: a model of 512 tokens would be
+filled by it. Lower loses short snippets that are the point of a turn."""
+DATA_URI_MIN_CHARS = 64
+"""A line with a data URI and so many characters is left out."""
+BLOB_LINE_MIN_CHARS = 96
+BASE64_MIN_CHARS = 80
+HEX_MIN_CHARS = 64
+"""A line of so many characters is left out where it holds a base64-like or hexadecimal run of so
+many. Lower would cut long words and URLs."""
+
+CODE_PLACEHOLDER = "[code left out]"
+DATA_URI_PLACEHOLDER = "[data left out]"
+BLOB_PLACEHOLDER = "[encoded data left out]"
+
+_FENCE = re.compile(r"^[ \t]*(?P<mark>`{3,}|~{3,})[^\n]*$", re.MULTILINE)
+_BASE64 = re.compile(rf"[A-Za-z0-9+/_=-]{{{BASE64_MIN_CHARS},}}")
+_HEX = re.compile(rf"[0-9A-Fa-f]{{{HEX_MIN_CHARS},}}")
+_BLANK_RUN = re.compile(r"\n[ \t]*(?:\n[ \t]*){2,}")
+
+
+def sanitize(text: str) -> str:
+    """Return a turn as a model is shown it; equal for a text without anything to leave out.
+
+    Idempotent: placeholders are left alone. Runs of blank lines become one blank line.
+    """
+    lines = [_line(line) for line in _without_fences(text).split("\n")]
+    return _BLANK_RUN.sub("\n\n", "\n".join(lines))
+
+
+def _without_fences(text: str) -> str:
+    """Replace long fenced blocks; a fence that is never closed reaches to the end."""
+    parts: list[str] = []
+    place = 0
+    while (opening := _FENCE.search(text, place)) is not None:
+        end, inner = _closed(text, opening)
+        block = text[opening.start() : end]
+        parts.append(text[place : opening.start()])
+        long = len(block) >= FENCE_MIN_CHARS or inner.count("\n") + 1 >= FENCE_MIN_LINES
+        parts.append(CODE_PLACEHOLDER if long else block)
+        place = end
+    return "".join(parts) + text[place:]
+
+
+def _closed(text: str, opening: re.Match[str]) -> tuple[int, str]:
+    """Return where a fenced block ends and what stands between its fences."""
+    mark = opening["mark"]
+    for fence in _FENCE.finditer(text, opening.end()):
+        bare = fence.group().strip()
+        if bare[0] == mark[0] and len(bare) >= len(mark) and not bare.strip(mark[0]):
+            return fence.end(), text[opening.end() + 1 : fence.start() - 1]
+    return len(text), text[opening.end() + 1 :]
+
+
+def _line(line: str) -> str:
+    if len(line) >= DATA_URI_MIN_CHARS and "data:" in line:
+        return DATA_URI_PLACEHOLDER
+    if len(line) >= BLOB_LINE_MIN_CHARS and (_BASE64.search(line) or _HEX.search(line)):
+        return BLOB_PLACEHOLDER
+    return line
+
+
+# What every summarizer takes and gives: requests, drafts and refusals.
+
+
+AGGRESSIVE_SUFFIX = "-aggressive"
+"""Ends the method of a draft of the second, denser try."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One cluster that wants a summary.
+
+    Attributes:
+        cluster_id: Which one.
+        texts: Its turns as stored, chronological, at least two.
+        vectors: Their vectors, shape (n, d).
+        user: Whose they are, or None.
+        context: Earlier summaries of the session, oldest first; only for summarizers that say
+            `uses_context`.
+    """
+
+    cluster_id: str
+    texts: Sequence[str]
+    vectors: NDArray[np.floating[Any]] = field(repr=False)
+    user: str | None = None
+    context: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A text that may become a summary.
+
+    Attributes:
+        text: Never empty.
+        method: How it was made, e.g. "extractive", "llm-aggressive".
+        raw_confidence: The decoder's own, exp(mean log p) in [0, 1]; None where it is not known or
+            where nothing was decoded.
+        kept: Of an extractive draft, the indices of the turns it consists of, ascending.
+    """
+
+    text: str
+    method: str
+    raw_confidence: float | None = None
+    kept: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why there is no draft: the reason for machines, and in words that quote no turn."""
+
+    outcome: Outcome
+    detail: str
+
+
+class Summarizer(Protocol):
+    """Writes drafts; never raises for what a model or an endpoint does."""
+
+    @property
+    def name(self) -> str:
+        """The first part of a draft's method."""
+        ...
+
+    @property
+    def recipe(self) -> Mapping[str, JsonValue]:
+        """What decides its text beside turns and density: model, prompt, versions."""
+        ...
+
+    @property
+    def uses_context(self) -> bool:
+        """Whether earlier summaries of the session change its text."""
+        ...
+
+    @property
+    def densities(self) -> tuple[float, float]:
+        """The shares that its primary and its aggressive cut keep unless told otherwise."""
+        ...
+
+    def drafts(
+        self, requests: Sequence[Request], *, density: float, aggressive: bool = False
+    ) -> list[Draft | Refusal]:
+        """Return one draft or refusal per request, in their order.
+
+        Args:
+            requests: Clusters, independent of each other.
+            density: Share of the sources that a draft should keep, in (0, 1].
+            aggressive: Whether this is the second, denser try; only changes the draft's `method`.
+        """
+        ...
+
+
+# The extractive summarizer: a cluster's most central turns, verbatim and in order.
+#
+# The unit is the whole turn, so a speaker's name stays with what was said.
+
+
+PRIMARY_DENSITY = 0.4
+AGGRESSIVE_DENSITY = 0.25
+# Share of a cluster's turns that a summary keeps. Higher preserves more, lower saves more tokens.
+# The aggressive one is tried only where the primary did not make the text smaller. The reference's
+# defaults.
+
+METHOD_PRIMARY = "extractive"
+METHOD_AGGRESSIVE = METHOD_PRIMARY + AGGRESSIVE_SUFFIX
+
+_DECIMALS = 9
+# Cosines and products are rounded here so that equal turns tie exactly whatever the BLAS kernel
+# did.
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractiveSummarizer:
+    """Keeps the turns closest to the centroid; needs no model beside the vectors it is given."""
+
+    @property
+    def name(self) -> str:
+        """Return "extractive"."""
+        return METHOD_PRIMARY
+
+    @property
+    def recipe(self) -> Mapping[str, JsonValue]:
+        """Return the version of the cut."""
+        return {"extractive": 1}
+
+    @property
+    def uses_context(self) -> bool:
+        """Return False: a cut depends on its cluster alone."""
+        return False
+
+    @property
+    def densities(self) -> tuple[float, float]:
+        """Return the reference's densities."""
+        return PRIMARY_DENSITY, AGGRESSIVE_DENSITY
+
+    def drafts(
+        self, requests: Sequence[Request], *, density: float, aggressive: bool = False
+    ) -> list[Draft | Refusal]:
+        """Return the central turns of each request, joined by a space.
+
+        Raises:
+            ValueError: Texts and vectors of a request differ in number.
+        """
+        method = METHOD_AGGRESSIVE if aggressive else METHOD_PRIMARY
+        return [_cut(request, density, method) for request in requests]
+
+
+EXTRACTIVE: Summarizer = ExtractiveSummarizer()
+
+
+def source_tokens(contents: Sequence[str]) -> int:
+    """Return the estimated tokens of the whole cluster, joined the way a summary is."""
+    return estimate_tokens(" ".join(contents))
+
+
+def central_turns(vectors: NDArray[np.floating[Any]], density: float) -> list[int]:
+    """Return the ceil(n * density) turns closest to the centroid, in their original order.
+
+    Args:
+        vectors: Shape (n, d), one row per turn in chronological order.
+        density: In (0, 1].
+
+    Ties go to the earlier turn. Source: research/peers.md 1.7.
+    """
+    rows = np.asarray(vectors, dtype=np.float64)
+    if not len(rows):
+        return []
+    keep = min(len(rows), max(1, math.ceil(round(len(rows) * density, _DECIMALS))))
+    centroid = rows.mean(axis=0)
+    norms = np.sqrt((rows * rows).sum(axis=1))
+    # The centroid's own norm scales every cosine alike, so it cannot change the order.
+    length = float(np.sqrt((centroid * centroid).sum())) or 1.0
+    closeness = np.divide(
+        rows @ (centroid / length), norms, out=np.zeros_like(norms), where=norms > 0
+    )
+    order = np.argsort(-np.round(closeness, _DECIMALS), kind="stable")
+    return sorted(int(i) for i in order[:keep])
+
+
+def _cut(request: Request, density: float, method: str) -> Draft | Refusal:
+    texts, vectors = request.texts, request.vectors
+    if len(texts) != len(vectors):
+        raise ValueError(f"{len(texts)} turns came with {len(vectors)} vectors; pass one per turn")
+    kept = central_turns(vectors, density)
+    text = " ".join(texts[i] for i in kept)
+    if not text.strip():
+        return Refusal(Outcome.UNUSABLE, "the central turns hold no text")
+    return Draft(text=text, method=method, kept=tuple(kept))
+
+
+# The sentence summarizer: the sentences that say most that no other has said, verbatim, in order.
+#
+# Whole turns near the centroid (the extractive summarizer) repeat what the cluster is about and
+# lose what it says: names, numbers, the one sentence that answers. Choosing sentences by the words
+# that they add is maximum coverage, a submodular function, so that the greedy choice is near the
+# best one (Lin and Bilmes 2011, section 4: gain divided by a power of the cost). It depends on the
+# cluster alone, never on the rest of the store: a summary stays what it is while the store grows.
+# docs/decisions/0045 has the comparison.
+
+
+METHOD = "sentences"
+
+SENTENCE_PRIMARY_DENSITY = 0.28
+SENTENCE_AGGRESSIVE_DENSITY = 0.2
+"""Share of a cluster's tokens that a summary may have. With four protected turns per session the
+first saves three fifths of the searched tokens of conversations like locomo's."""
+
+REPEATED_SHARE = 0.3
+"""What a word is worth each further time it is said, as a share of the time before. 0 keeps one
+mention only, which loses who else did it; 1 keeps whatever is said most often."""
+
+MARKED_WORTH = 2.0
+"""Worth of a word that is written like a name or holds a digit; other words have 1. More favours
+facts over gist."""
+
+COST_EXPONENT = 0.5
+"""Power of a sentence's tokens that its gain is divided by: 0 favours long sentences, 1 short ones,
+which are small talk more often."""
+
+SPARE_TOKENS = 3
+"""Added to every cost, so that a one-word sentence is not free."""
+
+_WORD = re.compile(r"[\w'’-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """One sentence of a turn.
+
+    Attributes:
+        turn: Index of the turn inside its cluster.
+        speaker: Who says it, or None.
+        text: The sentence, stripped.
+        worth: What each of its content words is worth when said first.
+        tokens: Estimated tokens, the speaker's label included.
+    """
+
+    turn: int
+    speaker: str | None
+    text: str
+    worth: Mapping[str, float]
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceSummarizer:
+    """Keeps the sentences that cover most; needs neither a model nor vectors."""
+
+    @property
+    def name(self) -> str:
+        """Return "sentences"."""
+        return METHOD
+
+    @property
+    def recipe(self) -> Mapping[str, JsonValue]:
+        """Return the version of the cut and its constants."""
+        return {METHOD: 1, "constants": [REPEATED_SHARE, MARKED_WORTH, COST_EXPONENT, SPARE_TOKENS]}
+
+    @property
+    def uses_context(self) -> bool:
+        """Return False: a cut depends on its cluster alone."""
+        return False
+
+    @property
+    def densities(self) -> tuple[float, float]:
+        """Return the shares of the sources' tokens that the cuts keep."""
+        return SENTENCE_PRIMARY_DENSITY, SENTENCE_AGGRESSIVE_DENSITY
+
+    def drafts(
+        self, requests: Sequence[Request], *, density: float, aggressive: bool = False
+    ) -> list[Draft | Refusal]:
+        """Return the chosen sentences of each request, joined by a space.
+
+        Args:
+            requests: Clusters, independent of each other.
+            density: Share of the sources' tokens that a draft may have, in (0, 1].
+            aggressive: Whether this is the second, denser try; only changes the draft's `method`.
+        """
+        method = METHOD + (AGGRESSIVE_SUFFIX if aggressive else "")
+        return [_draft(request.texts, density, method) for request in requests]
+
+
+def cut_sentences(texts: Sequence[str]) -> list[Sentence]:
+    """Return every sentence of the turns that holds a word, in order."""
+    found: list[Sentence] = []
+    for turn, content in enumerate(texts):
+        speaker, body = split_speaker(content)
+        label = estimate_tokens(f"{speaker}: ") if speaker else 0
+        for piece in SENTENCE_END.split(body):
+            text = piece.strip()
+            if text:
+                tokens = estimate_tokens(text) + label
+                found.append(Sentence(turn, speaker, text, _worth(text), tokens))
+    return found
+
+
+def choose_sentences(sentences: Sequence[Sentence], budget_tokens: float) -> list[int]:
+    """Return the indices of the sentences that the greedy choice takes, ascending.
+
+    The best sentence is taken whatever it costs, the others while they fit. Ties go to the earlier
+    one.
+
+    Args:
+        sentences: Of one cluster, in order.
+        budget_tokens: Most tokens of all together, the first apart.
+    """
+    said: Counter[str] = Counter()
+    chosen: list[int] = []
+    left_tokens = budget_tokens
+    # Lazy greedy (Minoux 1978): what a sentence adds only shrinks, so that the best of the outdated
+    # numbers is the best of all if it still is after being counted anew.
+    queue = [(-_gain(s, said), i) for i, s in enumerate(sentences)]
+    heapq.heapify(queue)
+    while queue:
+        _, i = heapq.heappop(queue)
+        gain = _gain(sentences[i], said)
+        if gain <= 0.0:
+            break
+        if queue and (-gain, i) > queue[0]:
+            heapq.heappush(queue, (-gain, i))
+        elif not chosen or sentences[i].tokens <= left_tokens:
+            chosen.append(i)
+            left_tokens -= sentences[i].tokens
+            said.update(sentences[i].worth.keys())
+    return sorted(chosen)
+
+
+def join_sentences(sentences: Sequence[Sentence]) -> str:
+    """Return the text of some sentences: each turn's with its speaker's label once."""
+    return " ".join(_labelled(sentences))
+
+
+def _draft(texts: Sequence[str], density: float, method: str) -> Draft | Refusal:
+    sentences = cut_sentences(texts)
+    budget = density * sum(estimate_tokens(text) for text in texts)
+    chosen = choose_sentences(sentences, budget)
+    if not chosen:
+        return Refusal(Outcome.UNUSABLE, "no sentence of the turns says anything")
+    return Draft(text=join_sentences([sentences[i] for i in chosen]), method=method)
+
+
+def _gain(sentence: Sentence, said: Counter[str]) -> float:
+    worth = sum(w * REPEATED_SHARE ** said[word] for word, w in sentence.worth.items())
+    return worth / (sentence.tokens + SPARE_TOKENS) ** COST_EXPONENT
+
+
+def _worth(text: str) -> dict[str, float]:
+    """Return the worth of a sentence's content words; its first word is no name by its capital."""
+    words = _WORD.findall(text)
+    marked = {
+        term
+        for i, word in enumerate(words)
+        if (i > 0 and word[0].isupper()) or any(c.isdigit() for c in word)
+        for term in tokenize(word)
+    }
+    return {
+        term: MARKED_WORTH if term in marked else 1.0
+        for term in tokenize(text)
+        if not is_stop_word(term)
+    }
+
+
+def _labelled(sentences: Sequence[Sentence]) -> Iterator[str]:
+    turn = -1
+    for sentence in sentences:
+        opens = sentence.turn != turn and sentence.speaker
+        yield f"{sentence.speaker}: {sentence.text}" if opens else sentence.text
+        turn = sentence.turn
+
+
+# Summaries of a local sequence-to-sequence model (T5 and its kin), decoded greedily.
+#
+# Only local files are read. torch and transformers are imported when the first draft is wanted.
+# Such a model has no instruction that could tell earlier summaries from turns: it is shown none.
+
+
+READING_VERSION = "1"
+"""Raised whenever the same model and turns may give another text."""
+PREFIX = "summarize: "
+"""What T5 was taught to obey; a model without it reads one word more."""
+MAX_INPUT_TOKENS = 512
+"""Of one piece of input where the model names no limit of its own; T5's training length."""
+MIN_NEW_TOKENS = 8
+"""Room for one short sentence, however little the density leaves."""
+
+
+@dataclass(slots=True)
+class Seq2SeqSummarizer:
+    """Summaries decoded by a model of transformers' AutoModelForSeq2SeqLM; see `Summarizer`.
+
+    Attributes:
+        model: Directory, or name of a model that is in the local cache.
+    """
+
+    name: str = field(default="seq2seq", init=False)
+    uses_context: bool = field(default=False, init=False)
+    densities: tuple[float, float] = field(default=EXTRACTIVE.densities, init=False)
+
+    model: str
+    _decoder: Decoder | None = field(default=None, init=False)
+    _missing: str = field(default="", init=False)
+
+    @property
+    def recipe(self) -> Mapping[str, JsonValue]:
+        """Return the model's name and, of a directory, the hashes of its weights."""
+        weights: JsonValue = None
+        if (directory := Path(self.model)).is_dir():
+            files = [*directory.glob("*.safetensors"), *directory.glob("*.bin")]
+            weights = {path.name: hash_file(path) for path in sorted(files)}
+        told = {"reading": READING_VERSION, "prefix": PREFIX, "model": self.model}
+        return {**told, "weights": weights}
+
+    def drafts(
+        self, requests: Sequence[Request], *, density: float, aggressive: bool = False
+    ) -> list[Draft | Refusal]:
+        """Decode one draft per request.
+
+        Turns are packed into pieces that fit the model; the summaries of the pieces are joined.
+        `raw_confidence` is exp of the mean log probability of all decoded tokens.
+        """
+        if self._decoder is None and not self._missing:
+            try:
+                self._decoder = Decoder.open(self.model)
+            # The loader raises whatever its many parts raise; the night goes on without it.
+            except Exception as error:
+                self._missing = f"{self.model} cannot be loaded ({type(error).__name__})"
+        decoder = self._decoder
+        if decoder is None:
+            return [Refusal(Outcome.UNAVAILABLE, self._missing)] * len(requests)
+        method = self.name + (AGGRESSIVE_SUFFIX if aggressive else "")
+        return [_decoded_draft(decoder, request, density, method) for request in requests]
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder:
+    """A loaded model with its tokenizer, and how many tokens one piece of input may have."""
+
+    model: Any
+    tokenizer: Any
+    max_input: int
+
+    @staticmethod
+    def open(name: str) -> Decoder:
+        """Load a model from a directory or the local cache; nothing is downloaded.
+
+        Raises:
+            Exception: Of any type, by transformers: no such model, damaged or unfit files.
+        """
+        from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+        # Its progress bars would write over the night's.
+        import_module("transformers.utils.logging").disable_progress_bar()
+        tokenizer: Any = AutoTokenizer.from_pretrained(name, local_files_only=True)
+        model: Any = AutoModelForSeq2SeqLM.from_pretrained(name, local_files_only=True)
+        model.eval()
+        limits = (
+            tokenizer.model_max_length,
+            getattr(model.config, "n_positions", None),
+            getattr(model.config, "max_position_embeddings", None),
+        )
+        known = [limit for limit in limits if isinstance(limit, int) and 0 < limit < 1 << 20]
+        return Decoder(model, tokenizer, min(known, default=MAX_INPUT_TOKENS))
+
+    def count(self, text: str) -> int:
+        """Return the model's tokens of a text, without special ones."""
+        return len(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def decode(self, text: str, max_new: int) -> tuple[str, list[float]]:
+        """Return the greedy output and the log probability of each of its tokens."""
+        import torch
+
+        inputs = self.tokenizer(
+            text, return_tensors="pt", truncation=True, max_length=self.max_input
+        )
+        with torch.inference_mode():
+            out = self.model.generate(
+                input_ids=inputs["input_ids"],
+                attention_mask=inputs["attention_mask"],
+                max_new_tokens=max_new,
+                do_sample=False,
+                num_beams=1,
+                output_logits=True,
+                return_dict_in_generate=True,
+            )
+            chosen = out.sequences[0, -len(out.logits) :]
+            steps = torch.stack(out.logits)[:, 0].log_softmax(dim=-1)
+            logs = steps.gather(1, chosen[:, None])[:, 0].tolist()
+        decoded = self.tokenizer.decode(chosen, skip_special_tokens=True)
+        return " ".join(decoded.split()), logs
+
+
+def mean_probability(logs: Sequence[float]) -> float | None:
+    """Return exp of the mean log probability, in [0, 1]; None of nothing or of no number.
+
+    Source: libravdb mathematics section 5.1.
+    """
+    if not logs or any(math.isnan(log) for log in logs):
+        return None
+    return min(1.0, math.exp(sum(logs) / len(logs)))
+
+
+def pack(texts: Sequence[str], counts: Sequence[int], room: int) -> list[tuple[str, int]]:
+    """Return consecutive texts joined so that each piece has at most `room` tokens, if it can.
+
+    Args:
+        texts: Turns in order.
+        counts: Their tokens.
+        room: Tokens of a piece, at least 1; a turn of more is a piece of its own with `room`.
+    """
+    pieces: list[tuple[list[str], int]] = []
+    for text, count in zip(texts, counts, strict=True):
+        if pieces and pieces[-1][1] + count <= room:
+            joined, before = pieces[-1]
+            pieces[-1] = [*joined, text], before + count
+        else:
+            pieces.append(([text], min(count, room)))
+    return [(" ".join(joined), count) for joined, count in pieces]
+
+
+def _decoded_draft(
+    decoder: Decoder, request: Request, density: float, method: str
+) -> Draft | Refusal:
+    turns = [sanitize(text) for text in request.texts]
+    room = max(decoder.max_input - decoder.count(PREFIX) - 1, 1)
+    parts: list[str] = []
+    logs: list[float] = []
+    for piece, tokens in pack(turns, [decoder.count(turn) for turn in turns], room):
+        most = max(MIN_NEW_TOKENS, math.floor(density * tokens))
+        try:
+            text, found = decoder.decode(PREFIX + piece, most)
+        except (RuntimeError, ValueError, IndexError) as error:
+            return Refusal(Outcome.UNUSABLE, f"decoding failed ({type(error).__name__})")
+        logs += found
+        parts.append(text)
+    text = " ".join(part for part in parts if part)
+    if not text:
+        return Refusal(Outcome.UNUSABLE, "the model wrote nothing")
+    return Draft(text=text, method=method, raw_confidence=mean_probability(logs))
+
+
+# Summaries of a model behind an OpenAI-compatible endpoint.
+#
+# **Texts leave the machine**: one cluster per request, so that no two users, wings or sessions
+# ever stand in one prompt. Turns of named users are shown only where the settings say so; a
+# cluster that reads like a secret, alone or joined, is never shown.
+
+
+PROMPT_VERSION = "1"
+"""Raised with every change of the prompt or of what is shown; old answers are then not used."""
+MAX_REQUEST_CHARS = 48_000
+"""Of all turns of one request. More fits larger clusters and overflows models of 16k tokens."""
+MAX_BAD_IN_A_ROW = 8
+"""Answers without use after which an endpoint is given up for the night. More forgive an unlucky
+stretch; fewer save requests to a model that writes nothing but garbage."""
+
+_SYSTEM = (
+    "You condense a part of a conversation. Keep every decision, fact, name, number, date and "
+    "identifier that matters, written as it is there; say who said or did what; keep what was "
+    "denied denied. Add nothing that does not stand in the turns, work out no sums and no dates, "
+    "and use the language of the turns. Where there is a field `earlier`, it tells what came "
+    "before: use it to understand the turns and repeat nothing of it. Write plain sentences, at "
+    "most {tokens} tokens. "
+) + DATA_RULE + '{{"items": [{{"id": "...", "summary": "..."}}]}}'  # fmt: skip
+
+
+@dataclass(slots=True)
+class EndpointSummarizer:
+    """Summaries written by a model behind an endpoint; see `Summarizer`.
+
+    Attributes:
+        model: Its name there.
+        endpoint: Where it is asked; None where that is set up wrongly.
+        include_named_users: Whether it may see turns of named users.
+        sleep: Waits between tries.
+        given_up: Why it is not asked; then what it wrote on earlier nights is still used.
+    """
+
+    name: str = field(default="llm", init=False)
+    uses_context: bool = field(default=True, init=False)
+    densities: tuple[float, float] = field(default=EXTRACTIVE.densities, init=False)
+
+    model: str
+    endpoint: Endpoint | None
+    include_named_users: bool = False
+    sleep: Sleep = time.sleep
+    given_up: str = ""
+    _bad_in_a_row: int = field(default=0, init=False)
+    _wants_logprobs: bool = field(default=True, init=False)
+
+    @staticmethod
+    def open(settings: CompactionSettings) -> EndpointSummarizer:
+        """Return the configured one; a wrong address or a key that is not set gives it up."""
+        endpoint, fault = None, ""
+        try:
+            key = read_api_key(settings.api_key_variable, "compaction.api_key_variable")
+            endpoint = Endpoint(settings.llm_url, settings.llm_model, key)
+        except ValueError as error:  # ConfigError is one
+            fault = f"compaction.llm_*: {error}"
+        shown = settings.include_named_users
+        return EndpointSummarizer(settings.llm_model, endpoint, shown, given_up=fault)
+
+    @property
+    def recipe(self) -> Mapping[str, JsonValue]:
+        """Return what decides the text: not the address, which may move with its model."""
+        shown = self.include_named_users
+        return {"prompt": PROMPT_VERSION, "model": self.model, "include_named_users": shown}
+
+    def drafts(
+        self, requests: Sequence[Request], *, density: float, aggressive: bool = False
+    ) -> list[Draft | Refusal]:
+        """Ask about each request in turn; once the endpoint is given up, refuse the rest.
+
+        `raw_confidence` is exp of the mean log probability of the answer's tokens, its JSON
+        included, where the endpoint gives them; else None, and the gate's geometry stands alone.
+        """
+        method = self.name + (AGGRESSIVE_SUFFIX if aggressive else "")
+        return [self._draft(request, density, method) for request in requests]
+
+    def _draft(self, request: Request, density: float, method: str) -> Draft | Refusal:
+        if request.user is not None and not self.include_named_users:
+            return Refusal(Outcome.NAMED_USER, "turns of named users are not shown to endpoints")
+        if self.given_up or self.endpoint is None:
+            return Refusal(Outcome.UNAVAILABLE, self.given_up)
+        shown = [clip_text(sanitize(text)) for text in request.texts]
+        if sum(map(len, shown)) > MAX_REQUEST_CHARS:
+            return Refusal(Outcome.TOO_LONG, f"its turns exceed {MAX_REQUEST_CHARS} characters")
+        if any(find_text_sensitivity(t) for t in (*shown, " ".join(shown), *request.context)):
+            return Refusal(Outcome.SECRET, "its turns, joined, read like a secret")
+        tokens = max(1, math.floor(density * estimate_tokens(" ".join(shown))))
+        item = {"turns": "\n".join(shown)}
+        if request.context:
+            item["earlier"] = "\n".join(request.context)
+        try:
+            answer = self._ask(self.endpoint, _SYSTEM.format(tokens=tokens), batch_message([item]))
+        except EndpointDownError as error:
+            self.given_up = f"the endpoint was given up for tonight: {error}"
+            return Refusal(Outcome.UNAVAILABLE, self.given_up)
+        except BadAnswerError as error:
+            return self._unusable(str(error))
+        return self._read(answer, method)
+
+    def _ask(self, endpoint: Endpoint, system: str, user: str) -> Answer:
+        try:
+            return ask(endpoint, system, user, self.sleep, with_logprobs=self._wants_logprobs)
+        except BadAnswerError as error:
+            if error.fault is not AnswerFault.REFUSED or not self._wants_logprobs:
+                raise
+        # Some endpoints refuse requests for log probabilities.
+        self._wants_logprobs = False
+        return ask(endpoint, system, user, self.sleep)
+
+    def _read(self, answer: Answer, method: str) -> Draft | Refusal:
+        if answer.is_cut_off:
+            return self._unusable("the answer was cut off")
+        found = parse_batch(answer.content, ["1"], _summary_in)
+        text = found.values.get(0)
+        if text is None:
+            faults = ", ".join(sorted(fault.value for fault in found.faults))
+            return self._unusable(faults or "no summary")
+        self._bad_in_a_row = 0
+        return Draft(text=text, method=method, raw_confidence=answer.confidence)
+
+    def _unusable(self, why: str) -> Refusal:
+        self._bad_in_a_row += 1
+        if self._bad_in_a_row >= MAX_BAD_IN_A_ROW:
+            self.given_up = (
+                f"the endpoint was given up for tonight: {self._bad_in_a_row} answers of no use "
+                f"in a row, the last one: {why}"
+            )
+        return Refusal(Outcome.UNUSABLE, why)
+
+
+def _summary_in(row: Mapping[str, Any]) -> str | None:
+    """Return the summary of an item; None where there is none."""
+    value = row.get("summary")
+    if not isinstance(value, str):
+        return None
+    text = value.encode("utf-8", "replace").decode("utf-8").replace("\0", "").strip()
+    return text or None
+
+
+# Which summarizer the settings ask for; nothing is loaded or asked yet, and nothing raises.
+#
+# One that is set up wrongly refuses every request with Outcome.UNAVAILABLE, and the extractive one
+# stands in for it.
+
+
+def open_summarizer(settings: CompactionSettings) -> Summarizer:
+    """Return the configured summarizer."""
+    if settings.summarizer == "llm":
+        return EndpointSummarizer.open(settings)
+    if settings.summarizer == "seq2seq":
+        return Seq2SeqSummarizer(settings.seq2seq_model)
+    return EXTRACTIVE if settings.summarizer == EXTRACTIVE.name else SentenceSummarizer()

@@ -1,0 +1,720 @@
+"""Documents that people write for their agents: nodes in authored order, with tiers."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from noctuary.core.errors import AuthoredBudgetError, AuthoredFormatError, AuthoredMissingError
+from noctuary.core.files import hash_text
+from noctuary.core.types import dataclass
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.rules_block import StateBlock
+    from markdown_it.token import Token
+    from yaml.nodes import Node as YamlNode
+
+
+# A node: one block of an authored document, with its tier.
+#
+# Standard library only.
+
+
+VARIANT: Final = 0
+"""Found by a query and scored, like a memory (V)."""
+HARD: Final = 1
+"""In every prompt, whole (I1)."""
+SOFT: Final = 2
+"""In every prompt as far as the soft budget goes, from the first on (I2)."""
+
+Tier = Literal[0, 1, 2]
+Kind = Literal["item", "front_matter", "quote", "paragraph", "heading", "code", "html"]
+Mark = Literal["obligation", "permitted", "forbidden"]
+
+
+class Node(NamedTuple):
+    """One block of an authored document.
+
+    Attributes:
+        id: "<source>#<ordinal>", the ordinal with at least six digits: "AGENTS.md#000017".
+        source: The document's name.
+        ordinal: Place among the document's nodes, from 0 without gaps, in the order of the text.
+        kind: What the block is in Markdown.
+        tier: `HARD` for items of lists and front matter, `SOFT` for quotes and for paragraphs with
+            a mark, else `VARIANT`.
+        text: What is written, never blank. The outermost mark of the block is left out ("- ", "> ",
+            "## ", fences: `kind` says it); marks further inside stay, on lines of their own. Runs
+            of white space are one space, except in code and HTML, which are only trimmed.
+        marks: What a paragraph demands of a "you"; empty for every other kind.
+        authority: a(d) of the document, in [0, 1]: 1 for core documents. Only variants are scored.
+        hop_targets: Ids of nodes that come along with this one, of a variant; else empty. Whether
+            they exist is not checked here.
+    """
+
+    id: str
+    source: str
+    ordinal: int
+    kind: Kind
+    tier: Tier
+    text: str
+    marks: frozenset[Mark]
+    authority: float
+    hop_targets: tuple[str, ...]
+
+
+def node_id(source: str, ordinal: int) -> str:
+    """Return the id of a node: "AGENTS.md#000017"."""
+    return f"{source}#{ordinal:06d}"
+
+
+# Text of Markdown blocks: white space, tables, and one text of a block with blocks inside.
+#
+# Standard library only.
+
+
+_LEADING_BLANK_LINES: Final = re.compile(r"\A(?:[^\S\n]*\n)+")
+_CELL: Final = r"[ \t]*:?-+:?[ \t]*"
+_TABLE_RULE: Final = re.compile(rf"\|?{_CELL}(?:\|{_CELL})*\|?\Z")
+
+
+def collapse(text: str) -> str:
+    """Return a text with every run of white space as one space, none at the ends."""
+    return " ".join(text.split())
+
+
+def trim(text: str) -> str:
+    """Return a text without blank lines at its ends; the first line keeps its indentation."""
+    return _LEADING_BLANK_LINES.sub("", text).rstrip()
+
+
+def paragraph_lines(content: str) -> list[str]:
+    """Return a paragraph as one line, or line by line where it holds a table; no blank ones."""
+    lines = [collapse(line) for line in content.split("\n")] if _has_table(content) else [content]
+    return [line for line in map(collapse, lines) if line]
+
+
+def flatten(tokens: Sequence[Token], *, indent: str = "") -> str:
+    """Return the blocks inside an item or a quote as one text, each on lines of its own.
+
+    Items, quotes, headings and code inside keep their marks.
+
+    Args:
+        tokens: What is between the opening and the closing token; depth does not matter, nothing
+            here calls itself.
+        indent: What stands before every line but the first.
+    """
+    lines: list[str] = []
+    # What stands before the next line of each open block, and before the lines after it.
+    around: list[list[str]] = [["", indent]]
+    for token in tokens:
+        if token.type == "list_item_open":
+            mark = f"{token.info}{token.markup} "
+            around.append([mark, " " * len(mark)])
+        elif token.type == "blockquote_open":
+            around.append(["> ", "> "])
+        elif token.type == "heading_open":
+            around.append([f"{'#' * int(token.tag[1:])} ", ""])
+        elif token.type in ("list_item_close", "blockquote_close", "heading_close"):
+            around.pop()
+        else:
+            for line in _leaf_lines(token):
+                before = "".join(block[0] for block in around)
+                lines.append(f"{before}{line}" if line else before.rstrip())
+                for block in around:
+                    block[0] = block[1]
+    return "\n".join(lines)
+
+
+def _leaf_lines(token: Token) -> list[str]:
+    """Return the lines of a token that holds text; none for any other."""
+    match token.type:
+        case "inline":
+            return paragraph_lines(token.content)
+        case "fence":
+            inside = trim(token.content)
+            fence = [f"{token.markup}{collapse(token.info)}", inside, token.markup]
+            return "\n".join(fence).split("\n") if inside else []
+        case "code_block":
+            return [f"    {line}".rstrip() for line in trim(token.content).split("\n")]
+        case "html_block":
+            return [line.rstrip() for line in token.content.strip().split("\n")]
+        case _:
+            return []
+
+
+def _has_table(content: str) -> bool:
+    """Tell whether a line of dashes, with pipes or colons, follows another line, as in tables."""
+    below = [line.strip() for line in content.split("\n")[1:]]
+    return any(_TABLE_RULE.match(line) is not None for line in below)
+
+
+# What a paragraph demands of a "you": obligation, permission, prohibition.
+#
+# Standard library only.
+#
+# Words decide, not grammar: sentences are not told apart, "should not" is an obligation as the
+# rule has it, and "Never reveal it", which names no "you", demands nothing.
+
+
+REACH_WORDS: Final = 3
+"""How many words after a "you" are looked at. More finds demands that belong to others."""
+
+_OBLIGATION: Final[Mark] = "obligation"
+_PERMITTED: Final[Mark] = "permitted"
+_FORBIDDEN: Final[Mark] = "forbidden"
+
+_MARK_OF: Final[dict[str, Mark]] = {
+    "must": _OBLIGATION,
+    "shall": _OBLIGATION,
+    "required": _OBLIGATION,
+    "should": _OBLIGATION,
+    "may": _PERMITTED,
+    "never": _FORBIDDEN,
+    "cannot": _FORBIDDEN,
+}
+_TURNED_BY_NOT: Final = frozenset({"must", "shall", "required", "may", "can"})
+
+# What follows an apostrophe belongs to its word and is no word of its own: "you're" is a "you" and
+# "mustn't" no "must".
+_WORD: Final = re.compile("([A-Za-z0-9_]+)(?:['\u2019][A-Za-z]+)*")
+
+
+def find_marks(text: str) -> frozenset[Mark]:
+    """Return what a text demands of a "you", as words say it; empty if nothing.
+
+    Looked at are the `REACH_WORDS` words after each "you": must, shall, required are an obligation,
+    or forbidden where the next word is "not"; should is an obligation; may is permitted, "may not"
+    forbidden; never, cannot and "can not" are forbidden. Words are runs of ASCII letters, digits
+    and underscores; case does not matter.
+
+    Source: research/peers.md 1.3, deontic promotion.
+    """
+    words = [found[1].lower() for found in _WORD.finditer(text)]
+    marks: set[Mark] = set()
+    for place, word in enumerate(words):
+        if word == "you":
+            reached = range(place + 1, min(place + 1 + REACH_WORDS, len(words)))
+            marks.update(mark for at in reached if (mark := _mark_at(words, at)) is not None)
+    return frozenset(marks)
+
+
+def _mark_at(words: Sequence[str], place: int) -> Mark | None:
+    word = words[place]
+    if word in _TURNED_BY_NOT and words[place + 1 : place + 2] == ["not"]:
+        return _FORBIDDEN
+    return _MARK_OF.get(word)
+
+
+# Front matter: the YAML block at the head of a document, and the three keys of it that count here.
+#
+# PyYAML is loaded when there is front matter.
+#
+# Only the shape of the YAML is read, its values stay text: a date that does not exist, or an id
+# with leading zeros, is as good as any other.
+
+
+MAX_FRONT_MATTER_CHARS: Final = 32_768
+"""Longest front matter that is read: the parser takes a second for half a million characters."""
+
+# Spaces at the end of a line cannot be seen, and must not decide.
+_FRONT_MATTER: Final = re.compile(r"---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.S | re.M)
+_TRUE: Final = frozenset({"true", "yes", "on", "1"})
+_FALSE: Final = frozenset({"false", "no", "off", "0"})
+_NULL: Final = frozenset({"", "~", "null"})
+_REMEDY: Final = 'Mend it, or put an empty line before the first "---" if it is no front matter.'
+
+
+class FrontMatter(NamedTuple):
+    """What the front matter of a document says.
+
+    Attributes:
+        hop_targets: Ids of nodes, in order, each once.
+        authority: `authority` in [0, 1]; else 1 for `authored: true`; else 0.
+    """
+
+    hop_targets: tuple[str, ...] = ()
+    authority: float = 0.0
+
+
+NO_FRONT_MATTER: Final = FrontMatter()
+
+
+def split_front_matter(text: str) -> tuple[str | None, str]:
+    r"""Return the front matter without its fences, or None, and the body.
+
+    It is there if the text begins with the line "---" and a later line is "---" or "...".
+
+    Args:
+        text: A document without byte order mark, its lines ended by "\n".
+
+    Source: research/peers.md 1.3.
+    """
+    found = _FRONT_MATTER.match(text)
+    return (None, text) if found is None else (found[1], text[found.end() :])
+
+
+def read_front_matter(text: str, source: str) -> FrontMatter:
+    """Return what front matter says; other keys may hold anything.
+
+    Args:
+        text: YAML, without the fences.
+        source: The document's name, for the messages.
+
+    Raises:
+        AuthoredFormatError: It is too long, no YAML, no mapping, or has a wrong value.
+    """
+    if len(text) > MAX_FRONT_MATTER_CHARS:
+        reason = f"{len(text):,} characters, more than {MAX_FRONT_MATTER_CHARS:,}"
+        raise _error(source, reason)
+    values = _compose_mapping(text, source)
+    targets = values.get("hop_targets")
+    return FrontMatter(
+        hop_targets=() if targets is None else _read_targets(targets, source),
+        authority=_read_authority(values, source),
+    )
+
+
+def _compose_mapping(text: str, source: str) -> dict[str, YamlNode]:
+    """Return the values of a YAML mapping by key; of equal keys the last one, as is usual."""
+    import yaml
+
+    try:
+        root: Any = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        raise _error(source, f"no YAML: {_reason(error)}") from error
+    except (RecursionError, ValueError, OverflowError) as error:
+        # The library lets these through for deep nesting and for escapes that are no character.
+        raise _error(source, f"no YAML: {type(error).__name__}") from error
+    if root is None:
+        return {}
+    if not isinstance(root, yaml.MappingNode):
+        raise _error(source, "no mapping of keys to values")
+    return {key.value: value for key, value in root.value if isinstance(key, yaml.ScalarNode)}
+
+
+def _reason(error: Exception) -> str:
+    """Say what a YAML error says, on one line, with the line of the document."""
+    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "unreadable"
+    mark = getattr(error, "problem_mark", None)
+    # Lines are counted from 0 behind the opening fence.
+    return f"{problem} (line {mark.line + 2})" if mark is not None else str(problem)
+
+
+def _read_targets(value: YamlNode, source: str) -> tuple[str, ...]:
+    """Return the ids of a list or of one scalar, without empty ones, each once."""
+    import yaml
+
+    entries: list[Any] = value.value if isinstance(value, yaml.SequenceNode) else [value]
+    if not all(isinstance(entry, yaml.ScalarNode) for entry in entries):
+        raise _error(source, '"hop_targets" must be an id or a list of ids')
+    # An escape may give half a character, which could not be printed.
+    texts = [
+        entry.value.encode("utf-8", "replace").decode() for entry in entries if not _is_null(entry)
+    ]
+    targets = [" ".join(text.split()) for text in texts]
+    return tuple(dict.fromkeys(target for target in targets if target))
+
+
+def _read_authority(values: dict[str, YamlNode], source: str) -> float:
+    given, authored = values.get("authority"), values.get("authored")
+    if given is not None and not _is_null(given):
+        try:
+            authority = float(str(given.value))
+        except ValueError:
+            authority = -1.0
+        if not 0.0 <= authority <= 1.0:
+            raise _error(source, f'"authority" must be a number from 0 to 1, not {_shown(given)}')
+        return authority
+    if authored is None or _is_null(authored):
+        return 0.0
+    word = str(authored.value).lower()
+    if word not in _TRUE | _FALSE:
+        raise _error(source, f'"authored" must be true or false, not {_shown(authored)}')
+    return 1.0 if word in _TRUE else 0.0
+
+
+def _is_null(value: YamlNode) -> bool:
+    """Tell whether a scalar was left empty; quoted, "null" is a text."""
+    is_plain = getattr(value, "style", None) is None
+    return is_plain and isinstance(value.value, str) and value.value.lower() in _NULL
+
+
+def _shown(value: YamlNode) -> str:
+    return repr(value.value) if isinstance(value.value, str) else "a list or mapping"
+
+
+def _error(source: str, reason: str) -> AuthoredFormatError:
+    return AuthoredFormatError(f"the front matter of {source} is wrong: {reason}. {_REMEDY}")
+
+
+# The top-level blocks of Markdown: what kind each is, and its text.
+#
+# Link reference definitions are not set apart: `[guide]: docs/guide.md` is a paragraph, so that
+# what an item refers to is in a node as well. Tables are paragraphs whose lines are kept.
+
+
+MAX_LEVELS: Final = 64
+"""Levels of nesting that are parsed, two for a list and one for a quote. What is nested deeper is a
+plain text of its block. The parser calls itself for every level, so more needs a deeper stack."""
+
+MAX_SAID_CHARS: Final = 20_000
+"""Longest paragraph whose links and emphasis are resolved before marks are looked for. Longer ones,
+which nobody writes by hand, are searched as they are; resolving takes up to a second for 100,000
+brackets."""
+
+_MAY_DEMAND: Final = re.compile(
+    "(?=.*you).*(?:must|shall|required|should|may|never|not)", re.IGNORECASE | re.DOTALL
+)
+
+
+class Block(NamedTuple):
+    """A top-level block, or an item of a top-level list.
+
+    Attributes:
+        kind: What it is.
+        text: As `Node.text`; not blank.
+        said: Of a paragraph that may hold a mark, what a reader sees: no URLs, HTML or escapes;
+            else "".
+    """
+
+    kind: Kind
+    text: str
+    said: str
+
+
+def read_blocks(text: str) -> Iterator[Block]:
+    r"""Yield the blocks of Markdown that are not blank, in order.
+
+    Thematic breaks have no text and are left out.
+
+    Args:
+        text: CommonMark without front matter.
+
+    Source: research/peers.md 1.3; CommonMark 0.31.
+    """
+    for tokens in _top_level(_block_parser().parse(text)):
+        block = _block(tokens)
+        if block is not None and block.text:
+            yield block
+
+
+def _top_level(tokens: Sequence[Token]) -> Iterator[Sequence[Token]]:
+    """Yield the tokens of each top-level block; of a list, those of each item."""
+    start = 0
+    for place, token in enumerate(tokens):
+        if token.level == 0 and token.type in ("bullet_list_open", "ordered_list_open"):
+            start = place + 1
+        elif (token.level == 0 and token.nesting <= 0) or (
+            token.level == 1 and token.type == "list_item_close"
+        ):
+            yield tokens[start : place + 1]
+            start = place + 1
+
+
+def _block(tokens: Sequence[Token]) -> Block | None:
+    """Return the block of some tokens; None for a thematic break."""
+    first = tokens[0]
+    match first.type:
+        case "list_item_open":
+            # Its second line is set in, so that "- " before the text gives the item again.
+            return Block("item", flatten(tokens[1:-1], indent="  "), "")
+        case "blockquote_open":
+            return Block("quote", flatten(tokens[1:-1]), "")
+        case "heading_open":
+            return Block("heading", collapse(tokens[1].content), "")
+        case "fence" | "code_block":
+            return Block("code", trim(first.content), "")
+        case "html_block":
+            return Block("html", first.content.strip(), "")
+        case "paragraph_open":
+            content = tokens[1].content
+            return Block("paragraph", "\n".join(paragraph_lines(content)), _said(content))
+        case _:
+            return None
+
+
+def _said(content: str) -> str:
+    if len(content) > MAX_SAID_CHARS:
+        return content
+    if _MAY_DEMAND.match(content) is None:
+        return ""
+    found: list[Token] = []
+    parser = _inline_parser()
+    parser.inline.parse(content, parser, {}, found)
+    return "".join(_seen(token) for token in found)
+
+
+def _seen(token: Token) -> str:
+    """Return what a reader sees of an inline token; a space for what only separates."""
+    if token.type in ("text", "text_special", "code_inline", "image"):
+        return token.content
+    # Emphasis may begin inside a word; line breaks and HTML do not.
+    return " " if token.type in ("softbreak", "hardbreak", "html_inline") else ""
+
+
+@cache
+def _block_parser() -> MarkdownIt:
+    """Return a parser of blocks alone; it keeps no state between texts."""
+    from markdown_it import MarkdownIt
+
+    # Never reached: a list opens two levels at once, the last one from the level below ours.
+    parser = MarkdownIt("commonmark", {"maxNesting": MAX_LEVELS + 2})
+    parser.disable("reference")
+    parser.core.ruler.enableOnly(["normalize", "block"])
+    parser.block.ruler.before("code", "too_deep", _keep_as_text)
+    return parser
+
+
+@cache
+def _inline_parser() -> MarkdownIt:
+    from markdown_it import MarkdownIt
+
+    return MarkdownIt("commonmark")
+
+
+def _keep_as_text(state: StateBlock, start_line: int, end_line: int, silent: bool) -> bool:
+    """Take lines that are nested too deeply as one text, where the parser would drop them.
+
+    Beyond its limit the parser skips to the end of the document.
+    """
+    if state.level < MAX_LEVELS or silent:
+        return False
+    line = start_line + 1
+    # A line below 0 belongs to a quote without having its mark.
+    while line < end_line and not 0 <= state.sCount[line] < state.blkIndent:
+        line += 1
+    state.line = line
+    token = state.push("inline", "", 0)
+    token.content = state.getLines(start_line, line, state.blkIndent, False).strip()
+    token.map = [start_line, line]
+    token.children = []
+    return True
+
+
+# Nodes of one document: the tier of every block.
+
+
+CORE_AUTHORITY: Final = 1.0
+"""a(d) of documents that say who the agent is; they outrank what was merely remembered."""
+
+_TIER_OF: Final[dict[Kind, Tier]] = {"item": HARD, "front_matter": HARD, "quote": SOFT}
+_BYTE_ORDER_MARK: Final = "\ufeff"
+
+
+def parse_document(text: str, source: str, *, core: bool = True) -> tuple[Node, ...]:
+    """Return the nodes of a document, in the order of its text; equal texts give equal nodes.
+
+    Every top-level block that is not blank is in exactly one node; of a list, every item. Thematic
+    breaks ("---") have no text and give no node. The tiers are those of `Node.tier`.
+
+    Args:
+        text: Markdown (CommonMark), with YAML front matter or without; any line ends.
+        source: The document's name, the first part of every id; not empty.
+        core: Whether its variants have authority 1. Without, the front matter decides:
+            `authority`, else 1 for `authored: true`, else 0.
+
+    Raises:
+        AuthoredFormatError: The front matter is no YAML mapping, or a key of it that is read here
+            has a wrong value.
+        ValueError: No source.
+
+    Source: research/peers.md 1.3.
+    """
+    if not source:
+        msg = "a document needs a source: its nodes are named after it"
+        raise ValueError(msg)
+    # As CommonMark has it, so that front matter and body agree on what a line is.
+    lines = text.removeprefix(_BYTE_ORDER_MARK).replace("\r\n", "\n").replace("\r", "\n")
+    front_text, body = split_front_matter(lines)
+    blocks: list[Block] = []
+    front = NO_FRONT_MATTER
+    if front_text is not None and front_text.strip():
+        front = read_front_matter(front_text, source)
+        blocks.append(Block("front_matter", trim(front_text), ""))
+    blocks.extend(read_blocks(body))
+    authority = CORE_AUTHORITY if core else front.authority
+    return tuple(
+        _node(block, source, place, authority, front) for place, block in enumerate(blocks)
+    )
+
+
+def _node(block: Block, source: str, ordinal: int, authority: float, front: FrontMatter) -> Node:
+    marks = find_marks(block.said)
+    tier = SOFT if marks else _TIER_OF.get(block.kind, VARIANT)
+    return Node(
+        id=node_id(source, ordinal),
+        source=source,
+        ordinal=ordinal,
+        kind=block.kind,
+        tier=tier,
+        text=block.text,
+        marks=marks,
+        authority=authority,
+        hop_targets=front.hop_targets if tier == VARIANT else (),
+    )
+
+
+# Documents from files: all nodes in authored order, and whether the hard ones fit.
+
+
+MAX_DOCUMENT_BYTES: Final = 1_000_000
+"""Longest file. Instructions have kilobytes; a megabyte of prose is parsed for two seconds, one of
+nothing but short items for fourteen, in a prompt's way."""
+
+LARGEST_SHOWN: Final = 3
+"""Nodes that a message about a budget names: the ones to begin shortening with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Authored:
+    """The nodes of one or more documents.
+
+    Attributes:
+        nodes: All, in authored order: documents as they were given, each in the order of its text.
+        digest: SHA-256 (hex) of the sources and the texts; changes when any of them does.
+    """
+
+    nodes: tuple[Node, ...]
+    digest: str
+
+    @property
+    def hard(self) -> tuple[Node, ...]:
+        """I1: what is in every prompt, whole."""
+        return self._of(HARD)
+
+    @property
+    def soft(self) -> tuple[Node, ...]:
+        """I2: of which a prompt has the longest prefix that fits."""
+        return self._of(SOFT)
+
+    @property
+    def variants(self) -> tuple[Node, ...]:
+        """V: what a query has to find."""
+        return self._of(VARIANT)
+
+    @property
+    def dangling_targets(self) -> tuple[str, ...]:
+        """Hop targets that name no variant of these documents, sorted: typing errors, mostly."""
+        known = {node.id for node in self.variants}
+        named = {target for node in self.nodes for target in node.hop_targets}
+        return tuple(sorted(named - known))
+
+    def _of(self, tier: Tier) -> tuple[Node, ...]:
+        return tuple(node for node in self.nodes if node.tier == tier)
+
+
+NO_DOCUMENTS: Final = Authored((), hash_text())
+"""What loading no file gives."""
+
+
+def load_documents(paths: Sequence[str | os.PathLike[str]], *, core: bool = True) -> Authored:
+    """Return the nodes of some files, in the order given.
+
+    A node's source is the path as given, with forward slashes. A file that was given before, also
+    under another name (CLAUDE.md is often a link to AGENTS.md), is read once, at its first place.
+
+    Args:
+        paths: Markdown files in UTF-8; none gives `NO_DOCUMENTS`.
+        core: As for `parse_document`, for all of them.
+
+    Raises:
+        AuthoredMissingError: Nothing is there.
+        AuthoredFormatError: A folder or no regular file, unreadable, too large, binary, not UTF-8,
+            or with front matter that cannot be read.
+    """
+    nodes: list[Node] = []
+    hashed: list[str] = []
+    seen: set[Path] = set()
+    for path in map(Path, paths):
+        text = _read_text(path)
+        real = Path(os.path.realpath(path))
+        if real in seen:
+            continue
+        seen.add(real)
+        source = _source_of(path)
+        nodes.extend(parse_document(text, source, core=core))
+        hashed += [source, text]
+    return Authored(tuple(nodes), hash_text(*hashed))
+
+
+def require_hard_fits(
+    authored: Authored, count: Callable[[str], int], reserve_tokens: float
+) -> int:
+    """Return the tokens of all hard nodes, or refuse if they exceed their reserve.
+
+    Called when documents are loaded, not per prompt: hard nodes are never cut, so what exceeds the
+    reserve would push everything else out of every prompt.
+
+    Args:
+        authored: The documents.
+        count: Tokens of a node's text, >= 0; with whatever it is wrapped in when it is rendered.
+        reserve_tokens: alpha1 times the budget, >= 0.
+
+    Raises:
+        AuthoredBudgetError: With the tokens, the reserve and the largest nodes.
+        ValueError: The reserve is negative or no number.
+
+    Source: libravdb mathematics 7.8, the startup invariant.
+    """
+    if not reserve_tokens >= 0:
+        msg = f"reserve_tokens must be at least 0, not {reserve_tokens}"
+        raise ValueError(msg)
+    costs = [(count(node.text), node) for node in authored.hard]
+    total = sum(cost for cost, _ in costs)
+    if total <= reserve_tokens:
+        return total
+    largest = sorted(costs, key=lambda entry: -entry[0])[:LARGEST_SHOWN]
+    shown = ", ".join(f"{node.id} ({cost})" for cost, node in largest)
+    raise AuthoredBudgetError(total, reserve_tokens, len(costs), shown)
+
+
+def _source_of(path: Path) -> str:
+    # A name that is not UTF-8 becomes readable: ids are printed and stored.
+    return os.fsencode(path.as_posix()).decode("utf-8", "backslashreplace")
+
+
+def _read_text(path: Path) -> str:
+    raw = _read_bytes(path)
+    if b"\0" in raw:
+        place = raw.index(b"\0")
+        msg = f"{path} is binary: its byte {place} is zero. Give Markdown in UTF-8."
+        raise AuthoredFormatError(msg)
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        msg = (
+            f"{path} is not UTF-8: byte 0x{raw[error.start]:02x} at byte {error.start}. "
+            "Save it as UTF-8."
+        )
+        raise AuthoredFormatError(msg) from error
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        # Looked at before it is opened: opening a named pipe would wait for its other end.
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            kind = "a folder" if stat.S_ISDIR(found.st_mode) else "no regular file"
+            msg = f"{path} is {kind}; expected a Markdown file."
+            raise AuthoredFormatError(msg)
+        with path.open("rb") as file:
+            raw = file.read(MAX_DOCUMENT_BYTES + 1)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        msg = f"there is no document at {path}. Check the path, or leave it out."
+        raise AuthoredMissingError(msg) from error
+    except (OSError, ValueError) as error:
+        msg = f"{path} cannot be read: {error}. Check its permissions, or leave it out."
+        raise AuthoredFormatError(msg) from error
+    if len(raw) > MAX_DOCUMENT_BYTES:
+        msg = (
+            f"{path} is too large: more than {MAX_DOCUMENT_BYTES:,} bytes. "
+            "Split it, or leave it out: it is no set of instructions."
+        )
+        raise AuthoredFormatError(msg)
+    return raw

@@ -1,0 +1,202 @@
+"""`inject`: the answer of a recall as a block for a prompt, on record as injected.
+
+Read side: standard library only, and it raises for nothing that it finds in a result or a
+store.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from noctuary.core.store import StorePaths
+from noctuary.sources.echo import (
+    ASKED,
+    BLOCK,
+    LINE,
+    LOOKUP,
+    NOBODY,
+    SHORT,
+    InjectedWording,
+    append_injection,
+    is_lookup,
+)
+from noctuary.sources.injected import (
+    FRAME_CHARS,
+    Line,
+    hash_anchor,
+    hash_exact,
+    hash_words,
+    one_line,
+    place_of,
+    render_block,
+    size_bytes,
+    words_of,
+    worth_injecting,
+)
+from noctuary.text.marks import split_speaker
+
+MAX_BLOCK_CHARS = 7_500
+"""Characters of a block: agents cut what a hook prints beyond 8,000 to 10,000. Memories that no
+longer fit are left out, the last ones first."""
+
+ECHO_BYTES = 32
+"""Shortest wording that is known again by itself, in UTF-8 bytes without spaces: six or seven
+English words. People say shorter things again of their own ("thanks, that worked"); a higher bound
+lets short facts return."""
+
+_DAY_CHARS = len("2026-03-01")
+
+
+class RecallAnswer(Protocol):
+    """What `inject` needs of a `noctuary.RecallResult`."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        ...
+
+
+class Injection(NamedTuple):
+    """What goes into a prompt.
+
+    Attributes:
+        text: The block; "" where nothing was recalled.
+        memories: How many memories it holds.
+        left_out: How many did not fit.
+        warning: Why it is not on record, or None. It is known again by its tag all the same.
+    """
+
+    text: str
+    memories: int
+    left_out: int
+    warning: str | None = None
+
+
+def inject(
+    result: RecallAnswer | Mapping[str, Any],
+    *,
+    max_chars: int = MAX_BLOCK_CHARS,
+    max_tokens: int | None = None,
+    on_record: bool = True,
+) -> Injection:
+    """Return the block that a hook puts into a prompt, and record what it holds.
+
+    Only memories that clear the bar which came with the answer (`worth_injecting`).
+
+    Args:
+        result: A `RecallResult`, or what its `to_json` gave.
+        max_chars: Longest block, > 0.
+        max_tokens: The same as `noctuary.text.marks` estimates the whole block; None for
+        no
+            limit.
+        on_record: Write hashes of it to the store's `injected.sqlite`; off leaves no trace, and
+            what loses its tag is not known again.
+    """
+    plain = result if isinstance(result, Mapping) else result.to_json()
+    found = worth_injecting(plain)
+    lines = [line_of(memory) for memory in found]
+    shown = _fitting(lines, max_chars, max_tokens)
+    text = render_block(shown)
+    left_out = len(lines) - len(shown)
+    wordings = wordings_of(found[: len(shown)], str(plain.get("query", ""))) if on_record else []
+    if not wordings:
+        return Injection(text, len(shown), left_out)
+    store = plain.get("store")
+    if not isinstance(store, str):
+        return Injection(text, len(shown), left_out, "this injection was not logged: no store")
+    path = StorePaths(Path(store)).injections
+    warning = append_injection(path, wordings, now_us=time.time_ns() // 1000)
+    return Injection(text, len(shown), left_out, warning)
+
+
+def wordings_of(memories: Sequence[Mapping[str, Any]], query: str) -> list[InjectedWording]:
+    """Return what is recorded of the memories of one block and of the question behind it.
+
+    Of a turn also what follows its speaker's name: who quotes it leaves the name out. The question
+    where a turn was found, which may be the same question asked before, and as a `LOOKUP` where it
+    says nothing of its own. Wordings of less than
+    `ECHO_BYTES` are `SHORT`; with the id and the day that they have in the block they are a `LINE`.
+    """
+    found: list[InjectedWording] = []
+    together: list[str] = []
+    owners = {m.get("user") for m in memories} - {None}
+    for memory in memories:
+        line = line_of(memory)
+        shown, words = line.text, words_of(line.text)
+        together += words
+        texts = [shown]
+        if memory.get("session_id") is not None:
+            speaker, said = split_speaker(shown)
+            texts += [said] if speaker is not None else []
+        origin, user = hash_exact(str(memory.get("id"))), _user_hash(memory.get("user"))
+        found += [w for text in texts for w in _wording(LINE, words_of(text), origin, user)]
+        if words and size_bytes(words) < ECHO_BYTES:
+            found.append(_row(SHORT, words, origin, user))
+            found.append(_row(LINE, words_of(line.rendered()), origin, user))
+    if len(memories) > 1:
+        user = _user_hash(next(iter(owners))) if len(owners) == 1 else NOBODY
+        found += _wording(BLOCK, together, NOBODY, user)
+    if not _is_secret(query):
+        if any(m.get("session_id") is not None for m in memories):
+            found += _wording(ASKED, words_of(query), NOBODY, NOBODY)
+        # A request that was made before is made again, which is news of its own.
+        stored = [m for m in memories if m.get("session_id") is None]
+        if is_lookup(query, (str(m.get("content", "")) for m in stored)):
+            found.append(_row(LOOKUP, words_of(query), NOBODY, NOBODY))
+    return list(dict.fromkeys(found))
+
+
+def _is_secret(query: str) -> bool:
+    """Tell whether a question reads like a secret: not even its hash is kept then."""
+    from noctuary.text.secrets import find_text_sensitivity
+
+    return find_text_sensitivity(query) is not None
+
+
+def _wording(kind: str, words: list[str], origin: bytes, user: bytes) -> list[InjectedWording]:
+    return [_row(kind, words, origin, user)] if size_bytes(words) >= ECHO_BYTES else []
+
+
+def _row(kind: str, words: list[str], origin: bytes, user: bytes) -> InjectedWording:
+    return InjectedWording(kind, hash_words(words), origin, user, hash_anchor(words), len(words))
+
+
+def line_of(memory: Mapping[str, Any]) -> Line:
+    """Return a memory, as `RecalledMemory.to_json` gives it, as a line of the block."""
+    made = memory.get("created_at")
+    day = made[:_DAY_CHARS] if isinstance(made, str) and made else "undated"
+    place = place_of(_name(memory.get("wing")), _name(memory.get("room")))
+    return Line(str(memory.get("id")), day, one_line(str(memory.get("content", ""))), place)
+
+
+def _name(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _fitting(lines: Sequence[Line], max_chars: int, max_tokens: int | None) -> list[Line]:
+    """Return as many of the first lines as fit."""
+    size, shown = FRAME_CHARS, list[Line]()
+    for line in lines:
+        size += len(line.rendered()) + 1
+        if size > max_chars or not _is_within(max_tokens, [*shown, line]):
+            break
+        shown.append(line)
+    return shown
+
+
+def _is_within(max_tokens: int | None, lines: Sequence[Line]) -> bool:
+    """Tell whether a block costs a prompt at most this much: its tags and its note count as well.
+
+    The whole of it is estimated, as one text of another script changes the estimate of all.
+    """
+    if max_tokens is None:
+        return True
+    from noctuary.text.marks import estimate_tokens
+
+    return estimate_tokens(render_block(lines)) <= max_tokens
+
+
+def _user_hash(user: Any) -> bytes:
+    return NOBODY if user is None else hash_exact(str(user))

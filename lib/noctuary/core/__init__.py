@@ -1,0 +1,1 @@
+"""What every room stands on: types, errors, files, settings, the places of a store."""

@@ -1,0 +1,191 @@
+"""Every error that noctuary raises on purpose, in one tree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from noctuary.core.types import dataclass
+
+FAULTS_SHOWN = 10
+"""Faults spelled out in a message: enough to see a pattern; the total is always given."""
+
+
+class NoctuaryError(Exception):
+    """Base of every deliberate error; its text says what was found, expected and what to do."""
+
+
+class ConfigError(NoctuaryError, ValueError):
+    """A setting is unknown, of the wrong type or out of range."""
+
+
+class SourceError(NoctuaryError):
+    """The memory store cannot be read as a whole."""
+
+
+class SourceMissingError(SourceError, FileNotFoundError):
+    """There is nothing at the source's path."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class SourceFormatError(SourceError):
+    """The source is not in a format that noctuary reads."""
+
+
+class SourceEmptyError(SourceError):
+    """The source holds no row that could be exported."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineFault:
+    """What is wrong with one line of a file.
+
+    Attributes:
+        line: Its number, from 1; 0 where the file as a whole is meant.
+        kind: A short name for the kind of fault (noctuary.evaluate.labels.FaultKind).
+        message: What was found and what was expected.
+    """
+
+    line: int
+    kind: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.message}" if self.line else self.message
+
+
+class FileFaultsError(SourceFormatError):
+    """Lines of a labelled set's file, or of a session's, are wrong.
+
+    Attributes:
+        path: The file.
+        faults: Every fault, in the order of the lines; the message lists the first ten.
+    """
+
+    def __init__(self, path: Path, faults: Sequence[LineFault]) -> None:
+        shown = "\n".join(f"  {fault}" for fault in faults[:FAULTS_SHOWN])
+        rest = len(faults) - FAULTS_SHOWN
+        more = f"\n  ... and {rest} more" if rest > 0 else ""
+        noun = "fault" if len(faults) == 1 else "faults"
+        super().__init__(f"{path} has {len(faults)} {noun}:\n{shown}{more}")
+        self.path = path
+        self.faults = tuple(faults)
+
+    def __reduce__(self) -> tuple[type[FileFaultsError], tuple[Path, tuple[LineFault, ...]]]:
+        # Rebuilt from what __init__ takes: errors cross processes.
+        return type(self), (self.path, self.faults)
+
+
+class CorpusFileError(FileFaultsError):
+    """A corpus file has lines that are no memories, or ids that stand twice."""
+
+
+class QrelsFileError(FileFaultsError):
+    """A file of judgements has faults."""
+
+
+class SessionFileError(FileFaultsError):
+    """A file of turns cannot be read, or has lines that are no turns."""
+
+
+class QueryFileError(FileFaultsError):
+    """A query file has faults, of more than one kind unless a subclass says which."""
+
+
+class UnlabelledQueryError(QueryFileError):
+    """Queries lack their labels; an empty list would say that nothing answers them."""
+
+
+class UnknownLabelError(QueryFileError):
+    """Labels name ids that the corpus does not hold."""
+
+
+class DuplicateQueryError(QueryFileError):
+    """Query ids stand more than once."""
+
+
+class EmptyQuerySetError(QueryFileError, SourceEmptyError):
+    """A query file holds no query."""
+
+
+class EncoderError(NoctuaryError):
+    """A model is missing, unsupported or broken."""
+
+
+class FingerprintMismatchError(EncoderError):
+    """Two vectors or files were made by different models."""
+
+
+class StoreError(NoctuaryError):
+    """noctuary's own files are missing, damaged or locked."""
+
+
+class StoreLockedError(StoreError):
+    """Another night is running on this store."""
+
+
+class SnapshotMissingError(StoreError):
+    """Nothing has been published yet."""
+
+
+class SnapshotCorruptError(StoreError):
+    """A published snapshot does not match its manifest."""
+
+
+class SnapshotOutdatedError(SnapshotCorruptError):
+    """A snapshot is of a format that another version of noctuary reads: unreadable, not damaged."""
+
+
+class ShardError(NoctuaryError):
+    """A heavy step failed on a shard, or its workers died again and again."""
+
+
+class AuthoredError(NoctuaryError):
+    """A document that people write for their agents cannot be used."""
+
+
+class AuthoredMissingError(AuthoredError, FileNotFoundError):
+    """There is nothing at a document's path."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class AuthoredFormatError(AuthoredError):
+    """A document is not readable Markdown in UTF-8, or its front matter is no YAML mapping."""
+
+
+class AuthoredBudgetError(AuthoredError):
+    """The hard nodes of the documents exceed what a prompt reserves for them.
+
+    Attributes:
+        tokens: Of all hard nodes.
+        reserve_tokens: What they may have.
+        nodes: How many there are.
+        largest: The largest of them, for the message.
+    """
+
+    def __init__(self, tokens: int, reserve_tokens: float, nodes: int, largest: str) -> None:
+        super().__init__(
+            f"{nodes} hard nodes (list items and front matter) need {tokens:,} tokens and have a "
+            f"reserve of {reserve_tokens:,g}. They are never cut: shorten them, make some of them "
+            f"paragraphs, or raise the budget. The largest (tokens): {largest}."
+        )
+        self.tokens = tokens
+        self.reserve_tokens = reserve_tokens
+        self.nodes = nodes
+        self.largest = largest
+
+    def __reduce__(self) -> tuple[type[AuthoredBudgetError], tuple[int, float, int, str]]:
+        # Rebuilt from what __init__ takes: errors cross processes.
+        return type(self), (self.tokens, self.reserve_tokens, self.nodes, self.largest)
+
+
+class CurationRefusedError(NoctuaryError):
+    """The source changed since a proposal or a journal entry was made; nothing was written."""
+
+
+class PublishRefusedError(NoctuaryError):
+    """The candidate has no PASS verdict for exactly its digest."""

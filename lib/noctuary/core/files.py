@@ -1,0 +1,276 @@
+"""Durable and private files, and hashes of content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import stat
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+# Content hashes. No I/O policy.
+
+
+JsonValue = None | bool | int | float | str | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
+
+_CHUNK_BYTES = 1 << 20
+
+
+def hash_text(*parts: str) -> str:
+    """Return the SHA-256 hex digest of the parts.
+
+    Length-prefixed so that ("ab", "") != ("a", "b").
+    """
+    raw = [part.encode("utf-8", "surrogatepass") for part in parts]
+    # At once: two updates per part cost more than the hash of a memory's fields.
+    whole = b"".join([piece for r in raw for piece in (len(r).to_bytes(8, "big"), r)])
+    return hashlib.sha256(whole).hexdigest()
+
+
+def canonical_json(value: object) -> str:
+    """Serialize with sorted keys and no spaces, so that equal values give equal text."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def hash_json(value: object) -> str:
+    """Return the SHA-256 hex digest of the canonical JSON of a value."""
+    return hash_text(canonical_json(value))
+
+
+def hash_file(path: Path) -> str:
+    """Return the SHA-256 hex digest of a file's bytes, read in chunks."""
+    digest = hashlib.sha256()
+    with path.open("rb") as handle:
+        while chunk := handle.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+# Durable and private file writes.
+#
+# A file written here is either the old one or the new one, never a torn one, and its owner's
+# alone.
+
+
+_TMP_SUFFIX = ".tmp"
+
+MAP_FROM_BYTES = 1 << 16
+"""Arrays below this are read: a map keeps a descriptor and its own pages for as long as it is
+used, and a snapshot has forty arrays. Higher copies more of a snapshot into every process."""
+
+
+def fsync_dir(path: Path) -> None:
+    """Flush a directory entry, so that a rename inside it survives a power cut."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def fsync_file(path: Path) -> None:
+    """Flush a file that another library wrote."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory and what is missing above it, for their owner only, whatever the umask."""
+    if not path.is_dir():
+        make_directory(path.parent)
+        path.mkdir(mode=0o700, exist_ok=True)
+
+
+def create_private(path: Path) -> None:
+    """Make a file for its owner only before SQLite does, which would let others read it.
+
+    Its side files take their mode from it. One that is there stays as it is.
+    """
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+
+@contextmanager
+def private_umask() -> Generator[None]:
+    """Let everything that this process makes meanwhile be its owner's alone.
+
+    For what other libraries write in a night; a process of somebody else's keeps its own umask.
+    """
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def open_to_others(root: Path, spared: Path | None = None) -> list[Path]:
+    """Return what at and below a directory others may read, write or enter; no symbolic links.
+
+    Args:
+        root: The directory.
+        spared: A file with what SQLite puts beside it, or a directory, that is not ours.
+    """
+    found: list[Path] = []
+    for path in (root, *root.rglob("*")):
+        is_spared = spared is not None and (
+            spared in (path, *path.parents) or str(path).startswith(f"{spared}-")
+        )
+        with suppress(FileNotFoundError):
+            mode = path.lstat().st_mode
+            if not is_spared and not stat.S_ISLNK(mode) and mode & 0o077:
+                found.append(path)
+    return found
+
+
+def make_private(root: Path, spared: Path | None = None) -> int:
+    """Take others' access from all of `open_to_others`; return from how many.
+
+    What belongs to somebody else stays as it is.
+    """
+    mended = 0
+    for path in open_to_others(root, spared):
+        with suppress(OSError):
+            path.chmod(stat.S_IMODE(path.lstat().st_mode) & 0o700)
+            mended += 1
+    return mended
+
+
+def replace_with(path: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a temporary sibling, then put it in place atomically and durably."""
+    with replacement(path) as tmp:
+        write(tmp)
+
+
+@contextmanager
+def replacement(path: Path) -> Generator[Path]:
+    """Yield a temporary sibling, and put it in place durably if the block ends well."""
+    make_directory(path.parent)
+    tmp = path.with_name(f".{path.name}.{os.getpid()}{_TMP_SUFFIX}")
+    try:
+        os.close(os.open(tmp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
+        yield tmp
+        fsync_file(tmp)
+        tmp.replace(path)
+        fsync_dir(path.parent)
+    finally:
+        tmp.unlink(missing_ok=True)
+
+
+def remove_temporary_files(directory: Path, *, below: bool = True) -> None:
+    """Remove what `replace_with` left when its process was killed; a living process keeps its own.
+
+    Args:
+        directory: Where to look.
+        below: Look into its directories as well.
+    """
+    pattern = f".*.*{_TMP_SUFFIX}"
+    for path in directory.rglob(pattern) if below else directory.glob(pattern):
+        pid = path.name.removesuffix(_TMP_SUFFIX).rpartition(".")[2]
+        if path.is_file() and pid.isdecimal() and not _is_alive(int(pid)):
+            path.unlink(missing_ok=True)
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Replace a file atomically."""
+
+    def write(tmp: Path) -> None:
+        with tmp.open("wb") as handle:
+            handle.write(data)
+
+    replace_with(path, write)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a text file atomically (UTF-8)."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_array(path: Path, array: NDArray[Any]) -> None:
+    """Replace a `.npy` file atomically; the array is stored C-contiguous and without pickling."""
+    import numpy as np
+
+    def write(tmp: Path) -> None:
+        with tmp.open("wb") as handle:
+            np.save(handle, np.ascontiguousarray(array), allow_pickle=False)
+
+    replace_with(path, write)
+
+
+def write_array_blocks(
+    path: Path, shape: tuple[int, ...], dtype: str, blocks: Iterable[NDArray[Any]]
+) -> None:
+    """Replace a `.npy` file by rows that come block by block: the bytes of `write_array`.
+
+    Args:
+        path: The file.
+        shape: Of the whole array.
+        dtype: As numpy writes it, "<f4" for example.
+        blocks: Rows in order, each C-contiguous or copied to be; together `shape[0]` rows.
+
+    Raises:
+        ValueError: The blocks are more or fewer rows, or of another shape; the file stays.
+    """
+    import numpy as np
+
+    rows = 0
+    with replacement(path) as tmp, tmp.open("wb") as handle:
+        header = {"descr": dtype, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(handle, header)
+        for block in blocks:
+            if block.shape[1:] != shape[1:]:
+                raise ValueError(f"a block of shape {block.shape} is no part of {shape}")
+            rows += len(block)
+            handle.write(np.ascontiguousarray(block, dtype=dtype).data)
+        if rows != shape[0]:
+            raise ValueError(f"{rows} rows came for an array of shape {shape}")
+
+
+def read_array(path: Path, *, mmap: bool = True) -> NDArray[Any]:
+    """Open a `.npy` file read-only.
+
+    Args:
+        path: The file.
+        mmap: Map it where it is large enough, see MAP_FROM_BYTES; False reads it.
+    """
+    import numpy as np
+
+    is_mapped = mmap and path.stat().st_size >= MAP_FROM_BYTES
+    array: NDArray[Any] = np.load(path, mmap_mode="r" if is_mapped else None, allow_pickle=False)
+    array.flags.writeable = False
+    return array
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a directory tree if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def tree_bytes(path: Path) -> int:
+    """Return the apparent size in bytes of a file or of every file below a directory."""
+    if path.is_file():
+        return path.stat().st_size
+    return sum(p.stat().st_size for p in path.rglob("*") if p.is_file())
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True

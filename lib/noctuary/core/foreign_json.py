@@ -1,0 +1,41 @@
+"""JSON that somebody else may have written: an agent, an exporter, a damaged disk.
+
+Standard library only and small: a hook reads its event with it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+MOST_LEVELS = 100
+"""Deepest nesting that is read. What walks a value (asdict, json.dumps) recurses, and Python ends
+at some 300 levels; nobody's settings, transcripts or memories come near this."""
+
+
+def parse_json(text: str | bytes, **how: Any) -> Any:
+    """Return the value of a JSON text; `how` is passed on to json.loads.
+
+    Raises:
+        ValueError: It is no JSON, or nested deeper than MOST_LEVELS.
+    """
+    too_deep = ValueError(f"nested too deeply: more than {MOST_LEVELS} levels")
+    try:
+        value: Any = json.loads(text, **how)
+    except RecursionError:
+        raise too_deep from None
+    opening = (b"[", b"{") if isinstance(text, bytes) else ("[", "{")
+    # Counted, and not walked where that says enough: nearly everywhere.
+    if sum(text.count(mark) for mark in opening) > MOST_LEVELS:  # pyright: ignore[reportArgumentType]
+        level = [value]
+        for _ in range(MOST_LEVELS):
+            level = [inner for outer in level for inner in _held_by(outer)]
+        if any(isinstance(inner, dict | list) for inner in level):
+            raise too_deep
+    return value
+
+
+def _held_by(value: Any) -> Any:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()

@@ -1,0 +1,274 @@
+"""The manifest of a snapshot and the pointer to the serving one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from noctuary.core.errors import SnapshotCorruptError, SnapshotMissingError, SnapshotOutdatedError
+from noctuary.core.files import hash_file, hash_json, write_text
+from noctuary.core.foreign_json import parse_json
+from noctuary.core.store import (
+    MANIFEST_FILE,
+    PACK_FORMAT_VERSION,
+    SEALED_FILES,
+    StorePaths,
+    is_snapshot_id,
+)
+from noctuary.core.types import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """Size and checksum of one file of a snapshot."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a snapshot is, what it holds and what it was made from.
+
+    Attributes:
+        format_version: See PACK_FORMAT_VERSION.
+        digest: SHA-256 over format, counts, encoder, id kind and every file's checksum: equal
+            digests answer equally.
+        files: By name, manifest excluded.
+        counts: Rows by kind (memories, turns, concepts, edges, summaries ...).
+        id_kind: "int" or "str": the type of the source's ids.
+        encoder: The encoder's fingerprint as JSON, or None when the snapshot has no vectors.
+        encoder_digest: Directory name of the lean encoder in the store, or None.
+        source: Identity of what was read.
+        corpus_digest: Digest over the content hashes, in order.
+        settings: The settings that shaped the snapshot.
+        warnings: Part of the format; nights of before told degradations here.
+        built_at: ISO-8601 UTC; not part of the digest.
+    """
+
+    format_version: int
+    digest: str
+    files: dict[str, FileEntry]
+    counts: dict[str, int]
+    id_kind: str
+    encoder: dict[str, Any] | None
+    encoder_digest: str | None
+    source: dict[str, Any]
+    corpus_digest: str
+    settings: dict[str, Any]
+    warnings: list[tuple[str, str]]
+    built_at: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain dicts."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """The content of CURRENT.
+
+    Attributes:
+        snapshot_id: Directory name below `snapshots`.
+        digest: The snapshot's digest, so that a swapped directory is noticed.
+        published_at: ISO-8601 UTC of the swap.
+        previous_id: What served before, or None.
+        reason: "publish" or "rollback".
+    """
+
+    snapshot_id: str
+    digest: str
+    published_at: str
+    previous_id: str | None
+    reason: str
+
+
+# What JSON holds in each field; a damaged file that is still JSON must not get past the reader.
+_TEXT, _TEXT_OR_NONE = (str,), (str, type(None))
+_POINTER_TYPES: Mapping[str, tuple[type, ...]] = {
+    "snapshot_id": _TEXT,
+    "digest": _TEXT,
+    "published_at": _TEXT,
+    "previous_id": _TEXT_OR_NONE,
+    "reason": _TEXT,
+}
+_MANIFEST_TYPES: Mapping[str, tuple[type, ...]] = {
+    "digest": _TEXT,
+    "counts": (dict,),
+    "id_kind": _TEXT,
+    "encoder": (dict, type(None)),
+    "encoder_digest": _TEXT_OR_NONE,
+    "source": (dict,),
+    "corpus_digest": _TEXT,
+    "settings": (dict,),
+    "built_at": _TEXT,
+}
+
+
+def compute_digest(
+    files: dict[str, FileEntry], counts: dict[str, int], id_kind: str, encoder_digest: str | None
+) -> str:
+    """Return the digest that names a candidate: what it holds, not when or where it was built."""
+    return hash_json(
+        {
+            "format": PACK_FORMAT_VERSION,
+            "files": {name: entry.sha256 for name, entry in files.items()},
+            "counts": counts,
+            "id_kind": id_kind,
+            "encoder": encoder_digest,
+        }
+    )
+
+
+def pack_digest(manifest: Manifest) -> str:
+    """Return the digest without what was sealed in: equal packs hold the same memories."""
+    files = {name: entry for name, entry in manifest.files.items() if name not in SEALED_FILES}
+    return compute_digest(files, manifest.counts, manifest.id_kind, manifest.encoder_digest)
+
+
+def describe_files(directory: Path) -> dict[str, FileEntry]:
+    """Return size and checksum of every file of a snapshot directory, manifest excluded."""
+    return {
+        path.name: FileEntry(path.stat().st_size, hash_file(path))
+        for path in sorted(directory.iterdir())
+        if path.is_file() and path.name != MANIFEST_FILE
+    }
+
+
+def write_manifest(directory: Path, manifest: Manifest) -> None:
+    """Write the manifest durably."""
+    write_text(
+        directory / MANIFEST_FILE, json.dumps(manifest.to_json(), indent=1, sort_keys=True) + "\n"
+    )
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """Read and type-check a manifest.
+
+    Raises:
+        SnapshotOutdatedError: If another version of noctuary made it.
+        SnapshotCorruptError: If it is missing or damaged.
+    """
+    path = directory / MANIFEST_FILE
+    try:
+        raw = parse_json(path.read_text(encoding="utf-8"))
+        _require_format(raw["format_version"], directory.name)
+        files = {name: FileEntry(**entry) for name, entry in raw.pop("files").items()}
+        warnings = [(str(code), str(message)) for code, message in raw.pop("warnings")]
+        _require_types(raw, _MANIFEST_TYPES)
+        _require_types(raw["counts"], {"memories": (int,)})
+        return Manifest(files=files, warnings=warnings, **raw)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SnapshotCorruptError(
+            f"snapshot {directory.name} has no readable manifest ({type(error).__name__}): "
+            "run `noctuary doctor`, then `noctuary rollback` or the nightly job"
+        ) from error
+
+
+def _require_format(found: Any, name: str) -> None:
+    """Refuse another version's snapshot.
+
+    Raises:
+        SnapshotOutdatedError: Saying whether noctuary or the snapshot is the older.
+        TypeError: If it is no number at all.
+    """
+    if isinstance(found, bool) or not isinstance(found, int):
+        raise TypeError(f"format_version is {type(found).__name__}")
+    if found < PACK_FORMAT_VERSION:
+        raise SnapshotOutdatedError(
+            f"snapshot {name} was made by an older noctuary (format {found}, this one reads "
+            f"{PACK_FORMAT_VERSION}); nothing is lost: run the night (`make nightly`), which makes "
+            "a new one from your source"
+        )
+    if found > PACK_FORMAT_VERSION:
+        raise SnapshotOutdatedError(
+            f"snapshot {name} was made by a newer noctuary (format {found}, this one reads "
+            f"{PACK_FORMAT_VERSION}): update noctuary, or run the night with this one"
+        )
+
+
+def quick_check(directory: Path, manifest: Manifest) -> None:
+    """Check that every file is there with its size; cheap enough for every cold start.
+
+    Raises:
+        SnapshotCorruptError: Naming the files that are missing or of another size.
+    """
+    faults: list[str] = []
+    for name, entry in manifest.files.items():
+        try:
+            size = (directory / name).stat().st_size
+        except OSError:
+            faults.append(f"{name} is missing")
+            continue
+        if size != entry.bytes:
+            faults.append(f"{name} has {size} bytes instead of {entry.bytes}")
+    _raise_if(faults, directory)
+
+
+def full_check(directory: Path, manifest: Manifest) -> None:
+    """Recompute every checksum and the digest; before publishing, before a rollback, in `doctor`.
+
+    Raises:
+        SnapshotCorruptError: Naming every file that differs.
+    """
+    quick_check(directory, manifest)
+    found = describe_files(directory)
+    faults = [n for n, e in manifest.files.items() if found[n].sha256 != e.sha256]
+    faults = [f"{name} has another checksum" for name in faults]
+    faults += [f"{name} is not in the manifest" for name in found if name not in manifest.files]
+    digest = compute_digest(
+        manifest.files, manifest.counts, manifest.id_kind, manifest.encoder_digest
+    )
+    if digest != manifest.digest:
+        faults.append("the manifest's digest does not match its own content")
+    _raise_if(faults, directory)
+
+
+def read_pointer(paths: StorePaths) -> Pointer:
+    """Read CURRENT.
+
+    Raises:
+        SnapshotMissingError: If nothing was published.
+        SnapshotCorruptError: If the pointer cannot be read, or names anything but a snapshot of the
+            digest that it gives.
+    """
+    try:
+        raw = parse_json(paths.current.read_text(encoding="utf-8"))
+        _require_types(raw, _POINTER_TYPES)
+        if not is_snapshot_id(raw["snapshot_id"]) or not raw["digest"].startswith(
+            raw["snapshot_id"].rpartition("-")[2]
+        ):
+            raise ValueError("its name and its digest are not of one snapshot")  # noqa: TRY301
+        return Pointer(**raw)
+    except FileNotFoundError:
+        raise SnapshotMissingError(
+            f"nothing has been published in {paths.root}: run `make nightly` first; "
+            "`noctuary stores` lists the stores that have a snapshot"
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SnapshotCorruptError(
+            f"the pointer {paths.current} cannot be read ({type(error).__name__}): "
+            "run `noctuary rollback` to point it at a published snapshot"
+        ) from error
+
+
+def write_pointer(paths: StorePaths, pointer: Pointer) -> None:
+    """Swap the serving snapshot: write, fsync, rename."""
+    write_text(paths.current, json.dumps(asdict(pointer), indent=1) + "\n")
+
+
+def _require_types(raw: Mapping[str, Any], types: Mapping[str, tuple[type, ...]]) -> None:
+    for name, expected in types.items():
+        if not isinstance(raw[name], expected):
+            raise TypeError(f"{name} is {type(raw[name]).__name__}")
+
+
+def _raise_if(faults: list[str], directory: Path) -> None:
+    if faults:
+        raise SnapshotCorruptError(
+            f"snapshot {directory.name} is damaged: {'; '.join(faults[:10])}. "
+            "Run `noctuary rollback` to serve an older one, or the nightly job to rebuild"
+        )

@@ -1,0 +1,484 @@
+"""Where a store and everything in it lies, and which store is meant."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import field
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from noctuary.core.errors import ConfigError, SnapshotMissingError, StoreError
+from noctuary.core.files import hash_text, write_text
+from noctuary.core.types import dataclass
+
+# What a user calls a memory store: a path, or the address of a PostgreSQL database.
+
+
+SCHEMES = ("postgresql://", "postgres://")
+VARIABLE = "env:"
+"""Begins the name of an environment variable that holds the address: a command line can be read by
+every user of the machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseName:
+    """A PostgreSQL database.
+
+    Attributes:
+        spec: As it was named: `postgresql://...` or `env:NAME`; not shown by repr.
+        conninfo: The address itself, password included; not shown by repr.
+        display: For people, and what its store is named after: user, host, port and database.
+    """
+
+    spec: str = field(repr=False)
+    conninfo: str = field(repr=False)
+    display: str
+
+    def __str__(self) -> str:
+        return self.display
+
+
+SourceName = Path | DatabaseName
+
+
+def names_postgres(source: str) -> bool:
+    """Say whether a source is given as an address or a variable that holds one."""
+    return source.startswith((*SCHEMES, VARIABLE))
+
+
+def name_source(named: str | Path, environ: Mapping[str, str] | None = None) -> SourceName:
+    """Return what a text or a path names.
+
+    Args:
+        named: A path, `postgresql://...` or `env:NAME`.
+        environ: The environment; None means the process's own.
+
+    Raises:
+        ConfigError: The variable is not set, or it holds no address of PostgreSQL.
+    """
+    if isinstance(named, Path) or not names_postgres(named):
+        return Path(named)
+    conninfo = named
+    if named.startswith(VARIABLE):
+        name = named.removeprefix(VARIABLE)
+        conninfo = (os.environ if environ is None else environ).get(name, "").strip()
+        if not conninfo.startswith(SCHEMES):
+            what = "something else" if conninfo else "nothing"
+            raise ConfigError(
+                f"the environment variable {name!r} holds {what}; expected postgresql://..."
+            )
+    return DatabaseName(named, conninfo, _display(conninfo))
+
+
+def _display(conninfo: str) -> str:
+    try:
+        parts = urlsplit(conninfo)
+    except ValueError:
+        # Its text quotes the address.
+        raise ConfigError(
+            "the address of the PostgreSQL source cannot be read; expected "
+            "postgresql://USER@HOST:PORT/DATABASE"
+        ) from None
+    said = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+    login, _, place = parts.netloc.rpartition("@")
+    user = said.get("user") or unquote(login.partition(":")[0])
+    # Several hosts may stand there, each with its port.
+    host = said.get("host") or unquote(place)
+    database = said.get("dbname") or unquote(parts.path.lstrip("/"))
+    at, port = f"{user}@" if user else "", f":{said['port']}" if "port" in said else ""
+    return f"postgresql://{at}{host}{port}/{database}"
+
+
+def path_of(source: SourceName) -> Path:
+    """Return the path of a source that is one.
+
+    Raises:
+        ConfigError: It is a database.
+    """
+    if isinstance(source, DatabaseName):
+        raise ConfigError(f"{source} is a database; expected a path")
+    return source
+
+
+# Names of everything on disk: one store's directories and one snapshot's files.
+#
+# Paths only, no I/O.
+
+
+PACK_FORMAT_VERSION = 3
+"""Bumped when a reader of the previous format could not read the new one."""
+
+DIGEST_NAME_CHARS = 16
+"""Of a candidate's digest, in its directory name: 64 bits among a handful of candidates."""
+
+MANIFEST_FILE = "manifest.json"
+ROWS_FILE = "rows.sqlite"
+VECTORS_FILE = "vectors_full.npy"
+TIER_VECTORS_FILE = "tier_vectors.npy"
+"""This and the other files of the tier are only there where a store is large enough for one."""
+TIER_POSITIONS_FILE = "tier_positions.npy"
+TIER_STARTS_FILE = "tier_starts.npy"
+TIER_CENTROIDS_FILE = "tier_centroids.npy"
+TIER_ROTATION_FILE = "tier_rotation.npy"
+TIER_EXITS_FILE = "tier_exits.json"
+POSTING_POSITIONS_FILE = "posting_positions.npy"
+POSTING_SCORES_FILE = "posting_scores.npy"
+CREATED_AT_FILE = "created_at_us.npy"
+IMPORTANCE_FILE = "importance.npy"
+SUMMARY_VECTORS_FILE = "summary_vectors.npy"
+SUMMARY_POSTING_POSITIONS_FILE = "summary_posting_positions.npy"
+SUMMARY_POSTING_SCORES_FILE = "summary_posting_scores.npy"
+RANKING_FILE = "ranking.json"
+"""Only there where the evaluation adopted another fusion or graph weight than the settings'."""
+ABSTENTION_FILE = "abstention.json"
+"""Only there where labelled queries told below which score nothing is an answer."""
+SEALED_FILES = (RANKING_FILE, ABSTENTION_FILE)
+"""What sealing puts beside a pack's own files; its digest does not count them."""
+SHARE_STARTS_FILE = "shares_indptr.npy"
+"""This and the next are only there where a user of the store shares a memory with another."""
+SHARE_POSITIONS_FILE = "shares_positions.npy"
+SHARE_FILES = (SHARE_STARTS_FILE, SHARE_POSITIONS_FILE)
+SHARED_WITH = "shared_with"
+"""Key of table `meta`, there where the two files are: who memories are shared with, sorted."""
+TIER_FILES = {
+    "vectors": TIER_VECTORS_FILE,
+    "positions": TIER_POSITIONS_FILE,
+    "starts": TIER_STARTS_FILE,
+    "centroids": TIER_CENTROIDS_FILE,
+    "rotation": TIER_ROTATION_FILE,
+}
+"""By field of noctuary.embed.funnel.PrefixTier."""
+FACETS = ("wing", "room", "category", "user", "session_id")
+GRAPH_FIELDS = (
+    "indptr",
+    "targets",
+    "weights",
+    "relations",
+    "concepts",
+    "in_degrees",
+    "valid_from_us",
+    "valid_to_us",
+    "recorded_at_us",
+    "retracted_at_us",
+    "evidence_starts",
+    "evidence_ends",
+)
+SUMMARY_FIELDS = ("indptr", "sources", "confidences", "plans")
+MENTION_FIELDS = ("indptr", "positions", "roles", "starts", "ends")
+
+_SNAPSHOT_ID = re.compile(r"\d{8}T\d{12}-[0-9a-f]{12}")
+
+
+def is_snapshot_id(name: str) -> bool:
+    """Tell a published snapshot's directory name from whatever else lies beside it."""
+    return _SNAPSHOT_ID.fullmatch(name) is not None
+
+
+def facet_file(facet: str) -> str:
+    """Return the file of one facet's int32 codes (-1 = none)."""
+    return f"facet_{facet}.npy"
+
+
+def graph_file(field: str) -> str:
+    """Return the file of one array of the graph's compressed rows."""
+    return f"graph_{field}.npy"
+
+
+def mention_file(field: str) -> str:
+    """Return the file of one array of the concepts' mentions."""
+    return f"mentions_{field}.npy"
+
+
+def summary_file(field: str) -> str:
+    """Return the file of one array of the summaries."""
+    return f"summary_{field}.npy"
+
+
+def session_file(field: str) -> str:
+    """Return the file of one array of the sessions."""
+    return f"sessions_{field}.npy"
+
+
+@dataclass(frozen=True, slots=True)
+class StorePaths:
+    """The directories and files of one store."""
+
+    root: Path
+
+    @property
+    def work(self) -> Path:
+        """Intermediate artifacts of the night and their stamps."""
+        return self.root / "work"
+
+    @property
+    def memo(self) -> Path:
+        """Results memoised by content hash and by what computed them."""
+        return self.work / "memo.sqlite"
+
+    @property
+    def lance(self) -> Path:
+        """LanceDB tables: a rebuildable projection."""
+        return self.root / "lance"
+
+    @property
+    def encoders(self) -> Path:
+        """Lean encoders for the read side and ONNX exports for embedding, by fingerprint."""
+        return self.root / "encoders"
+
+    @property
+    def rotations(self) -> Path:
+        """Frozen rotations of the tiers, one directory per encoder fingerprint."""
+        return self.root / "rotations"
+
+    @property
+    def candidates(self) -> Path:
+        """Snapshot candidates, by digest, waiting for a verdict."""
+        return self.root / "candidates"
+
+    @property
+    def verdicts(self) -> Path:
+        """Gate verdicts, by candidate digest."""
+        return self.root / "verdicts"
+
+    @property
+    def snapshots(self) -> Path:
+        """Published, immutable snapshots."""
+        return self.root / "snapshots"
+
+    @property
+    def current(self) -> Path:
+        """The pointer to the serving snapshot."""
+        return self.root / "CURRENT"
+
+    @property
+    def profiles(self) -> Path:
+        """Named profiles of this store, written by its owner; noctuary only reads it."""
+        return self.root / "profiles.toml"
+
+    @property
+    def merges(self) -> Path:
+        """Names that are, or never are, one concept; the owner writes it, noctuary reads it."""
+        return self.root / "merges.toml"
+
+    @property
+    def access_log(self) -> Path:
+        """What was recalled; the only thing that recall writes."""
+        return self.root / "access.sqlite"
+
+    @property
+    def queries(self) -> Path:
+        """What was asked, for query expansion; only written while a profile switches that on."""
+        return self.root / "queries.sqlite"
+
+    @property
+    def replays(self) -> Path:
+        """What re-runs of recalls need, queries included; written where a profile says so."""
+        return self.root / "replays.jsonl"
+
+    @property
+    def usage(self) -> Path:
+        """What recall may know about use; the night replaces it, recall only reads it."""
+        return self.root / "usage.sqlite"
+
+    @property
+    def archive(self) -> Path:
+        """Which memories are out of default recall, by which plan; replaced whole, never edited."""
+        return self.root / "archive.sqlite"
+
+    @property
+    def injections(self) -> Path:
+        """Hashes of what was put into prompts, so that it is not remembered again; no text."""
+        return self.root / "injected.sqlite"
+
+    @property
+    def turns(self) -> Path:
+        """Turns of agents' transcripts: kept, because agents delete those files."""
+        return self.root / "turns.sqlite"
+
+    @property
+    def dagster_home(self) -> Path:
+        """The Dagster instance of this store."""
+        return self.root / "dagster"
+
+    @property
+    def last_night(self) -> Path:
+        """Touched by every night that went through, published or not: tells staleness."""
+        return self.root / "LAST_NIGHT"
+
+    @property
+    def source_marker(self) -> Path:
+        """Which state of the source the last night began with; read by the sensor."""
+        return self.work / "source_marker.json"
+
+    @property
+    def purge_pending(self) -> Path:
+        """Present while older snapshots hold a row that has turned sensitive."""
+        return self.root / "purge.pending"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the running night."""
+        return self.root / "nightly.lock"
+
+    @property
+    def reports(self) -> Path:
+        """One HTML page per evaluated night."""
+        return self.root / "reports"
+
+    @property
+    def costs(self) -> Path:
+        """What each asset cost in the last night that ran it."""
+        return self.work / "costs.json"
+
+
+# When a night last went through. Read side: standard library only.
+
+
+_HOUR_S = 3600.0
+
+
+def record_night(paths: StorePaths) -> None:
+    """Note that a night went through now, whether it published or not."""
+    write_text(paths.last_night, datetime.now(UTC).isoformat(timespec="seconds") + "\n")
+
+
+def last_night_hours(paths: StorePaths) -> float | None:
+    """Return how long ago a night went through, published or not; None if none ever did."""
+    try:
+        touched = paths.last_night.stat().st_mtime
+    except OSError:
+        return None
+    return max((time.time() - touched) / _HOUR_S, 0.0)
+
+
+# Where things are.
+#
+# Noctuary's home, the store that belongs to a source, the source that a name leads to.
+#
+# No file contents. A *source* is the memory store that the user owns and noctuary only reads; a
+# *store* is the directory that noctuary writes for it.
+
+
+_CHECKOUT = Path(__file__).resolve().parents[3]
+_SLUG_HASH_CHARS = 6
+
+
+def checkout_root() -> Path | None:
+    """Return the repository that this package runs from, or None when it is installed elsewhere."""
+    return _CHECKOUT if (_CHECKOUT / "workspace.yaml").is_file() else None
+
+
+def find_home(environ: Mapping[str, str] | None = None) -> Path:
+    """Return noctuary's home.
+
+    `NOCTUARY_HOME`, else the checkout's `data`, else the user's data directory.
+
+    Raises:
+        StoreError: If it is named by a `~` that leads nowhere.
+    """
+    env = os.environ if environ is None else environ
+    configured = env.get("NOCTUARY_HOME", "").strip()
+    if configured:
+        return expand_user(configured).absolute()
+    root = checkout_root()
+    if root is not None:
+        return root / "data"
+    base = env.get("XDG_DATA_HOME", "").strip()
+    return (Path(base) if base else expand_user("~/.local/share")) / "noctuary"
+
+
+def expand_user(path: str | Path) -> Path:
+    """Return a path with a leading `~` replaced by a home directory.
+
+    Raises:
+        StoreError: If there is no such user, or this one has no home directory.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise StoreError(
+            f"{path} names no home directory that this machine knows: write the path in full"
+        ) from None
+
+
+def store_for_source(home: Path, source: SourceName) -> Path:
+    """Return the store directory of a source: readable name plus a hash of its full path.
+
+    A database's is named after what may be shown of its address, so that a new password or another
+    way to name it leads to the same store.
+    """
+    if isinstance(source, DatabaseName):
+        full = source.display
+        stem = full.partition("://")[2].rpartition("@")[2]
+    else:
+        path = expand_user(source).resolve()
+        full = str(path)
+        stem = path.name if path.is_dir() else f"{path.parent.name}-{path.name.split('.')[0]}"
+    slug = re.sub(r"[^\w.-]+", "-", stem).strip("-.") or "store"
+    return home / f"{slug}-{hash_text(full)[:_SLUG_HASH_CHARS]}"
+
+
+def list_stores(home: Path) -> list[Path]:
+    """Return every store below a home that has published at least once, sorted by name."""
+    if not home.is_dir():
+        return []
+    return sorted(p.parent for p in home.glob("*/CURRENT"))
+
+
+def find_store(
+    store: str | Path | None, *, home: Path, environ: Mapping[str, str] | None = None
+) -> tuple[Path, bool]:
+    """Resolve which store a reader means.
+
+    Args:
+        store: A store directory, the name of one below `home` or how only its name begins, or the
+            source it was built from (a path, `postgresql://...` or `env:NAME`); None means
+            `NOCTUARY_STORE`, else the only store of `home`, else the one that published last.
+        home: noctuary's home.
+        environ: The environment; None means the process's own.
+
+    Returns:
+        The store directory and whether it was a guess among several.
+
+    Raises:
+        SnapshotMissingError: If nothing was named and `home` holds no published store.
+        StoreError: If several names begin so, or the address of a database cannot be read.
+    """
+    env = os.environ if environ is None else environ
+    named = store if store is not None else (env.get("NOCTUARY_STORE", "").strip() or None)
+    if named is not None:
+        return _named_store(named, home, env), False
+    stores = list_stores(home)
+    if not stores:
+        raise SnapshotMissingError(
+            f"no published store under {home}: run `make nightly` (or `make nightly "
+            "STORE=path/to/memory.db`) first"
+        )
+    newest = max(stores, key=lambda p: ((p / "CURRENT").stat().st_mtime_ns, p.name))
+    return newest, len(stores) > 1
+
+
+def _named_store(named: str | Path, home: Path, environ: Mapping[str, str]) -> Path:
+    if isinstance(named, str) and names_postgres(named):
+        try:
+            return store_for_source(home, name_source(named, environ))
+        except ConfigError as error:
+            raise StoreError(str(error)) from None
+    path = expand_user(named)
+    # The home first: a project that somebody else made may hold a folder of a store's name.
+    for candidate in (home / path, path):
+        if (candidate / "CURRENT").is_file() or (candidate / "work").is_dir():
+            return candidate.absolute()
+    if path.exists():
+        return store_for_source(home, path)
+    if len(path.parts) > 1:
+        return path.absolute()
+    begun = [store for store in list_stores(home) if store.name.startswith(path.name)]
+    if len(begun) > 1:
+        names = ", ".join(store.name for store in begun)
+        raise StoreError(f"several stores begin with {named}: {names}; name one in full")
+    return begun[0] if begun else home / path

@@ -1,0 +1,275 @@
+"""The nouns and protocols that every room shares."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from noctuary.core.files import hash_text
+
+# `dataclass` for frozen classes, built in a fifth of the time. Standard library only.
+#
+# The read path defines some sixty frozen dataclasses, and the standard library compiles six
+# methods for each of them at every start of Python: 45 ms of CPU where `import numpy` takes 68.
+# This one compiles `__init__` and shares the other methods, which find the fields through
+# `__dataclass_fields__`. A class behaves as one of `dataclasses.dataclass` does (`fields`,
+# `replace`, `asdict`, pickling, matching); type checkers see that decorator itself.
+
+
+def _repr(self: Any) -> str:
+    shown = (f"{f.name}={getattr(self, f.name)!r}" for f in dataclasses.fields(self) if f.repr)
+    return f"{type(self).__qualname__}({', '.join(shown)})"
+
+
+def _compared(self: Any) -> tuple[Any, ...]:
+    return tuple(getattr(self, f.name) for f in dataclasses.fields(self) if f.compare)
+
+
+def _eq(self: Any, other: object) -> Any:
+    if type(other) is not type(self):
+        return NotImplemented
+    return _compared(self) == _compared(other)
+
+
+def _hash(self: Any) -> int:
+    hashed = (f for f in dataclasses.fields(self) if (f.compare if f.hash is None else f.hash))
+    return hash(tuple(getattr(self, f.name) for f in hashed))
+
+
+def _setattr(self: Any, name: str, value: object) -> None:
+    raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+
+
+def _delattr(self: Any, name: str) -> None:
+    raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
+
+
+def _getstate(self: Any) -> list[Any]:
+    return [getattr(self, f.name) for f in dataclasses.fields(self)]
+
+
+def _setstate(self: Any, state: list[Any]) -> None:
+    for found, value in zip(dataclasses.fields(self), state, strict=True):
+        object.__setattr__(self, found.name, value)
+
+
+def _compile_init(cls: type) -> Any:
+    """Return `__init__`, the one method whose signature callers and tools look at."""
+    names: dict[str, Any] = {"_put": object.__setattr__, "_made": object()}
+    arguments, body = [], []
+    for found in dataclasses.fields(cls):  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        name = found.name
+        value = name
+        if found.default is not dataclasses.MISSING:
+            names[f"_default_{name}"] = found.default
+            arguments.append(f"{name}=_default_{name}")
+        elif found.default_factory is not dataclasses.MISSING:
+            names[f"_factory_{name}"] = found.default_factory
+            arguments.append(f"{name}=_made")
+            value = f"_factory_{name}() if {name} is _made else {name}"
+        else:
+            arguments.append(name)
+        body.append(f" _put(self, {name!r}, {value})")
+    if hasattr(cls, "__post_init__"):
+        body.append(" self.__post_init__()")
+    exec(f"def __init__(self, {', '.join(arguments)}):\n" + "\n".join(body or [" pass"]), names)
+    init = names["__init__"]
+    init.__qualname__ = f"{cls.__qualname__}.__init__"
+    init.__annotations__ = {f.name: f.type for f in dataclasses.fields(cls)}  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    return init
+
+
+def _with_slots(cls: type) -> type:
+    """Return the class again with `__slots__`: they cannot be added to one that exists."""
+    content = dict(cls.__dict__)
+    inherited = {name for base in cls.__mro__[1:-1] for name in getattr(base, "__slots__", ())}
+    own = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    for name in (*own, "__dict__", "__weakref__"):
+        content.pop(name, None)
+    content["__slots__"] = tuple(name for name in own if name not in inherited)
+    made = type(cls)(cls.__name__, cls.__bases__, content)
+    made.__qualname__ = cls.__qualname__
+    return made
+
+
+def _build(cls: type, *, slots: bool, eq: bool) -> type:
+    # Collects the fields and compiles nothing.
+    made = dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
+    shared = {"__setattr__": _setattr, "__delattr__": _delattr, "__init__": _compile_init(made)}
+    if slots:
+        shared |= {"__getstate__": _getstate, "__setstate__": _setstate}
+    if eq:
+        shared |= {"__eq__": _eq, "__hash__": _hash}
+    for name, method in {**shared, "__repr__": _repr}.items():
+        # An own method stays, as with the standard library; the frozen ones never do there.
+        if name in ("__repr__", "__eq__", "__hash__", "__getstate__", "__setstate__") and (
+            made.__dict__.get(name) is not None
+        ):
+            continue
+        setattr(made, name, method)
+    return _with_slots(made) if slots else made
+
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass
+else:
+
+    def dataclass(
+        cls: type | None = None, /, *, frozen: bool = False, slots: bool = False, eq: bool = True
+    ) -> Any:
+        """Return the class as a dataclass; only frozen ones are built here."""
+        if not frozen:
+            return dataclasses.dataclass(cls, slots=slots, eq=eq)
+        if cls is None:
+            return lambda found: _build(found, slots=slots, eq=eq)
+        return _build(cls, slots=slots, eq=eq)
+
+
+# The nouns that every part of noctuary shares. Plain frozen dataclasses, standard library only.
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+UNDATED_US = -(2**63)
+"""`created_at_us` of a memory whose source gave no date (the smallest int64)."""
+
+DAMAGED_TEXT = "(the text of this memory is damaged: `noctuary doctor` says what to do)"
+"""In the place of a text that is not the one that was published."""
+
+SUMMARY_ID_CHARS = 16
+"""64 bits tell the summaries of a store apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRecord:
+    """One exported memory: what every builder reads.
+
+    Attributes:
+        position: 0-based rank in the source's key order; rows of every array of a snapshot.
+        memory_id: The source's own id, as text.
+        content: The text, NUL-free, never empty.
+        category: The source's category, possibly empty.
+        tags: Comma-separated, as authored (the scope tags included).
+        expanded_keywords: Space-separated author keywords, possibly empty.
+        importance: In [0, 1].
+        created_at_us: Microseconds since the epoch, UTC; UNDATED_US where unknown.
+        updated_at_us: As above.
+        session_id: The conversation it belongs to, or None.
+        wing: The project or area it belongs to, or None.
+        room: The topic inside the wing, or None.
+        user: Whose memory it is, or None.
+        is_turn: True for a turn of a conversation (as against a distilled memory).
+        content_hash: SHA-256 over every field that a derived artifact may depend on, position
+            excluded.
+    """
+
+    position: int
+    memory_id: str
+    content: str
+    category: str
+    tags: str
+    expanded_keywords: str
+    importance: float
+    created_at_us: int
+    updated_at_us: int
+    session_id: str | None
+    wing: str | None
+    room: str | None
+    user: str | None
+    is_turn: bool
+    content_hash: str
+
+
+CONTENT_HASH_VERSION = "memory/1"
+"""Part of every content hash; raise it when the meaning of a field changes."""
+
+
+def content_hash(record: MemoryRecord) -> str:
+    """Return the SHA-256 over every field of a memory except its position."""
+    optional = (record.session_id, record.wing, record.room, record.user)
+    return hash_text(
+        CONTENT_HASH_VERSION,
+        record.memory_id,
+        record.content,
+        record.category,
+        record.tags,
+        record.expanded_keywords,
+        repr(record.importance),
+        str(record.created_at_us),
+        str(record.updated_at_us),
+        str(record.is_turn),
+        *("-" if value is None else f"+{value}" for value in optional),
+    )
+
+
+def corpus_digest(content_hashes: Iterable[str]) -> str:
+    """Return the digest of the memories with these content hashes, in their order."""
+    digest = hashlib.sha256(CONTENT_HASH_VERSION.encode())
+    for known in content_hashes:
+        digest.update(bytes.fromhex(known))
+    return digest.hexdigest()
+
+
+def published_text(row: Mapping[str, Any]) -> str:
+    """Return the content of a row of `memories`, DAMAGED_TEXT where its hash is of another row."""
+    try:
+        # A record by its names, without the cost of making one.
+        record: Any = SimpleNamespace(**{**row, "is_turn": bool(row["is_turn"])})
+        if content_hash(record) == row["content_hash"]:
+            return str(row["content"])
+    except (AttributeError, TypeError):
+        pass  # not even the types are right
+    return DAMAGED_TEXT
+
+
+def summary_id(cluster_id: str, method: str, text: str) -> str:
+    """Return the id of a summary: equal for equal cluster, method and text, on every night."""
+    return hash_text("summary", cluster_id, method, text)[:SUMMARY_ID_CHARS]
+
+
+def to_micros(moment: datetime) -> int:
+    """Return microseconds since the epoch of an aware datetime."""
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def from_micros(micros: int) -> datetime | None:
+    """Return the UTC datetime of a microsecond count, or None for UNDATED_US."""
+    if micros == UNDATED_US:
+        return None
+    return _EPOCH + timedelta(microseconds=micros)
+
+
+# Progress of long work, as a protocol: the library reports, the caller decides how it looks.
+
+
+class Progress(Protocol):
+    """Told how far a named piece of work has come."""
+
+    def update(self, task: str, done: int, total: int) -> None:
+        """Report that `done` of `total` units of `task` are finished; may be called often."""
+        ...
+
+
+class SilentProgress:
+    """A progress that shows nothing; the default of every library function."""
+
+    def update(self, task: str, done: int, total: int) -> None:
+        """Ignore the report."""
+
+
+SILENT = SilentProgress()
+
+
+# How many cores this process may use.
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,732 @@
+"""What could be tidied: duplicates, fragments, replaced facts, contradictions."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noctuary.core.files import hash_text
+from noctuary.core.types import UNDATED_US, MemoryRecord
+from noctuary.curate.proposals import (
+    KINDS,
+    Claims,
+    Evidence,
+    Fields,
+    Piece,
+    Proposal,
+    Scope,
+    Span,
+    age_key,
+    by_scope,
+    changed_fields,
+    is_open,
+    joined_text,
+    named,
+    scope_of,
+    target_of,
+    united,
+    why_not_held,
+)
+from noctuary.graph.duplicates import Memories, exact_cosine, is_dated, line_up
+from noctuary.graph.extract import Extraction
+from noctuary.graph.likeness import candidates, jaccard, may_compare, signatures
+from noctuary.graph.replacements import STATE, VALUES_MAX, Statement, restates, statements_of
+from noctuary.graph.successors import differ
+from noctuary.graph.tables import Supersession
+from noctuary.text.marks import is_tombstone
+from noctuary.text.secrets import find_text_sensitivity
+from noctuary.text.tokens import normalize
+
+# Exact duplicates: memories of one user, wing and room whose normalised contents are equal.
+#
+# The newest stays, as for the night's successors (of one moment, the one with the most lines: a
+# layout is worth keeping); it takes over the tags, keywords and importance of the others (UPDATE),
+# or has them already (SUPERSEDE).
+
+
+VERBATIM = 1.0
+"""Confidence where the contents are equal to the character."""
+
+NORMALISED = 0.97
+"""Confidence where they differ in spaces, Unicode form or invisible characters: a layout may matter
+(a table, indented code)."""
+
+
+def normalised(content: str) -> str:
+    """Return a content in NFKC, without invisible characters, each run of spaces as one.
+
+    Case counts: names, paths and codes differ by it.
+    """
+    return " ".join(normalize(content).split())
+
+
+def fields_of(record: MemoryRecord) -> Fields:
+    """Return what of a memory its duplicate would take over."""
+    return Fields(record.tags, record.expanded_keywords, record.importance)
+
+
+def exact_duplicates(records: Iterable[MemoryRecord], claims: Claims) -> Iterator[Proposal]:
+    """Yield one proposal per group of equal memories; the newest of each stays.
+
+    Args:
+        records: Open ones (`scopes.is_open`).
+        claims: Takes note of what is superseded and updated.
+    """
+    for scope in by_scope(claims.free(records)):
+        groups: defaultdict[tuple[str, str], list[MemoryRecord]] = defaultdict(list)
+        for record in scope:
+            groups[record.room or "", hash_text(normalised(record.content))].append(record)
+        for group in groups.values():
+            if len(group) > 1:
+                yield _exact_proposal(sorted(group, key=_worth), claims)
+
+
+def _worth(record: MemoryRecord) -> tuple[int, int, int]:
+    """Return what is kept: the newest; of one moment, the one whose lines were not run together."""
+    return record.created_at_us, record.content.count("\n"), record.position
+
+
+def _exact_proposal(group: Sequence[MemoryRecord], claims: Claims) -> Proposal:
+    *older, newest = group
+    before = fields_of(newest)
+    fields = changed_fields(before, united(before, [fields_of(r) for r in older]))
+    claims.superseded.update(record.position for record in older)
+    if fields:
+        claims.updated.add(newest.position)
+    is_verbatim = len({record.content for record in group}) == 1
+    equal = "the same text" if is_verbatim else "the same text but for spaces and Unicode form"
+    kept = f"the newest stays and takes over {', '.join(fields)}" if fields else "the newest stays"
+    return named(
+        Proposal(
+            action="UPDATE" if fields else "SUPERSEDE",
+            kind="exact_duplicate",
+            confidence=VERBATIM if is_verbatim else NORMALISED,
+            user=newest.user,
+            wing=newest.wing,
+            targets=(
+                *(target_of(record, "superseded") for record in older),
+                target_of(newest, "updated" if fields else "kept"),
+            ),
+            evidence=Evidence(f"{len(group)} memories hold {equal}; {kept}."),
+            fields=fields,
+        )
+    )
+
+
+# Reading "part 2 of 5" where it marks a memory as a piece of a longer text.
+#
+# English and bare numbers ("[2/5]") are read.
+
+
+MAX_PARTS = 99
+"""Most parts of one text; more is a page number or a score."""
+
+TITLE_MAX_CHARS = 120
+"""Longest title before a mark; a mark further inside a text is part of a sentence."""
+
+_NUMBERS = r"(\d{1,3})\s{0,2}(?:of|/)\s{0,2}(\d{1,3})"
+_WORDED = re.compile(
+    rf"(?P<open>[\[(]\s{{0,2}})?\b(?:part|chunk|piece|section|fragment)\s{{1,2}}#?{_NUMBERS}\b"
+    r"(?(open)\s{0,2}[\])])",
+    re.IGNORECASE,
+)
+_BARE = re.compile(rf"[\[(]\s{{0,2}}{_NUMBERS}\s{{0,2}}[\])]")
+# What may follow a mark that no bracket closes: otherwise it belongs to a sentence ("part 2 of 3
+# was better than the first").
+_END = re.compile(r"\s*(?:[:.\-–—|]|\n|\Z)")
+_SEPARATORS = " \t\r\n:.-–—|,;"
+
+
+class FragmentMark(NamedTuple):
+    """A content that says which part of how many it is.
+
+    Attributes:
+        number: From 1.
+        of: How many parts there are, 2 to MAX_PARTS.
+        title: What stands before the mark, as span [0, title_end); empty where title_end is 0.
+        title_end: See above.
+        start: First character of the part's own text.
+        end: One past its last character; start where there is none.
+        is_worded: It says "part", not numbers alone, which may be a date or a fraction.
+    """
+
+    number: int
+    of: int
+    title: str
+    title_end: int
+    start: int
+    end: int
+    is_worded: bool
+
+
+def read_mark(content: str) -> FragmentMark | None:
+    """Return the mark at the start (after a title at most) or at the very end of a content."""
+    for pattern in (_WORDED, _BARE):
+        for match in pattern.finditer(content):
+            found = _judge(content, match, pattern is _WORDED)
+            if found is not None:
+                return found
+    return None
+
+
+def _judge(content: str, match: re.Match[str], is_worded: bool) -> FragmentMark | None:
+    number, of = (int(group) for group in match.groups()[-2:])
+    if not 1 <= number <= of or not 2 <= of <= MAX_PARTS:
+        return None
+    before, after = content[: match.start()], content[match.end() :]
+    if not after.strip(_SEPARATORS) and before.strip(_SEPARATORS):
+        return FragmentMark(number, of, "", 0, *_body(content, 0, match.start()), is_worded)
+    if len(before) > TITLE_MAX_CHARS or "\n" in before.strip():
+        return None
+    is_closed = content[match.end() - 1] in ")]"
+    if before.strip() and not is_closed and _END.match(after) is None:
+        return None
+    title_end = len(before.rstrip(_SEPARATORS))
+    span = _body(content, match.end(), len(content))
+    return FragmentMark(number, of, before[:title_end].strip(), title_end, *span, is_worded)
+
+
+def _body(content: str, start: int, end: int) -> tuple[int, int]:
+    """Return a stretch without outer space and the separators that belonged to the mark."""
+    text = content[start:end]
+    lead = len(text) - len(text.lstrip(_SEPARATORS)) if start else len(text) - len(text.lstrip())
+    start += min(lead, len(text))
+    return start, max(start, start + len(content[start:end].rstrip()))
+
+
+# Fragments: "part N of M" memories that are one text, joined again where all parts are there.
+#
+# Rules, written down:
+# - Parts of one text have the same user, wing, room, category, number of parts and title (case and
+#   spaces apart). Parts with a title lie at most FRAGMENT_DAYS apart, one after the other; parts
+#   without one are neighbours among the memories of their scope, in rising order.
+# - A number that comes again begins another text.
+# - Complete: ADD the bodies in the order of their numbers, under the title once, marks left out,
+#   and SUPERSEDE the parts. Incomplete, longer than the store's server takes, or like a secret
+#   once it is joined: NOOP that says so.
+
+
+JOINED_MAX_CHARS = 1_400
+"""Longest content that the store's server takes (research/peers.md 2.3): a longer row could never
+be synchronised or edited there."""
+
+FRAGMENT_DAYS = 1
+"""Most days between two parts of a titled text. Longer joins texts of one title that were written
+again; shorter misses one written over midnight."""
+
+TITLED = 0.95
+"""Confidence of a complete set under one title."""
+
+UNTITLED = 0.8
+"""Confidence of a complete set that only its order holds together."""
+
+INCOMPLETE = 0.5
+"""Confidence that parts belong together where others are missing."""
+
+_DAY_US = 86_400_000_000
+_AFTER_TITLE = ": "
+_BETWEEN = "\n"
+
+
+class _Part(NamedTuple):
+    record: MemoryRecord
+    mark: FragmentMark
+    place: int
+
+
+_Key = tuple[str, str, int, str]
+
+
+def fragment_sets(records: Iterable[MemoryRecord], claims: Claims) -> Iterator[Proposal]:
+    """Yield one proposal per set of parts.
+
+    Args:
+        records: Open ones (`scopes.is_open`).
+        claims: Takes note of parts that are superseded.
+    """
+    for scope in by_scope(claims.free(records)):
+        groups: defaultdict[_Key, list[_Part]] = defaultdict(list)
+        for place, record in enumerate(scope):
+            mark = read_mark(record.content)
+            if mark is not None:
+                title = " ".join(mark.title.casefold().split())
+                key = record.room or "", record.category, mark.of, title
+                groups[key].append(_Part(record, mark, place))
+        for key in sorted(groups):
+            for parts in _runs(groups[key]):
+                # One "(1/2)" alone is a fraction or a date.
+                if len(parts) > 1 or parts[0].mark.is_worded:
+                    yield _join_proposal(parts, claims)
+
+
+def _runs(parts: Sequence[_Part]) -> Iterator[list[_Part]]:
+    """Cut parts of one title where a number comes again or the next is too far away."""
+    run: list[_Part] = []
+    for part in sorted(parts, key=lambda p: age_key(p.record)):
+        if run and not _goes_on(run, part):
+            yield run
+            run = []
+        run.append(part)
+    if run:
+        yield run
+
+
+def _goes_on(run: Sequence[_Part], part: _Part) -> bool:
+    last = run[-1]
+    if not part.mark.title:
+        return part.place == last.place + 1 and part.mark.number == last.mark.number + 1
+    if any(part.mark.number == other.mark.number for other in run):
+        return False
+    ours, theirs = part.record.created_at_us, last.record.created_at_us
+    if UNDATED_US in (ours, theirs):
+        return ours == theirs
+    return ours - theirs <= FRAGMENT_DAYS * _DAY_US
+
+
+def _join_proposal(run: Sequence[_Part], claims: Claims) -> Proposal:
+    parts = sorted(run, key=lambda part: part.mark.number)
+    pieces = _pieces(parts)
+    refusal = _refusal(parts, pieces)
+    if refusal is None:
+        claims.superseded.update(part.record.position for part in parts)
+    of, has_title = parts[0].mark.of, bool(parts[0].mark.title)
+    last = max((part.record for part in parts), key=age_key)
+    spans = (Span(p.record.memory_id, p.mark.start, p.mark.end) for p in parts)
+    reason = f"All {of} parts of one text are there, in one scope." if refusal is None else refusal
+    complete = TITLED if has_title else UNTITLED
+    role = "superseded" if refusal is None else "looked_at"
+    return named(
+        Proposal(
+            action="ADD" if refusal is None else "NOOP",
+            kind="fragments",
+            confidence=complete if len(parts) == of else INCOMPLETE,
+            user=last.user,
+            wing=last.wing,
+            targets=tuple(target_of(part.record, role) for part in parts),
+            evidence=Evidence(reason, tuple(spans)),
+            pieces=tuple(pieces) if refusal is None else (),
+        )
+    )
+
+
+def _pieces(parts: Sequence[_Part]) -> list[Piece]:
+    first = parts[0]
+    pieces: list[Piece] = []
+    if first.mark.title:
+        pieces.append(Piece("", first.record.memory_id, 0, first.mark.title_end))
+    for part in parts:
+        if part.mark.start < part.mark.end:
+            before = _BETWEEN if len(pieces) > bool(first.mark.title) else _AFTER_TITLE
+            pieces.append(
+                Piece(
+                    before if pieces else "", part.record.memory_id, part.mark.start, part.mark.end
+                )
+            )
+    return pieces
+
+
+def _refusal(parts: Sequence[_Part], pieces: Sequence[Piece]) -> str | None:
+    of = parts[0].mark.of
+    missing = sorted(set(range(1, of + 1)) - {part.mark.number for part in parts})
+    if missing:
+        return f"Of {of} parts, {', '.join(map(str, missing))} cannot be found in this scope."
+    text = joined_text(pieces, {part.record.memory_id: part.record.content for part in parts})
+    if len(text) > JOINED_MAX_CHARS:
+        return f"Joined they are {len(text)} characters; the store takes {JOINED_MAX_CHARS}."
+    secret = find_text_sensitivity(text)
+    if secret is not None:
+        return f"Joined they read like {secret}."
+    return None if text.strip() else "The parts hold nothing but their marks."
+
+
+# Superseded facts: what the night's graph says a newer memory replaces.
+
+
+NEAR = "near_duplicate"
+"""Reason of the rows that say "alike" and not "replaced"."""
+
+CONFIDENCE = (0.4, 0.75, 0.9)
+"""Of the table's low, medium and high."""
+
+LEAST_GRADE = 1
+"""Least grade for a tombstone: what is of low confidence says much else besides, or is guessed."""
+
+_SAID = {
+    "explicit": "The newer says that it replaces the older.",
+    "is_now": "The newer says what the same subject is now.",
+    "newer_value": "The newer gives another value for the same subject and attribute.",
+}
+
+
+def superseded_facts(
+    records: Iterable[MemoryRecord], supersessions: Iterable[Supersession], claims: Claims
+) -> Iterator[Proposal]:
+    """Yield one proposal per superseded memory whose successor is of the same user and wing.
+
+    Args:
+        records: Open ones: a turn neither becomes a tombstone nor makes one.
+        supersessions: The night's table.
+        claims: Takes note of what is superseded.
+    """
+    free: Mapping[int, MemoryRecord] = {r.position: r for r in claims.free(records)}
+    for found in sorted(supersessions, key=lambda s: s.older_position):
+        older, newer = free.get(found.older_position), free.get(found.newer_position)
+        if found.reason == NEAR or older is None or newer is None:
+            continue
+        if scope_of(older) == scope_of(newer):
+            yield _replaced_proposal(older, newer, found, claims)
+
+
+def _replaced_proposal(
+    older: MemoryRecord, newer: MemoryRecord, found: Supersession, claims: Claims
+) -> Proposal:
+    is_sure = found.confidence >= LEAST_GRADE
+    if is_sure:
+        claims.superseded.add(older.position)
+    reason = _SAID[found.reason]
+    unsure = "" if is_sure else " Not sure enough: it says much else besides, or is guessed."
+    said_by = newer if found.evidence.position == newer.position else older
+    return named(
+        Proposal(
+            action="SUPERSEDE" if is_sure else "NOOP",
+            kind="superseded",
+            confidence=CONFIDENCE[found.confidence],
+            user=newer.user,
+            wing=newer.wing,
+            targets=(
+                target_of(older, "superseded" if is_sure else "looked_at"),
+                target_of(newer, "kept" if is_sure else "looked_at"),
+            ),
+            evidence=Evidence(
+                reason + unsure,
+                (Span(said_by.memory_id, found.evidence.start, found.evidence.end),),
+                found.similarity,
+            ),
+        )
+    )
+
+
+# Near duplicates: a newer memory that is much like an older one and holds everything it says.
+#
+# Likeness only chooses pairs: of 20 pairs of cosine .86 and more on realmem, 4 were lookalikes
+# (docs/decisions/0036). A tombstone asks for `holding.why_not_held` to find nothing missing.
+
+
+LEAST_SHINGLES = 0.8
+"""Least Jaccard of the trigrams of two texts; a pair at .8 is found with odds of .99, one at .7 of
+.86 (`minhash.BAND_ROWS`, `BANDS`). Lower looks at more pairs that say different things."""
+
+LEFT_ALONE = 0.3
+"""Confidence that a pair is one memory twice where the newer does not hold the older."""
+
+NEAR_MAX_CHARS = 20_000
+"""Longest text compared by shingles: longer ones are documents, and cost memory in proportion."""
+
+_DIGITS = 6
+
+Pair = tuple[int, int]
+"""Positions of the older and the newer."""
+
+
+class Likeness(NamedTuple):
+    """How alike two memories are.
+
+    Attributes:
+        shingles: Jaccard of trigrams, in [0, 1]; None where a text is too long.
+        cosine: Of the vectors, or None without vectors.
+    """
+
+    shingles: float | None
+    cosine: float | None
+
+
+def near_duplicates(
+    records: Iterable[MemoryRecord],
+    cosine_pairs: Iterable[Pair],
+    vectors: NDArray[np.float32] | None,
+    claims: Claims,
+) -> Iterator[Proposal]:
+    """Yield one proposal per older memory that is superseded, and a NOOP per other pair.
+
+    Args:
+        records: Open ones.
+        cosine_pairs: Pairs that the night found by their vectors; those of other scopes, of turns
+            and of taken memories are left out.
+        vectors: Unit rows by position, shape (n, d), for the evidence; None leaves cosines out.
+        claims: Takes note of what is superseded.
+    """
+    free = {r.position: r for r in claims.free(records)}
+    pairs = {pair for pair in cosine_pairs if _is_pair(pair, free)}
+    for scope in by_scope(free.values()):
+        pairs.update(shingle_pairs(scope))
+    # The newest first among those that may stand for an older one.
+    ordered = sorted(pairs, key=lambda p: (p[0], [-k for k in age_key(free[p[1]])]))
+    for older, newer in ordered:
+        if claims.holds(older) or newer in claims.updated:
+            continue
+        yield _near_proposal(
+            free[older], free[newer], _likeness(free[older], free[newer], vectors), claims
+        )
+
+
+def shingle_pairs(records: Sequence[MemoryRecord]) -> list[Pair]:
+    """Return the pairs of one scope that share LEAST_SHINGLES of their trigrams, sorted.
+
+    Args:
+        records: Of one user and wing.
+    """
+    texts: list[str] = []
+    chosen: list[MemoryRecord] = []
+    for record in sorted(records, key=lambda r: r.position):
+        text = _shingled(record)
+        if text is not None:
+            texts.append(text)
+            chosen.append(record)
+    found: list[Pair] = []
+    # Of hundreds of texts that are all alike, each is compared with the first 64.
+    crowded: Counter[str] = Counter()
+    for one, other in candidates(texts, signatures(texts), crowded):
+        if jaccard(texts[one], texts[other]) >= LEAST_SHINGLES:
+            ends = sorted((chosen[one], chosen[other]), key=age_key)
+            found.append((ends[0].position, ends[1].position))
+    return sorted(found)
+
+
+def _shingled(record: MemoryRecord) -> str | None:
+    if len(record.content) > NEAR_MAX_CHARS:
+        return None
+    text = normalised(record.content).casefold()
+    return text if may_compare(text) else None
+
+
+def _is_pair(pair: Pair, free: Mapping[int, MemoryRecord]) -> bool:
+    older, newer = (free.get(position) for position in pair)
+    if older is None or newer is None:
+        return False
+    return scope_of(older) == scope_of(newer) and age_key(older) < age_key(newer)
+
+
+def _likeness(
+    older: MemoryRecord, newer: MemoryRecord, vectors: NDArray[np.float32] | None
+) -> Likeness:
+    one, other = _shingled(older), _shingled(newer)
+    shingles = None if one is None or other is None else round(jaccard(one, other), _DIGITS)
+    if vectors is None:
+        return Likeness(shingles, None)
+    return Likeness(shingles, exact_cosine(vectors[older.position], vectors[newer.position]))
+
+
+def _near_proposal(
+    older: MemoryRecord, newer: MemoryRecord, likeness: Likeness, claims: Claims
+) -> Proposal:
+    missing = why_not_held(older.content, newer.content)
+    if missing is None and differ(older.content, newer.content):
+        missing = "They differ in a number, an identifier, a date or a name."
+    if missing is None and (older.room or "") != (newer.room or ""):
+        missing = "They are of different rooms."
+    if missing is None:
+        claims.superseded.add(older.position)
+    highest = max((score for score in likeness if score is not None), default=0.0)
+    reason = missing or "The newer holds every word of the older in its order, and more like it."
+    return named(
+        Proposal(
+            action="SUPERSEDE" if missing is None else "NOOP",
+            kind="near_duplicate",
+            # A cosine may leave [0, 1] by rounding, and an exact text is not asked here.
+            confidence=min(max(highest, LEFT_ALONE), 0.99) if missing is None else LEFT_ALONE,
+            user=newer.user,
+            wing=newer.wing,
+            targets=(
+                target_of(older, "superseded" if missing is None else "looked_at"),
+                target_of(newer, "kept" if missing is None else "looked_at"),
+            ),
+            evidence=Evidence(reason, (), likeness.cosine, likeness.shingles),
+        )
+    )
+
+
+# Contradictions: two live memories give one subject different values, and no date settles it.
+#
+# Always a NOOP: which of the two is true cannot be told from the texts, and no text is generated.
+# The owner edits or deletes one of them.
+
+
+STATED = 0.7
+"""Confidence that two values contradict each other where a subject has one at a time."""
+
+VAGUE = 0.4
+"""The same where the attribute was guessed, or a value is a remark."""
+
+GROUP_MAX = 64
+"""Most statements of one subject that are compared in pairs: more are a list (a schedule)."""
+
+_SubjectKey = tuple[Scope, str, str]
+
+
+def contradictions(
+    memories: Memories, canonical_of: Mapping[str, str], claims: Claims
+) -> Iterator[Proposal]:
+    """Yield one proposal per pair of memories that contradict each other.
+
+    Args:
+        memories: With what was found in them; turns, tombstones and taken ones are left out.
+        canonical_of: Folded names that were merged away, and what stands for them.
+        claims: Who is to become a tombstone contradicts nobody.
+    """
+    groups: defaultdict[_SubjectKey, list[Statement]] = defaultdict(list)
+    for position, memory in memories.items():
+        if not is_open(memory.record) or claims.holds(position):
+            continue
+        for statement in statements_of(memory, canonical_of, Counter[str]()):
+            # A subject is and has several things at a time; what it is *now* is one.
+            if statement.slot != STATE or statement.relation == "is_now":
+                key = scope_of(memory.record), statement.subject, statement.slot
+                groups[key].append(statement)
+    seen: set[tuple[int, int]] = set()
+    for key in sorted(groups, key=str):
+        for one, other in _conflicts(groups[key], memories):
+            pair = one.position, other.position
+            if pair not in seen:
+                seen.add(pair)
+                yield _contradiction_proposal(one, other, memories)
+
+
+def _conflicts(
+    statements: Sequence[Statement], memories: Memories
+) -> Iterator[tuple[Statement, Statement]]:
+    values = {statement.value for statement in statements}
+    if not 2 <= len(values) <= VALUES_MAX or len(statements) > GROUP_MAX:
+        return
+    said: defaultdict[int, set[str]] = defaultdict(set)
+    for statement in statements:
+        said[statement.position].add(statement.value)
+    for one, other in combinations(sorted(statements, key=lambda s: s.position), 2):
+        if one.position == other.position:
+            continue
+        records = memories[one.position].record, memories[other.position].record
+        if not _is_settled(*records) and not _agree(said[one.position], said[other.position]):
+            yield one, other
+
+
+def _agree(one: set[str], other: set[str]) -> bool:
+    """Say whether any value of the one is the other's in other words."""
+    return any(restates(ours, theirs) for ours in one for theirs in other)
+
+
+def _is_settled(one: MemoryRecord, other: MemoryRecord) -> bool:
+    """Say whether a date tells which of the two is the newer."""
+    dated = is_dated(one) and is_dated(other)
+    return dated and one.created_at_us != other.created_at_us
+
+
+def _contradiction_proposal(one: Statement, other: Statement, memories: Memories) -> Proposal:
+    records = [memories[s.position].record for s in (one, other)]
+    spans = (
+        Span(record.memory_id, s.evidence.start, s.evidence.end)
+        for record, s in zip(records, (one, other), strict=True)
+    )
+    dates = "of one moment" if all(is_dated(r) for r in records) else "not both dated"
+    return named(
+        Proposal(
+            action="NOOP",
+            kind="contradiction",
+            confidence=VAGUE if one.is_vague or other.is_vague else STATED,
+            user=records[0].user,
+            wing=records[0].wing,
+            targets=tuple(target_of(record, "looked_at") for record in records),
+            evidence=Evidence(
+                "They give different values for one subject and attribute, and are "
+                f"{dates}: only you can say which is right.",
+                tuple(spans),
+            ),
+        )
+    )
+
+
+# All proposals of a night: the finders one after the other, each on what the earlier ones left.
+#
+# Exact duplicates come first (they settle the most with the most certainty), then fragments (their
+# parts look alike and must not be taken for duplicates), then what a newer memory replaces, near
+# duplicates and contradictions. So no memory is to become a tombstone twice, and one whose fields
+# change is left alone otherwise until the next night.
+
+
+TOMBSTONE = 1.0
+"""Confidence that a memory with the mark is a tombstone."""
+
+
+class Materials(NamedTuple):
+    """What a night knows of its memories.
+
+    Attributes:
+        records: Memories, with positions; turns are never proposed for anything.
+        extractions: What was found in each, in the same order.
+        supersessions: The night's table.
+        canonical_of: Folded names that were merged away, and what stands for them.
+        vectors: Unit rows by position, shape (n, d), or None.
+    """
+
+    records: Sequence[MemoryRecord]
+    extractions: Sequence[Extraction]
+    supersessions: Sequence[Supersession]
+    canonical_of: Mapping[str, str]
+    vectors: NDArray[np.float32] | None
+
+
+def propose(materials: Materials) -> list[Proposal]:
+    """Return every proposal, in the order of KINDS and positions; a pure function of its input.
+
+    Raises:
+        ValueError: Records and extractions do not line up.
+    """
+    memories = line_up(materials.records, materials.extractions)
+    open_records = [r for r in materials.records if is_open(r)]
+    claims = Claims()
+    found = [
+        *exact_duplicates(open_records, claims),
+        *fragment_sets(open_records, claims),
+        *superseded_facts(open_records, materials.supersessions, claims),
+        # Parts look alike: whole or not, they are nobody's near duplicates.
+        *near_duplicates(
+            [r for r in open_records if read_mark(r.content) is None],
+            _near_pairs(materials.supersessions),
+            materials.vectors,
+            claims,
+        ),
+        *contradictions(memories, materials.canonical_of, claims),
+        *_tombstones(materials.records),
+    ]
+    return sorted(found, key=_order)
+
+
+def _near_pairs(supersessions: Iterable[Supersession]) -> Iterator[tuple[int, int]]:
+    for found in supersessions:
+        if found.reason == NEAR:
+            yield found.older_position, found.newer_position
+
+
+def _tombstones(records: Iterable[MemoryRecord]) -> Iterator[Proposal]:
+    for record in records:
+        if not record.is_turn and is_tombstone(record.content):
+            yield named(
+                Proposal(
+                    action="NOOP",
+                    kind="tombstone",
+                    confidence=TOMBSTONE,
+                    user=record.user,
+                    wing=record.wing,
+                    targets=(target_of(record, "looked_at"),),
+                    evidence=Evidence("It is superseded in the source already."),
+                )
+            )
+
+
+def _order(proposal: Proposal) -> tuple[int, list[int], str]:
+    positions = [target.position for target in proposal.targets]
+    return KINDS.index(proposal.kind), positions, proposal.proposal_id

@@ -1,0 +1,380 @@
+"""A proposal: what could be done to some memories of a source, and why."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, NamedTuple, get_args
+
+from noctuary.core.files import hash_json, hash_text
+from noctuary.core.types import MemoryRecord
+from noctuary.text.marks import content_tags, is_tombstone
+from noctuary.text.tokens import NEGATED_SUFFIX, fold, is_stop_word, normalize, stem
+
+# A proposal: what could be done to some memories of a source, and why. Holds no text of them.
+
+
+Action = Literal["ADD", "UPDATE", "SUPERSEDE", "NOOP"]
+"""ADD: a new row, made of the targets' own words; UPDATE: fields of a row that stays; SUPERSEDE:
+tombstones alone; NOOP: looked at and left alone. ADD and UPDATE supersede other targets as well."""
+
+Kind = Literal[
+    "exact_duplicate", "fragments", "superseded", "near_duplicate", "contradiction", "tombstone"
+]
+Role = Literal["superseded", "updated", "kept", "looked_at"]
+"""What becomes of a target: a tombstone; other fields; it stays as it is (and must be there, and
+unchanged, when the others are written); nothing."""
+
+ACTIONS: tuple[str, ...] = get_args(Action)
+KINDS: tuple[str, ...] = get_args(Kind)
+
+ID_CHARS = 16
+"""Of the hash, in an id: 64 bits among at most millions of proposals."""
+
+_VERSION = "curation/1"
+
+
+class Target(NamedTuple):
+    """One memory that a proposal is about.
+
+    Attributes:
+        memory_id: The source's id, as text.
+        position: In the corpus of that night.
+        role: One of Role.
+        content_hash: Of every field of the memory, when it was looked at.
+        text_hash: Of its content alone: what another copy of the source must have.
+    """
+
+    memory_id: str
+    position: int
+    role: Role
+    content_hash: str
+    text_hash: str
+
+
+class Piece(NamedTuple):
+    """A stretch of one memory's content, for a text that is joined from several.
+
+    Attributes:
+        before: Separator that goes before it: punctuation and spaces, no text.
+        memory_id: The memory.
+        start: First character.
+        end: One past the last one.
+    """
+
+    before: str
+    memory_id: str
+    start: int
+    end: int
+
+
+class Span(NamedTuple):
+    """Where a memory says what the proposal rests on: characters [start, end); -1 where unknown."""
+
+    memory_id: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Why.
+
+    Attributes:
+        reason: One sentence for people, without any text of a memory.
+        spans: Where it is said.
+        cosine: Of the two memories' vectors, in [-1, 1], or None.
+        shingles: Jaccard of their character trigrams, in [0, 1], or None.
+    """
+
+    reason: str
+    spans: tuple[Span, ...] = ()
+    cosine: float | None = None
+    shingles: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What could be done.
+
+    Attributes:
+        action: One of Action.
+        kind: What the targets are to each other.
+        confidence: In [0, 1]: how sure it is that they are what `kind` says.
+        user: Whose memories they are, all of them, or None for nobody's.
+        wing: The wing of all of them, or None.
+        targets: In order of position.
+        evidence: Why.
+        pieces: The joined text of an ADD, in order; empty for every other action.
+        fields: Fields of the target `updated` that an UPDATE fills up from the superseded ones.
+        proposal_id: Hash of all of the above that decides what would be written; set by `named`.
+    """
+
+    action: Action
+    kind: Kind
+    confidence: float
+    user: str | None
+    wing: str | None
+    targets: tuple[Target, ...]
+    evidence: Evidence
+    pieces: tuple[Piece, ...] = ()
+    fields: tuple[str, ...] = ()
+    proposal_id: str = ""
+
+    @property
+    def memory_ids(self) -> tuple[str, ...]:
+        """Return the ids of all targets."""
+        return tuple(target.memory_id for target in self.targets)
+
+    def having(self, *roles: Role) -> tuple[Target, ...]:
+        """Return the targets with one of some roles."""
+        return tuple(target for target in self.targets if target.role in roles)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as JSON values."""
+        return {
+            **asdict(self),
+            "targets": [target._asdict() for target in self.targets],
+            "evidence": {**asdict(self.evidence), "spans": _dicts(self.evidence.spans)},
+            "pieces": _dicts(self.pieces),
+            "fields": list(self.fields),
+        }
+
+
+def target_of(record: MemoryRecord, role: Role) -> Target:
+    """Return a memory in its role."""
+    text_hash = hash_text(record.content)
+    return Target(record.memory_id, record.position, role, record.content_hash, text_hash)
+
+
+def named(proposal: Proposal) -> Proposal:
+    """Return the proposal with its targets in order and its id.
+
+    The id depends on what would be done to which contents: the same corpus gives the same ids, and
+    an edited memory gives others. Positions, confidence and evidence do not count.
+    """
+    ordered = sorted(proposal.targets, key=lambda target: target.position)
+    identity = {
+        "version": _VERSION,
+        "action": proposal.action,
+        "kind": proposal.kind,
+        "targets": sorted([t.memory_id, t.role, t.content_hash] for t in ordered),
+        "pieces": _dicts(proposal.pieces),
+        "fields": list(proposal.fields),
+    }
+    return replace(proposal, targets=tuple(ordered), proposal_id=hash_json(identity)[:ID_CHARS])
+
+
+def _dicts(items: Sequence[Piece] | Sequence[Span]) -> list[dict[str, Any]]:
+    return [item._asdict() for item in items]
+
+
+# Which memories may be looked at together: of one user and one wing, no turns, no tombstones.
+#
+# Stricter than recall and the graph, where a memory without a wing may belong to any: what is
+# written to a source is not to be guessed.
+
+
+Scope = tuple[str | None, str | None]
+"""User and wing."""
+
+
+def scope_of(record: MemoryRecord) -> Scope:
+    """Return whose it is and where it lives."""
+    return record.user, record.wing
+
+
+def age_key(record: MemoryRecord) -> tuple[int, int]:
+    """Return what later means: by date, undated first; of one moment, by position."""
+    return record.created_at_us, record.position
+
+
+def is_open(record: MemoryRecord) -> bool:
+    """Say whether a memory may be proposed for anything: no turn, no tombstone."""
+    return not record.is_turn and not is_tombstone(record.content)
+
+
+@dataclass(slots=True)
+class Claims:
+    """What earlier finders of this night have taken, by position.
+
+    Attributes:
+        superseded: Memories that are to become tombstones: nobody looks at them again.
+        updated: Memories whose fields are to change: nobody touches them again this time.
+    """
+
+    superseded: set[int] = field(default_factory=set[int])
+    updated: set[int] = field(default_factory=set[int])
+
+    def free(self, records: Iterable[MemoryRecord]) -> list[MemoryRecord]:
+        """Return the memories that nobody has taken."""
+        return [r for r in records if not self.holds(r.position)]
+
+    def holds(self, position: int) -> bool:
+        """Say whether a memory is taken."""
+        return position in self.superseded or position in self.updated
+
+
+def by_scope(records: Iterable[MemoryRecord]) -> list[list[MemoryRecord]]:
+    """Return the memories of each user and wing, each in order of position."""
+    groups: defaultdict[Scope, list[MemoryRecord]] = defaultdict(list)
+    for record in records:
+        groups[scope_of(record)].append(record)
+    return [
+        sorted(groups[scope], key=lambda record: record.position)
+        for scope in sorted(
+            groups, key=lambda s: (s[0] or "", s[1] or "", s[0] is None, s[1] is None)
+        )
+    ]
+
+
+# Does one text hold everything another one says: its words in their order, numbers and denials.
+#
+# Stricter than any likeness: of two texts that a vector cannot tell apart, "port 8080" and "port
+# 8081" differ in what they say.
+
+
+DENIALS = frozenset(
+    {
+        "not", "no", "never", "none", "nor", "neither", "without", "cannot", "hardly", "except",
+        "unless", "stopped", "longer", "former", "formerly", "previously", "instead", "against",
+    }
+)  # fmt: skip
+"""Words that turn round what they stand beside, or send it into the past: both texts must have the
+same ones."""
+
+MODALS = frozenset(
+    {"may", "might", "could", "should", "would", "must", "will", "if", "maybe", "perhaps", "only"}
+)
+"""Words that say how surely something holds: both texts must have the same ones, too."""
+
+_POSSESSIVE = "'s"
+_WORD = re.compile(r"[^\W_]+(?:['’.,:/_@+-]+[^\W_]+)*[%+#]*")
+
+
+class Words(NamedTuple):
+    """What of a text counts.
+
+    Attributes:
+        content: Stems of the words that are no function words, in order.
+        numbers: Words with a digit, in order.
+        turns: Denials and modals, sorted.
+    """
+
+    content: tuple[str, ...]
+    numbers: tuple[str, ...]
+    turns: tuple[str, ...]
+
+
+def words_of(text: str) -> Words:
+    """Return the words of a text that count."""
+    content: list[str] = []
+    numbers: list[str] = []
+    turns: list[str] = []
+    for raw in _WORD.findall(normalize(text)):
+        word = fold(raw.replace("’", "'"))
+        if word in DENIALS or word in MODALS or word.endswith(NEGATED_SUFFIX):
+            turns.append(word)
+        elif any(char.isdigit() for char in word):
+            numbers.append(word)
+            content.append(word)
+        elif not is_stop_word(word.removesuffix(_POSSESSIVE)):
+            # "user's brother likes tea" does not hold "user likes tea".
+            owner = word.endswith(_POSSESSIVE)
+            content.append(stem(word.removesuffix(_POSSESSIVE)) + _POSSESSIVE * owner)
+    return Words(tuple(content), tuple(numbers), tuple(sorted(turns)))
+
+
+def why_not_held(older: str, newer: str) -> str | None:
+    """Return what of the older text the newer one does not hold, or None where it holds all.
+
+    A relation of texts: everything holds itself, and it is transitive for texts with the same
+    numbers and denials.
+    """
+    ours, theirs = words_of(older), words_of(newer)
+    if not ours.content:
+        return "The older has no words to compare."
+    if ours.numbers != theirs.numbers:
+        return "They differ in numbers."
+    if ours.turns != theirs.turns:
+        return "They differ in denials or in how surely they speak."
+    lost = (Counter(ours.content) - Counter(theirs.content)).total()
+    if lost:
+        return f"The newer lacks {lost} of the older's {len(ours.content)} words."
+    rest = iter(theirs.content)
+    # Membership of an iterator goes on from where the last word was found.
+    if not all(word in rest for word in ours.content):
+        return "The newer says the older's words in another order."
+    return None
+
+
+# What a proposal would write, made of the words that are there: pieces joined, fields united.
+
+
+FIELD_MAX_CHARS = 500
+"""Longest tags or keywords that the store's own server takes (research/peers.md 2.3)."""
+
+
+class Fields(NamedTuple):
+    """What of a memory is united when another one is to stand for it."""
+
+    tags: str
+    expanded_keywords: str
+    importance: float
+
+
+def joined_text(pieces: Iterable[Piece], text_of: Mapping[str, str]) -> str:
+    """Return the pieces in order, each after its separator.
+
+    Args:
+        pieces: What to join.
+        text_of: Content by memory id.
+    """
+    return "".join(p.before + text_of[p.memory_id][p.start : p.end] for p in pieces)
+
+
+def united(kept: Fields, others: Sequence[Fields]) -> Fields:
+    """Return the fields of a memory that stands for others as well.
+
+    Tags and keywords in the order in which they come, the kept memory's first; scope tags of others
+    are left out (the scope is the same, a session is not). A union longer than FIELD_MAX_CHARS is
+    not made: the kept memory's field stays. Importance is the highest.
+    """
+    tags = _union(_tags(kept.tags), [tag for o in others for tag in content_tags(o.tags)])
+    words = _union(
+        kept.expanded_keywords.split(), [w for o in others for w in o.expanded_keywords.split()]
+    )
+    return Fields(
+        _fitting(kept.tags, tags, ","),
+        _fitting(kept.expanded_keywords, words, " "),
+        max([kept.importance, *(o.importance for o in others)]),
+    )
+
+
+def changed_fields(before: Fields, after: Fields) -> tuple[str, ...]:
+    """Return the names of the fields that differ, in the order of Fields."""
+    return tuple(
+        name for name, one, other in zip(Fields._fields, before, after, strict=True) if one != other
+    )
+
+
+def _tags(tags: str) -> list[str]:
+    return [stripped for tag in tags.split(",") if (stripped := tag.strip())]
+
+
+def _union(first: Sequence[str], rest: Sequence[str]) -> list[str]:
+    known = {word.casefold() for word in first}
+    added: list[str] = []
+    for word in rest:
+        if word.casefold() not in known:
+            known.add(word.casefold())
+            added.append(word)
+    # Nothing to add: the field stays as it was written, spaces and repeats included.
+    return [*first, *added] if added else []
+
+
+def _fitting(before: str, words: Sequence[str], joiner: str) -> str:
+    after = joiner.join(words)
+    return after if words and len(after) <= FIELD_MAX_CHARS else before

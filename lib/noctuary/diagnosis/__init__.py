@@ -1,1 +1,0 @@
-"""Looking at a store from outside: its status and its health. Reads only; no heavy imports."""

@@ -1,0 +1,1 @@
+"""From texts to vectors: encoders, tiers and their search."""

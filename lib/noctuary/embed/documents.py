@@ -1,0 +1,350 @@
+"""Embedding texts once, their vectors kept by content."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noctuary.core.errors import EncoderError
+from noctuary.core.files import hash_text, write_array_blocks
+from noctuary.core.types import SILENT, Progress
+from noctuary.embed.fingerprint import EncoderFingerprint
+from noctuary.embed.onnx import OnnxEncoder
+from noctuary.work.fragments import (
+    KEY,
+    KEY_BYTES,
+    VALUE,
+    BatchFunction,
+    Filled,
+    FragmentStore,
+    RecordBatch,
+)
+from noctuary.work.stage import Memo
+
+# Embedding texts once, their vectors kept in the memo.
+
+
+BATCHES_PER_WRITE = 8
+"""Batches per durable write: more loses more work to a kill (8 batches of 8 texts are about a
+second), fewer fsyncs more. A hosted encoder's batch is paid for, so each is written at once."""
+
+READ_ROWS = 4_096
+"""Vectors read from the memo at once: 6 MB at 384 dimensions, twice."""
+
+
+class DocumentEncoder(Protocol):
+    """What embedding needs of an encoder: batches that can be kept one by one."""
+
+    def iter_document_batches(
+        self, texts: Sequence[str]
+    ) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
+        """Yield places in `texts` and their vectors, shape (len(places), dimension)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """Vectors and how they came about.
+
+    Attributes:
+        vectors: Unit rows, float32, shape (n, d), aligned with the texts.
+        computed: Distinct texts that the encoder saw now.
+        reused: Distinct texts whose vector was known.
+    """
+
+    vectors: NDArray[np.float32]
+    computed: int
+    reused: int
+
+
+def memo_kind(fingerprint: EncoderFingerprint, face: str = "") -> str:
+    """Return the memo kind of an encoder's document vectors.
+
+    Two implementations of one model round differently, so each has its own kind.
+
+    Args:
+        fingerprint: Of the model.
+        face: The implementation's tag; empty for sentence-transformers.
+    """
+    return f"vector:{fingerprint.digest}:{face}" if face else f"vector:{fingerprint.digest}"
+
+
+def text_key(text: str) -> str:
+    """Return the memo key of a text."""
+    return hash_text(text)
+
+
+def embed_texts(
+    texts: Sequence[str],
+    memo: Memo,
+    fingerprint: EncoderFingerprint,
+    open_encoder: Callable[[], DocumentEncoder],
+    progress: Progress = SILENT,
+    *,
+    face: str = "",
+    batches_per_write: int = BATCHES_PER_WRITE,
+) -> Embedded:
+    """Return a vector for every text; only texts that the memo does not know reach the encoder.
+
+    For texts of which all vectors fit in memory; see `fill_memo` for the arguments and errors.
+    """
+    filled = fill_memo(
+        texts,
+        memo,
+        fingerprint,
+        open_encoder,
+        progress,
+        face=face,
+        batches_per_write=batches_per_write,
+    )
+    blocks = list(iter_known(texts, memo, fingerprint, face))
+    empty = np.empty((0, fingerprint.dimension), dtype=np.float32)
+    return Embedded(np.concatenate([empty, *blocks]), filled.computed, filled.reused)
+
+
+def fill_memo(
+    texts: Sequence[str],
+    memo: Memo,
+    fingerprint: EncoderFingerprint,
+    open_encoder: Callable[[], DocumentEncoder],
+    progress: Progress = SILENT,
+    *,
+    face: str = "",
+    batches_per_write: int = BATCHES_PER_WRITE,
+) -> Filled:
+    """Bring the vector of every text into the memo; no vector is held for longer than its write.
+
+    Args:
+        texts: What to embed; equal texts are embedded once.
+        memo: Where vectors are kept between nights.
+        fingerprint: Of the encoder that `open_encoder` returns.
+        open_encoder: Called only if something must be embedded.
+        progress: Told after every durable write.
+        face: Tag of the implementation that `open_encoder` returns; empty for
+            sentence-transformers.
+        batches_per_write: How many of the encoder's batches a kill may lose, at least 1.
+
+    Raises:
+        EncoderError: If the encoder fails or returns something that is not finite; what was written
+            before is kept.
+    """
+    unique = {text_key(text): text for text in texts}
+    kind = memo_kind(fingerprint, face)
+    missing = list(_iter_missing(memo, kind, fingerprint.dimension, unique))
+    if missing:
+        encoder = open_encoder()
+        pending: dict[str, bytes] = {}
+        done = 0
+        batches = encoder.iter_document_batches([unique[k] for k in missing])
+        for number, (places, vectors) in enumerate(batches, start=1):
+            for place, vector in zip(places, vectors, strict=True):
+                pending[missing[place]] = vector.astype("<f4").tobytes()
+            if number % batches_per_write == 0:
+                done += _flush(memo, kind, pending)
+                progress.update("memory_vectors", done, len(missing))
+        done += _flush(memo, kind, pending)
+        progress.update("memory_vectors", done, len(missing))
+    return Filled(computed=len(missing), reused=len(unique) - len(missing))
+
+
+def iter_known(
+    texts: Iterable[str], memo: Memo, fingerprint: EncoderFingerprint, face: str = ""
+) -> Iterator[NDArray[np.float32]]:
+    """Yield the vectors of texts in their order, some at once, shape (m, d).
+
+    Raises:
+        EncoderError: A text has no usable vector in the memo.
+    """
+    kind = memo_kind(fingerprint, face)
+    for block in _blocks(map(text_key, texts)):
+        known = _read_known(memo, kind, fingerprint.dimension, block)
+        if lacking := set(block) - known.keys():
+            raise EncoderError(
+                f"{len(lacking)} texts got no finite vector of {fingerprint.dimension} numbers "
+                f"from {fingerprint.model}; choose another model, or reinstall this one"
+            )
+        yield np.stack([known[key] for key in block])
+
+
+def _iter_missing(memo: Memo, kind: str, dimension: int, unique: Iterable[str]) -> Iterator[str]:
+    for block in _blocks(unique):
+        known = _read_known(memo, kind, dimension, block)
+        yield from (key for key in block if key not in known)
+
+
+def _blocks(keys: Iterable[str]) -> Iterator[list[str]]:
+    rest = iter(keys)
+    while block := list(islice(rest, READ_ROWS)):
+        yield block
+
+
+def _flush(memo: Memo, kind: str, pending: dict[str, bytes]) -> int:
+    count = len(pending)
+    memo.put_many(kind, pending)
+    pending.clear()
+    return count
+
+
+def _read_known(
+    memo: Memo, kind: str, dimension: int, keys: Sequence[str]
+) -> dict[str, NDArray[np.float32]]:
+    """Return the usable vectors of the memo.
+
+    One of another size, or not finite, is computed again.
+    """
+    known: dict[str, NDArray[np.float32]] = {}
+    for key, value in memo.get_many(kind, keys).items():
+        if len(value) != 4 * dimension:
+            continue
+        vector = np.frombuffer(value, dtype="<f4").astype(np.float32)
+        if np.isfinite(vector).all():
+            known[key] = vector
+    return known
+
+
+# Embedding texts as a task over record batches, and reading the vectors that it left.
+
+
+TEXT = "content"
+"""Column of the texts."""
+
+SHARD_ROWS = 4_096
+"""Rows of a shard: more lose more work to a kill (20 s on two cores with the default model), fewer
+make fragments that every night's end merges."""
+
+WINDOW_ROWS = 65_536
+"""Vectors gathered at once (100 MB at 384 dimensions). Fewer read a fragment more often where a
+store's texts lie scattered over all fragments."""
+
+TAKE_ROWS = 4_096
+"""Vectors taken from a store at once: each call copies them up to three times."""
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedTexts:
+    """Gives the unit vector of every text with an ONNX export; see `BatchTask`.
+
+    Attributes:
+        export: What `export_onnx` wrote; every worker must be able to read it.
+    """
+
+    export: Path
+
+    @property
+    def name(self) -> str:
+        """See `BatchTask`."""
+        return "memory_vectors"
+
+    @property
+    def row_ms(self) -> float:
+        """Return 0: the threads of one process use every core, and further models only memory.
+
+        Two threads take 1.17 ms a text where one takes 2.15 (one layer, 47 tokens).
+        """
+        return 0.0
+
+    def open(self, threads: int) -> BatchFunction:
+        """Return the function from `key` and `content` to `key` and `value`; see `BatchTask`.
+
+        Raises:
+            EncoderError: The export is absent, damaged or declined.
+        """
+        return partial(_embed, OnnxEncoder.open(self.export, threads))
+
+
+def keyed_texts(batch: RecordBatch) -> RecordBatch:
+    """Return `key` and `content` of a batch that has `content`; as many rows, in their order."""
+    import pyarrow as pa
+
+    texts = batch.column(TEXT)
+    keys = [bytes.fromhex(text_key(text)) for text in texts.to_pylist()]
+    return pa.record_batch([pa.array(keys, pa.binary(KEY_BYTES)), texts], names=[KEY, TEXT])
+
+
+def write_vectors(
+    path: Path,
+    store: FragmentStore,
+    keys: Iterable[Sequence[bytes]],
+    rows: int,
+    dimension: int,
+) -> list[bytes]:
+    """Write the vectors of keys to a `.npy` file, window by window; return the keys without one.
+
+    A row whose key is not held, or whose value is not a finite vector of this dimension, is NaN in
+    the file and its key is in the result.
+
+    Args:
+        path: The file; of shape (rows, dimension), float32.
+        store: Of a task `EmbedTexts`.
+        keys: In the order of the rows, in batches of any length.
+        rows: How many keys there are.
+        dimension: Of the vectors.
+
+    Raises:
+        ValueError: There are more or fewer keys.
+    """
+    unusable: list[bytes] = []
+
+    def blocks() -> Iterator[Floats]:
+        for window in _windows(keys):
+            vectors = read_vectors(store, window, dimension)
+            bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+            unusable.extend(window[place] for place in bad)
+            yield vectors
+
+    write_array_blocks(path, (rows, dimension), "<f4", blocks())
+    return unusable
+
+
+def read_vectors(store: FragmentStore, keys: Sequence[bytes], dimension: int) -> Floats:
+    """Return the vectors of keys, shape (len(keys), dimension); NaN where none can be read."""
+    vectors = np.full((len(keys), dimension), np.nan, dtype=np.float32)
+    handles = store.find(keys)
+    # In the order of the store, so that a fragment is read once and not by every piece.
+    order = np.argsort(handles, kind="stable")
+    order = order[handles[order] >= 0]
+    for start in range(0, len(order), TAKE_ROWS):
+        chosen = order[start : start + TAKE_ROWS]
+        vectors[chosen] = _take(store, handles[chosen], dimension)
+    return vectors
+
+
+def _take(store: FragmentStore, handles: NDArray[np.int64], dimension: int) -> Floats | float:
+    import pyarrow as pa
+
+    try:
+        values = store.take(handles)
+    except pa.ArrowException:
+        # Fragments of different types: one of them is not of this task.
+        return np.nan
+    if values.type != pa.list_(pa.float32(), dimension) or values.null_count:
+        return np.nan
+    return values.flatten().to_numpy(zero_copy_only=False).reshape(len(handles), dimension)
+
+
+def _windows(batches: Iterable[Sequence[bytes]]) -> Iterator[list[bytes]]:
+    window: list[bytes] = []
+    for batch in batches:
+        window.extend(batch)
+        while len(window) >= WINDOW_ROWS:
+            yield window[:WINDOW_ROWS]
+            del window[:WINDOW_ROWS]
+    if window:
+        yield window
+
+
+def _embed(encoder: OnnxEncoder, batch: RecordBatch) -> RecordBatch:
+    import pyarrow as pa
+
+    vectors = encoder.encode_documents(batch.column(TEXT).to_pylist())
+    values = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
+    return pa.record_batch([batch.column(KEY), values], names=[KEY, VALUE])

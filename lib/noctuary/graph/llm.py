@@ -1,0 +1,510 @@
+"""Names and triples from a language model, checked against the text."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar, cast, get_args
+
+from noctuary.core.files import hash_text
+from noctuary.core.foreign_json import parse_json
+from noctuary.graph.extract import Extraction, Found, Stated
+from noctuary.graph.fold import fold_name, unsegmented_script, words
+from noctuary.graph.tables import NO_SPAN, StatedRelation
+from noctuary.sources.source import (
+    PART_OF,
+    RESOLVED_BY,
+    SEE_ALSO,
+    SUPERSEDES,
+    KnownConcept,
+    KnownEdge,
+    KnownMention,
+    MemoryLink,
+)
+from noctuary.text.tokens import is_stop_word
+from noctuary.work.http import DATA_RULE, MAX_MEMORY_CHARS
+
+# A model's words for a relation, mapped onto those of the graph. One table, no guessing.
+
+
+RELATION_NAMES: tuple[StatedRelation, ...] = tuple(
+    name
+    for name in cast("tuple[StatedRelation, ...]", get_args(StatedRelation))
+    if name != "related_to"
+)
+"""All but the one for relations that have no word: a model is asked for the others."""
+
+_SAME: dict[str, StatedRelation] = {
+    "replaces": "supersedes", "replaced": "supersedes", "superseded": "supersedes",
+    "requires": "depends_on", "needs": "depends_on", "relies_on": "depends_on",
+    "dependent_on": "depends_on", "depended_on": "depends_on",
+    "belongs_to": "part_of", "component_of": "part_of", "member_of": "part_of",
+    "instance_of": "is_a", "type_of": "is_a", "kind_of": "is_a", "an": "is_a", "a": "is_a",
+    "now": "is_now", "became": "is_now", "renamed_to": "is_now", "changed_to": "is_now",
+    "preferred": "prefers", "likes": "prefers", "favors": "prefers",
+    "employed_by": "works_at", "works_for": "works_at", "worked_at": "works_at",
+    "resides_in": "lives_in", "lived_in": "lives_in", "located_in": "lives_in",
+    "based_in": "lives_in",
+    "owns": "has", "have": "has", "had": "has",
+    "property_of": "owned_by", "maintained_by": "owned_by",
+    "fixed_by": "resolved_by", "solved_by": "resolved_by", "closed_by": "resolved_by",
+}  # fmt: skip
+_INVERSE: dict[str, StatedRelation] = {
+    "replaced_by": "supersedes", "superseded_by": "supersedes",
+    "required_by": "depends_on", "needed_by": "depends_on",
+    "has_part": "part_of", "contains": "part_of", "consists_of": "part_of",
+    "has_member": "part_of",
+    "employs": "works_at", "preferred_by": "prefers",
+    "fixes": "resolved_by", "fixed": "resolved_by", "resolves": "resolved_by",
+    "resolved": "resolved_by", "solves": "resolved_by",
+    "owner_of": "owned_by", "maintains": "owned_by",
+}  # fmt: skip
+_NO_LETTERS = re.compile(r"[^a-z]+")
+_AUXILIARY = re.compile(r"^(?:is|was|are|were|has_been|been)_")
+
+
+def map_relation(text: str) -> tuple[StatedRelation, bool] | None:
+    """Return the relation that is meant and whether its ends are swapped; None for any other.
+
+    Case, punctuation and a leading "is" make no difference: "Is replaced by" is `supersedes`,
+    swapped.
+    """
+    name = _NO_LETTERS.sub("_", text.casefold()).strip("_")
+    for candidate in (name, _AUXILIARY.sub("", name)):
+        if candidate in RELATION_NAMES:
+            return candidate, False
+        if candidate in _INVERSE:
+            return _INVERSE[candidate], True
+        if candidate in _SAME:
+            return _SAME[candidate], False
+    return None
+
+
+# The union of two findings of one memory. No checking happens here.
+
+
+Item = TypeVar("Item", Found, Stated)
+
+
+def merge_extractions(base: Extraction, extra: Extraction) -> Extraction:
+    """Return both findings in canonical order, nothing of the rules changed.
+
+    What the second found at a place where the rules found the same stays theirs, kind and span
+    included. A name that the memory is about, or that speaks, is not also mentioned by it.
+
+    Args:
+        base: What the rules found.
+        extra: What the store told, or a language model read.
+    """
+    own = {item.name for item in base.found if item.role in ("about", "speaker")}
+    new = [item for item in extra.found if item.role == "about" or item.name not in own]
+    found = [*base.found, *_not_held(new, base.found)]
+    stated = [*base.stated, *_not_held(extra.stated, base.stated)]
+    aliases = tuple(sorted({*base.aliases, *extra.aliases}))
+    return Extraction(tuple(sorted(set(found), key=found_order)), sort_stated(stated), aliases)
+
+
+def found_order(item: Found) -> tuple[int, int, str, str, str, str]:
+    """Return the sort key of findings in an `Extraction`."""
+    return (item.start, item.end, item.role, item.kind, item.name, item.surface)
+
+
+def sort_stated(items: Iterable[Stated]) -> tuple[Stated, ...]:
+    """Return statements in the order of an `Extraction`, without repeats."""
+    return tuple(
+        sorted(
+            set(items),
+            key=lambda s: (s.start, s.end, s.relation, s.subject, s.object, s[5], s[6]),
+        )
+    )
+
+
+def _not_held(extra: Iterable[Item], base: Sequence[Item]) -> list[Item]:
+    """Return the items that say something else, or elsewhere, than every item of the base."""
+    held: defaultdict[Hashable, list[tuple[int, int]]] = defaultdict(list)
+    for item in base:
+        held[_said(item)].append((item.start, item.end))
+    return [item for item in extra if not _overlaps(item, held.get(_said(item), []))]
+
+
+def _said(item: Found | Stated) -> Hashable:
+    if isinstance(item, Found):
+        return item.name
+    return item.subject, item.relation, item.object
+
+
+def _overlaps(item: Found | Stated, spans: Sequence[tuple[int, int]]) -> bool:
+    return any(start != NO_SPAN and item.start < end and start < item.end for start, end in spans)
+
+
+# What a language model says about one memory, and what of it stands in the text.
+#
+# A model may invent, or be told by a memory what to say. So nothing is believed that cannot be
+# pointed at: every name must stand in the content, folded, and gets the span of every place where
+# it does. The rest is dropped and counted. Nothing is sent from here (noctuary.night.graph).
+
+
+PROMPT_VERSION = "1"
+"""Part of every key under which an answer is kept: raise it with any change of wording."""
+READING_VERSION = "1"
+"""Raised whenever the same answer may give other findings."""
+TAG_HEX = 8
+"""Letters of an item's id. Longer ones cost tokens and are copied wrong more often."""
+MAX_NAMES = 40
+"""Of one memory; a model that repeats itself fills any answer."""
+MAX_TRIPLES = 40
+MAX_TEXT_CHARS = 200
+"""Of a name or a relation: longer ones are sentences, which the check would drop anyway."""
+MAX_NAME_WORDS = 8
+"""Of a name; longer ones are sentences. Higher lets through descriptions that occur once."""
+MAX_PLACES = 16
+"""Places of one name in one memory that are kept: more evidence of the same adds nothing."""
+
+SYSTEM = (
+    "You index a personal memory store. For each item list what its memory names (people, "
+    "organisations, places, projects, products, files, events) under names, and what it states "
+    "between two of them under triples, each a list of subject, relation and object. Copy names "
+    "letter by letter as they stand in that memory; never translate, expand or complete them, "
+    "and never name what does not stand there. Resolve pronouns to the name they stand for; "
+    f"leave the triple out if you cannot. Use one of these relations: {', '.join(RELATION_NAMES)}; "
+    "where none fits, use a verb of your own. Answer with empty lists where there is nothing. "
+    + DATA_RULE
+    + '{"items": [{"id": "...", "names": ["..."], "triples": [["...", "...", "..."]]}]}'
+)
+
+Span = tuple[int, int]
+Triple = tuple[str, str, str]
+
+
+class RawAnswer(NamedTuple):
+    """A memory's answer as given; kept as it is, so that stricter checks ask nothing anew.
+
+    Attributes:
+        names: Names, at most MAX_NAMES.
+        triples: Subject, relation, object; at most MAX_TRIPLES.
+        malformed: Entries that were neither, or too long, or too many.
+    """
+
+    names: tuple[str, ...]
+    triples: tuple[Triple, ...]
+    malformed: int = 0
+
+    def to_bytes(self) -> bytes:
+        """Return what is kept."""
+        return json.dumps(self._asdict()).encode("ascii")
+
+
+class Failures(NamedTuple):
+    """Instead of an answer: how many nights a memory, asked alone, got none of any use."""
+
+    nights: int
+
+    def to_bytes(self) -> bytes:
+        """Return what is kept."""
+        return json.dumps({"failed": self.nights}).encode("ascii")
+
+
+class Grounded(NamedTuple):
+    """What is left of an answer.
+
+    Attributes:
+        extraction: The findings that stand in the text, in canonical order.
+        dropped: How many names and statements were not kept, by reason: "not_in_text",
+            "not_a_name" (no letter, or function words only), "too_long", "same_name" and
+            "overlapping" (the two names of a statement are one, or stand in one place only).
+        unmapped: How many relations the graph has not; their ends are names all the same.
+    """
+
+    extraction: Extraction
+    dropped: Counter[str]
+    unmapped: int
+
+
+def answer_key(content: str, model: str) -> str:
+    """Return what a memory's answer is kept under: its text, the model and the prompt."""
+    return hash_text("triples", PROMPT_VERSION, str(MAX_MEMORY_CHARS), model, content)
+
+
+def item_ids(keys: Sequence[str]) -> tuple[str, ...]:
+    """Return the ids of a batch, made from its keys.
+
+    They cannot be known to whoever wrote one of the memories, so that its text cannot answer for
+    another by number, and a model that skips an item and counts on answers for nobody.
+    """
+    for length in (TAG_HEX, len(keys[0])):
+        tags = tuple(f"m{key[:length]}" for key in keys)
+        if len(set(tags)) == len(keys):
+            return tags
+    raise ValueError("two items of a batch have the same key, expected distinct texts")
+
+
+def decode(raw: bytes | None) -> RawAnswer | Failures:
+    """Return what is kept of a memory; no failures where there is nothing, or damage."""
+    try:
+        value: Any = parse_json(raw or b"{}")
+        if isinstance(value.get("failed"), int):
+            return Failures(value["failed"])
+        answer = read_answer(value)
+        return Failures(0) if answer is None else answer
+    except (ValueError, AttributeError):
+        return Failures(0)
+
+
+def read_answer(row: Mapping[str, Any]) -> RawAnswer | None:
+    """Return an item's answer; None unless it holds a list of names or of triples."""
+    given_names, given_triples = row.get("names"), row.get("triples")
+    if not isinstance(given_names, list) and not isinstance(given_triples, list):
+        return None
+    raw_names: list[Any] = given_names if isinstance(given_names, list) else []
+    raw_triples: list[Any] = given_triples if isinstance(given_triples, list) else []
+    names = [name for name in raw_names if _is_text(name)][:MAX_NAMES]
+    triples = [triple for raw in raw_triples if (triple := _read_triple(raw))][:MAX_TRIPLES]
+    lost = len(raw_names) - len(names) + len(raw_triples) - len(triples)
+    before = row.get("malformed", 0)
+    return RawAnswer(tuple(names), tuple(triples), lost + (before if _is_count(before) else 0))
+
+
+def ground(content: str, answer: RawAnswer) -> Grounded:
+    """Keep what stands in the content, at every place where it stands.
+
+    Args:
+        content: The memory's text.
+        answer: What the model said about it.
+    """
+    places, dropped = _Places(content), Counter[str]()
+    found: set[Found] = set()
+    stated: set[Stated] = set()
+    unmapped = 0
+    ends = [end for triple in answer.triples for end in (triple[0], triple[2])]
+    for name in dict.fromkeys([*answer.names, *ends]):
+        fault = _fault(name)
+        spans = [] if fault else places.find(name)
+        if not spans:
+            dropped[fault or "not_in_text"] += 1
+        for start, end in spans:
+            surface = content[start:end]
+            found.add(Found("mentions", "name", fold_name(surface), start, end, surface))
+    for subject, words_given, thing in answer.triples:
+        mapped = map_relation(words_given)
+        if mapped is None:
+            unmapped += 1
+            continue
+        relation, swapped = mapped
+        pair = (thing, subject) if swapped else (subject, thing)
+        statement = _ground_statement(content, places, relation, pair)
+        if isinstance(statement, str):
+            dropped[statement] += 1
+        else:
+            stated.add(statement)
+    kept = Extraction(tuple(sorted(found, key=found_order)), sort_stated(stated))
+    return Grounded(kept, dropped, unmapped)
+
+
+class _Places:
+    """The words of a text, to look names up in, whatever their case and spelling."""
+
+    def __init__(self, content: str) -> None:
+        self._content = content
+        self._parts: list[tuple[str, int, int]] = []
+        self._starts: defaultdict[str, list[int]] = defaultdict(list)
+        for word in words(content):
+            parts = word.folded.split(" ")
+            for number, part in enumerate(parts):
+                # Inside of a word that folds to several, no name begins or ends: -1 is no offset.
+                first = word.start if number == 0 else -1
+                last = word.end if number == len(parts) - 1 else -1
+                if first >= 0:
+                    self._starts[part].append(len(self._parts))
+                self._parts.append((part, first, last))
+
+    def find(self, surface: str) -> list[Span]:
+        """Return where a name stands, in order, at most MAX_PLACES; whole words only.
+
+        A name in a script without spaces is looked for as it is written, because its words cannot
+        be told apart.
+        """
+        folded = [word.folded for word in words(surface)]
+        if any(unsegmented_script(word) for word in folded):
+            return self._find_literally(surface.strip())
+        wanted = " ".join(folded).split()
+        if not wanted:
+            return []
+        spans = (self._match(at, wanted) for at in self._starts.get(wanted[0], ()))
+        return [span for span in spans if span is not None][:MAX_PLACES]
+
+    def _match(self, at: int, wanted: list[str]) -> Span | None:
+        parts = self._parts[at : at + len(wanted)]
+        if [part for part, _, _ in parts] != wanted or parts[-1][2] < 0:
+            return None
+        return parts[0][1], parts[-1][2]
+
+    def _find_literally(self, surface: str) -> list[Span]:
+        spans: list[Span] = []
+        at = self._content.find(surface)
+        while at >= 0 and len(spans) < MAX_PLACES:
+            spans.append((at, at + len(surface)))
+            at = self._content.find(surface, at + len(surface))
+        return spans
+
+
+def _ground_statement(
+    content: str, places: _Places, relation: StatedRelation, surfaces: tuple[str, str]
+) -> Stated | str:
+    """Return the statement with its evidence, or why there is none."""
+    for surface in surfaces:
+        if (fault := _fault(surface)) is not None:
+            return fault
+    subjects, objects = map(places.find, surfaces)
+    if not subjects or not objects:
+        return "not_in_text"
+    if fold_name(surfaces[0]) == fold_name(surfaces[1]):
+        return "same_name"
+    pairs = [(a, b) for a in subjects for b in objects if a[1] <= b[0] or b[1] <= a[0]]
+    if not pairs:
+        return "overlapping"
+    pair = min(pairs, key=lambda pair: (_reach(*pair), pair))
+    subject, thing = (content[start:end] for start, end in pair)
+    start, end = min(span[0] for span in pair), max(span[1] for span in pair)
+    return Stated(fold_name(subject), relation, fold_name(thing), start, end, subject, thing)
+
+
+def _reach(left: Span, right: Span) -> int:
+    """Return the length of the text around two places."""
+    return max(left[1], right[1]) - min(left[0], right[0])
+
+
+def _fault(surface: str) -> str | None:
+    """Return why a text is no name, or None."""
+    folded = fold_name(surface)
+    parts = folded.split()
+    if not any(character.isalpha() for character in folded) or all(map(is_stop_word, parts)):
+        return "not_a_name"
+    return "too_long" if len(parts) > MAX_NAME_WORDS else None
+
+
+def _read_triple(raw: Any) -> Triple | None:
+    if isinstance(raw, dict):
+        raw = [raw.get("subject"), raw.get("relation", raw.get("predicate")), raw.get("object")]
+    parts: list[Any] = raw if isinstance(raw, list) else []
+    if len(parts) != 3 or not all(map(_is_text, parts)):
+        return None
+    return parts[0], parts[1], parts[2]
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and value.strip() != "" and len(value) <= MAX_TEXT_CHARS
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+# What a store says about its memories, as findings of the memories that stand behind it.
+#
+# Everything told here stands at no place of a text: NO_SPAN. What a text states has one, so that
+# the two can be told apart everywhere (`is_told`). It is evidence and not truth (research/peers.md
+# 2.2: a server's concepts were found by a model), which is why what a store tells of concepts
+# supersedes no memory; only its links between memories do.
+
+
+TOLD_VERSION = "1"
+"""Raised when the same tables may give other findings; part of the stage's inputs."""
+
+ID_MARK = "#"
+"""Begins an object that is a memory, as in `Stated`."""
+
+LINK_RELATIONS: Mapping[str, StatedRelation] = {
+    SUPERSEDES: "supersedes",
+    PART_OF: "part_of",
+    SEE_ALSO: "has",
+    RESOLVED_BY: "resolved_by",
+}
+"""What a link states, by its type. `has` between memories is a plain link, as in a text."""
+
+OTHER_RELATION: StatedRelation = "related_to"
+"""What an edge states whose relation the graph has no word for."""
+
+ALIAS_DETAIL = "the store's own alias"
+
+
+def is_told(stated: Stated) -> bool:
+    """Say whether a statement is its store's and not the text's."""
+    return stated.start == NO_SPAN
+
+
+def findings_told(
+    links: Iterable[MemoryLink],
+    concepts: Iterable[KnownConcept],
+    mentions: Iterable[KnownMention],
+    edges: Iterable[KnownEdge],
+) -> dict[str, Extraction]:
+    """Return what is told, by the id of the memory that stands behind it.
+
+    - A link is a statement of the memory that points ("" relation "#id").
+    - A mention makes the concept's name and aliases tags of its memory, and says that they are one.
+    - An edge is a statement of each memory that is evidence of it.
+
+    Names that fold to nothing, and edges whose ends are one name, say nothing.
+
+    Args:
+        links: Between memories.
+        concepts: Names and aliases; those that nothing below names are of no use.
+        mentions: Which memory is about which concept.
+        edges: Between concepts, with the memories that say so.
+    """
+    known = {concept.name: concept for concept in concepts}
+    found: defaultdict[str, set[Found]] = defaultdict(set)
+    stated: defaultdict[str, set[Stated]] = defaultdict(set)
+    named: defaultdict[str, set[str]] = defaultdict(set)
+    for link in links:
+        stated[link.from_id].add(_link(link))
+    for mention in mentions:
+        concept = known.get(mention.concept)
+        # An alias is a name by which other texts may mean it: it is looked for as well.
+        for name in (mention.concept, *(concept.aliases if concept is not None else ())):
+            if folded := fold_name(name):
+                tag = Found("author", "tag", folded, NO_SPAN, NO_SPAN, name)
+                found[mention.memory_id].add(tag)
+        named[mention.memory_id].add(mention.concept)
+    for edge in edges:
+        statement = _edge(edge)
+        if statement is None:
+            continue
+        for memory_id in edge.evidence:
+            stated[memory_id].add(statement)
+            named[memory_id] |= {edge.source, edge.target}
+    return {
+        memory_id: Extraction(
+            tuple(sorted(found.get(memory_id, ()), key=found_order)),
+            sort_stated(stated.get(memory_id, ())),
+            tuple(sorted(_aliases(known[n] for n in named.get(memory_id, ()) if n in known))),
+        )
+        for memory_id in sorted(found.keys() | stated.keys())
+    }
+
+
+def _link(link: MemoryLink) -> Stated:
+    target = f"{ID_MARK}{link.to_id}"
+    return Stated("", LINK_RELATIONS[link.link_type], target, NO_SPAN, NO_SPAN, "", target)
+
+
+def _edge(edge: KnownEdge) -> Stated | None:
+    relation, is_swapped = map_relation(edge.relation) or (OTHER_RELATION, False)
+    ends = (edge.target, edge.source) if is_swapped else (edge.source, edge.target)
+    subject, thing = map(fold_name, ends)
+    if not subject or not thing or subject == thing:
+        return None
+    return Stated(subject, relation, thing, NO_SPAN, NO_SPAN, *ends)
+
+
+def _aliases(concepts: Iterable[KnownConcept]) -> set[tuple[str, str, str]]:
+    folded = {
+        (fold_name(alias), fold_name(concept.name))
+        for concept in concepts
+        for alias in concept.aliases
+    }
+    return {
+        (alias, name, ALIAS_DETAIL) for alias, name in folded if alias and name and alias != name
+    }

@@ -1,0 +1,306 @@
+"""Which memory stands for an older one, and what two memories must not differ in."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noctuary.core.types import UNDATED_US
+from noctuary.graph.fold import fold_name
+from noctuary.graph.lexicon import (
+    CALENDAR_WORDS,
+    FUNCTION_WORDS,
+    NUMBER_WORDS,
+    find_dates,
+    find_identifiers,
+)
+from noctuary.text.marks import MARK, is_tombstone
+from noctuary.text.tokens import normalize
+
+# How sure it is that a near duplicate replaces the older memory. Standard library only.
+#
+# Source: research/mempalace.md section 1, phase 8.
+
+
+LEAST_SIMILARITY = 0.86
+"""Least cosine of a near duplicate. Lower finds more rewordings, and more lookalikes."""
+
+LEAST_DAYS = 7
+"""Least whole days between near duplicates. Fewer lets two notes of one week hide one another."""
+
+HIGH = (0.93, 30)
+"""Least cosine and least days between two memories of high confidence."""
+
+MEDIUM = (0.86, 14)
+"""The same for medium confidence; everything else is low."""
+
+CONFIDENCES = ("low", "medium", "high")
+"""Names of the confidences 0, 1 and 2."""
+
+DAY_US = 86_400_000_000
+"""Microseconds of a day."""
+
+
+def confidence_of(similarity: float, age_gap_days: int) -> int:
+    """Return 2 (high), 1 (medium) or 0 (low); never falls as either grows."""
+    if similarity >= HIGH[0] and age_gap_days >= HIGH[1]:
+        return 2
+    return int(similarity >= MEDIUM[0] and age_gap_days >= MEDIUM[1])
+
+
+# Near duplicates say the same again: what two memories must not differ in.
+#
+# One predicate for the night's pairs, curation's and those of the phase `supersede`. What a text
+# names is read from it alone, so two memories are judged without a third. Where neither capitals
+# nor digits show a name, none is seen: "fixed payments" and "fixed search" rest on their vectors.
+
+
+FRAME_MAX_CHARS = 200
+"""Longest sentence that is read as one value of one subject; longer ones say more than that."""
+
+_WORD = re.compile(r"[^\W_]+(?:['’.,:/_@+&-]+[^\W_]+)*")
+_SENTENCE_END = re.compile(r"[.!?…。！？】\]\n•]|^\W*$")
+_ORDINAL = re.compile(r"(?<=\d)(?:st|nd|rd|th)\b|(?<=\d),(?=\d{3}\b)")
+_PLAIN_VERB = re.compile(r"(?:is|was|has|had|will|can|does|did|\w{2,}ed)\b", re.ASCII)
+_VERB_IN_S = re.compile(r"\w{2,}s\b", re.ASCII)
+_NO_NAMES = FUNCTION_WORDS | {"user", "users"}
+_COUNTED = {word: str(n) for word, n in NUMBER_WORDS.items() if word not in ("one", "first")}
+
+# Chinese has no capitals: a clause with a copula is taken whole, for whom and what it names.
+_CLAUSE = re.compile(r"[^，。；！？,.;!?\s]+")
+_GIVES = re.compile(r"[是叫为].")
+
+_STATE = re.compile(
+    r"(?:(?:the|our|my)\s)?"
+    r"(?P<head>[^.:;!?\n]{2,80}?\s(?:is|are|runs?|starts?|ends?|opens?|closes?|costs?|takes?|equals?))"
+    r"(?:\snow)?(?P<lead>(?:\s(?:on|at|in|from|to|the|about))*)\s(?P<value>[^!?\n]+?)[.\s]*",
+    re.IGNORECASE,
+)
+
+
+def differ(one: str, other: str) -> bool:
+    """Say whether two texts differ in a number, an identifier, a date or a named thing.
+
+    "fixed payments (PR #465)" is no near duplicate of "fixed search (ticket #542)".
+    """
+    return marks_of(one) != marks_of(other)
+
+
+def marks_of(text: str) -> frozenset[str]:
+    """Return the numbers, identifiers, dates and names of a text, each in one spelling."""
+    text = normalize(text)
+    marks = {clause for clause in _CLAUSE.findall(text) if _GIVES.search(clause)}
+    for date in reversed(find_dates(text)):
+        marks.add(date.iso)
+        text = f"{text[: date.start]}{' ' * (date.end - date.start)}{text[date.end :]}"
+    for found in reversed(find_identifiers(text)):
+        marks.add(text[found.start : found.end].casefold())
+        text = f"{text[: found.start]}{' ' * (found.end - found.start)}{text[found.end :]}"
+    before = 0
+    for match in _WORD.finditer(text):
+        starts = _SENTENCE_END.search(text, before, match.start()) is not None
+        mark = _mark(text, match, starts=starts)
+        if mark:
+            marks.add(mark)
+        before = match.end()
+    return frozenset(marks)
+
+
+class Keys(NamedTuple):
+    """A text's marks as 64 bits each.
+
+    Attributes:
+        marks: Equal for texts that do not `differ`.
+        alike: Equal for texts of which one may replace the other for being near: `marks`, or, where
+            the text is one sentence that gives a subject a value ("The meeting is on 3 May"),
+            everything but the value, since another value replaces it.
+    """
+
+    marks: int
+    alike: int
+
+
+def keys_of(text: str) -> Keys:
+    """Return the keys of a text; those of one marked as superseded are of what it said."""
+    text = text.lstrip()[len(MARK) :] if is_tombstone(text) else text
+    marks, frame = _digest(sorted(marks_of(text))), _frame(text)
+    return Keys(marks, marks if frame is None else _digest(["", frame]))
+
+
+def _digest(said: Sequence[str]) -> int:
+    digest = hashlib.blake2b("\0".join(said).encode("utf-8", "surrogatepass"), digest_size=8)
+    return int.from_bytes(digest.digest(), "little", signed=True)
+
+
+def _mark(text: str, match: re.Match[str], *, starts: bool) -> str:
+    """Return what a word marks, "" for ordinary ones."""
+    word = match.group()
+    if any(char.isdigit() for char in word):
+        return _ORDINAL.sub("", word.casefold())
+    if not any(char.isupper() for char in word):
+        return _COUNTED.get(word, "")
+    folded = fold_name(word)
+    if folded in _COUNTED:
+        return _COUNTED[folded]
+    if folded in _NO_NAMES and (starts or folded not in CALENDAR_WORDS):
+        return ""
+    # A capital at the start of a sentence says nothing alone; "Anna lives" begins with a name.
+    shaped = any(char.isupper() for char in word[1:]) or folded in CALENDAR_WORDS
+    owns = word.endswith(("'s", "’s"))
+    return folded if not starts or shaped or owns or _acts(text, match) else ""
+
+
+def _acts(text: str, match: re.Match[str]) -> bool:
+    """Say whether a verb follows a word: "James shared", "Anna lives", but not "Likes cats"."""
+    if match.group().endswith(("ed", "ing")):
+        return False
+    after = match.end() + 1
+    if _PLAIN_VERB.match(text, after) is not None:
+        return True
+    return not match.group().endswith("s") and _VERB_IN_S.match(text, after) is not None
+
+
+def _frame(text: str) -> str | None:
+    """Return a sentence without its value: "The rent is 900 euros", "the rent is * euros"."""
+    if len(text) > FRAME_MAX_CHARS:
+        return None
+    match = _STATE.fullmatch(normalize(text).strip())
+    if match is None or ". " in match["value"]:
+        return None
+    words = _WORD.findall(match["value"])
+    marked = [bool(marks_of(f"- {word}")) or word[:1].isupper() for word in words]
+    if not words or not marked[0]:
+        return None
+    rest = ["*" if mark else fold_name(word) for word, mark in zip(words, marked, strict=True)]
+    kept = [w for w, before in zip(rest, ["", *rest], strict=False) if w != "*" or before != "*"]
+    return " ".join([fold_name(match["head"] + match["lead"]), *kept])
+
+
+# Which memory stands for an older one, for the reader that asks. Standard library and numpy only.
+
+
+NO_SUCCESSOR = -1
+"""Position that stands for: nothing replaces it."""
+
+
+class SupersessionRow(NamedTuple):
+    """One row of the table: a memory and its direct successor.
+
+    Attributes:
+        older: Position.
+        newer: Position of the direct successor.
+        head: Position of the last of the chain.
+        reason: One of `noctuary.graph.duplicates.REASONS`.
+        confidence: 0 low, 1 medium, 2 high.
+        similarity: Cosine, or None.
+        age_gap_days: Whole days between the two.
+        valid_to_us: When the older stopped holding.
+    """
+
+    older: int
+    newer: int
+    head: int
+    reason: str
+    confidence: int
+    similarity: float | None
+    age_gap_days: int
+    valid_to_us: int
+
+
+class SupersessionIndex:
+    """Successors by position: every method takes and returns whole arrays.
+
+    What a reader may not see does not exist for it: a chain ends before the first successor that is
+    masked, is not yet there at the moment asked for, or is less sure than asked for.
+    """
+
+    def __init__(self, rows: Iterable[SupersessionRow]) -> None:
+        """Index the rows; at most one per older memory.
+
+        Raises:
+            ValueError: Two rows have the same older memory.
+        """
+        ordered = sorted(rows, key=lambda row: row.older)
+        self._rows = {row.older: row for row in ordered}
+        if len(self._rows) != len(ordered):
+            raise ValueError(
+                f"found {len(ordered)} rows for {len(self._rows)} superseded memories, expected "
+                "one each: build the graph again"
+            )
+        self._older = np.array([row.older for row in ordered], dtype=np.int64)
+        self._newer = np.array([row.newer for row in ordered], dtype=np.int64)
+        self._confidence = np.array([row.confidence for row in ordered], dtype=np.int8)
+        self._valid_to = np.array([row.valid_to_us for row in ordered], dtype=np.int64)
+
+    def __len__(self) -> int:
+        """Return how many memories are superseded."""
+        return len(self._older)
+
+    def row_of(self, position: int) -> SupersessionRow | None:
+        """Return what is known about a superseded memory, or None where nothing replaces it."""
+        return self._rows.get(position)
+
+    def successors(
+        self,
+        positions: NDArray[np.integer],
+        as_of_us: int | None = None,
+        *,
+        visible: NDArray[np.bool_] | None = None,
+        least_confidence: int = 0,
+    ) -> NDArray[np.int64]:
+        """Return the direct successor of each memory, NO_SUCCESSOR where there is none.
+
+        Args:
+            positions: Shape (m,).
+            as_of_us: Successors that came later do not count; None counts all. Those without a date
+                always count.
+            visible: What the reader may see, by position, shape (n,); None shows everything.
+            least_confidence: 0 low, 1 medium, 2 high.
+        """
+        asked = np.asarray(positions, dtype=np.int64)
+        found = np.full(len(asked), NO_SUCCESSOR, dtype=np.int64)
+        if not len(self._older):
+            return found
+        places = np.minimum(np.searchsorted(self._older, asked), len(self._older) - 1)
+        counts = (self._older[places] == asked) & (self._confidence[places] >= least_confidence)
+        if as_of_us is not None:
+            ends = self._valid_to[places]
+            counts &= (ends <= as_of_us) | (ends == UNDATED_US)
+        newer = self._newer[places]
+        if visible is not None:
+            counts &= visible[newer]
+        found[counts] = newer[counts]
+        return found
+
+    def head_of(
+        self,
+        positions: NDArray[np.integer],
+        as_of_us: int | None = None,
+        *,
+        visible: NDArray[np.bool_] | None = None,
+        least_confidence: int = 0,
+    ) -> NDArray[np.int64]:
+        """Return the memory that stands for each one now; itself where nothing replaces it.
+
+        Args:
+            positions: Shape (m,).
+            as_of_us: As for `successors`.
+            visible: As for `successors`.
+            least_confidence: As for `successors`.
+        """
+        heads = np.array(positions, dtype=np.int64)
+        # Chains have no cycles; a damaged table that has one ends here all the same.
+        for _ in range(len(self._older)):
+            following = self.successors(
+                heads, as_of_us, visible=visible, least_confidence=least_confidence
+            )
+            moves = following != NO_SUCCESSOR
+            if not moves.any():
+                break
+            heads[moves] = following[moves]
+        return heads

@@ -1,1 +1,0 @@
-"""The live overlay: what a memory store gained, changed and lost since the snapshot. Read side."""

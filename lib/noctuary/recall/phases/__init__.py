@@ -1,1 +1,0 @@
-"""The phases of a recall, one module each, and the order in which they run."""

@@ -1,0 +1,289 @@
+"""What can be asked, which memories may be seen, and the state of one recall while it runs."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import field
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noctuary.core.hooks import fire, has_hooks
+from noctuary.core.types import UNDATED_US, dataclass, to_micros
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.result import RecallWarning
+
+# Which memories a recall may see at all.
+#
+# Filters are masks over positions, made before any leg ranks.
+
+
+Mask = NDArray[np.bool_]
+
+_NO_CODE = -2
+"""Code of a value that no memory has; -1 is that of having none."""
+
+
+class Scope(NamedTuple):
+    """The filters of one recall.
+
+    None means no restriction, except for `user` (see `build_mask`).
+    """
+
+    wing: str | None = None
+    room: str | None = None
+    category: str | None = None
+    user: str | None = None
+    as_of: datetime | None = None
+
+
+class Facet(NamedTuple):
+    """One scope column: its values and, per memory, the code of its value (-1 = none).
+
+    Attributes:
+        values: Distinct values, sorted.
+        codes: int32 (n,), the place of each memory's value in `values`.
+        shared: Of the owners only: positions of the memories that others share with a user, by that
+            user's name, which need not be among `values`. None where nobody shares.
+    """
+
+    values: tuple[str, ...]
+    codes: NDArray[np.int32]
+    shared: Mapping[str, NDArray[np.int32]] | None = None
+
+
+def aware(moment: datetime) -> datetime:
+    """Return the moment with a zone; a naive one is UTC."""
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def build_mask(
+    scope: Scope, facets: Mapping[str, Facet], created_at_us: NDArray[np.int64]
+) -> tuple[Mask | None, tuple[RecallWarning, ...]]:
+    """Return the memories that the scope allows, and a warning for every value that none has.
+
+    Users are denied by default: memories that belong to a named user are only seen by a recall for
+    that user, or for one whom that user shares them with; memories that belong to nobody are seen
+    by all. `as_of` keeps what existed then; undated memories are kept. What only others have is
+    unknown, and no name of theirs is suggested.
+
+    Returns:
+        A mask of shape (n,), or None when nothing is hidden, and warnings.
+    """
+    masks: list[Mask] = []
+    warnings: list[RecallWarning] = []
+    own = _own_mask(facets["user"], scope.user)
+    for name in ("wing", "room", "category"):
+        wanted = getattr(scope, name)
+        if wanted is None:
+            continue
+        mask = facets[name].codes == _code_of(facets[name], wanted)
+        if not (mask if own is None else mask & own).any():
+            warnings.append(_unknown(name, wanted, _visible_values(facets[name], own)))
+        masks.append(mask)
+    if own is not None:
+        masks.append(own)
+        if scope.user is None and not own.all():
+            warnings.append(
+                RecallWarning(
+                    "user_required", "this store holds memories of named users: pass user=..."
+                )
+            )
+    if scope.as_of is not None:
+        masks.append(_as_of_mask(scope.as_of, created_at_us))
+    if not masks:
+        return None, tuple(warnings)
+    return np.logical_and.reduce(masks), tuple(warnings)
+
+
+def _as_of_mask(as_of: datetime, created_at_us: NDArray[np.int64]) -> Mask:
+    return (created_at_us == UNDATED_US) | (created_at_us <= to_micros(aware(as_of)))
+
+
+def private_mask(owners: Facet, user: str | None) -> Mask | None:
+    """Return which memories nobody but this user may see; None where all belong to nobody.
+
+    None of those of nobody, and none that the user shares. A recall without a user has none.
+
+    Args:
+        owners: The facet "user".
+        user: Whose, or None.
+
+    Returns:
+        A mask of shape (n,), or None.
+    """
+    if not owners.values:
+        return None
+    private: Mask = owners.codes == _code_of_user(owners, user)
+    for positions in (owners.shared or {}).values():
+        private[positions] = False
+    return private
+
+
+def _own_mask(owners: Facet, user: str | None) -> Mask | None:
+    """Return which memories a user may see; None where all belong to nobody."""
+    if not owners.values:
+        return None
+    own: Mask = (owners.codes == -1) | (owners.codes == _code_of_user(owners, user))
+    if user is not None and owners.shared is not None and user in owners.shared:
+        own[owners.shared[user]] = True
+    return own
+
+
+def _code_of_user(owners: Facet, user: str | None) -> int:
+    return _NO_CODE if user is None else _code_of(owners, user)
+
+
+def _visible_values(facet: Facet, own: Mask | None) -> tuple[str, ...]:
+    """Return the values that memories of the user or of nobody have: others' names are theirs."""
+    if own is None:
+        return facet.values
+    codes = np.unique(facet.codes[own])
+    return tuple(facet.values[code] for code in codes.tolist() if code >= 0)
+
+
+def _code_of(facet: Facet, value: str) -> int:
+    try:
+        return facet.values.index(value)
+    except ValueError:
+        return _NO_CODE
+
+
+def _unknown(name: str, wanted: str, values: tuple[str, ...]) -> RecallWarning:
+    import difflib  # most recalls name what there is
+
+    near = difflib.get_close_matches(wanted, values, n=3, cutoff=0.5)
+    hint = f"; near: {', '.join(near)}" if near else f"; there are {len(values)}"
+    return RecallWarning(f"unknown_{name}", f"no memory has {name} {wanted!r}{hint}")
+
+
+# What can be asked: one request, and the refusal of what no store could honour.
+
+
+SORT_ORDERS = ("relevance", "importance", "recency")
+
+
+class Request(NamedTuple):
+    """One recall as it was asked.
+
+    Attributes:
+        query: Any text.
+        k: How many memories at most, >= 0.
+        profile: How to rank.
+        profile_used: What that is called.
+        scope: What may be seen.
+        sort_by: One of SORT_ORDERS.
+        session_id: The active conversation, or None.
+        dry_run: Nothing is to be written; with `explain`, every candidate is described.
+    """
+
+    query: str
+    k: int
+    profile: RetrievalProfile
+    profile_used: str
+    scope: Scope
+    sort_by: str
+    session_id: str | None
+    dry_run: bool
+
+    def depth(self, count: int) -> int:
+        """Return the candidates to take per leg from a store of `count` memories."""
+        wanted = max(self.k, self.profile.depth * self.profile.candidate_pool_multiplier)
+        if self.profile.scorer == "two_pass":
+            wanted = max(wanted, self.profile.coarse_depth)
+        return min(wanted, count)
+
+
+def check_arguments(
+    query: Any, k: Any, sort_by: Any, scope: Scope, deadline_ms: Any, session_id: Any = None
+) -> None:
+    """Refuse what no store could honour.
+
+    Raises:
+        ValueError: Listing every fault: wrong types, a negative k, an unknown sort_by.
+    """
+    faults: list[str] = []
+    if not isinstance(query, str):
+        faults.append(f"query must be a text, found {type(query).__name__}")
+    if isinstance(k, bool) or not isinstance(k, int) or k < 0:
+        faults.append(f"k must be a whole number >= 0, found {k!r}")
+    if sort_by not in SORT_ORDERS:
+        faults.append(f"sort_by must be one of {', '.join(SORT_ORDERS)}, found {sort_by!r}")
+    for name in Scope._fields:
+        value = getattr(scope, name)
+        kind = datetime if name == "as_of" else str
+        if value is not None and not isinstance(value, kind):
+            faults.append(f"{name} must be {kind.__name__}, found {type(value).__name__}")
+    if session_id is not None and not isinstance(session_id, str):
+        faults.append(f"session_id must be str, found {type(session_id).__name__}")
+    if deadline_ms is not None and not _is_time(deadline_ms):
+        faults.append(f"deadline_ms must be a number, found {deadline_ms!r}")
+    if faults:
+        raise ValueError("; ".join(faults))
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+
+
+# The state of one recall while it runs: its clock, its timings, what went wrong. No ranking.
+
+
+@dataclass
+class RecallRun:
+    """What is known so far about one recall.
+
+    Attributes:
+        started_s: `time.perf_counter` at its start.
+        deadline_ms: Wall time after which optional steps are skipped; None for no limit.
+        warnings: Degradations so far.
+        phase_timing_ms: Wall time of every step so far.
+    """
+
+    started_s: float
+    deadline_ms: float | None
+    warnings: list[RecallWarning] = field(default_factory=list[RecallWarning])
+    phase_timing_ms: dict[str, float] = field(default_factory=dict[str, float])
+
+    @contextmanager
+    def step(self, name: str) -> Generator[None]:
+        """Time one step; a step that runs twice is summed."""
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            spent = (time.perf_counter() - begin) * 1000
+            self.phase_timing_ms[name] = round(self.phase_timing_ms.get(name, 0.0) + spent, 3)
+
+    def finish(self) -> None:
+        """Note the time of the whole recall."""
+        self.phase_timing_ms["total"] = round((time.perf_counter() - self.started_s) * 1000, 3)
+
+    def left_ms(self) -> float:
+        """Return the time left until the deadline; infinite without one, below 0 after it."""
+        if self.deadline_ms is None:
+            return math.inf
+        return self.deadline_ms - (time.perf_counter() - self.started_s) * 1000
+
+    def late(self) -> bool:
+        """Say whether the deadline has passed."""
+        return self.left_ms() < 0
+
+    def warn(self, code: str, message: str) -> None:
+        """Record a degradation, once."""
+        self.extend([RecallWarning(code, message)])
+
+    def extend(self, warnings: Iterable[RecallWarning]) -> None:
+        """Record degradations; the same one twice is one."""
+        self.warnings.extend(w for w in warnings if w not in self.warnings)
+
+    def fire(self, name: str, context: dict[str, object]) -> None:
+        """Call the hooks of a name; one that raises is a warning."""
+        if has_hooks(name):
+            for fault in fire(name, context):
+                self.warn("hook_failed", fault)

@@ -1,0 +1,368 @@
+"""Lexical recall of rows that never leave their store, read in their place."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noctuary.core.errors import ConfigError, NoctuaryError, SourceError
+from noctuary.core.manifest import read_manifest, read_pointer
+from noctuary.core.settings import CONFIG_FILE_NAME, Settings, SourceSettings
+from noctuary.core.store import (
+    DatabaseName,
+    SourceName,
+    StorePaths,
+    find_home,
+    find_store,
+    name_source,
+    names_postgres,
+)
+from noctuary.core.types import from_micros
+from noctuary.lexical.search import idf, saturation
+from noctuary.text.secrets import FLAG_FIELDS, VAULT_FIELDS, find_fields_sensitivity, mark_sql
+from noctuary.text.tokens import tokenize
+
+if TYPE_CHECKING:
+    from noctuary.sources.postgres import Reader
+
+
+# The rows that no night exports, read out of the store itself and into this process alone.
+#
+# Which rows are sensitive, the export's rules say. Readers of the night leave such rows in the
+# store by their query, so here are queries of their own; connections are theirs, read-only and
+# pinned. Nothing of the question is sent to a server, which may log its statements.
+
+
+VAULT_PATH = "vault_path"
+
+BATCH_ROWS = 1_000
+"""Rows read at once: larger saves statements, smaller memory."""
+
+_MARKS = frozenset((*FLAG_FIELDS, *VAULT_FIELDS))
+_Row = tuple[object, object, Mapping[str, object]]
+"""What its query says of a row: its mark, its vault path, its columns."""
+
+
+class HeldRow(NamedTuple):
+    """A row that never leaves its store: its id, why, its columns without marks, its vault path."""
+
+    key: Any
+    reason: str
+    fields: Mapping[str, object]
+    vault_path: str | None
+
+
+def read_sensitive(
+    source: SourceName, kind: str, settings: SourceSettings, user: str | None
+) -> Iterator[HeldRow]:
+    """Yield every sensitive row of a store that a user may see, as far as its query can tell.
+
+    Args:
+        source: The store.
+        kind: What the manifest calls it.
+        settings: Whose rows of a database are read.
+        user: Who asks; a caller compares again, because tags may name a user too.
+
+    Raises:
+        SourceError: The store cannot be read, or its kind gives no sensitive text away.
+    """
+    if isinstance(source, DatabaseName):
+        rows = _of_database(source, settings, user)
+    elif kind == "claude-memory-sqlite":
+        rows = _of_sqlite(source)
+    elif kind in ("jsonl", "jsonl.gz"):
+        rows = _of_lines(source)
+    else:
+        raise SourceError(
+            f"sensitive rows of a store of the kind {kind} cannot be recalled: only "
+            "claude-memory stores (SQLite, PostgreSQL) and JSON lines can"
+        )
+    for mark, vault, fields in rows:
+        reason = mark or find_fields_sensitivity(fields)
+        if reason is not None:
+            shown = {name: value for name, value in fields.items() if name not in _MARKS}
+            path = vault if isinstance(vault, str) else None
+            yield HeldRow(fields["id"], str(reason), shown, path)
+
+
+def _of_sqlite(path: Path) -> Iterator[_Row]:
+    from noctuary.sources.sqlite import OPTIONAL_COLUMNS, REQUIRED_COLUMNS, PinnedFile
+
+    class Reading(PinnedFile):
+        """All rows, marked ones included."""
+
+        def rows(self) -> Iterator[_Row]:
+            info = self._db.execute("PRAGMA table_info(memories)").fetchall()
+            there = {str(row[1]) for row in info}
+            wanted = (*REQUIRED_COLUMNS, *OPTIONAL_COLUMNS)
+            names = [n for n in wanted if n in there and n not in _MARKS]
+            vault = VAULT_PATH if VAULT_PATH in there else "NULL"
+            # The interpolated names are constants of noctuary.
+            sql = f"SELECT {mark_sql(there)}, {vault}, {', '.join(names)} FROM memories ORDER BY id"
+            for mark, path, *values in self._db.execute(sql):
+                yield mark, path, dict(zip(names, values, strict=True))
+
+    with Reading(path) as reading:
+        yield from reading.rows()
+
+
+def _of_lines(path: Path) -> Iterator[_Row]:
+    from noctuary.sources.jsonl import JsonlSource
+
+    with JsonlSource(path) as source:
+        for batch in source.batches(BATCH_ROWS):
+            for row in batch:
+                if row.problem is None and row.key is not None:
+                    yield None, row.fields.get(VAULT_PATH), {**row.fields, "id": row.key}
+
+
+def _of_database(name: DatabaseName, settings: SourceSettings, user: str | None) -> Iterator[_Row]:
+    from noctuary.sources.postgres import (
+        Pinned,
+        Reader,
+        make_reader,
+        read_address,
+        read_pages,
+        read_schema,
+    )
+
+    with closing(Pinned(read_address(name))) as pinned:
+        known = make_reader(pinned, read_schema(pinned), settings.user)
+        names, sql = _marked_sql(known)
+        for page in pinned.stream(sql, {"user": user}, size=BATCH_ROWS):
+            for mark, vault, *values in page:
+                yield mark, vault, dict(zip(names, values, strict=True))
+        if known.has_users and user is None:
+            return  # every row is somebody's
+        # What only its text betrays is not marked: these rows the night's own query gives.
+        reader = Reader(known.schema, user if known.has_users else None, known.has_users)
+        for rows in read_pages(pinned, reader, BATCH_ROWS):
+            for row in rows:
+                if row.withheld is None and not row.too_large:
+                    yield None, None, {**row.fields, "id": row.key}
+
+
+def _marked_sql(reader: Reader) -> tuple[tuple[str, ...], str]:
+    """Return the columns and the query of the marked rows of one user and of nobody."""
+    from noctuary.sources.postgres import MEMORIES, field_names, mark_sql, user_sql
+
+    names, owner = field_names(reader.schema), user_sql(reader)
+    dates = ("created_at", "updated_at", "deleted_at")
+    shown = [owner if n == "user_id" else f"m.{n}::text" if n in dates else f"m.{n}" for n in names]
+    vault = f"m.{VAULT_PATH}::text" if VAULT_PATH in reader.schema.columns else "NULL::text"
+    mark = mark_sql(reader.schema)
+    return names, (
+        f"SELECT {mark}, {vault}, {', '.join(shown)} FROM {MEMORIES} m WHERE {mark} IS NOT NULL "
+        f"AND ({owner} IS NULL OR {owner} = %(user)s::text) ORDER BY m.id"
+    )
+
+
+# `recall_sensitive`: sensitive rows that answer a question, read in the store and kept nowhere.
+
+
+class _NeverStored:
+    """Refuses to be pickled or copied: that is how values reach files, caches and other processes.
+
+    Also `json.dumps` refuses it, because it is no plain value.
+    """
+
+    __slots__ = ()
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError(
+            f"a {type(self).__name__} is never stored or sent: call reveal() where it is shown"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SensitiveMemory(_NeverStored):
+    """One row that matched; `repr` shows its id, why it is sensitive and its score.
+
+    Attributes:
+        memory_id: The store's own id, as text.
+        reason: Why it never leaves the store (noctuary.text.secrets).
+        score: BM25 among the sensitive rows, > 0.
+        content: The text as the store has it.
+        category: The store's category.
+        tags: Comma-separated.
+        created_at: ISO 8601, or None where undated.
+        user: Whose row it is, or None.
+        vault_path: Where the server keeps what it took out of the text, or None.
+    """
+
+    memory_id: str
+    reason: str
+    score: float
+    content: str = field(repr=False)
+    category: str = field(repr=False)
+    tags: str = field(repr=False)
+    created_at: str | None = field(repr=False)
+    user: str | None = field(repr=False)
+    vault_path: str | None = field(repr=False)
+
+    def reveal(self) -> dict[str, Any]:
+        """Return every field as plain values, to be shown and forgotten."""
+        rest = ("reason", "score", "content", "category", "tags", "created_at", "user")
+        return {
+            "id": self.memory_id,
+            **{name: getattr(self, name) for name in (*rest, "vault_path")},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SensitiveAnswer(_NeverStored):
+    """What a recall of sensitive rows found.
+
+    Attributes:
+        memories: Best first.
+        source: The store that was read; no password.
+        searched: Sensitive rows that this user may see, whether they matched or not.
+    """
+
+    memories: tuple[SensitiveMemory, ...]
+    source: str
+    searched: int
+
+    def reveal(self) -> dict[str, Any]:
+        """Return everything as plain values, to be shown and forgotten."""
+        memories = [memory.reveal() for memory in self.memories]
+        return {"source": self.source, "searched": self.searched, "memories": memories}
+
+
+def recall_sensitive(
+    query: str, k: int = 10, *, user: str | None = None, store: str | Path | None = None
+) -> SensitiveAnswer:
+    """Return the sensitive rows of a memory store that fit a question best, by its words.
+
+    Off unless `sensitive.recall` is set. The store itself is read, read-only and at this moment;
+    the question and the rows stay in this process: no log, no trace, no cache, no server.
+
+    Args:
+        query: Any text.
+        k: How many at most, >= 0.
+        user: Who asks: rows of other named users are never read into the answer, not even ones
+            that they share.
+        store: A store directory, its name, or the source it was built from; None means the
+            configured or only one.
+
+    Returns:
+        The rows that share a word with the question, best first, ties by id.
+
+    Raises:
+        ValueError: k is negative.
+        ConfigError: It is off, or the settings do not name the store's database.
+        StoreError: There is no such store, or nothing was published.
+        SourceError: The memory store cannot be read.
+    """
+    if k < 0:
+        raise ValueError(f"k must be at least 0, found {k}")
+    settings = Settings.load(home=find_home())
+    if not settings.sensitive.recall:
+        raise ConfigError(
+            "sensitive rows are not recalled: set recall = true under [sensitive] in "
+            f"{find_home() / CONFIG_FILE_NAME}, or NOCTUARY_SENSITIVE_RECALL=true"
+        )
+    source, kind = _find_source(store, settings)
+    try:
+        answer = _search(source, kind, settings, query, k, user)
+    except NoctuaryError as error:
+        answer = type(error)(str(error))
+    except Exception as error:
+        # Its own text may quote a row.
+        name = getattr(error, "sqlite_errorname", type(error).__name__)
+        answer = SourceError(f"{source} could not be read ({name}); nothing was kept")
+    # Raised here, where no local holds a row: a report of a crash may show locals.
+    if isinstance(answer, NoctuaryError):
+        raise answer
+    return answer
+
+
+def score_documents(query: str, documents: Sequence[Sequence[str]]) -> NDArray[np.float64]:
+    """Return the BM25 score of each document for a query (noctuary.lexical.search).
+
+    How rare a word is is counted over these documents alone, the rows that this user may see, so
+    that a score says nothing of another user's.
+
+    Args:
+        query: Any text; a token counts once.
+        documents: Tokens of each, repeats included.
+
+    Returns:
+        Shape (documents,), >= 0, 0 where no token of the query occurs.
+    """
+    scores = np.zeros(len(documents))
+    counts = [Counter(tokens) for tokens in documents]
+    lengths = np.array([len(tokens) for tokens in documents], dtype=np.float64)
+    mean = float(lengths.mean()) if lengths.any() else 1.0
+    for token in sorted(set(tokenize(query))):
+        held = np.array([count[token] for count in counts], dtype=np.float64)
+        frequency = np.array([np.count_nonzero(held)], dtype=np.int64)
+        scores += idf(frequency, len(documents)) * saturation(held, lengths, mean)
+    return scores
+
+
+def _find_source(store: str | Path | None, settings: Settings) -> tuple[SourceName, str]:
+    """Return what the serving snapshot was made of, and its kind."""
+    directory, _ = find_store(store, home=find_home())
+    paths = StorePaths(directory)
+    known = read_manifest(paths.snapshots / read_pointer(paths).snapshot_id).source
+    location, kind = str(known["location"]), str(known["kind"])
+    if not names_postgres(location):
+        return Path(location), kind
+    # No manifest holds a password.
+    path = settings.source.path
+    named = name_source(path) if names_postgres(path) else None
+    if named is None or str(named) != location:
+        raise ConfigError(
+            f"{directory.name} was made of {location}, which the settings do not name: set "
+            "source.path (or NOCTUARY_SOURCE_PATH) to its address or to env:NAME"
+        )
+    return named, kind
+
+
+def _search(
+    source: SourceName, kind: str, settings: Settings, query: str, k: int, user: str | None
+) -> SensitiveAnswer:
+    from noctuary.sources.normalize import Accepted, normalize
+    from noctuary.sources.source import RawRow
+    from noctuary.text.tokens import document_tokens
+
+    now_us = time.time_ns() // 1000
+    held: list[tuple[Any, ...]] = []
+    for row in read_sensitive(source, kind, settings.source, user):
+        raw = RawRow("", row.key, row.fields)
+        # By the export's rules. Tags may name a user, too.
+        verdict = normalize(raw, position=0, now_us=now_us, settings=settings.corpus)
+        if isinstance(verdict, Accepted) and verdict.record.user in (None, user):
+            held.append((verdict.record, row))
+    scores = score_documents(
+        query,
+        [document_tokens(r.content, r.tags, r.expanded_keywords, r.category) for r, _ in held],
+    )
+    found: list[SensitiveMemory] = []
+    for place in sorted(range(len(held)), key=lambda i: (-scores[i], i))[:k]:
+        record, row = held[place]
+        created = from_micros(record.created_at_us)
+        if scores[place] > 0:
+            found.append(
+                SensitiveMemory(
+                    record.memory_id,
+                    row.reason,
+                    float(scores[place]),
+                    record.content,
+                    record.category,
+                    record.tags,
+                    created.isoformat() if created else None,
+                    record.user,
+                    row.vault_path,
+                )
+            )
+    return SensitiveAnswer(tuple(found), str(source), len(held))

@@ -1,1 +1,0 @@
-"""The night's report for people: plots as PNG and one static HTML page."""

@@ -1,0 +1,117 @@
+"""What a snapshot tells besides its memories, as arrays: summaries, shares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noctuary.core.types import dataclass
+
+# The accepted summaries of a snapshot as arrays: which memories each one stands for.
+
+
+OF_TURNS = -1
+"""In `plans`: a summary that the night made of a cluster of turns, and no compaction plan did."""
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SummaryArrays:
+    """All accepted summaries in the order of their ids; summary i of s.
+
+    Attributes:
+        indptr: int64, shape (s + 1,): sources of summary i are `sources[indptr[i]:indptr[i + 1]]`.
+        sources: int32, positions of the memories, in order of time.
+        confidences: float64, shape (s,), in [0, 1].
+        plans: int32, shape (s,): index of its compaction plan, OF_TURNS for none.
+    """
+
+    indptr: NDArray[np.int64]
+    sources: NDArray[np.int32]
+    confidences: NDArray[np.float64]
+    plans: NDArray[np.int32]
+
+    @property
+    def size(self) -> int:
+        """How many summaries there are."""
+        return int(self.confidences.size)
+
+    def is_aligned(self, count: int) -> bool:
+        """Tell whether the arrays fit each other and a snapshot of `count` memories."""
+        return (
+            self.indptr.shape == (self.size + 1,)
+            and self.plans.shape == (self.size,)
+            and int(self.indptr[0]) == 0
+            and bool((np.diff(self.indptr) > 0).all())
+            and self.sources.shape == (int(self.indptr[-1]),)
+            and bool(((self.sources >= 0) & (self.sources < count)).all())
+        )
+
+    def sources_of(self, summary: int) -> NDArray[np.int32]:
+        """Return the positions of a summary's sources, in order of time."""
+        return self.sources[self.indptr[summary] : self.indptr[summary + 1]]
+
+    def first_sources(self) -> NDArray[np.int32]:
+        """Return every summary's first source, shape (s,)."""
+        return self.sources[self.indptr[:-1]]
+
+    def where_all(self, mask: Mask) -> Mask:
+        """Return the summaries of which every source is in the mask (n,), shape (s,)."""
+        if not self.size:
+            return np.zeros(0, dtype=np.bool_)
+        return np.logical_and.reduceat(mask[self.sources], self.indptr[:-1])
+
+    def covered(self, summaries: Mask, count: int) -> Mask:
+        """Return the memories that the given summaries (s,) stand for, shape (count,)."""
+        covered = np.zeros(count, dtype=np.bool_)
+        covered[self.sources[np.repeat(summaries, np.diff(self.indptr))]] = True
+        return covered
+
+
+# Who else may read which memory, as arrays of a snapshot.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShareArrays:
+    """Shares by reader; reader i of r may read `positions[indptr[i]:indptr[i + 1]]`.
+
+    Attributes:
+        readers: Names, sorted, distinct, at least one.
+        indptr: int64, shape (r + 1,), strictly ascending from 0.
+        positions: int32, shape (s,), ascending inside a reader.
+    """
+
+    readers: Sequence[str]
+    indptr: NDArray[np.int64]
+    positions: NDArray[np.int32]
+
+    def is_aligned(self, count: int) -> bool:
+        """Tell whether the arrays fit each other and a snapshot of `count` memories."""
+        return (
+            len(set(self.readers)) == len(self.readers) > 0
+            and self.indptr.shape == (len(self.readers) + 1,)
+            and int(self.indptr[0]) == 0
+            and bool((np.diff(self.indptr) > 0).all())
+            and self.positions.shape == (int(self.indptr[-1]),)
+            and bool(((self.positions >= 0) & (self.positions < count)).all())
+        )
+
+    def by_reader(self, count: int) -> Mapping[str, NDArray[np.int32]]:
+        """Return the positions that are shared with each reader.
+
+        Args:
+            count: Memories in the snapshot.
+
+        Raises:
+            ValueError: The arrays do not line up: a share that is shifted by one opens a memory
+                that nobody shares.
+        """
+        if not self.is_aligned(count):
+            raise ValueError("arrays of shares of different lengths")
+        ends = self.indptr.tolist()
+        return {
+            reader: self.positions[ends[i] : ends[i + 1]] for i, reader in enumerate(self.readers)
+        }

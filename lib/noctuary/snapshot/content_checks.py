@@ -1,0 +1,432 @@
+"""The gate's sentences about the graph and about summaries."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noctuary.compact.gate import judge
+from noctuary.compact.summaries import VectorRows
+from noctuary.core import store as layout
+from noctuary.core.foreign_json import parse_json
+from noctuary.graph.tables import NO_SPAN
+from noctuary.graph.walk import LINK_RELATIONS, NO_CONCEPT, RELATIONS, ROLES
+from noctuary.snapshot.arrays import OF_TURNS, SummaryArrays
+from noctuary.snapshot.verdict import CheckResult
+from noctuary.text.tokens import document_tokens
+
+if TYPE_CHECKING:
+    from noctuary.snapshot.checks import Candidate, GateContext
+
+
+# The gate's sentences about the graph. Pure reading, as in `checks`.
+
+
+Bools = NDArray[np.bool_]
+
+
+def every_edge_has_evidence(c: Candidate, x: GateContext) -> CheckResult:
+    """Each edge joins two memories, names a concept, and rests on a span of its source's text.
+
+    Edges between turns rest on the session and have no span; links of the store have neither span
+    nor concept. No edge ends before it begins.
+    """
+    arrays = {name: c.array(layout.graph_file(name)) for name in layout.GRAPH_FIELDS}
+    lengths = _content_lengths(c)
+    rows, targets = arrays["indptr"], arrays["targets"]
+    found: dict[str, int | float | str] = {"edges": int(targets.size)}
+    if not _is_aligned(arrays, len(lengths)):
+        return CheckResult("every_edge_has_evidence", False, {**found, "fault": "arrays differ"})
+    sources = np.repeat(np.arange(len(lengths)), np.diff(rows))
+    concepts = c.value("SELECT COUNT(*) FROM concepts")
+    links = np.isin(arrays["relations"], [RELATIONS.index(name) for name in LINK_RELATIONS])
+    known = np.where(links, arrays["concepts"] == NO_CONCEPT, _within(arrays["concepts"], concepts))
+    spans = known & _has_span(sources, arrays["evidence_starts"], arrays["evidence_ends"], lengths)
+    joined = _within(targets, len(lengths)) & _within(arrays["relations"], len(RELATIONS))
+    ordered = arrays["valid_from_us"] <= arrays["valid_to_us"]
+    found["without_evidence"] = int((~spans).sum())
+    found["dangling"] = int((~joined | (targets == sources)).sum())
+    found["ends_before_it_begins"] = int((~ordered).sum())
+    return judged("every_edge_has_evidence", found, "edges")
+
+
+def every_mention_stands_in_its_memory(c: Candidate, x: GateContext) -> CheckResult:
+    """Each mention names a memory, and its span lies inside that memory's text or is none.
+
+    Every concept has a mention, and every name leads to a concept.
+    """
+    arrays = {name: c.array(layout.mention_file(name)) for name in layout.MENTION_FIELDS}
+    lengths, concepts = _content_lengths(c), c.value("SELECT COUNT(*) FROM concepts")
+    positions = arrays["positions"]
+    found: dict[str, int | float | str] = {"mentions": int(positions.size)}
+    if not _is_aligned(arrays, concepts):
+        name = "every_mention_stands_in_its_memory"
+        return CheckResult(name, False, {**found, "fault": "arrays differ"})
+    known = _within(positions, len(lengths))
+    held = np.where(known, positions, 0)
+    spans = known & _has_span(held, arrays["starts"], arrays["ends"], lengths)
+    found["outside"] = int((~(spans & _within(arrays["roles"], len(ROLES)))).sum())
+    found["concepts_without_mention"] = int((np.diff(arrays["indptr"]) < 1).sum())
+    found["names_of_no_concept"] = c.value(
+        "SELECT COUNT(*) FROM concept_names n WHERE NOT EXISTS (SELECT 1 FROM concepts k "
+        "WHERE k.ordinal = n.ordinal)"
+    )
+    return judged("every_mention_stands_in_its_memory", found, "mentions")
+
+
+def every_concept_edge_is_stated_somewhere(c: Candidate, x: GateContext) -> CheckResult:
+    """Each relation between concepts joins two of them and lists where memories state it.
+
+    No relation ends before it begins.
+    """
+    lengths = _content_lengths(c)
+    found: dict[str, int | float | str] = {"concept_edges": 0}
+    found["dangling"] = c.value(
+        "SELECT COUNT(*) FROM concept_edges e WHERE e.src = e.dst OR (SELECT COUNT(*) FROM "
+        "concepts k WHERE k.ordinal IN (e.src, e.dst)) < 2"
+    )
+    found["ends_before_it_begins"] = c.value(
+        "SELECT COUNT(*) FROM concept_edges WHERE valid_to_us < valid_from_us"
+    )
+    unstated = 0
+    for (evidence,) in c.rows.execute("SELECT evidence FROM concept_edges"):
+        spans = np.array(parse_json(evidence), dtype=np.int64).reshape(-1, 3)
+        positions, starts, ends = spans.T
+        known = _within(positions, len(lengths))
+        held = np.where(known, positions, 0)
+        unstated += not (len(spans) and (known & _has_span(held, starts, ends, lengths)).all())
+    found["unstated"] = unstated
+    found["concept_edges"] = c.value("SELECT COUNT(*) FROM concept_edges")
+    return judged("every_concept_edge_is_stated_somewhere", found, "concept_edges")
+
+
+def every_supersession_leads_to_a_head(c: Candidate, x: GateContext) -> CheckResult:
+    """Each superseded memory has one successor, successors make no circle, and the head ends it.
+
+    Both memories, the evidence's and the concept exist.
+    """
+    rows = c.rows.execute(
+        "SELECT older, newer, head, evidence_position, evidence_start, evidence_end "
+        "FROM supersessions ORDER BY older, newer"
+    ).fetchall()
+    table = np.array(rows, dtype=np.int64).reshape(-1, 6)
+    lengths = _content_lengths(c)
+    known = _within(table[:, :4], len(lengths)).all(axis=1)
+    held = np.where(known, table[:, 3], 0)
+    spans = _has_span(held, table[:, 4], table[:, 5], lengths)
+    newer_of = {older: newer for older, newer, *_ in rows}
+    found: dict[str, int | float | str] = {
+        "supersessions": len(rows),
+        "dangling": int((~(known & spans)).sum()),
+        "of_no_concept": c.value(
+            "SELECT COUNT(*) FROM supersessions s WHERE s.concept IS NOT NULL AND NOT EXISTS "
+            "(SELECT 1 FROM concepts k WHERE k.ordinal = s.concept)"
+        ),
+        "two_successors": len(rows) - len(newer_of),
+        "other_head": sum(_end_of(older, newer_of) != head for older, _, head, *_ in rows),
+    }
+    return judged("every_supersession_leads_to_a_head", found, "supersessions")
+
+
+def every_link_leads_to_a_concept(c: Candidate, x: GateContext) -> CheckResult:
+    """Each name that a query may link to names a concept that exists, and weighs 0 to 1."""
+    found: dict[str, int | float | str] = {
+        "links": c.value("SELECT COUNT(*) FROM links"),
+        "of_no_concept": c.value(
+            "SELECT COUNT(*) FROM links l WHERE NOT EXISTS "
+            "(SELECT 1 FROM concepts k WHERE k.ordinal = l.ordinal)"
+        ),
+        "bad_weights": c.value(
+            "SELECT COUNT(*) FROM links WHERE typeof(weight) <> 'real' "
+            "OR weight NOT BETWEEN 0 AND 1"
+        ),
+        "bad_case_rules": c.value("SELECT COUNT(*) FROM links WHERE cased NOT IN (0, 1)"),
+    }
+    return judged("every_link_leads_to_a_concept", found, "links")
+
+
+def every_link_is_found_by_its_first_word(c: Candidate, x: GateContext) -> CheckResult:
+    """Each such name's first word is known to begin a name of at least that many words."""
+    found: dict[str, int | float | str] = {
+        "first_words": c.value("SELECT COUNT(*) FROM link_starts"),
+        "unreachable": c.value(
+            "SELECT COUNT(*) FROM links l LEFT JOIN link_starts s "
+            "ON s.word = substr(l.name, 1, instr(l.name || ' ', ' ') - 1) WHERE s.words IS NULL "
+            "OR s.words < length(l.name) - length(replace(l.name, ' ', '')) + 1"
+        ),
+    }
+    return judged("every_link_is_found_by_its_first_word", found, "first_words")
+
+
+def _end_of(older: int, newer_of: Mapping[int, int]) -> int | None:
+    """Return the last of a chain, or None where it runs in a circle."""
+    seen: set[int] = set()
+    while older in newer_of:
+        if older in seen:
+            return None
+        seen.add(older)
+        older = newer_of[older]
+    return older
+
+
+def judged(name: str, found: Mapping[str, int | float | str], counted: str) -> CheckResult:
+    """Return the result: everything but the number of what was counted is a fault."""
+    return CheckResult(name, not any(found[key] for key in found if key != counted), dict(found))
+
+
+def _is_aligned(arrays: Mapping[str, NDArray[Any]], rows: int) -> bool:
+    """Say whether compressed rows have one start each and columns of one length."""
+    indptr = arrays["indptr"]
+    if indptr.shape != (rows + 1,) or indptr[0] != 0 or bool((np.diff(indptr) < 0).any()):
+        return False
+    columns = (array for name, array in arrays.items() if name != "indptr")
+    return all(array.shape == (int(indptr[-1]),) for array in columns)
+
+
+def _within(values: NDArray[Any], count: int) -> Bools:
+    return np.asarray((values >= 0) & (values < count))
+
+
+def _has_span(
+    positions: NDArray[Any], starts: NDArray[Any], ends: NDArray[Any], lengths: NDArray[np.int64]
+) -> Bools:
+    """Say which spans lie inside the text of their memory, or are none."""
+    if not len(lengths):
+        return np.zeros(len(starts), dtype=np.bool_)
+    inside = (starts >= 0) & (starts < ends) & (ends <= lengths[positions])
+    return np.asarray(inside | ((starts == NO_SPAN) & (ends == NO_SPAN)))
+
+
+def _content_lengths(c: Candidate) -> NDArray[np.int64]:
+    rows = c.rows.execute("SELECT length(content) FROM memories ORDER BY position")
+    return np.fromiter((length for (length,) in rows), dtype=np.int64)
+
+
+# The gate's sentences about summaries. Pure reading, by other code than what built them.
+
+
+_LISTED_FAULTS = 10
+"""Ids shown in a result."""
+
+_SAME_TEXT = 0.999
+"""Least cosine of a summary's stored vector and its text embedded again: batches round otherwise,
+another text is further away than that."""
+
+UNIT_NORM_TOLERANCE = 1e-3
+"""float32 rows of a unit-normalising encoder; anything further off was damaged or made by something
+else."""
+
+Found = dict[str, int | float | str]
+
+
+def every_summary_names_its_sources(c: Candidate, x: GateContext) -> CheckResult:
+    """Each summary lists at least two turns, each of them in the snapshot under the same id."""
+    total = c.value("SELECT COUNT(*) FROM summaries")
+    thin = c.value(
+        "SELECT COUNT(*) FROM summaries s WHERE (SELECT COUNT(*) FROM summary_sources r"
+        " WHERE r.summary_id = s.summary_id) < 2"
+    )
+    lost = c.value(
+        "SELECT COUNT(*) FROM summary_sources r WHERE NOT EXISTS (SELECT 1 FROM memories m"
+        " WHERE m.position = r.position AND m.memory_id = r.memory_id)"
+    )
+    passed = thin == 0 and lost == 0
+    return CheckResult(
+        "every_summary_names_its_sources",
+        passed,
+        {"summaries": total, "fewer_than_two_sources": thin, "sources_not_in_snapshot": lost},
+    )
+
+
+def every_summary_reaches_its_turns_once(c: Candidate, x: GateContext) -> CheckResult:
+    """Lineage loses nothing and goes round in no circle.
+
+    Each source is named once per summary, in order of time, and stands in one summary of turns at
+    most; all belong to one user and one wing; a summary's span is that of its sources and not of
+    the night; parents lead to no circle; and recall's arrays say the same as the tables.
+    """
+    sources = "summary_sources r JOIN memories m ON m.position = r.position"
+    found: Found = {
+        "summaries": c.value("SELECT COUNT(*) FROM summaries"),
+        "sources_named_twice": c.value(
+            "SELECT COUNT(*) FROM (SELECT 1 FROM summary_sources GROUP BY summary_id, position "
+            "HAVING COUNT(*) > 1)"
+        ),
+        "turns_in_two_summaries": c.value(
+            "SELECT COUNT(*) FROM (SELECT 1 FROM summary_sources r JOIN summaries s "
+            "ON s.summary_id = r.summary_id WHERE s.plan_id IS NULL GROUP BY r.position "
+            "HAVING COUNT(*) > 1)"
+        ),
+        "mixed_users_or_wings": c.value(
+            f"SELECT COUNT(*) FROM (SELECT 1 FROM {sources} GROUP BY r.summary_id HAVING "
+            "COUNT(DISTINCT ifnull(m.user, '') || char(0) || ifnull(m.wing, '')) > 1)"
+        ),
+        "other_spans": c.value(
+            "SELECT COUNT(*) FROM summaries s WHERE s.first_us != (SELECT MIN(m.created_at_us) "
+            f"FROM {sources} WHERE r.summary_id = s.summary_id) OR s.last_us != (SELECT "
+            f"MAX(m.created_at_us) FROM {sources} WHERE r.summary_id = s.summary_id)"
+        ),
+        "out_of_order": c.value(
+            "SELECT COUNT(*) FROM summary_sources a JOIN summary_sources b ON b.summary_id = "
+            "a.summary_id AND b.place = a.place + 1 JOIN memories m ON m.position = a.position "
+            "JOIN memories n ON n.position = b.position WHERE m.created_at_us > n.created_at_us"
+        ),
+        "parents_in_a_circle": _circles(
+            c.rows.execute("SELECT summary_id, parent_id FROM summary_parents")
+        ),
+        "other_arrays": _other_arrays(c),
+    }
+    return judged("every_summary_reaches_its_turns_once", found, "summaries")
+
+
+def every_summary_is_searched_as_it_reads(c: Candidate, x: GateContext) -> CheckResult:
+    """Each summary is found by the words of its text, and has a finite vector of length 1."""
+    name = "every_summary_is_searched_as_it_reads"
+    texts = [text for (text,) in c.rows.execute("SELECT text FROM summaries ORDER BY ordinal")]
+    positions = c.array(layout.SUMMARY_POSTING_POSITIONS_FILE)
+    scores = c.array(layout.SUMMARY_POSTING_SCORES_FILE)
+    found: Found = {
+        "summaries": len(texts),
+        "bad_scores": int((~(np.isfinite(scores) & (scores > 0))).sum()),
+        "misplaced_terms": misplaced_terms(c.rows, positions.size, "summary_terms"),
+        "other_words": _other_words(c, texts, positions),
+    }
+    if positions.size != scores.size:
+        return CheckResult(name, False, {**found, "fault": "arrays of different lengths"})
+    if c.manifest.encoder is not None:
+        found["bad_vectors"] = _bad_vectors(c, len(texts))
+    return judged(name, found, "summaries")
+
+
+def every_summary_preserves_its_sources(c: Candidate, x: GateContext) -> CheckResult:
+    """Each summary's text, embedded again here, has Q_align >= the threshold with its sources.
+
+    And its stored vector is that of its text (libravdb 5.3).
+    """
+    name = "every_summary_preserves_its_sources"
+    summaries = c.rows.execute("SELECT summary_id, text FROM summaries ORDER BY ordinal").fetchall()
+    if not summaries:
+        return CheckResult(name, True, {"summaries": 0})
+    stored = c.array(layout.SUMMARY_VECTORS_FILE)
+    embedded = x.encode([text for _, text in summaries])
+    failed: list[str] = []
+    lowest, strangers = 1.0, 0
+    with VectorRows(c.directory / layout.VECTORS_FILE) as vectors:
+        for ordinal, ((summary_id, _), vector) in enumerate(zip(summaries, embedded, strict=True)):
+            places = c.rows.execute(
+                "SELECT position FROM summary_sources WHERE summary_id = ? ORDER BY place",
+                [summary_id],
+            )
+            members = vectors.take([p for (p,) in places])
+            report = judge(vector, members, threshold=x.preserve_threshold)
+            lowest = min(lowest, report.align)
+            is_own = float(stored[ordinal] @ vector) >= _SAME_TEXT
+            strangers += not is_own
+            if not (report.passed and is_own):
+                failed.append(summary_id)
+    found: Found = {
+        "summaries": len(summaries),
+        "failed": len(failed),
+        "vectors_of_another_text": strangers,
+        "lowest_q_align": round(lowest, 4),
+        "threshold": x.preserve_threshold,
+    }
+    if failed:
+        found["ids"] = ", ".join(failed[:_LISTED_FAULTS])
+    return CheckResult(name, not failed, found)
+
+
+def misplaced_terms(rows: sqlite3.Connection, postings: int, table: str = "terms") -> int:
+    """Return how many term slices do not start where the one before ends, the end included."""
+    misplaced, end = 0, 0
+    for start, stop in rows.execute(f"SELECT start, stop FROM {table} ORDER BY start, stop"):
+        misplaced += start != end or stop <= start
+        end = stop
+    return misplaced + (end != postings)
+
+
+def _circles(pairs: Iterable[tuple[str, str]]) -> int:
+    """Return how many summaries descend from themselves."""
+    parents: dict[str, set[str]] = defaultdict(set)
+    for summary, parent in pairs:
+        parents[summary].add(parent)
+    # Taking away, again and again, whoever has no parent left leaves the circles and what hangs
+    # below them; a chain of any length needs no recursion.
+    waiting = {summary: set(known) & parents.keys() for summary, known in parents.items()}
+    children: dict[str, list[str]] = defaultdict(list)
+    for summary, known in waiting.items():
+        for parent in known:
+            children[parent].append(summary)
+    free = [summary for summary, known in waiting.items() if not known]
+    while free:
+        parent = free.pop()
+        del waiting[parent]
+        for child in children[parent]:
+            waiting[child].discard(parent)
+            if not waiting[child]:
+                free.append(child)
+    return len(waiting)
+
+
+def _other_arrays(c: Candidate) -> int:
+    """Return how many sources, confidences or plans the arrays have otherwise than the tables."""
+    arrays = SummaryArrays(
+        **{name: c.array(layout.summary_file(name)) for name in layout.SUMMARY_FIELDS}
+    )
+    rows: list[tuple[Any, ...]] = c.rows.execute(
+        "SELECT ordinal, summary_id, confidence, plan_id FROM summaries ORDER BY ordinal"
+    ).fetchall()
+    if not arrays.is_aligned(c.manifest.counts["memories"]) or arrays.size != len(rows):
+        return max(arrays.size, len(rows), 1)
+    ids = [row[1] for row in rows]
+    plans = sorted({row[3] for row in rows if row[3] is not None})
+    wrong = int([row[0] for row in rows] != list(range(len(rows)))) + int(ids != sorted(ids))
+    wrong += int(_plans_told(c) != plans)
+    held: dict[str, list[int]] = defaultdict(list)
+    for summary, position in c.rows.execute(
+        "SELECT summary_id, position FROM summary_sources ORDER BY summary_id, place"
+    ):
+        held[summary].append(position)
+    for ordinal, summary, confidence, plan in rows:
+        number = OF_TURNS if plan is None else plans.index(plan)
+        wrong += arrays.sources_of(ordinal).tolist() != held[summary]
+        wrong += int(arrays.plans[ordinal]) != number
+        wrong += float(arrays.confidences[ordinal]) != (1.0 if confidence is None else confidence)
+    return wrong
+
+
+def _plans_told(c: Candidate) -> list[str]:
+    (told,) = c.rows.execute("SELECT value FROM meta WHERE key = 'summary_plans'").fetchone()
+    return parse_json(told)
+
+
+def _other_words(c: Candidate, texts: list[str], positions: NDArray[Any]) -> int:
+    """Return how many summaries are indexed under other words than those of their text."""
+    held: Mapping[int, set[str]] = defaultdict(set)
+    for term, start, stop in c.rows.execute("SELECT term, start, stop FROM summary_terms"):
+        for ordinal in positions[start:stop].tolist():
+            held[ordinal].add(term)
+    outside = sum(ordinal not in range(len(texts)) for ordinal in held)
+    said = (set(document_tokens(text, "", "", "")) for text in texts)
+    return outside + sum(words != held[ordinal] for ordinal, words in enumerate(said))
+
+
+def _bad_vectors(c: Candidate, count: int) -> int:
+    vectors = c.array(layout.SUMMARY_VECTORS_FILE)
+    assert c.manifest.encoder is not None
+    if vectors.shape != (count, int(c.manifest.encoder["dimension"])):
+        return max(count, 1)
+    if vectors.dtype != np.float32:
+        return max(count, 1)
+    return count_not_unit(vectors)
+
+
+def count_not_unit(vectors: NDArray[np.floating[Any]]) -> int:
+    """Return how many rows are not finite or not of length 1."""
+    norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
+    return int((~(np.abs(norms - 1.0) <= UNIT_NORM_TOLERANCE)).sum())

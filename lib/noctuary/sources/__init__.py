@@ -1,0 +1,1 @@
+"""Memory stores that a night reads, and the corpus that it writes of them."""

@@ -1,0 +1,593 @@
+"""The corpus on disk: memories as Parquet, read by record, by column, by page."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from functools import cached_property
+from itertools import accumulate, pairwise
+from operator import attrgetter
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, cast, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noctuary.core.errors import StoreError
+from noctuary.core.types import MemoryRecord
+from noctuary.text.marks import find_speaker
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+
+# A DuckDB connection for set work over the corpus: deterministic, offline, spilling.
+
+
+MEMORY_LIMIT = "1GB"
+"""What DuckDB may hold before it spills: sorts of some ten million turns stay in memory."""
+
+
+def open_duckdb(spill_dir: Path) -> duckdb.DuckDBPyConnection:
+    """Open an in-memory database that spills into `spill_dir` and never fetches an extension.
+
+    One thread: a parallel sort hands over the same rows in batches of varying size.
+    """
+    import duckdb
+
+    return duckdb.connect(
+        config={
+            "threads": 1,
+            "memory_limit": MEMORY_LIMIT,
+            "temp_directory": str(spill_dir),
+            "autoinstall_known_extensions": "false",
+        }
+    )
+
+
+# The Parquet files of an export: their schemas and a writer whose bytes depend on the rows alone.
+#
+# Which rows there are is decided in `noctuary.sources.export`.
+
+
+MEMORIES_FILE = "memories.parquet"
+TURNS_FILE = "turns.parquet"
+QUARANTINE_FILE = "quarantine.parquet"
+
+ROW_GROUP_ROWS = 16_384
+"""Rows per row group: larger compresses better, smaller lets readers skip and hold less."""
+
+ROW_GROUP_BYTES = 64 * 2**20
+"""Text bytes per row group; keeps memory bounded where rows are as large as they may be."""
+
+ZSTD_LEVEL = 3
+"""zstd's own default; 9 saves about 5 % of the bytes for three times the time."""
+
+# (name, Arrow type, nullable), in the order of MemoryRecord's fields.
+_MEMORIES = (
+    ("position", "int64", False),
+    ("memory_id", "string", False),
+    ("content", "string", False),
+    ("category", "string", False),
+    ("tags", "string", False),
+    ("expanded_keywords", "string", False),
+    ("importance", "float64", False),
+    ("created_at_us", "int64", False),
+    ("updated_at_us", "int64", False),
+    ("session_id", "string", True),
+    ("wing", "string", True),
+    ("room", "string", True),
+    ("user", "string", True),
+    ("is_turn", "bool_", False),
+    ("content_hash", "string", False),
+)
+_TURNS = (
+    ("position", "int64", False),
+    ("memory_id", "string", False),
+    ("session_id", "string", False),
+    ("user", "string", True),
+    ("ordinal", "int64", False),
+    ("speaker", "string", True),
+    ("created_at_us", "int64", False),
+)
+_QUARANTINE = (
+    ("locator", "string", False),
+    ("reason", "string", False),
+    ("detail", "string", False),
+)
+# Dictionaries pay only where values repeat.
+_REPEATING = ("category", "session_id", "wing", "room", "user", "speaker", "reason")
+
+_COLUMNS = {MEMORIES_FILE: _MEMORIES, TURNS_FILE: _TURNS, QUARANTINE_FILE: _QUARANTINE}
+
+
+def column_names(file_name: str) -> tuple[str, ...]:
+    """Return the columns of one of the export's files, in order."""
+    return tuple(name for name, _, _ in _COLUMNS[file_name])
+
+
+def arrow_schema(file_name: str) -> pa.Schema:  # pyright: ignore[reportUnknownParameterType]
+    """Return the fixed schema of one of the export's files."""
+    import pyarrow as pa
+
+    columns = _COLUMNS[file_name]
+    return pa.schema([pa.field(n, getattr(pa, kind)(), nullable=null) for n, kind, null in columns])
+
+
+class TableWriter:
+    """Writes tuples in column order; row groups close by row count or text bytes, never by time."""
+
+    def __init__(self, path: Path, file_name: str) -> None:
+        import pyarrow.parquet as pq
+
+        self._schema = arrow_schema(file_name)
+        self._rows: list[Sequence[object]] = []
+        self._held_bytes = 0
+        self._writer = pq.ParquetWriter(
+            path,
+            self._schema,
+            compression="zstd",
+            compression_level=ZSTD_LEVEL,
+            # The stub knows the switch only, not the list of columns.
+            use_dictionary=cast("bool", [n for n in column_names(file_name) if n in _REPEATING]),
+        )
+
+    def add(self, row: Sequence[object]) -> None:
+        """Append one row."""
+        self._rows.append(row)
+        self._held_bytes += sum(len(value) for value in row if isinstance(value, str))
+        if len(self._rows) >= ROW_GROUP_ROWS or self._held_bytes >= ROW_GROUP_BYTES:
+            self._flush()
+
+    def close(self) -> None:
+        """Write what is left and the footer."""
+        if self._rows:
+            self._flush()
+        self._writer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            self._rows.clear()
+        self.close()
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+
+        columns = zip(*self._rows, strict=True)
+        arrays = [
+            pa.array(values, type=field.type)
+            for values, field in zip(columns, self._schema, strict=True)
+        ]
+        self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
+        self._rows.clear()
+        self._held_bytes = 0
+
+
+# Memories in and out of memories.parquet.
+#
+# Builders that want columns read the file themselves.
+
+
+_RECORD_COLUMNS = column_names(MEMORIES_FILE)
+# Rows are built by position; a field added to one side only must not go unseen.
+assert tuple(f.name for f in fields(MemoryRecord)) == _RECORD_COLUMNS
+
+record_row = attrgetter(*_RECORD_COLUMNS)
+"""MemoryRecord to a tuple in column order."""
+
+DEFAULT_READ_ROWS = 4_096
+"""Records per batch when streaming; a record costs about a kilobyte as an object."""
+
+
+def read_records(path: Path) -> list[MemoryRecord]:
+    """Return every memory of an export in position order.
+
+    Args:
+        path: memories.parquet, or the directory that holds it.
+
+    Raises:
+        StoreError: There is no such file, or it is not an export's.
+    """
+    return [record for batch in iter_records(path) for record in batch]
+
+
+def iter_records(path: Path, batch: int = DEFAULT_READ_ROWS) -> Iterator[list[MemoryRecord]]:
+    """Yield the memories of an export in position order, at most `batch` at a time.
+
+    Raises:
+        StoreError: As for `read_records`.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    file = path / MEMORIES_FILE if path.is_dir() else path
+    if not file.is_file():
+        raise StoreError(f"There is no corpus at {file}: run the export first.")
+    try:
+        with pq.ParquetFile(file) as parquet:
+            for rows in parquet.iter_batches(batch_size=batch, columns=list(_RECORD_COLUMNS)):
+                columns = [rows.column(name).to_pylist() for name in _RECORD_COLUMNS]
+                yield [MemoryRecord(*values) for values in zip(*columns, strict=True)]
+    except (pa.ArrowInvalid, KeyError):
+        # Arrow's message may quote bytes of the file.
+        raise StoreError(
+            f"{file} is not a readable corpus of this version. Run the export again."
+        ) from None
+
+
+# Single columns of an exported table, without a record per row: a million records are 1.5 GB.
+
+
+READ_ROWS = 16_384
+"""Rows of a batch: some 10 MB of text."""
+
+
+def iter_batches(path: Path, columns: Sequence[str], rows: int = READ_ROWS) -> Iterator[Any]:
+    """Yield pyarrow.RecordBatches of some columns, in the table's order and that of the names.
+
+    Raises:
+        StoreError: The table is missing or damaged, or lacks a column.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    wanted = list(columns)
+    try:
+        with pq.ParquetFile(path) as table:
+            # A column that is not there is left out by Arrow without a word.
+            if not set(wanted) <= set(table.schema_arrow.names):
+                raise _unreadable(path)
+            for batch in table.iter_batches(batch_size=rows, columns=wanted):
+                yield batch.select(wanted)
+    except (OSError, pa.ArrowException):
+        raise _unreadable(path) from None
+
+
+def read_column(path: Path, name: str) -> Any:
+    """Return a whole column as one pyarrow.Array; for ids, hashes, times, not for texts.
+
+    Raises:
+        StoreError: As `iter_batches`.
+    """
+    import pyarrow as pa
+
+    pieces = [batch.column(0) for batch in iter_batches(path, [name])]
+    return pa.concat_arrays(pieces) if pieces else pa.array([], pa.null())
+
+
+def count_rows(path: Path) -> int:
+    """Return how many rows a table holds, from its footer.
+
+    Raises:
+        StoreError: As `iter_batches`.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return int(pq.read_metadata(path).num_rows)
+    except (OSError, pa.ArrowException):
+        raise _unreadable(path) from None
+
+
+def _unreadable(path: Path) -> StoreError:
+    # Arrow's message may quote bytes of the file.
+    return StoreError(
+        f"{path} is missing or not a readable table of this version: run the nightly job again"
+    )
+
+
+# Memories page by page, by position: what a scan needs of each, not its text.
+
+
+_PAGE_COLUMNS = ("position", "memory_id", "created_at_us")
+
+_Piece = tuple[list[str], NDArray[np.int64]]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPage:
+    """Memories of neighbouring positions.
+
+    Attributes:
+        first: Position of the first one.
+        memory_ids: Their ids, in order of position.
+        created_at_us: int64, aligned; UNDATED_US where unknown.
+    """
+
+    first: int
+    memory_ids: list[str]
+    created_at_us: NDArray[np.int64]
+
+
+def count_memories(path: Path) -> int:
+    """Return the exact number of memories of an export, from the table's own footer.
+
+    Raises:
+        StoreError: There is no such table, or it cannot be read.
+    """
+    import pyarrow.parquet as pq
+
+    with _explained(path), pq.ParquetFile(path) as table:
+        return table.metadata.num_rows
+
+
+def iter_pages(
+    path: Path, size: int, *, first: int = 0, stop: int | None = None
+) -> Iterator[MemoryPage]:
+    """Yield the memories with first <= position < stop in order, `size` at a time, the rest last.
+
+    Only as many rows as a page and a row group hold are in memory.
+
+    Args:
+        path: memories.parquet.
+        size: Memories per page, >= 1.
+        first: Where to begin.
+        stop: Where to end; None reads to the last one.
+
+    Raises:
+        StoreError: There is no such table, or it cannot be read.
+    """
+    ids: list[str] = []
+    created = np.empty(0, dtype=np.int64)
+    at = first
+    for piece_ids, piece_created in _pieces(path, size, first, stop):
+        ids += piece_ids
+        created = np.concatenate([created, piece_created])
+        while len(ids) >= size:
+            yield MemoryPage(at, ids[:size], created[:size])
+            ids, created, at = ids[size:], created[size:], at + size
+    if ids:
+        yield MemoryPage(at, ids, created)
+
+
+def _pieces(path: Path, size: int, first: int, stop: int | None) -> Iterator[_Piece]:
+    """Yield the wanted rows as they lie in the row groups; groups before and after are not read."""
+    import pyarrow.parquet as pq
+
+    with _explained(path), pq.ParquetFile(path) as table:
+        begin = 0
+        for group in range(table.num_row_groups):
+            end = begin + table.metadata.row_group(group).num_rows
+            if end > first and (stop is None or begin < stop):
+                for rows in table.iter_batches(
+                    size, row_groups=[group], columns=list(_PAGE_COLUMNS)
+                ):
+                    yield _cut(rows, first, stop)
+            begin = end
+
+
+def _cut(rows: Any, first: int, stop: int | None) -> _Piece:
+    """Return what a record batch holds of the wanted positions; perhaps nothing."""
+    positions: NDArray[np.int64] = rows.column("position").to_numpy()
+    low = int(np.searchsorted(positions, first))
+    high = positions.size if stop is None else max(low, int(np.searchsorted(positions, stop)))
+    ids: list[str] = rows.column("memory_id").slice(low, high - low).to_pylist()
+    return ids, rows.column("created_at_us").to_numpy()[low:high]
+
+
+@contextmanager
+def _explained(path: Path) -> Generator[None]:
+    """Turn what Arrow says about a file into what a person can do about it."""
+    import pyarrow as pa
+
+    if not path.is_file():
+        raise StoreError(f"There is no corpus at {path}: run the export first.")
+    try:
+        yield
+    except (pa.ArrowInvalid, KeyError):
+        # Arrow's message may quote bytes of the file.
+        raise StoreError(
+            f"{path} is not a readable corpus of this version. Run the export again."
+        ) from None
+
+
+# The memories of an export as a sequence that lies on disk and not in memory.
+
+
+class RecordFile(Sequence[MemoryRecord]):
+    """Memories by position. A million records are 1.5 GB as objects: none of them is kept.
+
+    One look at a single memory reads a row group, some 16,000 rows, of which the last is held:
+    callers go through it in order.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open an export's memories.parquet.
+
+        Raises:
+            StoreError: It is missing or damaged.
+        """
+        self.path = path
+        self._group = -1
+        self._held: list[MemoryRecord] = []
+        self._ends = list(accumulate(_group_rows(path)))
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def __iter__(self) -> Iterator[MemoryRecord]:
+        for records in iter_records(self.path):
+            yield from records
+
+    @overload
+    def __getitem__(self, index: int) -> MemoryRecord: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[MemoryRecord]: ...
+    def __getitem__(self, index: int | slice) -> MemoryRecord | Sequence[MemoryRecord]:
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self)))]
+        at = range(len(self))[index]
+        group = int(np.searchsorted(self._ends_array, at, side="right"))
+        if group != self._group:
+            columns = column_names(MEMORIES_FILE)
+            self._held = _records_of(_read_group(self.path, group, columns))
+            self._group = group
+        return self._held[at - (self._ends[group - 1] if group else 0)]
+
+    def batches(self, columns: Sequence[str], rows: int = READ_ROWS) -> Iterator[Any]:
+        """Yield pyarrow.RecordBatches of some columns, by position.
+
+        Raises:
+            StoreError: As `iter_batches`.
+        """
+        return iter_batches(self.path, columns, rows)
+
+    def take(self, positions: NDArray[np.int64], columns: Sequence[str]) -> Iterator[Any]:
+        """Yield pyarrow.RecordBatches of some memories; row groups without any are not read.
+
+        Args:
+            positions: Ascending, shape (n,).
+            columns: Which.
+        """
+        begins = np.searchsorted(positions, [0, *self._ends])
+        for group, (begin, end) in enumerate(pairwise(begins.tolist())):
+            if begin < end:
+                first = self._ends[group - 1] if group else 0
+                rows = _read_group(self.path, group, columns)
+                yield rows.take(np.asarray(positions[begin:end] - first))
+
+    @cached_property
+    def _ends_array(self) -> NDArray[np.int64]:
+        return np.array(self._ends, dtype=np.int64)
+
+
+def column_batches(
+    records: Sequence[MemoryRecord], columns: Sequence[str], rows: int | None = None
+) -> Iterator[Any]:
+    """Yield pyarrow.RecordBatches of some columns of records, wherever they lie.
+
+    Args:
+        records: By position.
+        columns: Which.
+        rows: Of a batch, at most; None means READ_ROWS.
+    """
+    rows = rows or READ_ROWS
+    if isinstance(records, RecordFile):
+        yield from records.batches(columns, rows)
+        return
+    for start in range(0, len(records), rows):
+        yield _columns_of(records[start : start + rows], columns)
+
+
+def take_columns(
+    records: Sequence[MemoryRecord], positions: NDArray[np.int64], columns: Sequence[str]
+) -> Iterator[Any]:
+    """Yield pyarrow.RecordBatches of the memories at ascending positions, wherever they lie."""
+    if isinstance(records, RecordFile):
+        yield from records.take(positions, columns)
+        return
+    for start in range(0, len(positions), READ_ROWS):
+        chosen = positions[start : start + READ_ROWS].tolist()
+        yield _columns_of([records[at] for at in chosen], columns)
+
+
+def _columns_of(records: Sequence[MemoryRecord], columns: Sequence[str]) -> Any:
+    import pyarrow as pa
+
+    schema = pa.schema([arrow_schema(MEMORIES_FILE).field(name) for name in columns])
+    arrays = [
+        pa.array([getattr(record, field.name) for record in records], field.type)
+        for field in schema
+    ]
+    return pa.record_batch(arrays, schema=schema)
+
+
+def _records_of(batch: Any) -> list[MemoryRecord]:
+    columns = [batch.column(name).to_pylist() for name in column_names(MEMORIES_FILE)]
+    return [MemoryRecord(*values) for values in zip(*columns, strict=True)]
+
+
+def _group_rows(path: Path) -> list[int]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        footer = pq.read_metadata(path)
+    except (OSError, pa.ArrowException):
+        raise _unreadable_file(path) from None
+    return [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
+
+
+def _read_group(path: Path, group: int, columns: Sequence[str]) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as table:
+            rows = table.read_row_group(group, columns=list(columns)).combine_chunks()
+            return rows.select(list(columns)).to_batches()[0]
+    except (OSError, pa.ArrowException):
+        raise _unreadable_file(path) from None
+
+
+def _unreadable_file(path: Path) -> StoreError:
+    # Arrow's message may quote bytes of the file.
+    return StoreError(
+        f"{path} is missing or not a readable corpus of this version: run the nightly job again"
+    )
+
+
+# The turns of every session in the order in which they were said.
+#
+# A session is named by its id and its user together: two users may well call a session the same,
+# and their turns must never meet in one summary.
+
+
+# Undated turns come first: their stamp is the smallest int64. Text orders by code point.
+_IN_ORDER = """
+    SELECT position, memory_id, session_id, "user",
+           row_number() OVER (
+               PARTITION BY session_id, "user" ORDER BY created_at_us, position
+           ) - 1 AS ordinal,
+           speaker, created_at_us
+    FROM read_parquet(?)
+    ORDER BY session_id, "user" NULLS FIRST, ordinal
+"""
+
+
+def turn_row(record: MemoryRecord) -> tuple[object, ...]:
+    """Return the row of a turn in turns.parquet, its ordinal still 0."""
+    return (
+        record.position,
+        record.memory_id,
+        record.session_id,
+        record.user,
+        0,
+        find_speaker(record.content),
+        record.created_at_us,
+    )
+
+
+def order_turns(unordered: Path, ordered: Path) -> int:
+    """Sort a file of turns by session and time, number them per session; return how many there are.
+
+    Args:
+        unordered: Parquet with the columns of turns.parquet, ordinals unset.
+        ordered: Written anew, by (session_id, user, ordinal); within a session by
+            (created_at_us, position).
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = arrow_schema(TURNS_FILE)
+    turns = 0
+    with (
+        open_duckdb(ordered.parent) as db,
+        pq.ParquetWriter(ordered, schema, compression="zstd") as writer,
+    ):
+        for batch in db.sql(_IN_ORDER, params=[str(unordered)]).to_arrow_reader(ROW_GROUP_ROWS):
+            writer.write_table(pa.Table.from_batches([batch]).cast(schema))
+            turns += batch.num_rows
+    return turns

@@ -1,0 +1,604 @@
+"""Which rows of a source are memories that recall injected, told back."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from noctuary.core.errors import StoreError
+from noctuary.core.sqlite import LogFormat, append_rows
+from noctuary.core.types import UNDATED_US, MemoryRecord
+from noctuary.sources.corpus import iter_batches
+from noctuary.sources.injected import (
+    ANCHOR_WORDS,
+    HASH_BYTES,
+    NOTES,
+    PLACE,
+    cut_blocks,
+    hash_anchor,
+    hash_exact,
+    hash_words,
+    words_of,
+)
+from noctuary.sources.source import Verdict
+from noctuary.text.marks import SENTENCE_END, ends_as_question, split_speaker
+
+# Whether a prompt only asks memory, and so says nothing that could be remembered.
+#
+# Standard library only.
+
+
+def is_lookup(prompt: str, recalled: Iterable[str]) -> bool:
+    """Return whether every sentence of a prompt asks, or is made of words that were recalled.
+
+    A question that is kept as a memory ranks above its own answers when it is asked again. One that
+    tells something beside what it asks is no lookup; a question that tells something inside ("did
+    you know that ...?") counts as one.
+
+    Args:
+        prompt: What somebody typed.
+        recalled: The texts that memory gave.
+    """
+    sentences = [s for s in SENTENCE_END.split(prompt) if words_of(s)]
+    told = [set(words_of(s)) for s in sentences if not ends_as_question(s)]
+    known = {word for text in recalled for word in words_of(text)} if told else set[str]()
+    return bool(sentences) and all(words <= known for words in told)
+
+
+# The record of what was injected: hashes and times in `injected.sqlite`, written by readers.
+#
+# No text of a memory or of a question has a place in it. Appending never raises and waits a
+# bounded time (`noctuary.core.sqlite`). Standard library only.
+#
+# One row per wording, origin and user, however often it was injected: the file grows with what
+# there is to inject, not with the number of prompts.
+
+
+NOBODY = b""
+"""In the place of a user's hash: the memory belongs to nobody; of a memory's: no single origin."""
+
+LINE = "line"
+"""Kind of a row: the wording of one memory as it was rendered."""
+
+SHORT = "short"
+"""Kind of a row: the same of a memory so short that it counts beside a longer one only."""
+
+BLOCK = "block"
+"""Kind of a row: the wording of all memories of a block, one after the other."""
+
+ASKED = "asked"
+"""Kind of a row: the wording of a question. What somebody typed is no echo of its own answer."""
+
+LOOKUP = "lookup"
+"""Kind of a row: the wording of a prompt that only asks memory, and so is none itself."""
+
+RECORD = LogFormat(
+    noun="record of injections",
+    event="this injection",
+    version=1,
+    schema="""
+CREATE TABLE IF NOT EXISTS injected (
+    kind TEXT NOT NULL,
+    text_hash BLOB NOT NULL,
+    memory_hash BLOB NOT NULL,
+    user_hash BLOB NOT NULL,
+    anchor BLOB NOT NULL,
+    words INTEGER NOT NULL,
+    first_us INTEGER NOT NULL,
+    last_us INTEGER NOT NULL,
+    PRIMARY KEY (kind, text_hash, memory_hash, user_hash)
+) WITHOUT ROWID
+""",
+    insert="""
+INSERT INTO injected VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (kind, text_hash, memory_hash, user_hash) DO UPDATE SET
+    first_us = min(first_us, excluded.first_us), last_us = max(last_us, excluded.last_us)
+""",
+)
+
+
+class InjectedWording(NamedTuple):
+    """What the record keeps of one wording.
+
+    Attributes:
+        kind: `LINE`, `SHORT`, `BLOCK`, `ASKED` or `LOOKUP`.
+        text_hash: Of its words (`hash_words`).
+        memory_hash: Of the id of the memory that it came from, or `NOBODY`.
+        user_hash: Of the user that the memory belongs to, or `NOBODY`.
+        anchor: Of its first words (`hash_anchor`), for looking it up.
+        words: How many words it has, > 0.
+    """
+
+    kind: str
+    text_hash: bytes
+    memory_hash: bytes
+    user_hash: bytes
+    anchor: bytes
+    words: int
+
+
+def append_injection(path: Path, wordings: Sequence[InjectedWording], *, now_us: int) -> str | None:
+    """Record some wordings as injected at a moment, in one transaction.
+
+    Args:
+        path: The record; made if it is missing, in a directory that exists.
+        wordings: What was injected.
+        now_us: When, microseconds since the epoch.
+
+    Returns:
+        None on success, else what went wrong; the rows then wait in memory for the next append or
+        for the end of the process.
+    """
+    return append_rows(path, RECORD, [(*wording, now_us, now_us) for wording in wordings])
+
+
+# What an earlier export held: which ids, and a hash of each content. No text is kept.
+#
+# Memory: 32 bytes a row.
+
+
+class ExportedContents:
+    """Hashes of contents by memory id."""
+
+    def __init__(self, rows: Iterable[tuple[str, str]] = ()) -> None:
+        """Keep the hashes of some (memory id, content), each id once."""
+        joined = b"".join(hash_exact(text) for row in rows for text in row)
+        halves = np.frombuffer(joined, dtype=np.uint64).reshape(-1, 2 * HASH_BYTES // 8)
+        order = np.lexsort((halves[:, 1], halves[:, 0]))
+        # Python compares plain integers of a buffer quicker than numpy looks up one number.
+        self._high = np.ascontiguousarray(halves[order, 0]).data
+        self._low = np.ascontiguousarray(halves[order, 1]).data
+        self._contents = np.ascontiguousarray(halves[order, 2:]).tobytes()
+
+    @classmethod
+    def read(cls, memories: Path | None) -> ExportedContents:
+        """Read an export; one that is not there or cannot be read had no row that we know of."""
+        if memories is None:
+            return cls()
+        columns = ("memory_id", "content")
+        try:
+            return cls(
+                row
+                for batch in iter_batches(memories, columns)
+                for row in zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
+            )
+        except StoreError:
+            return cls()
+
+    def __len__(self) -> int:
+        return len(self._high)
+
+    def __contains__(self, memory_id: object) -> bool:
+        return isinstance(memory_id, str) and self._place(memory_id) is not None
+
+    def get(self, memory_id: str, /) -> bytes | None:
+        """Return the hash of a row's content (`hash_exact`), None for a row that was not there."""
+        place = self._place(memory_id)
+        if place is None:
+            return None
+        return self._contents[place * HASH_BYTES : (place + 1) * HASH_BYTES]
+
+    def _place(self, memory_id: str) -> int | None:
+        high, low = np.frombuffer(hash_exact(memory_id), dtype=np.uint64).tolist()
+        place = bisect_left(self._high, high)
+        while place < len(self._high) and self._high[place] == high:
+            if self._low[place] == low:
+                return place
+            place += 1
+        return None
+
+
+# What the night knows of past injections: the record read into memory, looked up by wording.
+#
+# Build side.
+
+
+_READ = "SELECT kind, text_hash, memory_hash, user_hash, anchor, words, first_us FROM injected"
+
+
+class Occurrence(NamedTuple):
+    """One wording of one memory, as it was injected.
+
+    Attributes:
+        memory_hash: Of the id of the memory that it came from, or `NOBODY`.
+        user_hash: Of the user that the memory belongs to, or `NOBODY`.
+        first_us: When it was first injected, microseconds since the epoch.
+    """
+
+    memory_hash: bytes
+    user_hash: bytes
+    first_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class KnownInjections:
+    """All recorded wordings; about 300 bytes each.
+
+    Attributes:
+        occurrences: Hash of a wording -> where it came from.
+        lengths: Anchor -> lengths in words of the wordings that begin with it, longest first.
+        short: Hashes of wordings that count beside longer ones only.
+        asked: Hashes of questions.
+        lookups: Hashes of prompts that only asked memory -> when first, microseconds since the
+            epoch.
+        fault: Why the record could not be read, or None.
+    """
+
+    occurrences: Mapping[bytes, tuple[Occurrence, ...]] = field(
+        default_factory=dict[bytes, tuple[Occurrence, ...]]
+    )
+    lengths: Mapping[bytes, tuple[int, ...]] = field(default_factory=dict[bytes, tuple[int, ...]])
+    short: frozenset[bytes] = frozenset()
+    asked: frozenset[bytes] = frozenset()
+    lookups: Mapping[bytes, int] = field(default_factory=dict[bytes, int])
+    fault: str | None = None
+
+    def find(
+        self,
+        words: Sequence[str],
+        start: int,
+        counts: Callable[[tuple[Occurrence, ...]], bool],
+    ) -> tuple[bytes, int] | None:
+        """Return the longest recorded wording that begins at a word: its hash and where it ends.
+
+        Args:
+            words: The words of a text.
+            start: Index into them.
+            counts: Whether a wording of these origins is to be found.
+        """
+        longest = min(ANCHOR_WORDS, len(words) - start)
+        for anchored in range(longest, 0, -1):
+            for length in self.lengths.get(hash_anchor(words[start : start + anchored]), ()):
+                if min(length, ANCHOR_WORDS) != anchored or start + length > len(words):
+                    continue
+                text_hash = hash_words(words[start : start + length])
+                if text_hash in self.occurrences and counts(self.occurrences[text_hash]):
+                    return text_hash, start + length
+        return None
+
+
+def read_injections(path: Path) -> KnownInjections:
+    """Return what was ever injected and not pruned; a missing record is an empty one.
+
+    A record that cannot be read is an empty one with a `fault`.
+    """
+    if not path.exists():
+        return KnownInjections()
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as record:
+            version = record.execute("PRAGMA user_version").fetchone()[0]
+            if version == 0:
+                return KnownInjections()  # being made at this moment
+            if version != RECORD.version:
+                fault = f"{path.name} has format {version}, expected {RECORD.version}"
+                return KnownInjections(fault=fault)
+            return _collect(record.execute(_READ))
+    except sqlite3.Error as error:
+        return KnownInjections(fault=f"{path.name} cannot be read: {error}")
+
+
+def _collect(rows: Iterable[tuple[str, bytes, bytes, bytes, bytes, int, int]]) -> KnownInjections:
+    occurrences: dict[bytes, list[Occurrence]] = defaultdict(list)
+    lengths: dict[bytes, set[int]] = defaultdict(set)
+    asked: set[bytes] = set()
+    lookups: dict[bytes, int] = {}
+    short: set[bytes] = set()
+    for kind, text_hash, memory_hash, user_hash, anchor, words, first_us in rows:
+        if kind == ASKED:
+            asked.add(text_hash)
+            continue
+        if kind == LOOKUP:
+            lookups[text_hash] = first_us
+            continue
+        if kind == SHORT:
+            short.add(text_hash)
+        occurrences[text_hash].append(Occurrence(memory_hash, user_hash, first_us))
+        lengths[anchor].add(words)
+    return KnownInjections(
+        {text_hash: tuple(found) for text_hash, found in occurrences.items()},
+        {anchor: tuple(sorted(found, reverse=True)) for anchor, found in lengths.items()},
+        frozenset(short),
+        frozenset(asked),
+        lookups,
+    )
+
+
+# Is a row of the source something that recall injected: the rules, one row at a time. Build side.
+#
+# In this order:
+#
+#     1. Tagged blocks are cut out (`cut_blocks`). Nothing left but a speaker's name: set aside.
+#     2. A row that the export before held with exactly this text stays.
+#     3. A turn that is nothing but a prompt to memory (`lookups`) is set aside: kept, it would rank
+#        above its own answers when it is asked again. Not one that was said long before.
+#     4. A row that a matching wording came from is the original and stays, whatever its clock says.
+#     5. A turn with the wording of a recorded question stays: somebody typed it.
+#     6. A line is injected if recorded wordings make it up, after bullets, numbers, quotes, ids,
+#        days and neutral labels; a wording may run over several lines. Short ones count beside a
+#        longer one only. A wording does not count for a row that is dated more than
+#        `CLOCK_OFFSET_US` before its first injection, nor between rows and memories of different
+#        named users.
+#     7. All lines injected: the row is an echo and set aside. At least `MOSTLY` of the words: those
+#        lines are cut out and the rest stays. Less: it is a quotation, and all of it stays.
+
+
+MOSTLY = 0.8
+"""Share of a row's words in injected lines from which on these lines are cut out. Lower changes the
+texts of answers that quote at length, higher lets lists of old memories in with a new last line."""
+
+CLOCK_OFFSET_US = 14 * 3_600_000_000
+"""A row dated longer than this before an injection cannot repeat it. The widest time zone: a stamp
+that was written as local time without an offset is read as UTC. Wider sets aside more repetitions
+that were there before, narrower lets echoes with such stamps in."""
+
+NEUTRAL_LABELS = frozenset(
+    {
+        "fact", "from memory", "memories", "memory", "note", "note to self", "notes", "recalled",
+        "recalled memories", "recalled memory", "remember", "saved memory", "assistant", "user",
+    }
+)  # fmt: skip
+"""What may stand before a colon without saying anything about what follows; "outdated:" may not."""
+
+_HEAD = re.compile(
+    r"[\s>#*+•–—-]*(?:\d{1,3}[.)]\s+)?(?:\[[^\]\n]{0,6144}\]\s*)?"
+    # A place counts with its colon only: people put remarks in parentheses as well.
+    rf"(?:(?:\d{{4}}-\d{{2}}-\d{{2}}|undated)(?:{PLACE}(?=:))?:?\s+)?"
+)
+_NOTE_WORDS = [words_of(note) for note in NOTES]
+
+
+class Contents(Protocol):
+    """Hashes of contents by memory id: a mapping, or an `ExportedContents`."""
+
+    def get(self, memory_id: str, /) -> bytes | None:
+        """Return the hash, None for a memory that was not there."""
+        ...
+
+
+class _Line(NamedTuple):
+    """One line of a row.
+
+    Attributes:
+        text: As it is.
+        start: Index of its first word among the row's words.
+        end: Index behind its last one.
+        starts: Where a wording may begin: its first word, or behind bullet, id, day and label.
+        is_empty: Whether it says nothing: no word, the note of a block, or a label alone.
+    """
+
+    text: str
+    start: int
+    end: int
+    starts: tuple[int, ...]
+    is_empty: bool
+
+
+class EchoGuard:
+    """Judges the rows of one export.
+
+    Attributes:
+        used: Hashes of the wordings for which something was cut or set aside: the record must keep
+            them, or their rows would come back.
+    """
+
+    def __init__(self, known: KnownInjections, exported: Contents | None = None) -> None:
+        """Take what was injected, and the export before: id -> `hash_exact` of the content."""
+        self.used: set[bytes] = set()
+        self._known = known
+        self._exported: Contents = {} if exported is None else exported
+
+    def judge(self, record: MemoryRecord) -> Verdict:
+        """Return what becomes of a row that is a memory otherwise."""
+        cut = cut_blocks(record.content)
+        if cut.blocks and not _own_words(cut.text):
+            return Verdict(None, cut.blocks)
+        if self._was_exported(record, cut.text):
+            return Verdict(cut.text, cut.blocks)
+        if record.is_turn and (lookup := self._find_lookup(record, cut.text)) is not None:
+            self.used.add(lookup)
+            return Verdict(None, cut.blocks, 1)
+        if not self._known.occurrences:
+            return Verdict(cut.text, cut.blocks)
+        words, lines = _split(cut.text, is_turn=record.is_turn)
+        found = self._injected_lines(record, words, lines)
+        if not found or (record.is_turn and self._was_asked(cut.text)):
+            return Verdict(cut.text, cut.blocks)
+        own = [line for line in lines if not line.is_empty]
+        share = sum(lines[i].end - lines[i].start for i in found) / sum(
+            x.end - x.start for x in own
+        )
+        if share < MOSTLY:
+            return Verdict(cut.text, cut.blocks)
+        self.used.update(*found.values())
+        if all(i in found or line.is_empty for i, line in enumerate(lines)):
+            return Verdict(None, cut.blocks, len(found))
+        rest = (x.text for i, x in enumerate(lines) if i not in found and not x.is_empty)
+        return Verdict("\n".join(rest), cut.blocks, len(found))
+
+    def _was_exported(self, record: MemoryRecord, text: str) -> bool:
+        return self._exported.get(record.memory_id) == hash_exact(text)
+
+    def _find_lookup(self, record: MemoryRecord, text: str) -> bytes | None:
+        """Return the hash of the prompt to memory that a turn is, or None."""
+        said = hash_words(_own_words(text))
+        asked_us = self._known.lookups.get(said)
+        if asked_us is None:
+            return None
+        is_dated = record.created_at_us != UNDATED_US
+        return None if is_dated and record.created_at_us < asked_us - CLOCK_OFFSET_US else said
+
+    def _was_asked(self, text: str) -> bool:
+        said = split_speaker(text)[1]
+        return any(hash_words(words_of(t)) in self._known.asked for t in (text, said))
+
+    def _injected_lines(
+        self, record: MemoryRecord, words: Sequence[str], lines: Sequence[_Line]
+    ) -> dict[int, set[bytes]]:
+        """Return the injected lines, by index, with the wordings that make them up.
+
+        Empty where the row is the original of one of them.
+        """
+        judge = _Counting(record)
+        ends = {line.end: i for i, line in enumerate(lines) if line.start < line.end}
+        found: dict[int, set[bytes]] = {}
+        i = 0
+        while i < len(lines):
+            tiled = self._tile(words, lines[i], ends, judge)
+            if judge.is_original:
+                return {}
+            if tiled is None:
+                i += 1
+                continue
+            last, hashes = tiled
+            found.update((j, hashes) for j in range(i, last + 1) if not lines[j].is_empty)
+            i = last + 1
+        # Short ones alone may be anybody's own words.
+        return found if set().union(*found.values()) - self._known.short else {}
+
+    def _tile(
+        self, words: Sequence[str], line: _Line, ends: Mapping[int, int], judge: _Counting
+    ) -> tuple[int, set[bytes]] | None:
+        """Return the line at whose end wordings end that begin in a line, and their hashes."""
+        if line.is_empty:
+            return None
+        for start in line.starts:
+            place, hashes = start, set[bytes]()
+            while (match := self._known.find(words, place, judge.counts)) is not None:
+                hashes.add(match[0])
+                place = match[1]
+                if place in ends:
+                    return ends[place], hashes
+        return None
+
+
+class _Counting:
+    """Which wordings count for one row, and whether it turned out to be an original."""
+
+    def __init__(self, record: MemoryRecord) -> None:
+        self.is_original = False
+        self._id = hash_exact(record.memory_id)
+        self._user = NOBODY if record.user is None else hash_exact(record.user)
+        self._made_us = record.created_at_us
+
+    def counts(self, occurrences: tuple[Occurrence, ...]) -> bool:
+        if any(found.memory_hash == self._id for found in occurrences):
+            self.is_original = True
+        return any(self._may_repeat(found) for found in occurrences)
+
+    def _may_repeat(self, found: Occurrence) -> bool:
+        if NOBODY not in (self._user, found.user_hash) and self._user != found.user_hash:
+            return False
+        is_dated = self._made_us != UNDATED_US
+        return not is_dated or self._made_us >= found.first_us - CLOCK_OFFSET_US
+
+
+def _split(text: str, *, is_turn: bool) -> tuple[list[str], list[_Line]]:
+    """Return the words of a row and its lines."""
+    words: list[str] = []
+    lines: list[_Line] = []
+    for raw in text.splitlines():
+        own = words_of(raw)
+        lines.append(_line(raw, own, len(words), may_speak=is_turn and not lines))
+        words += own
+    return words, lines
+
+
+def _line(raw: str, own: list[str], start: int, *, may_speak: bool) -> _Line:
+    """Return a line with these words, the first of which is the row's word number `start`."""
+    end = start + len(own)
+    rest = _behind_head(raw)
+    starts = {start}
+    if len(rest) < len(raw):
+        starts.add(end - len(words_of(rest)))
+    is_label = False
+    label, said = split_speaker(f"{rest}\n")
+    if label is not None and (may_speak or label.casefold() in NEUTRAL_LABELS):
+        said = words_of(_behind_head(said))
+        starts.add(end - len(said))
+        is_label = not said
+    is_empty = not own or own in _NOTE_WORDS or is_label
+    return _Line(raw, start, end, tuple(sorted(starts - {end})), is_empty)
+
+
+def _behind_head(line: str) -> str:
+    """Return a line without bullet, number, id and day at its beginning."""
+    head = _HEAD.match(line)
+    return line if head is None else line[head.end() :]
+
+
+def _own_words(text: str) -> list[str]:
+    """Return the words of a text behind its speaker's name."""
+    speaker, said = split_speaker(f"{text}\n")
+    return words_of(said if speaker is not None else text)
+
+
+# How long the record of injections keeps a wording. Build side.
+
+
+RETENTION_DAYS = 90
+"""How long a wording can be known again after it was last injected. Agents keep transcripts for
+some 30 days; longer catches what is imported later, shorter keeps less."""
+
+_DAY_US = 86_400_000_000
+
+_ROWS_PER_TRANSACTION = 5_000
+"""Deleted at once, some 10 ms; more is done sooner, fewer keep a recall waiting less."""
+
+_WAIT_S = 5.0
+"""How long a deletion waits for recalls; it has all night, but a stuck lock must not stop it."""
+
+
+def prune_injections(path: Path, *, used: Collection[bytes], now_us: int) -> tuple[int, str | None]:
+    """Delete wordings that were not injected for `RETENTION_DAYS`, unless they are in use.
+
+    Args:
+        path: The record.
+        used: Hashes of wordings for which a row was cut or set aside tonight: without them it would
+            come back.
+        now_us: The present, microseconds since the epoch.
+
+    Returns:
+        How many were deleted, and what went wrong or None: the next night goes on.
+    """
+    if not path.exists():
+        return 0, None
+    oldest_us = now_us - RETENTION_DAYS * _DAY_US
+    deleted = 0
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as record:
+            if record.execute("PRAGMA user_version").fetchone()[0] != RECORD.version:
+                return 0, None  # being made at this moment, or a newer noctuary's
+            record.execute(f"PRAGMA busy_timeout={round(_WAIT_S * 1000)}")
+            record.execute("PRAGMA synchronous=NORMAL")
+            found = record.execute(
+                "SELECT kind, text_hash, memory_hash, user_hash FROM injected WHERE last_us < ?",
+                [oldest_us],
+            )
+            old = [key for key in found if key[1] not in used]
+            for start in range(0, len(old), _ROWS_PER_TRANSACTION):
+                some = old[start : start + _ROWS_PER_TRANSACTION]
+                deleted += _delete(record, some, oldest_us)
+    except sqlite3.Error as error:
+        return deleted, f"old rows of {path.name} were not deleted: {error}"
+    return deleted, None
+
+
+def _delete(
+    record: sqlite3.Connection, keys: list[tuple[str, bytes, bytes, bytes]], oldest_us: int
+) -> int:
+    """Delete rows that are still old: a recall may have injected them again meanwhile."""
+    sql = (
+        "DELETE FROM injected WHERE kind = ? AND text_hash = ? AND memory_hash = ? "
+        "AND user_hash = ? AND last_us < ?"
+    )
+    with record:
+        return record.executemany(sql, [(*key, oldest_us) for key in keys]).rowcount

@@ -1,0 +1,707 @@
+"""From a source to the corpus on disk: every row counted exactly once."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from noctuary.core.errors import SourceError, StoreError
+from noctuary.core.files import hash_file, remove_tree, replace_with, write_text
+from noctuary.core.foreign_json import parse_json
+from noctuary.core.settings import CorpusSettings
+from noctuary.core.types import SILENT, MemoryRecord, Progress, content_hash, corpus_digest
+from noctuary.sources.corpus import (
+    MEMORIES_FILE,
+    QUARANTINE_FILE,
+    TURNS_FILE,
+    TableWriter,
+    open_duckdb,
+    order_turns,
+    record_row,
+    turn_row,
+)
+from noctuary.sources.normalize import SHARES_ID, Rejected, find_sensitivity, normalize
+from noctuary.sources.source import (
+    DEFAULT_BATCH_ROWS,
+    Closing,
+    Guard,
+    QuarantineReason,
+    QuarantineRow,
+    RawRow,
+    Source,
+    SourceIdentity,
+    batch_rows,
+)
+from noctuary.text.secrets import find_text_sensitivity
+
+# A memory store and another source of the same kind of ids as one.
+#
+# The other are the turns of agents' transcripts (`noctuary.sources.ingest`).
+
+
+MAX_TAKEN = 1_000_000
+"""Negative ids of a store that are held to keep turns from being named alike."""
+
+
+class CombinedSource(Closing):
+    """A source with the rows of another joined to it; see `noctuary.sources.source.Source`.
+
+    It is named as the first: that is the store which its owner writes. Ids of the two should
+    differ; of a row of each with the same id the store's comes first, and the export reports the
+    other as a duplicate.
+
+    Attributes:
+        primary: The memory store.
+    """
+
+    def __init__(self, primary: Source, joined: Source) -> None:
+        """Join two open sources of one kind of ids, which are closed with this one."""
+        self.primary = primary
+        self._joined = joined
+
+    def identity(self) -> SourceIdentity:
+        """Return what the store is, with the state of what is joined among its marks."""
+        identity, joined = self.primary.identity(), self._joined.identity()
+        marks = {f"{joined.kind}_{name}": mark for name, mark in joined.marker.items()}
+        return replace(identity, marker={**identity.marker, **marks})
+
+    def count(self) -> int:
+        """Return the number of rows of both."""
+        return self.primary.count() + self._joined.count()
+
+    def batches(self, size: int = DEFAULT_BATCH_ROWS) -> Iterator[Sequence[RawRow]]:
+        """Yield the rows of both by ascending id, the store's first among equals."""
+        yield from batch_rows(self._merged(size), size)
+
+    def close(self) -> None:
+        """Close both."""
+        try:
+            self._joined.close()
+        finally:
+            self.primary.close()
+
+    def _merged(self, size: int) -> Iterator[RawRow]:
+        others = (row for batch in self._joined.batches(size) for row in batch)
+        other = next(others, None)
+        for batch in self.primary.batches(size):
+            for row in batch:
+                while other is not None and _is_before(other.key, row.key):
+                    yield other
+                    other = next(others, None)
+                yield row
+        while other is not None:
+            yield other
+            other = next(others, None)
+
+
+def _is_before(one: int | str | None, other: int | str | None) -> bool:
+    """Say whether a joined row's id sorts before a store's; one without stays in its place."""
+    if isinstance(one, int):
+        return isinstance(other, int) and one < other
+    return isinstance(one, str) and isinstance(other, str) and one < other
+
+
+def negative_ids(source: Source) -> frozenset[int]:
+    """Return the negative ids of a source, which come first in its order; `MAX_TAKEN` at most."""
+    found: set[int] = set()
+    for batch in source.batches():
+        for row in batch:
+            if isinstance(row.key, int):
+                if row.key >= 0 or len(found) >= MAX_TAKEN:
+                    return frozenset(found)
+                found.add(row.key)
+    return frozenset(found)
+
+
+# What an export did, as numbers: the report beside its tables.
+#
+# It holds counts and reasons, never a text of a row.
+
+
+REPORT_FILE = "report.json"
+REPORT_FORMAT = 1
+
+WARN_SOURCE_EMPTY = "source_empty"
+WARN_NOTHING_EXPORTED = "nothing_exported"
+
+
+@dataclass(frozen=True, slots=True)
+class ExportReport:
+    """The exact account of one export.
+
+    Attributes:
+        identity: What was read.
+        source_rows: Rows that the source counts; exported + quarantined + sensitive.
+        exported: Rows of memories.parquet.
+        quarantined: Reason to rows.
+        sensitive: Reason to rows; nothing else is known of them.
+        warnings: Name to occurrences: what was bent, and oddities of the source as a whole.
+        turns: Rows of turns.parquet.
+        retracted: Sensitive rows that the export before still held.
+        corpus_digest: SHA-256 over the content hashes in position order; equal for equal corpora.
+        files: Name of each table to its SHA-256.
+    """
+
+    identity: SourceIdentity
+    source_rows: int
+    exported: int
+    quarantined: Mapping[str, int]
+    sensitive: Mapping[str, int]
+    warnings: Mapping[str, int]
+    turns: int
+    retracted: int
+    corpus_digest: str
+    files: Mapping[str, str]
+
+    @property
+    def quarantined_rows(self) -> int:
+        """Return how many rows were set aside."""
+        return sum(self.quarantined.values())
+
+    @property
+    def sensitive_rows(self) -> int:
+        """Return how many rows stayed in the store because they are sensitive."""
+        return sum(self.sensitive.values())
+
+
+def write_report(report: ExportReport, out_dir: Path) -> None:
+    """Write report.json atomically, as the last file of an export."""
+    value = {"format": REPORT_FORMAT, **asdict(report)}
+    # ASCII: a path may hold bytes that are no text.
+    write_text(out_dir / REPORT_FILE, json.dumps(value, indent=2, sort_keys=True) + "\n")
+
+
+def read_report(out_dir: Path) -> ExportReport:
+    """Read the report of an export and check that the tables beside it are whole and its own.
+
+    Raises:
+        StoreError: No report, an unknown format, or a table that is missing or of another export.
+    """
+    value = _load(out_dir / REPORT_FILE)
+    identity = cast("dict[str, Any]", value.pop("identity"))
+    identity["notes"] = tuple(identity["notes"])
+    report = ExportReport(identity=SourceIdentity(**identity), **value)
+    for name, digest in report.files.items():
+        path = out_dir / name
+        if not path.is_file() or hash_file(path) != digest:
+            raise StoreError(
+                f"{path} is missing or not the one that {REPORT_FILE} beside it tells about: an "
+                f"export was interrupted or a file was changed. Run the export again."
+            )
+    return report
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        value: object = parse_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise StoreError(f"There is no export at {path.parent}: run the export first.") from None
+    except ValueError:
+        raise StoreError(f"{path} is not readable as JSON. Run the export again.") from None
+    fields = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    if fields.pop("format", None) != REPORT_FORMAT:
+        raise StoreError(
+            f"{path} is not an export report of format {REPORT_FORMAT}. Run the export again."
+        )
+    return fields
+
+
+# What changed between two exports, by id and content hash: the numbers of the nightly message.
+
+
+_COMPARE = """
+    SELECT count(*) FILTER (WHERE old.memory_id IS NULL),
+           count(*) FILTER (WHERE old.content_hash <> new.content_hash),
+           count(*) FILTER (WHERE new.memory_id IS NULL),
+           count(*) FILTER (WHERE old.content_hash = new.content_hash)
+    FROM (SELECT memory_id, content_hash FROM read_parquet(?)) AS old
+    FULL OUTER JOIN (SELECT memory_id, content_hash FROM read_parquet(?)) AS new
+      ON old.memory_id = new.memory_id
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusDiff:
+    """Counts of memories by what became of them.
+
+    Attributes:
+        added: In the new export only.
+        edited: In both, with different fields.
+        deleted: In the old export only (deleted, quarantined or sensitive by now).
+        unchanged: In both, with equal fields.
+    """
+
+    added: int
+    edited: int
+    deleted: int
+    unchanged: int
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether the two exports hold the same memories."""
+        return not (self.added or self.edited or self.deleted)
+
+
+def diff_corpora(previous: Path | None, current: Path) -> CorpusDiff:
+    """Compare two exports.
+
+    Args:
+        previous: memories.parquet of the earlier export or its directory; None for the first night.
+        current: The same of the later one.
+
+    Raises:
+        StoreError: One of the files is not there.
+    """
+    new = _memories_file(current)
+    if previous is None:
+        import pyarrow.parquet as pq
+
+        return CorpusDiff(pq.read_metadata(new).num_rows, 0, 0, 0)
+    old = _memories_file(previous)
+    with tempfile.TemporaryDirectory() as spill, open_duckdb(Path(spill)) as db:
+        row = db.execute(_COMPARE, [str(old), str(new)]).fetchone()
+    assert row is not None  # an aggregate always gives one row
+    return CorpusDiff(*(int(value) for value in row))
+
+
+def _memories_file(path: Path) -> Path:
+    file = path / MEMORIES_FILE if path.is_dir() else path
+    if not file.is_file():
+        raise StoreError(f"There is no corpus at {file}: run the export first.")
+    return file
+
+
+# One pass in which every row is counted exactly once: memory, quarantined or sensitive.
+#
+# Sensitivity comes first. Of several rows with one id the first is the memory and the others are
+# duplicates, unless any of them is sensitive: then none leaves the store, because the others may
+# be older texts of the same row. What is a memory otherwise comes before the guard last, which
+# knows what recall put into prompts.
+
+
+Sink = Callable[[QuarantineRow], None]
+
+WARN_BLOCK_CUT = "injected_block_cut"
+WARN_LINES_CUT = "injected_lines_cut"
+
+
+@dataclass(slots=True)
+class Tally:
+    """The running counts of one pass; `retracted` rows were exported before they were sensitive."""
+
+    exported: int = 0
+    quarantined: Counter[str] = field(default_factory=Counter[str])
+    sensitive: Counter[str] = field(default_factory=Counter[str])
+    warnings: Counter[str] = field(default_factory=Counter[str])
+    retracted: int = 0
+
+    @property
+    def total(self) -> int:
+        """Return how many rows have been judged."""
+        return self.exported + self.quarantined.total() + self.sensitive.total()
+
+
+@dataclass(slots=True)
+class _SameId:
+    """The rows of one id, as far as they have been read; only the first clean one is held whole."""
+
+    key: int | str
+    first: RawRow | None = None
+    duplicates: list[str] = field(default_factory=list[str])
+    is_sensitive: bool = False
+    was_exported: bool = False
+
+
+def sift(
+    rows: Iterable[RawRow],
+    *,
+    now_us: int,
+    settings: CorpusSettings,
+    tally: Tally,
+    quarantine: Sink,
+    previous_ids: Container[str] = frozenset(),
+    guard: Guard | None = None,
+) -> Iterator[MemoryRecord]:
+    """Yield the memories among the rows, positions 0, 1, 2, ... in the order of the rows.
+
+    Args:
+        rows: In key order, rows of one id adjacent (rows without an id may lie between them).
+        now_us: The moment after which a date is in the future, microseconds since the epoch.
+        settings: Content limit and turn categories.
+        tally: Counts every row; complete once the iterator is exhausted.
+        quarantine: Receives every row that is set aside.
+        previous_ids: Ids of an earlier export, so that rows which turned sensitive are noticed.
+        guard: Recognises what recall injected; None lets everything pass.
+    """
+
+    def settle(group: _SameId | None) -> MemoryRecord | None:
+        return _settle(group, now_us, settings, tally, quarantine, guard)
+
+    group: _SameId | None = None
+    for row in rows:
+        reason = find_sensitivity(row)
+        if reason is not None:
+            tally.sensitive[reason] += 1
+        if row.key is None:
+            if reason is None:
+                _set_aside(row, tally, quarantine)
+            continue
+        if group is None or group.key != row.key:
+            if record := settle(group):
+                yield record
+            group = _SameId(row.key, was_exported=str(row.key) in previous_ids)
+        _join(group, row, reason is not None)
+    if record := settle(group):
+        yield record
+
+
+def _join(group: _SameId, row: RawRow, is_sensitive: bool) -> None:
+    if is_sensitive:
+        group.is_sensitive = True
+    elif group.first is None:
+        group.first = row
+    else:
+        group.duplicates.append(row.locator)
+
+
+def _settle(
+    group: _SameId | None,
+    now_us: int,
+    settings: CorpusSettings,
+    tally: Tally,
+    quarantine: Sink,
+    guard: Guard | None,
+) -> MemoryRecord | None:
+    if group is None:
+        return None
+    tally.retracted += group.is_sensitive and group.was_exported
+    first = group.first
+    if first is None:
+        return None
+    if group.is_sensitive:
+        tally.sensitive[SHARES_ID] += 1 + len(group.duplicates)
+        return None
+    for locator in group.duplicates:
+        tally.quarantined[QuarantineReason.DUPLICATE_ID] += 1
+        quarantine(
+            QuarantineRow(locator, QuarantineReason.DUPLICATE_ID, f"first at {first.locator}")
+        )
+    verdict = normalize(first, position=tally.exported, now_us=now_us, settings=settings)
+    if isinstance(verdict, Rejected):
+        tally.quarantined[verdict.reason] += 1
+        quarantine(QuarantineRow(first.locator, verdict.reason, verdict.detail))
+        return None
+    record = verdict.record if guard is None else _guarded(verdict.record, guard, tally)
+    if isinstance(record, Rejected):
+        tally.quarantined[record.reason] += 1
+        quarantine(QuarantineRow(first.locator, record.reason, record.detail))
+        return None
+    if (reason := _find_made_sensitivity(first, record)) is not None:
+        tally.sensitive[reason] += 1
+        tally.retracted += group.was_exported
+        return None
+    tally.exported += 1
+    tally.warnings.update(verdict.warnings)
+    return record
+
+
+def _find_made_sensitivity(row: RawRow, record: MemoryRecord) -> str | None:
+    """Judge the texts that are not the row's own: lists that were joined, contents that were cut.
+
+    What stood apart may read like a secret once it stands together.
+    """
+    texts = (
+        ("content", record.content),
+        ("category", record.category),
+        ("tags", record.tags),
+        ("expanded_keywords", record.expanded_keywords),
+    )
+    made = [text for name, text in texts if text and row.fields.get(name) != text]
+    return next(filter(None, map(find_text_sensitivity, made)), None)
+
+
+def _guarded(record: MemoryRecord, guard: Guard, tally: Tally) -> MemoryRecord | Rejected:
+    """Return a memory without what recall injected, or why nothing of it is its own."""
+    found = guard.judge(record)
+    if found.text is None:
+        reason = QuarantineReason.INJECTED_LINES if found.lines else QuarantineReason.INJECTED_BLOCK
+        return Rejected(reason, f"content: {found.blocks} blocks, {found.lines} lines")
+    tally.warnings[WARN_BLOCK_CUT] += found.blocks > 0
+    tally.warnings[WARN_LINES_CUT] += found.lines > 0
+    if found.text == record.content:
+        return record
+    own = replace(record, content=found.text)
+    return replace(own, content_hash=content_hash(own))
+
+
+def _set_aside(row: RawRow, tally: Tally, quarantine: Sink) -> None:
+    reason = row.problem or QuarantineReason.BAD_ID
+    tally.quarantined[reason] += 1
+    quarantine(QuarantineRow(row.locator, reason, row.problem_detail))
+
+
+# The last look at an export: every text of every table of it, by the scan that rows passed.
+#
+# A mark of the owner cannot be seen here: the tables have no column for it, because a marked row
+# is in none of them.
+
+
+_DIGESTS = frozenset({"content_hash"})
+"""Columns that noctuary computed of the others: hexadecimal, and a third of the time to scan."""
+
+PLACES_SHOWN = 10
+"""Places that a report names; the count is always whole."""
+
+
+class Finding(NamedTuple):
+    """A text that should not be there; no part of it.
+
+    Attributes:
+        table: File name without its ending.
+        column: The column.
+        row: Its number in the file, from 0.
+        reason: As `find_text_sensitivity` names it.
+    """
+
+    table: str
+    column: str
+    row: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableScan:
+    """What was looked at and what was found.
+
+    Attributes:
+        tables: Files.
+        texts: Texts in them, each item of a list by itself.
+        findings: In the order of files, columns and rows.
+    """
+
+    tables: int
+    texts: int
+    findings: tuple[Finding, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return counts, reasons and the first places; no text."""
+        reasons = Counter(finding.reason for finding in self.findings)
+        places = [f"{f.table}.{f.column} row {f.row}" for f in self.findings[:PLACES_SHOWN]]
+        return {
+            "tables": self.tables,
+            "texts": self.texts,
+            "found": len(self.findings),
+            "reasons": dict(sorted(reasons.items())),
+            "places": ", ".join(places),
+        }
+
+
+def scan_tables(directory: Path) -> TableScan:
+    """Scan every text column of every Parquet file of a directory.
+
+    Args:
+        directory: That of an export: memories, turns, quarantine, what the store says about them.
+
+    Raises:
+        OSError: A file cannot be read.
+    """
+    import pyarrow.parquet as pq
+
+    files = sorted(path for path in directory.glob("*.parquet") if not path.name.startswith("."))
+    texts, findings = 0, list[Finding]()
+    for path in files:
+        with pq.ParquetFile(path) as opened:
+            first = 0
+            for group in range(opened.num_row_groups):
+                rows = opened.read_row_group(group)
+                for name in [n for n in rows.column_names if n not in _DIGESTS]:
+                    held, found = _scan_column(rows.column(name))
+                    texts += held
+                    findings += [Finding(path.stem, name, first + at, why) for at, why in found]
+                first += rows.num_rows
+    return TableScan(len(files), texts, tuple(findings))
+
+
+def _scan_column(column: Any) -> tuple[int, list[tuple[int, str]]]:
+    """Return how many texts a column holds, and (row, reason) of those that read like secrets."""
+    judged: dict[str, str | None] = {}
+    held, found = 0, list[tuple[int, str]]()
+    for row, text in _texts_of(column):
+        held += 1
+        # Categories, users and sessions repeat; contents are held by the column anyway.
+        if text not in judged:
+            judged[text] = find_text_sensitivity(text)
+        if (reason := judged[text]) is not None:
+            found.append((row, reason))
+    return held, found
+
+
+def _texts_of(column: Any) -> Iterator[tuple[int, str]]:
+    import pyarrow.types as kinds
+
+    kind = column.type
+    if kinds.is_dictionary(kind):
+        kind = kind.value_type
+    if not (kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_list(kind)):
+        return
+    for row, value in enumerate(column.to_pylist()):
+        for item in value if isinstance(value, list) else (value,):
+            if isinstance(item, str):
+                yield row, item
+
+
+# From a source to the corpus on disk: tables and their account, whole or not at all.
+#
+# Rows are judged in `noctuary.sources.export`; nothing of a sensitive row reaches this module. The
+# tables are staged beside their place and moved when all of them are complete; report.json goes
+# last and carries their digests, so that a crash between two moves is seen by
+# `noctuary.sources.export.read_report`.
+
+
+TASK = "export"
+
+_STAGING = ".export.tmp"
+_UNORDERED_TURNS = "turns-unordered.parquet"
+_FILES = (MEMORIES_FILE, TURNS_FILE, QUARANTINE_FILE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    source: Source
+    settings: CorpusSettings
+    now_us: int
+    batch_rows: int
+    progress: Progress
+    previous_ids: Container[str]
+    guard: Guard | None
+
+
+def export_corpus(
+    source: Source,
+    out_dir: Path,
+    settings: CorpusSettings | None = None,
+    *,
+    now_us: int | None = None,
+    batch_rows: int = DEFAULT_BATCH_ROWS,
+    progress: Progress = SILENT,
+    previous_ids: Container[str] = frozenset(),
+    guard: Guard | None = None,
+) -> ExportReport:
+    """Export every memory that may leave its store and account for every row that did not.
+
+    An empty store gives an empty corpus and a warning. Only one export may write into a directory
+    at a time; the caller holds the store's lock.
+
+    Args:
+        source: An open source; not closed here.
+        out_dir: Created if needed; its four files are replaced, others are left alone.
+        settings: Content limit and turn categories; None means the defaults.
+        now_us: The moment after which a date is in the future; None means now.
+        batch_rows: Rows read at once.
+        progress: Told after each batch.
+        previous_ids: Ids of the export before; those that are sensitive now are counted.
+        guard: Recognises what recall injected; None lets everything pass.
+
+    Raises:
+        SourceError: The source cannot be read to its end, or gave another number of rows than it
+            counted. The previous export stays in place.
+    """
+    now_us = time.time_ns() // 1000 if now_us is None else now_us
+    settings = settings or CorpusSettings()
+    run = _Run(source, settings, now_us, batch_rows, progress, previous_ids, guard)
+    staging = out_dir / _STAGING
+    # What a killed export left behind.
+    remove_tree(staging)
+    staging.mkdir(parents=True)
+    try:
+        tally, digest = _write_tables(run, staging)
+        turns = order_turns(staging / _UNORDERED_TURNS, staging / TURNS_FILE)
+        report = _account(run, tally, digest, turns, staging)
+        for name in _FILES:
+            _promote(staging / name, out_dir / name)
+        write_report(report, out_dir)
+    finally:
+        remove_tree(staging)
+    return report
+
+
+def _write_tables(run: _Run, staging: Path) -> tuple[Tally, str]:
+    tally = Tally()
+    with (
+        TableWriter(staging / MEMORIES_FILE, MEMORIES_FILE) as memories,
+        TableWriter(staging / _UNORDERED_TURNS, TURNS_FILE) as turns,
+        TableWriter(staging / QUARANTINE_FILE, QUARANTINE_FILE) as quarantine,
+    ):
+
+        def set_aside(row: QuarantineRow) -> None:
+            quarantine.add((row.locator, str(row.reason), row.detail))
+
+        rows = sift(
+            _rows(run),
+            now_us=run.now_us,
+            settings=run.settings,
+            tally=tally,
+            quarantine=set_aside,
+            previous_ids=run.previous_ids,
+            guard=run.guard,
+        )
+
+        def write() -> Iterator[str]:
+            for record in rows:
+                memories.add(record_row(record))
+                if record.is_turn:
+                    turns.add(turn_row(record))
+                yield record.content_hash
+
+        return tally, corpus_digest(write())
+
+
+def _rows(run: _Run) -> Iterator[RawRow]:
+    total, done = run.source.count(), 0
+    for batch in run.source.batches(run.batch_rows):
+        yield from batch
+        done += len(batch)
+        run.progress.update(TASK, done, total)
+
+
+def _account(run: _Run, tally: Tally, digest: str, turns: int, staging: Path) -> ExportReport:
+    source_rows, identity = run.source.count(), run.source.identity()
+    if tally.total != source_rows:
+        raise SourceError(
+            f"{identity.location} counts {source_rows} rows but gave {tally.total} "
+            f"({tally.exported} exported, {tally.quarantined.total()} quarantined, "
+            f"{tally.sensitive.total()} sensitive). Nothing was written; run again, and report "
+            f"this if it stays."
+        )
+    warnings = tally.warnings.copy()
+    warnings.update(identity.notes)
+    if source_rows == 0:
+        warnings[WARN_SOURCE_EMPTY] = 1
+    elif tally.exported == 0:
+        warnings[WARN_NOTHING_EXPORTED] = 1
+    return ExportReport(
+        identity=identity,
+        source_rows=source_rows,
+        exported=tally.exported,
+        quarantined=dict(sorted(tally.quarantined.items())),
+        sensitive=dict(sorted(tally.sensitive.items())),
+        warnings=dict(sorted(warnings.items())),
+        turns=turns,
+        retracted=tally.retracted,
+        corpus_digest=digest,
+        files={name: hash_file(staging / name) for name in _FILES},
+    )
+
+
+def _promote(staged: Path, target: Path) -> None:
+    replace_with(target, lambda tmp: _move(staged, tmp))
+
+
+def _move(staged: Path, tmp: Path) -> None:
+    staged.replace(tmp)

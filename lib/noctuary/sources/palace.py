@@ -1,0 +1,521 @@
+"""Reading a MemPalace palace (Chroma's SQLite file) beside its live writer."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import cast
+
+from noctuary.core.errors import SourceFormatError
+from noctuary.core.foreign_json import parse_json
+from noctuary.core.types import UNDATED_US
+from noctuary.sources.source import (
+    DEFAULT_BATCH_ROWS,
+    PART_OF,
+    SUPERSEDES,
+    KnownConcept,
+    KnownEdge,
+    KnownMention,
+    MemoryLink,
+    QuarantineReason,
+    RawRow,
+    Share,
+    SourceIdentity,
+    batch_rows,
+)
+from noctuary.sources.sqlite import PinnedFile
+from noctuary.text.secrets import FLAG_FIELDS, FLAGGED, VAULT_FIELDS, mark_sql
+
+# Where the drawers of a MemPalace palace lie in its Chroma file.
+#
+# Shape: chromadb 1.5 (migrations up to sysdb 10, metadb 6, embeddings_queue 2), looked at in files
+# that the library itself made.
+
+
+CHROMA_FILE = "chroma.sqlite3"
+
+DRAWERS = "mempalace_drawers"
+"""The collection that MemPalace makes unless its configuration names another."""
+
+DERIVED = frozenset({"mempalace_closets", "mempalace_compressed"})
+"""Collections that MemPalace computes from the drawers: shortened texts that point back at them."""
+
+KNOWN_MIGRATIONS: Mapping[str, int] = {"sysdb": 10, "metadb": 6, "embeddings_queue": 2}
+"""Last known migration of each part of the file; a later one is read, and reported."""
+
+_REQUIRED = {
+    "collections": ("id", "name"),
+    "segments": ("id", "scope", "collection"),
+    "embeddings": ("id", "segment_id", "embedding_id"),
+    "embedding_metadata": ("id", "key", "string_value", "int_value", "float_value"),
+}
+_METADATA_SCOPE = "METADATA"
+
+
+@dataclass(frozen=True, slots=True)
+class PalaceShape:
+    """How one palace is to be read.
+
+    Attributes:
+        collection_id: Of the collection of drawers.
+        segment_id: Of its rows in `embeddings`.
+        value_columns: Columns of a metadata value, in the order in which they are tried.
+        has_arrays: Whether lists are kept, in a table of their own.
+        has_queue: Whether writes pass through a queue that can be looked at.
+        schema_version: The last migration of each part, "sysdb 10, metadb 6, ...".
+        is_newer: Whether any of them is later than KNOWN_MIGRATIONS.
+    """
+
+    collection_id: str
+    segment_id: str
+    value_columns: tuple[str, ...]
+    has_arrays: bool
+    has_queue: bool
+    schema_version: str
+    is_newer: bool
+
+
+def holds_palace(file: Path) -> bool:
+    """Say whether a SQLite file is Chroma's; one that cannot be read is none."""
+    try:
+        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as db:
+            names = _tables(db)
+    except sqlite3.Error:
+        return file.name == CHROMA_FILE
+    return {"collections", "embedding_metadata"} <= names and "memories" not in names
+
+
+def read_shape(db: sqlite3.Connection, path: Path) -> PalaceShape:
+    """Find the drawers.
+
+    Args:
+        db: An open connection.
+        path: The file, for messages.
+
+    Raises:
+        SourceFormatError: Tables or columns are missing, no collection can hold the drawers,
+            several can, or the collection was never finished.
+    """
+    tables = _tables(db)
+    for table, columns in _REQUIRED.items():
+        _check_columns(db, path, table, columns, tables)
+    collection_id = _find_collection(db, path)
+    segments = db.execute(
+        "SELECT id FROM segments WHERE collection = ? AND scope = ?",
+        (collection_id, _METADATA_SCOPE),
+    ).fetchall()
+    if len(segments) != 1:
+        raise SourceFormatError(
+            f"{path}: the collection of drawers has {len(segments)} segments of metadata, expected "
+            f"one: the palace is half-built. Open it once with MemPalace, or restore a backup."
+        )
+    values = ("string_value", "int_value", "float_value", "bool_value")
+    held = _columns(db, "embedding_metadata")
+    migrations = _migrations(db) if "migrations" in tables else {}
+    return PalaceShape(
+        collection_id=collection_id,
+        segment_id=str(segments[0][0]),
+        value_columns=tuple(name for name in values if name in held),
+        has_arrays="embedding_metadata_array" in tables,
+        has_queue={"embeddings_queue", "max_seq_id"} <= tables,
+        schema_version=", ".join(f"{part} {last}" for part, last in sorted(migrations.items())),
+        is_newer=any(last > KNOWN_MIGRATIONS.get(part, last) for part, last in migrations.items()),
+    )
+
+
+def _tables(db: sqlite3.Connection) -> frozenset[str]:
+    rows = db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    return frozenset(str(name) for (name,) in rows)
+
+
+def _columns(db: sqlite3.Connection, table: str) -> frozenset[str]:
+    return frozenset(str(row[1]) for row in db.execute(f"PRAGMA table_info({table})"))
+
+
+def _check_columns(
+    db: sqlite3.Connection,
+    path: Path,
+    table: str,
+    columns: tuple[str, ...],
+    tables: frozenset[str],
+) -> None:
+    held = _columns(db, table) if table in tables else frozenset[str]()
+    missing = [name for name in columns if name not in held]
+    if missing:
+        what = f"no column {', '.join(missing)} in '{table}'" if held else f"no table '{table}'"
+        raise SourceFormatError(
+            f"{path} is not a palace that can be read: found {what}, expected the tables "
+            f"{', '.join(_REQUIRED)} of chromadb 0.5 to 1.5. Open it once with a newer MemPalace, "
+            f"or point noctuary at another palace."
+        )
+
+
+def _find_collection(db: sqlite3.Connection, path: Path) -> str:
+    """Return the id of the collection of drawers: the one so named, or else the only candidate."""
+    named = [
+        (str(name), str(collection_id))
+        for collection_id, name in db.execute("SELECT id, name FROM collections ORDER BY name, id")
+    ]
+    own = [item for item in named if item[0] == DRAWERS]
+    found = own or [item for item in named if item[0] not in DERIVED]
+    if not found:
+        raise SourceFormatError(
+            f"{path} holds no collection of drawers: expected {DRAWERS!r}, found "
+            f"{', '.join(name for name, _ in named) or 'none'}. Mine something into the palace "
+            f"first, or point noctuary at another one."
+        )
+    if len(found) > 1:
+        # Picking one silently could index a copy, or something that is no palace at all.
+        raise SourceFormatError(
+            f"{path} holds several collections that may be the drawers "
+            f"({', '.join(name for name, _ in found)}); expected one, named {DRAWERS!r}. Rename "
+            f"the others or move them into a palace of their own."
+        )
+    return found[0][1]
+
+
+def _migrations(db: sqlite3.Connection) -> dict[str, int]:
+    rows = db.execute("SELECT dir, max(version) FROM migrations GROUP BY dir")
+    return {str(part): int(last) for part, last in rows}
+
+
+# What a drawer of a MemPalace palace is as a memory, and what its marks say about others.
+#
+# Facts: research/mempalace.md sections 1 and 4. Decided in docs/decisions/0055: a consolidated
+# drawer stays a memory (its words are the original ones) that is part of the summary, which is a
+# memory as well; a superseded drawer stays one that is replaced.
+
+
+DOCUMENT_KEY = "chroma:document"
+"""Where Chroma keeps a document among the metadata."""
+
+REGISTRY_ROOM = "_registry"
+REGISTRY_MODE = "registry"
+"""Room and mode of the drawers by which the miner remembers files that held nothing."""
+
+CONSOLIDATED_INTO = "consolidated_into"
+SUPERSEDED_BY = ("superseded_by", "synapse_superseded_by")
+SUPERSEDED = ("supersedes", "synapse_supersedes")
+SOURCE_DRAWERS = "source_drawers"
+MARKS = (CONSOLIDATED_INTO, SOURCE_DRAWERS, *SUPERSEDED_BY, *SUPERSEDED)
+"""Keys whose values name other drawers."""
+
+# First the kind that the writer chose, then the hall that a file was sorted into.
+_CATEGORY_KEYS = ("type", "hall")
+_CONSOLIDATION = "consolidated_summary"
+_TAG_KEYS = ("topic", "entities", "keywords")
+_TAG_SEPARATORS = str.maketrans(";|", ",,")
+# Scopes, and a soft deletion: named as `normalize` looks for them.
+_KEPT_KEYS = ("wing", "room", "user", "user_id", "session_id", "session", "deleted_at")
+
+Metadata = Mapping[str, object]
+
+
+def drawer_row(row_id: int, drawer_id: object, metadata: Metadata) -> RawRow:
+    """Return a drawer as a row of a source.
+
+    Args:
+        row_id: Its number in the file, which says where it is without any text of it.
+        drawer_id: Its id, a text unless the file is damaged.
+        metadata: Everything that is stored with it, its document among it.
+    """
+    locator = f"row {row_id}"
+    if not isinstance(drawer_id, str) or not drawer_id:
+        detail = f"drawer id: {type(drawer_id).__name__}"
+        return RawRow(locator, None, {"metadata": metadata}, QuarantineReason.BAD_ID, detail)
+    fields = {**_fields(metadata), "id": drawer_id, "metadata": metadata}
+    if metadata.get("room") == REGISTRY_ROOM or metadata.get("ingest_mode") == REGISTRY_MODE:
+        return RawRow(locator, drawer_id, fields, QuarantineReason.BOOKKEEPING, "a registry drawer")
+    return RawRow(locator, drawer_id, fields)
+
+
+def drawer_links(drawer_id: str, metadata: Metadata) -> Iterator[MemoryLink]:
+    """Yield what a drawer's marks say: parts of summaries, and what replaces what.
+
+    Of a link that both of its drawers tell, each gives one; they are equal.
+    """
+    for whole in _ids(metadata.get(CONSOLIDATED_INTO)):
+        yield _link(drawer_id, whole, PART_OF)
+    for part in _ids(metadata.get(SOURCE_DRAWERS)):
+        yield _link(part, drawer_id, PART_OF)
+    for key in SUPERSEDED_BY:
+        for newer in _ids(metadata.get(key)):
+            yield _link(newer, drawer_id, SUPERSEDES)
+    for key in SUPERSEDED:
+        for older in _ids(metadata.get(key)):
+            yield _link(drawer_id, older, SUPERSEDES)
+
+
+def _fields(metadata: Metadata) -> dict[str, object]:
+    fields: dict[str, object] = {key: metadata[key] for key in _KEPT_KEYS if key in metadata}
+    fields["content"] = metadata.get(DOCUMENT_KEY)
+    # Without a zone it is the local time of the machine that filed it; read as UTC like every date.
+    fields["created_at"] = metadata.get("filed_at")
+    fields["category"] = _category(metadata)
+    fields["tags"] = ",".join(_tags(metadata))
+    fields["expanded_keywords"] = _file_name(metadata.get("source_file"))
+    return fields
+
+
+def _category(metadata: Metadata) -> str:
+    if metadata.get("status") == _CONSOLIDATION:
+        return _CONSOLIDATION
+    found = (metadata.get(key) for key in _CATEGORY_KEYS)
+    return next((value for value in found if isinstance(value, str) and value.strip()), "")
+
+
+def _tags(metadata: Metadata) -> list[str]:
+    """Return topic, entities and keywords one by one, in order, without repeats."""
+    tags: dict[str, None] = {}
+    for key in _TAG_KEYS:
+        for text in _texts(metadata.get(key)):
+            for tag in text.translate(_TAG_SEPARATORS).split(","):
+                # A colon would make a scope of it (`normalize`).
+                if tag.strip() and ":" not in tag:
+                    tags[tag.strip()] = None
+    return list(tags)
+
+
+def _file_name(value: object) -> str:
+    """Return the last part of a path: what people call the file; where it lay names a machine."""
+    if not isinstance(value, str):
+        return ""
+    return PurePosixPath(PureWindowsPath(value).name).name
+
+
+def _texts(value: object) -> list[str]:
+    if isinstance(value, list):
+        return [item for item in cast("list[object]", value) if isinstance(item, str)]
+    return [value] if isinstance(value, str) else []
+
+
+def _ids(value: object) -> list[str]:
+    """Return the drawer ids of a mark: a list, a JSON list in a text, or one id."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = parse_json(value)
+        except ValueError:
+            return []
+    return list(dict.fromkeys(text.strip() for text in _texts(value) if text.strip()))
+
+
+def _link(from_id: str, to_id: str, link_type: str) -> MemoryLink:
+    return MemoryLink(from_id, to_id, link_type, UNDATED_US, None)
+
+
+# Reading a MemPalace palace (Chroma's SQLite file) beside its live writer.
+#
+# Chroma itself is never imported, and its vectors are not read: they are of a model of its own. A
+# drawer that is marked sensitive never leaves the database: the query gives its id and the mark
+# alone.
+
+
+KIND = "mempalace-chroma"
+
+FETCHED_ROWS = 100
+"""Drawers whose metadata are fetched at once: more saves queries, fewer bounds memory when
+documents are huge."""
+
+NOTE_NEWER_SCHEMA = "newer_schema_version"
+NOTE_QUEUED = "drawers_in_queue"
+"""Chroma has taken writes in that it has not yet filed; it files them when it is opened next."""
+
+
+class PalaceSource(PinnedFile):
+    """A palace, pinned to one snapshot; see `Source` and `HasEvidence`."""
+
+    def __init__(self, path: Path) -> None:
+        """Open `chroma.sqlite3`.
+
+        Raises:
+            SourceError: It cannot be opened, or a writer holds it.
+            SourceFormatError: It is no palace, a half-built one, or its drawers are ambiguous.
+        """
+        super().__init__(path)
+        try:
+            self._shape = read_shape(self._db, self._path)
+        except sqlite3.Error as error:
+            self.close()
+            raise self._damaged(error) from None
+        except BaseException:
+            self.close()
+            raise
+        self._page_sql = _page_sql(self._shape.value_columns, has_arrays=self._shape.has_arrays)
+
+    def identity(self) -> SourceIdentity:
+        """Return path, schema version and the size of the snapshot that is being read."""
+        shape, stat = self._shape, self._path.stat()
+        notes = (NOTE_NEWER_SCHEMA,) if shape.is_newer else ()
+        notes += (NOTE_QUEUED,) if self._queued() else ()
+        return SourceIdentity(
+            kind=KIND,
+            location=str(self._path),
+            schema_version=shape.schema_version,
+            id_kind="str",
+            marker={
+                "rows": self.count(),
+                "last_seq": self._last_seq(),
+                "size_bytes": stat.st_size,
+                "mtime_ns": stat.st_mtime_ns,
+            },
+            notes=notes,
+        )
+
+    def count(self) -> int:
+        """Return the number of drawers of the snapshot, the miner's own among them."""
+        segment = self._shape.segment_id
+        return int(self._one("SELECT count(*) FROM embeddings WHERE segment_id = ?", segment))
+
+    def batches(self, size: int = DEFAULT_BATCH_ROWS) -> Iterator[Sequence[RawRow]]:
+        """Yield the drawers by ascending id; a batch is cut short when its texts are long."""
+        yield from batch_rows(self._rows(), size)
+
+    def links(self) -> Iterator[MemoryLink]:
+        """Yield what the marks of consolidation and supersession say, each link once."""
+        seen: set[MemoryLink] = set()
+        for drawer_id, metadata in self._marked():
+            for link in drawer_links(drawer_id, metadata):
+                if link not in seen:
+                    seen.add(link)
+                    yield link
+
+    def concepts(self) -> Iterator[KnownConcept]:
+        """Yield nothing: a palace's file has none."""
+        yield from ()
+
+    def mentions(self) -> Iterator[KnownMention]:
+        """Yield nothing, as above."""
+        yield from ()
+
+    def edges(self) -> Iterator[KnownEdge]:
+        """Yield nothing, as above."""
+        yield from ()
+
+    def shares(self) -> Iterator[Share]:
+        """Yield nothing: a palace has one owner."""
+        yield from ()
+
+    def _rows(self) -> Iterator[RawRow]:
+        try:
+            for page in self._pages():
+                clean = [row_id for row_id, _, mark in page if mark is None]
+                metadata = self._metadata(clean)
+                for row_id, drawer_id, mark in page:
+                    if mark is None:
+                        yield drawer_row(row_id, drawer_id, metadata[row_id])
+                    else:
+                        yield _withheld(row_id, drawer_id, str(mark))
+            self._check_unchanged()
+        except sqlite3.Error as error:
+            # Its text may quote the row it failed on.
+            raise self._damaged(error) from None
+
+    def _pages(self) -> Iterator[list[tuple[int, object, object]]]:
+        """Yield number, id and mark of the drawers, FETCHED_ROWS at a time, by ascending id."""
+        # The index on (segment_id, embedding_id) gives the order; rows of other collections and
+        # texts are not touched.
+        cursor = self._db.execute(self._page_sql, (self._shape.segment_id,))
+        while page := list(islice(cursor, FETCHED_ROWS)):
+            yield [(int(row_id), drawer_id, mark) for row_id, drawer_id, mark in page]
+
+    def _metadata(
+        self, row_ids: Sequence[int], keys: Sequence[str] = ()
+    ) -> Mapping[int, dict[str, object]]:
+        """Return all metadata of some drawers, or those under some keys."""
+        found: defaultdict[int, dict[str, object]] = defaultdict(dict)
+        values = self._shape.value_columns
+        where = "WHERE id IN (SELECT value FROM json_each(?))"
+        where += f" AND key IN ({_quoted(keys)})" if keys else ""
+        chosen = (json.dumps(list(row_ids)),)
+        sql = f"SELECT id, key, {', '.join(values)} FROM embedding_metadata {where}"
+        for row_id, key, *typed in self._db.execute(sql, chosen):
+            found[row_id][str(key)] = _value(values, typed)
+        if not self._shape.has_arrays:
+            return found
+        names = ", ".join(values)
+        sql = f"SELECT id, key, {names} FROM embedding_metadata_array {where} ORDER BY rowid"
+        for row_id, key, *typed in self._db.execute(sql, chosen):
+            items = found[row_id].setdefault(str(key), [])
+            if isinstance(items, list):
+                items.append(_value(values, typed))
+        return found
+
+    def _marked(self) -> Iterator[tuple[str, Mapping[str, object]]]:
+        """Yield id and marks of the drawers that have any, by ascending id."""
+        try:
+            for page in self._pages():
+                ids = {row_id: drawer_id for row_id, drawer_id, mark in page if mark is None}
+                metadata = self._metadata(list(ids), MARKS)
+                for row_id, drawer_id in ids.items():
+                    if row_id in metadata and isinstance(drawer_id, str):
+                        yield drawer_id, metadata[row_id]
+        except sqlite3.Error as error:
+            raise self._damaged(error) from None
+
+    def _last_seq(self) -> int:
+        if not self._shape.has_queue:
+            return 0
+        segment = self._shape.segment_id
+        sql = "SELECT coalesce(max(seq_id), 0) FROM max_seq_id WHERE segment_id = ?"
+        last = self._one(sql, segment)
+        # Before metadb 5 it was stored as bytes.
+        return int.from_bytes(last, "big") if isinstance(last, bytes) else int(last)
+
+    def _queued(self) -> int:
+        """Return how many writes to the collection wait in Chroma's queue."""
+        if not self._shape.has_queue:
+            return 0
+        sql = (
+            "SELECT count(*) FROM embeddings_queue WHERE seq_id > ? "
+            "AND substr(topic, -length(?2)) = ?2"
+        )
+        return int(self._one(sql, self._last_seq(), self._shape.collection_id))
+
+
+def _page_sql(value_columns: Sequence[str], *, has_arrays: bool) -> str:
+    """Return the query for number, id and mark of every drawer of a segment, by id."""
+    flags, vaults = _quoted(FLAG_FIELDS), _quoted(VAULT_FIELDS)
+    value = f"coalesce({', '.join(value_columns)})"
+    listed = "0"
+    if has_arrays:
+        # A flag that is a list is not plainly false.
+        listed = (
+            "EXISTS (SELECT 1 FROM embedding_metadata_array a WHERE a.id = e.id "
+            f"AND lower(a.key) IN ({flags}, {vaults}))"
+        )
+    # The marks are judged by the rule for columns: one row of metadata is one column of it.
+    marks = (
+        f"SELECT CASE WHEN lower(key) IN ({flags}) THEN {value} END AS {FLAG_FIELDS[0]}, "
+        f"CASE WHEN lower(key) IN ({vaults}) THEN {value} END AS {VAULT_FIELDS[0]} "
+        f"FROM embedding_metadata WHERE id = e.id AND lower(key) IN ({flags}, {vaults})"
+    )
+    judged = mark_sql((FLAG_FIELDS[0], VAULT_FIELDS[0]), "v")
+    return (
+        f"SELECT id, embedding_id, CASE WHEN {listed} THEN '{FLAGGED}' "
+        f"ELSE (SELECT min({judged}) FROM ({marks}) v) END "
+        "FROM embeddings e WHERE segment_id = ? ORDER BY embedding_id"
+    )
+
+
+def _quoted(names: Sequence[str]) -> str:
+    """Return constants of this package as SQL."""
+    return ", ".join(f"'{name}'" for name in names)
+
+
+def _value(columns: Sequence[str], typed: Sequence[object]) -> object:
+    """Return the one value of the typed columns, None where there is none."""
+    for name, value in zip(columns, typed, strict=True):
+        if value is not None:
+            return bool(value) if name == "bool_value" else value
+    return None
+
+
+def _withheld(row_id: int, drawer_id: object, mark: str) -> RawRow:
+    key = drawer_id if isinstance(drawer_id, str) and drawer_id else None
+    return RawRow(f"row {row_id}", key, fields={}, withheld=mark)

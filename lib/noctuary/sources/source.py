@@ -1,0 +1,546 @@
+"""What a memory store looks like to a night: the protocol, its nouns, and which kind a path is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
+
+from noctuary.core.errors import SourceError, SourceFormatError, SourceMissingError
+from noctuary.core.files import hash_json
+from noctuary.core.settings import Settings, SourceSettings
+from noctuary.core.store import DatabaseName, SourceName
+from noctuary.core.types import MemoryRecord
+
+# Who says a turn, under the name that the export and what builds on it use.
+
+
+# What the export asks about a row that is a memory otherwise: is any of it injected text?
+
+
+class Verdict(NamedTuple):
+    """What becomes of a row.
+
+    Attributes:
+        text: The content to go on with; None where nothing of the row is its own.
+        blocks: How many tagged blocks were in it.
+        lines: How many injected lines were found and not let stand, blocks aside.
+    """
+
+    text: str | None
+    blocks: int = 0
+    lines: int = 0
+
+
+class Guard(Protocol):
+    """Knows what recall put into prompts."""
+
+    def judge(self, record: MemoryRecord) -> Verdict:
+        """Return what becomes of a row that is a memory otherwise."""
+        ...
+
+
+# What a store says about its own memories: links, concepts, edges, shares.
+#
+# Links and edges are evidence, not truth: a server's concepts were found by a model of its own
+# (research/peers.md 2.2).
+
+
+SUPERSEDES = "supersedes"
+PART_OF = "part-of"
+SEE_ALSO = "see-also"
+RESOLVED_BY = "resolved-by"
+LINK_TYPES = (PART_OF, SUPERSEDES, SEE_ALSO, RESOLVED_BY)
+"""Of memory_links (claude-memory, migration 006); of supersedes the first memory is the newer."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLink:
+    """One memory points at another.
+
+    Attributes:
+        from_id: The memory that points, as `MemoryRecord.memory_id`.
+        to_id: The memory that is pointed at.
+        link_type: One of LINK_TYPES.
+        created_at_us: When it was made; UNDATED_US where unknown.
+        user: Whose link it is, or None.
+    """
+
+    from_id: str
+    to_id: str
+    link_type: str
+    created_at_us: int
+    user: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownConcept:
+    """A concept that the store names.
+
+    Attributes:
+        name: Its canonical name.
+        aliases: Other names.
+        category: The store's own kind, possibly empty.
+    """
+
+    name: str
+    aliases: tuple[str, ...]
+    category: str
+
+
+@dataclass(frozen=True, slots=True)
+class KnownMention:
+    """A memory that is about a concept, as the store has it."""
+
+    memory_id: str
+    concept: str
+    relation: str
+
+
+@dataclass(frozen=True, slots=True)
+class KnownEdge:
+    """A relation between two concepts, and the memories that say so.
+
+    Attributes:
+        source: Canonical name of the concept it starts from.
+        target: Canonical name of the concept it leads to.
+        relation: As the store names it.
+        weight: The store's own weight, >= 0.
+        evidence: Ids of memories; one without any is of no use and dropped.
+    """
+
+    source: str
+    target: str
+    relation: str
+    weight: int
+    evidence: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A memory of one user that another may read (memory_shares, and tag_shares spelled out)."""
+
+    memory_id: str
+    shared_with: str
+
+
+@runtime_checkable
+class HasEvidence(Protocol):
+    """A source that says more about its memories than their rows; all of one pinned state."""
+
+    def links(self) -> Iterator[MemoryLink]:
+        """Yield every link between memories that are there."""
+        ...
+
+    def concepts(self) -> Iterator[KnownConcept]:
+        """Yield every concept."""
+        ...
+
+    def mentions(self) -> Iterator[KnownMention]:
+        """Yield which memory is about which concept."""
+        ...
+
+    def edges(self) -> Iterator[KnownEdge]:
+        """Yield every relation between concepts."""
+        ...
+
+    def shares(self) -> Iterator[Share]:
+        """Yield who else may read which memory."""
+        ...
+
+
+# Why a row was set aside.
+#
+# A quarantine row says where the row is and what is wrong with it, never what it says: details are
+# made of field names, types, sizes and line numbers only.
+
+
+class QuarantineReason(StrEnum):
+    """The one reason for which a row is not a memory; the first that applies."""
+
+    INVALID_JSON = "invalid_json"
+    HALF_WRITTEN_LINE = "half_written_line"
+    NOT_UTF8 = "not_utf8"
+    NOT_AN_OBJECT = "not_an_object"
+    LINE_TOO_LONG = "line_too_long"
+    BAD_ID = "bad_id"
+    DUPLICATE_ID = "duplicate_id"
+    DELETED = "deleted"
+    MISSING_CONTENT = "missing_content"
+    CONTENT_NOT_TEXT = "content_not_text"
+    EMPTY_CONTENT = "empty_content"
+    CONTENT_TOO_LARGE = "content_too_large"
+    BAD_FIELD = "bad_field"
+    FIELD_TOO_LARGE = "field_too_large"
+    NUL_BYTES = "nul_bytes"
+    BAD_UNICODE = "bad_unicode"
+    BAD_DATE = "bad_date"
+    DATE_OUT_OF_RANGE = "date_out_of_range"
+    BAD_IMPORTANCE = "bad_importance"
+    INJECTED_BLOCK = "injected_block"
+    INJECTED_LINES = "injected_lines"
+    BOOKKEEPING = "bookkeeping"
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineRow:
+    """One row that was set aside.
+
+    Attributes:
+        locator: Where it is in its source ("id 17", "line 42").
+        reason: Why it is not a memory.
+        detail: Field names, types and sizes; free of any text of the row.
+    """
+
+    locator: str
+    reason: QuarantineReason
+    detail: str
+
+
+# What a memory store looks like to the export: the protocol, its nouns and the dispatch by path.
+
+
+IdKind = Literal["int", "str"]
+
+DEFAULT_BATCH_ROWS = 1_000
+"""Rows handed over at once: larger saves calls, smaller saves memory (a row may be a megabyte)."""
+
+BATCH_CHARS = 16 * 2**20
+"""A batch of `batch_rows` ends early once its contents reach this: bounds memory when rows are
+huge."""
+
+SQLITE_MAGIC = b"SQLite format 3\x00"
+GZIP_MAGIC = b"\x1f\x8b"
+
+_DATA_SET_FILES = ("corpus.jsonl.gz", "corpus.jsonl")
+_STORE_FILES = ("memory.db", "memory/memory.db", "chroma.sqlite3", "palace/chroma.sqlite3")
+_STORE_NAMES = (*_DATA_SET_FILES, *_STORE_FILES)
+_JSONL_SUFFIXES = (".jsonl", ".ndjson", ".gz")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceIdentity:
+    """What exactly was read.
+
+    Attributes:
+        kind: "claude-memory-sqlite", "mempalace-chroma", "jsonl", "jsonl.gz" or that of a database.
+        location: Absolute path.
+        schema_version: The store's schema as its kind names it.
+        id_kind: "int" when ids order by number, "str" when they order by code point.
+        marker: Size, digest and the like; equal markers mean that the same state was read.
+        notes: Machine-readable oddities of the store as a whole, reported as warnings.
+    """
+
+    kind: str
+    location: str
+    schema_version: str
+    id_kind: IdKind
+    marker: Mapping[str, int | str]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RawRow:
+    """One row as the store gave it, before any judgement.
+
+    Attributes:
+        locator: Where it is ("id 17", "line 42").
+        key: Its id, of one type within a source; None when it has no usable one.
+        fields: Column or key to value, untyped.
+        problem: Why the row could not be read as a row at all, or None.
+        problem_detail: Sizes and types that go with the problem; no text of the row.
+        unread_text: What could be decoded of an unreadable row, for the sensitivity scan alone.
+        withheld: Why the store itself kept the text back (its query left sensitive columns out), or
+            None; such a row is counted as sensitive under this reason and has no fields.
+    """
+
+    locator: str
+    key: int | str | None
+    fields: Mapping[str, object]
+    problem: QuarantineReason | None = None
+    problem_detail: str = ""
+    unread_text: str = ""
+    withheld: str | None = None
+
+
+class Source(Protocol):
+    """A memory store, pinned to the state it had when it was opened."""
+
+    def identity(self) -> SourceIdentity:
+        """Return what is being read."""
+        ...
+
+    def count(self) -> int:
+        """Return the exact number of rows that `batches` will yield."""
+        ...
+
+    def batches(self, size: int = DEFAULT_BATCH_ROWS) -> Iterator[Sequence[RawRow]]:
+        """Yield every row once in key order, at most `size` at a time.
+
+        Rows of one id are adjacent, but for rows without an id, which lie where they were read.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release the store; safe to call twice."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+class Closing:
+    """What `with` does for every kind of source: it closes it."""
+
+    def close(self) -> None:
+        """Release the store; safe to call twice."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def batch_rows(rows: Iterable[RawRow], size: int) -> Iterator[list[RawRow]]:
+    """Yield rows in batches of at most `size`, cut short where contents reach `BATCH_CHARS`."""
+    batch: list[RawRow] = []
+    held_chars = 0
+    for row in rows:
+        batch.append(row)
+        content = row.fields.get("content")
+        held_chars += len(content) if isinstance(content, str) else 0
+        if len(batch) >= size or held_chars >= BATCH_CHARS:
+            yield batch
+            batch, held_chars = [], 0
+    if batch:
+        yield batch
+
+
+def open_source(path: SourceName, settings: SourceSettings | None = None) -> Source:
+    """Open a memory store: a SQLite file, a palace, a JSONL file, a folder of one, a database.
+
+    Args:
+        path: The file, a folder that holds corpus.jsonl.gz, corpus.jsonl, memory.db,
+            memory/memory.db, chroma.sqlite3 (a palace) or palace/chroma.sqlite3, or a PostgreSQL
+            database.
+        settings: Whose rows are read, of a store that several share; None means the defaults.
+
+    Raises:
+        SourceMissingError: Nothing is there.
+        SourceFormatError: What is there is not a store that noctuary reads, or it is ambiguous.
+            Transcripts of agents are none: a night keeps their turns first
+            (`noctuary.night.corpus`).
+    """
+    # Late: the modules of the kinds import the nouns above.
+    from noctuary.sources.jsonl import JsonlSource
+    from noctuary.sources.palace import PalaceSource, holds_palace
+    from noctuary.sources.sqlite import SqliteSource
+
+    if isinstance(path, DatabaseName):
+        from noctuary.sources.postgres_source import PostgresSource
+
+        return PostgresSource(path, settings or SourceSettings())
+    file = _locate(path)
+    with file.open("rb") as handle:
+        head = handle.read(len(SQLITE_MAGIC))
+    if head == SQLITE_MAGIC:
+        return PalaceSource(file) if holds_palace(file) else SqliteSource(file)
+    if head.startswith(GZIP_MAGIC) or file.suffix in _JSONL_SUFFIXES:
+        return JsonlSource(file)
+    found = f"{len(head)} bytes" if len(head) < len(SQLITE_MAGIC) else "neither header"
+    raise SourceFormatError(
+        f"{file} is not a database and not JSON lines: expected a SQLite file (it starts with "
+        f"'SQLite format 3'; found {found}) or a file named *.jsonl or *.jsonl.gz. Point "
+        f"noctuary at a claude-memory memory.db, at a palace's chroma.sqlite3 or at an exported "
+        f"corpus; an encrypted database must be decrypted first."
+    )
+
+
+def holds_store(folder: Path) -> bool:
+    """Say whether a path is a folder with a memory store in one of its usual places."""
+    return folder.is_dir() and bool(stores_in(folder))
+
+
+def _locate(path: Path) -> Path:
+    if not path.exists():
+        raise SourceMissingError(
+            f"There is no memory store at {path.absolute()}. Check the path; expected a memory.db, "
+            f"a palace's chroma.sqlite3, a .jsonl or .jsonl.gz file, or a folder that holds one."
+        )
+    path = path.absolute()
+    if path.is_dir():
+        path = _locate_in(path)
+    if not path.is_file():
+        raise SourceFormatError(f"{path} is neither a file nor a folder; point noctuary at a file.")
+    return path
+
+
+def _locate_in(folder: Path) -> Path:
+    found = stores_in(folder)
+    if not found:
+        raise SourceMissingError(
+            f"The folder {folder} holds no memory store: expected one of "
+            f"{', '.join(_STORE_NAMES)}, or transcripts of an agent (*.jsonl). Name the store's "
+            f"file itself if it is called differently."
+        )
+    if len(found) > 1:
+        # Picking one silently could index last month's copy.
+        raise SourceFormatError(
+            f"The folder {folder} holds several stores "
+            f"({', '.join(str(f.relative_to(folder)) for f in found)}); name the one to read."
+        )
+    return found[0]
+
+
+def stores_in(folder: Path) -> list[Path]:
+    """Return the memory stores that lie in the usual places of a folder."""
+    return [folder / name for name in _STORE_NAMES if (folder / name).is_file()]
+
+
+# The change marker of a source: a digest that differs once there may be something new to read.
+#
+# A marker may change without a new memory (a checkpoint, a counter of the store's own): the night
+# that follows finds nothing new and publishes nothing. The other way round it must not miss a
+# commit.
+
+
+MARKER_CHARS = 32
+"""Of a SHA-256: 128 bits tell any two states of one store apart."""
+
+_HEADER_BYTES = 100  # of a SQLite file: change counter, size in pages, schema cookie
+_WAL_HEADER_BYTES = 32  # holds the salts: a log that begins anew has other ones
+
+_CONNECT_S = 5
+_STATEMENT_MS = 10_000
+"""What a sensor waits for a database: a look that takes longer is one that failed."""
+
+_TABLES = ("memories", "memory_shares", "tag_shares", "memory_links", "concepts", "concept_edges",
+           "memory_concepts")  # fmt: skip
+_NEWEST = "SELECT max(id), max(updated_at)::text FROM memories"
+_COUNTED = """
+SELECT schemaname, relname, n_tup_ins, n_tup_upd, n_tup_del FROM pg_stat_user_tables
+WHERE relname = ANY(%(tables)s) ORDER BY schemaname, relname
+"""
+
+Look = list[Any]
+"""What was seen: names, numbers and bytes as hex."""
+
+
+def read_marker(source: SourceName, settings: Settings) -> str:
+    """Return what changes when the source, or a configured folder of transcripts, changes.
+
+    A file costs a `stat` and its first bytes, a folder of transcripts a `stat` per file, a database
+    one query on its indexes and counters.
+
+    Args:
+        source: The memory store.
+        settings: Whose rows are read (`source.user`), and where transcripts are
+            (`transcripts.path`).
+
+    Returns:
+        Hexadecimal, `MARKER_CHARS` long, without any text of the store.
+
+    Raises:
+        SourceMissingError: There is nothing at the source's path.
+        SourceError: It cannot be looked at.
+    """
+    looks: Look = [settings.source.user]
+    if isinstance(source, DatabaseName):
+        looks.append(_look_at_database(source))
+    else:
+        looks.append(_look(source))
+    transcripts = settings.transcripts.path
+    if transcripts:
+        looks.append(list(_look_below(Path(transcripts).expanduser())))
+    return hash_json(looks)[:MARKER_CHARS]
+
+
+def _look(path: Path) -> Look:
+    try:
+        if not path.exists():
+            raise SourceMissingError(f"there is no memory store at {path}")
+        if not path.is_dir():
+            return _look_at(path)
+        stores = stores_in(path)
+        if stores:
+            return [_look_at(store) for store in stores]
+        return list(_look_below(path))
+    except PermissionError as error:
+        raise SourceError(f"{path} cannot be looked at ({error.strerror})") from None
+
+
+def _look_at(file: Path) -> Look:
+    """Return what tells two states of one file apart.
+
+    The time of a file moves in steps of milliseconds. In a SQLite file the change counter tells
+    commits within one step apart; its write-ahead log grows, or begins anew with other salts.
+    """
+    stat = file.stat()
+    look: Look = [file.name, stat.st_ino, stat.st_size, stat.st_mtime_ns]
+    with file.open("rb") as handle:
+        head = handle.read(_HEADER_BYTES)
+    if head.startswith(SQLITE_MAGIC):
+        look += [head.hex(), *_look_at_log(file.with_name(f"{file.name}-wal"))]
+    return look
+
+
+def _look_at_log(log: Path) -> Look:
+    """Return the state of a write-ahead log; an empty one is like none."""
+    try:
+        stat = log.stat()
+        if not stat.st_size:
+            return []
+        with log.open("rb") as handle:
+            return [stat.st_size, stat.st_mtime_ns, handle.read(_WAL_HEADER_BYTES).hex()]
+    except FileNotFoundError:
+        return []
+
+
+def _look_at_database(source: DatabaseName) -> Look:
+    """Return newest id, newest time, and what PostgreSQL counts of the tables that a night reads.
+
+    Deleting a row moves neither id nor time: the counters tell it. They come about a second after
+    the commit, count what was rolled back as well, and begin anew after a crash of the server.
+    """
+    from noctuary.sources.postgres import Limits, Pinned, read_address
+
+    database = Pinned(read_address(source), Limits(_CONNECT_S, _STATEMENT_MS))
+    try:
+        newest = database.rows(_NEWEST)
+        counted = database.rows(_COUNTED, {"tables": list(_TABLES)})
+    finally:
+        database.close()
+    return [list(row) for row in (*newest, *counted)]
+
+
+def _look_below(root: Path) -> Iterator[Look]:
+    """Yield name, size and time of every transcript at or below a path; none where it is gone."""
+    for folder, below, names in os.walk(root):
+        below.sort()
+        for name in sorted(names):
+            if name.endswith(".jsonl"):
+                try:
+                    stat = Path(folder, name).stat()
+                except OSError:
+                    continue  # it was deleted while the folder was listed
+                place = os.path.relpath(folder, root)
+                yield [place, name, stat.st_ino, stat.st_size, stat.st_mtime_ns]
+    if root.is_file():
+        yield _look_at(root)

@@ -1,0 +1,747 @@
+"""What the lines of agents' transcripts add to a turn."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Literal, NamedTuple, cast
+
+from noctuary.core.foreign_json import parse_json
+from noctuary.core.types import to_micros
+from noctuary.sources.injected import cut_blocks, is_tool_answer
+from noctuary.text.secrets import find_text_sensitivity
+
+# What an ingest did, as counts: nothing of what was said.
+#
+# Standard library only.
+
+
+class Skip(StrEnum):
+    """Why a line gave no turn; the first reason that applies."""
+
+    BAD_JSON = "bad_json"
+    """Not JSON, or no object."""
+    TOO_LONG = "too_long"
+    """Longer than a line that is read, encoded images aside."""
+    OTHER_TYPE = "other_type"
+    """Bookkeeping of the agent, or a kind of line that this version does not know."""
+    META = "meta"
+    """Written by the agent in its user's place."""
+    COMPACT_SUMMARY = "compact_summary"
+    """What the agent made of earlier turns: derived, and those are kept themselves."""
+    COMPACT_BOUNDARY = "compact_boundary"
+    """Where the agent compacted its context."""
+    SIDECHAIN = "sidechain"
+    """Said by or to a subagent."""
+    SYNTHETIC = "synthetic"
+    """An error of the interface in an answer's place."""
+    NO_CONTENT = "no_content"
+    """Nothing of anybody's own in it: wrappers, injected memories, reasoning, images."""
+    ORPHAN = "orphan"
+    """The result of a tool call that is not kept."""
+
+
+@dataclass(slots=True)
+class IngestReport:
+    """The account of one ingest.
+
+    Attributes:
+        files: Files that were looked at.
+        unchanged: Those of them that nothing was read of.
+        restarted: Those that were read from their beginning again: truncated, replaced, rewritten.
+        bytes_read: Bytes of the lines that were read.
+        lines: Lines that were read.
+        turns: Turns that were new.
+        parts: Texts, tool calls and results that were new or changed.
+        sensitive: Turns that turned out to hold a secret: of them only the id is kept.
+        withheld: Tool calls and results whose text was not kept because of a secret.
+        cut: Texts that were too long and were cut.
+        skipped: Why lines gave no turn (`Skip`) to how many.
+        faults: A sentence for each file or folder that could not be read.
+        is_complete: False where a deadline or a fault came before the end.
+    """
+
+    files: int = 0
+    unchanged: int = 0
+    restarted: int = 0
+    bytes_read: int = 0
+    lines: int = 0
+    turns: int = 0
+    parts: int = 0
+    sensitive: int = 0
+    withheld: int = 0
+    cut: int = 0
+    skipped: Counter[str] = field(default_factory=Counter[str])
+    faults: list[str] = field(default_factory=list[str])
+    is_complete: bool = True
+
+    def fail(self, sentence: str) -> None:
+        """Note that something could not be read."""
+        self.faults.append(sentence)
+        self.is_complete = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the counts as JSON values, reasons sorted."""
+        names = (
+            "files", "unchanged", "restarted", "bytes_read", "lines", "turns", "parts",
+            "sensitive", "withheld", "cut", "is_complete",
+        )  # fmt: skip
+        found: dict[str, Any] = {name: getattr(self, name) for name in names}
+        return {
+            **found,
+            "skipped": {str(reason): n for reason, n in sorted(self.skipped.items())},
+            "faults": list(self.faults),
+        }
+
+
+# When a turn was said: the line's stamp, put in the order of the file.
+#
+# Standard library only.
+
+
+MAX_SKEW_US = 3_600_000_000
+"""How far a stamp may lie before the one of an earlier line and still be read as a clock that was
+corrected: it then takes its place behind that line. Wider keeps the order of files over larger
+corrections, and puts more turns of a copied history behind what follows it."""
+
+
+def parse_moment(value: object) -> int | None:
+    """Return microseconds since the epoch of an ISO 8601 stamp (UTC without an offset), or None.
+
+    Moments before 1970 and after 2200 are none: the export refuses them.
+    """
+    if not isinstance(value, str) or not 10 <= len(value) <= 40:
+        return None
+    try:
+        moment = datetime.fromisoformat(value.strip())
+    except ValueError:
+        return None
+    if not 1970 <= moment.year <= 2200:
+        return None
+    micros = to_micros(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+    return micros if micros >= 0 else None
+
+
+def place_after(stamp_us: int | None, last_us: int | None) -> int | None:
+    """Return when a turn was said that follows one said at `last_us` in its file.
+
+    Its stamp, if that is later. Without one, or with one that is at most `MAX_SKEW_US` earlier:
+    one microsecond after the turn before it, so that turns sort as they lie in the file. A stamp
+    that is earlier still is taken as it is.
+    """
+    if last_us is None:
+        return stamp_us
+    if stamp_us is None or last_us - MAX_SKEW_US <= stamp_us <= last_us:
+        return last_us + 1
+    return stamp_us
+
+
+# The project that a folder belongs to, as the wing of its turns and of a hook's recall.
+#
+# Standard library only.
+
+
+MAX_PROJECT_CHARS = 120
+"""Longest name; a longer one is cut. More costs a longer line per memory in a prompt."""
+
+_WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")
+_WORKTREES = (".claude", "worktrees")
+
+
+def project_of(folder: str) -> str:
+    """Return the name of the project at a path, "" where there is none (the root, "", "~").
+
+    It is the name of the last folder, whether or not the path exists: "/home/me/shop" is "shop".
+    A worktree that Claude Code made inside a repository belongs to that repository. Two folders of
+    one name are one project.
+
+    Args:
+        folder: A working directory of any system, or the name of a folder that Claude Code keeps
+            transcripts in ("-home-me-shop"): separators cannot be told from dashes in it, so all
+            of it but the leading dash is the name.
+
+    Returns:
+        At most `MAX_PROJECT_CHARS` characters, NFC, without control characters; never raises.
+    """
+    text = unicodedata.normalize("NFC", folder)
+    separators = r"[\\/]+" if _WINDOWS.match(text) else "/+"
+    parts = [p for p in re.split(separators, text) if p.strip() not in ("", ".", "~")]
+    if parts and _WINDOWS.match(text) and parts[0].endswith(":"):
+        parts = parts[1:]
+    name = _without_worktree(parts)[-1] if _without_worktree(parts) else ""
+    if not re.search(separators, text):
+        name = name.lstrip("-")
+    shown = "".join(" " if unicodedata.category(c)[0] == "C" else c for c in name)
+    return " ".join(shown.split())[:MAX_PROJECT_CHARS].strip()
+
+
+def _without_worktree(parts: list[str]) -> list[str]:
+    """Return the folders up to the repository that a worktree was made in."""
+    for i in range(1, len(parts) - 1):
+        if tuple(parts[i : i + 2]) == _WORKTREES:
+            return parts[:i]
+    return parts
+
+
+# What of a text its speaker said: without what the agent and noctuary put around it.
+#
+# Linear in the length of the text. Standard library only.
+
+
+_NAMES = (
+    r"system-reminder|local-command-[a-z-]{1,40}|command-(?:name|message|contents)"
+    r"|bash-(?:input|stdout|stderr)|ide_[a-z_]{1,40}|task-notification|user-prompt-submit-hook"
+    r"|session-start-hook|environment_context|user_instructions|turn_aborted|tick|goal"
+)
+_OPENING = re.compile(rf"<({_NAMES})>")
+# The words after a slash command are its user's; the tags around them are not.
+_ARGUMENTS = re.compile(r"</?command-args>")
+_INTERRUPTED = re.compile(r"\[Request interrupted by user[^\]\n]{0,40}\]")
+
+
+def strip_wrappers(text: str) -> str:
+    """Return a text without the agent's tagged insertions and without injected memories.
+
+    A tag that is never closed stays, with what follows it, unless it begins the text: somebody
+    writes about it. The rest is stripped of white space around it; "" if nothing is left.
+    """
+    if "<" in text:
+        text = _without_tagged(cut_blocks(text).text)
+        text = _ARGUMENTS.sub("", text)
+    if "[Request" in text:
+        text = _INTERRUPTED.sub("", text)
+    return text.strip()
+
+
+def _without_tagged(text: str) -> str:
+    kept: list[str] = []
+    place = searched = 0
+    unclosed: set[str] = set()
+    begin = len(text) - len(text.lstrip())
+    while (found := _OPENING.search(text, searched)) is not None:
+        name = found[1]
+        end = -1 if name in unclosed else text.find(f"</{name}>", found.end())
+        if end < 0:
+            unclosed.add(name)
+            if found.start() == begin:
+                return ""
+            searched = found.end()
+            continue
+        kept.append(text[place : found.start()])
+        place = searched = end + len(name) + len("</>")
+    return "".join([*kept, text[place:]])
+
+
+# What a line of a transcript comes to, whichever agent wrote it.
+#
+# Standard library only.
+
+
+Role = Literal["user", "assistant"]
+PartKind = Literal["text", "call", "result"]
+
+MAX_NAME_CHARS = 200
+"""Longest id, session or tool name; longer ones are cut: they are text in the wrong place."""
+
+
+class Part(NamedTuple):
+    """A piece of a message, before it is vetted.
+
+    Attributes:
+        key: Equal for the same piece on every reading, across files. Of a call and its result it
+            ends in the agent's id of the call: that id is the bundle of the two.
+        kind: What was said, a tool call, or what the tool gave back.
+        label: The tool's name; "" of a text and of a result.
+        texts: Its texts; of a text and a result they follow each other.
+        is_error: Of a result: the tool failed.
+    """
+
+    key: str
+    kind: PartKind
+    label: str
+    texts: tuple[str, ...]
+    is_error: bool = False
+
+
+class Message(NamedTuple):
+    """What one line adds to one turn.
+
+    Attributes:
+        native_id: The agent's id of the turn: lines that share it are one turn. "" of results,
+            which join the turn of their call.
+        role: Who says it.
+        agent: "claude" or "codex".
+        session: The conversation.
+        project: The wing; "" where none is known.
+        at_us: Microseconds since the epoch, or None.
+        is_sidechain: Said by or to a subagent.
+        parts: In order; at least one.
+    """
+
+    native_id: str
+    role: Role
+    agent: str
+    session: str
+    project: str
+    at_us: int | None
+    is_sidechain: bool
+    parts: tuple[Part, ...]
+
+
+@dataclass(slots=True)
+class FileContext:
+    """What a reader knows of a file from the lines before: kept between two readings.
+
+    Attributes:
+        session: The conversation; "" until a line names it.
+        project: The wing of the folder that the session began in.
+        last_us: When the last turn was said; None before the first dated one.
+        step: Codex: native id of the answer that the next tool call belongs to.
+        is_sidechain: Codex: the whole file is a subagent's.
+        has_meta: Codex: the file's own session was named; a fork repeats its parent's lines.
+    """
+
+    session: str = ""
+    project: str = ""
+    last_us: int | None = None
+    step: str = ""
+    is_sidechain: bool = False
+    has_meta: bool = False
+
+    def to_json(self) -> str:
+        """Return it as one line of JSON."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> FileContext:
+        """Return what `to_json` wrote; what cannot be read is a context that knows nothing."""
+        try:
+            return cls(**parse_json(text))
+        except (ValueError, TypeError):
+            return cls()
+
+
+Reading = Message | Skip
+"""What a line comes to: part of a turn, or why it is none."""
+
+
+def as_object(value: object) -> dict[str, object]:
+    """Return a JSON object, or an empty one for anything else."""
+    return cast("dict[str, object]", value) if isinstance(value, dict) else {}
+
+
+def as_list(value: object) -> list[object]:
+    """Return a JSON array, or an empty one for anything else."""
+    return cast("list[object]", value) if isinstance(value, list) else []
+
+
+def as_name(value: object) -> str:
+    """Return an id or a name on one line, at most `MAX_NAME_CHARS` long; "" for anything else."""
+    if not isinstance(value, str):
+        return ""
+    if value.isprintable() and len(value) <= MAX_NAME_CHARS:
+        return value.strip()
+    return "".join(c if c.isprintable() else " " for c in value[:MAX_NAME_CHARS]).strip()
+
+
+# Tool calls and their results as short text.
+#
+# Standard library only.
+#
+#     [Bash: git log -3]
+#     [Bash result: 4f2a fix the tax rounding ... ]
+
+
+_GAP = " ... "
+_TAIL_SHARE = 3
+"""One part in so many of a text that is cut comes from its end: errors stand there."""
+
+
+def call_texts(arguments: object) -> tuple[str, ...]:
+    """Return what a tool was called with, one text per argument, "name=" before all but a sole one.
+
+    Arguments are taken in their order. A text is read as JSON where it is an object (Codex).
+    """
+    if isinstance(arguments, str):
+        try:
+            parsed: object = parse_json(arguments)
+        except ValueError:
+            return (arguments,)
+        if not isinstance(parsed, dict):
+            return (arguments,)
+        arguments = parsed
+    pairs = [(name, _shown(value)) for name, value in as_object(arguments).items()]
+    if len(pairs) == 1:
+        return (pairs[0][1],)
+    return tuple(f"{name}={text}" for name, text in pairs)
+
+
+def render_call(name: str, texts: tuple[str, ...], chars: int) -> str:
+    """Return a call on one line; with `chars` 0 its name only."""
+    return _bracketed(name or "tool", shorten("; ".join(texts), chars))
+
+
+def render_result(name: str, texts: tuple[str, ...], chars: int, *, is_error: bool) -> str:
+    """Return a result on one line; "" where nothing of it is shown."""
+    shown = shorten("\n".join(texts), chars)
+    return _bracketed(f"{name or 'tool'} {'failed' if is_error else 'result'}", shown, "")
+
+
+def shorten(text: str, chars: int) -> str:
+    """Return a text on one line with at most `chars` characters: its beginning and its end."""
+    if chars <= 0:
+        return ""
+    # White space rarely makes up three quarters: bounds the work on outputs of megabytes.
+    reach = chars * 4
+    if len(text) > 2 * reach:
+        head, tail = " ".join(text[:reach].split()), " ".join(text[-reach:].split())
+    else:
+        head = tail = " ".join(text.split())
+        if len(head) <= chars:
+            return head
+    if chars <= len(_GAP) * _TAIL_SHARE:
+        return head[:chars]
+    at_end = (chars - len(_GAP)) // _TAIL_SHARE
+    at_start = chars - len(_GAP) - at_end
+    return f"{head[:at_start]}{_GAP}{tail[-at_end:]}"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return ""
+
+
+def _bracketed(head: str, text: str, empty: str | None = None) -> str:
+    if text:
+        return f"[{head}: {text}]"
+    return f"[{head}]" if empty is None else empty
+
+
+# What of a message may be kept, as it will be kept.
+#
+# Standard library only.
+
+
+MAX_TEXT_CHARS = 100_000
+"""Characters kept of one text; more keeps pasted files whole, which encoders do not read anyway."""
+
+# NUL ends a text in C, and a lone surrogate cannot be written.
+_UNWRITABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+class Vetted(NamedTuple):
+    """A part that may be kept.
+
+    Attributes:
+        key: As of the part.
+        kind: As of the part.
+        label: As of the part.
+        text: As it is kept; never empty, but for a result of which nothing is shown.
+        withheld: Its text held a secret and is not in `text`.
+        is_secret: It held a secret and was somebody's words: the whole turn must go.
+        was_cut: It was longer than `MAX_TEXT_CHARS`.
+    """
+
+    key: str
+    kind: PartKind
+    label: str
+    text: str
+    withheld: bool = False
+    is_secret: bool = False
+    was_cut: bool = False
+
+
+def vet_part(part: Part, tool_chars: int) -> Vetted | None:
+    """Return a part as it may be kept, or None where nothing of it is anybody's own.
+
+    Args:
+        part: As read.
+        tool_chars: Characters kept of a tool call and of a result, >= 0; 0 keeps a call's name and
+            nothing of a result.
+    """
+    texts = tuple(t for t in map(clean_text, part.texts) if t)
+    if part.kind == "result":
+        # What the MCP server answered is stored already, and would come back as a new memory.
+        texts = tuple(t for t in texts if not is_tool_answer(t))
+    if part.kind == "text":
+        said = "\n".join(texts)
+        if not said:
+            return None
+        if find_text_sensitivity(said) is not None:
+            return Vetted(part.key, part.kind, part.label, "", is_secret=True)
+        return Vetted(
+            part.key,
+            part.kind,
+            part.label,
+            said[:MAX_TEXT_CHARS],
+            was_cut=len(said) > MAX_TEXT_CHARS,
+        )
+    withheld = find_text_sensitivity("\n".join((part.label, *texts))) is not None
+    label = "tool" if withheld and find_text_sensitivity(part.label) else part.label
+    shown = () if withheld else texts
+    if part.kind == "call":
+        text = render_call(label, shown, tool_chars)
+    else:
+        text = render_result(label, shown, tool_chars, is_error=part.is_error)
+    return Vetted(part.key, part.kind, label, text, withheld=withheld)
+
+
+def clean_text(text: str) -> str:
+    """Return a text without wrappers, NUL and lone surrogates, stripped; "" if nothing is left."""
+    return strip_wrappers(_UNWRITABLE.sub("\ufffd", text) if _UNWRITABLE.search(text) else text)
+
+
+# One line of a Claude Code transcript to what it adds to a turn.
+#
+# Standard library only.
+#
+# The format is internal to the agent and changes: nothing is required of a line, and what is not
+# known is skipped. Source: research/ecosystem.md 1.3.
+
+
+CLAUDE = "claude"
+
+_META_FLAGS = ("isMeta", "isVisibleInTranscriptOnly")
+_SYNTHETIC_MODEL = "<synthetic>"
+
+
+def read_claude(line: Mapping[str, object], context: FileContext) -> list[Reading]:
+    """Return what a line adds to turns, or why nothing; the context learns session and folder.
+
+    A line with tool results and words of its user adds to two turns.
+    """
+    if not context.project and (folder := as_name(line.get("cwd"))):
+        context.project = project_of(folder)
+    kind = line.get("type")
+    if kind not in ("user", "assistant"):
+        is_boundary = kind == "system" and line.get("subtype") == "compact_boundary"
+        return [Skip.COMPACT_BOUNDARY if is_boundary else Skip.OTHER_TYPE]
+    if line.get("isCompactSummary") is True:
+        return [Skip.COMPACT_SUMMARY]
+    if any(line.get(flag) is True for flag in _META_FLAGS):
+        return [Skip.META]
+    message = as_object(line.get("message"))
+    if message.get("model") == _SYNTHETIC_MODEL or line.get("isApiErrorMessage") is True:
+        return [Skip.SYNTHETIC]
+    role: Role = "user" if kind == "user" else "assistant"
+    made = list(_messages(line, message, role, context))
+    return [*made] if made else [Skip.NO_CONTENT]
+
+
+def _messages(
+    line: Mapping[str, object], message: Mapping[str, object], role: Role, context: FileContext
+) -> Iterator[Message]:
+    uuid = _uuid(line)
+    parts = list(_parts(message.get("content"), uuid))
+    spoken = tuple(p for p in parts if p.kind != "result")
+    if not parts:
+        return
+    context.last_us = place_after(parse_moment(line.get("timestamp")), context.last_us)
+    native = as_name(message.get("id")) or as_name(line.get("requestId"))
+    native = native if role == "assistant" and native else uuid
+    for native_id, own in (
+        ("", tuple(p for p in parts if p.kind == "result")),
+        (native, spoken),
+    ):
+        if own:
+            yield Message(
+                native_id,
+                role,
+                CLAUDE,
+                _session(line, context),
+                context.project,
+                context.last_us,
+                _is_sidechain(line),
+                own,
+            )
+
+
+def _parts(content: object, uuid: str) -> Iterator[Part]:
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else as_list(content)
+    for index, value in enumerate(blocks):
+        block = as_object(value)
+        kind = block.get("type")
+        if kind == "text" and isinstance(text := block.get("text"), str):
+            yield Part(f"{uuid}:{index}", "text", "", (text,))
+        elif kind == "tool_use" and (call := as_name(block.get("id"))):
+            name = as_name(block.get("name"))
+            yield Part(f"call:{call}", "call", name, call_texts(block.get("input")))
+        elif kind == "tool_result" and (call := as_name(block.get("tool_use_id"))):
+            failed = block.get("is_error") is True
+            yield Part(f"result:{call}", "result", "", result_texts(block), is_error=failed)
+
+
+def result_texts(block: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the texts of a tool's result: a text, or blocks of which images are left out."""
+    content = block.get("content")
+    if isinstance(content, str):
+        return (content,)
+    found = (as_object(value).get("text") for value in as_list(content))
+    return tuple(text for text in found if isinstance(text, str))
+
+
+def _uuid(line: Mapping[str, object]) -> str:
+    """Return the line's id: that of the line which it copies, in a forked session."""
+    origin = as_object(line.get("forkedFrom")).get("messageUuid")
+    if named := as_name(origin) or as_name(line.get("uuid")):
+        return named
+    said = json.dumps([line.get("sessionId"), line.get("timestamp"), line.get("message")])
+    return hashlib.sha256(said.encode()).hexdigest()[:32]
+
+
+def _session(line: Mapping[str, object], context: FileContext) -> str:
+    session = as_name(line.get("sessionId")) or context.session
+    context.session = context.session or session
+    if not _is_sidechain(line):
+        return session
+    return f"{session}/{as_name(line.get('agentId')) or 'sidechain'}"
+
+
+def _is_sidechain(line: Mapping[str, object]) -> bool:
+    if line.get("isSidechain") is True:
+        return True
+    return any(isinstance(line.get(name), str) for name in ("agentId", "teamName"))
+
+
+# One line of a Codex rollout to what it adds to a turn.
+#
+# Standard library only.
+#
+# What its user typed is taken from `event_msg` lines, because `response_item` messages of that
+# role also hold what the agent puts into the prompt. Answers, calls and results are
+# `response_item` lines. Calls carry no id of an answer: they belong to the answer right before
+# them. Source: the published protocol of openai/codex (codex-rs/protocol,
+# codex-rs/rollout/src/policy.rs).
+
+
+CODEX = "codex"
+
+_TYPES = frozenset({"session_meta", "turn_context", "response_item", "event_msg", "compacted"})
+_CALLS = {"function_call": "arguments", "custom_tool_call": "input", "local_shell_call": "action"}
+_RESULTS = frozenset({"function_call_output", "custom_tool_call_output"})
+
+
+def is_codex(line: Mapping[str, object]) -> bool:
+    """Say whether a line is one of a rollout."""
+    return line.get("type") in _TYPES and isinstance(line.get("payload"), dict)
+
+
+def read_codex(line: Mapping[str, object], context: FileContext) -> list[Reading]:
+    """Return what a line adds to turns, or why nothing; the context learns session and folder."""
+    kind, payload = line.get("type"), as_object(line.get("payload"))
+    if kind == "session_meta":
+        _learn(payload, context)
+        return [Skip.OTHER_TYPE]
+    if kind == "compacted":
+        return [Skip.COMPACT_SUMMARY]
+    inner = payload.get("type")
+    if kind == "event_msg":
+        if inner != "user_message":
+            is_boundary = inner == "context_compacted"
+            return [Skip.COMPACT_BOUNDARY if is_boundary else Skip.OTHER_TYPE]
+        context.step = ""
+        return _said("user", payload.get("message"), line, payload, context)
+    if kind != "response_item":
+        return [Skip.OTHER_TYPE]
+    if inner == "message":
+        # Those of other roles: the prompt's frame, and what `event_msg` says again.
+        if payload.get("role") != "assistant":
+            return [Skip.META]
+        texts = (as_object(v).get("text") for v in as_list(payload.get("content")))
+        said = "\n".join(t for t in texts if isinstance(t, str))
+        return _said("assistant", said, line, payload, context)
+    if inner in _CALLS:
+        return _called(str(inner), line, payload, context)
+    if inner in _RESULTS:
+        return _returned(line, payload, context)
+    return [Skip.OTHER_TYPE]
+
+
+def _learn(payload: Mapping[str, object], context: FileContext) -> None:
+    """Take session, folder and kind of session from the first line that names them."""
+    if context.has_meta:
+        return
+    context.has_meta = True
+    context.session = as_name(payload.get("id")) or context.session
+    context.project = project_of(as_name(payload.get("cwd"))) or context.project
+    source = payload.get("source")
+    named = as_name(payload.get("thread_source")) or as_name(source)
+    context.is_sidechain = "subagent" in as_object(source) or named == "subagent"
+
+
+def _said(
+    role: Role,
+    text: object,
+    line: Mapping[str, object],
+    payload: Mapping[str, object],
+    context: FileContext,
+) -> list[Reading]:
+    if not isinstance(text, str) or not text.strip():
+        return [Skip.NO_CONTENT]
+    native = as_name(payload.get("id"))
+    if not native:
+        # No id of its own: the same words at the same moment are the same turn, also in a fork.
+        stamp = as_name(line.get("timestamp")) or context.session
+        said = f"{stamp}\n{role}\n{text}".encode("utf-8", "surrogatepass")
+        native = hashlib.sha256(said).hexdigest()[:32]
+    if role == "assistant":
+        context.step = native
+    return [_message(native, role, Part(f"{native}:0", "text", "", (text,)), line, context)]
+
+
+def _called(
+    kind: str, line: Mapping[str, object], payload: Mapping[str, object], context: FileContext
+) -> list[Reading]:
+    call = as_name(payload.get("call_id")) or as_name(payload.get("id"))
+    if not call:
+        return [Skip.NO_CONTENT]
+    context.step = context.step or f"call:{call}"
+    arguments = payload.get(_CALLS[kind])
+    if kind == "local_shell_call":
+        arguments = {"command": as_object(arguments).get("command")}
+    name = as_name(payload.get("name")) or "shell"
+    part = Part(f"call:{call}", "call", name, call_texts(arguments))
+    return [_message(context.step, "assistant", part, line, context)]
+
+
+def _returned(
+    line: Mapping[str, object], payload: Mapping[str, object], context: FileContext
+) -> list[Reading]:
+    call = as_name(payload.get("call_id"))
+    context.step = ""
+    output = payload.get("output")
+    inner = as_object(output)
+    shown = output if isinstance(output, str) else inner.get("content")
+    texts = (as_object(v).get("text") for v in as_list(output) or as_list(shown))
+    found = (shown,) if isinstance(shown, str) else tuple(t for t in texts if isinstance(t, str))
+    if not call:
+        return [Skip.NO_CONTENT]
+    part = Part(f"result:{call}", "result", "", found, is_error=inner.get("success") is False)
+    return [_message("", "assistant", part, line, context)]
+
+
+def _message(
+    native: str, role: Role, part: Part, line: Mapping[str, object], context: FileContext
+) -> Message:
+    context.last_us = place_after(parse_moment(line.get("timestamp")), context.last_us)
+    return Message(
+        native,
+        role,
+        CODEX,
+        context.session,
+        context.project,
+        context.last_us,
+        context.is_sidechain,
+        (part,),
+    )

@@ -1,0 +1,303 @@
+"""What recall may know about use: counts, and the formula of long-term potentiation."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noctuary.core.sqlite import connect_immutable, identify
+from noctuary.core.types import UNDATED_US
+
+# The file usage.sqlite: its format, its tables and what its rows mean. Names, nothing else.
+#
+# The night replaces the file as a whole; nobody ever writes into the one that readers have open.
+
+
+FORMAT = 1
+"""`user_version` of the file; bumped when an older reader would misread it."""
+
+SCHEMA = f"""
+CREATE TABLE meta (key TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
+CREATE TABLE access (
+    memory_id TEXT PRIMARY KEY, retrievals INTEGER NOT NULL, recent INTEGER NOT NULL,
+    days INTEGER NOT NULL, last_us INTEGER NOT NULL) WITHOUT ROWID;
+CREATE INDEX access_by_use ON access (recent DESC, last_us DESC, memory_id) WHERE recent > 0;
+CREATE TABLE co_retrieval (
+    a TEXT NOT NULL, b TEXT NOT NULL, count INTEGER NOT NULL, PRIMARY KEY (a, b)) WITHOUT ROWID;
+CREATE TABLE ltp (
+    memory_id TEXT PRIMARY KEY, ltp_multiplier REAL NOT NULL, ltp_score REAL NOT NULL,
+    decayed_score REAL NOT NULL, last_accessed_us INTEGER NOT NULL) WITHOUT ROWID;
+PRAGMA user_version = {FORMAT};
+"""
+"""`access` has the memories that were ever returned and still exist, `ltp` all that were scanned,
+`co_retrieval` the pairs with a < b by code point."""
+
+WINDOW_DAYS = "window_days"
+"""Key in `meta`: `access.recent` counts the retrievals of so many days before `AS_OF_US`."""
+
+AS_OF_US = "as_of_us"
+"""Key in `meta`: when the night counted, microseconds since the epoch."""
+
+DIGEST = "digest"
+"""Key in `meta`: SHA-256 of window, `access` and `co_retrieval`: equal ones answer alike."""
+
+NOT_SCANNED = "ltp_not_scanned"
+"""Key in `meta`: memories that the last scan left out because of max_scan_depth."""
+
+RESUME_AT = "ltp_resume_at"
+"""Key in `meta`: position from which the next bounded scan goes on."""
+
+MAX_VARIABLES = 500
+"""Ids in one statement; SQLite of before 3.32 allows 999 in all."""
+
+
+# Long-term potentiation: what is recalled often counts more. The formulas, vectorised.
+#
+# Two faces of one number (DESIGN section 4): the multiplier in [1, max_boost] for ranking, the
+# score in [0, 1] for thresholds of compaction. A threshold of 0.3 has no meaning on a scale that
+# starts at 1.
+
+
+LTP_GAIN = 0.3
+"""Weight of ln(1 + n) (MemPalace #441): with it 27 retrievals in the window double a score; more
+lets a habit win sooner, less needs more retrievals for the same lift."""
+
+_DAY_US = 86_400_000_000
+
+
+def ltp_multiplier(retrievals: NDArray[np.int64], max_boost: float) -> NDArray[np.float64]:
+    """Return clamp(1 + 0.3 * ln(1 + n), 1, max_boost) per memory.
+
+    Args:
+        retrievals: n >= 0 inside the window.
+        max_boost: Upper bound, >= 1.
+    """
+    return np.clip(1.0 + LTP_GAIN * np.log1p(np.maximum(retrievals, 0)), 1.0, max_boost)
+
+
+def ltp_score(multiplier: NDArray[np.float64], max_boost: float) -> NDArray[np.float64]:
+    """Return the multiplier on a scale of [0, 1]: 0 for a memory never recalled in the window.
+
+    Where the bound leaves no room (max_boost is 1), use says nothing and every score is 0.
+    """
+    room = max_boost - 1.0
+    if room <= 0.0:
+        return np.zeros_like(multiplier)
+    return np.clip((multiplier - 1.0) / room, 0.0, 1.0)
+
+
+def decayed(
+    score: NDArray[np.float64], idle_days: NDArray[np.float64], decay_lambda: float
+) -> NDArray[np.float64]:
+    """Return score * exp(-lambda * days since the last access) (RFC 914, phase 13).
+
+    Args:
+        score: In [0, 1].
+        idle_days: >= 0, see `idle_days`.
+        decay_lambda: Per day, >= 0; 0 leaves the score alone.
+    """
+    return score * np.exp(-decay_lambda * idle_days)
+
+
+def last_accessed(
+    last_us: NDArray[np.int64], created_at_us: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return when each memory was last of use: its last retrieval, else its creation.
+
+    UNDATED_US where neither is known.
+    """
+    return np.where(last_us == UNDATED_US, created_at_us, last_us)
+
+
+def idle_days(accessed_us: NDArray[np.int64], now_us: int) -> NDArray[np.float64]:
+    """Return days since the last access, >= 0.
+
+    A moment that is unknown or in the future gives 0: a memory without a date is not known to be
+    old, as in the phase of time decay.
+    """
+    known = np.where(accessed_us == UNDATED_US, now_us, accessed_us)
+    return np.maximum((now_us - known) / _DAY_US, 0.0)
+
+
+# UsageReader: what recall may know about use. Read side: standard library and numpy.
+#
+# The night never changes the file, it puts another in its place. So a reader opens it immutable,
+# takes no lock, and answers from the one it opened however many nights go by; `refreshed` looks
+# for a newer one. Without a readable file every answer is "never used": use may lift a memory, its
+# absence must not fail a recall.
+
+
+Counts = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+"""Retrievals inside the window, distinct days over all time, last retrieval in microseconds."""
+
+_FAULTS = (sqlite3.Error, ValueError, TypeError, KeyError, OverflowError)
+
+
+class UsageReader:
+    """One usage.sqlite, pinned; safe to share between threads.
+
+    Attributes:
+        path: The file.
+        is_missing: True when there was no file: no night has counted yet.
+        warning: Why nothing, or nothing any more, can be read; None while all is well.
+        window_days: The window that `counts` counts recent retrievals in; 0 without a file.
+        as_of_us: When the night counted; UNDATED_US without a file.
+        digest: Names the answers: two readers of one digest answer alike. "" without a file.
+        not_scanned: Memories without a fresh LTP score because of max_scan_depth.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.warning: str | None = None
+        self.window_days = 0
+        self.as_of_us = UNDATED_US
+        self.digest = ""
+        self.not_scanned = 0
+        self._lock = threading.Lock()
+        self._db: sqlite3.Connection | None = None
+        # Before the file is opened: if it is replaced in between, `refreshed` opens it again.
+        self._identity = identify(path)
+        self.is_missing = self._identity is None
+        if self.is_missing:
+            self.warning = f"{path.name} is missing: no night has counted retrievals yet"
+            return
+        try:
+            self._db = connect_immutable(path, check_same_thread=False)
+            self._read_meta(self._db)
+        except _FAULTS as error:
+            self._give_up(error)
+
+    @classmethod
+    def open(cls, path: Path) -> UsageReader:
+        """Return a reader; one without answers, and with a warning, if the file is unusable."""
+        return cls(path)
+
+    def refreshed(self) -> UsageReader:
+        """Return this reader while its file is the one at the path, else one of the new file.
+
+        Costs one look at the file's metadata. The old reader goes on answering for whoever has it.
+        """
+        return self if identify(self.path) == self._identity else UsageReader(self.path)
+
+    def close(self) -> None:
+        """Close the file; every later answer is "never used"."""
+        with self._lock:
+            db, self._db = self._db, None
+            if db is not None:
+                db.close()
+
+    def counts(self, memory_ids: Sequence[str]) -> Counts:
+        """Return how often memories were recalled.
+
+        Returns:
+            Recent, days and last_us, int64, aligned with the ids; 0, 0 and UNDATED_US for a
+            memory never recalled.
+        """
+        with self._lock:
+            if self._db is not None:
+                try:
+                    return read_counts(self._db, memory_ids)
+                except _FAULTS as error:
+                    self._give_up(error)
+        return _no_counts(len(memory_ids))
+
+    def most_used(self, limit: int) -> list[str]:
+        """Return the ids recalled most often inside the window, most first; ties: latest first."""
+        found = self._rows(
+            "SELECT memory_id FROM access WHERE recent > 0 "
+            "ORDER BY recent DESC, last_us DESC, memory_id LIMIT ?",
+            [max(limit, 0)],
+        )
+        return [memory_id for (memory_id,) in found]
+
+    def co_retrieved(self, memory_ids: Sequence[str]) -> NDArray[np.int64]:
+        """Return, per id, how often it was recalled together with the others, summed over them.
+
+        Returns:
+            int64, aligned with the ids.
+        """
+        totals = dict.fromkeys(memory_ids, 0)
+        distinct = list(totals)
+        for some in _chunks(distinct):
+            for others in _chunks(distinct):
+                # The plus keeps SQLite from seeking every pair: few of them exist.
+                sql = (
+                    f"SELECT a, b, count FROM co_retrieval WHERE a IN ({_marks(some)}) "
+                    f"AND +b IN ({_marks(others)})"
+                )
+                for a, b, count in self._rows(sql, [*some, *others]):
+                    totals[a] += count
+                    totals[b] += count
+        if self.warning is not None:
+            return np.zeros(len(memory_ids), dtype=np.int64)
+        return np.array([totals[m] for m in memory_ids], dtype=np.int64)
+
+    def _rows(self, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        with self._lock:
+            if self._db is None:
+                return []
+            try:
+                return self._db.execute(sql, values).fetchall()
+            except _FAULTS as error:
+                self._give_up(error)
+                return []
+
+    def _read_meta(self, db: sqlite3.Connection) -> None:
+        found = db.execute("PRAGMA user_version").fetchone()[0]
+        if found != FORMAT:
+            raise ValueError(f"format {found}, expected {FORMAT}")
+        meta: dict[str, Any] = dict(db.execute("SELECT key, value FROM meta"))
+        self.window_days = int(meta[WINDOW_DAYS])
+        self.as_of_us = int(meta[AS_OF_US])
+        self.not_scanned = int(meta.get(NOT_SCANNED, 0))
+        self.digest = str(meta[DIGEST])
+
+    def _give_up(self, error: Exception) -> None:
+        """Answer nothing from here on: half an answer would be neither today's nor a replay's."""
+        if self._db is not None:
+            self._db.close()
+        self._db = None
+        self.digest = ""
+        self.warning = (
+            f"{self.path.name} cannot be read ({error}): use does not count until the next night "
+            "has replaced it"
+        )
+
+
+def read_counts(db: sqlite3.Connection, memory_ids: Sequence[str]) -> Counts:
+    """Return what `UsageReader.counts` returns, from an open usage.sqlite.
+
+    Raises:
+        sqlite3.Error: If it cannot be read.
+    """
+    recent, days, last_us = _no_counts(len(memory_ids))
+    found: dict[str, list[int]] = {}
+    for some in _chunks(memory_ids):
+        columns = "memory_id, recent, days, last_us"
+        sql = f"SELECT {columns} FROM access WHERE memory_id IN ({_marks(some)})"
+        found.update((memory_id, numbers) for memory_id, *numbers in db.execute(sql, some))
+    for i, memory_id in enumerate(memory_ids):
+        if memory_id in found:
+            recent[i], days[i], last_us[i] = found[memory_id]
+    return recent, days, last_us
+
+
+def _no_counts(size: int) -> Counts:
+    none = np.zeros(size, dtype=np.int64)
+    return none, none.copy(), np.full(size, UNDATED_US, dtype=np.int64)
+
+
+def _chunks(values: Sequence[str]) -> Iterator[Sequence[str]]:
+    half = MAX_VARIABLES // 2
+    for start in range(0, len(values), half):
+        yield values[start : start + half]
+
+
+def _marks(values: Sequence[str]) -> str:
+    return ",".join("?" * len(values))

@@ -1,4 +1,0 @@
-"""Document vectors.
-
-Memoised embedding, the rotation that makes prefixes useful, the LanceDB tiers.
-"""

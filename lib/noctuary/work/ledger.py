@@ -1,0 +1,331 @@
+"""What every file of a store was when the last night ended."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from noctuary.core.files import hash_json, remove_tree, write_text
+from noctuary.core.store import StorePaths
+from noctuary.work.stage import hash_settled
+
+LEDGER = "ledger.json"
+
+_CLOSED = "closed"
+"""The last night ended: whatever is otherwise now is damage."""
+_OPEN = "open"
+"""A night runs or was killed: what has another time since may be its work."""
+_UNSURE = "unsure"
+"""As open, of a night that found files which no ended night vouches for."""
+_DOUBTED = "doubted"
+"""Such a night failed, perhaps on damage that nothing tells: what nobody vouches for goes."""
+
+_MAY_HAVE_CHANGED = frozenset({_OPEN, _UNSURE})
+
+_GUARDED = "work/fragments/"
+"""Fragments carry checksums of their own and are dear: no doubt takes them away."""
+
+_SUMS = "work/usage/folded.json"
+"""Counts retrievals that the access log has forgotten: counted anew from the rest, and kept."""
+
+_NAMED = 5
+"""Damaged files in one line; a lost disk has hundreds."""
+
+Entry = list[Any]
+"""Size, modification time in ns, SHA-256."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A file that is not what the last night left: its name below the store, and what it is now."""
+
+    name: str
+    what: str
+
+    def __str__(self) -> str:
+        """Return both, for a sentence."""
+        return f"{self.name} ({self.what})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Ledger:
+    state: str
+    files: Mapping[str, Entry]
+
+
+def find_faults(paths: StorePaths) -> list[Fault]:
+    """Return every file that the next night will make again; reads all of them, some 1.5 GB/s."""
+    ledger, damaged_copies = _read(paths)
+    return [*damaged_copies, *_find(paths, ledger), *_find_dagster(paths, ledger)]
+
+
+def name_faults(faults: Sequence[Fault]) -> str:
+    """Return the first few faults for a sentence, and how many more there are."""
+    more = f" and {len(faults) - _NAMED:,} more" if len(faults) > _NAMED else ""
+    return ", ".join(map(str, faults[:_NAMED])) + more
+
+
+def describe_healing(faults: Sequence[Fault], stages: Sequence[str]) -> str:
+    """Return one line about what damage is made good, "" for none."""
+    if not faults:
+        return ""
+    again = f"; stages that run again: {', '.join(stages)}" if stages else ""
+    it = "it" if len(faults) == 1 else "them"
+    return f"damaged or missing, so this night rebuilds {it}: {name_faults(faults)}{again}"
+
+
+def begin_night(paths: StorePaths) -> tuple[list[Fault], list[str]]:
+    """Take away what is not what the last night left; the caller holds the store's lock.
+
+    Returns:
+        What was taken away, and the stages that run again for it.
+    """
+    ledger, damaged_copies = _read(paths)
+    faults = [*damaged_copies, *_find(paths, ledger)]
+    stages = _forget_stages(paths, {fault.name for fault in faults})
+    for fault in faults:
+        if fault.name == _SUMS and (paths.root / _SUMS).exists():
+            (paths.root / _SUMS).replace(paths.root / f"{_SUMS}.damaged")
+        remove_tree(_whole(paths, fault.name))
+    gone = {fault.name for fault in faults}
+    found = any(True for _ in _below(paths.work, paths.lance))
+    begun = _UNSURE if found and ledger.state in _MAY_HAVE_CHANGED else _OPEN
+    _write(paths, _Ledger(begun, {n: e for n, e in ledger.files.items() if n not in gone}))
+    return faults, stages
+
+
+def end_night(paths: StorePaths, *, finished: bool) -> None:
+    """Record what a night leaves, which ended in order.
+
+    Args:
+        paths: The store, whose lock the caller holds.
+        finished: Whether it came to its end; one that failed vouches for nothing that it found.
+    """
+    ledger, _ = _read(paths)
+    if ledger.state == _UNSURE and not finished:
+        _write(paths, replace(ledger, state=_DOUBTED))
+    else:
+        _write(paths, _Ledger(_CLOSED, _entries(paths, _files(paths))))
+
+
+def heal_dagster(paths: StorePaths) -> list[Fault]:
+    """Set aside damaged files of Dagster's own, which makes new ones; return what was found.
+
+    The caller holds the store's lock: a night that runs writes them.
+    """
+    faults = _find_dagster(paths, _read(paths)[0])
+    for fault in faults:
+        path = paths.root / fault.name
+        if path.exists():
+            path.replace(path.with_name(f"{path.name}.damaged"))
+        for ending in ("-wal", "-shm"):
+            remove_tree(path.with_name(path.name + ending))
+    return faults
+
+
+def record_dagster(paths: StorePaths) -> None:
+    """Record Dagster's files again: it writes them after a night has ended."""
+    ledger, _ = _read(paths)
+    others = {n: e for n, e in ledger.files.items() if not _is_dagsters(paths, n)}
+    own = _entries(paths, _below(paths.dagster_home))
+    _write(paths, replace(ledger, files={**others, **own}))
+
+
+def _find(paths: StorePaths, ledger: _Ledger) -> list[Fault]:
+    faults: list[Fault] = []
+    for name, entry in ledger.files.items():
+        if _is_dagsters(paths, name):
+            continue
+        is_spared = ledger.state == _DOUBTED and _guards_itself(paths, name)
+        if what := _compare(paths, name, entry, _OPEN if is_spared else ledger.state):
+            faults.append(Fault(name, what))
+    if ledger.state == _DOUBTED:
+        unknown = {_name(paths, path) for path in _below(paths.work, paths.lance)}
+        faults += [
+            Fault(name, "nothing vouches for it since a night failed")
+            for name in sorted(unknown - set(ledger.files))
+            if not _guards_itself(paths, name)
+        ]
+    return faults
+
+
+def _compare(paths: StorePaths, name: str, entry: Entry, state: str) -> str:
+    """Return what is wrong with a file that the ledger knows, "" for nothing."""
+    size, changed_ns, digest = entry
+    path = paths.root / name
+    may_change = state in _MAY_HAVE_CHANGED
+    try:
+        found = path.stat()
+        if may_change and found.st_mtime_ns != changed_ns:
+            return ""
+        if found.st_size == size and hash_settled(path) == digest:
+            return ""
+        if may_change and path.stat().st_mtime_ns != changed_ns:
+            return ""  # written while it was read
+    except FileNotFoundError:
+        return "" if may_change else "missing"
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    if found.st_size != size:
+        return f"{found.st_size} bytes, {size} were left"
+    return "other bytes than were left"
+
+
+def _guards_itself(paths: StorePaths, name: str) -> bool:
+    return name.startswith(_GUARDED) or (
+        paths.root / name == paths.memo and not _sqlite_fault(paths.memo)
+    )
+
+
+def _forget_stages(paths: StorePaths, gone: set[str]) -> list[str]:
+    """Remove the stamps of the stages that wrote one of these files; return their names."""
+    left: dict[str, set[str]] = {}
+    for path in sorted((paths.work / "stamps").glob("*.json")):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            names = json.loads(path.read_text(encoding="utf-8"))["left"]
+            left[path.stem] = {_name(paths, paths.work / name) for name in names}
+    stamps = f"{paths.work.name}/stamps/"
+    again = {Path(name).stem for name in gone if name.startswith(stamps)}
+    for name in gone:
+        again |= _makers(name, left)
+    for stage in again:
+        (paths.work / "stamps" / f"{stage}.json").unlink(missing_ok=True)
+    return sorted(again)
+
+
+def _makers(name: str, left: Mapping[str, set[str]]) -> set[str]:
+    """Return the stages that wrote a file, or else those that write where it lies or above."""
+    makers = {stage for stage, names in left.items() if name in names}
+    place = Path(name).parent
+    while not makers and len(place.parts) > 1:
+        near = f"{place.as_posix()}/"
+        makers = {s for s, names in left.items() if any(n.startswith(near) for n in names)}
+        place = place.parent
+    return makers
+
+
+def _whole(paths: StorePaths, name: str) -> Path:
+    """Return what goes with a damaged file: a table, an encoder and a rotation go whole."""
+    top, _, below = name.partition("/")
+    return paths.root / name if top == paths.work.name else paths.root / top / below.split("/")[0]
+
+
+def _find_dagster(paths: StorePaths, ledger: _Ledger) -> list[Fault]:
+    """Return what is damaged of Dagster's own.
+
+    Its UI and daemon write between nights: where a file has another time than the ledger knows,
+    only the database itself can tell.
+    """
+    known = {n: e for n, e in ledger.files.items() if _is_dagsters(paths, n)}
+    found = {_name(paths, path) for path in _below(paths.dagster_home)}
+    faults: list[Fault] = []
+    for name in sorted({*known, *found}):
+        # Dagster removes files while this looks at them.
+        with suppress(FileNotFoundError):
+            if what := _dagster_fault(paths, name, known, is_there=name in found):
+                faults.append(Fault(name, what))
+    return faults
+
+
+def _dagster_fault(
+    paths: StorePaths, name: str, known: Mapping[str, Entry], *, is_there: bool
+) -> str:
+    entry, path = known.get(name), paths.root / name
+    if not is_there:
+        return "" if _is_removed_run(paths, name, known) else "missing"
+    if entry is not None and path.stat().st_mtime_ns == entry[1]:
+        return _compare(paths, name, entry, _OPEN)
+    return _sqlite_fault(path) if path.suffix == ".db" else ""
+
+
+def _is_removed_run(paths: StorePaths, name: str, known: Mapping[str, Entry]) -> bool:
+    """Tell whether somebody may have removed a run in the UI, whose file goes with it."""
+    runs = paths.dagster_home / "history" / "runs.db"
+    entry = known.get(_name(paths, runs))
+    is_run = (paths.root / name).parent.name == "runs"
+    return is_run and runs.exists() and (entry is None or runs.stat().st_mtime_ns != entry[1])
+
+
+def _sqlite_fault(path: Path) -> str:
+    """Return what is wrong with a database, "" also where it is only locked."""
+    try:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as db:
+            (found,) = db.execute("PRAGMA quick_check(1)").fetchone()
+            if not db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
+                return "an empty database"
+    except sqlite3.DatabaseError as error:
+        damage = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+        return str(error) if error.sqlite_errorcode & 0xFF in damage else ""
+    return "" if found == "ok" else str(found)
+
+
+def _files(paths: StorePaths) -> Iterator[Path]:
+    return _below(paths.work, paths.lance, paths.encoders, paths.rotations, paths.dagster_home)
+
+
+def _below(*directories: Path) -> Iterator[Path]:
+    """Yield the files that a night leaves: no ledger, nothing of a write that was cut off."""
+    for directory in directories:
+        for path in directory.rglob("*"):
+            passing = path.name.endswith((".tmp", "-wal", "-shm", ".damaged"))
+            if not passing and path.name != LEDGER and path.is_file():
+                yield path
+
+
+def _entries(paths: StorePaths, files: Iterable[Path]) -> dict[str, Entry]:
+    found: dict[str, Entry] = {}
+    for path in files:
+        with suppress(FileNotFoundError):  # Dagster's UI removes its own meanwhile
+            state = path.stat()
+            found[_name(paths, path)] = [state.st_size, state.st_mtime_ns, hash_settled(path)]
+    return found
+
+
+def _is_dagsters(paths: StorePaths, name: str) -> bool:
+    return name.startswith(f"{paths.dagster_home.name}/")
+
+
+def _name(paths: StorePaths, path: Path) -> str:
+    return path.relative_to(paths.root).as_posix()
+
+
+def _copies(paths: StorePaths) -> tuple[Path, Path]:
+    return paths.root / LEDGER, paths.work / LEDGER
+
+
+def _read(paths: StorePaths) -> tuple[_Ledger, list[Fault]]:
+    """Return the ledger and the copies of it that are damaged.
+
+    Without any a store is as a killed night leaves it; where all are damaged, nothing is trusted.
+    """
+    copies = {path: _parse(path) for path in _copies(paths)}
+    ledger = next(filter(None, copies.values()), None)
+    if ledger is None:
+        state = _DOUBTED if any(path.exists() for path in copies) else _OPEN
+        return _Ledger(state, {}), []
+    what = "damaged or missing; there is another copy"
+    return ledger, [Fault(_name(paths, path), what) for path, told in copies.items() if not told]
+
+
+def _parse(path: Path) -> _Ledger | None:
+    """Return a copy whose checksum holds, else None."""
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+        body = told["ledger"]
+        if told["checksum"] == hash_json(body):
+            return _Ledger(**body)
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    return None
+
+
+def _write(paths: StorePaths, ledger: _Ledger) -> None:
+    body = {"state": ledger.state, "files": dict(ledger.files)}
+    text = json.dumps({"checksum": hash_json(body), "ledger": body}) + "\n"
+    for path in _copies(paths):
+        write_text(path, text)

@@ -1,0 +1,357 @@
+"""The runner beyond one machine: Ray Data over the same shards."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import pickle
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from noctuary.core.errors import ConfigError, NoctuaryError, ShardError
+from noctuary.core.files import remove_temporary_files
+from noctuary.core.settings import RunnerSettings
+from noctuary.core.types import SILENT, Progress, usable_cores
+from noctuary.work.fragments import (
+    SHARD_ROWS,
+    BatchTask,
+    Fragment,
+    IndexKind,
+    IndexSpec,
+    Shard,
+    TablePlace,
+)
+from noctuary.work.runner import ATTEMPTS, ShardWorker
+from noctuary.work.worker import portable
+
+# Ray for one night: its own on this machine, or a cluster that is there.
+
+
+WORKING_ROW_BYTES = 4_096
+"""What a row takes while it is worked on, text and vector and copies; more makes a larger store."""
+
+STORE_FACTOR = 3
+"""The object store holds so many times what the workers hold at once: with less, Ray Data waits
+for room while workers idle (research/ecosystem.md 3.1)."""
+
+LEAST_STORE_BYTES = 100 << 20
+"""Ray demands 75 MiB."""
+
+MEMORY_USAGE_THRESHOLD = "0.98"
+"""Share of this machine's memory in use from which Ray kills workers: other programs fill it too,
+and its own 0.95 would kill work that has room."""
+
+_CPUS = "CPU"
+
+_QUIET = {
+    "RAY_memory_usage_threshold": MEMORY_USAGE_THRESHOLD,
+    "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # What its daemons say would stand in the middle of the night's own lines.
+    "RAY_BACKEND_LOG_LEVEL": "fatal",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
+    "LANCE_LOG": "error",
+}
+"""Read once, when Ray is imported; what the environment says itself stays."""
+
+
+@dataclass(slots=True)
+class RayCluster:
+    """A connection to Ray, made when it is first needed.
+
+    Attributes:
+        address: Of a cluster; empty starts Ray on this machine.
+        wanted_workers: At once; 0 means all cores.
+        object_store_mb: 0: computed.
+    """
+
+    address: str = ""
+    wanted_workers: int = 0
+    object_store_mb: int = 0
+    _directory: Path | None = field(default=None, init=False)
+    _is_ours: bool = field(default=False, init=False)
+
+    @classmethod
+    def of(cls, settings: RunnerSettings) -> RayCluster:
+        """Return the cluster that settings name."""
+        return cls(settings.address, settings.workers, settings.object_store_mb)
+
+    def connect(self) -> None:
+        """Connect, unless this process is connected already, by whomever.
+
+        Raises:
+            ConfigError: Nothing answers at the address.
+        """
+        hush()
+        ray: Any = importlib.import_module("ray")
+        if ray.is_initialized():
+            return
+        if not self.address:
+            self._directory = Path(tempfile.mkdtemp(prefix="noctuary-ray-"))
+        try:
+            with warnings.catch_warnings():
+                # Ray forks to start its daemons, which use none of this process's libraries.
+                warnings.filterwarnings("ignore", message=".*fork")
+                ray.init(**self.init_options())
+        except (ConnectionError, TimeoutError, ValueError, RuntimeError) as error:
+            self._remove_directory()
+            place = self.address or "this machine"
+            raise ConfigError(
+                f'runner.kind is "ray" and Ray does not answer at {place}: {error}. Start it, '
+                'correct runner.address, or set runner.kind to "local"'
+            ) from error
+        self._is_ours = True
+
+    def init_options(self) -> dict[str, Any]:
+        """Return what `ray.init` is told: of a cluster its address, of our own its size."""
+        shared = {
+            "logging_level": logging.CRITICAL,
+            "log_to_driver": False,
+            "configure_logging": False,
+            "runtime_env": {"env_vars": _worker_environment()},
+        }
+        if self.address:
+            return {"address": self.address, **shared}
+        return {
+            # Not one that happens to run here.
+            "address": "local",
+            "num_cpus": self.wanted_workers or usable_cores(),
+            "object_store_memory": self.object_store_bytes(),
+            "include_dashboard": False,
+            **({"_temp_dir": str(self._directory)} if self._directory else {}),
+            **shared,
+        }
+
+    def object_store_bytes(self) -> int:
+        """Return how large the object store of a Ray of our own is."""
+        if self.object_store_mb:
+            return max(LEAST_STORE_BYTES, self.object_store_mb << 20)
+        workers = self.wanted_workers or usable_cores()
+        return max(LEAST_STORE_BYTES, STORE_FACTOR * workers * SHARD_ROWS * WORKING_ROW_BYTES)
+
+    def workers(self) -> int:
+        """Return how many actors there are at once; connected only."""
+        ray: Any = importlib.import_module("ray")
+        there = int(ray.cluster_resources().get(_CPUS, 1))
+        return max(1, min(self.wanted_workers or there, there))
+
+    def close(self) -> None:
+        """Disconnect, and end a Ray that was started here; one that others made stays."""
+        if self._is_ours:
+            importlib.import_module("ray").shutdown()
+            self._is_ours = False
+        self._remove_directory()
+
+    def _remove_directory(self) -> None:
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory = None
+
+
+def hush() -> None:
+    """Keep Ray from counting its users and from writing to the terminal; before its import."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    data: Any = importlib.import_module("ray.data")
+    context = data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    for name in ("ray", "ray.data"):
+        # Errors included: whoever waits is told, and a worker that is replaced is none.
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def _worker_environment() -> dict[str, str]:
+    threads = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    return {**dict.fromkeys(threads, "1"), "RAY_USAGE_STATS_ENABLED": "0"}
+
+
+# Tending LanceDB tables on a Ray cluster.
+
+
+_OPTIONS: dict[IndexKind, Callable[[IndexSpec], dict[str, int]]] = {
+    "IVF_HNSW_SQ": lambda spec: {"m": spec.edges, "ef_construction": spec.build_width},
+    "IVF_RQ": lambda spec: {"num_bits": spec.bits},
+    "IVF_SQ": lambda _: {},
+}
+
+
+def build_index(table: TablePlace, spec: IndexSpec, workers: int) -> None:
+    """See `Runner.build_index`."""
+    lance_ray: Any = importlib.import_module("lance_ray")
+    lance_ray.create_index(
+        _uri(table),
+        column=spec.column,
+        index_type=spec.kind,
+        name=f"{spec.column}_idx",
+        replace=True,
+        num_workers=workers,
+        metric="cosine",
+        num_partitions=spec.partitions,
+        **_OPTIONS[spec.kind](spec),
+    )
+
+
+def compact_table(table: TablePlace, keep_versions: timedelta, workers: int) -> None:
+    """See `Runner.compact`."""
+    lance_ray: Any = importlib.import_module("lance_ray")
+    lance: Any = importlib.import_module("lance")
+    lance_ray.compact_files(_uri(table), num_workers=workers)
+    dataset = lance.dataset(_uri(table))
+    dataset.optimize.optimize_indices()
+    dataset.cleanup_old_versions(older_than=keep_versions)
+
+
+def _uri(table: TablePlace) -> str:
+    return f"{table.uri.rstrip('/')}/{table.name}.lance"
+
+
+# The runner beyond one machine: Ray Data over the same shards, actors that keep their model.
+#
+# Only names of shards and fragments travel through Ray; rows are read and written as files, so
+# that every machine of a cluster must see the store's work directory under the same path.
+
+
+_FRAGMENT, _ERROR = "fragment", "error"
+
+
+def open_ray_runner(settings: RunnerSettings) -> RayRunner:
+    """Return the runner; Ray is started, or a cluster asked, at its first work.
+
+    Raises:
+        ConfigError: The extra is not installed.
+    """
+    missing = [name for name in ("ray", "lance_ray") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f'runner.kind is "ray" and {" and ".join(missing)} is not installed: '
+            "pip install 'noctuary[ray]', or set runner.kind to \"local\""
+        )
+    return RayRunner(RayCluster.of(settings))
+
+
+@dataclass(frozen=True, slots=True)
+class RayRunner:
+    """Runs tasks in actors of a Ray cluster.
+
+    Attributes:
+        cluster: Where they are.
+    """
+
+    cluster: RayCluster
+
+    @property
+    def name(self) -> str:
+        """See `Runner`."""
+        return "ray"
+
+    def run(
+        self,
+        task: BatchTask,
+        shards: Sequence[Shard],
+        directory: Path,
+        progress: Progress = SILENT,
+    ) -> list[Fragment]:
+        """See `Runner`."""
+        directory.mkdir(parents=True, exist_ok=True)
+        self.cluster.connect()
+        made: dict[str, Fragment] = {}
+        total, done = sum(shard.rows for shard in shards), 0
+        rows_of = {shard.key: shard.rows for shard in shards}
+        try:
+            for row in _rows(task, shards, directory, min(self.cluster.workers(), len(shards))):
+                if row[_ERROR] is not None:
+                    raise pickle.loads(row[_ERROR])
+                fragment: Fragment = pickle.loads(row[_FRAGMENT])
+                made[fragment.key] = fragment
+                done += rows_of[fragment.key]
+                progress.update(task.name, done, total)
+        finally:
+            remove_temporary_files(directory, below=False)
+        return [made[shard.key] for shard in shards]
+
+    def build_index(self, table: TablePlace, spec: IndexSpec) -> None:
+        """See `Runner`."""
+        self.cluster.connect()
+        build_index(table, spec, self.cluster.workers())
+
+    def compact(self, table: TablePlace, keep_versions: timedelta) -> None:
+        """See `Runner`."""
+        self.cluster.connect()
+        compact_table(table, keep_versions, self.cluster.workers())
+
+    def close(self) -> None:
+        """See `Runner`."""
+        self.cluster.close()
+
+
+def _rows(task: BatchTask, shards: Sequence[Shard], directory: Path, workers: int) -> Any:
+    """Yield what became of every shard, as it comes.
+
+    Raises:
+        ShardError: A shard's actors died too often, or Ray itself failed.
+    """
+    data: Any = importlib.import_module("ray.data")
+    ray: Any = importlib.import_module("ray")
+    items = [{"shard": pickle.dumps(shard)} for shard in shards]
+    # One block a shard: what Ray hands out, and runs again where an actor dies, is one shard.
+    source = data.from_items(items, override_num_blocks=len(items))
+    with warnings.catch_warnings():
+        # Ray 2.60 has no other way to bound retries, and warns that 2.64 will; the extra pins it.
+        warnings.filterwarnings("ignore", message="`ray_remote_args")
+        work = source.map_batches(
+            ShardActor,
+            fn_constructor_args=(pickle.dumps((task, directory)),),
+            batch_size=1,
+            batch_format="numpy",
+            compute=data.ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=1),
+            num_cpus=1,
+            ray_remote_args_fn=_retries,
+        )
+    try:
+        yield from work.iter_rows()
+    except ray.exceptions.RayError as error:
+        raise ShardError(
+            f"{task.name}: Ray gave up after {ATTEMPTS} attempts: {_first_line(error)}: most often "
+            "there was not enough memory. What the other shards became is kept; lower "
+            "runner.workers and run again."
+        ) from error
+
+
+def _retries() -> dict[str, int]:
+    """Return how often Ray hands out a shard again whose actor died; actors it always restarts."""
+    return {"max_task_retries": ATTEMPTS - 1, "max_restarts": -1}
+
+
+class ShardActor:
+    """Works on shards in a process of Ray; opened once, so that a model is loaded once."""
+
+    def __init__(self, opening: bytes) -> None:
+        """Take a pickled task and directory; what fails in it is told with the first shard."""
+        os.umask(0o077)  # this process is the night's, on whatever machine
+        self._opening = opening
+        self._worker: ShardWorker | None = None
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
+        """Return the pickled fragments of pickled shards, or the pickled error that one raised."""
+        told = [self._work(shard) for shard in batch["shard"]]
+        return {_FRAGMENT: [made for made, _ in told], _ERROR: [error for _, error in told]}
+
+    def _work(self, shard: bytes) -> tuple[bytes | None, bytes | None]:
+        try:
+            self._worker = self._worker or ShardWorker(*pickle.loads(self._opening))
+            return pickle.dumps(self._worker.work(pickle.loads(shard))), None
+        except NoctuaryError as error:
+            return None, pickle.dumps(portable(error))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().rpartition("\n")[2]
