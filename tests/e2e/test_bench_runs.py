@@ -42,7 +42,7 @@ RUNS: dict[str, list[str]] = {
     "bench.scale.encoder": ["cut"],
     "bench.scale.corpus": ["some.db", "40"],
     "bench.scale.reading_engines": [STORE, "8"],
-    "bench.scale.reading_warm": [STORE, "8", "walk"],
+    "bench.scale.reading_warm": [STORE, "8"],
     "bench.speed.resident": [STORE, "questions.json"],
     "bench.speed.warm": [STORE, "questions.json", "--fts", "8"],
     "bench.tables": [],
