@@ -23,6 +23,7 @@ SHOWN = 20
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", SETS)
 def test_a_store_answers_as_it_did(name: str, tmp_path: Path) -> None:
     if name != "sample" and not (SHARED / name).is_dir():
