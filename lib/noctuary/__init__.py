@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from noctuary.context.api import assemble
     from noctuary.context.inject import inject
     from noctuary.context.profile import Context
-    from noctuary.core.hooks import register_hook
+    from noctuary.core.types import register_hook
     from noctuary.recall.api import recall
     from noctuary.recall.expand import Expansion, expand
     from noctuary.recall.profile import RetrievalProfile
@@ -48,7 +48,7 @@ _HOMES = {
     "expand": "noctuary.recall.expand",
     "inject": "noctuary.context.inject",
     "recall": "noctuary.recall.api",
-    "register_hook": "noctuary.core.hooks",
+    "register_hook": "noctuary.core.types",
     "RetrievalProfile": "noctuary.recall.profile_layers",
     "RecallResult": "noctuary.recall.result",
     "RecalledMemory": "noctuary.recall.result",

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from noctuary.core.hooks import HOOK_NAMES, register_hook
+from noctuary.core.types import HOOK_NAMES, register_hook
 from noctuary.recall.api import recall
 from noctuary.recall.result import RecallResult
 from tests.support.lean import write_encoder

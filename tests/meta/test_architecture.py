@@ -74,7 +74,7 @@ hook pays for is what is imported at the top of a module: no door there."""
 
 READ_SIDE = frozenset(
     {
-        "core.errors", "core.files", "core.foreign_json", "core.hooks", "core.manifest",
+        "core.errors", "core.files", "core.foreign_json", "core.manifest",
         "core.settings", "core.sqlite", "core.store", "core.types",
         "text.marks", "text.secret_forms", "text.secrets", "text.tokens",
         "sources.live",

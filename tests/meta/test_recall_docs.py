@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from noctuary.core.hooks import HOOK_NAMES, register_hook
+from noctuary.core.types import HOOK_NAMES, register_hook
 from noctuary.embed.lean import LeanEncoder
 from noctuary.recall.api import recall
 from noctuary.recall.candidates import BREAKDOWN_KEYS, PHASES
@@ -160,7 +160,7 @@ def test_the_hooks_of_the_page_are_those_of_the_code() -> None:
 @pytest.fixture
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hooks of a test do not outlive it."""
-    monkeypatch.setattr("noctuary.core.hooks._hooks", {})
+    monkeypatch.setattr("noctuary.core.types._hooks", {})
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from noctuary.core.hooks import HOOK_NAMES, fire, has_hooks, register_hook
+from noctuary.core.types import HOOK_NAMES, fire, has_hooks, register_hook
 
 
 def test_the_hooks_are_those_of_the_rfc() -> None:

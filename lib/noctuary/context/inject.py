@@ -12,17 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from noctuary.core.store import StorePaths
-from noctuary.sources.echo import (
-    ASKED,
-    BLOCK,
-    LINE,
-    LOOKUP,
-    NOBODY,
-    SHORT,
-    InjectedWording,
-    append_injection,
-    is_lookup,
-)
 from noctuary.sources.injected import (
     FRAME_CHARS,
     Line,
@@ -35,6 +24,17 @@ from noctuary.sources.injected import (
     size_bytes,
     words_of,
     worth_injecting,
+)
+from noctuary.sources.injections import (
+    ASKED,
+    BLOCK,
+    LINE,
+    LOOKUP,
+    NOBODY,
+    SHORT,
+    InjectedWording,
+    append_injection,
+    is_lookup,
 )
 from noctuary.text.marks import split_speaker
 

@@ -55,8 +55,8 @@ from noctuary.compact.summarizers import (
 from noctuary.compact.tables import SummaryWriter, iter_summaries, read_known
 from noctuary.core.errors import StoreError
 from noctuary.core.files import remove_tree, write_text
-from noctuary.core.hooks import fire, has_hooks
 from noctuary.core.settings import CompactionSettings
+from noctuary.core.types import fire, has_hooks
 from noctuary.embed.documents import memo_kind, text_key
 from noctuary.embed.onnx import onnx_directory
 from noctuary.night.context import (

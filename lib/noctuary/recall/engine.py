@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.core.hooks import has_hooks
 from noctuary.core.store import StorePaths, find_home, find_store, last_night_hours
-from noctuary.core.types import DAMAGED_TEXT, dataclass, from_micros, to_micros
+from noctuary.core.types import DAMAGED_TEXT, dataclass, from_micros, has_hooks, to_micros
 from noctuary.graph.walk import mention_span
 from noctuary.recall.candidates import (
     Candidates,

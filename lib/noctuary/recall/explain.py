@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from noctuary.core.hooks import has_hooks
+from noctuary.core.types import has_hooks
 from noctuary.recall.candidates import (
     BREAKDOWN_KEYS,
     Candidates,

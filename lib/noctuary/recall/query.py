@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.core.hooks import fire, has_hooks
-from noctuary.core.types import UNDATED_US, dataclass, to_micros
+from noctuary.core.types import UNDATED_US, dataclass, fire, has_hooks, to_micros
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.result import RecallWarning
 

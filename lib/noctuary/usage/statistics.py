@@ -16,8 +16,8 @@ from typing import Any
 from noctuary.core.errors import StoreError
 from noctuary.core.files import replace_with
 from noctuary.core.foreign_json import parse_json
-from noctuary.core.hooks import fire
 from noctuary.core.sqlite import connect_immutable
+from noctuary.core.types import fire
 from noctuary.sources.corpus import MemoryPage
 from noctuary.usage.reader import (
     AS_OF_US,

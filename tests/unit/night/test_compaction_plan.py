@@ -14,8 +14,8 @@ from noctuary.compact.archive import ArchiveReader
 from noctuary.compact.archive_apply import apply_in_store
 from noctuary.compact.archive_candidates import ArchiveRules
 from noctuary.compact.archive_plan import plan_store
-from noctuary.core.hooks import register_hook
 from noctuary.core.store import path_of
+from noctuary.core.types import register_hook
 from noctuary.night.compaction import OFF, PLAN, plan_compaction
 from noctuary.night.context import Night
 from noctuary.night.corpus import export_memories

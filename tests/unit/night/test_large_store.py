@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from noctuary.cli.doctor import wing_counts
-from noctuary.core.hooks import register_hook
 from noctuary.core.store import ROWS_FILE, StorePaths
+from noctuary.core.types import register_hook
 from noctuary.night import usage as ltp
 from noctuary.night.context import MEMORIES, Night
 from noctuary.night.corpus import export_memories

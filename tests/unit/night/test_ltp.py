@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from noctuary.cli.doctor import examine
-from noctuary.core.hooks import register_hook
 from noctuary.core.store import StorePaths, path_of
+from noctuary.core.types import register_hook
 from noctuary.night import usage
 from noctuary.night import usage as ltp
 from noctuary.night.context import Night

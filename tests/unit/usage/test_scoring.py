@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noctuary.core.errors import StoreError
-from noctuary.core.hooks import register_hook
-from noctuary.core.types import UNDATED_US
+from noctuary.core.types import UNDATED_US, register_hook
 from noctuary.sources.corpus import MemoryPage
 from noctuary.usage.reader import UsageReader
 from noctuary.usage.statistics import ReadPages, ScanReport, ScoringRules, refresh_scores

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from noctuary.core.errors import StoreError
-from noctuary.core.hooks import register_hook
+from noctuary.core.types import register_hook
 from noctuary.recall.engine import Recaller
 from noctuary.recall.query import Scope
 from noctuary.recall.replay import replay, rerun
