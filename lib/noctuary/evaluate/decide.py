@@ -572,7 +572,7 @@ def decide(
     resampling: Resampling = Resampling(),  # noqa: B008 (frozen)
     metric: str = DECISION_METRIC,
 ) -> Decision:
-    """Choose at most one challenger by the rule at the head of this module.
+    """Choose at most one challenger by the rule above.
 
     Args:
         default: The configured ranking's scores on the deciding queries; None or no row where the

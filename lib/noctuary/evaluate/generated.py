@@ -465,7 +465,7 @@ def generate_queries(
     warning and the queries that are known already.
 
     Args:
-        records: Memories to paraphrase, already filtered (see the head of this module).
+        records: Memories to paraphrase, already filtered (see above).
         pairs: Two memories each that share a concept, already filtered; for multi-hop questions.
         generator: The model that writes.
         judge: The model that grades; another one.

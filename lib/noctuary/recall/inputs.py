@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # The access log does not say who asked. A count of a memory that several users see would tell each
 # of them how often the others asked for it, so a store with named users answers "never used" for
 # it; a count of a private memory tells its owner about nobody else. A store without named users
-# has nothing to leave out, and never loads this module.
+# has nothing to leave out, and never asks.
 
 
 _WIDENING = 8

@@ -312,7 +312,7 @@ class Why:
 
     Attributes:
         memory_id: As asked.
-        stage: One of the constants of this module, or of `why_hidden`.
+        stage: One of the constants of this module.
         sentences: For a person, in order.
         facts: The numbers in the sentences, and more, as JSON values.
         steps: What each step gave the memory, and the last returned one where that one beat it.

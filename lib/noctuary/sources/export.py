@@ -558,7 +558,7 @@ def _texts_of(column: Any) -> Iterator[tuple[int, str]]:
 
 # From a source to the corpus on disk: tables and their account, whole or not at all.
 #
-# Rows are judged in `noctuary.sources.export`; nothing of a sensitive row reaches this module. The
+# Rows are judged before; nothing of a sensitive row reaches what follows. The
 # tables are staged beside their place and moved when all of them are complete; report.json goes
 # last and carries their digests, so that a crash between two moves is seen by
 # `noctuary.sources.export.read_report`.
