@@ -28,8 +28,8 @@ from noctuary.core.errors import EncoderError
 from noctuary.core.store import StorePaths
 from noctuary.embed.onnx import OnnxEncoder, export_onnx
 from noctuary.embed.sentence import DEFAULT_MODEL, SentenceEncoder, open_sentence_encoder
-from noctuary.night.context import MEMORIES
 from noctuary.sources.corpus import read_records
+from noctuary_assets.night import MEMORIES
 
 DOCUMENTS = 1500
 """Texts in all: a minute or two per system, and every length of the corpora occurs."""

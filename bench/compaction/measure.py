@@ -20,11 +20,11 @@ from noctuary.compact.tables import read_summaries
 from noctuary.core.store import StorePaths
 from noctuary.evaluate.labels import Query
 from noctuary.evaluate.scores import Scores, compare
-from noctuary.night.context import SUMMARIES
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.result import RecallResult
 from noctuary.text.marks import estimate_tokens
+from noctuary_assets.night import SUMMARIES
 
 CUTOFFS = (5, 10)
 METRICS = tuple(f"recall@{k}" for k in CUTOFFS)

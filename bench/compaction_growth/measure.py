@@ -29,9 +29,9 @@ from noctuary.compact.summaries import (
 from noctuary.compact.summarizers import open_summarizer
 from noctuary.compact.tables import SummaryWriter, read_known
 from noctuary.core.settings import CompactionSettings
-from noctuary.night.compaction import ClusterTally, SummaryTally, settled_ids
 from noctuary.sources.corpus import MEMORIES_FILE, TURNS_FILE
 from noctuary.work.stage import measure
+from noctuary_assets.compact import ClusterTally, SummaryTally, settled_ids
 
 _DEFAULTS = CompactionSettings()
 _SUMMARIZER = open_summarizer(_DEFAULTS)

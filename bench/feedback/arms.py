@@ -13,7 +13,7 @@ from bench.datasets import CHECKOUT
 from bench.feedback.days import NEW_MEMORIES_A_DAY, hold_out, read_questions
 from bench.feedback.nights import ask, copy_source, guarded, pass_night
 from bench.feedback.simulate import Plan, simulate
-from pipelines.site import ensure_sample
+from noctuary_pipelines.site import ensure_sample
 
 ARMS = {"off": (False, False), "on": (True, False), "on_reworded": (True, True)}
 """Name -> whether the guard is on, whether the agent rewords."""

@@ -37,7 +37,7 @@ def guarded(on: bool) -> Generator[None]:
     if on:
         yield
         return
-    with patch("noctuary.night.corpus.EchoGuard", PassEverything):
+    with patch("noctuary_assets.ingest.EchoGuard", PassEverything):
         yield
 
 
@@ -51,8 +51,8 @@ def copy_source(sample: Path, to: Path) -> Path:
 
 def pass_night(source: Path, store: Path) -> str:
     """Run the whole nightly job and return how it went: "published", "unchanged", "refused" ..."""
-    from pipelines.nightly import run_night
-    from pipelines.site import export_environment, prepare_instance, resolve_site
+    from noctuary_pipelines.nightly import run_night
+    from noctuary_pipelines.site import export_environment, prepare_instance, resolve_site
 
     site = resolve_site(str(source), str(store))
     prepare_instance(site.paths)

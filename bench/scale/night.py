@@ -67,7 +67,14 @@ def run_night(
     }
     if model is not None:
         environment["NOCTUARY_ENCODER_MODEL"] = model
-    command = [sys.executable, "-m", "pipelines.nightly", str(source), "--store", str(store)]
+    command = [
+        sys.executable,
+        "-m",
+        "noctuary_pipelines.nightly",
+        str(source),
+        "--store",
+        str(store),
+    ]
     stages = _Stages(store)
     started = time.perf_counter()
     with limited_memory(limit_bytes) as group, tempfile.TemporaryFile() as said:

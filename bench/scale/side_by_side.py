@@ -60,7 +60,14 @@ def run_night(checkout: Path, source: Path, store: Path, model: str | None) -> C
     environment["NOCTUARY_HOME"] = str(store.parent)
     if model is not None:
         environment["NOCTUARY_ENCODER_MODEL"] = model
-    command = [sys.executable, "-m", "pipelines.nightly", str(source), "--store", str(store)]
+    command = [
+        sys.executable,
+        "-m",
+        "noctuary_pipelines.nightly",
+        str(source),
+        "--store",
+        str(store),
+    ]
     before, started = _children_s(), time.perf_counter()
     done = subprocess.run(
         [*command, "--json"], cwd=checkout, env=environment, capture_output=True, text=True,

@@ -26,7 +26,7 @@ from bench.suite.runner import SuiteRun
 from bench.suite.seconds import Ledger
 from bench.tables import pages
 from noctuary.core.errors import NoctuaryError
-from pipelines.progress import choose_progress
+from noctuary_pipelines.progress import choose_progress
 
 SUITE_FILE = "suite.json"
 """What the whole suite took, per set and step."""

@@ -64,7 +64,7 @@ def find_challengers(arms: Mapping[str, Mapping[str, Any]]) -> dict[str, str | N
     A challenger that equals the shipped profile is none, and is left out; None where no arm of the
     suite stands for one.
     """
-    from noctuary.night.evaluation import challenger_profile
+    from noctuary_assets.evaluate import challenger_profile
 
     shipped = RetrievalProfile()
     found: dict[str, str | None] = {}

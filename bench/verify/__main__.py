@@ -32,7 +32,7 @@ from bench.verify.regression import (
 )
 from bench.verify.verdict import Judged, Verdict, judge, worst
 from noctuary.core.errors import NoctuaryError, SourceMissingError
-from pipelines.progress import choose_progress
+from noctuary_pipelines.progress import choose_progress
 
 _COMMIT_CHARS = 12
 

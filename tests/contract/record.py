@@ -33,7 +33,7 @@ import runpy, sys, time
 real, real_ns, ahead = time.time, time.time_ns, {now} - time.time()
 time.time = lambda: real() + ahead
 time.time_ns = lambda: real_ns() + int(ahead * 1e9)
-runpy.run_module("pipelines.nightly", run_name="__main__", alter_sys=True)
+runpy.run_module("noctuary_pipelines.nightly", run_name="__main__", alter_sys=True)
 """
 
 PROMPTS = (

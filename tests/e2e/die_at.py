@@ -20,7 +20,7 @@ def main() -> None:
     module_name, _, function = target.rpartition(".")
     module = importlib.import_module(module_name)
     setattr(module, function, _deadly(getattr(module, function), when, int(call)))
-    from pipelines.nightly import main as night
+    from noctuary_pipelines.nightly import main as night
 
     night(arguments)
 

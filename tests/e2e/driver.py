@@ -21,7 +21,7 @@ NIGHT_TIMEOUT_S = 900
 """A night of the sample takes 20 s on a quiet machine; only a hang takes this long anywhere."""
 
 DONE, FAILED, REFUSED, LOCKED, STOPPED = 0, 1, 3, 4, 130
-"""Exit codes of `python -m pipelines.nightly`."""
+"""Exit codes of `python -m noctuary_pipelines.nightly`."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,15 @@ def environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str,
 def night_words(source: Path | None, store: Path, *options: str) -> list[str]:
     """Return the command line of a night."""
     named = [] if source is None else [str(source)]
-    return [sys.executable, "-m", "pipelines.nightly", *named, "--store", str(store), *options]
+    return [
+        sys.executable,
+        "-m",
+        "noctuary_pipelines.nightly",
+        *named,
+        "--store",
+        str(store),
+        *options,
+    ]
 
 
 def run(

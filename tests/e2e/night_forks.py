@@ -24,8 +24,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _PRELOADED = (
-    "pipelines.definitions",
-    "pipelines.resources",
+    "noctuary_pipelines.definitions",
+    "noctuary_pipelines.resources",
     "alembic.command",
     "lance_namespace",
     "matplotlib.backends.backend_agg",

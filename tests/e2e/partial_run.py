@@ -10,9 +10,9 @@ from unittest import mock
 
 import dagster as dg
 
-from pipelines.definitions import build_definitions
-from pipelines.resources import make_night_resource
-from pipelines.site import prepare_instance, resolve_site
+from noctuary_pipelines.definitions import build_definitions
+from noctuary_pipelines.resources import make_night_resource
+from noctuary_pipelines.site import prepare_instance, resolve_site
 from tests.e2e.driver import environment
 from tests.e2e.stores import Bench
 

@@ -19,7 +19,7 @@ def main() -> None:
     module_name, _, function = target.rpartition(".")
     module = importlib.import_module(module_name)
     setattr(module, function, _failing(getattr(module, function), int(call)))
-    from pipelines.nightly import main as night
+    from noctuary_pipelines.nightly import main as night
 
     night(arguments)
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 
-from noctuary.night import context as opening
 from noctuary.work.fragments import fill
 from noctuary.work.runner import LocalRunner
+from noctuary_assets import night as opening
 
 
 def main() -> None:
@@ -23,7 +23,7 @@ def main() -> None:
         return LocalRunner(workers, processes_pay_ms=0.0)
 
     setattr(opening, "LocalRunner", always_processes)  # noqa: B010
-    from pipelines.nightly import main as night
+    from noctuary_pipelines.nightly import main as night
 
     night(arguments)
 

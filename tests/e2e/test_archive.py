@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from noctuary.night.compaction import PLAN
+from noctuary_assets.proposals import PLAN
 from tests.e2e.byte_scan import find_texts
 from tests.e2e.driver import DONE, Ran, run, run_night
 from tests.e2e.stores import Bench, add_memory, answers, editing

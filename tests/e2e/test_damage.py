@@ -17,9 +17,9 @@ import pytest
 
 from noctuary.cli.doctor import examine
 from noctuary.work.ledger import find_faults, name_faults
-from pipelines.definitions import build_definitions
-from pipelines.resources import make_night_resource
-from pipelines.site import resolve_site
+from noctuary_pipelines.definitions import build_definitions
+from noctuary_pipelines.resources import make_night_resource
+from noctuary_pipelines.site import resolve_site
 from tests.e2e.byte_scan import find_texts
 from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import DONE, environment, run_night

@@ -11,9 +11,9 @@ import pytest
 
 from noctuary.compact.tables import read_summaries, write_summaries
 from noctuary.core.errors import PublishRefusedError
-from noctuary.night.context import SUMMARIES
 from noctuary.snapshot.verdict import FAIL, PASS, read_verdict
 from noctuary.work.ledger import end_night
+from noctuary_assets.night import SUMMARIES
 from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import DONE, REFUSED, run_night
 from tests.e2e.partial_run import (

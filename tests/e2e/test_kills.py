@@ -223,15 +223,15 @@ def test_killed_from_outside_inside_publish(
 @pytest.mark.parametrize(
     ("when", "function"),
     [
-        ("before", "noctuary.night.corpus.diff_corpora"),
-        ("before", "noctuary.night.compaction.write_summaries"),
+        ("before", "noctuary_assets.ingest.diff_corpora"),
+        ("before", "noctuary_assets.compact._write_tables"),
         ("before", "noctuary.snapshot.pack.write_manifest"),
-        ("before", "noctuary.night.serving.store_verdict"),
+        ("before", "noctuary_assets.publish.store_verdict"),
         ("before", "noctuary.snapshot.publish.write_pointer"),
         ("after", "noctuary.snapshot.publish.write_pointer"),
         ("before", "noctuary.snapshot.publish.apply_retention"),
-        ("before", "noctuary.night.housekeeping._prune_memo"),
-        ("after", "noctuary.night.housekeeping._prune_memo"),
+        ("before", "noctuary_assets.housekeeping._prune_memo"),
+        ("after", "noctuary_assets.housekeeping._prune_memo"),
     ],
 )
 def test_killed_at_an_exact_place(
@@ -263,7 +263,7 @@ def test_killed_while_a_row_turns_sensitive_the_next_night_forgets_it(small: Ben
         ).fetchone()
         db.execute("UPDATE memories SET is_sensitive = 1 WHERE id = ?", [row_id])
     assert find_texts(small.snapshot, [text])
-    _die(small, "after", "noctuary.night.corpus.export_corpus")
+    _die(small, "after", "noctuary_assets.ingest.export_corpus")
     ran = run_night(small.source, small.store)
     assert ran.report["status"] == "published", ran.says
     assert find_texts(small.store, [text], skip=[small.paths.encoders]) == []

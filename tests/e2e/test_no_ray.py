@@ -17,8 +17,8 @@ NIGHT_AND_RECALL = """
 import json, sys
 from pathlib import Path
 from noctuary import recall
-from pipelines.nightly import run_night
-from pipelines.site import prepare_instance, resolve_site
+from noctuary_pipelines.nightly import run_night
+from noctuary_pipelines.site import prepare_instance, resolve_site
 site = resolve_site(sys.argv[1], sys.argv[2])
 prepare_instance(site.paths)
 outcome = run_night(site)

@@ -9,9 +9,9 @@ import pytest
 
 from noctuary.core.files import read_array
 from noctuary.embed.rotation import prefix
-from noctuary.night.context import MEMORIES, VECTORS
 from noctuary.snapshot.publish import list_snapshots
 from noctuary.sources.corpus import read_records
+from noctuary_assets.night import MEMORIES, VECTORS
 from tests.e2e.byte_scan import find_texts, pieces
 from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import run, run_night

@@ -138,7 +138,7 @@ def test_fresh_processes_see_whole_snapshots_while_a_night_publishes(small: Benc
         _write_generation(small, generation)
         words = [
             "-m",
-            "pipelines.nightly",
+            "noctuary_pipelines.nightly",
             str(small.source),
             "--store",
             str(small.store),

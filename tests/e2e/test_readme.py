@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from noctuary.work.stage import StageResult
-from pipelines.resources import describe
+from noctuary_pipelines.resources import describe
 from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import ROOT, environment
 
@@ -78,7 +78,7 @@ def run(words: tuple[str, ...] | list[str], where: Path, store: Path) -> str:
     """Run a command as README's reader would, with the sample's store as the only one."""
     first = {"python": [sys.executable], "make": ["make", "-C", str(ROOT), "-o", ".venv/.ready"],
              "noctuary": [str(Path(sys.executable).with_name("noctuary"))],
-             "noctuary-ui": [sys.executable, "-m", "pipelines.ui"]}  # fmt: skip
+             "noctuary-ui": [sys.executable, "-m", "noctuary_pipelines.ui"]}  # fmt: skip
     mine = {"CLAUDE_CONFIG_DIR": str(where / "claude"), "CODEX_HOME": str(where / "codex"),
             "HOME": str(where), "NOCTUARY_STORE": str(store), "COLUMNS": "200"}  # fmt: skip
     done = subprocess.run(

@@ -13,9 +13,9 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from pipelines.marks import read_completed_marker
-from pipelines.sensors import MARKER_TAG
-from pipelines.site import prepare_instance
+from noctuary_pipelines.marks import read_completed_marker
+from noctuary_pipelines.sensors import MARKER_TAG
+from noctuary_pipelines.site import prepare_instance
 from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import ROOT
 from tests.e2e.stores import Bench, add_memory

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from noctuary.night.evaluation import words_only
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.result import SIGNALS, WORDS, WORDS_AND_VECTORS
 from noctuary.sources.injected import worth_injecting
+from noctuary_assets.evaluate import words_only
 from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import ROOT
 from tests.e2e.stores import Bench, labelled_queries
@@ -76,7 +76,7 @@ def test_each_memory_clears_a_bar_of_its_own(full_night: FirstNight) -> None:
 
 
 def test_the_prompts_that_calibrate_are_not_those_that_judge() -> None:
-    calibrate = ROOT / "lib" / "noctuary" / "night" / "everyday.txt"
+    calibrate = ROOT / "lib" / "noctuary" / "evaluate" / "everyday.txt"
     texts = [set(p.read_text(encoding="utf-8").splitlines()) for p in (calibrate, HELD_OUT)]
     assert not texts[0] & texts[1]
     assert (len(texts[0]), len(texts[1])) == (401, 200)

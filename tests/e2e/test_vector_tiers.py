@@ -17,9 +17,9 @@ from tests.e2e.stores import Bench
 
 _SMALL_IS_LARGE = """
 import sys
-import noctuary.night.serving
-noctuary.night.serving.FUNNEL_MIN_ROWS = 10
-from pipelines.nightly import main
+import noctuary_assets.publish
+noctuary_assets.publish.FUNNEL_MIN_ROWS = 10
+from noctuary_pipelines.nightly import main
 main(sys.argv[1:])
 """
 

@@ -94,7 +94,14 @@ class Ui:
 def start_ui(bench: Bench, *options: str) -> tuple[subprocess.Popen[str], Ui]:
     """Start the command behind `make ui`; end it with `kill`."""
     port = _free_port()
-    words = ["-m", "pipelines.ui", str(bench.source), "--store", str(bench.store), *options]
+    words = [
+        "-m",
+        "noctuary_pipelines.ui",
+        str(bench.source),
+        "--store",
+        str(bench.store),
+        *options,
+    ]
     process = start([sys.executable, *words, "--port", str(port)], bench.store.parent)
     return process, Ui(bench, f"http://127.0.0.1:{port}")
 

@@ -18,7 +18,7 @@ from tests.support.imports import (
 
 ROOMS = (
     "core", "text", "work", "sources", "embed", "lexical", "usage", "graph", "compact", "curate",
-    "snapshot", "recall", "evaluate", "context", "agents", "cli", "night",
+    "snapshot", "recall", "evaluate", "context", "agents", "cli",
 )  # fmt: skip
 """From the ground up: a room imports only from rooms before it."""
 
@@ -156,7 +156,7 @@ def test_the_walk_sees_the_project() -> None:
     assert "noctuary.recall.engine" in imports_of("noctuary.recall.api", eager_only=True)
     assert "noctuary.graph" in imports_of("noctuary.recall.legs"), "packages on the way count"
     assert "numpy" in imports_of("noctuary.recall.engine")
-    assert "dagster" in tops(reachable_from("pipelines.definitions"))
+    assert "dagster" in tops(reachable_from("noctuary_pipelines.definitions"))
     assert "lancedb" in tops(reachable_from("noctuary.embed.tiers"))
     assert "lancedb" not in tops(reachable_from("noctuary.embed.tiers", eager_only=True))
     assert why("noctuary.recall", "numpy")[-1] == "numpy"
@@ -169,9 +169,19 @@ def test_the_walk_sees_the_project() -> None:
 @pytest.mark.parametrize(
     ("package", "forbidden"),
     [
-        ("noctuary", {"assets", "pipelines", "dagster", "dagster_webserver", "tests", "bench"}),
-        ("assets", {"pipelines", "tests", "bench"}),
-        ("pipelines", {"tests", "bench"}),
+        (
+            "noctuary",
+            {
+                "noctuary_assets",
+                "noctuary_pipelines",
+                "dagster",
+                "dagster_webserver",
+                "tests",
+                "bench",
+            },
+        ),
+        ("noctuary_assets", {"noctuary_pipelines", "tests", "bench"}),
+        ("noctuary_pipelines", {"tests", "bench"}),
     ],
 )
 def test_imports_point_from_pipelines_to_assets_to_noctuary(

@@ -18,15 +18,15 @@ from pathlib import Path
 import click
 import pytest
 
-from assets.serving import CHECK_NAMES
 from noctuary.cli.main import main as noctuary_command
 from noctuary.core import store as layout
 from noctuary.core.settings import Settings, known_settings
 from noctuary.core.store import StorePaths
 from noctuary.snapshot import pack as row_file
 from noctuary.sources.source import QuarantineReason
-from pipelines.nightly import main as nightly_command
-from pipelines.ui import main as ui_command
+from noctuary_assets.publish import CHECK_NAMES
+from noctuary_pipelines.nightly import main as nightly_command
+from noctuary_pipelines.ui import main as ui_command
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -95,8 +95,8 @@ def options(command: click.Command) -> list[str]:
 COMMANDS = dict(
     [
         *commands(noctuary_command, "noctuary"),
-        ("python -m pipelines.nightly", nightly_command),
-        ("python -m pipelines.ui", ui_command),
+        ("python -m noctuary_pipelines.nightly", nightly_command),
+        ("python -m noctuary_pipelines.ui", ui_command),
     ]
 )
 
@@ -177,7 +177,7 @@ def test_every_check_of_the_gate_has_its_section() -> None:
 
 
 def test_every_other_asset_check_is_documented() -> None:
-    sources = (p.read_text(encoding="utf-8") for p in sorted((ROOT / "assets").glob("*.py")))
+    sources = (p.read_text(encoding="utf-8") for p in sorted((ROOT / "assets").rglob("*.py")))
     code = "\n".join(sources)
     names = re.findall(r"@dg\.asset_check[^\n]*\ndef (\w+)\(", code)
     names += re.findall(r"AssetCheckSpec\(\s*\"(\w+)\"", code)

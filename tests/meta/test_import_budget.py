@@ -16,10 +16,11 @@ HEAVY = (
     "dagster", "matplotlib", "jinja2", "lancedb", "lance", "torch", "transformers",
     "sentence_transformers", "tokenizers",
     "safetensors", "pandas", "pydantic", "polars", "pyarrow", "duckdb", "scipy", "sklearn", "rich",
-    "click", "httpx", "tenacity", "assets", "pipelines", "ray", "lance_ray", "dagster_ray",
+    "click", "httpx", "tenacity", "noctuary_assets", "noctuary_pipelines", "ray", "lance_ray",
+    "dagster_ray",
 )  # fmt: skip
 BUILDERS = (
-    "noctuary.night", "noctuary.compact", "noctuary.curate", "noctuary.evaluate", "noctuary.cli",
+    "noctuary_assets", "noctuary.compact", "noctuary.curate", "noctuary.evaluate", "noctuary.cli",
     "noctuary.work", "noctuary.sources.export", "noctuary.sources.source",
     "noctuary.sources.corpus", "noctuary.sources.normalize",
     "noctuary.embed.documents", "noctuary.embed.rotation", "noctuary.embed.tables",

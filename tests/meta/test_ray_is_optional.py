@@ -17,11 +17,13 @@ RAY = frozenset({"ray", "lance_ray", "dagster_ray"})
 DISTRIBUTIONS = frozenset({"ray", "lance-ray", "dagster-ray", "pylance", "pandas"})
 """`pandas` as well: Ray Data brings it, and no code of ours may come to lean on it."""
 
-RESOURCE = "pipelines.workers"
+RESOURCE = "noctuary_pipelines.workers"
 """What Dagster hands to heavy assets: nothing, or a Ray where the settings name one."""
 
 OURS = sorted(
-    name for name in modules() if name.split(".")[0] in {"noctuary", "assets", "pipelines"}
+    name
+    for name in modules()
+    if name.split(".")[0] in {"noctuary", "noctuary_assets", "noctuary_pipelines"}
 )
 
 
@@ -78,7 +80,7 @@ def test_no_module_of_ours_imports_pandas() -> None:
     assert named == set()
 
 
-@pytest.mark.parametrize("module", ["noctuary", "noctuary.night.context"])
+@pytest.mark.parametrize("module", ["noctuary", "noctuary_assets.night"])
 def test_a_fresh_process_that_imports_it_has_no_ray(module: str) -> None:
     added = loaded_after(f"import {module}")
     assert not tops(frozenset(added)) & RAY
@@ -87,7 +89,7 @@ def test_a_fresh_process_that_imports_it_has_no_ray(module: str) -> None:
 def test_opening_the_default_runner_imports_no_ray() -> None:
     code = """
 from noctuary.core.settings import Settings
-from noctuary.night.context import open_runner
+from noctuary_assets.night import open_runner
 assert open_runner(Settings().runner).name == "local"
 """
     assert not tops(frozenset(loaded_after(code))) & RAY

@@ -10,7 +10,7 @@ from typing import Any
 
 import dagster as dg
 
-from pipelines.definitions import build_definitions
+from noctuary_pipelines.definitions import build_definitions
 
 
 def describe_lineage(definitions: dg.Definitions) -> str:

@@ -7,11 +7,11 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.corpus import corpus_export
 from noctuary.core.store import StorePaths
-from noctuary.night.context import MEMORIES, Night
 from noctuary.sources import export as sift
 from noctuary.sources.source import RawRow
+from noctuary_assets.ingest import corpus_export
+from noctuary_assets.night import MEMORIES, Night
 from tests.support.claude_memory import make_sqlite
 
 CHECK = "no_exported_memory_is_sensitive"

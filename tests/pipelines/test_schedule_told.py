@@ -26,8 +26,8 @@ from dagster._daemon.types import DaemonHeartbeat
 
 from noctuary.cli.findings import JOB, look_at_schedule
 from noctuary.core.store import StorePaths
-from pipelines.jobs import NIGHTLY_JOB
-from pipelines.site import prepare_instance
+from noctuary_pipelines.jobs import NIGHTLY_JOB
+from noctuary_pipelines.site import prepare_instance
 
 _DAY_S = 86_400
 
@@ -47,7 +47,7 @@ def instance(paths: StorePaths) -> Iterator[dg.DagsterInstance]:
 
 def switch(instance: dg.DagsterInstance, status: InstigatorStatus) -> None:
     location = ManagedGrpcPythonEnvCodeLocationOrigin(
-        LoadableTargetOrigin(module_name="pipelines.definitions"), "noctuary"
+        LoadableTargetOrigin(module_name="noctuary_pipelines.definitions"), "noctuary"
     )
     origin = RemoteInstigatorOrigin(
         RemoteRepositoryOrigin(location, "__repository__"), "nightly_schedule"

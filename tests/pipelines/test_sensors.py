@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from noctuary.core.settings import SensorSettings, Settings
 from noctuary.core.store import StorePaths, record_night
 from noctuary.work.lock import hold_lock
-from pipelines.definitions import build_definitions
-from pipelines.marks import mark_start, read_completed_marker
-from pipelines.sensors import (
+from noctuary_pipelines.definitions import build_definitions
+from noctuary_pipelines.marks import mark_start, read_completed_marker
+from noctuary_pipelines.sensors import (
     MARKER_TAG,
     MAX_ATTEMPTS,
     START_PATIENCE_S,
@@ -32,7 +32,7 @@ from pipelines.sensors import (
     source_sensor,
     write_asked,
 )
-from pipelines.site import Site
+from noctuary_pipelines.site import Site
 
 MINUTE_S = 60.0
 

@@ -10,8 +10,8 @@ import pytest
 from noctuary.core.errors import ConfigError, StoreError
 from noctuary.core.store import StorePaths
 from noctuary.work.lock import hold_lock
-from pipelines import nightly
-from pipelines.site import export_environment, prepare_instance, resolve_site
+from noctuary_pipelines import nightly
+from noctuary_pipelines.site import export_environment, prepare_instance, resolve_site
 from tests.support.store import Store
 
 

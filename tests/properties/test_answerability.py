@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from noctuary.evaluate.abstain import find_usual
 from noctuary.evaluate.decide import choose_threshold, floor_score, reached_by
-from noctuary.night.abstention import find_usual
 from noctuary.recall.answerability import (
     Features,
     combine,

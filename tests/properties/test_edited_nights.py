@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from noctuary.core.store import DatabaseName, SourceName, StorePaths
-from noctuary.night.context import Night
-from noctuary.night.corpus import export_memories
+from noctuary_assets.ingest import export_memories
+from noctuary_assets.night import Night
 from tests.support.claude_memory import make_sqlite
 from tests.support.edit_scripts import NIGHTS, CacheStore, Edit, Editor, PostgresStore
 from tests.support.postgres import Cluster

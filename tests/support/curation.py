@@ -13,12 +13,12 @@ from noctuary.core.files import write_array
 from noctuary.core.settings import CurationSettings, Settings
 from noctuary.core.store import StorePaths
 from noctuary.embed.fingerprint import EncoderFingerprint
-from noctuary.night.context import VECTORS, Night
-from noctuary.night.corpus import CORPUS, export_memories
-from noctuary.night.graph import connect_memories
-from noctuary.night.proposals import propose_curation
-from noctuary.night.vectors import MEMORY_VECTORS
 from noctuary.work.stage import StageResult
+from noctuary_assets.graph import connect_memories
+from noctuary_assets.index import MEMORY_VECTORS
+from noctuary_assets.ingest import CORPUS, export_memories
+from noctuary_assets.night import VECTORS, Night
+from noctuary_assets.proposals import propose_curation
 from tests.support.claude_memory import Row, make_sqlite
 
 DIM = 32

@@ -10,8 +10,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 TOP_LEVEL = {
     "noctuary": ROOT / "lib" / "noctuary",
-    "assets": ROOT / "assets",
-    "pipelines": ROOT / "pipelines",
+    "noctuary_assets": ROOT / "assets" / "noctuary_assets",
+    "noctuary_pipelines": ROOT / "pipelines" / "noctuary_pipelines",
 }
 
 

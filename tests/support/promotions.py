@@ -17,11 +17,11 @@ from noctuary.curate.promotions import PROMOTIONS as PROPOSALS
 from noctuary.curate.promotions import PromotionTable, read_table
 from noctuary.curate.signals import Signals
 from noctuary.embed.fingerprint import EncoderFingerprint
-from noctuary.night.context import VECTORS, Night
-from noctuary.night.corpus import CORPUS, export_memories
-from noctuary.night.proposals import propose_promotions
-from noctuary.night.vectors import MEMORY_VECTORS
 from noctuary.work.stage import StageResult
+from noctuary_assets.index import MEMORY_VECTORS
+from noctuary_assets.ingest import CORPUS, export_memories
+from noctuary_assets.night import VECTORS, Night
+from noctuary_assets.proposals import propose_promotions
 
 Vectors = NDArray[np.float32]
 DIM = 8

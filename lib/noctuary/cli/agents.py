@@ -292,7 +292,7 @@ def _event_json(event: EventCounters) -> dict[str, Any]:
 
 
 EXIT_RUNNING = 4
-"""As `python -m pipelines.nightly` leaves when another night is running."""
+"""As `python -m noctuary_pipelines.nightly` leaves when another night is running."""
 
 _WHY = {
     "idle": "nobody asked for a while",

@@ -337,7 +337,7 @@ def _unindexed(lance_dir: Path, name: str) -> int:
 
 
 JOB = "nightly"
-"""Name of the job whose runs are nights (pipelines/jobs.py)."""
+"""Name of the job whose runs are nights (noctuary_pipelines.jobs)."""
 
 _HEARTBEAT_S = 300.0
 """Dagster's daemon says every 30 s that it lives, and counts as dead after this."""

@@ -672,7 +672,7 @@ class Section(NamedTuple):
     tables: Sequence[Table] = ()
 
 
-def render_page(report: NightReport) -> str:
+def render_page(report: NightReport, plots: Mapping[str, Plot]) -> str:
     """Return a night's report as one HTML document that loads nothing.
 
     Every name and text is escaped; the page holds no script and forbids every request by its own
@@ -692,7 +692,7 @@ def render_page(report: NightReport) -> str:
         report=report,
         verdict=word_verdict(report),
         facts=_facts(report),
-        sections=list(_sections(report, night_plots(report))),
+        sections=list(_sections(report, plots)),
         terms=TERMS,
         as_data_uri=as_data_uri,
     )

@@ -143,7 +143,7 @@ def _overlaps(item: Found | Stated, spans: Sequence[tuple[int, int]]) -> bool:
 #
 # A model may invent, or be told by a memory what to say. So nothing is believed that cannot be
 # pointed at: every name must stand in the content, folded, and gets the span of every place where
-# it does. The rest is dropped and counted. Nothing is sent from here (noctuary.night.graph).
+# it does. The rest is dropped and counted. Nothing is sent from here (noctuary_assets.graph).
 
 
 PROMPT_VERSION = "1"

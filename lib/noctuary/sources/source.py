@@ -346,7 +346,7 @@ def open_source(path: SourceName, settings: SourceSettings | None = None) -> Sou
         SourceMissingError: Nothing is there.
         SourceFormatError: What is there is not a store that noctuary reads, or it is ambiguous.
             Transcripts of agents are none: a night keeps their turns first
-            (`noctuary.night.corpus`).
+            (`noctuary_assets.ingest`).
     """
     # Late: the modules of the kinds import the nouns above.
     from noctuary.sources.jsonl import JsonlSource

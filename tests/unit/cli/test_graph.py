@@ -238,6 +238,6 @@ def test_it_loads_no_builder_and_nothing_heavy() -> None:
         "noctuary.graph.build",
         "noctuary.graph.extract",
         "noctuary.graph.state",
-        "noctuary.night",
+        "noctuary_assets",
     )
     assert not {name for name in loaded if name.startswith(builders)}

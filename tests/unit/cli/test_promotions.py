@@ -76,8 +76,8 @@ def test_as_json_every_number_is_there(run_json: RunJson, store: str) -> None:
 def test_a_turn_that_changed_since_is_shown_without_text(
     run_json: RunJson, store: str, nights: Nights
 ) -> None:
-    from noctuary.night.context import Night
-    from noctuary.night.corpus import export_memories
+    from noctuary_assets.ingest import export_memories
+    from noctuary_assets.night import Night
 
     nights.write(turn("User: I left Initech."))
     export_memories(Night(nights.paths, nights.source))

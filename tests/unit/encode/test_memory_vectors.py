@@ -22,10 +22,11 @@ from noctuary.core.settings import EncoderSettings, Settings
 from noctuary.core.store import StorePaths
 from noctuary.embed.documents import memo_kind, text_key
 from noctuary.embed.onnx import OnnxEncoder, onnx_directory
-from noctuary.night import vectors as vector_rows
-from noctuary.night.context import MEMORIES, VECTORS, Face, Night
-from noctuary.night.corpus import export_memories
-from noctuary.night.vectors import (
+from noctuary.sources.corpus import iter_batches
+from noctuary.work.fragments import Fragment, FragmentStore, write_table
+from noctuary.work.stage import Memo, forget_result
+from noctuary_assets import index as vector_rows
+from noctuary_assets.index import (
     MEMORY_VECTORS,
     chosen_face,
     embed_memories,
@@ -35,9 +36,8 @@ from noctuary.night.vectors import (
     tonights_face,
     vector_kind,
 )
-from noctuary.sources.corpus import iter_batches
-from noctuary.work.fragments import Fragment, FragmentStore, write_table
-from noctuary.work.stage import Memo, forget_result
+from noctuary_assets.ingest import export_memories
+from noctuary_assets.night import MEMORIES, VECTORS, Face, Night
 
 TinyModel = Callable[..., Path]
 TEXTS = ["a river", "stone and paper", "window lamp stone river", "a river", "the key is blue"]

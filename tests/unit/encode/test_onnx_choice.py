@@ -16,8 +16,8 @@ from noctuary.core.settings import EncoderSettings, Settings
 from noctuary.core.store import StorePaths
 from noctuary.embed.documents import memo_kind, text_key
 from noctuary.embed.onnx import HEADER_FILE, MODEL_FILE, onnx_directory
-from noctuary.night.context import LIBRARY, Face, Night, choose_face, embed, face_of
 from noctuary.work.stage import Memo
+from noctuary_assets.night import LIBRARY, Face, Night, choose_face, embed, face_of
 
 TinyModel = Callable[..., Path]
 TEXTS = ["a river", "stone and paper", "window lamp stone river"]

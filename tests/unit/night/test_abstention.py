@@ -15,23 +15,9 @@ from noctuary.core.errors import EncoderError
 from noctuary.core.manifest import read_manifest
 from noctuary.core.settings import EvaluationSettings, Settings
 from noctuary.core.store import StorePaths
+from noctuary.evaluate.abstain import find_asker, scope_mask
 from noctuary.evaluate.decide import MAX_RECALL_LOSS, MIN_ANSWERABLE
-from noctuary.night.abstention import (
-    ABSTENTION_CALIBRATION,
-    LENIENT,
-    LET_THROUGH,
-    OWN_METRIC,
-    calibrate_abstention,
-    find_asker,
-    read_calibration,
-    read_judged,
-    scope_mask,
-)
-from noctuary.night.context import MEMORIES, Night
-from noctuary.night.corpus import export_memories
-from noctuary.night.evaluation import HEADLINE_METRIC, decide_fusion, evaluate_pack
-from noctuary.night.questions import read_everyday
-from noctuary.night.serving import SERVING_PACK, seal_snapshot_candidate
+from noctuary.evaluate.questions import read_everyday
 from noctuary.recall.engine import Recaller
 from noctuary.recall.inputs import LiveWorld
 from noctuary.recall.profile import RetrievalProfile
@@ -39,6 +25,22 @@ from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.result import WORDS, WORDS_AND_VECTORS
 from noctuary.sources.corpus import read_records
 from noctuary.work.stage import StageResult
+from noctuary_assets.evaluate import (
+    ABSTENTION_CALIBRATION,
+    HEADLINE_METRIC,
+    LENIENT,
+    LET_THROUGH,
+    OWN_METRIC,
+    calibrate_abstention,
+    decide_fusion,
+    evaluate_pack,
+    read_calibration,
+    read_judged,
+)
+from noctuary_assets.ingest import export_memories
+from noctuary_assets.night import MEMORIES, Night
+from noctuary_assets.pack import SERVING_PACK
+from noctuary_assets.publish import seal_snapshot_candidate
 from tests.support.lean import write_encoder
 from tests.support.store import Store, memory, renumber
 

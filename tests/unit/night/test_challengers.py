@@ -10,14 +10,14 @@ import pytest
 from noctuary.core.settings import Settings
 from noctuary.core.store import StorePaths
 from noctuary.evaluate.decide import CHALLENGERS, Challenger
-from noctuary.night.context import Night
-from noctuary.night.evaluation import (
+from noctuary.recall.profile import RetrievalProfile
+from noctuary_assets.evaluate import (
     challenger_fields,
     challenger_profile,
     evaluation_profiles,
     served_profile,
 )
-from noctuary.recall.profile import RetrievalProfile
+from noctuary_assets.night import Night
 
 
 def night(tmp_path: Path, settings: Settings | None = None) -> Night:

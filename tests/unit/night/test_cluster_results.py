@@ -13,11 +13,11 @@ from noctuary.compact import summaries as cluster_task
 from noctuary.compact.summaries import BatchResult
 from noctuary.compact.tables import SummaryWriter, read_summaries
 from noctuary.core.errors import StoreError
-from noctuary.night import compaction as cluster_results
-from noctuary.night import context as embedding
-from noctuary.night.context import ATTEMPTS, FRAGMENTS, SHARDS, SUMMARIES, Face, Night
-from noctuary.night.serving import _summary_vectors  # pyright: ignore[reportPrivateUsage]
 from noctuary.work.fragments import FragmentStore
+from noctuary_assets import compact as cluster_results
+from noctuary_assets import night as embedding
+from noctuary_assets.night import ATTEMPTS, FRAGMENTS, SHARDS, SUMMARIES, Face, Night
+from noctuary_assets.pack import _summary_vectors
 from tests.support.turns import word_vectors
 from tests.unit.night.test_compaction import DIMENSION, CountingEncoder, Nights
 

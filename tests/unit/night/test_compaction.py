@@ -20,19 +20,19 @@ from noctuary.compact.tables import read_summaries
 from noctuary.core.settings import CompactionSettings, Settings
 from noctuary.core.store import StorePaths
 from noctuary.embed.fingerprint import EncoderFingerprint
-from noctuary.night import compaction
-from noctuary.night import context as embedding
-from noctuary.night.compaction import (
+from noctuary.work.stage import StageResult
+from noctuary_assets import compact as compaction
+from noctuary_assets import night as embedding
+from noctuary_assets.compact import (
     SUMMARY_TABLE,
     accepted_summaries,
     cluster_old_turns,
     settled_ids,
     summarize_turn_clusters,
 )
-from noctuary.night.context import ATTEMPTS, CLUSTERS, SUMMARIES, Night
-from noctuary.night.corpus import export_memories
-from noctuary.night.vectors import embed_memories
-from noctuary.work.stage import StageResult
+from noctuary_assets.index import embed_memories
+from noctuary_assets.ingest import export_memories
+from noctuary_assets.night import ATTEMPTS, CLUSTERS, SUMMARIES, Night
 from tests.support.turns import word_vectors
 
 DIMENSION = 32

@@ -16,10 +16,10 @@ from noctuary.compact.archive_candidates import ArchiveRules
 from noctuary.compact.archive_plan import plan_store
 from noctuary.core.store import path_of
 from noctuary.core.types import register_hook
-from noctuary.night.compaction import OFF, PLAN, plan_compaction
-from noctuary.night.context import Night
-from noctuary.night.corpus import export_memories
-from noctuary.night.usage import fold_accesses, score_memories
+from noctuary_assets.index import fold_accesses, score_memories
+from noctuary_assets.ingest import export_memories
+from noctuary_assets.night import Night
+from noctuary_assets.proposals import OFF, PLAN, plan_compaction
 from tests.support import usage_file
 from tests.support.archive import NOW_US, count_use, new_archive_store, versions
 from tests.support.lean import write_encoder

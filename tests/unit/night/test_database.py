@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from noctuary.core.store import DatabaseName, StorePaths
-from noctuary.night.context import Night
-from noctuary.night.corpus import export_memories
+from noctuary_assets.ingest import export_memories
+from noctuary_assets.night import Night
 from tests.support.edit_scripts import PostgresStore
 from tests.support.postgres import Cluster
 

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from noctuary.evaluate.scores import Scores, compare
-from noctuary.night.evaluation import DROP_METRICS, find_drops
+from noctuary_assets.publish import DROP_METRICS, find_drops
 
 N = 60
 RNG = np.random.default_rng(4)

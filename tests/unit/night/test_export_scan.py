@@ -7,14 +7,14 @@ from types import ModuleType
 
 import pytest
 
-from noctuary.night import corpus as export_scan
-from noctuary.night.context import MEMORIES, Night
-from noctuary.night.corpus import export_memories, scan_export
 from noctuary.sources import export as table_scan
 from noctuary.sources.corpus import TableWriter
 from noctuary.sources.export import TableScan, scan_tables
 from noctuary.text import secret_forms as seed_words
 from noctuary.text import secrets as disguises
+from noctuary_assets import ingest as export_scan
+from noctuary_assets.ingest import export_memories, scan_export
+from noctuary_assets.night import MEMORIES, Night
 from tests.support.promotions import ENCODER, Nights
 
 KEPT = {"content": "Nina keeps bees in Ulm.", "category": "facts"}

@@ -13,13 +13,13 @@ from noctuary.embed.documents import memo_kind, text_key
 from noctuary.graph.extract import EXTRACTION_KIND
 from noctuary.graph.extract import iter_keyed as keyed_extractions
 from noctuary.lexical.build import TOKENS_KIND
-from noctuary.night import housekeeping
-from noctuary.night.context import FRAGMENTS, MEMORIES, SHARDS, SUMMARIES, Night
-from noctuary.night.corpus import CORPUS, export_memories
-from noctuary.night.graph import fill_extractions
-from noctuary.night.vectors import MEMORY_VECTORS, index_memories, keyed_batches
 from noctuary.work.fragments import KEY, Fragment, FragmentStore, Keys, fragment_path, write_table
 from noctuary.work.stage import Memo
+from noctuary_assets import housekeeping
+from noctuary_assets.graph import fill_extractions
+from noctuary_assets.index import MEMORY_VECTORS, index_memories, keyed_batches
+from noctuary_assets.ingest import CORPUS, export_memories
+from noctuary_assets.night import FRAGMENTS, MEMORIES, SHARDS, SUMMARIES, Night
 from tests.support.promotions import DIM, ENCODER, Nights, turn
 
 CANARY = "zyzzyvacanary"

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from noctuary.night import context
-from noctuary.night.context import Night
 from noctuary.work.stage import Stage
+from noctuary_assets import night as context
+from noctuary_assets.night import Night
 from tests.support.promotions import Nights
 
 

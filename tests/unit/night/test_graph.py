@@ -15,11 +15,11 @@ from noctuary.core.files import write_array
 from noctuary.core.store import StorePaths
 from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.graph.tables import to_graph
-from noctuary.night.context import GRAPH_STATE, VECTORS, Night
-from noctuary.night.corpus import export_memories
-from noctuary.night.graph import connect_memories, linked_pairs, load_tables
-from noctuary.night.vectors import MEMORY_VECTORS
 from noctuary.work.stage import StageResult
+from noctuary_assets.graph import connect_memories, linked_pairs, load_tables
+from noctuary_assets.index import MEMORY_VECTORS
+from noctuary_assets.ingest import export_memories
+from noctuary_assets.night import GRAPH_STATE, VECTORS, Night
 
 DIM = 8
 ENCODER = EncoderFingerprint("m", "0" * 64, DIM, "mean", True, "", "", 64)

@@ -20,18 +20,18 @@ from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.embed.sentence import SentenceEncoder
 from noctuary.graph.fold import concept_id
 from noctuary.graph.guards import NameStats
-from noctuary.night import graph as concept_vectors
-from noctuary.night.context import LIBRARY, VECTORS, Night
-from noctuary.night.corpus import export_memories
-from noctuary.night.graph import (
+from noctuary.work.stage import StageResult
+from noctuary_assets import graph as concept_vectors
+from noctuary_assets.graph import (
     CONCEPT_VECTORS,
     NAME_MEMO,
     choose_names,
     connect_memories,
     live_names,
 )
-from noctuary.night.vectors import MEMORY_VECTORS
-from noctuary.work.stage import StageResult
+from noctuary_assets.index import MEMORY_VECTORS
+from noctuary_assets.ingest import export_memories
+from noctuary_assets.night import LIBRARY, VECTORS, Night
 
 DIM = 16
 ENCODER = EncoderFingerprint("m", "0" * 64, DIM, "mean", True, "", "", 64)

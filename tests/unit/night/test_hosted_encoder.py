@@ -17,11 +17,11 @@ from noctuary.core.manifest import Manifest, read_manifest, read_pointer
 from noctuary.core.settings import EncoderSettings, Settings
 from noctuary.core.store import StorePaths
 from noctuary.embed.hosted import BudgetError, ProviderDownError, read_description
-from noctuary.night.context import VECTORS, Night, face_of
-from noctuary.night.corpus import export_memories
-from noctuary.night.questions import fetch_query_vectors
-from noctuary.night.vectors import MEMORY_VECTORS, embed_memories, export_query_encoder
 from noctuary.recall.query_encoder import encode_query, forget_queries
+from noctuary_assets.evaluate import fetch_query_vectors
+from noctuary_assets.index import MEMORY_VECTORS, embed_memories, export_query_encoder
+from noctuary_assets.ingest import export_memories
+from noctuary_assets.night import VECTORS, Night, face_of
 from tests.support.embedding_server import KEY, EmbeddingServer, vector_of
 from tests.support.store import Store
 

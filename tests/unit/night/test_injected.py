@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from noctuary.core.store import StorePaths, path_of
-from noctuary.night.context import Night
-from noctuary.night.corpus import export_memories
 from noctuary.sources.corpus import read_records
 from noctuary.sources.echo import RETENTION_DAYS, read_injections
 from noctuary.work.stage import StageResult
+from noctuary_assets.ingest import export_memories
+from noctuary_assets.night import Night
 from tests.support.injections import DAY_US, INJECTED_US, memory, put_in_prompt
 
 KEY = "The spare key hangs in the pantry, left of the door."
@@ -72,7 +72,7 @@ def test_echoes_stay_out_after_the_retention(night: Night, monkeypatch: pytest.M
     rows = {**ORIGINALS, "3": KEY}
     pass_night(night, rows)
     later_us = INJECTED_US + (RETENTION_DAYS + 1) * DAY_US
-    monkeypatch.setattr("noctuary.night.corpus.time.time_ns", lambda: later_us * 1000)
+    monkeypatch.setattr("noctuary_assets.ingest.time.time_ns", lambda: later_us * 1000)
     assert pass_night(night, rows).notes["injections_pruned"] == 2, "the block and the other line"
     assert pass_night(night, rows).facts["quarantined_by_reason"] == {"injected_lines": 1}
     assert len(read_injections(night.paths.injections).occurrences) == 1

@@ -9,9 +9,9 @@ import pytest
 from noctuary.agents.state import HookPlaces, JournalEntry, append_entry
 from noctuary.core.settings import HookSettings, Settings
 from noctuary.core.store import StorePaths
-from noctuary.night.context import Night
-from noctuary.night.corpus import export_memories
 from noctuary.sources.corpus import read_records
+from noctuary_assets.ingest import export_memories
+from noctuary_assets.night import Night
 from tests.support.transcripts import ClaudeSession, write_session
 
 

@@ -15,15 +15,15 @@ import pytest
 from noctuary.cli.doctor import wing_counts
 from noctuary.core.store import ROWS_FILE, StorePaths
 from noctuary.core.types import register_hook
-from noctuary.night import usage as ltp
-from noctuary.night.context import MEMORIES, Night
-from noctuary.night.corpus import export_memories
-from noctuary.night.usage import fold_accesses, score_memories
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.sources.corpus import open_duckdb
 from noctuary.usage.access_log import append_retrievals
 from noctuary.usage.reader import UsageReader
 from noctuary.work.stage import StageResult
+from noctuary_assets import index as ltp
+from noctuary_assets.index import fold_accesses, score_memories
+from noctuary_assets.ingest import export_memories
+from noctuary_assets.night import MEMORIES, Night
 from tests.support.usage_file import rows
 
 pytestmark = pytest.mark.slow

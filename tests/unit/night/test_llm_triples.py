@@ -12,8 +12,9 @@ from noctuary.core.settings import Settings
 from noctuary.core.store import StorePaths
 from noctuary.core.types import MemoryRecord
 from noctuary.graph.extract import Extraction, extract
-from noctuary.night.context import Night
-from noctuary.night.graph import (
+from noctuary.work.http import MAX_MEMORY_CHARS
+from noctuary.work.stage import Memo
+from noctuary_assets.graph import (
     TRIPLES_KIND,
     Extractions,
     extend_extractions,
@@ -21,8 +22,7 @@ from noctuary.night.graph import (
     llm_inputs,
     open_extractions,
 )
-from noctuary.work.http import MAX_MEMORY_CHARS
-from noctuary.work.stage import Memo
+from noctuary_assets.night import Night
 from tests.support.model_server import Fault
 from tests.support.store import memory, renumber
 from tests.support.triple_server import Row, TripleServer

@@ -14,15 +14,15 @@ import pytest
 from noctuary.cli.doctor import examine
 from noctuary.core.store import StorePaths, path_of
 from noctuary.core.types import register_hook
-from noctuary.night import usage
-from noctuary.night import usage as ltp
-from noctuary.night.context import Night
-from noctuary.night.corpus import export_memories
-from noctuary.night.usage import fold_accesses, score_memories, scoring_rules
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.usage.access_log import append_retrievals
 from noctuary.usage.reader import UsageReader
 from noctuary.work.stage import StageResult
+from noctuary_assets import index as ltp
+from noctuary_assets import index as usage
+from noctuary_assets.index import fold_accesses, score_memories, scoring_rules
+from noctuary_assets.ingest import export_memories
+from noctuary_assets.night import Night
 from tests.support.usage_file import DAY_US, rows
 
 

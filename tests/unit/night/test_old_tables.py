@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from noctuary.graph.tables import FILES
-from noctuary.night import housekeeping
+from noctuary_assets import housekeeping
 
 
 def test_tables_of_an_earlier_version_go_and_those_of_this_one_stay(tmp_path: Path) -> None:

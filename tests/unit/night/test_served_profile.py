@@ -6,9 +6,9 @@ from pathlib import Path
 
 from noctuary.core.settings import RecallSettings, Settings
 from noctuary.core.store import StorePaths
-from noctuary.night.context import Night
-from noctuary.night.evaluation import SERVED, evaluation_profiles, served_profile
 from noctuary.recall.profile import RetrievalProfile
+from noctuary_assets.evaluate import SERVED, evaluation_profiles, served_profile
+from noctuary_assets.night import Night
 
 
 def night(tmp_path: Path, settings: Settings | None = None) -> Night:

@@ -16,11 +16,11 @@ from noctuary.compact.tables import read_attempts, read_summaries
 from noctuary.core.settings import CompactionSettings, Settings
 from noctuary.core.store import StorePaths
 from noctuary.embed.fingerprint import EncoderFingerprint
-from noctuary.night import context as embedding
-from noctuary.night.compaction import cluster_old_turns, summarize_turn_clusters
-from noctuary.night.context import ATTEMPTS, SUMMARIES, Night
-from noctuary.night.corpus import export_memories
-from noctuary.night.vectors import embed_memories
+from noctuary_assets import night as embedding
+from noctuary_assets.compact import cluster_old_turns, summarize_turn_clusters
+from noctuary_assets.index import embed_memories
+from noctuary_assets.ingest import export_memories
+from noctuary_assets.night import ATTEMPTS, SUMMARIES, Night
 from tests.support.summary_server import SummaryServer
 from tests.support.turns import word_vectors
 

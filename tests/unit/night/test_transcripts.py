@@ -14,12 +14,12 @@ from noctuary.core.manifest import Manifest, Pointer, write_manifest, write_poin
 from noctuary.core.settings import Settings, TranscriptSettings
 from noctuary.core.store import PACK_FORMAT_VERSION, StorePaths, path_of
 from noctuary.core.types import MemoryRecord
-from noctuary.night.context import Night
-from noctuary.night.corpus import export_memories
 from noctuary.sources.corpus import read_records
 from noctuary.sources.export import read_report
 from noctuary.sources.ingest import capture_session
 from noctuary.work.stage import StageResult
+from noctuary_assets.ingest import export_memories
+from noctuary_assets.night import Night
 from tests.support.transcripts import (
     ClaudeSession,
     call,

@@ -13,15 +13,15 @@ import pytest
 
 from noctuary.core.types import SILENT
 from noctuary.graph.llm import RawAnswer, answer_key, ground
-from noctuary.night.graph import (
+from noctuary.work.http import MAX_MEMORY_CHARS, Endpoint
+from noctuary.work.stage import Memo
+from noctuary_assets.graph import (
     MAX_FAILED_NIGHTS,
     MAX_USELESS_ALONE,
     PARALLEL_REQUESTS,
     TRIPLES_KIND,
     TripleReader,
 )
-from noctuary.work.http import MAX_MEMORY_CHARS, Endpoint
-from noctuary.work.stage import Memo
 from tests.support.model_server import Fault, envelope
 from tests.support.triple_server import Row, TripleServer, Twist
 

@@ -20,8 +20,8 @@ SCRIPT = """
 import json, sys
 from pathlib import Path
 from noctuary.graph.extract import Extraction
-from noctuary.night.context import Night
-from noctuary.night.graph import extend_extractions
+from noctuary_assets.night import Night
+from noctuary_assets.graph import extend_extractions
 from noctuary.core.settings import Settings
 from noctuary.core.store import StorePaths
 from noctuary.core.types import MemoryRecord

@@ -12,11 +12,11 @@ from noctuary.core.files import write_array
 from noctuary.core.settings import Settings, TierSettings
 from noctuary.core.store import StorePaths, path_of
 from noctuary.embed.fingerprint import EncoderFingerprint
-from noctuary.night import vectors
-from noctuary.night.context import VECTORS, Night
-from noctuary.night.corpus import export_memories
-from noctuary.night.vectors import MEMORY_VECTORS, sync_vector_tiers
 from noctuary.work.stage import StageResult
+from noctuary_assets import index as vectors
+from noctuary_assets.index import MEMORY_VECTORS, sync_vector_tiers
+from noctuary_assets.ingest import export_memories
+from noctuary_assets.night import VECTORS, Night
 from tests.support.vectors import topical_vectors
 
 ROWS, DIM = 130, 32

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from noctuary.core.store import StorePaths
-from noctuary.night.context import ACCESS, Night
-from noctuary.night.corpus import export_memories
-from noctuary.night.usage import FOLDED, fold_accesses
 from noctuary.usage.access_log import append_retrievals
+from noctuary_assets.index import FOLDED, fold_accesses
+from noctuary_assets.ingest import export_memories
+from noctuary_assets.night import ACCESS, Night
 
 
 @pytest.fixture

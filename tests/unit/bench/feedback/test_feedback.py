@@ -16,10 +16,10 @@ from bench.feedback.plot import write_plot
 from bench.feedback.repeats import count_repeats
 from bench.feedback.simulate import Plan, simulate
 from noctuary.core.store import StorePaths
-from noctuary.night.context import Night
-from noctuary.night.corpus import export_memories
 from noctuary.sources.corpus import read_records
 from noctuary.sources.injected import words_of
+from noctuary_assets.ingest import export_memories
+from noctuary_assets.night import Night
 
 NIGHTS = 3
 LOOKUPS = (0, 2, 2, 4)

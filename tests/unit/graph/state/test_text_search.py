@@ -22,8 +22,8 @@ from noctuary.graph.state import (
     unpack_tables,
     write_dictionary,
 )
-from noctuary.night.context import Night
-from noctuary.night.graph import NightSearch
+from noctuary_assets.graph import NightSearch
+from noctuary_assets.night import Night
 
 NAMES = {"blue ridge": False, "redis": True, "ridge": False, "公司": False}
 TEXTS = (

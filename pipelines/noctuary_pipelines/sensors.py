@@ -14,9 +14,9 @@ from noctuary.core.errors import NoctuaryError
 from noctuary.core.settings import SensorSettings
 from noctuary.sources.source import read_marker
 from noctuary.work.lock import find_holder
-from pipelines.jobs import NIGHTLY_JOB
-from pipelines.marks import read_completed_marker
-from pipelines.site import Site, resolve_site
+from noctuary_pipelines.jobs import NIGHTLY_JOB
+from noctuary_pipelines.marks import read_completed_marker
+from noctuary_pipelines.site import Site, resolve_site
 
 MAX_ATTEMPTS = 3
 """Nights asked for on one state of the source: a busy disk passes, a broken source does not."""

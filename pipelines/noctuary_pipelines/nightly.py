@@ -21,7 +21,7 @@ from noctuary.text.marks import show_hidden
 from noctuary.work.ledger import LEDGER, record_dagster
 from noctuary.work.lock import hold_lock
 from noctuary.work.stage import StageResult
-from pipelines.site import Site, export_environment, prepare_instance, resolve_site
+from noctuary_pipelines.site import Site, export_environment, prepare_instance, resolve_site
 
 EXIT_DONE = 0
 EXIT_FAILED = 1
@@ -119,9 +119,9 @@ def run_night(site: Site, *, echo: bool = False) -> Outcome:
     """Execute the nightly job in this process, recorded in the store's own Dagster instance."""
     import dagster as dg
 
-    from pipelines.definitions import build_definitions
-    from pipelines.resources import describe, make_night_resource
-    from pipelines.workers import make_workers_resource
+    from noctuary_pipelines.definitions import build_definitions
+    from noctuary_pipelines.resources import describe, make_night_resource
+    from noctuary_pipelines.workers import make_workers_resource
 
     stages: list[StageResult] = []
     said: list[str] = []

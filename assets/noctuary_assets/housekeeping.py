@@ -24,11 +24,6 @@ from noctuary.graph.extract import iter_keyed as keyed_extractions
 from noctuary.graph.tables import FILES
 from noctuary.lexical.build import TOKENS_KIND
 from noctuary.lexical.build import iter_keyed as keyed_tokens
-from noctuary.night.context import FRAGMENTS, GRAPH, MEMORIES, SHARDS, SUMMARIES, Night
-from noctuary.night.graph import CONCEPT_VECTORS, TRIPLES_KIND, live_names, live_triples
-from noctuary.night.questions import ANSWERS_KIND, everyday_keys, everyday_kind, live_answers
-from noctuary.night.vectors import chosen_face, vector_kind
-from noctuary.night.vectors import keyed_batches as keyed_vectors
 from noctuary.snapshot.publish import drop_older_snapshots
 from noctuary.sources.corpus import RecordFile, iter_batches
 from noctuary.work.fragments import (
@@ -40,6 +35,16 @@ from noctuary.work.fragments import (
     store_directory,
 )
 from noctuary.work.stage import Memo, hash_settled
+from noctuary_assets.evaluate import (
+    WRITTEN_ANSWERS_KIND,
+    everyday_keys,
+    everyday_kind,
+    live_answers,
+)
+from noctuary_assets.graph import CONCEPT_VECTORS, TRIPLES_KIND, live_names, live_triples
+from noctuary_assets.index import chosen_face, vector_kind
+from noctuary_assets.index import keyed_batches as keyed_vectors
+from noctuary_assets.night import FRAGMENTS, GRAPH, MEMORIES, SHARDS, SUMMARIES, Night
 
 # After publishing: forget the heavy steps' results for texts that are gone.
 
@@ -177,7 +182,7 @@ def _prune_memo(night: Night) -> None:
             {
                 memo_kind(night.fingerprint(), face.tag): vectors,
                 everyday_kind(night.fingerprint().digest): everyday_keys(),
-                ANSWERS_KIND: live_answers(night),
+                WRITTEN_ANSWERS_KIND: live_answers(night),
                 TRIPLES_KIND: live_triples(night, records),
             }
         )

@@ -1,32 +1,35 @@
-"""Stages serving_pack, snapshot_candidate, gate_verdict, snapshot."""
+"""Group publish, its first half: the files that recall will read."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.compact.archive_apply import applied_summaries
 from noctuary.compact.clusters import read_clusters
 from noctuary.compact.summaries import VectorRows
-from noctuary.core.errors import PublishRefusedError, StoreError
+from noctuary.core.errors import StoreError
 from noctuary.core.files import hash_file, read_array
 from noctuary.core.manifest import read_manifest
-from noctuary.core.store import record_night
 from noctuary.embed.funnel import FUNNEL_MIN_ROWS, PrefixTier
 from noctuary.embed.rotation import build_prefix_tier, fit_or_load
 from noctuary.graph.build import to_arrays
 from noctuary.graph.tables import FILES
-from noctuary.night.compaction import SUMMARY_TABLE, TURN_CLUSTERS, accepted_summaries
-from noctuary.night.context import CLUSTERS, MEMORIES, VECTORS, Night, embed
-from noctuary.night.corpus import CORPUS, load_report, read_at_us
-from noctuary.night.graph import CONCEPT_GRAPH, load_tables
-from noctuary.night.housekeeping import tidy
-from noctuary.night.vectors import (
+from noctuary.snapshot.pack import PackInputs, Provenance, build_candidate
+from noctuary.snapshot.publish import find_pack
+from noctuary.sources.corpus import RecordFile
+from noctuary.sources.evidence import SHARES_FILE, read_shares
+from noctuary.sources.export import ExportReport
+from noctuary.work.stage import Memo, Stage, StageResult, forget_result
+from noctuary_assets import compact, graph, index, ingest
+from noctuary_assets.compact import SUMMARY_TABLE, TURN_CLUSTERS, accepted_summaries
+from noctuary_assets.graph import CONCEPT_GRAPH, load_tables
+from noctuary_assets.index import (
     LEXICAL_INDEX,
     MEMORY_VECTORS,
     QUERY_ENCODER,
@@ -34,29 +37,14 @@ from noctuary.night.vectors import (
     chosen_face,
     load_postings,
 )
-from noctuary.snapshot.checks import DROP_CHECK, DropReport, GateContext, judge_candidate
-from noctuary.snapshot.pack import PackInputs, Provenance, build_candidate
-from noctuary.snapshot.publish import (
-    Publication,
-    find_by_digest,
-    find_pack,
-    is_intact,
-    publish_candidate,
-    seal_candidate,
-    serves,
-)
-from noctuary.snapshot.verdict import Verdict, read_verdict, store_verdict
-from noctuary.sources.corpus import RecordFile
-from noctuary.sources.evidence import SHARES_FILE, read_shares
-from noctuary.sources.export import ExportReport
-from noctuary.work.stage import Memo, Stage, StageResult, forget_result
+from noctuary_assets.ingest import CORPUS, load_report, read_at_us
+from noctuary_assets.night import CLUSTERS, MEMORIES, VECTORS, Night, embed
+from noctuary_assets.reporting import report_stage
 
 SERVING_PACK = Stage("serving_pack", "3")
-SNAPSHOT_CANDIDATE = Stage("snapshot_candidate", "3")
-GATE_VERDICT = Stage("gate_verdict", "1")
-SNAPSHOT = Stage("snapshot", "1")
 
-_PACKED = (CORPUS, MEMORY_VECTORS, LEXICAL_INDEX, CONCEPT_GRAPH, TURN_CLUSTERS, SUMMARY_TABLE)
+
+PACKED = (CORPUS, MEMORY_VECTORS, LEXICAL_INDEX, CONCEPT_GRAPH, TURN_CLUSTERS, SUMMARY_TABLE)
 
 
 def build_serving_pack(night: Night) -> StageResult:
@@ -65,7 +53,7 @@ def build_serving_pack(night: Night) -> StageResult:
     Nothing is built when they all came out as before and the bytes are still there, as a candidate
     or published.
     """
-    inputs: dict[str, Any] = {stage.name: night.result_of(stage).digest for stage in _PACKED}
+    inputs: dict[str, Any] = {stage.name: night.result_of(stage).digest for stage in PACKED}
     inputs["query_encoder"] = night.result_of(QUERY_ENCODER).digest
     inputs["tier"] = _tier_inputs(night)
     # What is archived is decided between nights, by hand: no stage of the night tells of it.
@@ -80,7 +68,7 @@ def build_serving_pack(night: Night) -> StageResult:
         return made.counts["memories"], {"digest": made.digest, "counts": made.counts}
 
     known = night.paths.work / "stamps" / f"{SERVING_PACK.name}.json"
-    if known.exists() and find_pack(night.paths, _digest_of(night, SERVING_PACK)) is None:
+    if known.exists() and find_pack(night.paths, digest_of(night, SERVING_PACK)) is None:
         forget_result(night.paths.work, SERVING_PACK)
     places = (night.paths.candidates,)
     return night.finish(night.run(SERVING_PACK, inputs, body, places=places))
@@ -88,117 +76,14 @@ def build_serving_pack(night: Night) -> StageResult:
 
 def pack_path(night: Night) -> Path:
     """Return where tonight's pack lies: a candidate, or inside a published snapshot."""
-    directory = find_pack(night.paths, _digest_of(night, SERVING_PACK))
+    directory = find_pack(night.paths, digest_of(night, SERVING_PACK))
     if directory is None:
         raise StoreError("tonight's serving pack is gone: run the nightly job again")
     return directory
 
 
-def seal_snapshot_candidate(
-    night: Night, decision: StageResult, abstention: Mapping[str, Any] | None
-) -> StageResult:
-    """Make the candidate of tonight's pack and of what the evaluation found out about it.
-
-    Args:
-        night: The night.
-        decision: What `fusion_decision` decided.
-        abstention: The thresholds that `abstention_calibration` chose; None for none.
-    """
-    pack = _digest_of(night, SERVING_PACK)
-    ranking = decision.facts["ranking"]
-
-    def body() -> tuple[int, dict[str, Any]]:
-        manifest = read_manifest(seal_candidate(night.paths, pack, ranking, abstention))
-        facts = {"digest": manifest.digest, "adopted": ranking["adopted"] if ranking else None}
-        return manifest.counts["memories"], facts
-
-    known = night.paths.work / "stamps" / f"{SNAPSHOT_CANDIDATE.name}.json"
-    if known.exists() and not _is_still_there(night):
-        forget_result(night.paths.work, SNAPSHOT_CANDIDATE)
-    inputs = {"pack": pack, "ranking": ranking, "abstention": abstention}
-    return night.finish(night.run(SNAPSHOT_CANDIDATE, inputs, body))
-
-
-def judge_snapshot_candidate(night: Night, drops: DropReport) -> Verdict:
-    """Judge the candidate and store the verdict under its digest.
-
-    A stored PASS for published bytes stands. After a FAIL everything that was packed is made again
-    by the next night, which would otherwise take over what was condemned and be refused as well.
-    """
-    digest = candidate_digest(night)
-    known = read_verdict(night.paths, digest)
-    if known is not None and serves(night.paths, digest):
-        return known
-    # Published already after a rollback, or after a kill between the two moves of publishing.
-    checks = judge_candidate(candidate_path(night), gate_context(night, drops))
-    verdict = store_verdict(night.paths, digest, checks)
-    if any(not c.passed for c in checks if c.name != DROP_CHECK):
-        for stage in _PACKED:
-            forget_result(night.paths.work, stage)
-    return verdict
-
-
-def publish_snapshot(night: Night) -> Publication:
-    """Publish the candidate if its verdict is PASS, then remove what nothing needs any more.
-
-    Raises:
-        PublishRefusedError: Without a PASS for exactly this candidate.
-    """
-    try:
-        digest = candidate_digest(night)
-    except StoreError as error:
-        raise PublishRefusedError(f"there is no candidate to publish: {error}") from error
-    publication = publish_candidate(night.paths, digest, night.settings.snapshot.keep)
-    record_night(night.paths)
-    return replace(publication, removed=(*publication.removed, *tidy(night)))
-
-
-def gate_context(night: Night, drops: DropReport) -> GateContext:
-    """Return what the gate is told beside the candidate."""
-    report = load_report(night)
-    tiers = night.result_of(VECTOR_TIERS).facts
-    fingerprint = night.fingerprint()
-
-    def encode(texts: Sequence[str]) -> NDArray[np.float32]:
-        return _embed(night, texts)
-
-    return GateContext(
-        source_counts={
-            "source_rows": report.source_rows,
-            "exported": report.exported,
-            "quarantined": report.quarantined_rows,
-            "sensitive": report.sensitive_rows,
-        },
-        tier_rows=tiers["rows"],
-        tier_faults=tiers["faults"],
-        unindexed_rows=tiers["unindexed_rows"],
-        encoder_digest=fingerprint.digest,
-        preserve_threshold=night.settings.compaction.preserve_threshold,
-        encode=encode,
-        drops=drops,
-    )
-
-
-def candidate_path(night: Night) -> Path:
-    """Return where tonight's candidate lies, published already or not."""
-    directory = find_by_digest(night.paths, candidate_digest(night))
-    if directory is None:
-        raise StoreError("tonight's candidate is gone: run the nightly job again")
-    return directory
-
-
-def _is_still_there(night: Night) -> bool:
-    digest = _digest_of(night, SNAPSHOT_CANDIDATE)
-    directory = find_by_digest(night.paths, digest)
-    return directory is not None and is_intact(directory, digest)
-
-
-def candidate_digest(night: Night) -> str:
-    """Return the digest of tonight's candidate."""
-    return _digest_of(night, SNAPSHOT_CANDIDATE)
-
-
-def _digest_of(night: Night, stage: Stage) -> str:
+def digest_of(night: Night, stage: Stage) -> str:
+    """Return the digest of the files that a stage left outside the work directory."""
     return str(night.result_of(stage).facts["digest"])
 
 
@@ -263,10 +148,11 @@ def _summary_vectors(night: Night, texts: Sequence[str]) -> NDArray[np.float32]:
     """Return the vectors that the summaries were judged by: remembered, so not embedded again."""
     if not texts:
         return np.empty((0, night.fingerprint().dimension), dtype=np.float32)
-    return _embed(night, texts)
+    return embed_again(night, texts)
 
 
-def _embed(night: Night, texts: Sequence[str]) -> NDArray[np.float32]:
+def embed_again(night: Night, texts: Sequence[str]) -> NDArray[np.float32]:
+    """Return the vectors of summaries, which were embedded once when they were judged."""
     with Memo.open(night.paths.memo) as memo:
         return embed(night, chosen_face(night), texts, memo).vectors
 
@@ -295,3 +181,28 @@ def _provenance(night: Night) -> Provenance:
         corpus_digest=report.corpus_digest,
         settings=night.settings.to_json(),
     )
+
+
+@dg.asset(
+    deps=[
+        ingest.memories,
+        index.query_encoder,
+        index.vector_tiers,
+        index.lexical_index,
+        index.ltp_scores,
+        graph.concepts,
+        graph.memory_concepts,
+        graph.concept_edges,
+        graph.edges,
+        graph.supersessions,
+        compact.summaries,
+    ],
+    kinds={"sqlite", "numpy"},
+    code_version=SERVING_PACK.version,
+)
+def serving_pack(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
+    """What recall will read tonight.
+
+    Memory-mapped arrays and one SQLite file, named by their digest.
+    """
+    return report_stage(night, build_serving_pack(night))

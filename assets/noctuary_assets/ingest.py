@@ -1,15 +1,20 @@
-"""Stage corpus_export: memories, turns and quarantine."""
+"""Group ingest: what was exported, which of it are turns, what was set aside.
+
+Nothing sensitive gets past here.
+"""
 
 from __future__ import annotations
 
 import os
 import sqlite3
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+import dagster as dg
 
 from noctuary.agents.capturing import capture_journalled
 from noctuary.core.errors import SourceEmptyError, StoreError
@@ -19,7 +24,6 @@ from noctuary.core.sqlite import connect_immutable
 from noctuary.core.store import ROWS_FILE, DatabaseName, SourceName, expand_user, find_home
 from noctuary.graph.extract import Extraction
 from noctuary.graph.llm import TOLD_VERSION, findings_told
-from noctuary.night.context import MEMORIES, QUARANTINE, TURNS, Night
 from noctuary.sources import export as table_scan
 from noctuary.sources.echo import (
     EchoGuard,
@@ -62,6 +66,8 @@ from noctuary.sources.source import Source, holds_store, open_source
 from noctuary.sources.turns import TurnsFile
 from noctuary.text.secrets import read_rules
 from noctuary.work.stage import Stage, StageResult, TimedProgress, hash_settled, run_stage
+from noctuary_assets.night import MEMORIES, QUARANTINE, TURNS, Night
+from noctuary_assets.reporting import report_stage
 
 # What agents' transcripts add to a night: ingested first, then joined to the source.
 
@@ -364,3 +370,81 @@ def _previous_export(memories: Path) -> Generator[Path | None]:
         os.link(memories, kept)
     yield kept
     kept.unlink()
+
+
+memory_store = dg.AssetSpec(
+    "memory_store",
+    kinds={"sqlite"},
+    description="The memory store that a night reads, and never writes.",
+)
+
+
+def _spec(key: str, kinds: set[str], description: str) -> dg.AssetSpec:
+    return dg.AssetSpec(
+        key,
+        deps=[memory_store],
+        kinds=kinds,
+        description=description,
+        code_version=CORPUS.version,
+    )
+
+
+memories = _spec(
+    "memories", {"sqlite", "parquet"}, "Every exportable row of the source, in key order."
+)
+turns = _spec("turns", {"parquet"}, "The memories that are turns of a conversation, by session.")
+quarantine = _spec(
+    "quarantine", {"parquet"}, "Rows that could not be exported, with the reason; no content."
+)
+
+
+@dg.multi_asset(
+    name="corpus_export",
+    specs=[memories, turns, quarantine],
+    check_specs=[
+        dg.AssetCheckSpec("exported_quarantined_and_sensitive_add_up_to_source", asset="memories"),
+        # Nothing is made of a table that holds what it must not.
+        dg.AssetCheckSpec("no_exported_memory_is_sensitive", asset="memories", blocking=True),
+    ],
+)
+def corpus_export(night: dg.ResourceParam[Night]) -> Iterator[Any]:
+    """Read the source and write the corpus."""
+    result = export_memories(night)
+    facts = result.facts
+    yield report_stage(
+        night,
+        result,
+        asset_key="memories",
+        table=MEMORIES,
+        columns=("position", "memory_id", "category", "wing", "importance"),
+    )
+    yield report_stage(
+        night,
+        result,
+        asset_key="turns",
+        rows=facts["turns"],
+        table=TURNS,
+        columns=("position", "session_id", "ordinal"),
+    )
+    yield report_stage(
+        night,
+        result,
+        asset_key="quarantine",
+        rows=facts["quarantined"],
+        table=QUARANTINE,
+        columns=("locator", "reason"),
+    )
+    total = facts["exported"] + facts["quarantined"] + facts["sensitive"]
+    yield dg.AssetCheckResult(
+        asset_key="memories",
+        check_name="exported_quarantined_and_sensitive_add_up_to_source",
+        passed=total == facts["source_rows"],
+        metadata={k: facts[k] for k in ("source_rows", "exported", "quarantined", "sensitive")},
+    )
+    scan = scan_export(night)
+    yield dg.AssetCheckResult(
+        asset_key="memories",
+        check_name="no_exported_memory_is_sensitive",
+        passed=not scan["found"],
+        metadata=scan,
+    )

@@ -10,7 +10,7 @@ from noctuary.core.errors import NoctuaryError
 from noctuary.core.files import write_text
 from noctuary.core.store import StorePaths
 from noctuary.sources.source import read_marker
-from pipelines.site import Site
+from noctuary_pipelines.site import Site
 
 
 def mark_start(site: Site) -> None:

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import dagster as dg
 
 from noctuary.core.settings import ScheduleSettings
-from pipelines.jobs import NIGHTLY_JOB
+from noctuary_pipelines.jobs import NIGHTLY_JOB
 
 
 def nightly_schedule(settings: ScheduleSettings) -> dg.ScheduleDefinition:

@@ -1,4 +1,4 @@
-"""Stage concept_graph."""
+"""Group graph: concepts, where memories hold them, what joins them, and what is out of date."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple, overload
 
+import dagster as dg
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,7 +26,7 @@ from noctuary.core.files import (
 )
 from noctuary.core.types import MemoryRecord, Progress
 from noctuary.embed.documents import embed_texts, memo_kind, text_key
-from noctuary.graph.build import Built, build_graph
+from noctuary.graph.build import Built, build_graph, sample_merges, top_concepts
 from noctuary.graph.canonical import Memo as MergeMemo
 from noctuary.graph.canonical import MergeRules
 from noctuary.graph.contributions import STATE_VERSION
@@ -56,18 +57,6 @@ from noctuary.graph.llm import (
 )
 from noctuary.graph.state import GraphState, SearchTexts, SyncReport, search_here, write_dictionary
 from noctuary.graph.tables import FILES, GraphTables, read_tables, write_tables
-from noctuary.night.context import (
-    GRAPH,
-    GRAPH_STATE,
-    MEMORIES,
-    NEAR_MEMO,
-    VECTORS,
-    Face,
-    Night,
-    face_of,
-)
-from noctuary.night.corpus import CORPUS, read_told, told_inputs
-from noctuary.night.vectors import MEMORY_VECTORS
 from noctuary.sources.corpus import RecordFile, column_batches, take_columns
 from noctuary.text.secrets import find_text_sensitivity
 from noctuary.work.fragments import (
@@ -76,6 +65,7 @@ from noctuary.work.fragments import (
     WAVE_SHARDS,
     Filled,
     RecordBatch,
+    arrow_compute,
     as_rows,
     fill,
     list_shards,
@@ -95,6 +85,21 @@ from noctuary.work.http import (
     read_api_key,
 )
 from noctuary.work.stage import Memo, Stage, StageResult, load_result
+from noctuary_assets import index, ingest
+from noctuary_assets.index import MEMORY_VECTORS
+from noctuary_assets.ingest import CORPUS, read_told, told_inputs
+from noctuary_assets.night import (
+    GRAPH,
+    GRAPH_STATE,
+    MEMORIES,
+    NEAR_MEMO,
+    VECTORS,
+    Face,
+    Night,
+    face_of,
+)
+from noctuary_assets.reporting import report_stage
+from noctuary_assets.workers import Workers
 
 # Texts searched for dictionary names by tonight's runner, where there are enough of them.
 
@@ -844,3 +849,100 @@ def _counts(tables: GraphTables, table: str, column: str) -> dict[str, int]:
 def _closed(tables: GraphTables, table: str) -> int:
     column = getattr(tables, table)["valid_to_us"]
     return int(len(column) - column.null_count)
+
+
+# By asset: its table, and the columns of the sample, none of which holds text.
+_TABLES = {
+    "concepts": ("concepts", ("concept_id", "kind", "df")),
+    "memory_concepts": ("mentions", ("position", "concept_id", "role", "start", "end")),
+    "concept_edges": ("concept_edges", ("src_concept", "relation", "dst_concept", "weight")),
+    "edges": (
+        "edges",
+        ("src_position", "dst_position", "relation", "weight", "evidence_position"),
+    ),
+    "supersessions": (
+        "supersessions",
+        ("older_position", "newer_position", "reason", "confidence", "age_gap_days"),
+    ),
+}
+_DESCRIPTIONS = {
+    "concepts": "What memories are about or name, many names merged into one concept each.",
+    "memory_concepts": "Where a memory holds a concept: role and evidence span.",
+    "concept_edges": "What memories state between two concepts, every place counted and dated.",
+    "edges": "Typed, directed, dated steps from memory to memory, each with its evidence.",
+    "supersessions": "Memories that a newer one replaces, with the reason and the newest of all.",
+}
+
+
+def _spec(key: str) -> dg.AssetSpec:
+    return dg.AssetSpec(
+        key,
+        deps=[ingest.memories, index.memory_vectors],
+        kinds={"parquet"},
+        description=_DESCRIPTIONS[key],
+        code_version=CONCEPT_GRAPH.version,
+    )
+
+
+concepts, memory_concepts, concept_edges, edges, supersessions = map(_spec, _TABLES)
+
+
+@dg.multi_asset(
+    name="concept_graph",
+    specs=[concepts, memory_concepts, concept_edges, edges, supersessions],
+    check_specs=[
+        dg.AssetCheckSpec("every_edge_names_its_evidence", asset="edges"),
+        dg.AssetCheckSpec("every_statement_joins_two_concepts", asset="concept_edges"),
+        dg.AssetCheckSpec("every_successor_chain_ends", asset="supersessions"),
+    ],
+)
+def concept_graph(night: dg.ResourceParam[Night], workers: Workers) -> Iterator[Any]:
+    """Extract and connect, deterministically and without a model."""
+    result = connect_memories(night)
+    # Mentions, ten million rows at a million memories, are only counted here.
+    tables = load_tables(night, set(FILES) - {"mentions"})
+    for key, (table, columns) in _TABLES.items():
+        yield report_stage(
+            night,
+            result,
+            asset_key=key,
+            rows=result.facts[table],
+            table=f"{GRAPH}/{FILES[table]}",
+            columns=columns,
+            more=_at_a_glance(tables) if key == "concepts" else None,
+        )
+    yield from _checks(tables)
+
+
+def _at_a_glance(tables: GraphTables) -> dict[str, Any]:
+
+    pages = {"top_concepts": top_concepts(tables), "merge_decisions": sample_merges(tables)}
+    return {name: dg.MetadataValue.md(page) for name, page in pages.items()}
+
+
+def _checks(tables: GraphTables) -> Iterator[dg.AssetCheckResult]:
+    edges, stated, chains = tables.edges, tables.concept_edges, tables.supersessions
+    unknown = _unknown(tables, edges["concept_id"])
+    without = unknown | (edges["evidence_position"].to_numpy() < 0)
+    yield _check("edges", "every_edge_names_its_evidence", without, "without_evidence")
+    ends = _unknown(tables, stated["src_concept"]) | _unknown(tables, stated["dst_concept"])
+    yield _check("concept_edges", "every_statement_joins_two_concepts", ends, "dangling")
+    older = set(chains["older_position"].to_pylist())
+    open_ended = np.isin(chains["head_position"].to_numpy(), sorted(older))
+    yield _check("supersessions", "every_successor_chain_ends", open_ended, "without_head")
+
+
+def _unknown(tables: GraphTables, ids: Any) -> Any:
+    """Say of every id whether no concept has it."""
+    known = tables.concepts["concept_id"].combine_chunks()
+    return arrow_compute().index_in(ids, value_set=known).is_null().to_numpy()
+
+
+def _check(asset: str, name: str, faulty: Any, fault: str) -> dg.AssetCheckResult:
+    wrong = int(faulty.sum())
+    return dg.AssetCheckResult(
+        asset_key=asset,
+        check_name=name,
+        passed=wrong == 0,
+        metadata={asset: len(faulty), fault: wrong},
+    )

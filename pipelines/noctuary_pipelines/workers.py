@@ -11,7 +11,7 @@ import dagster as dg
 
 from noctuary.core.errors import ConfigError
 from noctuary.core.settings import RunnerSettings
-from pipelines.site import Site, resolve_site
+from noctuary_pipelines.site import Site, resolve_site
 
 RAY = "ray"
 

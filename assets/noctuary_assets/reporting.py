@@ -11,10 +11,9 @@ from typing import Any
 
 import dagster as dg
 
-from noctuary.night.context import Night
 from noctuary.work.stage import StageResult
+from noctuary_assets.night import Night
 
-OWNERS = ("team:noctuary",)
 _SAMPLE_ROWS = 5
 
 
@@ -26,7 +25,7 @@ def report_stage(
     rows: int | None = None,
     table: str | None = None,
     columns: Sequence[str] = (),
-    pages: Mapping[str, str] | None = None,
+    more: Mapping[str, Any] | None = None,
 ) -> dg.MaterializeResult[Any]:
     """Describe what a stage did: rows, facts, cost, re-use and a sample without content.
 
@@ -37,16 +36,15 @@ def report_stage(
         rows: Rows of this asset, where the stage made several.
         table: Parquet artifact to sample.
         columns: Columns of the sample; never one that holds memory text.
-        pages: Markdown by name, to be shown beside the numbers.
+        more: Dagster metadata by name, to be shown beside the numbers.
     """
     metadata: dict[str, Any] = {
         "dagster/row_count": result.rows if rows is None else rows,
         "reused": result.reused,
         **{name: _value(v) for name, v in {**result.facts, **result.notes}.items()},
         **{name: _value(v) for name, v in result.cost.items()},
+        **(more or {}),
     }
-    for name, page in (pages or {}).items():
-        metadata[name] = dg.MetadataValue.md(page)
     if table is not None:
         path = night.work(table)
         metadata["dagster/uri"] = str(path)

@@ -95,7 +95,10 @@ def serve_with_daemon(words: Sequence[str]) -> None:
     dev: Any = import_module("dagster._cli.dev")
     start = dev.open_ipc_subprocess
     # By name: whatever else a version of Dagster starts is a KeyError, not an open door.
-    modules = {"dagster_webserver": "pipelines.guard", "dagster._daemon": "dagster._daemon"}
+    modules = {
+        "dagster_webserver": "noctuary_pipelines.guard",
+        "dagster._daemon": "dagster._daemon",
+    }
 
     def start_guarded(command: Sequence[str], **options: Any) -> Any:
         return start([*command[:2], modules[command[2]], *command[3:]], **options)

@@ -1,55 +1,69 @@
-"""Stage evaluation_report: one HTML page about a night that measured something, and its plots."""
+"""Group evaluate, its last part: one HTML page about a night that measured something."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
-from noctuary.core.errors import SnapshotCorruptError, SnapshotMissingError
-from noctuary.core.files import remove_tree, write_text
+import dagster as dg
+
+from noctuary.core.errors import (
+    SnapshotCorruptError,
+    SnapshotMissingError,
+)
+from noctuary.core.files import write_text
 from noctuary.core.manifest import read_manifest, read_pointer
 from noctuary.evaluate.page import (
     GateOutcome,
     NightReport,
     PerQuery,
+    Plot,
     QueryCount,
     QueryGroup,
     RankingDecision,
+    as_markdown_image,
     night_plots,
     render_page,
 )
 from noctuary.evaluate.scores import Comparison, Report
-from noctuary.night.abstention import read_calibration
-from noctuary.night.context import DECISION, EVALUATION, EVALUATION_PLOTS, Night
-from noctuary.night.evaluation import (
+from noctuary.snapshot.verdict import Verdict, read_verdict
+from noctuary.work.stage import Stage, StageResult
+from noctuary_assets import evaluate, publish
+from noctuary_assets.evaluate import (
     FUSION_DECISION,
     RECALL_EVALUATION,
     SERVED,
+    UNANSWERABLE,
+    Questions,
     measure_abstention,
-    read_comparisons,
-    read_drops,
+    read_calibration,
+    read_questions,
     read_runs,
     score_group,
 )
-from noctuary.night.questions import UNANSWERABLE, Questions, read_questions
-from noctuary.night.serving import candidate_digest, candidate_path
-from noctuary.snapshot.verdict import Verdict, read_verdict
-from noctuary.work.stage import Stage, StageResult
+from noctuary_assets.night import DECISION, EVALUATION, Night
+from noctuary_assets.publish import candidate_digest, candidate_path, read_comparisons, read_drops
+from noctuary_assets.reporting import report_stage
 
 EVALUATION_REPORT = Stage("evaluation_report", "1")
+
+
 KEPT_REPORTS = 30
 """Pages that stay: a month of nights, some 300 KB each."""
+
 
 _LOSSES_AGAINST = "lexical"
 """The arm that the served one is compared with query by query: what keyword search finds alone."""
 
+
 _ID_CHARS = 12
 
 
-def report_night(night: Night) -> StageResult:
-    """Write tonight's page, if tonight measured anything new."""
+def report_night(night: Night) -> tuple[StageResult, dict[str, Plot]]:
+    """Write tonight's page, if tonight measured anything new; return its plots by name as well."""
     digest = candidate_digest(night)
     verdict = read_verdict(night.paths, digest)
     inputs = {
@@ -59,34 +73,20 @@ def report_night(night: Night) -> StageResult:
         "outcome": verdict.outcome if verdict else None,
         "texts": night.settings.evaluation.report_texts,
     }
+    plots: dict[str, Plot] = {}
 
     def body() -> tuple[int, dict[str, Any]]:
         now = datetime.now(UTC)
         report = gather_report(night, now.isoformat(timespec="seconds"), verdict)
+        plots.update(night_plots(report))
         path = night.paths.reports / f"{now:%Y%m%dT%H%M%S%f}-{digest[:_ID_CHARS]}.html"
         path.parent.mkdir(exist_ok=True)
-        write_text(path, render_page(report))
+        write_text(path, render_page(report, plots))
         for old in sorted(night.paths.reports.glob("*.html"))[:-KEPT_REPORTS]:
             old.unlink()
         return 1, {"page": str(path)}
 
-    return night.finish(night.run(EVALUATION_REPORT, inputs, body))
-
-
-def evaluation_plots(night: Night, *, fresh: bool) -> dict[str, bytes]:
-    """Return the plots of the evaluation as PNG, each small enough for Dagster's metadata.
-
-    Args:
-        night: The night.
-        fresh: Draw them, because something was measured; else those of the night that did are read.
-    """
-    directory = night.work(EVALUATION_PLOTS)
-    if fresh or not directory.is_dir():
-        remove_tree(directory)
-        directory.mkdir()
-        for name, plot in night_plots(gather_report(night, "", None)).items():
-            (directory / f"{name}.png").write_bytes(plot.png)
-    return {path.stem: path.read_bytes() for path in sorted(directory.glob("*.png"))}
+    return night.finish(night.run(EVALUATION_REPORT, inputs, body)), plots
 
 
 def gather_report(night: Night, moment: str, verdict: Verdict | None) -> NightReport:
@@ -95,38 +95,25 @@ def gather_report(night: Night, moment: str, verdict: Verdict | None) -> NightRe
     Args:
         night: The night.
         moment: When, as text.
-        verdict: The gate's, or None before it.
+        verdict: The gate's, or None where it has not judged.
     """
-    questions = read_questions(night)
-    if verdict is None:
-        return _measured(night, questions, moment)
-    decision = json.loads(night.work(DECISION).read_text(encoding="utf-8"))
-    return _measured(night, questions, moment, verdict, decision)
-
-
-def _measured(
-    night: Night,
-    questions: Questions,
-    moment: str,
-    verdict: Verdict | None = None,
-    decision: dict[str, Any] | None = None,
-) -> NightReport:
-    runs = read_runs(night)
-    manifest = read_manifest(candidate_path(night)) if verdict else None
+    questions, runs = read_questions(night), read_runs(night)
+    manifest = read_manifest(candidate_path(night))
+    document = json.loads(night.work(DECISION).read_text(encoding="utf-8"))
     return NightReport(
         title=night.paths.root.name,
         night=moment,
-        candidate_digest=manifest.digest if manifest else None,
+        candidate_digest=manifest.digest,
         serving_snapshot=_serving_id(night),
-        encoder_model=str(manifest.encoder["model"]) if manifest and manifest.encoder else None,
-        counts=manifest.counts if manifest else {},
+        encoder_model=str(manifest.encoder["model"]) if manifest.encoder else None,
+        counts=manifest.counts,
         query_counts=_counts(questions),
-        groups=_groups(night, questions, with_serving=verdict is not None),
-        decision=_decision(decision),
+        groups=_groups(night, questions),
+        decision=_decision(document),
         gate=_gate(night, verdict),
         abstention=measure_abstention(questions, runs),
         query_texts=_texts(questions) if night.settings.evaluation.report_texts else None,
-        notes=(*questions.notes, *(read_calibration(night)["said"] if verdict else ())),
+        notes=(*questions.notes, *read_calibration(night)["said"]),
     )
 
 
@@ -137,10 +124,9 @@ def _serving_id(night: Night) -> str | None:
         return None
 
 
-def _groups(night: Night, questions: Questions, *, with_serving: bool) -> list[QueryGroup]:
+def _groups(night: Night, questions: Questions) -> list[QueryGroup]:
     raw = json.loads(night.work(EVALUATION).read_text(encoding="utf-8"))["groups"]
-    against = read_comparisons(night) if with_serving else {}
-    runs = read_runs(night)
+    against, runs = read_comparisons(night), read_runs(night)
     groups: list[QueryGroup] = []
     for name, queries in questions.groups.items():
         scores = score_group(questions, runs, name)
@@ -173,9 +159,7 @@ def _texts(questions: Questions) -> dict[str, str]:
     return {query.query_id: query.text for query in found}
 
 
-def _decision(document: dict[str, Any] | None) -> RankingDecision | None:
-    if document is None:
-        return None
+def _decision(document: dict[str, Any]) -> RankingDecision:
     found = document["decision"]
     rows = [_flat(row) for row in found["tested"]] if found else []
     return RankingDecision(found["adopted"] if found else None, document["reason"], rows)
@@ -212,3 +196,29 @@ def _gate(night: Night, verdict: Verdict | None) -> GateOutcome | None:
             "shows a significant loss."
         )
     return GateOutcome(not failed, sentence, drops.drops)
+
+
+@dg.asset(
+    deps=[
+        evaluate.recall_evaluation,
+        evaluate.fusion_decision,
+        publish.recall_comparison,
+        publish.gate_verdict,
+    ],
+    kinds={"html"},
+    code_version=EVALUATION_REPORT.version,
+)
+def evaluation_report(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
+    """One HTML page about tonight's evaluation and the verdict; nothing in it needs a network.
+
+    Its plots are with the night that measured something.
+    """
+    result, plots = report_night(night)
+    images = {
+        name: dg.MetadataValue.md(as_markdown_image(p.png, p.alt)) for name, p in plots.items()
+    }
+    return report_stage(
+        night,
+        result,
+        more={**images, "page": dg.MetadataValue.url(Path(result.facts["page"]).as_uri())},
+    )

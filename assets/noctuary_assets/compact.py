@@ -1,8 +1,7 @@
-"""Stages turn_clusters, summaries and compaction_plan."""
+"""Group compact: clusters of old turns and their summaries. Raw turns are never touched."""
 
 from __future__ import annotations
 
-import json
 import time
 from array import array
 from collections import Counter
@@ -11,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.compact.archive_candidates import archive_rules
-from noctuary.compact.archive_plan import Plan, plan_store
 from noctuary.compact.clusters import (
     Cluster,
     ClusterText,
@@ -54,12 +52,16 @@ from noctuary.compact.summarizers import (
 )
 from noctuary.compact.tables import SummaryWriter, iter_summaries, read_known
 from noctuary.core.errors import StoreError
-from noctuary.core.files import remove_tree, write_text
+from noctuary.core.files import remove_tree
 from noctuary.core.settings import CompactionSettings
-from noctuary.core.types import fire, has_hooks
 from noctuary.embed.documents import memo_kind, text_key
 from noctuary.embed.onnx import onnx_directory
-from noctuary.night.context import (
+from noctuary.work.fragments import FragmentStore, RecordBatch, fill
+from noctuary.work.stage import Memo, Stage, StageResult, load_result
+from noctuary_assets import index, ingest
+from noctuary_assets.index import MEMORY_VECTORS, chosen_face, vector_kind
+from noctuary_assets.ingest import CORPUS
+from noctuary_assets.night import (
     ATTEMPTS,
     CLUSTERS,
     MEMORIES,
@@ -68,13 +70,9 @@ from noctuary.night.context import (
     VECTORS,
     Night,
     embed,
-    store_profile,
 )
-from noctuary.night.corpus import CORPUS
-from noctuary.night.usage import LTP_SCORES
-from noctuary.night.vectors import MEMORY_VECTORS, chosen_face, vector_kind
-from noctuary.work.fragments import FragmentStore, RecordBatch, fill
-from noctuary.work.stage import Memo, Stage, StageResult, load_result
+from noctuary_assets.reporting import report_stage
+from noctuary_assets.workers import Workers
 
 # What the stages of compaction say of their work, counted while it streams past.
 
@@ -535,78 +533,45 @@ def _summary_settings(settings: CompactionSettings) -> SummarySettings:
 # sensitive leaves no text here.
 
 
-PLAN = "compaction/plan.json"
-PLAN_HOOK = "post_compaction_plan"
-COMPACTION_PLAN = Stage("compaction_plan", "1", (PLAN,))
-
-OFF = "off: adaptive_compaction is false"
-
-_TIMES = ("phase_timing_ms", "paginated_scoring")
-"""How long it took; it goes into the notes."""
-
-_OF_TONIGHT = ("as_of_us", *_TIMES)
-"""What differs between two nights that find the same, and is not kept."""
-
-_NOTHING: dict[str, Any] = {
-    "candidates": [],
-    "groups": [],
-    "would_archive": 0,
-    "would_create_summaries": 0,
-}
+@dg.asset(
+    deps=[ingest.turns],
+    kinds={"parquet"},
+    code_version=TURN_CLUSTERS.version,
+)
+def turn_clusters(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
+    """Clusters of the turns outside each session's protected tail."""
+    return report_stage(
+        night,
+        cluster_old_turns(night),
+        table=CLUSTERS,
+        columns=("cluster_id", "session_id", "ordinal", "trivial"),
+    )
 
 
-def plan_compaction(night: Night) -> StageResult:
-    """Make the plan of the published snapshot, keep it, and tell the hooks; archive nothing.
+@dg.asset(
+    deps=[turn_clusters, index.memory_vectors],
+    kinds={"parquet"},
+    code_version=SUMMARY_TABLE.version,
+)
+def summaries(night: dg.ResourceParam[Night], workers: Workers) -> dg.MaterializeResult[Any]:
+    """Summaries, each judged by the preservation gate and the fact check.
 
-    Without adaptive_compaction the plan is empty, and the hooks hear that.
+    Rejected candidates are kept with their reports in a table of their own.
     """
-    profile = store_profile(night)
-    rules = archive_rules(profile.to_json(), night.settings.compaction)
-    notes: dict[str, Any] = {"hook_faults": None}
-
-    def body() -> tuple[int, dict[str, Any]]:
-        plan = (
-            plan_store(night.paths, rules, night.progress) if profile.adaptive_compaction else None
-        )
-        if has_hooks(PLAN_HOOK):
-            context = _NOTHING if plan is None else plan.hook_context()
-            notes["hook_faults"] = "; ".join(fire(PLAN_HOOK, context)) or None
-        content, facts = _kept(plan)
-        if plan is not None:
-            said = plan.to_json()
-            notes.update({name: said[name] for name in _TIMES})
-            notes["warning"] = plan.warning
-        write_text(night.work(PLAN), json.dumps(content, indent=1, sort_keys=True) + "\n")
-        return facts["candidates"], facts
-
-    inputs = {
-        "is_on": profile.adaptive_compaction,
-        "rules": rules.to_json(),
-        "scores": night.result_of(LTP_SCORES).digest,
-    }
-    # Days pass, and plans are applied and undone between nights.
-    result = night.run(COMPACTION_PLAN, inputs, body, always=True)
-    return night.finish(result.with_notes(**notes))
+    return report_stage(
+        night,
+        summarize_turn_clusters(night),
+        table=SUMMARIES,
+        columns=("summary_id", "status", "method", "gate_align", "gate_cover", "gate_confidence"),
+    )
 
 
-def _kept(plan: Plan | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what is written, and what the asset shows of it."""
-    if plan is None:
-        return {"is_on": False, "note": OFF, **_NOTHING}, {**_counts(_NOTHING), "note": OFF}
-    said = {name: value for name, value in plan.to_json().items() if name not in _OF_TONIGHT}
-    facts = {
-        **_counts(said),
-        "plan_id": plan.plan_id,
-        "superseded": plan.scan.total,
-        "not_candidates": said["not_candidates"],
-    }
-    return {"is_on": True, **said}, facts
-
-
-def _counts(said: dict[str, Any]) -> dict[str, int]:
-    return {
-        "candidates": len(said["candidates"]),
-        "groups": len(said["groups"]),
-        "would_archive": said["would_archive"],
-        "would_create_summaries": said["would_create_summaries"],
-    }
+@dg.asset_check(asset=summaries)
+def every_accepted_summary_names_its_sources(night: dg.ResourceParam[Night]) -> dg.AssetCheckResult:
+    """An accepted summary lists at least two turns and a gate report that passed."""
+    accepted = bad = 0
+    for s in iter_summaries(night.work(SUMMARIES)):
+        if s.status == "accepted":
+            accepted += 1
+            bad += len(s.source_ids) < 2 or s.report is None or not s.report.passed
+    return dg.AssetCheckResult(passed=bad == 0, metadata={"accepted": accepted, "bad": bad})

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator
 import dagster as dg
 
 from noctuary.core.files import private_umask
-from noctuary.night.context import Night
-from noctuary.night.housekeeping import sweep
 from noctuary.work.ledger import begin_night, describe_healing, end_night
 from noctuary.work.lock import hold_lock
 from noctuary.work.stage import StageResult
-from pipelines.dead_runs import close_dead_runs
-from pipelines.marks import mark_start
-from pipelines.progress import choose_progress
-from pipelines.site import Site, resolve_site
+from noctuary_assets.housekeeping import sweep
+from noctuary_assets.night import Night
+from noctuary_pipelines.dead_runs import close_dead_runs
+from noctuary_pipelines.marks import mark_start
+from noctuary_pipelines.progress import choose_progress
+from noctuary_pipelines.site import Site, resolve_site
 
 Report = Callable[[StageResult], None]
 Say = Callable[[str], None]

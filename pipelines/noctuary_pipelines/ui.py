@@ -12,7 +12,7 @@ import click
 from noctuary.core.errors import NoctuaryError
 from noctuary.core.store import checkout_root
 from noctuary.text.marks import show_hidden
-from pipelines.site import export_environment, prepare_instance, resolve_site
+from noctuary_pipelines.site import export_environment, prepare_instance, resolve_site
 
 _HOST = "127.0.0.1"
 
@@ -57,7 +57,7 @@ def main(source: str | None, store: str | None, port: int, webserver_only: bool)
     os.chdir(root)
     sys.stdout.flush()
     # Imported here: Dagster takes seconds, and the lines above need not wait for it.
-    from pipelines.guard import serve, serve_with_daemon
+    from noctuary_pipelines.guard import serve, serve_with_daemon
 
     # In this process: whoever ends the command ends the UI, and nothing holds the port.
     words = ["-w", str(root / "workspace.yaml"), "-h", _HOST, "-p", str(port)]
@@ -77,8 +77,8 @@ def _require_free(port: int) -> None:
         except OSError as error:
             raise click.ClickException(
                 f"port {port} on {_HOST} is not available ({error.strerror}): stop what uses it, "
-                f"perhaps another `make ui`, or choose another port: python -m pipelines.ui "
-                f"--port {port + 1}"
+                f"perhaps another `make ui`, or choose another port: python -m "
+                f"noctuary_pipelines.ui --port {port + 1}"
             ) from error
 
 

@@ -1,1 +1,0 @@
-"""The night: each stage wired to its inputs on disk."""

@@ -1,0 +1,78 @@
+"""The one code location: every asset, check, job, schedule and sensor.
+
+`build_definitions` lets tests swap resources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+
+from noctuary.core.settings import Settings
+from noctuary.core.store import find_home
+from noctuary_assets import (
+    compact,
+    evaluate,
+    graph,
+    index,
+    ingest,
+    pack,
+    proposals,
+    publish,
+    report,
+)
+from noctuary_pipelines.jobs import NIGHTLY_JOB
+from noctuary_pipelines.resources import make_night_resource
+from noctuary_pipelines.schedules import nightly_schedule
+from noctuary_pipelines.sensors import source_sensor
+from noctuary_pipelines.workers import make_workers_resource
+
+GROUPS = {
+    "ingest": [ingest],
+    "index": [index],
+    "graph": [graph],
+    "compact": [compact],
+    "evaluate": [evaluate, report],
+    "publish": [pack, publish],
+    "proposals": [proposals],
+}
+"""Asset groups and their modules, in the order in which a night goes through them."""
+
+OWNERS = ["team:noctuary"]
+
+
+def build_definitions(resources: Mapping[str, Any] | None = None) -> dg.Definitions:
+    """Return fresh definitions; `resources` replaces the default ones by name."""
+    settings = Settings.load(home=find_home())
+    modules = [module for group in GROUPS.values() for module in group]
+    assets = [
+        asset
+        for group, parts in GROUPS.items()
+        for asset in dg.load_assets_from_modules(parts, group_name=group)
+    ]
+    store = ingest.memory_store.replace_attributes(group_name="ingest")
+    return dg.Definitions(
+        assets=dg.map_asset_specs(
+            lambda spec: spec.replace_attributes(owners=OWNERS), [store, *assets]
+        ),
+        asset_checks=dg.load_asset_checks_from_modules(modules),
+        jobs=[NIGHTLY_JOB],
+        schedules=[nightly_schedule(settings.schedule)],
+        sensors=[source_sensor(settings.sensor)],
+        resources={
+            "night": make_night_resource(),
+            "workers": make_workers_resource(),
+            **(resources or {}),
+        },
+        # One process: a step of its own would import everything again, and the work is in
+        # vectorised libraries anyway.
+        executor=dg.in_process_executor,
+    )
+
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    """Load the code location."""
+    return build_definitions()
