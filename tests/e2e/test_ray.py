@@ -113,7 +113,7 @@ def answers_of(store: Path, asked: list[str]) -> list[list[Any]]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "program"), [("local", "noctuary.work.worker"), ("ray", "ray::MapWorker")]
+    ("kind", "program"), [("local", "--multiprocessing-fork"), ("ray", "ray::MapWorker")]
 )
 def test_a_night_whose_worker_is_killed_completes(
     kind: str, program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -90,6 +90,6 @@ def test_opening_the_default_runner_imports_no_ray() -> None:
     code = """
 from noctuary.core.settings import Settings
 from noctuary_assets.night import open_runner
-assert open_runner(Settings().runner).name == "local"
+assert type(open_runner(Settings().runner)).__name__ == "LocalRunner"
 """
     assert not tops(frozenset(loaded_after(code))) & RAY

@@ -18,7 +18,7 @@ from noctuary.core.types import SILENT, Progress
 from noctuary.embed.funnel import release_pages
 from noctuary.embed.rotation import Rotation, prefix, rotated_prefix
 from noctuary.embed.tables import TableHome, as_home
-from noctuary.work.fragments import IndexKind, IndexSpec, Runner, TablePlace
+from noctuary.work.fragments import IndexKind, IndexSpec, Runner
 from noctuary.work.runner import LocalRunner
 
 # What the tiers are found to be: states after a sync, matches with the memories, hits of a search.
@@ -329,11 +329,7 @@ EXACT = "exact"
 _MULTIPLE = 8
 """Dimensions that RaBitQ codes fill whole bytes with."""
 
-_KINDS: dict[str, IndexKind] = {
-    "IvfRq": "IVF_RQ",
-    "IvfSq": "IVF_SQ",
-    "IvfHnswSq": "IVF_HNSW_SQ",
-}
+_KINDS: dict[str, IndexKind] = {"IvfRq": "IVF_RQ", "IvfSq": "IVF_SQ"}
 """What LanceDB calls an index that is there, and what it is called here."""
 
 
@@ -353,7 +349,6 @@ def index_spec(dim: int, rows: int) -> IndexSpec:
 def settle_index(
     home: TableHome,
     table: Any,
-    name: str,
     dim: int,
     runner: Runner,
     *,
@@ -368,7 +363,6 @@ def settle_index(
     Args:
         home: Where the table lies.
         table: Its LanceDB handle; at the latest version afterwards.
-        name: Of the table.
         dim: Dimensions of its vectors.
         runner: Builds and compacts.
         changed: Whether rows were written tonight.
@@ -378,7 +372,6 @@ def settle_index(
     Raises:
         ShardError: It could not be built.
     """
-    place = TablePlace(home.uri, name)
     rows = table.count_rows()
     spec = index_spec(dim, max(rows, 1))
     held = table.list_indices()
@@ -389,11 +382,9 @@ def settle_index(
         elif [_kind(index) for index in held] != [spec.kind]:
             for index in held:
                 table.drop_index(index.name)
-            runner.build_index(place, spec)
-            table.checkout_latest()
+            runner.build_index(table, spec)
         if changed or any(index.num_unindexed_rows for index in table.list_indices()):
-            runner.compact(place, keep)
-            table.checkout_latest()
+            runner.compact(table, keep)
     except ShardError:
         # Where the place was lost, that is what went wrong.
         home.require_reachable()
@@ -728,6 +719,4 @@ def _settle(
 ) -> tuple[str, int]:
     """Bring the index up to date and compact; see `settle_index`."""
     least, keep = limits
-    return settle_index(
-        tier.home, table, tier.name, tier.dim, runner, changed=changed, least=least, keep=keep
-    )
+    return settle_index(tier.home, table, tier.dim, runner, changed=changed, least=least, keep=keep)

@@ -94,50 +94,29 @@ class Fragment:
     rows: int
 
 
-@dataclass(frozen=True, slots=True)
-class TablePlace:
-    """A LanceDB table that exists.
+VECTOR = "vector"
+"""The column of a LanceDB table that an index is of."""
 
-    Attributes:
-        uri: Of its database: a directory's path, or `s3://bucket/prefix`.
-        name: Of the table.
-    """
-
-    uri: str
-    name: str
-
-
-IndexKind = Literal["IVF_HNSW_SQ", "IVF_RQ", "IVF_SQ"]
+IndexKind = Literal["IVF_RQ", "IVF_SQ"]
 
 
 @dataclass(frozen=True, slots=True)
 class IndexSpec:
-    """An approximate index of a column of vectors, by cosine.
+    """An approximate index of a table's vectors, by cosine.
 
     Attributes:
         kind: Its name in Lance.
         partitions: Cells of the coarse quantizer, at least 1.
-        edges: Of a node of the graph, at least 1; IVF_HNSW_SQ only.
-        build_width: Of the search for them, at least `edges`; IVF_HNSW_SQ only.
         bits: Of a dimension's code, 1 to 8; IVF_RQ only.
-        column: That is indexed.
     """
 
     kind: IndexKind
     partitions: int
-    edges: int = 20
-    build_width: int = 300
     bits: int = 1
-    column: str = "vector"
 
 
 class Runner(Protocol):
     """Whoever runs a task over shards, and tends tables. No other code knows which one does."""
-
-    @property
-    def name(self) -> str:
-        """Return "local" or "ray"."""
-        ...
 
     def run(
         self,
@@ -164,20 +143,24 @@ class Runner(Protocol):
         """
         ...
 
-    def build_index(self, table: TablePlace, spec: IndexSpec) -> None:
-        """Index a column, in place of any index that it has; all rows are covered.
+    def build_index(self, table: Any, spec: IndexSpec) -> None:
+        """Index the vectors, in place of any index that they have; all rows are covered.
 
-        A handle of the table that was opened before must be brought to the latest version.
+        Args:
+            table: A LanceDB handle; at the latest version afterwards.
+            spec: What to build.
 
         Raises:
             OSError, RuntimeError, ValueError: As LanceDB says it.
         """
         ...
 
-    def compact(self, table: TablePlace, keep_versions: timedelta) -> None:
+    def compact(self, table: Any, keep_versions: timedelta) -> None:
         """Merge small files, let the index cover every row, remove versions older than that.
 
-        A handle of the table that was opened before must be brought to the latest version.
+        Args:
+            table: A LanceDB handle; at the latest version afterwards.
+            keep_versions: How long replaced versions stay.
 
         Raises:
             OSError, RuntimeError, ValueError: As LanceDB says it.

@@ -10,7 +10,7 @@ import pickle
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -22,15 +22,13 @@ from noctuary.core.settings import RunnerSettings
 from noctuary.core.types import SILENT, Progress, usable_cores
 from noctuary.work.fragments import (
     SHARD_ROWS,
+    VECTOR,
     BatchTask,
     Fragment,
-    IndexKind,
     IndexSpec,
     Shard,
-    TablePlace,
 )
-from noctuary.work.runner import ATTEMPTS, ShardWorker
-from noctuary.work.worker import portable
+from noctuary.work.runner import ATTEMPTS, ONE_THREAD, gather, work_elsewhere
 
 # Ray for one night: its own on this machine, or a cluster that is there.
 
@@ -116,7 +114,7 @@ class RayCluster:
             "logging_level": logging.CRITICAL,
             "log_to_driver": False,
             "configure_logging": False,
-            "runtime_env": {"env_vars": _worker_environment()},
+            "runtime_env": {"env_vars": {**ONE_THREAD, "RAY_USAGE_STATS_ENABLED": "0"}},
         }
         if self.address:
             return {"address": self.address, **shared}
@@ -170,51 +168,6 @@ def hush() -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
-def _worker_environment() -> dict[str, str]:
-    threads = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    return {**dict.fromkeys(threads, "1"), "RAY_USAGE_STATS_ENABLED": "0"}
-
-
-# Tending LanceDB tables on a Ray cluster.
-
-
-_OPTIONS: dict[IndexKind, Callable[[IndexSpec], dict[str, int]]] = {
-    "IVF_HNSW_SQ": lambda spec: {"m": spec.edges, "ef_construction": spec.build_width},
-    "IVF_RQ": lambda spec: {"num_bits": spec.bits},
-    "IVF_SQ": lambda _: {},
-}
-
-
-def build_index(table: TablePlace, spec: IndexSpec, workers: int) -> None:
-    """See `Runner.build_index`."""
-    lance_ray: Any = importlib.import_module("lance_ray")
-    lance_ray.create_index(
-        _uri(table),
-        column=spec.column,
-        index_type=spec.kind,
-        name=f"{spec.column}_idx",
-        replace=True,
-        num_workers=workers,
-        metric="cosine",
-        num_partitions=spec.partitions,
-        **_OPTIONS[spec.kind](spec),
-    )
-
-
-def compact_table(table: TablePlace, keep_versions: timedelta, workers: int) -> None:
-    """See `Runner.compact`."""
-    lance_ray: Any = importlib.import_module("lance_ray")
-    lance: Any = importlib.import_module("lance")
-    lance_ray.compact_files(_uri(table), num_workers=workers)
-    dataset = lance.dataset(_uri(table))
-    dataset.optimize.optimize_indices()
-    dataset.cleanup_old_versions(older_than=keep_versions)
-
-
-def _uri(table: TablePlace) -> str:
-    return f"{table.uri.rstrip('/')}/{table.name}.lance"
-
-
 # The runner beyond one machine: Ray Data over the same shards, actors that keep their model.
 #
 # Only names of shards and fragments travel through Ray; rows are read and written as files, so
@@ -249,11 +202,6 @@ class RayRunner:
 
     cluster: RayCluster
 
-    @property
-    def name(self) -> str:
-        """See `Runner`."""
-        return "ray"
-
     def run(
         self,
         task: BatchTask,
@@ -264,41 +212,53 @@ class RayRunner:
         """See `Runner`."""
         directory.mkdir(parents=True, exist_ok=True)
         self.cluster.connect()
-        made: dict[str, Fragment] = {}
-        total, done = sum(shard.rows for shard in shards), 0
-        rows_of = {shard.key: shard.rows for shard in shards}
+        workers = min(self.cluster.workers(), len(shards))
         try:
-            for row in _rows(task, shards, directory, min(self.cluster.workers(), len(shards))):
-                if row[_ERROR] is not None:
-                    raise pickle.loads(row[_ERROR])
-                fragment: Fragment = pickle.loads(row[_FRAGMENT])
-                made[fragment.key] = fragment
-                done += rows_of[fragment.key]
-                progress.update(task.name, done, total)
+            return gather(task, shards, _fragments(task, shards, directory, workers), progress)
         finally:
             remove_temporary_files(directory, below=False)
-        return [made[shard.key] for shard in shards]
 
-    def build_index(self, table: TablePlace, spec: IndexSpec) -> None:
+    def build_index(self, table: Any, spec: IndexSpec) -> None:
         """See `Runner`."""
         self.cluster.connect()
-        build_index(table, spec, self.cluster.workers())
+        lance_ray: Any = importlib.import_module("lance_ray")
+        lance_ray.create_index(
+            table.uri,
+            column=VECTOR,
+            index_type=spec.kind,
+            name=f"{VECTOR}_idx",
+            replace=True,
+            num_workers=self.cluster.workers(),
+            metric="cosine",
+            num_partitions=spec.partitions,
+            **({"num_bits": spec.bits} if spec.kind == "IVF_RQ" else {}),
+        )
+        table.checkout_latest()
 
-    def compact(self, table: TablePlace, keep_versions: timedelta) -> None:
+    def compact(self, table: Any, keep_versions: timedelta) -> None:
         """See `Runner`."""
         self.cluster.connect()
-        compact_table(table, keep_versions, self.cluster.workers())
+        lance_ray: Any = importlib.import_module("lance_ray")
+        lance: Any = importlib.import_module("lance")
+        lance_ray.compact_files(table.uri, num_workers=self.cluster.workers())
+        dataset = lance.dataset(table.uri)
+        dataset.optimize.optimize_indices()
+        dataset.cleanup_old_versions(older_than=keep_versions)
+        table.checkout_latest()
 
     def close(self) -> None:
         """See `Runner`."""
         self.cluster.close()
 
 
-def _rows(task: BatchTask, shards: Sequence[Shard], directory: Path, workers: int) -> Any:
-    """Yield what became of every shard, as it comes.
+def _fragments(
+    task: BatchTask, shards: Sequence[Shard], directory: Path, workers: int
+) -> Generator[Fragment]:
+    """Yield fragments as they come.
 
     Raises:
         ShardError: A shard's actors died too often, or Ray itself failed.
+        NoctuaryError: That the task raised.
     """
     data: Any = importlib.import_module("ray.data")
     ray: Any = importlib.import_module("ray")
@@ -318,7 +278,10 @@ def _rows(task: BatchTask, shards: Sequence[Shard], directory: Path, workers: in
             ray_remote_args_fn=_retries,
         )
     try:
-        yield from work.iter_rows()
+        for row in work.iter_rows():
+            if row[_ERROR] is not None:
+                raise pickle.loads(row[_ERROR])
+            yield pickle.loads(row[_FRAGMENT])
     except ray.exceptions.RayError as error:
         raise ShardError(
             f"{task.name}: Ray gave up after {ATTEMPTS} attempts: {_first_line(error)}: most often "
@@ -333,13 +296,12 @@ def _retries() -> dict[str, int]:
 
 
 class ShardActor:
-    """Works on shards in a process of Ray; opened once, so that a model is loaded once."""
+    """Works on shards in a process of Ray."""
 
     def __init__(self, opening: bytes) -> None:
         """Take a pickled task and directory; what fails in it is told with the first shard."""
         os.umask(0o077)  # this process is the night's, on whatever machine
         self._opening = opening
-        self._worker: ShardWorker | None = None
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
         """Return the pickled fragments of pickled shards, or the pickled error that one raised."""
@@ -348,10 +310,9 @@ class ShardActor:
 
     def _work(self, shard: bytes) -> tuple[bytes | None, bytes | None]:
         try:
-            self._worker = self._worker or ShardWorker(*pickle.loads(self._opening))
-            return pickle.dumps(self._worker.work(pickle.loads(shard))), None
+            return pickle.dumps(work_elsewhere(self._opening, pickle.loads(shard))), None
         except NoctuaryError as error:
-            return None, pickle.dumps(portable(error))
+            return None, pickle.dumps(error)
 
 
 def _first_line(error: Exception) -> str:

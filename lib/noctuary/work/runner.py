@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+import pickle
+import signal
+import threading
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from multiprocessing import Pipe
-from multiprocessing.connection import wait
+from functools import lru_cache
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +23,12 @@ from noctuary.core.errors import NoctuaryError, ShardError
 from noctuary.core.files import remove_temporary_files
 from noctuary.core.types import SILENT, Progress, usable_cores
 from noctuary.work.fragments import (
+    VECTOR,
     BatchFunction,
     BatchTask,
     Fragment,
     IndexSpec,
     Shard,
-    TablePlace,
     count_rows,
     fragment_path,
     read_batches,
@@ -56,8 +61,12 @@ class ShardWorker:
             NoctuaryError: That the task raised.
         """
         try:
-            self._function = self._function or self.task.open(self.threads)
-            return write_fragment(self._function, shard, self.directory)
+            function = self._function = self._function or self.task.open(self.threads)
+            path = fragment_path(self.directory, shard.key)
+            held = count_rows(path)
+            if held is None:
+                held = write_table(path, [function(batch) for batch in read_batches(shard.path)])
+            return Fragment(shard.key, path, held)
         except NoctuaryError:
             raise
         except Exception as error:
@@ -68,115 +77,58 @@ class ShardWorker:
             ) from error
 
 
-def write_fragment(function: BatchFunction, shard: Shard, directory: Path) -> Fragment:
-    """Work on a shard and put its fragment in place; one that is there and whole is taken."""
-    path = fragment_path(directory, shard.key)
-    held = count_rows(path)
-    if held is None:
-        made = [function(batch) for batch in read_batches(shard.path)]
-        held = write_table(path, made)
-    return Fragment(shard.key, path, held)
+def work_elsewhere(opening: bytes, shard: Shard) -> Fragment:
+    """Do what a `ShardWorker` does, in a process that others ask.
 
+    Args:
+        opening: Its task and directory, pickled; opened once, so that a model is loaded once.
+        shard: To work on.
 
-# A process of this machine that works on shards, seen from the night that starts it.
-
-
-Answer = Fragment | NoctuaryError | None
-"""What became of a shard; None: the process died."""
-
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-_STDERR_FD = 2
-
-
-class WorkerProcess:
-    """One process with one thread per library, which ends with this one.
-
-    A fresh interpreter, neither forked (libraries' threads do not survive it) nor spawned by
-    multiprocessing (which would import the caller's main module, and Dagster with it).
+    Raises:
+        NoctuaryError: As `ShardWorker.work`, and one that whoever asks can read.
     """
-
-    def __init__(self, task: BatchTask, directory: Path) -> None:
-        """Start it; what it imports and loads costs it about a second."""
-        self._connection, theirs = Pipe()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "noctuary.work.worker", str(theirs.fileno())],
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=_STDERR_FD,
-                env=_environment(),
-            )
-        self._opening: tuple[BatchTask, Path] | None = (task, directory)
-
-    def give(self, shard: Shard) -> None:
-        """Hand over a shard; it must be idle."""
-        try:
-            if self._opening is not None:
-                self._connection.send(self._opening)
-                self._opening = None
-            self._connection.send(shard)
-        except OSError:
-            pass  # It died while it was idle; `take` says so.
-
-    def take(self) -> Answer:
-        """Wait for what became of the shard and return it."""
-        try:
-            return self._connection.recv()
-        except (EOFError, OSError):
-            return None
-
-    def end(self) -> None:
-        """Kill it: what it has put in place is whole, the rest is not missed."""
-        self._process.kill()
-        self._process.wait()
-        self._connection.close()
-
-    @staticmethod
-    def wait_for(workers: Iterable[WorkerProcess]) -> list[WorkerProcess]:
-        """Wait until any of them has answered or died, and return those."""
-        by_connection = {worker._connection: worker for worker in workers}
-        return [by_connection[ready] for ready in wait(list(by_connection))]  # pyright: ignore[reportArgumentType]
+    try:
+        return _open_worker(opening).work(shard)
+    except NoctuaryError as error:
+        if _can_travel(error):
+            raise
+        raise ShardError(str(error)) from error
+    except Exception as error:
+        raise ShardError(
+            f"a worker could not open its task: {type(error).__name__}: {error}. A task must be "
+            "importable by name."
+        ) from error
 
 
-def _environment() -> dict[str, str]:
-    """Return this process's environment: one thread per library, the same modules."""
-    path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
-    return {**os.environ, **dict.fromkeys(_THREAD_VARIABLES, "1"), "PYTHONPATH": path}
+@lru_cache(maxsize=1)
+def _open_worker(opening: bytes) -> ShardWorker:
+    return ShardWorker(*pickle.loads(opening))
 
 
-# Tending LanceDB tables in this process, on all its cores.
+def _can_travel(error: NoctuaryError) -> bool:
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return False
+    return True
 
 
-def build_index(table: TablePlace, spec: IndexSpec) -> None:
-    """See `Runner.build_index`."""
-    open_table(table).create_index(spec.column, config=_config(spec), replace=True)
-
-
-def compact_table(table: TablePlace, keep_versions: timedelta) -> None:
-    """See `Runner.compact`."""
-    open_table(table).optimize(cleanup_older_than=keep_versions)
-
-
-def open_table(table: TablePlace) -> Any:
-    """Return a LanceDB handle of a table at its latest version."""
-    import lancedb
-
-    return lancedb.connect(table.uri).open_table(table.name)
-
-
-def _config(spec: IndexSpec) -> Any:
-    from lancedb.index import HnswSq, IvfRq, IvfSq
-
-    if spec.kind == "IVF_HNSW_SQ":
-        return HnswSq(
-            "cosine",
-            num_partitions=spec.partitions,
-            m=spec.edges,
-            ef_construction=spec.build_width,
-        )
-    if spec.kind == "IVF_RQ":
-        return IvfRq("cosine", num_partitions=spec.partitions, num_bits=spec.bits)
-    return IvfSq("cosine", num_partitions=spec.partitions)
+def gather(
+    task: BatchTask,
+    shards: Sequence[Shard],
+    fragments: Generator[Fragment],
+    progress: Progress,
+) -> list[Fragment]:
+    """Return fragments, which come in any order, in that of their shards; tell of each one."""
+    rows = {shard.key: shard.rows for shard in shards}
+    total, done = sum(rows.values()), 0
+    made: dict[str, Fragment] = {}
+    with closing(fragments):
+        for fragment in fragments:
+            made[fragment.key] = fragment
+            done += rows[fragment.key]
+            progress.update(task.name, done, total)
+    return [made[shard.key] for shard in shards]
 
 
 # The runner that needs nothing: processes of this machine, or none where the work is small.
@@ -188,6 +140,9 @@ model, so that less is done sooner here."""
 
 ATTEMPTS = 3
 """How often a shard is begun before its worker's death is taken for its fault."""
+
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+"""The environment in which libraries use one thread; they read it when they are imported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,11 +157,6 @@ class LocalRunner:
     workers: int = 0
     processes_pay_ms: float = PROCESSES_PAY_MS
 
-    @property
-    def name(self) -> str:
-        """See `Runner`."""
-        return "local"
-
     def run(
         self,
         task: BatchTask,
@@ -219,101 +169,109 @@ class LocalRunner:
         cores = self.workers or usable_cores()
         work_ms = sum(shard.rows for shard in shards) * task.row_ms
         if cores > 1 and len(shards) > 1 and work_ms >= self.processes_pay_ms:
-            return _run_in_processes(task, shards, directory, progress, min(cores, len(shards)))
-        return _run_here(task, shards, directory, progress, cores)
+            fragments = _work_in_processes(task, shards, directory, cores)
+        else:
+            worker = ShardWorker(task, directory, cores)
+            fragments = (worker.work(shard) for shard in shards)
+        return gather(task, shards, fragments, progress)
 
-    def build_index(self, table: TablePlace, spec: IndexSpec) -> None:
+    def build_index(self, table: Any, spec: IndexSpec) -> None:
         """See `Runner`."""
-        build_index(table, spec)
+        from lancedb.index import IvfRq, IvfSq
 
-    def compact(self, table: TablePlace, keep_versions: timedelta) -> None:
+        if spec.kind == "IVF_RQ":
+            config = IvfRq("cosine", num_partitions=spec.partitions, num_bits=spec.bits)
+        else:
+            config = IvfSq("cosine", num_partitions=spec.partitions)
+        table.create_index(VECTOR, config=config, replace=True)
+
+    def compact(self, table: Any, keep_versions: timedelta) -> None:
         """See `Runner`."""
-        compact_table(table, keep_versions)
+        table.optimize(cleanup_older_than=keep_versions)
 
     def close(self) -> None:
         """See `Runner`: processes end with the run that started them."""
 
 
-def _run_here(
-    task: BatchTask, shards: Sequence[Shard], directory: Path, progress: Progress, cores: int
-) -> list[Fragment]:
-    worker = ShardWorker(task, directory, cores)
-    made: list[Fragment] = []
-    total, done = sum(shard.rows for shard in shards), 0
-    for shard in shards:
-        made.append(worker.work(shard))
-        done += shard.rows
-        progress.update(task.name, done, total)
-    return made
+def _work_in_processes(
+    task: BatchTask, shards: Sequence[Shard], directory: Path, workers: int
+) -> Generator[Fragment]:
+    """Yield fragments as they come.
 
-
-def _run_in_processes(
-    task: BatchTask, shards: Sequence[Shard], directory: Path, progress: Progress, workers: int
-) -> list[Fragment]:
-    crew = _Crew(task, directory, workers)
-    waiting, made = deque(shards), dict[str, Fragment]()
-    total, done = sum(shard.rows for shard in shards), 0
-    try:
-        while len(made) < len(shards):
-            crew.hand_out(waiting)
-            for shard, answer in crew.take_in():
-                if isinstance(answer, NoctuaryError):
-                    raise answer
-                if answer is None:
-                    waiting.appendleft(shard)
+    Every worker is a pool of its own, so that a death costs and counts for its own shard alone.
+    """
+    opening, waiting, deaths = pickle.dumps((task, directory)), deque(shards), Counter[str]()
+    idle: list[ProcessPoolExecutor] = []
+    busy: dict[Future[Fragment], tuple[ProcessPoolExecutor, Shard]] = {}
+    with _crew(directory) as start_worker:
+        while waiting or busy:
+            while waiting and len(busy) < workers:
+                worker = idle.pop() if idle else start_worker()
+                # One that died while it was idle is left alone, and another one asked.
+                with _child_environment(), suppress(BrokenProcessPool):
+                    future = worker.submit(work_elsewhere, opening, waiting[0])
+                    busy[future] = worker, waiting.popleft()
+            for future in wait(busy, return_when=FIRST_COMPLETED).done:
+                worker, shard = busy.pop(future)
+                if not isinstance(future.exception(), BrokenProcessPool):
+                    idle.append(worker)
+                    yield future.result()
                     continue
-                made[shard.key] = answer
-                done += shard.rows
-                progress.update(task.name, done, total)
+                deaths[shard.key] += 1
+                waiting.appendleft(shard)
+                if deaths[shard.key] == ATTEMPTS:
+                    raise ShardError(
+                        f"{task.name}: the process that worked on {shard.path.name} ({shard.rows} "
+                        f"rows) died {ATTEMPTS} times: most often there was not enough memory. "
+                        "What the other shards became is kept; lower runner.workers and run again."
+                    )
+
+
+@contextmanager
+def _crew(directory: Path) -> Generator[Callable[[], ProcessPoolExecutor]]:
+    """Give a function that returns a new worker; all end at once with the block or this process."""
+    context = get_context("spawn")
+    leash, held = context.Pipe(duplex=False)
+    crew: list[ProcessPoolExecutor] = []
+
+    def start_worker() -> ProcessPoolExecutor:
+        with _child_environment():
+            crew.append(ProcessPoolExecutor(1, context, _become_worker, (leash,)))
+        return crew[-1]
+
+    try:
+        yield start_worker
     finally:
-        crew.end()
-    return [made[shard.key] for shard in shards]
+        held.close()
+        for worker in crew:
+            worker.shutdown()
+        leash.close()
+        remove_temporary_files(directory, below=False)
 
 
-class _Crew:
-    """Some workers, and who works on what."""
+def _become_worker(leash: Connection[Any, Any]) -> None:
+    # Ctrl-C reaches the whole terminal; the night that started this process answers it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The night's standard output is its own; what a library prints goes to standard error.
+    os.dup2(2, 1)
+    threading.Thread(target=_end_with, args=(leash,), daemon=True).start()
 
-    def __init__(self, task: BatchTask, directory: Path, workers: int) -> None:
-        self._task, self._directory, self._workers = task, directory, workers
-        self._idle: list[WorkerProcess] = []
-        self._busy: dict[WorkerProcess, Shard] = {}
-        self._deaths: Counter[str] = Counter()
 
-    def hand_out(self, waiting: deque[Shard]) -> None:
-        """Give every worker a shard, as far as they go; workers are started when first needed."""
-        while waiting and len(self._busy) < self._workers:
-            worker = self._idle.pop() if self._idle else WorkerProcess(self._task, self._directory)
-            self._busy[worker] = waiting.popleft()
-            worker.give(self._busy[worker])
+def _end_with(leash: Connection[Any, Any]) -> None:
+    """End the process, in the middle of a shard as well, when the leash's other end is gone."""
+    leash.poll(None)
+    os._exit(0)
 
-    def take_in(self) -> list[tuple[Shard, Fragment | NoctuaryError | None]]:
-        """Wait for answers; None stands for a worker that died, which is replaced when needed.
 
-        Raises:
-            ShardError: A shard's workers died too often.
-        """
-        answers: list[tuple[Shard, Fragment | NoctuaryError | None]] = []
-        for worker in WorkerProcess.wait_for(self._busy):
-            shard, answer = self._busy.pop(worker), worker.take()
-            if answer is None:
-                worker.end()
-                self._count_death(shard)
-            else:
-                self._idle.append(worker)
-            answers.append((shard, answer))
-        return answers
-
-    def end(self) -> None:
-        """End every worker, whatever it is doing, and remove what it had not finished."""
-        for worker in [*self._idle, *self._busy]:
-            worker.end()
-        remove_temporary_files(self._directory, below=False)
-
-    def _count_death(self, shard: Shard) -> None:
-        self._deaths[shard.key] += 1
-        if self._deaths[shard.key] >= ATTEMPTS:
-            raise ShardError(
-                f"{self._task.name}: the process that worked on {shard.path.name} ({shard.rows} "
-                f"rows) died {ATTEMPTS} times: most often there was not enough memory. What the "
-                "other shards became is kept; lower runner.workers and run again."
-            )
+@contextmanager
+def _child_environment() -> Generator[None]:
+    """Let processes that start meanwhile use one thread, and import nothing from where they are."""
+    wanted = {**ONE_THREAD, "PYTHONSAFEPATH": "1"}
+    before = {name: os.environ[name] for name in wanted if name in os.environ}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name in wanted:
+            del os.environ[name]
+        os.environ.update(before)

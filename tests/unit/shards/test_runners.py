@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import pytest
@@ -57,10 +58,20 @@ def test_small_work_stays_in_this_process(tmp_path: Path, here: Path) -> None:
 
 
 def test_large_work_goes_to_processes_of_one_thread_each(tmp_path: Path, here: Path) -> None:
+    before = dict(os.environ)
     told = {tuple(text.split()) for text in values(NameProcess(), shards_of(tmp_path), here, TWO)}
     assert {process for process, _, _ in told}.isdisjoint({str(os.getpid())})
     assert 1 <= len(told) <= 2, "a worker keeps its function from shard to shard"
     assert {(given, variable) for _, given, variable in told} == {("1", "1")}
+    assert dict(os.environ) == before
+
+
+def test_a_worker_imports_nothing_from_where_it_is(
+    tmp_path: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pickle.py").write_text("raise SystemExit")
+    monkeypatch.chdir(tmp_path)
+    assert values(ShoutTexts(row_ms=1e6), shards_of(tmp_path), here, TWO)
 
 
 def test_processes_and_this_process_write_the_same_bytes(tmp_path: Path) -> None:
@@ -108,6 +119,23 @@ def test_a_worker_that_is_killed_is_replaced(tmp_path: Path, here: Path) -> None
     assert not list(marks.iterdir())
 
 
+def test_workers_that_are_killed_between_two_shards_are_replaced(
+    tmp_path: Path, here: Path
+) -> None:
+    resource_tracker.ensure_running()
+    before = set(children_of(os.getpid()))
+
+    class KillAll(Told):
+        def update(self, task: str, done: int, total: int) -> None:
+            super().update(task, done, total)
+            for worker in set(children_of(os.getpid())) - before if done == 10 else ():
+                os.kill(worker, signal.SIGKILL)
+
+    told = KillAll()
+    TWO.run(DieOnce(marks_of(tmp_path, 0), pause_s=0.1), shards_of(tmp_path), here, told)
+    assert [done for _, done, _ in told.reports] == [10, 20, 30, 40]
+
+
 def test_a_shard_that_kills_its_workers_again_and_again_is_named(
     tmp_path: Path, here: Path
 ) -> None:
@@ -130,7 +158,9 @@ def test_an_interrupt_ends_the_workers_at_once(tmp_path: Path, here: Path) -> No
             raise KeyboardInterrupt
 
     slow = DieOnce(marks_of(tmp_path, 0), pause_s=0.2)
-    # Servers that other tests of this process share are its children as well.
+    # Servers that other tests of this process share are its children as well, and so is what
+    # counts the semaphores of multiprocessing: it stays.
+    resource_tracker.ensure_running()
     before = set(children_of(os.getpid()))
     with pytest.raises(KeyboardInterrupt):
         TWO.run(slow, shards_of(tmp_path, TEXTS * 5), here, Interrupt())
@@ -156,10 +186,11 @@ def night(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 def test_workers_end_with_a_night_that_is_killed(
     night: subprocess.Popen[bytes], here: Path
 ) -> None:
-    wait_until(lambda: here.exists() and len(children_of(night.pid)) == 2)
-    workers = children_of(night.pid)
+    wait_until(lambda: here.exists() and any(here.glob("*.arrow")))
+    children = children_of(night.pid)
+    assert len(children) == 3, "two workers, and what counts the semaphores of multiprocessing"
     night.send_signal(signal.SIGKILL)
-    wait_until(lambda: not any(is_running(worker) for worker in workers))
+    wait_until(lambda: not any(is_running(child) for child in children))
 
 
 def marks_of(tmp_path: Path, deaths: int) -> Path:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import lancedb
 import numpy as np
+from lancedb.index import HnswSq
 
 from noctuary.embed.rotation import rotate
 from noctuary.embed.tiers import FULL_TIER, index_spec, search_tier
-from noctuary.work.fragments import IndexSpec, TablePlace
-from noctuary.work.runner import LocalRunner
+from noctuary.work.fragments import IndexSpec
 from tests.support.tier_store import DIM, ROWS, TierStore, clustered
 
 
@@ -33,8 +34,8 @@ def test_a_tier_of_codes_finds_the_true_neighbours(store: TierStore) -> None:
 
 def test_an_index_of_an_earlier_version_is_replaced(store: TierStore) -> None:
     store.sync()
-    place = TablePlace(str(store.lance), FULL_TIER)
-    LocalRunner().build_index(place, IndexSpec("IVF_HNSW_SQ", 1))
+    table = lancedb.connect(str(store.lance)).open_table(FULL_TIER)
+    table.create_index("vector", config=HnswSq("cosine", num_partitions=1))
     state = store.sync(index_min_rows=ROWS).tiers[-1]
     assert (state.index, state.unindexed_rows, state.rows) == ("IVF_SQ", 0, ROWS)
     version = state.version
