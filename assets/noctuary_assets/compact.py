@@ -6,8 +6,6 @@ import time
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -16,21 +14,17 @@ from numpy.typing import NDArray
 
 from noctuary.compact.clusters import (
     Cluster,
-    ClusterText,
     SessionClusters,
     cluster_session,
     write_clusters,
 )
 from noctuary.compact.escalation import SummarySettings
 from noctuary.compact.summaries import (
-    NOTHING_KNOWN,
     SHARD_CLUSTERS,
     BatchResult,
     ClusterSources,
-    Known,
     Settled,
     SummarizeClusters,
-    cluster_key,
     cluster_rows,
     count_later,
     iter_cluster_texts,
@@ -38,7 +32,9 @@ from noctuary.compact.summaries import (
     iter_sessions,
     read_settled,
     recipe_digest,
+    result_key,
     summarize_batch,
+    write_settled,
 )
 from noctuary.compact.summarizers import (
     TRIED_AGAIN,
@@ -50,16 +46,16 @@ from noctuary.compact.summarizers import (
     Summary,
     open_summarizer,
 )
-from noctuary.compact.tables import SummaryWriter, iter_summaries, read_known
+from noctuary.compact.tables import SummaryWriter, iter_summaries
 from noctuary.core.errors import StoreError
-from noctuary.core.files import remove_tree
 from noctuary.core.settings import CompactionSettings
-from noctuary.embed.documents import memo_kind, text_key
+from noctuary.embed.documents import put_vectors, text_key, vector_kind
 from noctuary.embed.onnx import onnx_directory
-from noctuary.work.fragments import FragmentStore, RecordBatch, fill
-from noctuary.work.stage import Memo, Stage, StageResult, load_result
+from noctuary.work.content import VALUE, ContentStore, fill
+from noctuary.work.shards import RecordBatch, open_table
+from noctuary.work.stage import Stage, StageResult, load_result
 from noctuary_assets import index, ingest
-from noctuary_assets.index import MEMORY_VECTORS, chosen_face, vector_kind
+from noctuary_assets.index import MEMORY_VECTORS, chosen_face
 from noctuary_assets.ingest import CORPUS
 from noctuary_assets.night import (
     ATTEMPTS,
@@ -70,6 +66,7 @@ from noctuary_assets.night import (
     VECTORS,
     Night,
     embed,
+    face_store,
 )
 from noctuary_assets.reporting import report_stage
 from noctuary_assets.workers import Workers
@@ -219,119 +216,10 @@ def task_of(
     """Return the task that summarises tonight's clusters; None where it must be done here."""
     if not isinstance(summarizer, _SELF_CONTAINED):
         return None
-    if vector_kind(night, chosen_face(night)) is None:
+    if not chosen_face(night).is_onnx:
         return None
     export = onnx_directory(night.paths.encoders, night.fingerprint())
     return SummarizeClusters(summarizer, settings, export)
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterResults:
-    """What the runner made of the clusters that earlier nights did not know.
-
-    Attributes:
-        made: Clusters summarised now.
-        store: Their results.
-        known: What earlier nights made.
-        settled: Clusters of which that is used again.
-    """
-
-    made: int
-    store: FragmentStore
-    known: Known
-    settled: Set[str]
-
-    def known_of(self, batch: Sequence[ClusterText], vectors: dict[str, bytes]) -> Known:
-        """Return summaries and attempts of a batch of clusters, old ones and new ones.
-
-        Args:
-            batch: Clusters of tonight.
-            vectors: Takes up the vectors of the texts that were judged, by the text's key.
-
-        Raises:
-            StoreError: A fragment is damaged.
-        """
-        new = [item.cluster for item in batch if item.cluster.cluster_id not in self.settled]
-        summaries: dict[str, Summary] = dict[str, Summary]()
-        attempts: dict[str, tuple[Attempt, ...]] = {}
-        for cluster, found in zip(new, self._read(new), strict=True):
-            summaries[cluster.cluster_id] = found.summary
-            if found.attempts:
-                attempts[cluster.cluster_id] = found.attempts
-            vectors.update({text_key(text): vector for text, vector in found.vectors.items()})
-        for item in batch:
-            if (cluster_id := item.cluster.cluster_id) in self.settled:
-                summaries[cluster_id] = self.known.summaries[cluster_id]
-                attempts[cluster_id] = self.known.attempts.get(cluster_id, ())
-        return Known(summaries, attempts)
-
-    def forget(self) -> None:
-        """Remove the fragments: the tables hold all of it."""
-        remove_tree(self.store.directory)
-
-    def _read(self, clusters: Sequence[Cluster]) -> Iterator[Settled]:
-        handles = self.store.find([cluster_key(cluster) for cluster in clusters])
-        if (handles < 0).any():
-            raise StoreError(
-                f"{int((handles < 0).sum())} of {len(handles)} summaries that were just made are "
-                f"gone from {self.store.directory}: run the nightly job again"
-            )
-        values = self.store.take(handles)
-        return iter(()) if values is None else map(read_settled, values.to_pylist())
-
-
-def fill_results(
-    night: Night,
-    task: SummarizeClusters,
-    sources: ClusterSources,
-    *,
-    known: Known,
-    settled: Set[str],
-    recipe: str,
-    clusters: int,
-) -> ClusterResults:
-    """Summarise the clusters that are not settled, each once, through tonight's runner.
-
-    Args:
-        night: The night.
-        task: What `task_of` returned.
-        sources: Where clusters, texts and vectors lie.
-        known: What earlier nights made with this recipe.
-        settled: Ids of clusters of which that is used again.
-        recipe: See `recipe_digest`.
-        clusters: How many there are, for the progress.
-
-    Raises:
-        ShardError: The task failed; what was made is kept.
-        EncoderError: The export is absent or damaged.
-    """
-    store = night.fragments(f"summaries:{recipe}")
-    filled = fill(
-        store,
-        _new_rows(sources, settled),
-        task,
-        night.runner(),
-        night.shards(task.name),
-        night.progress,
-        total=max(clusters - len(settled), 0),
-        shard_rows=SHARD_CLUSTERS,
-    )
-    return ClusterResults(filled.computed, store, known, settled)
-
-
-def remember_vectors(memo: Memo, kind: str, vectors: Mapping[str, bytes]) -> int:
-    """Put vectors into the memo, for the pack and the gate; return how many were new to it."""
-    held = memo.get_many(kind, vectors)
-    new = {key: vector for key, vector in vectors.items() if key not in held}
-    memo.put_many(kind, new)
-    return len(new)
-
-
-def _new_rows(sources: ClusterSources, settled: Set[str]) -> Iterable[RecordBatch]:
-    for batch in iter_cluster_texts(sources, skip=settled):
-        new = [item for item in batch if item.cluster.cluster_id not in settled]
-        if new:
-            yield cluster_rows(new)
 
 
 # Stages turn_clusters and summaries: old turns are grouped, and every group is summarised.
@@ -373,22 +261,19 @@ def summarize_turn_clusters(night: Night) -> StageResult:
     clusters = night.result_of(TURN_CLUSTERS)
     settings = _summary_settings(night.settings.compaction)
     summarizer = open_summarizer(night.settings.compaction)
-    recipe = recipe_digest(
-        memo_kind(night.fingerprint(), chosen_face(night).tag), settings, summarizer
-    )
-    # Only what its stamp vouches for: a table that was changed since must not be offered again.
+    recipe = summary_recipe(night, summarizer)
     before = load_result(night.paths.work, SUMMARY_TABLE)
-    vouched = before is not None
     # A model that gave no answer last time may be back, though nothing else has changed.
-    # (An older noctuary's stamp does not tell, and its recipe is another anyway.)
-    waiting = before is not None and not TRIED_AGAIN.isdisjoint(before.facts.get("by_fallback", ()))
-    counts = {"made": 0, "texts_embedded": 0}
+    waiting = before is not None and not TRIED_AGAIN.isdisjoint(before.facts["by_fallback"])
+    notes = {"summaries_made": 0, "texts_embedded": 0}
 
     def body() -> tuple[int, dict[str, Any]]:
-        known = NOTHING_KNOWN
-        if vouched:
-            known = read_known(night.work(SUMMARIES), night.work(ATTEMPTS), recipe)
-        tally = _summarize(night, summarizer, settings, known, recipe, clusters.rows, counts)
+        store = night.content(summary_kind(recipe))
+        tally = SummaryTally()
+        with SummaryWriter.open(night.work(SUMMARIES), night.work(ATTEMPTS)) as writer:
+            for result in _summarize(night, store, summarizer, settings, notes):
+                writer.add(result)
+                tally.add(result.summaries, result.attempts)
         return clusters.rows, tally.to_facts()
 
     inputs = {
@@ -397,9 +282,18 @@ def summarize_turn_clusters(night: Night) -> StageResult:
         "recipe": recipe,
     }
     result = night.run(SUMMARY_TABLE, inputs, body, always=waiting)
-    return night.finish(
-        result.with_notes(summaries_made=counts["made"], texts_embedded=counts["texts_embedded"])
-    )
+    return night.finish(result.with_notes(**notes))
+
+
+def summary_recipe(night: Night, summarizer: Summarizer) -> str:
+    """Return what decides a summary tonight, beside its turns."""
+    kind = vector_kind(night.fingerprint(), chosen_face(night).tag)
+    return recipe_digest(kind, _summary_settings(night.settings.compaction), summarizer)
+
+
+def summary_kind(recipe: str) -> str:
+    """Return the kind of what became of clusters by a recipe."""
+    return f"summaries:{recipe}"
 
 
 def accepted_summaries(night: Night) -> list[Summary]:
@@ -418,104 +312,112 @@ def _clusters(night: Night, now_us: int, tally: ClusterTally) -> Iterator[Cluste
 
 def _summarize(
     night: Night,
+    store: ContentStore,
     summarizer: Summarizer,
     settings: SummarySettings,
-    known: Known,
-    recipe: str,
-    clusters: int,
-    counts: dict[str, int],
-) -> SummaryTally:
-    """Write both tables batch by batch."""
-    sources = ClusterSources(night.work(CLUSTERS), night.work(MEMORIES), night.work(VECTORS))
-    tables: tuple[Path, Path] = night.work(SUMMARIES), night.work(ATTEMPTS)
-    tally, settled = SummaryTally(), settled_ids(known, summarizer)
-    task = task_of(night, summarizer, settings)
-    with Memo.open(night.paths.memo) as memo:
-        if task is None:
-            batches = _summarize_here(
-                night, memo, sources, settled, counts,
-                summarizer=summarizer, known=known, settings=settings,
-            )  # fmt: skip
-            _write_tables(tables, recipe, tally, batches)
-            return tally
-        results = fill_results(
-            night, task, sources,
-            known=known, settled=settled, recipe=recipe, clusters=clusters,
-        )  # fmt: skip
-        counts["made"] = results.made
-        _write_tables(tables, recipe, tally, _bind_results(night, memo, results, counts))
-    results.forget()
-    return tally
-
-
-def _write_tables(
-    tables: tuple[Path, Path], recipe: str, tally: SummaryTally, batches: Iterable[BatchResult]
-) -> None:
-    with SummaryWriter.open(*tables, recipe=recipe) as writer:
-        for result in batches:
-            writer.add(result)
-            tally.add(result.summaries, result.attempts)
-
-
-def _summarize_here(
-    night: Night,
-    memo: Memo,
-    sources: ClusterSources,
-    settled: frozenset[str],
-    counts: dict[str, int],
-    **how: Any,
+    notes: dict[str, int],
 ) -> Iterator[BatchResult]:
-    """Summarise batch by batch in this process, with what earlier summaries a summarizer needs."""
-    face, context, done = chosen_face(night), SessionContext(), 0
-    clusters = night.result_of(TURN_CLUSTERS).rows
+    """Yield what became of tonight's clusters, batch by batch; the store keeps it and nothing else.
+
+    Where the runner can make what is new, it does before the first batch is read.
+    """
+    sources = ClusterSources(night.work(CLUSTERS), night.work(MEMORIES), night.work(VECTORS))
+    count, done = night.result_of(TURN_CLUSTERS).rows, 0
+    face, context, keys = chosen_face(night), SessionContext(), list[bytes]()
+    # A summarizer that is shown earlier summaries may see others: only a batch can tell.
+    settled = set[str]() if summarizer.uses_context else _settled_ids(store, sources)
+    task = task_of(night, summarizer, settings)
+    if task is not None:
+        _fill(night, store, task, sources, settled, notes, count)
+
+    def known(wanted: Sequence[bytes]) -> Mapping[bytes, Settled]:
+        return {key: read_settled(value) for key, value in store.get(wanted).items()}
 
     def encode(texts: list[str]) -> NDArray[np.float32]:
-        embedded = embed(night, face, texts, memo)
-        counts["texts_embedded"] += embedded.computed
+        embedded = embed(night, face, texts)
+        notes["texts_embedded"] += embedded.computed
         return embedded.vectors
 
-    for batch in iter_cluster_texts(sources, skip=settled):
-        result = summarize_batch(batch, encode, context=context, **how)
-        counts["made"] += result.made
-        done += len(batch)
-        night.progress.update(SUMMARY_TABLE.name, done, clusters)
-        yield result
-
-
-def _bind_results(
-    night: Night, memo: Memo, results: ClusterResults, counts: dict[str, int]
-) -> Iterator[BatchResult]:
-    """Give what is settled, old or made just now, to tonight's clusters, batch by batch."""
-    kind = memo_kind(night.fingerprint(), chosen_face(night).tag)
-    for batch in iter_clusters_only(night.work(CLUSTERS)):
-        vectors: dict[str, bytes] = {}
-        known = results.known_of(batch, vectors)
-        counts["texts_embedded"] += remember_vectors(memo, kind, vectors)
-        result = summarize_batch(batch, _encode_nothing, known=known)
-        if result.made:
-            raise StoreError(
-                f"found {result.made} clusters without a usable summary, expected none: run the "
-                "nightly job again"
-            )
-        yield result
-
-
-def _encode_nothing(texts: list[str]) -> NDArray[np.float32]:
-    return np.empty((len(texts), 0), dtype=np.float32)
-
-
-def settled_ids(known: Known, summarizer: Summarizer) -> frozenset[str]:
-    """Return the clusters whose summaries are certainly used again, so that no text is read.
-
-    Where a summarizer is shown earlier summaries, only `summarize_batch` can tell.
-    """
-    if summarizer.uses_context:
-        return frozenset()
-    return frozenset(
-        cluster_id
-        for cluster_id, summary in known.summaries.items()
-        if summary.fallback not in TRIED_AGAIN
+    batches = (
+        iter_cluster_texts(sources, skip=settled)
+        if task is None
+        else iter_clusters_only(night.work(CLUSTERS))
     )
+    for batch in batches:
+        result = summarize_batch(
+            batch, encode, summarizer=summarizer, known=known, settings=settings, context=context
+        )
+        if task is None:
+            store.put(list(result.fresh), list(map(write_settled, result.fresh.values())))
+            notes["summaries_made"] += result.made
+            done += len(batch)
+            night.progress.update(SUMMARY_TABLE.name, done, count)
+        elif result.made:
+            raise StoreError(
+                f"{result.made} of {len(batch)} summaries that were just made are gone from "
+                f"{store.directory}: run the nightly job again"
+            )
+        keys += result.keys
+        yield result
+    store.prune(keys)
+
+
+def _settled_ids(store: ContentStore, sources: ClusterSources) -> set[str]:
+    """Return the clusters whose summaries are used again, so that no text of theirs is read."""
+    settled: set[str] = set()
+    for batch in iter_clusters_only(sources.clusters):
+        held = store.find([result_key(item.cluster) for item in batch]) >= 0
+        settled |= {
+            item.cluster.cluster_id
+            for item, is_held in zip(batch, held.tolist(), strict=True)
+            if is_held
+        }
+    return settled
+
+
+def _fill(
+    night: Night,
+    store: ContentStore,
+    task: SummarizeClusters,
+    sources: ClusterSources,
+    settled: Set[str],
+    notes: dict[str, int],
+    count: int,
+) -> None:
+    """Summarise the clusters that are not settled, each once, through tonight's runner.
+
+    Raises:
+        ShardError: The task failed; what was made is kept.
+        EncoderError: The export is absent or damaged.
+    """
+    before = {fragment.key for fragment in store.fragments}
+    filled = fill(
+        store,
+        _new_rows(sources, settled),
+        task,
+        night.runner(),
+        night.shards(task.name),
+        night.progress,
+        total=max(count - len(settled), 0),
+        shard_rows=SHARD_CLUSTERS,
+    )
+    notes["summaries_made"] = filled.computed
+    vectors = face_store(night, chosen_face(night))
+    for fragment in store.fragments:
+        if fragment.key not in before:
+            made = map(read_settled, open_table(fragment.path)[VALUE].to_pylist())
+            found = {text_key(t): v for item in made for t, v in item.vectors.items()}
+            is_held = (vectors.find(list(found)) >= 0).tolist()
+            new = {k: found[k] for k, held in zip(found, is_held, strict=True) if not held}
+            put_vectors(vectors, new)
+            notes["texts_embedded"] += len(new)
+
+
+def _new_rows(sources: ClusterSources, settled: Set[str]) -> Iterable[RecordBatch]:
+    for batch in iter_cluster_texts(sources, skip=settled):
+        new = [item for item in batch if item.cluster.cluster_id not in settled]
+        if new:
+            yield cluster_rows(new)
 
 
 def _summary_settings(settings: CompactionSettings) -> SummarySettings:

@@ -23,7 +23,7 @@ from noctuary.core.manifest import Manifest
 from noctuary.core.settings import EvaluationSettings
 from noctuary.core.store import DatabaseName
 from noctuary.core.types import SILENT, MemoryRecord, Progress
-from noctuary.embed.documents import embed_texts, text_key
+from noctuary.embed.documents import embed_texts, put_vectors, read_vectors, text_key, vector_kind
 from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.embed.hosted import HostedEncoder
 from noctuary.evaluate.abstain import Prompted, ask_prompts, find_asker, scope_mask
@@ -60,8 +60,9 @@ from noctuary.recall.result import (
     Calibration,
 )
 from noctuary.sources.corpus import RecordFile, iter_batches, read_records
+from noctuary.work.content import ContentStore
 from noctuary.work.http import Endpoint, read_api_key
-from noctuary.work.stage import Memo, Stage, StageResult
+from noctuary.work.stage import Stage, StageResult
 from noctuary_assets import graph, ingest, pack
 from noctuary_assets.graph import linked_pairs
 from noctuary_assets.ingest import CORPUS
@@ -120,28 +121,26 @@ def fetch_query_vectors(night: Night, manifest: Manifest, texts: Sequence[str]) 
     fingerprint = night.fingerprint()
     if EncoderFingerprint.from_json(manifest.encoder) != fingerprint:
         return 0
-    with Memo.open(night.paths.memo) as memo:
-        found = embed_texts(
-            texts,
-            memo,
-            fingerprint,
-            lambda: _Queries(night.hosted_encoder()),
-            night.progress,
-            face=f"{provider}:query",
-            batches_per_write=1,
-        )
+    found = embed_texts(
+        texts,
+        night.content(vector_kind(fingerprint, f"{provider}:query")),
+        fingerprint,
+        lambda: _Queries(night.hosted_encoder()),
+        night.progress,
+        batches_per_write=1,
+    )
     for text, vector in zip(texts, found.vectors, strict=True):
         remember_query(night.paths, manifest, text, vector.copy())
     return found.computed
 
 
 def everyday_kind(encoder_digest: str) -> str:
-    """Return the memo's kind of the vectors of everyday prompts, as recall encodes them."""
+    """Return the kind of the vectors of everyday prompts, as recall encodes them."""
     return f"everyday:{encoder_digest}"
 
 
-def everyday_keys() -> list[str]:
-    """Return the memo's keys of everyday prompts, in their order."""
+def everyday_keys() -> list[bytes]:
+    """Return the keys of everyday prompts, in their order."""
     return [text_key(prompt) for prompt in read_everyday()]
 
 
@@ -151,20 +150,18 @@ def fetch_everyday_vectors(night: Night, recaller: Recaller) -> NDArray[np.float
     Of shape (prompts, d).
     """
     manifest, prompts, keys = recaller.reader.manifest, read_everyday(), everyday_keys()
-    if recaller.reader.vectors is None or manifest.encoder_digest is None:
+    own = recaller.reader.vectors
+    if own is None or manifest.encoder_digest is None:
         return None
-    kind = everyday_kind(manifest.encoder_digest)
-    with Memo.open(night.paths.memo) as memo:
-        known = memo.get_many(kind, keys)
-        missing = [p for key, p in zip(keys, prompts, strict=True) if key not in known]
-        fetch_query_vectors(night, manifest, missing)
-        world = recaller.live_world()
-        made = {
-            text_key(prompt): np.asarray(world.query_vector(prompt), dtype=np.float32).tobytes()
-            for prompt in missing
-        }
-        memo.put_many(kind, made)
-    return np.stack([np.frombuffer((known | made)[key], dtype=np.float32) for key in keys])
+    store = night.content(everyday_kind(manifest.encoder_digest))
+    vectors = read_vectors(store, keys, own.shape[1])
+    lacking = np.flatnonzero(~np.isfinite(vectors).all(axis=1)).tolist()
+    fetch_query_vectors(night, manifest, [prompts[at] for at in lacking])
+    world = recaller.live_world()
+    for at in lacking:
+        vectors[at] = world.query_vector(prompts[at])
+    put_vectors(store, {keys[at]: vectors[at] for at in lacking})
+    return vectors
 
 
 class _Queries:
@@ -400,25 +397,10 @@ def _in_order(groups: Mapping[str, Any]) -> dict[str, Any]:
 
 GENERATED_QUERIES = Stage("generated_queries", "1", (GENERATED,))
 WRITTEN_ANSWERS_KIND = "generated_queries:1"
-"""Kind of the memo: answers of both models."""
+"""Kind of what is kept: answers of both models."""
 
 PAIRS_PER_MEMORY = 0.5
 """Multi-hop questions per paraphrase: they cost two grades each and need linked memories."""
-
-
-@dataclass(frozen=True, slots=True)
-class _MemoCache:
-    """The night's memo as the generator's cache."""
-
-    memo: Memo
-
-    def get(self, key: str) -> bytes | None:
-        """Return a remembered answer, or None."""
-        return self.memo.get_many(WRITTEN_ANSWERS_KIND, [key]).get(key)
-
-    def put(self, key: str, value: bytes) -> None:
-        """Remember an answer durably."""
-        self.memo.put_many(WRITTEN_ANSWERS_KIND, {key: value})
 
 
 def write_queries(night: Night) -> StageResult:
@@ -442,13 +424,13 @@ def write_queries(night: Night) -> StageResult:
     return night.finish(night.run(GENERATED_QUERIES, inputs, body, always=on))
 
 
-def live_answers(night: Night) -> list[str]:
+def live_answers(night: Night) -> list[bytes]:
     """Return the keys of the answers that are still in use."""
     try:
         document = json.loads(night.work(GENERATED).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return []
-    return list(document["keys"])
+    return list(map(bytes.fromhex, document["keys"]))
 
 
 def _generate(night: Night, chosen: EvaluationSettings) -> Generated:
@@ -465,10 +447,8 @@ def _generate(night: Night, chosen: EvaluationSettings) -> Generated:
         judge = Endpoint(chosen.judge_url, chosen.judge_model, key)
     except ValueError as error:
         raise ConfigError(f"evaluation.generator_* or judge_*: {error}") from error
-    with Memo.open(night.paths.memo) as memo:
-        return generate_queries(
-            asked, pairs, generator, judge, _MemoCache(memo), progress=night.progress
-        )
+    store = night.content(WRITTEN_ANSWERS_KIND)
+    return generate_queries(asked, pairs, generator, judge, store, progress=night.progress)
 
 
 def choose_memories(records: Sequence[MemoryRecord], wanted: int) -> list[MemoryRecord]:
@@ -561,15 +541,8 @@ class KeptAnswers:
         reused: Answers of an earlier night, so far.
     """
 
-    def __init__(self, memo: Memo, kind: str) -> None:
-        """Open what is kept.
-
-        Args:
-            memo: Where; what of this kind is not listed as alive there is pruned.
-            kind: Which stage in which version asks.
-        """
-        self._memo = memo
-        self._kind = kind
+    def __init__(self, store: ContentStore) -> None:
+        self._store = store
         self.reused = 0
 
     def ask(
@@ -590,8 +563,11 @@ class KeptAnswers:
                 plan.depth,
             ]
         )
-        keys = [hash_json([asker, q.text, str(q.as_of), q.extras.get(USER_KEY)]) for q in queries]
-        known = self._memo.get_many(self._kind, keys)
+        keys = [
+            bytes.fromhex(hash_json([asker, q.text, str(q.as_of), q.extras.get(USER_KEY)]))
+            for q in queries
+        ]
+        known = self._store.get(keys)
         self.reused += len(known)
         missing = [(key, q) for key, q in zip(keys, queries, strict=True) if key not in known]
         for start in range(0, len(missing), KEPT_PER_WRITE):
@@ -599,7 +575,7 @@ class KeptAnswers:
             run = run_retriever(retriever, [query for _, query in chunk], plan)
             found = zip(chunk, run.top_scores, run.rankings, strict=True)
             fresh = {key: json.dumps([best, *ids]).encode() for (key, _), best, ids in found}
-            self._memo.put_many(self._kind, fresh)
+            self._store.put(list(fresh), list(fresh.values()))
             known |= fresh
             done = len(queries) - len(missing) + start + len(chunk)
             progress.update("evaluate", done, len(queries))
@@ -625,7 +601,7 @@ RECALL_EVALUATION = Stage(
     "recall_evaluation", "2", (EVALUATION, EVALUATION_QUERIES, EVALUATION_RUNS)
 )
 RECALL_ANSWERS_KIND = f"{RECALL_EVALUATION.name}:{RECALL_EVALUATION.version}"
-"""Kind of the memo: answers of a night that was stopped."""
+"""Kind of what is kept: answers of a night that was stopped."""
 SERVED = "served"
 PLAN = RunPlan(k=10, depth=50, timed=False)
 """The same for every arm, or their first ten would come from lists of different depth. Up to the
@@ -754,17 +730,16 @@ def _ask(
     fetch_query_vectors(night, recaller.reader.manifest, texts)
     profiles = evaluation_profiles(night)
     runs: dict[str, dict[str, Run]] = {}
-    with Memo.open(night.paths.memo) as memo:
-        kept = KeptAnswers(memo, RECALL_ANSWERS_KIND)
-        for group, queries in questions.groups.items():
-            runs[group] = {}
-            for name, profile in profiles.items():
-                retriever = ProfileRetriever(name, recaller, profile)
-                runs[group][name] = kept.ask(retriever, queries, PLAN, night.progress)
-        if questions.unanswerable:
-            retriever = ProfileRetriever(SERVED, recaller, profiles[SERVED])
-            found = kept.ask(retriever, questions.unanswerable, PLAN, SILENT)
-            runs[UNANSWERABLE] = {SERVED: found}
+    kept = KeptAnswers(night.content(RECALL_ANSWERS_KIND))
+    for group, queries in questions.groups.items():
+        runs[group] = {}
+        for name, profile in profiles.items():
+            retriever = ProfileRetriever(name, recaller, profile)
+            runs[group][name] = kept.ask(retriever, queries, PLAN, night.progress)
+    if questions.unanswerable:
+        retriever = ProfileRetriever(SERVED, recaller, profiles[SERVED])
+        found = kept.ask(retriever, questions.unanswerable, PLAN, SILENT)
+        runs[UNANSWERABLE] = {SERVED: found}
     return runs, kept.reused
 
 

@@ -22,10 +22,9 @@ from noctuary.core.files import (
     read_array,
     remove_tree,
     replace_with,
-    write_text,
 )
 from noctuary.core.types import MemoryRecord, Progress
-from noctuary.embed.documents import embed_texts, memo_kind, text_key
+from noctuary.embed.documents import text_key, vector_kind
 from noctuary.graph.build import Built, build_graph, sample_merges, top_concepts
 from noctuary.graph.canonical import Memo as MergeMemo
 from noctuary.graph.canonical import MergeRules
@@ -59,18 +58,7 @@ from noctuary.graph.state import GraphState, SearchTexts, SyncReport, search_her
 from noctuary.graph.tables import FILES, GraphTables, read_tables, write_tables
 from noctuary.sources.corpus import RecordFile, column_batches, take_columns
 from noctuary.text.secrets import find_text_sensitivity
-from noctuary.work.fragments import (
-    KEY,
-    SHARD_ROWS,
-    WAVE_SHARDS,
-    Filled,
-    RecordBatch,
-    arrow_compute,
-    as_rows,
-    fill,
-    list_shards,
-    read_batches,
-)
+from noctuary.work.content import KEY, WAVE_SHARDS, ContentStore, Filled, as_rows, fill
 from noctuary.work.http import (
     MAX_MEMORY_CHARS,
     Answers,
@@ -84,7 +72,8 @@ from noctuary.work.http import (
     parse_batch,
     read_api_key,
 )
-from noctuary.work.stage import Memo, Stage, StageResult, load_result
+from noctuary.work.shards import SHARD_ROWS, RecordBatch, arrow_compute, list_shards, read_batches
+from noctuary.work.stage import Stage, StageResult, load_result
 from noctuary_assets import index, ingest
 from noctuary_assets.index import MEMORY_VECTORS
 from noctuary_assets.ingest import CORPUS, read_told, told_inputs
@@ -92,10 +81,10 @@ from noctuary_assets.night import (
     GRAPH,
     GRAPH_STATE,
     MEMORIES,
-    NEAR_MEMO,
     VECTORS,
     Face,
     Night,
+    embed,
     face_of,
 )
 from noctuary_assets.reporting import report_stage
@@ -152,7 +141,7 @@ class NightSearch:
 
 
 TRIPLES_KIND = "graph_plugin:1"
-"""Kind of the memo. Its name is older than this module: another one would ask everything again."""
+"""Kind of the answers. Its name is older than this file: another one would ask all of it again."""
 
 PARALLEL_REQUESTS = 2
 """Requests under way at once. More are faster where an endpoint serves them side by side; one that
@@ -194,7 +183,7 @@ class TripleReader:
     Attributes:
         endpoint: The model.
         batch_memories: Texts per request, at least 1.
-        memo: Where answers are kept, batch by batch. A kill loses what is under way, at most
+        store: Where answers are kept, batch by batch. A kill loses what is under way, at most
             PARALLEL_REQUESTS batches.
         progress: Told after every batch.
         sleep: Waits between tries.
@@ -205,7 +194,7 @@ class TripleReader:
 
     endpoint: Endpoint
     batch_memories: int
-    memo: Memo
+    store: ContentStore
     progress: Progress
     sleep: Sleep = time.sleep
     kept: dict[str, RawAnswer | Failures] = field(default_factory=dict[str, RawAnswer | Failures])
@@ -221,8 +210,8 @@ class TripleReader:
         those that failed before last. Nothing that an endpoint does raises.
         """
         texts = {answer_key(content, self.endpoint.model): content for content in contents}
-        stored = self.memo.get_many(TRIPLES_KIND, texts)
-        self.kept = {key: decode(stored.get(key)) for key in sorted(texts)}
+        stored = self.store.get(map(bytes.fromhex, texts))
+        self.kept = {key: decode(stored.get(bytes.fromhex(key))) for key in sorted(texts)}
         failed = {key: v.nights for key, v in self.kept.items() if isinstance(v, Failures)}
         self.tonight.update(requests=0, remembered=len(texts) - len(failed))
         again = [key for key, nights in failed.items() if nights < MAX_FAILED_NIGHTS]
@@ -286,9 +275,9 @@ class TripleReader:
             for key in failed:
                 before = self.kept[key]
                 fresh[key] = Failures(before.nights + 1 if isinstance(before, Failures) else 1)
-        if fresh:
-            self.memo.put_many(TRIPLES_KIND, {key: v.to_bytes() for key, v in fresh.items()})
-            self.kept.update(fresh)
+        values = [value.to_bytes() for value in fresh.values()]
+        self.store.put(list(map(bytes.fromhex, fresh)), values)
+        self.kept.update(fresh)
 
     def _give_up(self, reason: str) -> None:
         self.given_up = reason
@@ -322,7 +311,7 @@ def extend_extractions(
     An endpoint that is down leaves the extractions as they are, and a warning in the facts.
 
     Args:
-        night: Settings and memo.
+        night: Settings and what earlier nights were answered.
         records: Tonight's memories.
         extractions: What the rules found in them, one each.
 
@@ -333,10 +322,9 @@ def extend_extractions(
     visible = {record.position for record in _shown(night, records)}
     contents = {r.content for r in records if r.position in visible}
     sent = {content for content in contents if find_text_sensitivity(content) is None}
-    with Memo.open(night.paths.memo) as memo:
-        batch = night.settings.graph.llm_batch_memories
-        reader = TripleReader(endpoint, batch, memo, night.progress)
-        answers = reader.read(sent)
+    batch = night.settings.graph.llm_batch_memories
+    reader = TripleReader(endpoint, batch, night.content(TRIPLES_KIND), night.progress)
+    answers = reader.read(sent)
     grounded = {content: ground(content, answer) for content, answer in answers.items()}
     merged: list[Extraction] = []
     added, dropped = Counter[str](found=0, stated=0), Counter[str]()
@@ -377,12 +365,13 @@ def llm_inputs(night: Night) -> dict[str, str]:
     }
 
 
-def live_triples(night: Night, records: Sequence[MemoryRecord]) -> list[str]:
+def live_triples(night: Night, records: Sequence[MemoryRecord]) -> list[bytes]:
     """Return the keys of TRIPLES_KIND that are still in use; all others are to be deleted."""
     if night.settings.graph.extractor != "llm":
         return []
     model = _endpoint(night).model
-    return [answer_key(record.content, model) for record in _shown(night, records)]
+    shown = _shown(night, records)
+    return [bytes.fromhex(answer_key(record.content, model)) for record in shown]
 
 
 def _fingerprint(model: str) -> str:
@@ -423,7 +412,7 @@ def fill_extractions(night: Night, keyed: Iterable[RecordBatch]) -> Filled:
         keyed: As `add_keys` gives them.
     """
     task = ExtractMemories()
-    store = night.fragments(EXTRACTION_KIND)
+    store = night.content(EXTRACTION_KIND)
     return fill(store, keyed, task, night.runner(), night.shards(task.name), night.progress)
 
 
@@ -439,7 +428,7 @@ def read_kept(night: Night, keys: KeyRows) -> Iterator[Extraction]:
     Raises:
         StoreError: They lack one of them.
     """
-    store = night.fragments(EXTRACTION_KIND)
+    store = night.content(EXTRACTION_KIND)
     for start in range(0, len(keys), _READ_ROWS):
         handles = store.find(keys[start : start + _READ_ROWS])
         if (handles < 0).any():
@@ -567,9 +556,6 @@ def _with_added(keys: KeyRows, added: Mapping[int, bytes]) -> KeyRows:
 CONCEPT_VECTORS = f"{GRAPH}/concept_vectors.parquet"
 """The table of concepts that have a vector."""
 
-NAME_MEMO = "graph_names.json"
-"""What the next night takes over: the names that were embedded and which is nearest to which."""
-
 NAMES_MAX = 4096
 """Most names that are embedded, those in most memories first. More finds more synonyms among rare
 names; the first night pays some 2 ms a name, and every new name is compared with all others."""
@@ -618,16 +604,7 @@ class NameVectors:
             return None
         chosen = choose_names(names)
         try:
-            with Memo.open(self.night.paths.memo) as memo:
-                embedded = embed_texts(
-                    chosen,
-                    memo,
-                    self.night.fingerprint(),
-                    lambda: face.opened(self.night, chosen),
-                    _Named(self.night.progress),
-                    face=face.tag,
-                    batches_per_write=face.batches_per_write,
-                )
+            embedded = embed(self.night, face, chosen, _Named(self.night.progress))
         except (EncoderError, OSError) as error:
             self.failure = f"{type(error).__name__}: {error}"
             return None
@@ -639,43 +616,33 @@ class NameVectors:
         """Return what the stage's facts say; `encoder_failed` reads it back."""
         return {_FAILURE: self.failure} if self.failure else {}
 
-    def read_memo(self) -> MergeMemo | None:
-        """Return what is known of near names; of another encoder, lost or damaged: None."""
-        try:
-            told = json.loads(self.night.work(NAME_MEMO).read_text(encoding="utf-8"))
-            if told["encoder"] != self._encoder():
-                return None
-            near = {name: None if it is None else Neighbour(*it) for name, it in told["near"]}
-        except (OSError, ValueError, TypeError, KeyError):
-            return None
+    def read_memo(self) -> MergeMemo:
+        """Return what is known of near names."""
+        store = self.night.content(near_kind(self.night))
+        told = (json.loads(value) for value in store.values())
+        near = {
+            name: None if it is None else Neighbour(*it)
+            for name, took_part, it in told
+            if took_part
+        }
         return MergeMemo(near)
 
     def write_memo(self, memo: MergeMemo) -> None:
         """Keep what is known of near names, and which names were embedded."""
-        told = {
-            "encoder": self._encoder(),
-            "names": sorted(self.by_name),
-            "near": sorted(memo.neighbours.items()),
-        }
-        write_text(self.night.work(NAME_MEMO), json.dumps(told, ensure_ascii=False) + "\n")
+        near, names = memo.neighbours, sorted({*self.by_name, *memo.neighbours})
+        values = [json.dumps([name, name in near, near.get(name)]).encode() for name in names]
+        self.night.content(near_kind(self.night)).replace(list(map(text_key, names)), values)
 
-    def _encoder(self) -> str:
-        face = _face(self.night)
-        return "" if face is None else memo_kind(self.night.fingerprint(), face.tag)
+
+def near_kind(night: Night) -> str:
+    """Return the kind of what is known of names and of the nearest name of each, by encoder."""
+    face = _face(night)
+    return f"near_names:1:{'' if face is None else vector_kind(night.fingerprint(), face.tag)}"
 
 
 def encoder_failed(last: StageResult | None) -> bool:
     """Say whether the last graph had to do without vectors that another night may get."""
     return last is not None and _FAILURE in last.facts
-
-
-def live_names(night: Night) -> list[str]:
-    """Return the memo keys of the names that were embedded for the last graph."""
-    try:
-        told = json.loads(night.work(NAME_MEMO).read_text(encoding="utf-8"))
-        return [text_key(name) for name in told["names"]]
-    except (OSError, ValueError, TypeError, KeyError):
-        return []
 
 
 def write_concept_vectors(night: Night, vectors: Mapping[str, NDArray[np.float32]]) -> None:
@@ -724,6 +691,10 @@ def _face(night: Night) -> Face | None:
 CONCEPT_GRAPH = Stage(
     "concept_graph", "7", (*(f"{GRAPH}/{file}" for file in FILES.values()), CONCEPT_VECTORS)
 )
+
+
+NEAR_KIND = "near_duplicates:1"
+"""Kind of what is known of near duplicates, by a key of memory and vector."""
 
 
 class _Tonight(NamedTuple):
@@ -802,20 +773,14 @@ def _build(night: Night) -> _Tonight:
             vectors=read_array(night.work(VECTORS)),
             embed_names=name_vectors.embed,
             memo=name_vectors.read_memo(),
-            near_memo=_read_near(night),
+            near_memo=dict(map(json.loads, night.content(NEAR_KIND).values())),
         )
     name_vectors.write_memo(built.memo)
-    write_text(night.work(NEAR_MEMO), json.dumps(built.near_memo, sort_keys=True) + "\n")
+    near = sorted(built.near_memo.items())
+    night.content(NEAR_KIND).replace(
+        [text_key(key) for key, _ in near], [json.dumps(item).encode() for item in near]
+    )
     return _Tonight(built, synced, source.extracted, name_vectors, source.facts, source.notes)
-
-
-def _read_near(night: Night) -> dict[str, list[str]] | None:
-    """Return what is known of near duplicates; a file that is damaged is only a slower night."""
-    try:
-        known = json.loads(night.work(NEAR_MEMO).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return known if isinstance(known, dict) else None
 
 
 def _facts(built: Built) -> dict[str, Any]:

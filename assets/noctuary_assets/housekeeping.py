@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from itertools import chain
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from noctuary.compact.archive_apply import applied_summaries, purge_texts
+from noctuary.compact.summarizers import open_summarizer
 from noctuary.compact.tables import iter_summaries
 from noctuary.core.files import (
-    hash_file,
     hash_json,
     remove_temporary_files,
     remove_tree,
     write_text,
 )
 from noctuary.core.store import StorePaths
-from noctuary.embed.documents import memo_kind, text_key
+from noctuary.embed.documents import text_key, vector_kind
+from noctuary.embed.sentence import FINGERPRINT_KIND
 from noctuary.graph.extract import EXTRACTION_KIND
 from noctuary.graph.extract import iter_keyed as keyed_extractions
 from noctuary.graph.tables import FILES
@@ -26,43 +27,57 @@ from noctuary.lexical.build import TOKENS_KIND
 from noctuary.lexical.build import iter_keyed as keyed_tokens
 from noctuary.snapshot.publish import drop_older_snapshots
 from noctuary.sources.corpus import RecordFile, iter_batches
-from noctuary.work.fragments import (
+from noctuary.work.content import (
     KEY,
     MANIFEST_FILE,
-    RecordBatch,
+    Keys,
+    as_rows,
     remove_unnamed,
     rows_of,
     store_directory,
 )
-from noctuary.work.stage import Memo, hash_settled
+from noctuary.work.shards import RecordBatch
+from noctuary.work.stage import hash_settled
+from noctuary_assets.compact import summary_kind, summary_recipe
 from noctuary_assets.evaluate import (
     WRITTEN_ANSWERS_KIND,
     everyday_keys,
     everyday_kind,
     live_answers,
 )
-from noctuary_assets.graph import CONCEPT_VECTORS, TRIPLES_KIND, live_names, live_triples
-from noctuary_assets.index import chosen_face, vector_kind
-from noctuary_assets.index import keyed_batches as keyed_vectors
-from noctuary_assets.night import FRAGMENTS, GRAPH, MEMORIES, SHARDS, SUMMARIES, Night
+from noctuary_assets.graph import (
+    CONCEPT_VECTORS,
+    NEAR_KIND,
+    TRIPLES_KIND,
+    live_triples,
+    near_kind,
+)
+from noctuary_assets.index import chosen_face, keyed_batches
+from noctuary_assets.night import (
+    CONTENT,
+    GENERATED,
+    GRAPH,
+    MEMORIES,
+    SHARDS,
+    SUMMARIES,
+    Night,
+)
 
-# After publishing: forget the heavy steps' results for texts that are gone.
+# After publishing: forget results for texts that are gone, and of kinds that nobody asks for.
 
 
-_PRUNED = "stamps/fragments_pruned"
-
-_Keyed = Callable[[Path], Iterator[RecordBatch]]
+_PRUNED = "stamps/content_pruned"
 
 
-def prune_fragments(night: Night) -> None:
-    """Forget results of texts that are gone, and of kinds that nothing asks for any more.
+def prune_content(night: Night) -> None:
+    """Forget what the content store holds of texts that are gone.
 
-    Keys are compared only where the corpus or a kind's fragments differ from what the last
-    comparison left; files that no manifest names go every time.
+    Keys are compared only where something that decides differs from what the last comparison left;
+    files that no manifest names go every time.
     """
-    kinds = _live_kinds(night)
-    places = {kind: store_directory(night.work(FRAGMENTS), kind) for kind in kinds}
-    for path in night.work(FRAGMENTS).glob("*"):
+    kinds = _live_keys(night)
+    places = {kind: store_directory(night.work(CONTENT), kind) for kind in kinds}
+    for path in night.work(CONTENT).glob("*"):
         if path not in places.values():
             remove_tree(path)
     # Rows of a task that was killed: they hold texts.
@@ -73,25 +88,50 @@ def prune_fragments(night: Night) -> None:
     stamp = night.work(_PRUNED)
     if stamp.is_file() and stamp.read_text(encoding="utf-8") == _state(night, places):
         return
-    for kind, keyed in kinds.items():
-        keys = [rows_of(batch.column(KEY)) for batch in keyed(night.work(MEMORIES))]
-        night.fragments(kind).prune(np.concatenate(keys) if keys else ())
+    for kind, read_keys in kinds.items():
+        if read_keys is not None:
+            night.content(kind).prune(read_keys())
     # Of what is left: a stamp of what was found would hold again when that comes back.
     write_text(stamp, _state(night, places))
 
 
 def _state(night: Night, places: Mapping[str, Path]) -> str:
     """Return the digest of everything that decides what is forgotten."""
-    manifests = {kind: place / MANIFEST_FILE for kind, place in places.items()}
-    held = {kind: hash_file(path) for kind, path in manifests.items() if path.exists()}
-    return hash_json({"memories": hash_settled(night.work(MEMORIES)), "fragments": held})
+    decisive = [night.work(name) for name in (MEMORIES, SUMMARIES, GENERATED)]
+    decisive += [night.paths.archive, *(place / MANIFEST_FILE for place in places.values())]
+    return hash_json([hash_settled(path) if path.exists() else None for path in decisive])
 
 
-def _live_kinds(night: Night) -> dict[str, _Keyed]:
-    kinds: dict[str, _Keyed] = {TOKENS_KIND: keyed_tokens, EXTRACTION_KIND: keyed_extractions}
-    if (vectors := vector_kind(night, chosen_face(night))) is not None:
-        kinds[vectors] = keyed_vectors
-    return kinds
+def _live_keys(night: Night) -> dict[str, Callable[[], Keys] | None]:
+    """Return how to read the keys still needed, by kind; None for what its own stage prunes."""
+    face, memories = chosen_face(night), night.work(MEMORIES)
+    fingerprint, compaction = night.fingerprint(), night.settings.compaction
+    vectors = vector_kind(fingerprint, face.tag)
+    recipe = summary_recipe(night, open_summarizer(compaction))
+    return {
+        TOKENS_KIND: lambda: _keys_of(keyed_tokens(memories)),
+        EXTRACTION_KIND: lambda: _keys_of(keyed_extractions(memories)),
+        vectors: lambda: np.concatenate([_keys_of(keyed_batches(memories)), _other_texts(night)]),
+        everyday_kind(fingerprint.digest): everyday_keys,
+        WRITTEN_ANSWERS_KIND: lambda: live_answers(night),
+        TRIPLES_KIND: lambda: live_triples(night, RecordFile(memories)),
+        summary_kind(recipe): None,
+        near_kind(night): None,
+        NEAR_KIND: None,
+        FINGERPRINT_KIND: None,
+    }
+
+
+def _keys_of(batches: Iterable[RecordBatch]) -> NDArray[np.uint8]:
+    return np.concatenate([as_rows([]), *(rows_of(batch.column(KEY)) for batch in batches)])
+
+
+def _other_texts(night: Night) -> NDArray[np.uint8]:
+    """Return the keys of summaries and names, whose vectors lie beside those of memories."""
+    texts = [s.text for s in iter_summaries(night.work(SUMMARIES))]
+    records = RecordFile(night.work(MEMORIES))
+    texts += [a.summary.text for a in applied_summaries(night.paths.archive, records)]
+    return np.concatenate([as_rows(map(text_key, texts)), night.content(near_kind(night)).keys()])
 
 
 # Before a night: remove what a killed one left. After publishing: forget what the corpus lost.
@@ -118,9 +158,8 @@ def tidy(night: Night) -> tuple[str, ...]:
         The snapshots that were removed for that reason.
     """
     purge_texts(night.paths.archive, lambda ids: _hashes_of(night, ids))
-    prune_fragments(night)
-    _prune_memo(night)
-    drop_old_tables(night.work(GRAPH))
+    prune_content(night)
+    _drop_old_files(night)
     if night.paths.candidates.is_dir():
         for directory in night.paths.candidates.iterdir():
             remove_tree(directory)
@@ -137,16 +176,17 @@ def tidy(night: Night) -> tuple[str, ...]:
     return removed
 
 
-def drop_old_tables(directory: Path) -> None:
-    """Remove graph tables of an earlier version, whose texts nothing else would forget.
+_OLD_FILES = ("memo.sqlite*", "fragments", "graph_near.json", "graph_names.json")
+"""What earlier versions kept results in, below the work directory."""
 
-    Args:
-        directory: Where this version's tables lie.
-    """
+
+def _drop_old_files(night: Night) -> None:
+    """Remove what an earlier version left: nothing else would forget the texts in it."""
     known = {*FILES.values(), Path(CONCEPT_VECTORS).name}
-    for path in directory.glob("*.parquet"):
-        if path.name not in known:
-            path.unlink()
+    old = [path for path in night.work(GRAPH).glob("*.parquet") if path.name not in known]
+    old += [path for name in _OLD_FILES for path in night.paths.work.glob(name)]
+    for path in old:
+        remove_tree(path)
 
 
 def _forget_questions(paths: StorePaths) -> None:
@@ -166,23 +206,3 @@ def _hashes_of(night: Night, memory_ids: Collection[str]) -> dict[str, str]:
         for memory_id, digest in zip(*(batch.column(c).to_pylist() for c in columns), strict=True)
         if memory_id in wanted
     }
-
-
-def _prune_memo(night: Night) -> None:
-    face, records = chosen_face(night), RecordFile(night.work(MEMORIES))
-    texts = [s.text for s in iter_summaries(night.work(SUMMARIES))]
-    texts += [a.summary.text for a in applied_summaries(night.paths.archive, records)]
-    vectors = chain(map(text_key, texts), live_names(night))
-    if vector_kind(night, face) is None:
-        keyed = keyed_vectors(night.work(MEMORIES))
-        kept = (key.hex() for batch in keyed for key in batch.column(KEY).to_pylist())
-        vectors = chain(vectors, kept)
-    with Memo.open(night.paths.memo) as memo:
-        memo.prune(
-            {
-                memo_kind(night.fingerprint(), face.tag): vectors,
-                everyday_kind(night.fingerprint().digest): everyday_keys(),
-                WRITTEN_ANSWERS_KIND: live_answers(night),
-                TRIPLES_KIND: live_triples(night, records),
-            }
-        )

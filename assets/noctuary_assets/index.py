@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,15 +14,14 @@ import dagster as dg
 import numpy as np
 
 from noctuary.core.errors import EncoderError
-from noctuary.core.files import read_array, remove_tree, write_array, write_array_blocks, write_text
+from noctuary.core.files import read_array, remove_tree, write_array, write_text
 from noctuary.embed.documents import (
     SHARD_ROWS,
     TEXT,
     EmbedTexts,
-    fill_memo,
-    iter_known,
+    fill_vectors,
     keyed_texts,
-    memo_kind,
+    lacking_vectors,
     write_vectors,
 )
 from noctuary.embed.hosted import HOSTED_FILE, HostedModel, hosted_model, write_description
@@ -65,15 +64,15 @@ from noctuary.usage.statistics import (
     refresh_scores,
     write_usage,
 )
-from noctuary.work.fragments import KEY, Filled, FragmentStore, RecordBatch, fill, list_shards
-from noctuary.work.stage import Memo, Stage, StageResult, forget_result, load_result, run_stage
+from noctuary.work.content import KEY, ContentStore, Filled, fill
+from noctuary.work.shards import RecordBatch, list_shards
+from noctuary.work.stage import Stage, StageResult, forget_result, load_result, run_stage
 from noctuary_assets import ingest
 from noctuary_assets.ingest import CORPUS
 from noctuary_assets.night import (
     ACCESS,
     AGREEMENT_SAMPLE,
     HOSTED,
-    LIBRARY,
     MEMORIES,
     POSTING_ARRAYS,
     POSTING_TERMS,
@@ -82,6 +81,7 @@ from noctuary_assets.night import (
     Night,
     choose_face,
     face_of,
+    face_store,
     store_profile,
 )
 from noctuary_assets.reporting import report_stage
@@ -105,17 +105,6 @@ LEAST_SHARD_ROWS = 32
 """A third of a second with the default model on two cores; fewer spend it on files."""
 
 
-def vector_kind(night: Night, face: Face) -> str | None:
-    """Return the kind of the fragments that hold a face's vectors of memories.
-
-    None for a face whose vectors the memo keeps: a hosted model's batches are paid for and kept one
-    by one, and sentence-transformers takes all texts at once.
-    """
-    if not face.tag or face.tag in HOSTED:
-        return None
-    return memo_kind(night.fingerprint(), face.tag)
-
-
 def keyed_batches(memories: Path) -> Iterator[RecordBatch]:
     """Yield `key` and `content` of every memory of a table, in its order.
 
@@ -125,32 +114,39 @@ def keyed_batches(memories: Path) -> Iterator[RecordBatch]:
     return map(keyed_texts, iter_batches(memories, [TEXT]))
 
 
-def fill_vectors(night: Night, face: Face, batches: Iterable[RecordBatch], total: int) -> Filled:
-    """Embed the texts whose vector the face's fragments lack; each distinct text once.
+def fill_store(night: Night, face: Face, store: ContentStore) -> Filled:
+    """Embed the memories whose vector the store lacks; each distinct text once.
 
-    Args:
-        night: The night.
-        face: One with a `vector_kind`.
-        batches: With `key` and `content`, see `keyed_batches`.
-        total: Rows in all batches, for the progress and the shards.
+    ONNX Runtime works through shards. Other encoders take all texts at once: sentence-transformers
+    sorts them by length, a hosted model fills its batches.
 
     Raises:
-        ValueError: The face keeps no fragments.
         EncoderError: The encoder fails; what it gave before is kept.
+        StoreError: The memories' table is missing or damaged.
     """
-    kind = vector_kind(night, face)
-    if kind is None:
-        raise ValueError(f"{face.tag or LIBRARY} keeps its vectors in the memo")
-    task = EmbedTexts(onnx_directory(night.paths.encoders, night.fingerprint()))
-    return fill(
-        night.fragments(kind),
-        batches,
-        task,
-        night.runner(),
-        night.shards(task.name),
+    memories = night.work(MEMORIES)
+    if face.is_onnx:
+        task = EmbedTexts(onnx_directory(night.paths.encoders, night.fingerprint()))
+        total = count_rows(memories)
+        return fill(
+            store,
+            keyed_batches(memories),
+            task,
+            night.runner(),
+            night.shards(task.name),
+            night.progress,
+            total=total,
+            shard_rows=_shard_rows(total),
+        )
+    batches = iter_batches(memories, [TEXT])
+    texts: list[str] = [text for batch in batches for text in batch.column(TEXT).to_pylist()]
+    return fill_vectors(
+        texts,
+        store,
+        night.fingerprint(),
+        lambda: face.opened(night, texts),
         night.progress,
-        total=total,
-        shard_rows=_shard_rows(total),
+        batches_per_write=face.batches_per_write,
     )
 
 
@@ -191,51 +187,22 @@ def write_memory_vectors(night: Night, face: Face) -> Filled:
         EncoderError: The encoder fails; what it gave before is kept.
         StoreError: The memories' table is missing or damaged.
     """
-    kind = vector_kind(night, face)
-    return _through_memo(night, face) if kind is None else _through_fragments(night, face, kind)
-
-
-def _through_fragments(night: Night, face: Face, kind: str) -> Filled:
     path, memories = night.work(VECTORS), night.work(MEMORIES)
     rows, dimension = count_rows(memories), night.fingerprint().dimension
-    filled = fill_vectors(night, face, keyed_batches(memories), rows)
-    store = night.fragments(kind)
+    store = face_store(night, face)
+    filled = fill_store(night, face, store)
     unusable = write_vectors(path, store, _iter_keys(memories), rows, dimension)
-    if not unusable:
-        return filled
-    # Damage that no checksum saw, or a fragment of an older version: those texts are embedded once
-    # more.
-    store.forget(unusable)
-    again = fill_vectors(night, face, keyed_batches(memories), rows)
-    store = night.fragments(kind)
-    if unusable := write_vectors(path, store, _iter_keys(memories), rows, dimension):
+    if unusable and face.is_onnx:
+        # Damage that no checksum saw: those texts are embedded once more.
+        store.forget(unusable)
+        again = fill_store(night, face, store)
+        unusable = write_vectors(path, store, _iter_keys(memories), rows, dimension)
+        computed = filled.computed + again.computed
+        filled = Filled(computed, again.computed + again.reused - computed)
+    if unusable:
         path.unlink()
-        raise EncoderError(
-            f"{len(set(unusable))} memories got no finite vector of {dimension} numbers, twice. "
-            f"Delete {night.paths.encoders} and run the night again: the model is exported anew."
-        )
-    computed = filled.computed + again.computed
-    return Filled(computed, again.computed + again.reused - computed)
-
-
-def _through_memo(night: Night, face: Face) -> Filled:
-    batches = iter_batches(night.work(MEMORIES), [TEXT])
-    texts: list[str] = [text for batch in batches for text in batch.column(TEXT).to_pylist()]
-    fingerprint = night.fingerprint()
-    with Memo.open(night.paths.memo) as memo:
-        filled = fill_memo(
-            texts,
-            memo,
-            fingerprint,
-            lambda: face.opened(night, texts),
-            night.progress,
-            face=face.tag,
-            batches_per_write=face.batches_per_write,
-        )
-        blocks = iter_known(texts, memo, fingerprint, face.tag)
-        shape = (len(texts), fingerprint.dimension)
-        write_array_blocks(night.work(VECTORS), shape, "<f4", blocks)
-    return Filled(filled.computed, filled.reused)
+        raise lacking_vectors(len(set(unusable)), night.fingerprint())
+    return filled
 
 
 def _iter_keys(memories: Path) -> Iterator[Sequence[bytes]]:
@@ -481,7 +448,7 @@ def index_memories(night: Night) -> StageResult:
     counts = {"computed": 0}
 
     def body() -> tuple[int, dict[str, Any]]:
-        tokens = night.fragments(TOKENS_KIND)
+        tokens = night.content(TOKENS_KIND)
         task, rows = TokenizeMemories(), count_rows(night.work(MEMORIES))
         counts["computed"] = fill(
             tokens,
@@ -522,7 +489,7 @@ def load_postings(night: Night) -> Postings:
     )
 
 
-def _count_and_merge(night: Night, tokens: FragmentStore, rows: int) -> Postings:
+def _count_and_merge(night: Night, tokens: ContentStore, rows: int) -> Postings:
     """Count terms shard by shard and join what was counted; the parts are kept for no later run."""
     task = CountTerms()
     directory = night.shards(task.name)
@@ -535,7 +502,7 @@ def _count_and_merge(night: Night, tokens: FragmentStore, rows: int) -> Postings
         remove_tree(directory)
 
 
-def _placed(night: Night, tokens: FragmentStore) -> Iterator[RecordBatch]:
+def _placed(night: Night, tokens: ContentStore) -> Iterator[RecordBatch]:
     """Yield every memory's position and tokens."""
     import pyarrow as pa
 

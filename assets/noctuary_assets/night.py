@@ -13,7 +13,13 @@ from noctuary.core.files import tree_bytes, write_text
 from noctuary.core.settings import PROVIDERS, RunnerSettings, Settings
 from noctuary.core.store import SourceName, StorePaths
 from noctuary.core.types import SILENT, Progress
-from noctuary.embed.documents import BATCHES_PER_WRITE, DocumentEncoder, Embedded, embed_texts
+from noctuary.embed.documents import (
+    BATCHES_PER_WRITE,
+    DocumentEncoder,
+    Embedded,
+    embed_texts,
+    vector_kind,
+)
 from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.embed.onnx import (
     OnnxEncoder,
@@ -26,9 +32,10 @@ from noctuary.embed.onnx import (
 )
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.profile_layers import configured_profile, read_store_profiles
-from noctuary.work.fragments import FragmentStore, Runner
+from noctuary.work.content import ContentStore
 from noctuary.work.runner import LocalRunner
-from noctuary.work.stage import Body, Memo, Stage, StageResult, give_back, load_result, run_stage
+from noctuary.work.shards import Runner
+from noctuary.work.stage import Body, Stage, StageResult, give_back, load_result, run_stage
 
 if TYPE_CHECKING:
     from noctuary.embed.hosted import HostedEncoder
@@ -62,7 +69,6 @@ POSTING_TERMS = "lexical/terms.json"
 POSTING_ARRAYS = ("lexical/starts.npy", "lexical/positions.npy", "lexical/scores.npy")
 GRAPH = "graph"
 GRAPH_STATE = "graph.duckdb"
-NEAR_MEMO = "graph_near.json"
 CLUSTERS = "compaction/clusters.parquet"
 SUMMARIES = "compaction/summaries.parquet"
 ATTEMPTS = "compaction/attempts.parquet"
@@ -75,7 +81,7 @@ GENERATED = "evaluation/generated.json"
 DECISION = "evaluation/decision.json"
 ABSTENTION = "evaluation/abstention.json"
 COMPARISON = "evaluation/comparison.json"
-FRAGMENTS = "fragments"
+CONTENT = "content"
 SHARDS = "shards"
 
 
@@ -161,9 +167,9 @@ class Night:
         """Return the path of an artifact."""
         return self.paths.work / name
 
-    def fragments(self, kind: str) -> FragmentStore:
+    def content(self, kind: str) -> ContentStore:
         """Open what earlier nights computed of a kind, found by content key."""
-        return FragmentStore(self.work(FRAGMENTS), kind)
+        return ContentStore(self.work(CONTENT), kind)
 
     def shards(self, task: str) -> Path:
         """Return where the shards of a task lie while it runs."""
@@ -216,11 +222,11 @@ class Night:
 
             self._fingerprint = hosted_model(self.settings.encoder).fingerprint()
         if self._fingerprint is None:
-            from noctuary.embed.sentence import find_fingerprint
+            from noctuary.embed.sentence import FINGERPRINT_KIND, find_fingerprint
 
             self._fingerprint = find_fingerprint(
                 self.settings.encoder.model,
-                self.paths.encoders / "known.json",
+                self.content(FINGERPRINT_KIND),
                 lambda: self.encoder().fingerprint,
             )
         return self._fingerprint
@@ -291,6 +297,11 @@ class Face:
         """How many batches a kill may lose: none that was paid for."""
         return 1 if self.tag in HOSTED else BATCHES_PER_WRITE
 
+    @property
+    def is_onnx(self) -> bool:
+        """Whether ONNX Runtime embeds, which works through shards."""
+        return bool(self.tag) and self.tag not in HOSTED
+
     def to_facts(self) -> dict[str, str]:
         """Return what the stage's facts say; `face_of` reads it back."""
         named = {"face": self.tag or LIBRARY}
@@ -321,15 +332,21 @@ def choose_face(night: Night, texts: Sequence[str]) -> Face:
     return Face(header.tag, header.min_cosine, header.declined)
 
 
-def embed(night: Night, face: Face, texts: Sequence[str], memo: Memo) -> Embedded:
+def face_store(night: Night, face: Face) -> ContentStore:
+    """Open the document vectors that an implementation made."""
+    return night.content(vector_kind(night.fingerprint(), face.tag))
+
+
+def embed(
+    night: Night, face: Face, texts: Sequence[str], progress: Progress | None = None
+) -> Embedded:
     """Embed texts with the night's choice; see `embed_texts`."""
     return embed_texts(
         texts,
-        memo,
+        face_store(night, face),
         night.fingerprint(),
         lambda: face.opened(night, texts),
-        night.progress,
-        face=face.tag,
+        progress or night.progress,
         batches_per_write=face.batches_per_write,
     )
 

@@ -25,7 +25,7 @@ from noctuary.snapshot.publish import find_pack
 from noctuary.sources.corpus import RecordFile
 from noctuary.sources.evidence import SHARES_FILE, read_shares
 from noctuary.sources.export import ExportReport
-from noctuary.work.stage import Memo, Stage, StageResult, forget_result
+from noctuary.work.stage import Stage, StageResult, forget_result
 from noctuary_assets import compact, graph, index, ingest
 from noctuary_assets.compact import SUMMARY_TABLE, TURN_CLUSTERS, accepted_summaries
 from noctuary_assets.graph import CONCEPT_GRAPH, load_tables
@@ -153,8 +153,7 @@ def _summary_vectors(night: Night, texts: Sequence[str]) -> NDArray[np.float32]:
 
 def embed_again(night: Night, texts: Sequence[str]) -> NDArray[np.float32]:
     """Return the vectors of summaries, which were embedded once when they were judged."""
-    with Memo.open(night.paths.memo) as memo:
-        return embed(night, chosen_face(night), texts, memo).vectors
+    return embed(night, chosen_face(night), texts).vectors
 
 
 def _state_read(night: Night, report: ExportReport) -> dict[str, int]:

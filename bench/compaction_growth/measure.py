@@ -20,16 +20,16 @@ from noctuary.compact.escalation import SummarySettings
 from noctuary.compact.summaries import (
     NOTHING_KNOWN,
     ClusterSources,
-    Known,
     iter_cluster_texts,
     iter_sessions,
     recipe_digest,
     summarize_batch,
 )
 from noctuary.compact.summarizers import open_summarizer
-from noctuary.compact.tables import SummaryWriter, read_known
+from noctuary.compact.tables import SummaryWriter
 from noctuary.core.settings import CompactionSettings
 from noctuary.sources.corpus import MEMORIES_FILE, TURNS_FILE
+from noctuary.sources.evidence import Known, read_known
 from noctuary.work.stage import measure
 from noctuary_assets.compact import ClusterTally, SummaryTally, settled_ids
 

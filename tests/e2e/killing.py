@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from noctuary.work.fragments import open_table
+from noctuary.work.shards import open_table
 from tests.e2e.driver import NIGHT_TIMEOUT_S, kill, start_night
 from tests.e2e.stores import Bench
 

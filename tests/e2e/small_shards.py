@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from noctuary.work.fragments import fill
+from noctuary.work.content import fill
 from noctuary.work.runner import LocalRunner
 from noctuary_assets import night as opening
 

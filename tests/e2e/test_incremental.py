@@ -29,8 +29,9 @@ from noctuary.embed.rotation import load, rotated_prefix
 from noctuary.graph.extract import EXTRACTION_KIND, extraction_key
 from noctuary.lexical.build import TOKENS_KIND, tokens_key
 from noctuary.sources.corpus import read_records
-from noctuary.work.fragments import KEY, MANIFEST_FILE, open_table
+from noctuary.work.content import KEY, MANIFEST_FILE
 from noctuary.work.ledger import end_night
+from noctuary.work.shards import open_table
 from noctuary_assets.night import CLUSTERS, FRAGMENTS, MEMORIES, VECTORS
 from tests.e2e.byte_scan import find_texts, pieces
 from tests.e2e.conftest import FirstNight

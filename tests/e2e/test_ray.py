@@ -24,7 +24,7 @@ from noctuary.core.files import read_array
 from noctuary.core.manifest import read_manifest, read_pointer
 from noctuary.core.store import StorePaths
 from noctuary.recall.api import recall
-from noctuary.work.fragments import KEY, MANIFEST_FILE
+from noctuary.work.content import KEY, MANIFEST_FILE
 from tests.e2e.driver import DONE, NIGHT_TIMEOUT_S, ROOT, Ran, environment, kill, run, start
 from tests.support.labelled_cut import SHARED, write_cut
 

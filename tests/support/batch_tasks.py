@@ -14,7 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from noctuary.core.errors import EncoderError
-from noctuary.work.fragments import KEY, KEY_BYTES, VALUE, BatchFunction, RecordBatch
+from noctuary.work.content import KEY, KEY_BYTES, VALUE
+from noctuary.work.shards import BatchFunction, RecordBatch
 
 KEY_TYPE = pa.binary(KEY_BYTES)
 

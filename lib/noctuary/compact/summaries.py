@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -40,7 +40,8 @@ from noctuary.core.types import summary_id
 from noctuary.embed.onnx import OnnxEncoder
 from noctuary.sources.corpus import open_duckdb
 from noctuary.text.marks import CLOSING_CHARS, QUESTION_MARKS
-from noctuary.work.fragments import KEY, KEY_BYTES, VALUE, BatchFunction, RecordBatch
+from noctuary.work.content import KEY, KEY_BYTES, VALUE
+from noctuary.work.shards import BatchFunction, RecordBatch
 
 # Columns of the tables of summaries and attempts, and the way from a row to its noun and back.
 
@@ -456,19 +457,29 @@ RECIPE_VERSION = "2"
 # are not re-used.
 
 
-class Known(NamedTuple):
-    """What earlier nights made with the same recipe; see `noctuary.compact.tables.read_known`.
+class Settled(NamedTuple):
+    """What became of a cluster.
 
     Attributes:
-        summaries: By cluster id.
-        attempts: Rejected candidates by cluster id; clusters without any are left out.
+        summary: Of a value of the content store without positions: rows move when an earlier one
+            comes or goes.
+        attempts: Its rejected candidates.
+        vectors: float32 (d,) of the texts that were embedded for it by another process, by text.
     """
 
-    summaries: Mapping[str, Summary]
-    attempts: Mapping[str, tuple[Attempt, ...]]
+    summary: Summary
+    attempts: tuple[Attempt, ...]
+    vectors: Mapping[str, NDArray[np.float32]]
 
 
-NOTHING_KNOWN = Known({}, {})
+Lookup = Callable[[Sequence[bytes]], Mapping[bytes, Settled]]
+"""What is known of some clusters, by `result_key`."""
+
+
+def know_nothing(keys: Sequence[bytes]) -> Mapping[bytes, Settled]:
+    """Know no cluster's summary."""
+    del keys
+    return {}
 
 
 class BatchResult(NamedTuple):
@@ -479,11 +490,16 @@ class BatchResult(NamedTuple):
         attempts: Every rejected candidate of these clusters, those of earlier nights included, in
             the order of the batch.
         made: Clusters that were summarised tonight; the others were used again.
+        keys: Of every cluster, see `result_key`.
+        fresh: What was made and is worth keeping, by key: a summarizer that gave no answer may
+            give one another night (`TRIED_AGAIN`).
     """
 
     summaries: list[Summary]
     attempts: list[Attempt]
     made: int
+    keys: Sequence[bytes] = ()
+    fresh: Mapping[bytes, Settled] = MappingProxyType({})
 
 
 def recipe_digest(
@@ -493,7 +509,7 @@ def recipe_digest(
 ) -> str:
     """Return what decides a summary beside its turns: encoder, settings, summarizer, versions.
 
-    Summaries stored under another digest must not be passed as `known`.
+    Part of the kind under which results are kept.
     """
     return hash_json(
         [
@@ -511,14 +527,14 @@ def summarize_batch(
     encode: Encode,
     *,
     summarizer: Summarizer = EXTRACTIVE,
-    known: Known = NOTHING_KNOWN,
+    known: Lookup = know_nothing,
     settings: SummarySettings = DEFAULT_SETTINGS,
     context: SessionContext | None = None,
 ) -> BatchResult:
     """Summarise every cluster of a batch and judge every candidate.
 
-    A cluster is used again if it is known, its summarizer would be shown the same earlier
-    summaries, and it did not fall back for want of an answer (`TRIED_AGAIN`).
+    A cluster that is known is used again: its key tells its turns and the earlier summaries that
+    its summarizer is shown.
 
     Args:
         batch: Clusters; those of one session oldest first. How clusters are cut into batches does
@@ -535,37 +551,59 @@ def summarize_batch(
             cluster's contents and vectors differ in number.
     """
     kept = SessionContext() if context is None else context
-    settled: dict[int, tuple[Summary, tuple[Attempt, ...]]] = {}
-    made = 0
+    keys: dict[int, bytes] = {}
+    settled: dict[int, Settled] = {}
+    made: list[int] = []
     for wave in _waves(batch, summarizer.uses_context):
-        fresh: list[tuple[int, tuple[Earlier, ...]]] = []
+        parents = {
+            place: kept.before(batch[place].cluster) if summarizer.uses_context else ()
+            for place in wave
+        }
+        keys |= {place: result_key(batch[place].cluster, parents[place]) for place in wave}
+        held = known([keys[place] for place in wave])
+        fresh: list[int] = []
         for place in wave:
             cluster = batch[place].cluster
-            parents = kept.before(cluster) if summarizer.uses_context else ()
-            if _is_settled(cluster, known, parents):
-                again = _rebind(known.summaries[cluster.cluster_id], cluster)
-                settled[place] = again, known.attempts.get(cluster.cluster_id, ())
+            if (again := held.get(keys[place])) is not None:
+                settled[place] = again._replace(summary=_rebind(again.summary, cluster))
             elif cluster.trivial:
-                settled[place] = _trivial(batch[place]), ()
-                made += 1
+                settled[place] = Settled(_trivial(batch[place]), (), {})
+                made.append(place)
             else:
-                fresh.append((place, parents))
+                fresh.append(place)
         trials = escalate(
-            [_request(batch[place], parents) for place, parents in fresh],
+            [_request(batch[place], parents[place]) for place in fresh],
             encode,
             summarizer=summarizer,
             settings=settings,
-            parent_ids=[tuple(earlier.summary_id for earlier in p) for _, p in fresh],
+            parent_ids=[tuple(e.summary_id for e in parents[place]) for place in fresh],
         )
-        for (place, _), trial in zip(fresh, trials, strict=True):
-            settled[place] = _summary_of(batch[place].cluster, trial), tuple(trial.attempts)
-        made += len(fresh)
+        for place, trial in zip(fresh, trials, strict=True):
+            summary = _summary_of(batch[place].cluster, trial)
+            settled[place] = Settled(summary, tuple(trial.attempts), {})
+        made += fresh
         for place in wave:
-            kept.remember(settled[place][0])
-    pairs = [settled[place] for place in range(len(batch))]
+            kept.remember(settled[place].summary)
+    found = [settled[place] for place in range(len(batch))]
+    lasting = [place for place in made if settled[place].summary.fallback not in TRIED_AGAIN]
     return BatchResult(
-        [summary for summary, _ in pairs], [a for _, attempts in pairs for a in attempts], made
+        [item.summary for item in found],
+        [attempt for item in found for attempt in item.attempts],
+        len(made),
+        [keys[place] for place in range(len(batch))],
+        {keys[place]: settled[place] for place in lasting},
     )
+
+
+def result_key(cluster: Cluster, parents: Sequence[Earlier] = ()) -> bytes:
+    """Return the key of a cluster's summary: its id tells its members and what they say.
+
+    Args:
+        cluster: The cluster.
+        parents: Earlier summaries that its summarizer is shown.
+    """
+    shown = () if cluster.trivial else parents
+    return bytes.fromhex(hash_text(cluster.cluster_id, *(p.summary_id for p in shown)))
 
 
 def summarize_group(
@@ -593,19 +631,6 @@ def _waves(batch: Sequence[ClusterText], in_order: bool) -> list[list[int]]:
         waves[ranks[key]].append(place)
         ranks[key] += 1
     return waves
-
-
-def _is_settled(cluster: Cluster, known: Known, parents: Sequence[Earlier]) -> bool:
-    summary = known.summaries.get(cluster.cluster_id)
-    if summary is None or summary.fallback in TRIED_AGAIN:
-        return False
-    if summary.status == "trivial":
-        return True
-    shown = summary.parent_ids
-    if summary.fallback:
-        # The text is extractive; what its summarizer was shown stands with the rejected candidate.
-        shown = known.attempts[cluster.cluster_id][0].parent_ids
-    return shown == tuple(earlier.summary_id for earlier in parents)
 
 
 def _rebind(summary: Summary, cluster: Cluster) -> Summary:
@@ -709,20 +734,6 @@ _ROW_MS = 13.0
 _POSITIONS = "source_positions"
 
 
-class Settled(NamedTuple):
-    """What became of a cluster.
-
-    Attributes:
-        summary: Without positions: rows move when an earlier one comes or goes.
-        attempts: Its rejected candidates.
-        vectors: float32 little-endian bytes of the texts that were embedded for it, by text.
-    """
-
-    summary: Summary
-    attempts: tuple[Attempt, ...]
-    vectors: Mapping[str, bytes]
-
-
 @dataclass(frozen=True, slots=True)
 class SummarizeClusters:
     """Gives the judged summary of every cluster; see `BatchTask`.
@@ -752,18 +763,13 @@ class SummarizeClusters:
         return _Summarizing(self, threads)
 
 
-def cluster_key(cluster: Cluster) -> bytes:
-    """Return the key of a cluster's summary: its id tells its members and what they say."""
-    return bytes.fromhex(hash_text(cluster.cluster_id))
-
-
 def cluster_rows(batch: Sequence[ClusterText]) -> RecordBatch:
     """Return the rows that the task reads: key, cluster, texts, vectors (float32, row-major)."""
     import pyarrow as pa
 
     vectors = [np.asarray(item.vectors, dtype="<f4").tobytes() for item in batch]
     columns = {
-        KEY: pa.array([cluster_key(item.cluster) for item in batch], pa.binary(KEY_BYTES)),
+        KEY: pa.array([result_key(item.cluster) for item in batch], pa.binary(KEY_BYTES)),
         "cluster": pa.array([_cluster_json(item.cluster) for item in batch], pa.string()),
         "texts": pa.array([list(item.contents) for item in batch], pa.list_(pa.string())),
         "vectors": pa.array(vectors, pa.binary()),
@@ -772,12 +778,27 @@ def cluster_rows(batch: Sequence[ClusterText]) -> RecordBatch:
 
 
 def read_settled(value: bytes) -> Settled:
-    """Return what a value of the task says."""
+    """Return what `write_settled` wrote."""
     told = json.loads(value)
     summary = summary_of({**told["summary"], _POSITIONS: []})
     attempts = tuple(attempt_of(row) for row in told["attempts"])
-    vectors = {text: base64.b64decode(data) for text, data in told["vectors"].items()}
+    vectors = {
+        text: np.frombuffer(base64.b64decode(data), dtype="<f4")
+        for text, data in told["vectors"].items()
+    }
     return Settled(summary, attempts, vectors)
+
+
+def write_settled(settled: Settled) -> bytes:
+    """Return what became of a cluster as a value of the content store."""
+    row: dict[str, Any] = summary_row(settled.summary)
+    del row[_POSITIONS]
+    vectors = {
+        text: base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii")
+        for text, vector in sorted(settled.vectors.items())
+    }
+    attempts = list(map(attempt_row, settled.attempts))
+    return json.dumps({"summary": row, "attempts": attempts, "vectors": vectors}).encode("ascii")
 
 
 class _Summarizing:
@@ -802,10 +823,7 @@ class _Summarizing:
         result = summarize_batch(
             _cluster_texts(rows), encode, summarizer=task.summarizer, settings=task.settings
         )
-        attempts: dict[str, list[Attempt]] = defaultdict(list)
-        for attempt in result.attempts:
-            attempts[attempt.cluster_id].append(attempt)
-        values = [_value_of(s, attempts[s.cluster_id], embedded) for s in result.summaries]
+        values = [write_settled(_with_vectors(result.fresh[k], embedded)) for k in result.keys]
         return pa.record_batch([rows.column(KEY), pa.array(values, pa.binary())], [KEY, VALUE])
 
     def _opened(self) -> OnnxEncoder:
@@ -834,16 +852,6 @@ def _cluster_of(told: str) -> Cluster:
     return replace(cluster, member_ids=tuple(cluster.member_ids), member_positions=())
 
 
-def _value_of(
-    summary: Summary, attempts: Iterable[Attempt], embedded: Mapping[str, NDArray[np.float32]]
-) -> bytes:
-    row: dict[str, Any] = summary_row(summary)
-    del row[_POSITIONS]
-    tried = list(attempts)
-    texts = sorted({summary.text, *(attempt.text for attempt in tried)} & embedded.keys())
-    vectors = {
-        text: base64.b64encode(embedded[text].astype("<f4").tobytes()).decode("ascii")
-        for text in texts
-    }
-    told = {"summary": row, "attempts": list(map(attempt_row, tried)), "vectors": vectors}
-    return json.dumps(told).encode("ascii")
+def _with_vectors(settled: Settled, embedded: Mapping[str, NDArray[np.float32]]) -> Settled:
+    texts = {settled.summary.text, *(attempt.text for attempt in settled.attempts)}
+    return settled._replace(vectors={text: embedded[text] for text in texts & embedded.keys()})

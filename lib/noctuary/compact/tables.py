@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from noctuary.compact.summaries import (
-    NOTHING_KNOWN,
     ArrowSchema,
     BatchResult,
-    Known,
     attempt_of,
     attempt_row,
     attempt_schema,
@@ -26,8 +24,6 @@ from noctuary.core.files import replacement
 ROW_GROUP_ROWS = 4_096
 """Rows held while writing or reading. Larger compresses better, smaller bounds memory (a summary of
 20 turns is some 8 KB as an object)."""
-
-_RECIPE_KEY = b"noctuary.recipe"
 
 
 class _Table:
@@ -71,26 +67,22 @@ class SummaryWriter:
 
     @staticmethod
     @contextmanager
-    def open(
-        summaries: Path, attempts: Path | None, *, recipe: str = ""
-    ) -> Generator[SummaryWriter]:
+    def open(summaries: Path, attempts: Path | None) -> Generator[SummaryWriter]:
         """Open both tables for writing.
 
         Args:
             summaries: Parquet file of the summaries, declined and trivial ones included.
             attempts: Parquet file of the rejected candidates; None writes none.
-            recipe: The `recipe_digest` they are made with; decides whether `read_known` offers them
-                again.
         """
         with ExitStack() as files, ExitStack() as tables:
             # Tables are closed before either file is put in place: what fails there keeps both.
             rejected = None
             if attempts is not None:
                 tmp = files.enter_context(replacement(attempts))
-                rejected = _Table(tmp, _with_recipe(attempt_schema(), recipe))
+                rejected = _Table(tmp, attempt_schema())
                 tables.callback(rejected.close)
             tmp = files.enter_context(replacement(summaries))
-            made = _Table(tmp, _with_recipe(summary_schema(), recipe))
+            made = _Table(tmp, summary_schema())
             tables.callback(made.close)
             yield SummaryWriter(made, rejected)
 
@@ -103,9 +95,9 @@ class SummaryWriter:
                 self._attempts.add(attempt_row(attempt))
 
 
-def write_summaries(path: Path, summaries: Iterable[Summary], *, recipe: str = "") -> None:
+def write_summaries(path: Path, summaries: Iterable[Summary]) -> None:
     """Replace the summary table alone; rows keep the given order. See `SummaryWriter.open`."""
-    with SummaryWriter.open(path, None, recipe=recipe) as writer:
+    with SummaryWriter.open(path, None) as writer:
         for summary in summaries:
             writer.add(BatchResult([summary], [], 0))
 
@@ -135,35 +127,6 @@ def read_attempts(path: Path) -> list[Attempt]:
         StoreError: The file is missing or is no table of attempts.
     """
     return [attempt_of(row) for row in _rows(path, attempt_schema())]
-
-
-def read_known(summaries: Path, attempts: Path, recipe: str) -> Known:
-    """Return what may be used again: all of it, or nothing.
-
-    A missing or damaged file, or one made with another recipe, costs only the work of making its
-    rows again.
-    """
-    try:
-        if _recipe_of(summaries) != recipe or _recipe_of(attempts) != recipe:
-            return NOTHING_KNOWN
-        rejected: dict[str, tuple[Attempt, ...]] = {}
-        for attempt in read_attempts(attempts):
-            rejected[attempt.cluster_id] = (*rejected.get(attempt.cluster_id, ()), attempt)
-        made = {s.cluster_id: s for s in iter_summaries(summaries)}
-    except (StoreError, ValueError):
-        return NOTHING_KNOWN
-    # A text that is not the configured summarizer's has a rejected candidate before it.
-    whole = {k: s for k, s in made.items() if not s.fallback or k in rejected}
-    return Known(whole, {k: a for k, a in rejected.items() if k in whole})
-
-
-def _with_recipe(schema: ArrowSchema, recipe: str) -> ArrowSchema:
-    return schema.with_metadata({_RECIPE_KEY: recipe.encode()})
-
-
-def _recipe_of(path: Path) -> str:
-    with _opened(path) as file:
-        return (file.schema_arrow.metadata or {}).get(_RECIPE_KEY, b"").decode()
 
 
 def _rows(path: Path, expected: ArrowSchema) -> Iterator[dict[str, Any]]:

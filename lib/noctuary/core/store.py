@@ -215,11 +215,6 @@ class StorePaths:
         return self.root / "work"
 
     @property
-    def memo(self) -> Path:
-        """Results memoised by content hash and by what computed them."""
-        return self.work / "memo.sqlite"
-
-    @property
     def lance(self) -> Path:
         """LanceDB tables: a rebuildable projection."""
         return self.root / "lance"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
@@ -17,26 +16,12 @@ from noctuary.core.files import hash_text, write_array_blocks
 from noctuary.core.types import SILENT, Progress
 from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.embed.onnx import OnnxEncoder
-from noctuary.work.fragments import (
-    KEY,
-    KEY_BYTES,
-    VALUE,
-    BatchFunction,
-    Filled,
-    FragmentStore,
-    RecordBatch,
-)
-from noctuary.work.stage import Memo
-
-# Embedding texts once, their vectors kept in the memo.
-
+from noctuary.work.content import KEY, KEY_BYTES, VALUE, ContentStore, Filled
+from noctuary.work.shards import BatchFunction, RecordBatch
 
 BATCHES_PER_WRITE = 8
 """Batches per durable write: more loses more work to a kill (8 batches of 8 texts are about a
 second), fewer fsyncs more. A hosted encoder's batch is paid for, so each is written at once."""
-
-READ_ROWS = 4_096
-"""Vectors read from the memo at once: 6 MB at 384 dimensions, twice."""
 
 
 class DocumentEncoder(Protocol):
@@ -64,8 +49,8 @@ class Embedded:
     reused: int
 
 
-def memo_kind(fingerprint: EncoderFingerprint, face: str = "") -> str:
-    """Return the memo kind of an encoder's document vectors.
+def vector_kind(fingerprint: EncoderFingerprint, face: str = "") -> str:
+    """Return the kind under which the content store keeps an encoder's document vectors.
 
     Two implementations of one model round differently, so each has its own kind.
 
@@ -76,137 +61,104 @@ def memo_kind(fingerprint: EncoderFingerprint, face: str = "") -> str:
     return f"vector:{fingerprint.digest}:{face}" if face else f"vector:{fingerprint.digest}"
 
 
-def text_key(text: str) -> str:
-    """Return the memo key of a text."""
-    return hash_text(text)
+def text_key(text: str) -> bytes:
+    """Return the key of a text's vector."""
+    return bytes.fromhex(hash_text(text))
 
 
 def embed_texts(
     texts: Sequence[str],
-    memo: Memo,
+    store: ContentStore,
     fingerprint: EncoderFingerprint,
     open_encoder: Callable[[], DocumentEncoder],
     progress: Progress = SILENT,
     *,
-    face: str = "",
     batches_per_write: int = BATCHES_PER_WRITE,
 ) -> Embedded:
-    """Return a vector for every text; only texts that the memo does not know reach the encoder.
+    """Return a vector for every text; only texts that the store does not hold reach the encoder.
 
-    For texts of which all vectors fit in memory; see `fill_memo` for the arguments and errors.
+    For texts of which all vectors fit in memory; see `fill_vectors` for the arguments.
+
+    Raises:
+        EncoderError: The encoder fails, or gives a text no finite vector of its dimension.
     """
-    filled = fill_memo(
-        texts,
-        memo,
-        fingerprint,
-        open_encoder,
-        progress,
-        face=face,
-        batches_per_write=batches_per_write,
+    filled = fill_vectors(
+        texts, store, fingerprint, open_encoder, progress, batches_per_write=batches_per_write
     )
-    blocks = list(iter_known(texts, memo, fingerprint, face))
-    empty = np.empty((0, fingerprint.dimension), dtype=np.float32)
-    return Embedded(np.concatenate([empty, *blocks]), filled.computed, filled.reused)
+    vectors = read_vectors(store, [text_key(text) for text in texts], fingerprint.dimension)
+    if lacking := int((~np.isfinite(vectors).all(axis=1)).sum()):
+        raise lacking_vectors(lacking, fingerprint)
+    return Embedded(vectors, filled.computed, filled.reused)
 
 
-def fill_memo(
+def fill_vectors(
     texts: Sequence[str],
-    memo: Memo,
+    store: ContentStore,
     fingerprint: EncoderFingerprint,
     open_encoder: Callable[[], DocumentEncoder],
     progress: Progress = SILENT,
     *,
-    face: str = "",
     batches_per_write: int = BATCHES_PER_WRITE,
 ) -> Filled:
-    """Bring the vector of every text into the memo; no vector is held for longer than its write.
+    """Bring the vector of every text into the store; no vector is held for longer than its write.
 
     Args:
         texts: What to embed; equal texts are embedded once.
-        memo: Where vectors are kept between nights.
+        store: Of the encoder's `vector_kind`.
         fingerprint: Of the encoder that `open_encoder` returns.
         open_encoder: Called only if something must be embedded.
         progress: Told after every durable write.
-        face: Tag of the implementation that `open_encoder` returns; empty for
-            sentence-transformers.
         batches_per_write: How many of the encoder's batches a kill may lose, at least 1.
 
     Raises:
-        EncoderError: If the encoder fails or returns something that is not finite; what was written
-            before is kept.
+        EncoderError: If the encoder fails; what was written before is kept.
     """
     unique = {text_key(text): text for text in texts}
-    kind = memo_kind(fingerprint, face)
-    missing = list(_iter_missing(memo, kind, fingerprint.dimension, unique))
+    missing = list(_iter_missing(store, fingerprint.dimension, unique))
     if missing:
-        encoder = open_encoder()
-        pending: dict[str, bytes] = {}
+        pending: dict[bytes, NDArray[np.float32]] = {}
         done = 0
-        batches = encoder.iter_document_batches([unique[k] for k in missing])
+        batches = open_encoder().iter_document_batches([unique[key] for key in missing])
         for number, (places, vectors) in enumerate(batches, start=1):
-            for place, vector in zip(places, vectors, strict=True):
-                pending[missing[place]] = vector.astype("<f4").tobytes()
+            pending |= {missing[at]: row for at, row in zip(places, vectors, strict=True)}
             if number % batches_per_write == 0:
-                done += _flush(memo, kind, pending)
+                done += _flush(store, pending)
                 progress.update("memory_vectors", done, len(missing))
-        done += _flush(memo, kind, pending)
+        done += _flush(store, pending)
         progress.update("memory_vectors", done, len(missing))
     return Filled(computed=len(missing), reused=len(unique) - len(missing))
 
 
-def iter_known(
-    texts: Iterable[str], memo: Memo, fingerprint: EncoderFingerprint, face: str = ""
-) -> Iterator[NDArray[np.float32]]:
-    """Yield the vectors of texts in their order, some at once, shape (m, d).
-
-    Raises:
-        EncoderError: A text has no usable vector in the memo.
-    """
-    kind = memo_kind(fingerprint, face)
-    for block in _blocks(map(text_key, texts)):
-        known = _read_known(memo, kind, fingerprint.dimension, block)
-        if lacking := set(block) - known.keys():
-            raise EncoderError(
-                f"{len(lacking)} texts got no finite vector of {fingerprint.dimension} numbers "
-                f"from {fingerprint.model}; choose another model, or reinstall this one"
-            )
-        yield np.stack([known[key] for key in block])
+def lacking_vectors(count: int, fingerprint: EncoderFingerprint) -> EncoderError:
+    """Return the error that some texts got no usable vector."""
+    return EncoderError(
+        f"{count} texts got no finite vector of {fingerprint.dimension} numbers from "
+        f"{fingerprint.model}; choose another model, or reinstall this one"
+    )
 
 
-def _iter_missing(memo: Memo, kind: str, dimension: int, unique: Iterable[str]) -> Iterator[str]:
-    for block in _blocks(unique):
-        known = _read_known(memo, kind, dimension, block)
-        yield from (key for key in block if key not in known)
+def put_vectors(store: ContentStore, vectors: Mapping[bytes, NDArray[np.float32]]) -> None:
+    """Keep vectors of one dimension by key, durably."""
+    import pyarrow as pa
+
+    if vectors:
+        rows = np.stack(list(vectors.values())).astype(np.float32)
+        values = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), rows.shape[1])
+        store.put(list(vectors), values)
 
 
-def _blocks(keys: Iterable[str]) -> Iterator[list[str]]:
-    rest = iter(keys)
-    while block := list(islice(rest, READ_ROWS)):
-        yield block
+def _iter_missing(store: ContentStore, dimension: int, keys: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the keys without a usable vector: one of another size or not finite is made again."""
+    for window in _windows([keys]):
+        vectors = read_vectors(store, window, dimension)
+        yield from (window[at] for at in np.flatnonzero(~np.isfinite(vectors).all(axis=1)))
 
 
-def _flush(memo: Memo, kind: str, pending: dict[str, bytes]) -> int:
+def _flush(store: ContentStore, pending: dict[bytes, NDArray[np.float32]]) -> int:
     count = len(pending)
-    memo.put_many(kind, pending)
+    put_vectors(store, pending)
     pending.clear()
     return count
-
-
-def _read_known(
-    memo: Memo, kind: str, dimension: int, keys: Sequence[str]
-) -> dict[str, NDArray[np.float32]]:
-    """Return the usable vectors of the memo.
-
-    One of another size, or not finite, is computed again.
-    """
-    known: dict[str, NDArray[np.float32]] = {}
-    for key, value in memo.get_many(kind, keys).items():
-        if len(value) != 4 * dimension:
-            continue
-        vector = np.frombuffer(value, dtype="<f4").astype(np.float32)
-        if np.isfinite(vector).all():
-            known[key] = vector
-    return known
 
 
 # Embedding texts as a task over record batches, and reading the vectors that it left.
@@ -266,13 +218,13 @@ def keyed_texts(batch: RecordBatch) -> RecordBatch:
     import pyarrow as pa
 
     texts = batch.column(TEXT)
-    keys = [bytes.fromhex(text_key(text)) for text in texts.to_pylist()]
+    keys = list(map(text_key, texts.to_pylist()))
     return pa.record_batch([pa.array(keys, pa.binary(KEY_BYTES)), texts], names=[KEY, TEXT])
 
 
 def write_vectors(
     path: Path,
-    store: FragmentStore,
+    store: ContentStore,
     keys: Iterable[Sequence[bytes]],
     rows: int,
     dimension: int,
@@ -284,7 +236,7 @@ def write_vectors(
 
     Args:
         path: The file; of shape (rows, dimension), float32.
-        store: Of a task `EmbedTexts`.
+        store: Of the encoder's `vector_kind`.
         keys: In the order of the rows, in batches of any length.
         rows: How many keys there are.
         dimension: Of the vectors.
@@ -305,7 +257,7 @@ def write_vectors(
     return unusable
 
 
-def read_vectors(store: FragmentStore, keys: Sequence[bytes], dimension: int) -> Floats:
+def read_vectors(store: ContentStore, keys: Sequence[bytes], dimension: int) -> Floats:
     """Return the vectors of keys, shape (len(keys), dimension); NaN where none can be read."""
     vectors = np.full((len(keys), dimension), np.nan, dtype=np.float32)
     handles = store.find(keys)
@@ -318,7 +270,7 @@ def read_vectors(store: FragmentStore, keys: Sequence[bytes], dimension: int) ->
     return vectors
 
 
-def _take(store: FragmentStore, handles: NDArray[np.int64], dimension: int) -> Floats | float:
+def _take(store: ContentStore, handles: NDArray[np.int64], dimension: int) -> Floats | float:
     import pyarrow as pa
 
     try:
@@ -331,7 +283,7 @@ def _take(store: FragmentStore, handles: NDArray[np.int64], dimension: int) -> F
     return values.flatten().to_numpy(zero_copy_only=False).reshape(len(handles), dimension)
 
 
-def _windows(batches: Iterable[Sequence[bytes]]) -> Iterator[list[bytes]]:
+def _windows(batches: Iterable[Iterable[bytes]]) -> Iterator[list[bytes]]:
     window: list[bytes] = []
     for batch in batches:
         window.extend(batch)

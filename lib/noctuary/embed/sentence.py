@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.core.errors import EncoderError
-from noctuary.core.files import hash_file, hash_text, write_text
+from noctuary.core.files import hash_file, hash_text
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.types import SILENT, Progress
 from noctuary.embed.fingerprint import (
@@ -25,6 +25,7 @@ from noctuary.embed.fingerprint import (
     EncoderUnsupportedError,
     require_unit_rows,
 )
+from noctuary.work.content import ContentStore
 
 # How much of a long text has to be tokenized. A pure function of a token counter; no model code.
 #
@@ -277,25 +278,29 @@ def _module_folders(directory: Path) -> list[Path]:
 # Fingerprints of models seen before, so that a night with nothing to embed does not load one.
 
 
+FINGERPRINT_KIND = "fingerprint:1"
+"""Kind under which the content store keeps what was measured, by the state of a model's files."""
+
+
 def find_fingerprint(
-    model: str, known_path: Path, measure: Callable[[], EncoderFingerprint]
+    model: str, store: ContentStore, measure: Callable[[], EncoderFingerprint]
 ) -> EncoderFingerprint:
     """Return a model's fingerprint, measured once per state of its files.
 
     Args:
         model: Name or path, as configured.
-        known_path: JSON file of what was measured before; a damaged one is measured again.
+        store: Of FINGERPRINT_KIND; only the last model's is kept.
         measure: Loads the model and reads its fingerprint.
 
     Raises:
         EncoderError: If the model is missing or not the expected one.
     """
-    state = _files_state(locate_model(model))
-    try:
-        return EncoderFingerprint.from_json(parse_json(known_path.read_text("utf-8"))[state])
-    except (OSError, ValueError, KeyError, TypeError, EncoderError):
-        fingerprint = measure()
-    write_text(known_path, json.dumps({state: fingerprint.to_json()}, indent=1) + "\n")
+    state = bytes.fromhex(_files_state(locate_model(model)))
+    known = store.get([state])
+    if state in known:
+        return EncoderFingerprint.from_json(json.loads(known[state]))
+    fingerprint = measure()
+    store.replace([state], [json.dumps(fingerprint.to_json()).encode()])
     return fingerprint
 
 

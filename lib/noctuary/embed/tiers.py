@@ -18,8 +18,8 @@ from noctuary.core.types import SILENT, Progress
 from noctuary.embed.funnel import release_pages
 from noctuary.embed.rotation import Rotation, prefix, rotated_prefix
 from noctuary.embed.tables import TableHome, as_home
-from noctuary.work.fragments import IndexKind, IndexSpec, Runner
 from noctuary.work.runner import LocalRunner
+from noctuary.work.shards import IndexKind, IndexSpec, Runner
 
 # What the tiers are found to be: states after a sync, matches with the memories, hits of a search.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -195,18 +195,18 @@ def parse_answers(content: str, n_items: int, value_key: str, read: ReadValue) -
 
 
 class Cache(Protocol):
-    """A durable map; `put` is called after every batch, so that a killed night loses one at most.
+    """A content store; `put` is called after every batch: a killed night loses one at most.
 
     Values hold queries that models wrote about memories: they are to be deleted with these
     (`Generated.keys` names the ones still in use).
     """
 
-    def get(self, key: str) -> bytes | None:
-        """Return a value, or None where there is none."""
+    def get(self, keys: Iterable[bytes]) -> Mapping[bytes, bytes]:
+        """Return the values of those keys that are held."""
         ...
 
-    def put(self, key: str, value: bytes) -> None:
-        """Store a value durably."""
+    def put(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        """Keep values durably, as many as keys."""
         ...
 
 
@@ -302,9 +302,10 @@ class Asker:
         """Return the values that are known by now, by key."""
         distinct = list({item.key: item for item in items}.values())
         found: dict[str, Value] = {}
+        known = self.cache.get([bytes.fromhex(item.key) for item in distinct])
         for item in distinct:
             self.tally.keys.add(item.key)
-            value = _decode(self.cache.get(item.key), read)
+            value = _decode(known.get(bytes.fromhex(item.key)), read)
             if value is not None:
                 found[item.key] = value
         self.tally.remembered += len(found)
@@ -333,8 +334,8 @@ class Asker:
             answers = parse_answers(content, len(batch), prompt.value_key, read)
         self._count(answers)
         values = {batch[place].key: value for place, value in answers.values.items()}
-        for key, value in values.items():
-            self.cache.put(key, json.dumps(value).encode("ascii"))
+        kept = [json.dumps(value).encode("ascii") for value in values.values()]
+        self.cache.put(list(map(bytes.fromhex, values)), kept)
         return values
 
     def _count(self, answers: Answers[Value]) -> None:

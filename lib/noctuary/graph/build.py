@@ -33,7 +33,7 @@ from noctuary.graph.walk import (
     GraphArrays,
     MentionArrays,
 )
-from noctuary.work.fragments import arrow_compute
+from noctuary.work.shards import arrow_compute
 
 # From a state in step with the corpus to one graph: names, sums, supersessions.
 

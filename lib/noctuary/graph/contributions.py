@@ -29,7 +29,7 @@ from noctuary.graph.guards import NameStats
 from noctuary.graph.tables import NO_SPAN, ArrowTable
 from noctuary.graph.walk import ROLES
 from noctuary.sources.corpus import column_batches
-from noctuary.work.fragments import RecordBatch, arrow_compute
+from noctuary.work.shards import RecordBatch, arrow_compute
 
 if TYPE_CHECKING:
     import duckdb

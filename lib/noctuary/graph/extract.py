@@ -31,7 +31,8 @@ from noctuary.graph.patterns import Side, Statement, find_statements
 from noctuary.graph.tables import NO_SPAN, Role, StatedRelation
 from noctuary.sources.corpus import iter_batches
 from noctuary.text.marks import content_tags
-from noctuary.work.fragments import KEY_BYTES, BatchFunction, RecordBatch
+from noctuary.work.content import KEY_BYTES
+from noctuary.work.shards import BatchFunction, RecordBatch
 
 # What the extractor found in one memory, and its JSON for the cache. No finding happens here.
 

@@ -26,7 +26,7 @@ from noctuary.graph.fold import concept_id, fold_name, unsegmented_script
 from noctuary.graph.lexicon import FUNCTION_WORDS, GENERIC_KEYS
 from noctuary.graph.tables import NO_SPAN, Evidence
 from noctuary.text.marks import is_tombstone
-from noctuary.work.fragments import arrow_compute
+from noctuary.work.shards import arrow_compute
 
 # What a preference is about, read from its object: "tabs for python" is about python.
 #

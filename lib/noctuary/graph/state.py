@@ -60,7 +60,7 @@ from noctuary.graph.tables import (
 )
 from noctuary.graph.walk import LINK_RELATIONS, RELATIONS, ROLES
 from noctuary.sources.corpus import column_batches, take_columns
-from noctuary.work.fragments import BatchFunction, RecordBatch, arrow_compute
+from noctuary.work.shards import BatchFunction, RecordBatch, arrow_compute
 
 if TYPE_CHECKING:
     import duckdb

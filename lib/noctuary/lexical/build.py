@@ -16,7 +16,8 @@ from noctuary.core.files import hash_text
 from noctuary.lexical.search import K1, B, idf, saturation
 from noctuary.sources.corpus import iter_batches
 from noctuary.text.tokens import TOKENIZER_VERSION, document_tokens, encode_tokens
-from noctuary.work.fragments import KEY_BYTES, BatchFunction, RecordBatch, open_table
+from noctuary.work.content import KEY_BYTES
+from noctuary.work.shards import BatchFunction, RecordBatch, open_table
 
 # The tokens of memories as a task over record batches.
 

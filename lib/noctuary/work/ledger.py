@@ -27,8 +27,8 @@ _DOUBTED = "doubted"
 
 _MAY_HAVE_CHANGED = frozenset({_OPEN, _UNSURE})
 
-_GUARDED = "work/fragments/"
-"""Fragments carry checksums of their own and are dear: no doubt takes them away."""
+_GUARDED = "work/content/"
+"""What the content store holds has checksums of its own and is dear: no doubt takes it away."""
 
 _SUMS = "work/usage/folded.json"
 """Counts retrievals that the access log has forgotten: counted anew from the rest, and kept."""
@@ -141,7 +141,7 @@ def _find(paths: StorePaths, ledger: _Ledger) -> list[Fault]:
     for name, entry in ledger.files.items():
         if _is_dagsters(paths, name):
             continue
-        is_spared = ledger.state == _DOUBTED and _guards_itself(paths, name)
+        is_spared = ledger.state == _DOUBTED and name.startswith(_GUARDED)
         if what := _compare(paths, name, entry, _OPEN if is_spared else ledger.state):
             faults.append(Fault(name, what))
     if ledger.state == _DOUBTED:
@@ -149,7 +149,7 @@ def _find(paths: StorePaths, ledger: _Ledger) -> list[Fault]:
         faults += [
             Fault(name, "nothing vouches for it since a night failed")
             for name in sorted(unknown - set(ledger.files))
-            if not _guards_itself(paths, name)
+            if not name.startswith(_GUARDED)
         ]
     return faults
 
@@ -174,12 +174,6 @@ def _compare(paths: StorePaths, name: str, entry: Entry, state: str) -> str:
     if found.st_size != size:
         return f"{found.st_size} bytes, {size} were left"
     return "other bytes than were left"
-
-
-def _guards_itself(paths: StorePaths, name: str) -> bool:
-    return name.startswith(_GUARDED) or (
-        paths.root / name == paths.memo and not _sqlite_fault(paths.memo)
-    )
 
 
 def _forget_stages(paths: StorePaths, gone: set[str]) -> list[str]:

@@ -20,7 +20,8 @@ from noctuary.core.errors import ConfigError, NoctuaryError, ShardError
 from noctuary.core.files import remove_temporary_files
 from noctuary.core.settings import RunnerSettings
 from noctuary.core.types import SILENT, Progress, usable_cores
-from noctuary.work.fragments import (
+from noctuary.work.runner import ATTEMPTS, ONE_THREAD, gather, work_elsewhere
+from noctuary.work.shards import (
     SHARD_ROWS,
     VECTOR,
     BatchTask,
@@ -28,7 +29,6 @@ from noctuary.work.fragments import (
     IndexSpec,
     Shard,
 )
-from noctuary.work.runner import ATTEMPTS, ONE_THREAD, gather, work_elsewhere
 
 # Ray for one night: its own on this machine, or a cluster that is there.
 

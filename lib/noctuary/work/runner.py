@@ -22,7 +22,7 @@ from typing import Any
 from noctuary.core.errors import NoctuaryError, ShardError
 from noctuary.core.files import remove_temporary_files
 from noctuary.core.types import SILENT, Progress, usable_cores
-from noctuary.work.fragments import (
+from noctuary.work.shards import (
     VECTOR,
     BatchFunction,
     BatchTask,

@@ -23,7 +23,8 @@ from noctuary.compact.summaries import (
 )
 from noctuary.compact.summarizers import EXTRACTIVE, SentenceSummarizer, Summarizer
 from noctuary.core.files import hash_text
-from noctuary.work.fragments import KEY, VALUE, RecordBatch
+from noctuary.work.content import KEY, VALUE
+from noctuary.work.shards import RecordBatch
 
 DIM = 8
 SETTINGS = SummarySettings(threshold=0.5)

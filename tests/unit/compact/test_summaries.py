@@ -11,7 +11,6 @@ from noctuary.compact.clusters import ClusterText
 from noctuary.compact.escalation import SummarySettings
 from noctuary.compact.summaries import (
     BatchResult,
-    Known,
     fallback_counts,
     recipe_digest,
     summarize_batch,
@@ -28,6 +27,7 @@ from noctuary.compact.summarizers import (
     Summary,
 )
 from noctuary.core.files import JsonValue
+from noctuary.sources.evidence import Known
 from tests.support.clusters import CONTENTS, Bag, cluster_text
 
 

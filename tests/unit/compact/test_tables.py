@@ -10,14 +10,9 @@ from noctuary.compact.clusters import write_clusters
 from noctuary.compact.escalation import SummarySettings
 from noctuary.compact.summaries import NOTHING_KNOWN, BatchResult, summarize_batch
 from noctuary.compact.summarizers import Outcome
-from noctuary.compact.tables import (
-    SummaryWriter,
-    read_attempts,
-    read_known,
-    read_summaries,
-    write_summaries,
-)
+from noctuary.compact.tables import SummaryWriter, read_attempts, read_summaries, write_summaries
 from noctuary.core.errors import StoreError
+from noctuary.sources.evidence import read_known
 from tests.support.clusters import Bag, cluster_text
 
 

@@ -20,21 +20,21 @@ from noctuary.core.errors import EncoderError
 from noctuary.core.files import read_array
 from noctuary.core.settings import EncoderSettings, Settings
 from noctuary.core.store import StorePaths
-from noctuary.embed.documents import memo_kind, text_key
+from noctuary.embed.documents import fill_vectors, memo_kind, text_key, vector_kind
 from noctuary.embed.onnx import OnnxEncoder, onnx_directory
+from noctuary.work.content import ContentStore
 from noctuary.sources.corpus import iter_batches
-from noctuary.work.fragments import Fragment, FragmentStore, write_table
-from noctuary.work.stage import Memo, forget_result
+from noctuary.work.content import ContentStore
+from noctuary.work.shards import Fragment, write_table
+from noctuary.work.stage import forget_result
 from noctuary_assets import index as vector_rows
 from noctuary_assets.index import (
     MEMORY_VECTORS,
     chosen_face,
     embed_memories,
-    fill_vectors,
     keyed_batches,
     sample_texts,
     tonights_face,
-    vector_kind,
 )
 from noctuary_assets.ingest import export_memories
 from noctuary_assets.night import MEMORIES, VECTORS, Face, Night
@@ -71,7 +71,7 @@ def night(tiny_model: TinyModel, tmp_path: Path, shared: Path) -> Night:
     return night
 
 
-def fragments_of(night: Night) -> FragmentStore:
+def fragments_of(night: Night) -> ContentStore:
     kind = vector_kind(night, chosen_face(night))
     assert kind is not None
     return night.fragments(kind)
@@ -161,11 +161,11 @@ def test_what_a_killed_night_left_counts_as_known(
     monkeypatch.setattr(vector_rows, "LEAST_SHARD_ROWS", 1)
     monkeypatch.setattr(vector_rows, "SHARDS_OF_A_NIGHT", 3)
 
-    def power_cut(_: FragmentStore, __: object) -> None:
+    def power_cut(_: ContentStore, __: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(FragmentStore, "commit", power_cut)
+        patch.setattr(ContentStore, "commit", power_cut)
         with pytest.raises(KeyboardInterrupt):
             fill_vectors(night, face, keyed_batches(night.work(MEMORIES)), len(TEXTS))
     kind = vector_kind(night, face)

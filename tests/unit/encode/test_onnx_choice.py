@@ -16,7 +16,7 @@ from noctuary.core.settings import EncoderSettings, Settings
 from noctuary.core.store import StorePaths
 from noctuary.embed.documents import memo_kind, text_key
 from noctuary.embed.onnx import HEADER_FILE, MODEL_FILE, onnx_directory
-from noctuary.work.stage import Memo
+from noctuary.work.content import ContentStore
 from noctuary_assets.night import LIBRARY, Face, Night, choose_face, embed, face_of
 
 TinyModel = Callable[..., Path]

@@ -22,7 +22,7 @@ from noctuary.graph.extract import (
     extraction_key,
 )
 from noctuary.sources.corpus import column_batches
-from noctuary.work.fragments import Filled, FragmentStore, fill
+from noctuary.work.content import ContentStore, Filled, fill
 from noctuary.work.runner import LocalRunner
 from tests.support.store import household, memory, renumber, turns
 
@@ -44,7 +44,7 @@ def _key_of(r: MemoryRecord) -> bytes:
 
 def test_fragments_hold_what_one_memory_at_a_time_gives(tmp_path: Path) -> None:
     records = _records()
-    store = FragmentStore(tmp_path, EXTRACTION_KIND)
+    store = ContentStore(tmp_path, EXTRACTION_KIND)
 
     def filled() -> Filled:
         keyed = map(add_keys, column_batches(records, EXTRACTION_COLUMNS, 4))

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from noctuary.lexical.build import CountTerms, Postings, build_postings, merge_postings
 from noctuary.lexical.search import K1, B
 from noctuary.text.tokens import encode_tokens
-from noctuary.work.fragments import list_shards
 from noctuary.work.runner import LocalRunner
+from noctuary.work.shards import list_shards
 
 # Code points that sort differently as UTF-16, and a token that is a prefix of another.
 TOKENS = ["a", "ab", "b", "é", "😀", "￿", "zz"]

@@ -13,7 +13,7 @@ from noctuary.compact import summaries as cluster_task
 from noctuary.compact.summaries import BatchResult
 from noctuary.compact.tables import SummaryWriter, read_summaries
 from noctuary.core.errors import StoreError
-from noctuary.work.fragments import FragmentStore
+from noctuary.work.content import ContentStore
 from noctuary_assets import compact as cluster_results
 from noctuary_assets import night as embedding
 from noctuary_assets.night import ATTEMPTS, FRAGMENTS, SHARDS, SUMMARIES, Face, Night
@@ -145,11 +145,11 @@ def test_nothing_of_a_summary_is_left_in_fragments_or_shards(nights: Nights) -> 
 def test_a_result_that_is_gone_is_an_error_and_no_empty_summary(
     nights: Nights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def find_nothing(store: FragmentStore, keys: Iterable[bytes]) -> NDArray[np.int64]:
+    def find_nothing(store: ContentStore, keys: Iterable[bytes]) -> NDArray[np.int64]:
         return np.full(len(list(keys)), -1, dtype=np.int64)
 
     nights.write(30)
     with monkeypatch.context() as patch:
-        patch.setattr(FragmentStore, "find", find_nothing)
+        patch.setattr(ContentStore, "find", find_nothing)
         with pytest.raises(StoreError, match="run the nightly job"):
             nights.run()

@@ -14,12 +14,12 @@ import pytest
 from numpy.typing import NDArray
 
 from noctuary.compact.clusters import GIANT_TURN_CHARS, read_clusters
-from noctuary.compact.summaries import Known
 from noctuary.compact.summarizers import EXTRACTIVE, ExtractiveSummarizer, Outcome
 from noctuary.compact.tables import read_summaries
 from noctuary.core.settings import CompactionSettings, Settings
 from noctuary.core.store import StorePaths
 from noctuary.embed.fingerprint import EncoderFingerprint
+from noctuary.sources.evidence import Known
 from noctuary.work.stage import StageResult
 from noctuary_assets import compact as compaction
 from noctuary_assets import night as embedding

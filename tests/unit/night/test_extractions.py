@@ -13,7 +13,7 @@ from noctuary.core.store import StorePaths
 from noctuary.core.types import MemoryRecord
 from noctuary.graph.extract import EXTRACTION_KIND, extract, extraction_key
 from noctuary.sources.corpus import RecordFile, read_records
-from noctuary.work.fragments import as_rows
+from noctuary.work.content import as_rows
 from noctuary_assets.graph import Extractions, read_extractions, read_kept
 from noctuary_assets.ingest import export_memories, read_told
 from noctuary_assets.night import FRAGMENTS, MEMORIES, Night

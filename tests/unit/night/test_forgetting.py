@@ -10,11 +10,12 @@ import pytest
 
 from noctuary.compact.tables import write_summaries
 from noctuary.embed.documents import memo_kind, text_key
+from noctuary.work.content import ContentStore
 from noctuary.graph.extract import EXTRACTION_KIND
 from noctuary.graph.extract import iter_keyed as keyed_extractions
 from noctuary.lexical.build import TOKENS_KIND
-from noctuary.work.fragments import KEY, Fragment, FragmentStore, Keys, fragment_path, write_table
-from noctuary.work.stage import Memo
+from noctuary.work.content import KEY, ContentStore, Keys
+from noctuary.work.shards import Fragment, fragment_path, write_table
 from noctuary_assets import housekeeping
 from noctuary_assets.graph import fill_extractions
 from noctuary_assets.index import MEMORY_VECTORS, index_memories, keyed_batches
@@ -113,14 +114,14 @@ def test_a_memory_that_is_gone_leaves_no_byte(tmp_path: Path, face: str) -> None
 def looked_at(night: Night, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Tidy, and return the kinds whose keys were compared."""
     kinds: list[str] = []
-    prune = FragmentStore.prune
+    prune = ContentStore.prune
 
-    def count(store: FragmentStore, live: Keys) -> int:
+    def count(store: ContentStore, live: Keys) -> int:
         kinds.append(store.kind)
         return prune(store, live)
 
     with monkeypatch.context() as patch:
-        patch.setattr(FragmentStore, "prune", count)
+        patch.setattr(ContentStore, "prune", count)
         housekeeping.tidy(night)
     return kinds
 

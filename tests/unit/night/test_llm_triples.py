@@ -11,9 +11,9 @@ from noctuary.core.errors import ConfigError
 from noctuary.core.settings import Settings
 from noctuary.core.store import StorePaths
 from noctuary.core.types import MemoryRecord
+from noctuary.work.content import ContentStore
 from noctuary.graph.extract import Extraction, extract
 from noctuary.work.http import MAX_MEMORY_CHARS
-from noctuary.work.stage import Memo
 from noctuary_assets.graph import (
     TRIPLES_KIND,
     Extractions,

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from noctuary.core.types import SILENT
+from noctuary.work.content import ContentStore
 from noctuary.graph.llm import RawAnswer, answer_key, ground
 from noctuary.work.http import MAX_MEMORY_CHARS, Endpoint
-from noctuary.work.stage import Memo
 from noctuary_assets.graph import (
     MAX_FAILED_NIGHTS,
     MAX_USELESS_ALONE,

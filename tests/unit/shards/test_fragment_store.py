@@ -12,15 +12,9 @@ import pytest
 from noctuary.core.errors import ShardError
 from noctuary.work import fragments as filling
 from noctuary.work import fragments as fragment_store
-from noctuary.work.fragments import (
-    MANIFEST_FILE,
-    Filled,
-    Fragment,
-    FragmentStore,
-    fill,
-    list_shards,
-)
+from noctuary.work.content import MANIFEST_FILE, ContentStore, Filled, fill
 from noctuary.work.runner import LocalRunner
+from noctuary.work.shards import Fragment, list_shards
 from tests.support.batch_tasks import Fail, ShoutTexts, batches_of, key_of
 
 HERE = LocalRunner(workers=1)
@@ -35,18 +29,18 @@ class Told:
         self.reports.append((done, total))
 
 
-def store_at(tmp_path: Path, kind: str = "shout:1") -> FragmentStore:
-    return FragmentStore(tmp_path / "fragments", kind)
+def store_at(tmp_path: Path, kind: str = "shout:1") -> ContentStore:
+    return ContentStore(tmp_path / "fragments", kind)
 
 
-def fill_with(store: FragmentStore, texts: Sequence[str], tmp_path: Path, **more: Any) -> Filled:
+def fill_with(store: ContentStore, texts: Sequence[str], tmp_path: Path, **more: Any) -> Filled:
     shards = tmp_path / "shards"
     done = fill(store, batches_of(texts), ShoutTexts(), HERE, shards, shard_rows=10, **more)
     assert not shards.exists(), "shards are gone when their fragments count"
     return done
 
 
-def held(store: FragmentStore, texts: Sequence[str]) -> list[str | None]:
+def held(store: ContentStore, texts: Sequence[str]) -> list[str | None]:
     handles = store.find([key_of(text) for text in texts])
     values = store.take(handles[handles >= 0])
     found = iter([] if values is None else values.to_pylist())
@@ -57,7 +51,7 @@ def shouted(texts: Sequence[str]) -> list[str]:
     return [text.upper() for text in texts]
 
 
-def bytes_of(store: FragmentStore) -> bytes:
+def bytes_of(store: ContentStore) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(store.directory.rglob("*")))
 
 

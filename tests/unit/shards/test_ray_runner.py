@@ -14,16 +14,10 @@ import pytest
 
 from noctuary.core.errors import EncoderError, ShardError
 from noctuary.core.settings import RunnerSettings
-from noctuary.work.fragments import (
-    VALUE,
-    IndexKind,
-    IndexSpec,
-    Shard,
-    list_shards,
-    open_table,
-)
+from noctuary.work.content import VALUE
 from noctuary.work.ray import RayRunner, open_ray_runner
 from noctuary.work.runner import LocalRunner
+from noctuary.work.shards import IndexKind, IndexSpec, Shard, list_shards, open_table
 from tests.support.batch_tasks import DieOnce, Fail, NameProcess, ShoutTexts, batches_of
 
 pytestmark = [

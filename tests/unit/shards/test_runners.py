@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from noctuary.core.errors import EncoderError, ShardError
-from noctuary.work.fragments import VALUE, BatchTask, Shard, list_shards, open_table
+from noctuary.work.content import VALUE
 from noctuary.work.runner import ATTEMPTS, LocalRunner
+from noctuary.work.shards import BatchTask, Shard, list_shards, open_table
 from tests.support.batch_tasks import (
     DieOnce,
     Fail,

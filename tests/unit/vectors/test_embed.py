@@ -12,7 +12,7 @@ from noctuary.core.errors import EncoderError
 from noctuary.embed import documents as embed_module
 from noctuary.embed.documents import Embedded, embed_texts, iter_known, memo_kind, text_key
 from noctuary.embed.fingerprint import EncoderFingerprint
-from noctuary.work.stage import Memo
+from noctuary.work.content import ContentStore
 
 FINGERPRINT = EncoderFingerprint("by hand", "ab" * 32, 4, "mean", True, "", "", 16)
 BATCH_TEXTS = 2

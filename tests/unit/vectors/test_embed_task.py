@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from noctuary.core.files import hash_text
 from noctuary.embed import documents as embed_task
 from noctuary.embed.documents import keyed_texts, read_vectors, write_vectors
-from noctuary.work.fragments import Fragment, FragmentStore, fragment_path, write_table
+from noctuary.work.content import ContentStore
+from noctuary.work.shards import Fragment, fragment_path, write_table
 
 DIM = 3
 Floats = NDArray[np.float32]
@@ -30,7 +31,7 @@ def vector_of(text: str) -> Floats:
     return np.frombuffer(key_of(text)[:DIM], dtype=np.uint8).astype(np.float32)
 
 
-def add(store: FragmentStore, name: str, texts: Sequence[str], values: Any) -> None:
+def add(store: ContentStore, name: str, texts: Sequence[str], values: Any) -> None:
     keys = pa.array([key_of(text) for text in texts], pa.binary(32))
     path = fragment_path(store.directory, name)
     rows = write_table(path, [pa.record_batch([keys, values], names=["key", "value"])])
@@ -43,9 +44,9 @@ def as_values(texts: Sequence[str], dimension: int = DIM) -> Any:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> FragmentStore:
+def store(tmp_path: Path) -> ContentStore:
     """Three fragments of 5, 1 and 4 texts: "a0".."a4", "b0", "c0".."c3"."""
-    store = FragmentStore(tmp_path / "fragments", "vectors")
+    store = ContentStore(tmp_path / "fragments", "vectors")
     for name, count in (("a", 5), ("b", 1), ("c", 4)):
         texts = [f"{name}{number}" for number in range(count)]
         add(store, name, texts, as_values(texts))
@@ -59,7 +60,7 @@ KNOWN = ["a0", "a1", "a2", "a3", "a4", "b0", "c0", "c1", "c2", "c3"]
 def test_any_order_of_keys_gives_each_its_own_vector(
     tmp_path_factory: pytest.TempPathFactory, texts: list[str], take: int
 ) -> None:
-    store = FragmentStore(tmp_path_factory.mktemp("store"), "vectors")
+    store = ContentStore(tmp_path_factory.mktemp("store"), "vectors")
     for name in "abc":
         own = [text for text in KNOWN if text[0] == name]
         add(store, name, own, as_values(own))
@@ -76,13 +77,13 @@ def test_any_order_of_keys_gives_each_its_own_vector(
 
 @pytest.mark.parametrize("window", [1, 3, 10, 1000])
 def test_a_file_written_window_by_window_is_that_of_the_whole_array(
-    store: FragmentStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: int
+    store: ContentStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: int
 ) -> None:
     monkeypatch.setattr(embed_task, "WINDOW_ROWS", window)
     read = embed_task.read_vectors
     held: list[int] = []
 
-    def noted(store: FragmentStore, keys: Sequence[bytes], dimension: int) -> Floats:
+    def noted(store: ContentStore, keys: Sequence[bytes], dimension: int) -> Floats:
         held.append(len(keys))
         return read(store, keys, dimension)
 
@@ -96,14 +97,12 @@ def test_a_file_written_window_by_window_is_that_of_the_whole_array(
     assert path.read_bytes() == (tmp_path / "whole.npy").read_bytes()
 
 
-def test_no_memory_at_all_is_an_empty_array(store: FragmentStore, tmp_path: Path) -> None:
+def test_no_memory_at_all_is_an_empty_array(store: ContentStore, tmp_path: Path) -> None:
     assert write_vectors(tmp_path / "v.npy", store, [], 0, DIM) == []
     assert np.load(tmp_path / "v.npy").shape == (0, DIM)
 
 
-def test_keys_without_a_usable_vector_are_told_and_nan(
-    store: FragmentStore, tmp_path: Path
-) -> None:
+def test_keys_without_a_usable_vector_are_told_and_nan(store: ContentStore, tmp_path: Path) -> None:
     add(
         store,
         "nan",
@@ -131,7 +130,7 @@ def test_keys_without_a_usable_vector_are_told_and_nan(
     assert [bool(np.isfinite(row).all()) for row in rows] == [text not in bad for text in texts]
 
 
-def test_more_or_fewer_keys_than_rows_leave_no_file(store: FragmentStore, tmp_path: Path) -> None:
+def test_more_or_fewer_keys_than_rows_leave_no_file(store: ContentStore, tmp_path: Path) -> None:
     keys = [[key_of(text) for text in KNOWN]]
     for rows in (len(KNOWN) - 1, len(KNOWN) + 1):
         with pytest.raises(ValueError, match=f"{len(KNOWN)} rows came"):

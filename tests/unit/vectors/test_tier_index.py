@@ -8,7 +8,7 @@ from lancedb.index import HnswSq
 
 from noctuary.embed.rotation import rotate
 from noctuary.embed.tiers import FULL_TIER, index_spec, search_tier
-from noctuary.work.fragments import IndexSpec
+from noctuary.work.shards import IndexSpec
 from tests.support.tier_store import DIM, ROWS, TierStore, clustered
 
 

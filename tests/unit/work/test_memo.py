@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from noctuary.core.errors import StoreError
-from noctuary.work.stage import Memo
+from noctuary.work.content import ContentStore
 
 CANARY = b"canary-5f1c-the-text-that-must-go"
 

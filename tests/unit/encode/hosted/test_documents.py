@@ -22,8 +22,8 @@ from noctuary.embed.hosted import (
     ProviderRefusedError,
     Spending,
 )
+from noctuary.work.content import ContentStore
 from noctuary.work.http import Patience
-from noctuary.work.stage import Memo
 from tests.support.embedding_server import EmbeddingServer, Fault, vector_of
 from tests.unit.encode.hosted.conftest import NewClient
 

@@ -1,182 +1,45 @@
-"""Results by content key, kept between nights in immutable fragments."""
+"""The content store: what was computed, by kind and content key, kept between nights.
+
+A row is found by the hash of what it was made from, so that an edited store recomputes only what is
+new. Rows lie in immutable Arrow files, the fragments. A fragment counts from the moment the
+manifest names it; whatever else lies in the directory is left over from a killed night and is taken
+over by the run that makes it again, or removed.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.core.errors import ShardError
-from noctuary.core.files import hash_text, remove_tree, replacement, write_text
+from noctuary.core.files import hash_text, remove_tree, write_text
 from noctuary.core.types import SILENT, Progress
-
-# pyarrow's functions on columns, where a type checker can see them.
-
-
-def arrow_compute() -> Any:
-    """Return `pyarrow.compute`, which makes its functions when it is imported."""
-    return importlib.import_module("pyarrow.compute")
-
-
-# The seam between heavy steps and whoever runs them: nouns and protocols only.
-
-
-RecordBatch = Any
-"""A pyarrow.RecordBatch; pyarrow ships no usable types and is imported where it is used."""
-
-BatchFunction = Callable[[RecordBatch], RecordBatch]
-"""Pure: equal batches give equal results, wherever, whenever and after whatever it is called."""
-
-
-class BatchTask(Protocol):
-    """A heavy step, cut so that a row's result depends on nothing but that row's batch.
-
-    Instances travel to other processes and machines: frozen dataclasses of paths, numbers and
-    texts, importable by name, picklable, without open files or models.
-    """
-
-    @property
-    def name(self) -> str:
-        """What it is called in progress and errors, in a file name's characters."""
-        ...
-
-    @property
-    def row_ms(self) -> float:
-        """About how long one row takes on one core; decides whether other processes pay."""
-        ...
-
-    def open(self, threads: int) -> BatchFunction:
-        """Return the function; called once per process, so that models are loaded once.
-
-        Args:
-            threads: Threads that it may use at once, at least 1.
-        """
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """Rows that one call works on: an Arrow IPC file.
-
-    Attributes:
-        key: 32 hex digits, of the task and of the rows: names the fragment that it becomes.
-        path: Where the rows lie; every worker must be able to read it.
-        rows: How many.
-    """
-
-    key: str
-    path: Path
-    rows: int
-
-
-@dataclass(frozen=True, slots=True)
-class Fragment:
-    """What a shard became: an Arrow IPC file, whole or absent.
-
-    Attributes:
-        key: Of its shard.
-        path: Where it lies, `<key>.arrow`.
-        rows: How many rows it holds; not always those of the shard.
-    """
-
-    key: str
-    path: Path
-    rows: int
-
-
-VECTOR = "vector"
-"""The column of a LanceDB table that an index is of."""
-
-IndexKind = Literal["IVF_RQ", "IVF_SQ"]
-
-
-@dataclass(frozen=True, slots=True)
-class IndexSpec:
-    """An approximate index of a table's vectors, by cosine.
-
-    Attributes:
-        kind: Its name in Lance.
-        partitions: Cells of the coarse quantizer, at least 1.
-        bits: Of a dimension's code, 1 to 8; IVF_RQ only.
-    """
-
-    kind: IndexKind
-    partitions: int
-    bits: int = 1
-
-
-class Runner(Protocol):
-    """Whoever runs a task over shards, and tends tables. No other code knows which one does."""
-
-    def run(
-        self,
-        task: BatchTask,
-        shards: Sequence[Shard],
-        directory: Path,
-        progress: Progress = SILENT,
-    ) -> list[Fragment]:
-        """Write the fragment of every shard and return them, in the order of the shards.
-
-        A fragment that is there already is taken as it is, so that a killed run goes on where it
-        was. A worker that dies is replaced and its shard run again: nothing is written twice,
-        because a fragment is named by its shard's key and put in place whole.
-
-        Args:
-            task: What to do.
-            shards: With distinct keys.
-            directory: Where fragments are written; made where absent.
-            progress: Told of rows done, under the task's name.
-
-        Raises:
-            ShardError: A shard failed, or its worker died, again and again; what the others made
-                stays.
-        """
-        ...
-
-    def build_index(self, table: Any, spec: IndexSpec) -> None:
-        """Index the vectors, in place of any index that they have; all rows are covered.
-
-        Args:
-            table: A LanceDB handle; at the latest version afterwards.
-            spec: What to build.
-
-        Raises:
-            OSError, RuntimeError, ValueError: As LanceDB says it.
-        """
-        ...
-
-    def compact(self, table: Any, keep_versions: timedelta) -> None:
-        """Merge small files, let the index cover every row, remove versions older than that.
-
-        Args:
-            table: A LanceDB handle; at the latest version afterwards.
-            keep_versions: How long replaced versions stay.
-
-        Raises:
-            OSError, RuntimeError, ValueError: As LanceDB says it.
-        """
-        ...
-
-    def close(self) -> None:
-        """End what the runner started; it may be closed twice, and used again after."""
-        ...
-
-
-# 32-byte keys as arrays: sorting them and finding some among them. No file is opened here.
-
+from noctuary.work.shards import (
+    SHARD_ROWS,
+    BatchTask,
+    Fragment,
+    RecordBatch,
+    Runner,
+    Shard,
+    count_rows,
+    fragment_path,
+    list_shards,
+    open_table,
+    write_table,
+)
 
 KEY_BYTES = 32
 """A SHA-256."""
+
 
 Keys = Iterable[bytes] | NDArray[np.uint8]
 """Digests of 32 bytes, or the same as rows, shape (n, 32)."""
@@ -230,10 +93,9 @@ def _half(keys: NDArray[np.uint8], half: int) -> NDArray[np.uint64]:
     return part.view(">u8").ravel().astype(np.uint64)
 
 
-# The manifest of a fragment store: which fragments count, and what their bytes must be.
-
-
 MANIFEST_FILE = "MANIFEST.json"
+
+
 FORMAT = 2
 
 
@@ -288,77 +150,8 @@ def _read_line(directory: Path, name: str, rows: int, crc32: int) -> Listed:
     return Listed(Fragment(path.stem, path, int(rows)), int(crc32))
 
 
-# Shards and fragments on disk: Arrow IPC files, whole or absent.
-
-
-SHARD_ROWS = 8_192
-"""Rows of a shard: more lose more work to a kill and need more memory in every worker (10 MB of
-text, 13 MB of vectors at 384 dimensions), fewer make more files and more calls."""
-
-BATCH_ROWS = 1_024
-"""Rows of one call inside a shard: bounds what a worker holds beside the shard's result."""
-
 _BLOCK_BYTES = 1 << 20
 """Read at once for a checksum; more saves nothing."""
-
-
-def list_shards(
-    batches: Iterable[RecordBatch], directory: Path, salt: str, rows: int = SHARD_ROWS
-) -> Iterator[Shard]:
-    """Write rows as shards of at most so many rows and yield them; equal input, equal shards.
-
-    Args:
-        batches: Of one schema, of any length.
-        directory: Where the shards go; made where absent.
-        salt: Says which task, of which version, works on them; part of every key.
-        rows: Most rows of a shard, at least 1.
-    """
-    import pyarrow as pa
-
-    held: list[RecordBatch] = []
-    count = 0
-    for batch in batches:
-        start = 0
-        while start < batch.num_rows:
-            piece = batch.slice(start, rows - count)
-            held.append(piece)
-            count += piece.num_rows
-            start += piece.num_rows
-            if count == rows:
-                yield _write_shard(pa.Table.from_batches(held), directory, salt)
-                held, count = [], 0
-    if count:
-        yield _write_shard(pa.Table.from_batches(held), directory, salt)
-
-
-def read_batches(path: Path, rows: int = BATCH_ROWS) -> Iterator[RecordBatch]:
-    """Yield the rows of a shard or fragment, at most so many at once, memory-mapped."""
-    yield from open_table(path).to_batches(max_chunksize=rows)
-
-
-def open_table(path: Path) -> Any:
-    """Return a shard or fragment as a pyarrow.Table over the mapped file; nothing is copied.
-
-    Raises:
-        OSError, pyarrow.ArrowInvalid: There is none, or its frame is damaged.
-    """
-    import pyarrow as pa
-
-    with pa.memory_map(str(path), "r") as source:
-        return pa.ipc.open_file(source).read_all()
-
-
-def count_rows(path: Path) -> int | None:
-    """Return the rows of a fragment; None where it is absent or its frame is damaged."""
-    import pyarrow as pa
-
-    try:
-        table = open_table(path)
-        # What a killed night left has no checksum: offsets that point outside would end a reader.
-        table.validate(full=True)
-    except (OSError, pa.ArrowInvalid):
-        return None
-    return int(table.num_rows)
 
 
 def checksum(path: Path) -> int:
@@ -374,55 +167,20 @@ def checksum(path: Path) -> int:
     return crc
 
 
-def fragment_path(directory: Path, key: str) -> Path:
-    """Return where the fragment of a shard lies."""
-    return directory / f"{key}.arrow"
+KEY = "key"
 
 
-def write_table(path: Path, batches: Sequence[RecordBatch]) -> int:
-    """Write batches of one schema durably as one and return the rows; at least one batch.
+VALUE = "value"
 
-    One batch, because rows can be taken out of it in any order without putting it together first.
-    """
-    import pyarrow as pa
-
-    table = pa.Table.from_batches(batches).combine_chunks()
-    with (
-        replacement(path) as tmp,
-        pa.OSFile(str(tmp), "wb") as sink,
-        pa.ipc.new_file(sink, table.schema) as writer,
-    ):
-        writer.write_table(table)
-    return int(table.num_rows)
-
-
-def _write_shard(table: Any, directory: Path, salt: str) -> Shard:
-    digest = hashlib.sha256(salt.encode("utf-8"))
-    batches = table.combine_chunks().to_batches()
-    for batch in batches:
-        digest.update(batch.serialize())
-    key = digest.hexdigest()[:32]
-    path = directory / f"{key}.rows.arrow"
-    write_table(path, batches)
-    return Shard(key, path, table.num_rows)
-
-
-# Results by content key, kept between nights in immutable fragments under one manifest.
-#
-# The durable memory of the heavy steps: a row is found by the hash of what it was made from, so
-# that an edited store recomputes only what is new. A fragment counts from the moment the manifest
-# names it; whatever else lies in the directory is left over from a killed night and is taken over
-# by the run that makes it again, or removed.
-
-
-KEY, VALUE = "key", "value"
 
 MERGE_ROWS = SHARD_ROWS // 2
 """Fragments below this are merged by `prune`: a year of nights with ten new memories each would
 otherwise be 365 files."""
 
+
 _ROW_BITS = 32
 """Of a handle: the row inside its fragment; the fragment's number stands above."""
+
 
 Mask = NDArray[np.bool_]
 
@@ -436,11 +194,11 @@ class _Place:
     rows: NDArray[np.int32]
 
 
-class FragmentStore:
+class ContentStore:
     """Values by 32-byte key, of one kind; one writer at a time.
 
-    A kind names the algorithm and its version or fingerprint, as in the memo. No file stays open
-    or mapped between calls.
+    A kind names the algorithm and its version or fingerprint. No file stays open or mapped between
+    calls.
     """
 
     def __init__(self, directory: Path, kind: str) -> None:
@@ -469,7 +227,7 @@ class FragmentStore:
         return tuple(listed.fragment for listed in self._listed)
 
     def commit(self, fragments: Iterable[Fragment]) -> None:
-        """Let fragments count: durable when this returns. A key that is held already stays.
+        """Let fragments count: durable when this returns. Of a key's rows the newest counts.
 
         Raises:
             ShardError: One is not there, or cannot be read.
@@ -513,6 +271,48 @@ class FragmentStore:
         back = np.empty(len(order), dtype=np.int64)
         back[order] = np.arange(len(order))
         return pa.concat_arrays(pieces).take(pa.array(back))
+
+    def get(self, keys: Iterable[bytes]) -> dict[bytes, Any]:
+        """Return the values of those keys that are held, as Python has them.
+
+        Raises:
+            ShardError: A fragment is gone.
+        """
+        asked = list(dict.fromkeys(keys))
+        handles = self.find(asked)
+        held = handles >= 0
+        values = self.take(handles[held])
+        found = (key for key, is_held in zip(asked, held.tolist(), strict=True) if is_held)
+        return {} if values is None else dict(zip(found, values.to_pylist(), strict=True))
+
+    def keys(self) -> NDArray[np.uint8]:
+        """Return every key that is held, shape (n, 32); in no order."""
+        return np.unique(self._all_keys(range(len(self._listed))), axis=0)
+
+    def values(self) -> list[Any]:
+        """Return every value that is held, in the order of `keys`."""
+        values = self.take(self.find(self.keys()))
+        return [] if values is None else values.to_pylist()
+
+    def put(self, keys: Sequence[bytes], values: Any) -> None:
+        """Keep the values of some distinct keys, durably, in place of what was held under them.
+
+        Args:
+            keys: As many as values; nothing is written for none.
+            values: Bytes, or a pyarrow array of the kind's type.
+        """
+        import pyarrow as pa
+
+        if len(keys):
+            column = values if isinstance(values, pa.Array) else pa.array(values, pa.binary())
+            rows = pa.table([pa.array(keys, pa.binary(KEY_BYTES)), column], names=[KEY, VALUE])
+            self.commit([_write_rows(rows, self.directory)])
+
+    def replace(self, keys: Sequence[bytes], values: Any) -> None:
+        """Keep nothing but these; see `put`."""
+        self._replace([])
+        self.put(keys, values)
+        remove_unnamed(self.directory, self.kind)
 
     def prune(self, live: Keys) -> int:
         """Forget every key that is not in `live` and merge small fragments; return keys forgotten.
@@ -558,12 +358,18 @@ class FragmentStore:
 
     def _placed(self) -> _Place:
         if self._place is None:
-            keys = [_read_keys(fragment) for fragment in self.fragments]
-            held = SortedKeys(np.concatenate([*keys, np.empty((0, KEY_BYTES), dtype=np.uint8)]))
-            of = np.repeat(np.arange(len(keys), dtype=np.int32), [len(k) for k in keys])
-            rows = np.concatenate([*(np.arange(len(k)) for k in keys), np.empty(0, np.int64)])
+            # The newest first, because the first of equal keys is found.
+            numbers = np.arange(len(self._listed), dtype=np.int32)[::-1]
+            counts = [self._listed[number].fragment.rows for number in numbers]
+            held = SortedKeys(self._all_keys(numbers))
+            of = np.repeat(numbers, counts)
+            rows = np.concatenate([*map(np.arange, counts), np.empty(0, np.int64)])
             self._place = _Place(held, of[held.order], rows[held.order].astype(np.int32))
         return self._place
+
+    def _all_keys(self, numbers: Iterable[int]) -> NDArray[np.uint8]:
+        keys = [_read_keys(self._listed[number].fragment) for number in numbers]
+        return np.concatenate([*keys, np.empty((0, KEY_BYTES), dtype=np.uint8)])
 
 
 def _is_whole(listed: Listed) -> bool:
@@ -591,22 +397,22 @@ def _rewrite(parts: Iterable[tuple[Fragment, Mask]], directory: Path) -> Iterato
         pending.append(open_table(fragment.path).filter(pa.array(stays)))
         table = pa.concat_tables(pending)
         while table.num_rows >= SHARD_ROWS:
-            yield _write_merged(table.slice(0, SHARD_ROWS), directory)
+            yield _write_rows(table.slice(0, SHARD_ROWS), directory)
             table = table.slice(SHARD_ROWS)
         pending = [table]
     if pending and pending[0].num_rows:
-        yield _write_merged(pending[0], directory)
+        yield _write_rows(pending[0], directory)
 
 
-def _write_merged(table: Any, directory: Path) -> Fragment:
-    piece = table.combine_chunks()
+def _write_rows(rows: Any, directory: Path) -> Fragment:
+    batches = rows.combine_chunks().to_batches()
     # Named by what it holds and not by the keys alone: its values may be other ones, made again.
-    digest = hashlib.sha256(b"merged")
-    for batch in piece.to_batches():
+    digest = hashlib.sha256()
+    for batch in batches:
         digest.update(batch.serialize())
     key = digest.hexdigest()[:32]
     path = fragment_path(directory, key)
-    return Fragment(key, path, write_table(path, piece.to_batches()))
+    return Fragment(key, path, write_table(path, batches))
 
 
 def _column(fragment: Fragment, name: str) -> Any:
@@ -628,9 +434,6 @@ def _read_keys(fragment: Fragment) -> NDArray[np.uint8]:
     return rows_of(_column(fragment, KEY))
 
 
-# Bring a fragment store in step with what tonight needs: only what is missing is computed.
-
-
 WAVE_SHARDS = 32
 """Shards listed at once: their rows lie on disk twice meanwhile, and a wave waits for its last
 shard."""
@@ -644,7 +447,7 @@ class Filled(NamedTuple):
 
 
 def fill(
-    store: FragmentStore,
+    store: ContentStore,
     batches: Iterable[RecordBatch],
     task: BatchTask,
     runner: Runner,
@@ -722,14 +525,14 @@ class _FromStart:
         self.progress.update(task, min(self.behind + done, self.total), self.total)
 
 
-def _taken(store: FragmentStore, wave: Sequence[Shard]) -> int:
+def _taken(store: ContentStore, wave: Sequence[Shard]) -> int:
     """Return the rows of shards whose fragment a killed night left, whole."""
     paths = [(fragment_path(store.directory, shard.key), shard.rows) for shard in wave]
     return sum(rows for path, rows in paths if path.exists() and count_rows(path) is not None)
 
 
 def _missing(
-    store: FragmentStore, batches: Iterable[RecordBatch], counts: _Counts
+    store: ContentStore, batches: Iterable[RecordBatch], counts: _Counts
 ) -> Iterator[RecordBatch]:
     """Yield the rows whose key is new, each key once; every key is remembered (110 bytes each)."""
     seen: set[bytes] = set()

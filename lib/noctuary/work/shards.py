@@ -1,0 +1,268 @@
+"""Heavy steps cut into shards: the seam between a task and whoever runs it, and its files."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from noctuary.core.files import replacement
+from noctuary.core.types import SILENT, Progress
+
+# pyarrow's functions on columns, where a type checker can see them.
+
+
+def arrow_compute() -> Any:
+    """Return `pyarrow.compute`, which makes its functions when it is imported."""
+    return importlib.import_module("pyarrow.compute")
+
+
+# The seam between heavy steps and whoever runs them: nouns and protocols only.
+
+
+RecordBatch = Any
+"""A pyarrow.RecordBatch; pyarrow ships no usable types and is imported where it is used."""
+
+BatchFunction = Callable[[RecordBatch], RecordBatch]
+"""Pure: equal batches give equal results, wherever, whenever and after whatever it is called."""
+
+
+class BatchTask(Protocol):
+    """A heavy step, cut so that a row's result depends on nothing but that row's batch.
+
+    Instances travel to other processes and machines: frozen dataclasses of paths, numbers and
+    texts, importable by name, picklable, without open files or models.
+    """
+
+    @property
+    def name(self) -> str:
+        """What it is called in progress and errors, in a file name's characters."""
+        ...
+
+    @property
+    def row_ms(self) -> float:
+        """About how long one row takes on one core; decides whether other processes pay."""
+        ...
+
+    def open(self, threads: int) -> BatchFunction:
+        """Return the function; called once per process, so that models are loaded once.
+
+        Args:
+            threads: Threads that it may use at once, at least 1.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Rows that one call works on: an Arrow IPC file.
+
+    Attributes:
+        key: 32 hex digits, of the task and of the rows: names the fragment that it becomes.
+        path: Where the rows lie; every worker must be able to read it.
+        rows: How many.
+    """
+
+    key: str
+    path: Path
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """What a shard became: an Arrow IPC file, whole or absent.
+
+    Attributes:
+        key: Of its shard.
+        path: Where it lies, `<key>.arrow`.
+        rows: How many rows it holds; not always those of the shard.
+    """
+
+    key: str
+    path: Path
+    rows: int
+
+
+VECTOR = "vector"
+"""The column of a LanceDB table that an index is of."""
+
+IndexKind = Literal["IVF_RQ", "IVF_SQ"]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSpec:
+    """An approximate index of a table's vectors, by cosine.
+
+    Attributes:
+        kind: Its name in Lance.
+        partitions: Cells of the coarse quantizer, at least 1.
+        bits: Of a dimension's code, 1 to 8; IVF_RQ only.
+    """
+
+    kind: IndexKind
+    partitions: int
+    bits: int = 1
+
+
+class Runner(Protocol):
+    """Whoever runs a task over shards, and tends tables. No other code knows which one does."""
+
+    def run(
+        self,
+        task: BatchTask,
+        shards: Sequence[Shard],
+        directory: Path,
+        progress: Progress = SILENT,
+    ) -> list[Fragment]:
+        """Write the fragment of every shard and return them, in the order of the shards.
+
+        A fragment that is there already is taken as it is, so that a killed run goes on where it
+        was. A worker that dies is replaced and its shard run again: nothing is written twice,
+        because a fragment is named by its shard's key and put in place whole.
+
+        Args:
+            task: What to do.
+            shards: With distinct keys.
+            directory: Where fragments are written; made where absent.
+            progress: Told of rows done, under the task's name.
+
+        Raises:
+            ShardError: A shard failed, or its worker died, again and again; what the others made
+                stays.
+        """
+        ...
+
+    def build_index(self, table: Any, spec: IndexSpec) -> None:
+        """Index the vectors, in place of any index that they have; all rows are covered.
+
+        Args:
+            table: A LanceDB handle; at the latest version afterwards.
+            spec: What to build.
+
+        Raises:
+            OSError, RuntimeError, ValueError: As LanceDB says it.
+        """
+        ...
+
+    def compact(self, table: Any, keep_versions: timedelta) -> None:
+        """Merge small files, let the index cover every row, remove versions older than that.
+
+        Args:
+            table: A LanceDB handle; at the latest version afterwards.
+            keep_versions: How long replaced versions stay.
+
+        Raises:
+            OSError, RuntimeError, ValueError: As LanceDB says it.
+        """
+        ...
+
+    def close(self) -> None:
+        """End what the runner started; it may be closed twice, and used again after."""
+        ...
+
+
+# Shards and fragments on disk: Arrow IPC files, whole or absent.
+
+
+SHARD_ROWS = 8_192
+"""Rows of a shard: more lose more work to a kill and need more memory in every worker (10 MB of
+text, 13 MB of vectors at 384 dimensions), fewer make more files and more calls."""
+
+BATCH_ROWS = 1_024
+"""Rows of one call inside a shard: bounds what a worker holds beside the shard's result."""
+
+
+def list_shards(
+    batches: Iterable[RecordBatch], directory: Path, salt: str, rows: int = SHARD_ROWS
+) -> Iterator[Shard]:
+    """Write rows as shards of at most so many rows and yield them; equal input, equal shards.
+
+    Args:
+        batches: Of one schema, of any length.
+        directory: Where the shards go; made where absent.
+        salt: Says which task, of which version, works on them; part of every key.
+        rows: Most rows of a shard, at least 1.
+    """
+    import pyarrow as pa
+
+    held: list[RecordBatch] = []
+    count = 0
+    for batch in batches:
+        start = 0
+        while start < batch.num_rows:
+            piece = batch.slice(start, rows - count)
+            held.append(piece)
+            count += piece.num_rows
+            start += piece.num_rows
+            if count == rows:
+                yield _write_shard(pa.Table.from_batches(held), directory, salt)
+                held, count = [], 0
+    if count:
+        yield _write_shard(pa.Table.from_batches(held), directory, salt)
+
+
+def read_batches(path: Path, rows: int = BATCH_ROWS) -> Iterator[RecordBatch]:
+    """Yield the rows of a shard or fragment, at most so many at once, memory-mapped."""
+    yield from open_table(path).to_batches(max_chunksize=rows)
+
+
+def open_table(path: Path) -> Any:
+    """Return a shard or fragment as a pyarrow.Table over the mapped file; nothing is copied.
+
+    Raises:
+        OSError, pyarrow.ArrowInvalid: There is none, or its frame is damaged.
+    """
+    import pyarrow as pa
+
+    with pa.memory_map(str(path), "r") as source:
+        return pa.ipc.open_file(source).read_all()
+
+
+def count_rows(path: Path) -> int | None:
+    """Return the rows of a fragment; None where it is absent or its frame is damaged."""
+    import pyarrow as pa
+
+    try:
+        table = open_table(path)
+        # What a killed night left has no checksum: offsets that point outside would end a reader.
+        table.validate(full=True)
+    except (OSError, pa.ArrowInvalid):
+        return None
+    return int(table.num_rows)
+
+
+def fragment_path(directory: Path, key: str) -> Path:
+    """Return where the fragment of a shard lies."""
+    return directory / f"{key}.arrow"
+
+
+def write_table(path: Path, batches: Sequence[RecordBatch]) -> int:
+    """Write batches of one schema durably as one and return the rows; at least one batch.
+
+    One batch, because rows can be taken out of it in any order without putting it together first.
+    """
+    import pyarrow as pa
+
+    table = pa.Table.from_batches(batches).combine_chunks()
+    with (
+        replacement(path) as tmp,
+        pa.OSFile(str(tmp), "wb") as sink,
+        pa.ipc.new_file(sink, table.schema) as writer,
+    ):
+        writer.write_table(table)
+    return int(table.num_rows)
+
+
+def _write_shard(table: Any, directory: Path, salt: str) -> Shard:
+    digest = hashlib.sha256(salt.encode("utf-8"))
+    batches = table.combine_chunks().to_batches()
+    for batch in batches:
+        digest.update(batch.serialize())
+    key = digest.hexdigest()[:32]
+    path = directory / f"{key}.rows.arrow"
+    write_table(path, batches)
+    return Shard(key, path, table.num_rows)
