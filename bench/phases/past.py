@@ -78,7 +78,7 @@ class Past:
 
     def world(self) -> LiveWorld:
         """Return what a recall reads besides its snapshot, with this past."""
-        usage = UsageReader.open(self.paths.usage)
+        usage = UsageReader(self.paths.usage)
         return LiveWorld(self.paths, self._recaller.reader.manifest, lambda: usage)
 
     def _count(self) -> None:

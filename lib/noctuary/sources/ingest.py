@@ -18,6 +18,7 @@ from noctuary.core.errors import NoctuaryError, StoreError
 from noctuary.core.files import hash_text
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.settings import TranscriptSettings
+from noctuary.core.sqlite import name_fault, open_log
 from noctuary.core.types import SILENT, Progress, from_micros
 from noctuary.sources.source import (
     DEFAULT_BATCH_ROWS,
@@ -41,7 +42,7 @@ from noctuary.sources.transcripts import (
     vet_part,
 )
 from noctuary.sources.turns import (
-    FORMAT,
+    TURNS,
     FileState,
     TurnsFile,
     digest_before,
@@ -465,8 +466,8 @@ def forget_sensitive(turns_path: Path) -> int:
 
 def damaged(turns_path: Path, error: sqlite3.Error) -> StoreError:
     """Return what to say of a file of turns that SQLite cannot use; its own text may quote rows."""
-    name = getattr(error, "sqlite_errorname", type(error).__name__)
-    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+    fault, name = name_fault(error)
+    if fault == "locked":
         return StoreError(
             f"{turns_path} stayed locked by another process for {WAIT_S:.0f} s ({name}). Run again "
             f"when it has finished."
@@ -568,9 +569,7 @@ def capture_session(
     except OSError as error:
         report.fail(f"{path} cannot be captured: {error.strerror or type(error).__name__}")
     except sqlite3.Error as error:
-        # Its text may quote a row.
-        name = getattr(error, "sqlite_errorname", type(error).__name__)
-        report.fail(f"{turns_path} cannot be written: {name}")
+        report.fail(f"{turns_path} cannot be written: {name_fault(error)[1]}")
     except NoctuaryError as error:
         report.fail(str(error))
     except Exception as error:  # a hook must never see one
@@ -590,7 +589,6 @@ TOOL_IMPORTANCE = 0.2
 """Importance of a turn in which nobody says anything but to tools; that of others is the default.
 Lower buries what was run beneath what was said, higher does not tell them apart."""
 
-_BUSY_TIMEOUT_S = 30.0
 _SHOWN = """
     (is_sensitive OR EXISTS (SELECT 1 FROM parts WHERE parts.number = turns.number))
     AND (? OR NOT is_sidechain)
@@ -641,7 +639,7 @@ class TranscriptSource(Closing):
         return SourceIdentity(
             kind=KIND,
             location=str(self._location),
-            schema_version=str(FORMAT),
+            schema_version=str(TURNS.version),
             id_kind=self._id_kind,
             marker=self.marker(),
         )
@@ -758,28 +756,12 @@ def holds_turns(path: Path) -> bool:
 
 def _pin(path: Path) -> sqlite3.Connection:
     """Open a file of turns and take its read snapshot at once."""
-    db = sqlite3.connect(
-        f"{path.as_uri()}?mode=ro",
-        uri=True,
-        timeout=_BUSY_TIMEOUT_S,
-        isolation_level=None,
-        # A pipeline may open the source in one thread and read it in another.
-        check_same_thread=False,
-    )
+    # A pipeline may open the source in one thread and read it in another.
+    db = open_log(path, TURNS, wait_s=WAIT_S, check_same_thread=False)
     try:
-        db.execute("PRAGMA temp_store = 2")  # memory: no text of a turn in a temporary file
-        _check_format(path, int(db.execute("PRAGMA user_version").fetchone()[0]))
         db.execute("BEGIN DEFERRED")
         db.execute("SELECT count(*) FROM turns").fetchone()  # the first read takes the snapshot
     except BaseException:
         db.close()
         raise
     return db
-
-
-def _check_format(path: Path, version: int) -> None:
-    if version != FORMAT:
-        raise StoreError(
-            f"{path} is of format {version}, expected {FORMAT}. Upgrade noctuary, or move the file "
-            f"away to ingest the transcripts that are still there again."
-        )

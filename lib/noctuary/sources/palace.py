@@ -14,6 +14,7 @@ from typing import cast
 
 from noctuary.core.errors import SourceFormatError
 from noctuary.core.foreign_json import parse_json
+from noctuary.core.sqlite import WAIT_S, open_foreign
 from noctuary.core.types import UNDATED_US
 from noctuary.sources.source import (
     DEFAULT_BATCH_ROWS,
@@ -84,7 +85,7 @@ class PalaceShape:
 def holds_palace(file: Path) -> bool:
     """Say whether a SQLite file is Chroma's; one that cannot be read is none."""
     try:
-        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as db:
+        with closing(open_foreign(file, WAIT_S)[0]) as db:
             names = _tables(db)
     except sqlite3.Error:
         return file.name == CHROMA_FILE

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from noctuary.core.errors import SourceError, SourceFormatError
-from noctuary.core.sqlite import open_foreign
+from noctuary.core.sqlite import name_fault, open_foreign
 from noctuary.sources.source import DEFAULT_BATCH_ROWS, Closing, RawRow, SourceIdentity
 from noctuary.text.secrets import FLAG_FIELDS, VAULT_FIELDS, mark_sql
 
@@ -75,13 +75,13 @@ class PinnedFile(Closing):
             raise self._damaged(error) from None
 
     def _damaged(self, error: sqlite3.Error) -> SourceError:
-        name = getattr(error, "sqlite_errorname", type(error).__name__)
-        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        fault, name = name_fault(error)
+        if fault == "locked":
             return SourceError(
                 f"{self._path} stayed locked by another process for {BUSY_TIMEOUT_MS // 1000} s "
                 f"({name}). Wait until it has finished, or switch the store to WAL mode."
             )
-        if name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH")):
+        if fault == "closed":
             return SourceError(
                 f"{self._path} cannot be opened for reading ({name}). Check the permissions of the "
                 f"file, of its -wal and -shm files and of its folder."

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from noctuary.core.sqlite import LogFormat, append_rows, close_logs
 
-_ACCESS_LOG = LogFormat(
-    noun="access log",
+ACCESS_LOG = LogFormat(
+    noun="the access log",
     event="this retrieval",
     version=1,
     schema="""
@@ -57,6 +57,6 @@ def append_retrievals(path: Path, *, snapshot_id: str, memory_ids: Sequence[str]
         return f"this retrieval was not logged: an id is no Unicode text: {error.reason}"
     return append_rows(
         path,
-        _ACCESS_LOG,
+        ACCESS_LOG,
         [(m, rank, snapshot_id, now_us) for rank, m in enumerate(memory_ids, start=1)],
     )

@@ -302,7 +302,7 @@ def test_a_newer_format_is_refused(folder: Folder) -> None:
     with sqlite3.connect(folder.turns) as db:
         db.execute("PRAGMA user_version = 99")
     db.close()
-    with pytest.raises(StoreError, match="format 99, newer"):
+    with pytest.raises(StoreError, match="format 99, expected 1: update noctuary"):
         folder.ingest()
 
 

@@ -304,7 +304,7 @@ def test_a_directory_that_is_not_there_is_a_fault(tmp_path: Path) -> None:
 
 
 def test_threads_of_one_process_share_it(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(query_log, "WAIT_AT_MOST_S", 30.0)
+    monkeypatch.setattr("noctuary.core.sqlite.WAIT_AT_MOST_S", 30.0)
     put(log, "start")
     gate = threading.Barrier(8)
 
