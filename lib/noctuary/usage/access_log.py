@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from noctuary.core.sqlite import LogFormat, append_rows, close_logs
+from noctuary.core.sqlite import LogFormat, append_rows
 
 ACCESS_LOG = LogFormat(
     noun="the access log",
@@ -29,9 +29,6 @@ CREATE TABLE IF NOT EXISTS retrievals (
     insert="INSERT INTO retrievals (memory_id, rank, snapshot_id, retrieved_at_us) "
     "VALUES (?, ?, ?, ?)",
 )
-
-close_access_logs = close_logs
-"""Write what waits, and close: that of other logs of this process as well."""
 
 
 def append_retrievals(path: Path, *, snapshot_id: str, memory_ids: Sequence[str]) -> str | None:

@@ -41,7 +41,7 @@ _CACHED_AT_MOST = 8
 
 _DAY_US = 86_400_000_000
 
-_QUERY_LOG = LogFormat(
+QUERY_LOG = LogFormat(
     noun="the query log",
     version=1,
     schema="""
@@ -121,7 +121,7 @@ def append_query(
         encoder_digest,
         None if user is None else _clean(user),
     )
-    return append_rows(path, _QUERY_LOG, [row])
+    return append_rows(path, QUERY_LOG, [row])
 
 
 def similar_queries(
@@ -185,7 +185,7 @@ def _nearest(
 def _read(path: Path, encoder: str, user: str | None, dimension: int) -> _Rows:
     """Return the rows, those of an earlier call from memory if all of them are still there."""
     stat = path.stat()
-    with closing(open_log(path, _QUERY_LOG, wait_s=WAIT_AT_MOST_S, or_empty=True)) as log:
+    with closing(open_log(path, QUERY_LOG, wait_s=WAIT_AT_MOST_S, or_empty=True)) as log:
         log_id: int = log.execute("PRAGMA application_id").fetchone()[0]
         key = (str(path), stat.st_dev, stat.st_ino, log_id, encoder, user, dimension)
         rows = _cache.pop(key, _nothing(dimension))

@@ -22,9 +22,10 @@ from noctuary.compact.archive_apply import (
 from noctuary.compact.archive_candidates import ArchiveRules
 from noctuary.compact.archive_plan import Plan, plan_store
 from noctuary.core.errors import SnapshotMissingError, StoreError, StoreLockedError
+from noctuary.core.sqlite import close_logs
 from noctuary.core.types import MemoryRecord
 from noctuary.recall.engine import Recaller
-from noctuary.usage.access_log import append_retrievals, close_access_logs
+from noctuary.usage.access_log import append_retrievals
 from noctuary.work.lock import hold_lock
 from tests.support.archive import (
     NOW_US,
@@ -79,7 +80,7 @@ def test_a_plan_writes_nothing_and_comes_out_again(store: Store) -> None:
     assert first.plan_id == again.plan_id
     assert first.groups == again.groups
     assert len(first.archived) == 4
-    close_access_logs()
+    close_logs()
 
 
 def test_a_plan_is_empty_where_nobody_has_counted(tmp_path: Path) -> None:
@@ -182,7 +183,7 @@ def test_a_plan_is_refused_when_a_memory_was_recalled_since_the_night(store: Sto
     count_use(store, as_of_us=time.time_ns() // 1000 - DAY_US)
     rules = ArchiveRules(compaction_age_days=0)
     append_retrievals(store.paths.access_log, snapshot_id="s", memory_ids=["107", "105"])
-    close_access_logs()
+    close_logs()
     with pytest.raises(PlanRefusedError, match="105 were recalled since the night"):
         apply_in_store(store.paths, rules, None, now_us=NOW_US)
     assert not store.paths.archive.exists()
