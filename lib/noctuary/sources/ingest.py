@@ -22,12 +22,12 @@ from noctuary.core.sqlite import name_fault, open_log
 from noctuary.core.types import SILENT, Progress, from_micros
 from noctuary.sources.source import (
     DEFAULT_BATCH_ROWS,
-    Closing,
     IdKind,
     RawRow,
     SourceIdentity,
     batch_rows,
 )
+from noctuary.sources.sqlite import PinnedFile
 from noctuary.sources.transcripts import (
     FileContext,
     IngestReport,
@@ -595,7 +595,7 @@ _SHOWN = """
 """
 
 
-class TranscriptSource(Closing):
+class TranscriptSource(PinnedFile):
     """The turns of a turns.sqlite, pinned to one state; see `noctuary.sources.source.Source`.
 
     Ids are text ("turn-" and 16 hexadecimal digits) or negative integers, both the same on every
@@ -624,14 +624,10 @@ class TranscriptSource(Closing):
         Raises:
             StoreError: The file cannot be read, or is of another format.
         """
-        self._path = path.absolute()
+        super().__init__(path)
         self._location = self._path if location is None else location.absolute()
         self._id_kind: IdKind = id_kind
         self._sidechains = include_sidechains
-        try:
-            self._db = _pin(self._path)
-        except sqlite3.Error as error:
-            raise damaged(self._path, error) from None
         self._renamed = self._rename(taken)
 
     def identity(self) -> SourceIdentity:
@@ -658,9 +654,12 @@ class TranscriptSource(Closing):
         """Yield the turns by ascending id; a batch is cut short when its texts reach the bound."""
         yield from batch_rows(self._in_order(size), size)
 
-    def close(self) -> None:
-        """End the read transaction and close the file."""
-        self._db.close()
+    def _connect(self) -> sqlite3.Connection:
+        # A pipeline may open the source in one thread and read it in another.
+        return open_log(self._path, TURNS, wait_s=WAIT_S, check_same_thread=False)
+
+    def _damaged(self, error: sqlite3.Error) -> StoreError:
+        return damaged(self._path, error)
 
     def _in_order(self, size: int) -> Iterator[RawRow]:
         if self._id_kind == "str":
@@ -672,9 +671,9 @@ class TranscriptSource(Closing):
             if turn[0] in self._renamed:
                 continue
             while waiting and self._renamed[waiting[0]] < turn[0]:
-                yield self._one(waiting.pop(0))
+                yield self._turn(waiting.pop(0))
             yield self._raw_row(turn)
-        yield from map(self._one, waiting)
+        yield from map(self._turn, waiting)
 
     def _pages(self, key: str, first: int | str, size: int) -> Iterator[tuple[Any, ...]]:
         place = ("number", "turn_id").index(key)
@@ -689,7 +688,7 @@ class TranscriptSource(Closing):
             yield from page
             last = page[-1][place]
 
-    def _one(self, number: int) -> RawRow:
+    def _turn(self, number: int) -> RawRow:
         found = self._rows(
             "SELECT number, turn_id, role, session, wing, at_us, is_sensitive FROM turns "
             "WHERE number = ?",
@@ -735,12 +734,6 @@ class TranscriptSource(Closing):
         sql = f"SELECT 1 FROM turns WHERE number = ? AND {_SHOWN}"
         return bool(self._rows(sql, number, self._sidechains))
 
-    def _rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
-        try:
-            return self._db.execute(sql, values).fetchall()
-        except sqlite3.Error as error:
-            raise damaged(self._path, error) from None
-
 
 def holds_turns(path: Path) -> bool:
     """Say whether there is a file of turns at a path that holds one.
@@ -752,16 +745,3 @@ def holds_turns(path: Path) -> bool:
         return False
     with TranscriptSource(path, include_sidechains=True) as source:
         return source.count() > 0
-
-
-def _pin(path: Path) -> sqlite3.Connection:
-    """Open a file of turns and take its read snapshot at once."""
-    # A pipeline may open the source in one thread and read it in another.
-    db = open_log(path, TURNS, wait_s=WAIT_S, check_same_thread=False)
-    try:
-        db.execute("BEGIN DEFERRED")
-        db.execute("SELECT count(*) FROM turns").fetchone()  # the first read takes the snapshot
-    except BaseException:
-        db.close()
-        raise
-    return db
