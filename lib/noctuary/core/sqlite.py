@@ -225,6 +225,8 @@ class LogFormat(NamedTuple):
         event: What a row tells of, for messages ("this retrieval"). With `append_rows` only.
         insert: The INSERT of one row. With `append_rows` only.
         upkeep: A statement that deletes what is too old, run with every append; "" for none.
+        may_wait: Whether rows that could not be written wait for the next append; else they are
+            lost. Texts must not: somebody may make the file forget them meanwhile.
     """
 
     noun: str
@@ -233,6 +235,7 @@ class LogFormat(NamedTuple):
     event: str = ""
     insert: str = ""
     upkeep: str = ""
+    may_wait: bool = True
 
 
 def open_log(
@@ -369,8 +372,8 @@ _LONGEST_PAUSE_S = 0.016
 """Longest pause of the backoff; longer leaves too few attempts within the wait to be fair."""
 
 _ROWS_WAITING_AT_MOST = 2_000
-"""Rows kept in memory for the next append while the file cannot be written (about 0.5 MB of ids, 5
-MB of questions); more bridges a longer fault, fewer cost less to retry each time."""
+"""Rows kept in memory for the next append while the file cannot be written (about 0.5 MB); more
+bridges a longer fault, fewer cost less to retry each time."""
 
 _OPEN_AT_MOST = 32
 """Connections kept open in one process, three file descriptors each; fewer reopen more often."""
@@ -449,8 +452,9 @@ class _Writer:
         self._stuck = fault is not None
         if fault is None:
             return None
-        self._waiting.extendleft(reversed(batches))
-        self._drop_overflow()
+        if self.kind.may_wait:
+            self._waiting.extendleft(reversed(batches))
+            self._drop_overflow()
         return self._say(fault)
 
     def _write_patiently(self, rows: list[Row], deadline: float) -> str | None:

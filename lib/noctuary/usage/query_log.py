@@ -67,6 +67,7 @@ DELETE FROM queries WHERE (SELECT max(number) FROM queries) % {PRUNED_EVERY} = 0
     OR number <= (SELECT max(number) FROM queries) - {KEPT_AT_MOST}
 )
 """,
+    may_wait=False,
 )
 
 LoggedQuery = tuple[str, int, float, tuple[str, ...]]
@@ -110,8 +111,8 @@ def append_query(
         user: Whose recall it was; None for a recall without a user.
 
     Returns:
-        None on success, else what went wrong (locked, full disk, damaged): the caller reports it as
-        a warning. The row then waits in memory for the next append or for the end of the process.
+        None on success, else what went wrong (locked, full disk, damaged): the query is lost, which
+        the caller reports as a warning.
     """
     row = (
         _clean(text[:TEXT_CHARS]),
