@@ -7,11 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from noctuary.core.errors import StoreError
+from noctuary.core.sqlite import close_logs
 from noctuary.core.store import StorePaths
 from noctuary.recall.engine import Recaller
 from noctuary.recall.inputs import LiveWorld
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.usage.access_log import append_retrievals, close_access_logs
+from noctuary.usage.access_log import append_retrievals
 from noctuary.usage.query_log import append_query
 from noctuary.usage.reader import UsageReader
 from noctuary.usage.statistics import Folded, count_window, fold_access_log_on, write_usage
@@ -51,7 +52,7 @@ class Past:
                 )
                 if fault is not None:
                     raise StoreError(fault)
-        close_access_logs()
+        close_logs()
         self._count()
 
     def log_queries(self, answers: Mapping[str, Sequence[str]], user: str | None) -> None:
@@ -78,7 +79,7 @@ class Past:
 
     def world(self) -> LiveWorld:
         """Return what a recall reads besides its snapshot, with this past."""
-        usage = UsageReader.open(self.paths.usage)
+        usage = UsageReader(self.paths.usage)
         return LiveWorld(self.paths, self._recaller.reader.manifest, lambda: usage)
 
     def _count(self) -> None:

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.usage.access_log import append_retrievals, close_access_logs
+from noctuary.core.sqlite import close_logs
+from noctuary.usage.access_log import append_retrievals
 from noctuary.usage.statistics import fold_access_log
 
 IDS = 3
@@ -88,7 +89,8 @@ def run_script(script: str, *words: Path) -> str:
     """Run code in a process of its own; it must not complain."""
     head = (
         "import os, sys, sqlite3, signal, resource\nfrom pathlib import Path\n"
-        "from noctuary.usage.access_log import append_retrievals, close_access_logs\n"
+        "from noctuary.core.sqlite import close_logs\n"
+        "from noctuary.usage.access_log import append_retrievals\n"
         "path = Path(sys.argv[1])\n"
         "def say(*ids): return append_retrievals(path, snapshot_id='s', memory_ids=ids)\n"
     )
@@ -121,7 +123,7 @@ def test_sixteen_threads_on_twelve_stores_land_every_row(tmp_path: Path) -> None
     for thread in threads:
         thread.join()
     # What one append could not wait for on a busy machine lands with a later one or with this.
-    close_access_logs()
+    close_logs()
     assert len(faults) == THREADS * ROUNDS * STORES
     assert "dropped" not in "".join(fault or "" for fault in faults)
     for nth, path in enumerate(paths):
@@ -232,13 +234,13 @@ name, faults = "child" if pid == 0 else "parent", []
 for n in range(100):
     faults.append(say(f"{{name}}-{{n}}"))
 if name == {first_to_leave!r}:
-    close_access_logs()
+    close_logs()
     os.write(write, b"!")
 else:
     os.read(read, 1)
     for n in range(100, 150):
         faults.append(say(f"{{name}}-{{n}}"))
-    close_access_logs()
+    close_logs()
 # A slow disk may let one of them wait in vain; what waited has landed since.
 assert all("rows wait for the next)" in f for f in faults if f is not None), faults
 if pid == 0:

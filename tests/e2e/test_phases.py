@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from noctuary.core.files import remove_tree
+from noctuary.core.sqlite import close_logs
 from noctuary.core.types import MemoryRecord
 from noctuary.embed.lean import LeanEncoder
 from noctuary.recall.api import recall
 from noctuary.recall.result import RecallResult
-from noctuary.usage.access_log import close_access_logs
 from tests.support.lean import write_encoder
 from tests.support.store import Store, day_us, memory, new_store, renumber, turns
 from tests.support.usage import count_retrievals
@@ -131,7 +131,7 @@ def test_query_expansion_finds_by_the_words_of_similar_questions(
 
 def retrieved(store: Store) -> set[str]:
     """Every memory that the access log counts."""
-    close_access_logs()
+    close_logs()
     with sqlite3.connect(store.paths.access_log) as log:
         return {memory_id for (memory_id,) in log.execute("SELECT memory_id FROM retrievals")}
 

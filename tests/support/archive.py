@@ -122,7 +122,7 @@ def count_use(
 def counts_of(path: Path, use: Mapping[str, usage_file.Use]) -> tuple[Any, int]:
     """Return the lookup of a usage file with this use, and the moment of counting."""
     usage_file.write(path, use, as_of_us=NOW_US)
-    reader = UsageReader.open(path)
+    reader = UsageReader(path)
 
     def look_up(memory_ids: Sequence[str]) -> Counts:
         return reader.counts(memory_ids)

@@ -6,9 +6,10 @@ import time
 from collections.abc import Sequence
 
 from noctuary.core.manifest import read_pointer
+from noctuary.core.sqlite import close_logs
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.reader import SnapshotReader
-from noctuary.usage.access_log import append_retrievals, close_access_logs
+from noctuary.usage.access_log import append_retrievals
 from noctuary.usage.statistics import Folded, count_window, fold_access_log_on, write_usage
 from tests.support.store import DAY_US, Store
 
@@ -21,7 +22,7 @@ def count_retrievals(store: Store, recalls: Sequence[Sequence[str]]) -> None:
             store.paths.access_log, snapshot_id=snapshot_id, memory_ids=memory_ids
         )
         assert fault is None
-    close_access_logs()
+    close_logs()
     reader = SnapshotReader.open(store.snapshot(snapshot_id))
     known = set(reader.memory_ids(range(reader.count)).values())
     reader.close()

@@ -258,14 +258,12 @@ def note_fallback(place: Place, refusal: Refusal) -> None:
     """Keep a reason worth knowing in place of the one before. Never raises."""
     if refusal.code in ORDINARY:
         return
-    temporary = place.fallback.with_suffix(f".{os.getpid()}.tmp")
-    try:
-        if directory_fault(place.directory) is not None:
-            return
-        _write(temporary, json.dumps({**refusal.to_json(), "at_s": time.time()}))
-        temporary.replace(place.fallback)
-    except OSError:
-        return
+    # Here and not above: a client that the server answers never needs it.
+    from noctuary.agents.state import replace_json
+
+    with suppress(OSError):
+        if directory_fault(place.directory) is None:
+            replace_json(place.fallback, {**refusal.to_json(), "at_s": time.time()})
 
 
 def read_fallback(place: Place) -> Fallback | None:
@@ -275,11 +273,6 @@ def read_fallback(place: Place) -> Fallback | None:
         return Fallback(str(found["code"]), str(found["message"]), float(found["at_s"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-def _write(path: Path, text: str) -> None:
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as handle:  # noqa: PTH123 (a descriptor with its mode)
-        handle.write(text)
 
 
 # The client: ask the store's server, or say that the caller has to recall itself.

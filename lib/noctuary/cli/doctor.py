@@ -45,7 +45,7 @@ from noctuary.core.manifest import (
     read_pointer,
 )
 from noctuary.core.settings import Settings
-from noctuary.core.sqlite import connect_immutable
+from noctuary.core.sqlite import connect_immutable, open_log
 from noctuary.core.store import (
     ABSTENTION_FILE,
     StorePaths,
@@ -64,6 +64,7 @@ from noctuary.recall.profile_layers import (
 )
 from noctuary.recall.result import Calibration
 from noctuary.snapshot.verdict import PASS
+from noctuary.usage.access_log import ACCESS_LOG
 from noctuary.work.lock import find_holder
 
 # What `noctuary doctor` says about what serves: pointer, snapshot, age, encoder, calibration.
@@ -322,7 +323,7 @@ def count_archived(paths: StorePaths, rows_file: Path) -> int | None:
     Raises:
         SnapshotCorruptError: If rows.sqlite cannot be read.
     """
-    archive = ArchiveReader.open(paths.archive)
+    archive = ArchiveReader(paths.archive)
     if archive.warning is not None:
         return None
     if not archive.applied_plans_at(None):
@@ -504,9 +505,7 @@ def _access_log(paths: StorePaths) -> Iterator[Finding]:
     if not paths.access_log.exists():
         yield Finding("access_log", "ok", "nothing has been recalled yet")
         return
-    with closing(
-        sqlite3.connect(f"{paths.access_log.absolute().as_uri()}?mode=ro", uri=True)
-    ) as log:
+    with closing(open_log(paths.access_log, ACCESS_LOG)) as log:
         count = log.execute("SELECT COUNT(*) FROM retrievals").fetchone()[0]
     yield Finding("access_log", "ok", f"{count:,} retrievals")
 
@@ -532,7 +531,7 @@ def _usage(paths: StorePaths) -> Iterator[Finding]:
     # Here and not above, as for the encoder: numpy.
     from noctuary.usage.reader import UsageReader
 
-    usage = UsageReader.open(paths.usage)
+    usage = UsageReader(paths.usage)
     if usage.is_missing:
         yield Finding("usage", "ok", "no night has counted retrievals yet")
     elif usage.warning is not None:
@@ -550,7 +549,7 @@ def _usage(paths: StorePaths) -> Iterator[Finding]:
 
 
 def _archive(paths: StorePaths) -> Iterator[Finding]:
-    archive = ArchiveReader.open(paths.archive)
+    archive = ArchiveReader(paths.archive)
     if archive.is_missing:
         yield Finding("archive", "ok", "nothing was ever archived")
     elif archive.warning is not None:

@@ -36,6 +36,7 @@ from noctuary.agents.state import TIMEOUT, EventCounters, HookPlaces, read_count
 from noctuary.core import store as layout
 from noctuary.core.errors import StoreError
 from noctuary.core.manifest import Manifest
+from noctuary.core.sqlite import open_foreign
 from noctuary.core.store import StorePaths, expand_user
 from noctuary.embed.tables import connect, list_tables
 from noctuary.sources.ingest import is_transcripts
@@ -428,8 +429,7 @@ def _night_days(database: Path, now_s: float) -> int:
 
 
 def _ask(database: Path, query: str, arguments: tuple[object, ...] = ()) -> float | None:
-    address = f"{database.absolute().as_uri()}?mode=ro"
-    with closing(sqlite3.connect(address, uri=True, timeout=_WAIT_S)) as connection:
+    with closing(open_foreign(database, _WAIT_S)[0]) as connection:
         (found,) = connection.execute(query, arguments).fetchone()
     return found
 

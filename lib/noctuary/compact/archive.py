@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from noctuary.core.sqlite import connect_immutable, identify
+from noctuary.core.sqlite import READ_FAULTS, ReplacedFile, connect_immutable
 
 # The file archive.sqlite: its format, its tables and what its rows mean. Names, nothing else.
 #
@@ -64,8 +63,6 @@ DIGEST = "digest"
 ContentHashes = Callable[[Sequence[str]], Mapping[str, str]]
 """Memory ids to the content hashes of those that a snapshot holds."""
 
-_FAULTS = (sqlite3.Error, ValueError, TypeError, KeyError, OverflowError)
-
 
 class Entry(NamedTuple):
     """One memory of one plan.
@@ -108,43 +105,24 @@ class Application(NamedTuple):
         return self.applied_at_us <= moment_us and (ends is None or moment_us < ends)
 
 
-class ArchiveReader:
+class ArchiveReader(ReplacedFile):
     """One archive.sqlite, read whole when it is opened; safe to share between threads.
 
+    Without a file nothing was ever archived, and all is well.
+
     Attributes:
-        path: The file.
-        is_missing: True when there was no file: nothing was ever archived.
-        warning: Why the archive cannot be read; None while all is well, also without a file.
-        digest: Names the answers: two readers of one digest answer alike. "" without a file.
         applications: Every time in which a plan held or holds, sorted.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.warning: str | None = None
-        self.digest = ""
+        super().__init__(path)
         self.applications: tuple[Application, ...] = ()
         self._entries: dict[str, tuple[Entry, ...]] = {}
-        # Before the file is opened: if it is replaced in between, `refreshed` opens it again.
-        self._identity = identify(path)
-        self.is_missing = self._identity is None
         if not self.is_missing:
             try:
                 self._read()
-            except _FAULTS as error:
+            except READ_FAULTS as error:
                 self._give_up(error)
-
-    @classmethod
-    def open(cls, path: Path) -> ArchiveReader:
-        """Return a reader; one without entries, and with a warning, if the file is unusable."""
-        return cls(path)
-
-    def refreshed(self) -> ArchiveReader:
-        """Return this reader while its file is the one at the path, else one of the new file.
-
-        Costs one look at the file's metadata. The old reader goes on answering for whoever has it.
-        """
-        return self if identify(self.path) == self._identity else ArchiveReader(self.path)
 
     def applied_plans_at(self, moment_us: int | None) -> frozenset[str]:
         """Return the plans that hold at a moment; None: now."""
@@ -197,10 +175,7 @@ class ArchiveReader:
 
     def _read(self) -> None:
         with closing(connect_immutable(self.path)) as db:
-            found = db.execute("PRAGMA user_version").fetchone()[0]
-            if found != FORMAT:
-                raise ValueError(f"format {found}, expected {FORMAT}")
-            self.digest = str(dict(db.execute("SELECT key, value FROM meta"))[DIGEST])
+            self.digest = str(self._read_meta(db, FORMAT)[DIGEST])
             rows = db.execute("SELECT * FROM applications ORDER BY plan_id, applied_at_us")
             self.applications = tuple(Application(*row) for row in rows)
             sql = f"SELECT {', '.join(Entry._fields)} FROM entries ORDER BY plan_id, memory_id"

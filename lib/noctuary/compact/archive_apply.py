@@ -27,9 +27,10 @@ from noctuary.compact.gate import FactReport, GateReport
 from noctuary.compact.summarizers import Summary
 from noctuary.core.errors import NoctuaryError, StoreError
 from noctuary.core.files import remove_temporary_files, replace_with
-from noctuary.core.sqlite import connect_immutable
+from noctuary.core.sqlite import connect_immutable, filling, open_log
 from noctuary.core.store import StorePaths
 from noctuary.core.types import SILENT, MemoryRecord, Progress
+from noctuary.usage.access_log import ACCESS_LOG
 from noctuary.work.lock import hold_lock
 
 # A summary of a plan as a row of archive.sqlite: its text apart, everything else as JSON.
@@ -96,7 +97,7 @@ def applied_summaries(path: Path, records: Iterable[MemoryRecord]) -> list[Appli
         path: archive.sqlite.
         records: The corpus of tonight; gone through once.
     """
-    reader = ArchiveReader.open(path)
+    reader = ArchiveReader(path)
     if not reader.applied_plans_at(None):
         return []
     known: dict[str, MemoryRecord] = {}
@@ -139,12 +140,9 @@ def recalled_since(access_log: Path, memory_ids: Collection[str], since_us: int)
     Raises:
         StoreError: There is a log, and it cannot be read: then nobody knows.
     """
-    if not access_log.exists():
-        return []
     sql = "SELECT DISTINCT memory_id FROM retrievals WHERE retrieved_at_us > ?"
     try:
-        uri = f"{access_log.absolute().as_uri()}?mode=ro"
-        with closing(sqlite3.connect(uri, uri=True)) as log:
+        with closing(open_log(access_log, ACCESS_LOG, or_empty=True)) as log:
             recent = {memory_id for (memory_id,) in log.execute(sql, [since_us])}
     except sqlite3.Error as error:
         raise StoreError(
@@ -239,7 +237,7 @@ def purge_texts(path: Path, content_hashes: ContentHashes) -> int:
     Returns:
         How many texts were forgotten; the file is only written when there are some.
     """
-    reader = ArchiveReader.open(path)
+    reader = ArchiveReader(path)
     if reader.is_missing or reader.warning is not None:
         return 0
     summarized = {
@@ -272,7 +270,7 @@ def _held_texts(path: Path) -> set[tuple[str, str]]:
 
 
 def _readable(path: Path) -> ArchiveReader:
-    reader = ArchiveReader.open(path)
+    reader = ArchiveReader(path)
     if reader.warning is not None:
         raise StoreError(
             f"{path} cannot be read, so nothing is written to it ({reader.warning}). Put back a "
@@ -304,13 +302,7 @@ def _rewrite(path: Path, change: Change, *, vacuum: bool = False) -> None:
         is_new = not path.exists()
         if not is_new:
             shutil.copyfile(path, tmp)
-        with closing(sqlite3.connect(tmp, isolation_level=None)) as db:
-            # Nobody knows this file yet: no journal, and whoever puts it in place flushes it.
-            db.execute("PRAGMA journal_mode=OFF")
-            db.execute("PRAGMA synchronous=OFF")
-            if is_new:
-                db.executescript(SCHEMA)
-            db.execute("BEGIN")
+        with filling(tmp, SCHEMA if is_new else "") as db:
             change(db)
             db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", [DIGEST, _digest(db)])
             db.execute("COMMIT")
@@ -407,7 +399,7 @@ def undo_in_store(paths: StorePaths, plan_id: str, *, now_us: int) -> int:
     """
     with hold_lock(paths.lock):
         remove_temporary_files(paths.root, below=False)
-        reader = ArchiveReader.open(paths.archive)
+        reader = ArchiveReader(paths.archive)
         if reader.warning is None and plan_id not in reader.applied_plans_at(None):
             known = any(a.plan_id == plan_id for a in reader.applications)
             found = "was undone already" if known else "was never applied"
@@ -416,7 +408,7 @@ def undo_in_store(paths: StorePaths, plan_id: str, *, now_us: int) -> int:
 
 
 def _require_not_in_force(paths: StorePaths, plan_id: str | None) -> None:
-    reader = ArchiveReader.open(paths.archive)
+    reader = ArchiveReader(paths.archive)
     if plan_id is not None and plan_id in reader.applied_plans_at(None):
         raise PlanRefusedError(
             f"plan {plan_id} is in force already: `noctuary compact --undo {plan_id}` ends it"
@@ -495,7 +487,7 @@ def list_plans(path: Path) -> list[PlanHistory]:
     Raises:
         StoreError: The ledger is damaged.
     """
-    reader = ArchiveReader.open(path)
+    reader = ArchiveReader(path)
     if reader.is_missing:
         return []
     if reader.warning is not None:

@@ -414,7 +414,7 @@ def plan_store(paths: StorePaths, rules: ArchiveRules, progress: Progress = SILE
     directory = paths.snapshots / pointer.snapshot_id
     manifest = read_manifest(directory)
     quick_check(directory, manifest)
-    usage = UsageReader.open(paths.usage)
+    usage = UsageReader(paths.usage)
     try:
         if usage.warning is not None:
             warning = NOT_COUNTED.format(usage.warning)
@@ -425,7 +425,7 @@ def plan_store(paths: StorePaths, rules: ArchiveRules, progress: Progress = SILE
             return make_plan(
                 rows,
                 usage.counts,
-                ArchiveReader.open(paths.archive),
+                ArchiveReader(paths.archive),
                 rules,
                 snapshot_id=pointer.snapshot_id,
                 as_of_us=usage.as_of_us,

@@ -1,4 +1,4 @@
-"""SQLite files: opened beside somebody else's writer, and logs that any process appends to."""
+"""SQLite files: logs of the store, files that are only replaced, and those of somebody else."""
 
 from __future__ import annotations
 
@@ -10,19 +10,70 @@ import threading
 import time
 from collections import deque
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 from noctuary.core.files import create_private
 
-# Files that are never changed, only replaced: opening one as SQLite, noticing a replacement.
+# What every file has in common: which one it is, its format, what is wrong with it.
 #
-# Standard library only.
+# `user_version` is the format. A file of another one, or a damaged one, is never set aside, changed
+# or made again here: it may hold what nobody can make again. Whoever asked is told what was found.
+#
+# Standard library and `noctuary.core.files` only.
 
 
 FileIdentity = tuple[int, int, int, int]
 """Device, inode, time of change in nanoseconds, size: another file has another one."""
+
+READ_FAULTS = (sqlite3.Error, ValueError, TypeError, KeyError, OverflowError)
+"""What reading rows of a damaged file raises."""
+
+
+class FormatError(sqlite3.DatabaseError):
+    """A file has another format than this version of noctuary knows."""
+
+
+def identify(path: Path) -> FileIdentity | None:
+    """Return which file lies at a path, or None where there is none or it cannot be looked at."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size
+
+
+def name_fault(error: sqlite3.Error) -> tuple[Literal["locked", "closed", "damaged"], str]:
+    """Return what an error says of a file, and SQLite's name of it: its own text may quote rows.
+
+    "locked": another process holds it; "closed": permissions; "damaged": all else, another format
+    among it.
+    """
+    if isinstance(error, FormatError):
+        return "damaged", str(error)
+    name = getattr(error, "sqlite_errorname", type(error).__name__)
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return "locked", name
+    if name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH")):
+        return "closed", name
+    return "damaged", name
+
+
+def _check_format(db: sqlite3.Connection, noun: str, expected: int, *, may_be_new: bool) -> bool:
+    """Return whether a file has its format; False where it may be empty or being made, and is.
+
+    Raises:
+        FormatError: It has another one.
+    """
+    found: int = db.execute("PRAGMA user_version").fetchone()[0]
+    if found == expected or (found == 0 and may_be_new):
+        return found == expected
+    update = ": update noctuary" if found > expected else ""
+    raise FormatError(f"{noun} has format {found}, expected {expected}{update}")
+
+
+# Files that are never changed, only replaced: nobody writes into the one that readers have open.
 
 
 def connect_immutable(path: Path, *, check_same_thread: bool = True) -> sqlite3.Connection:
@@ -39,22 +90,65 @@ def connect_immutable(path: Path, *, check_same_thread: bool = True) -> sqlite3.
     return sqlite3.connect(uri, uri=True, check_same_thread=check_same_thread)
 
 
-def identify(path: Path) -> FileIdentity | None:
-    """Return which file lies at a path, or None where there is none or it cannot be looked at."""
-    try:
-        stat = path.stat()
-    except OSError:
-        return None
-    return stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size
+@contextmanager
+def filling(path: Path, schema: str = "") -> Generator[sqlite3.Connection]:
+    """Yield a file that nobody else knows yet, in a transaction: no journal, no waiting for disks.
+
+    Whoever puts it in place flushes it; until then losing it loses nothing. The block may commit.
+
+    Args:
+        path: The file; made if it is missing.
+        schema: Statements that make its tables; "" where they are there.
+    """
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("PRAGMA journal_mode=OFF")
+        db.execute("PRAGMA synchronous=OFF")
+        db.executescript(schema)
+        db.execute("BEGIN")
+        yield db
+        if db.in_transaction:
+            db.execute("COMMIT")
+
+
+class ReplacedFile:
+    """One file of those that are replaced as a whole, pinned, and what can be said of it.
+
+    Attributes:
+        path: The file.
+        is_missing: True when there was none.
+        warning: Why it cannot be read; None while all is well.
+        digest: Names the answers: two readers of one digest answer alike. "" where none is given.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.warning: str | None = None
+        self.digest = ""
+        # Before the file is opened: if it is replaced in between, `refreshed` opens it again.
+        self._identity = identify(path)
+        self.is_missing = self._identity is None
+
+    def refreshed(self) -> Self:
+        """Return this reader while its file is the one at the path, else one of the new file.
+
+        Costs one look at the file's metadata. The old reader goes on answering for whoever has it.
+        """
+        return self if identify(self.path) == self._identity else type(self)(self.path)
+
+    def _read_meta(self, db: sqlite3.Connection, version: int) -> dict[str, Any]:
+        """Return the table `meta`, keys to values.
+
+        Raises:
+            sqlite3.Error: It cannot be read, or the file has another format.
+        """
+        _check_format(db, "it", version, may_be_new=False)
+        return dict(db.execute("SELECT key, value FROM meta"))
 
 
 # A SQLite file of somebody else, opened read-only beside its live writer.
 #
 # Nothing is ever written; SQLite itself may leave an empty `-wal` and a `-shm` file beside a file
 # in WAL mode, as any reader of it does.
-
-
-_CANNOT_OPEN = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
 
 
 def open_foreign(
@@ -78,7 +172,7 @@ def open_foreign(
         return _open(uri, wait_s, check_same_thread), False
     except sqlite3.OperationalError as error:
         has_log = path.with_name(f"{path.name}-wal").exists()
-        if error.sqlite_errorcode & 0xFF not in _CANNOT_OPEN or has_log:
+        if name_fault(error)[0] != "closed" or has_log:
             raise
     return _open(f"{uri}&immutable=1", wait_s, check_same_thread), True
 
@@ -88,7 +182,7 @@ def _open(uri: str, wait_s: float, check_same_thread: bool) -> sqlite3.Connectio
         uri, uri=True, timeout=wait_s, isolation_level=None, check_same_thread=check_same_thread
     )
     try:
-        db.text_factory = _decode
+        db.text_factory = decode_text
         db.execute("PRAGMA query_only = 1")
         db.execute("PRAGMA temp_store = 2")  # memory: no text of a row in a temporary file
         db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
@@ -98,7 +192,7 @@ def _open(uri: str, wait_s: float, check_same_thread: bool) -> sqlite3.Connectio
     return db
 
 
-def _decode(raw: bytes) -> str | bytes:
+def decode_text(raw: bytes) -> str | bytes:
     """Return text, or the bytes themselves where they are no UTF-8 (SQLite does not check)."""
     try:
         return raw.decode("utf-8")
@@ -106,10 +200,161 @@ def _decode(raw: bytes) -> str | bytes:
         return raw
 
 
+# Logs of the store: changed in place, by nights, recalls and hooks at once.
+#
+# One way for all: private to their owner, in WAL mode, so that a reader keeps nobody from writing,
+# and `synchronous=NORMAL`: a crash of the machine may lose the latest rows, not damage the file; a
+# crash of the process loses nothing that was committed. What is deleted is overwritten.
+
+
+WAIT_S = 5.0
+"""How long a night or a command waits for others; it has time, but a stuck lock must not stop
+it."""
+
+_ROWS_PER_DELETION = 5_000
+"""Deleted at once, some 10 ms; more is done sooner, fewer keep an append waiting less."""
+
+
+class LogFormat(NamedTuple):
+    """What one kind of log looks like.
+
+    Attributes:
+        noun: What the file is, for messages ("the access log").
+        version: `user_version` of the file, >= 1; a file of another one is refused.
+        schema: CREATE ... IF NOT EXISTS statements, a semicolon between two.
+        event: What a row tells of, for messages ("this retrieval"). With `append_rows` only.
+        insert: The INSERT of one row. With `append_rows` only.
+        upkeep: A statement that deletes what is too old, run with every append; "" for none.
+        may_wait: Whether rows that could not be written wait for the next append; else they are
+            lost. Texts must not: somebody may make the file forget them meanwhile.
+    """
+
+    noun: str
+    version: int
+    schema: str
+    event: str = ""
+    insert: str = ""
+    upkeep: str = ""
+    may_wait: bool = True
+
+
+def open_log(
+    path: Path,
+    kind: LogFormat,
+    mode: Literal["ro", "rw", "rwc"] = "ro",
+    *,
+    wait_s: float = WAIT_S,
+    or_empty: bool = False,
+    check_same_thread: bool = True,
+) -> sqlite3.Connection:
+    """Open a log in autocommit.
+
+    Args:
+        path: The log.
+        kind: What it looks like.
+        mode: "ro" reads, "rw" changes, "rwc" makes the log first if it is missing (in a directory
+            that exists, for its owner only).
+        wait_s: How long each access waits for others.
+        or_empty: Open an empty one in memory instead of one that is missing or being made.
+        check_same_thread: As of sqlite3.connect.
+
+    Raises:
+        FormatError: It has another format.
+        sqlite3.Error: It is damaged, locked, or cannot be opened or made.
+        OSError: It cannot be made.
+    """
+    if mode == "rwc":
+        create_private(path)
+    elif or_empty and not path.exists():
+        return _empty_log(kind)
+    uri = f"{path.absolute().as_uri()}?mode={mode}"
+    log = sqlite3.connect(
+        uri, uri=True, timeout=wait_s, isolation_level=None, check_same_thread=check_same_thread
+    )
+    try:
+        may_be_new = or_empty or mode == "rwc"
+        is_made = _check_format(log, kind.noun, kind.version, may_be_new=may_be_new)
+        log.execute("PRAGMA temp_store=2")  # memory: no text of a row in a temporary file
+        if mode != "ro":
+            log.execute("PRAGMA synchronous=NORMAL")
+            log.execute("PRAGMA secure_delete=ON")
+        if not is_made and mode == "rwc":
+            _create(log, kind)
+    except BaseException:
+        log.close()
+        raise
+    if is_made or mode == "rwc":
+        return log
+    log.close()
+    return _empty_log(kind)
+
+
+def delete_rows(
+    path: Path, kind: LogFormat, table: str, key: str, where: str, values: tuple[Any, ...]
+) -> tuple[int, str | None]:
+    """Delete rows in several transactions, so that no append waits for long.
+
+    Args:
+        path: The log; nothing is deleted from a missing one.
+        kind: What it looks like.
+        table: The table.
+        key: Its primary key, columns separated by commas.
+        where: Which rows.
+        values: Those of `where`.
+
+    Returns:
+        How many were deleted, and what went wrong or None.
+    """
+    found = f"SELECT {key} FROM {table} WHERE {where} ORDER BY {key} LIMIT {_ROWS_PER_DELETION}"
+    deleted = 0
+    try:
+        with closing(open_log(path, kind, "rw", wait_s=WAIT_S, or_empty=True)) as log:
+            sql = f"DELETE FROM {table} WHERE ({key}) IN ({found})"
+            while (count := log.execute(sql, values).rowcount) > 0:
+                deleted += count
+    except sqlite3.Error as error:
+        return deleted, f"old rows of {path.name} were not deleted: {error}"
+    return deleted, None
+
+
+@contextmanager
+def transaction(log: sqlite3.Connection) -> Generator[None]:
+    """Make what the block does one change: all of it or nothing, waiting for other writers."""
+    log.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        log.execute("COMMIT")
+    except BaseException:
+        with suppress(sqlite3.Error):
+            log.execute("ROLLBACK")
+        raise
+
+
+def _create(log: sqlite3.Connection, kind: LogFormat) -> None:
+    log.execute("PRAGMA journal_mode=WAL")
+    with transaction(log):
+        _make_tables(log, kind)
+        # Tells this log from one that is made at its place after a deletion, where rows are
+        # numbered anew. A log of an older version has 0.
+        identity = 1 + int.from_bytes(os.urandom(3), "big")
+        log.execute(f"PRAGMA application_id={identity}")
+        log.execute(f"PRAGMA user_version={kind.version}")
+
+
+def _empty_log(kind: LogFormat) -> sqlite3.Connection:
+    log = sqlite3.connect(":memory:", isolation_level=None)
+    _make_tables(log, kind)
+    return log
+
+
+def _make_tables(log: sqlite3.Connection, kind: LogFormat) -> None:
+    for statement in kind.schema.split(";"):
+        log.execute(statement)
+
+
 # Appending rows to a small SQLite log from any process: one serialized writer per file.
 #
-# Appending never raises and never waits longer than `WAIT_AT_MOST_S`. Standard library and
-# `noctuary.core.files` only.
+# Appending never raises and never waits longer than `WAIT_AT_MOST_S`.
 
 
 WAIT_AT_MOST_S = 0.25
@@ -136,24 +381,6 @@ _OPEN_AT_MOST = 32
 _BUSY_CODES = frozenset({5, 6, 15})
 """SQLITE_BUSY, SQLITE_LOCKED and SQLITE_PROTOCOL: another connection is at work (sqlite.org
 rescode): the only faults that waiting can mend."""
-
-
-class LogFormat(NamedTuple):
-    """What one kind of log looks like.
-
-    Attributes:
-        noun: What the file is, for messages ("access log").
-        event: What a row tells of, for messages ("this retrieval").
-        version: `user_version` of the file, >= 1; a file of a higher one is refused.
-        schema: One CREATE TABLE IF NOT EXISTS statement.
-        insert: The INSERT of one row.
-    """
-
-    noun: str
-    event: str
-    version: int
-    schema: str
-    insert: str
 
 
 Row = tuple[Any, ...]
@@ -225,8 +452,9 @@ class _Writer:
         self._stuck = fault is not None
         if fault is None:
             return None
-        self._waiting.extendleft(reversed(batches))
-        self._drop_overflow()
+        if self.kind.may_wait:
+            self._waiting.extendleft(reversed(batches))
+            self._drop_overflow()
         return self._say(fault)
 
     def _write_patiently(self, rows: list[Row], deadline: float) -> str | None:
@@ -251,14 +479,15 @@ class _Writer:
     def _write(self, rows: list[Row]) -> None:
         self.used_at = time.monotonic()
         log = self._ready()
-        log.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(log):
+            # Again: a newer noctuary may have come to it since it was opened.
+            _check_format(log, self.kind.noun, self.kind.version, may_be_new=False)
             log.executemany(self.kind.insert, rows)
-            log.execute("COMMIT")
-        except BaseException:
+            forgotten = log.execute(self.kind.upkeep).rowcount
+        if forgotten > 0:
+            # What was forgotten leaves the write-ahead log as well. The rows are in it by now.
             with suppress(sqlite3.Error):
-                log.execute("ROLLBACK")
-            raise
+                log.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         if self._wal is None:
             self._wal = _identity(_beside(self.path, "-wal"))
 
@@ -272,7 +501,8 @@ class _Writer:
         with _directory_lock(self.path.parent):
             self._remove_stray_wal()
             self.close()
-            connection = _connect(self.path, self.kind)
+            # No waiting inside SQLite: the pauses are this writer's.
+            connection = open_log(self.path, self.kind, "rwc", wait_s=0, check_same_thread=False)
         self.connection, self._connected_in = connection, os.getpid()
         self._file, self._wal = _identity(self.path), None
         return connection
@@ -400,43 +630,6 @@ def _after_fork() -> None:
     _writers_lock.release()
 
 
-def _connect(path: Path, kind: LogFormat) -> sqlite3.Connection:
-    # Autocommit and no waiting inside SQLite: transactions and pauses are the writer's.
-    create_private(path)
-    log = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
-    try:
-        if _version_of(log, kind) == 0:
-            _create(log, kind)
-        # A crash of the machine may lose the latest rows, not damage the file; a crash of the
-        # process loses nothing that was committed.
-        log.execute("PRAGMA synchronous=NORMAL")
-    except BaseException:
-        log.close()
-        raise
-    return log
-
-
-def _version_of(log: sqlite3.Connection, kind: LogFormat) -> int:
-    found: int = log.execute("PRAGMA user_version").fetchone()[0]
-    if found > kind.version:
-        raise sqlite3.DatabaseError(
-            f"the {kind.noun} has format {found}, expected {kind.version}: update noctuary"
-        )
-    return found
-
-
-def _create(log: sqlite3.Connection, kind: LogFormat) -> None:
-    log.execute("PRAGMA journal_mode=WAL")
-    log.execute("BEGIN IMMEDIATE")
-    log.execute(kind.schema)
-    # Tells this log from one that is made at its place after a deletion, where positions start
-    # anew. A log of an older version has 0.
-    identity = 1 + int.from_bytes(os.urandom(3), "big")
-    log.execute(f"PRAGMA application_id={identity}")
-    log.execute(f"PRAGMA user_version={kind.version}")
-    log.execute("COMMIT")
-
-
 @contextmanager
 def _directory_lock(directory: Path) -> Generator[None]:
     """Let one process at a time make the log; raises BlockingIOError while another does."""
@@ -458,8 +651,5 @@ def _beside(path: Path, ending: str) -> Path:
 
 
 def _identity(path: Path) -> _Identity | None:
-    try:
-        stat = path.stat()
-    except OSError:
-        return None
-    return (stat.st_dev, stat.st_ino)
+    found = identify(path)
+    return None if found is None else found[:2]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, LiteralString, NamedTuple, Proto
 from noctuary.core.errors import SourceError, SourceFormatError
 from noctuary.core.files import canonical_json
 from noctuary.core.settings import CorpusSettings
+from noctuary.core.sqlite import decode_text, name_fault
 from noctuary.core.store import names_postgres
 from noctuary.core.types import MemoryRecord
 from noctuary.sources.normalize import Accepted, find_sensitivity, normalize
@@ -305,7 +306,7 @@ class SqliteStore:
             timeout=busy_timeout_ms / 1000,
             isolation_level=None,
         )
-        self._db.text_factory = _decode
+        self._db.text_factory = decode_text
         self._timeout_s = busy_timeout_ms / 1000
         self.notes = self._look()
 
@@ -368,13 +369,13 @@ class SqliteStore:
         return tuple(notes)
 
     def _failed(self, error: sqlite3.Error) -> SourceError:
-        name = getattr(error, "sqlite_errorname", type(error).__name__)
-        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        fault, name = name_fault(error)
+        if fault == "locked":
             return SourceError(
                 f"{self.display} stayed locked by another writer for {self._timeout_s:g} s. "
                 f"Nothing was written; try again when it has finished."
             )
-        if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")):
+        if fault == "closed":
             return SourceError(
                 f"{self.display} cannot be written ({name}). Nothing was; check the permissions of "
                 f"the file and of its folder."
@@ -474,14 +475,6 @@ def _quoted(name: str) -> str:
 
 def _value(value: Any) -> Any:
     return bytes.fromhex(value[_BLOB]) if isinstance(value, dict) else value
-
-
-def _decode(raw: bytes) -> str | bytes:
-    """Return text, or the bytes themselves where they are no UTF-8."""
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError:
-        return raw
 
 
 # Writing to a claude-memory PostgreSQL database beside its live server.

@@ -583,7 +583,7 @@ class Recaller:
         elif self.paths.archive.exists():
             from noctuary.compact.archive import ArchiveReader
 
-            self._archive = ArchiveReader.open(self.paths.archive)
+            self._archive = ArchiveReader(self.paths.archive)
         return self._archive
 
     def _use_of(self, user: str | None) -> Use:
@@ -598,7 +598,7 @@ class Recaller:
     def _usage_now(self) -> UsageReader:
         """Return the usage file that is there now."""
         known = self._usage
-        self._usage = UsageReader.open(self.paths.usage) if known is None else known.refreshed()
+        self._usage = UsageReader(self.paths.usage) if known is None else known.refreshed()
         return self._usage
 
 

@@ -154,7 +154,7 @@ def _archive_of(paths: StorePaths) -> ArchiveAt:
     def archive_at(moment_us: int) -> ArchiveState | None:
         from noctuary.compact.archive import ArchiveReader
 
-        return state_of(ArchiveReader.open(paths.archive), moment_us)
+        return state_of(ArchiveReader(paths.archive), moment_us)
 
     return archive_at
 

@@ -717,7 +717,7 @@ def pagination_state(usage: Path, total: int, profile: RetrievalProfile) -> dict
         total: Memories in the snapshot.
         profile: Where the size of a batch comes from.
     """
-    reader = UsageReader.open(usage)
+    reader = UsageReader(usage)
     reader.close()
     if reader.warning is not None:
         scanned = batches = 0

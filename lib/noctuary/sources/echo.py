@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 from bisect import bisect_left
@@ -15,6 +16,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from noctuary.core.errors import StoreError
+from noctuary.core.sqlite import delete_rows, open_log
 from noctuary.core.types import UNDATED_US, MemoryRecord
 from noctuary.sources.corpus import iter_batches
 from noctuary.sources.injected import (
@@ -162,16 +164,8 @@ def read_injections(path: Path) -> KnownInjections:
 
     A record that cannot be read is an empty one with a `fault`.
     """
-    if not path.exists():
-        return KnownInjections()
     try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as record:
-            version = record.execute("PRAGMA user_version").fetchone()[0]
-            if version == 0:
-                return KnownInjections()  # being made at this moment
-            if version != RECORD.version:
-                fault = f"{path.name} has format {version}, expected {RECORD.version}"
-                return KnownInjections(fault=fault)
+        with closing(open_log(path, RECORD, or_empty=True)) as record:
             return _collect(record.execute(_READ))
     except sqlite3.Error as error:
         return KnownInjections(fault=f"{path.name} cannot be read: {error}")
@@ -441,12 +435,6 @@ some 30 days; longer catches what is imported later, shorter keeps less."""
 
 _DAY_US = 86_400_000_000
 
-_ROWS_PER_TRANSACTION = 5_000
-"""Deleted at once, some 10 ms; more is done sooner, fewer keep a recall waiting less."""
-
-_WAIT_S = 5.0
-"""How long a deletion waits for recalls; it has all night, but a stuck lock must not stop it."""
-
 
 def prune_injections(path: Path, *, used: Collection[bytes], now_us: int) -> tuple[int, str | None]:
     """Delete wordings that were not injected for `RETENTION_DAYS`, unless they are in use.
@@ -460,36 +448,8 @@ def prune_injections(path: Path, *, used: Collection[bytes], now_us: int) -> tup
     Returns:
         How many were deleted, and what went wrong or None: the next night goes on.
     """
-    if not path.exists():
-        return 0, None
-    oldest_us = now_us - RETENTION_DAYS * _DAY_US
-    deleted = 0
-    try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as record:
-            if record.execute("PRAGMA user_version").fetchone()[0] != RECORD.version:
-                return 0, None  # being made at this moment, or a newer noctuary's
-            record.execute(f"PRAGMA busy_timeout={round(_WAIT_S * 1000)}")
-            record.execute("PRAGMA synchronous=NORMAL")
-            found = record.execute(
-                "SELECT kind, text_hash, memory_hash, user_hash FROM injected WHERE last_us < ?",
-                [oldest_us],
-            )
-            old = [key for key in found if key[1] not in used]
-            for start in range(0, len(old), _ROWS_PER_TRANSACTION):
-                some = old[start : start + _ROWS_PER_TRANSACTION]
-                deleted += _delete(record, some, oldest_us)
-    except sqlite3.Error as error:
-        return deleted, f"old rows of {path.name} were not deleted: {error}"
-    return deleted, None
-
-
-def _delete(
-    record: sqlite3.Connection, keys: list[tuple[str, bytes, bytes, bytes]], oldest_us: int
-) -> int:
-    """Delete rows that are still old: a recall may have injected them again meanwhile."""
-    sql = (
-        "DELETE FROM injected WHERE kind = ? AND text_hash = ? AND memory_hash = ? "
-        "AND user_hash = ? AND last_us < ?"
-    )
-    with record:
-        return record.executemany(sql, [(*key, oldest_us) for key in keys]).rowcount
+    key = "kind, text_hash, memory_hash, user_hash"
+    # Read anew with every batch: a recall may have injected them again meanwhile.
+    where = "last_us < ? AND lower(hex(text_hash)) NOT IN (SELECT value FROM json_each(?))"
+    values = (now_us - RETENTION_DAYS * _DAY_US, json.dumps([text.hex() for text in used]))
+    return delete_rows(path, RECORD, "injected", key, where, values)

@@ -18,15 +18,16 @@ from noctuary.core.errors import NoctuaryError, StoreError
 from noctuary.core.files import hash_text
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.settings import TranscriptSettings
+from noctuary.core.sqlite import name_fault, open_log
 from noctuary.core.types import SILENT, Progress, from_micros
 from noctuary.sources.source import (
     DEFAULT_BATCH_ROWS,
-    Closing,
     IdKind,
     RawRow,
     SourceIdentity,
     batch_rows,
 )
+from noctuary.sources.sqlite import PinnedFile
 from noctuary.sources.transcripts import (
     FileContext,
     IngestReport,
@@ -41,7 +42,7 @@ from noctuary.sources.transcripts import (
     vet_part,
 )
 from noctuary.sources.turns import (
-    FORMAT,
+    TURNS,
     FileState,
     TurnsFile,
     digest_before,
@@ -465,8 +466,8 @@ def forget_sensitive(turns_path: Path) -> int:
 
 def damaged(turns_path: Path, error: sqlite3.Error) -> StoreError:
     """Return what to say of a file of turns that SQLite cannot use; its own text may quote rows."""
-    name = getattr(error, "sqlite_errorname", type(error).__name__)
-    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+    fault, name = name_fault(error)
+    if fault == "locked":
         return StoreError(
             f"{turns_path} stayed locked by another process for {WAIT_S:.0f} s ({name}). Run again "
             f"when it has finished."
@@ -568,9 +569,7 @@ def capture_session(
     except OSError as error:
         report.fail(f"{path} cannot be captured: {error.strerror or type(error).__name__}")
     except sqlite3.Error as error:
-        # Its text may quote a row.
-        name = getattr(error, "sqlite_errorname", type(error).__name__)
-        report.fail(f"{turns_path} cannot be written: {name}")
+        report.fail(f"{turns_path} cannot be written: {name_fault(error)[1]}")
     except NoctuaryError as error:
         report.fail(str(error))
     except Exception as error:  # a hook must never see one
@@ -590,14 +589,13 @@ TOOL_IMPORTANCE = 0.2
 """Importance of a turn in which nobody says anything but to tools; that of others is the default.
 Lower buries what was run beneath what was said, higher does not tell them apart."""
 
-_BUSY_TIMEOUT_S = 30.0
 _SHOWN = """
     (is_sensitive OR EXISTS (SELECT 1 FROM parts WHERE parts.number = turns.number))
     AND (? OR NOT is_sidechain)
 """
 
 
-class TranscriptSource(Closing):
+class TranscriptSource(PinnedFile):
     """The turns of a turns.sqlite, pinned to one state; see `noctuary.sources.source.Source`.
 
     Ids are text ("turn-" and 16 hexadecimal digits) or negative integers, both the same on every
@@ -626,14 +624,10 @@ class TranscriptSource(Closing):
         Raises:
             StoreError: The file cannot be read, or is of another format.
         """
-        self._path = path.absolute()
+        super().__init__(path)
         self._location = self._path if location is None else location.absolute()
         self._id_kind: IdKind = id_kind
         self._sidechains = include_sidechains
-        try:
-            self._db = _pin(self._path)
-        except sqlite3.Error as error:
-            raise damaged(self._path, error) from None
         self._renamed = self._rename(taken)
 
     def identity(self) -> SourceIdentity:
@@ -641,7 +635,7 @@ class TranscriptSource(Closing):
         return SourceIdentity(
             kind=KIND,
             location=str(self._location),
-            schema_version=str(FORMAT),
+            schema_version=str(TURNS.version),
             id_kind=self._id_kind,
             marker=self.marker(),
         )
@@ -660,9 +654,12 @@ class TranscriptSource(Closing):
         """Yield the turns by ascending id; a batch is cut short when its texts reach the bound."""
         yield from batch_rows(self._in_order(size), size)
 
-    def close(self) -> None:
-        """End the read transaction and close the file."""
-        self._db.close()
+    def _connect(self) -> sqlite3.Connection:
+        # A pipeline may open the source in one thread and read it in another.
+        return open_log(self._path, TURNS, wait_s=WAIT_S, check_same_thread=False)
+
+    def _damaged(self, error: sqlite3.Error) -> StoreError:
+        return damaged(self._path, error)
 
     def _in_order(self, size: int) -> Iterator[RawRow]:
         if self._id_kind == "str":
@@ -674,9 +671,9 @@ class TranscriptSource(Closing):
             if turn[0] in self._renamed:
                 continue
             while waiting and self._renamed[waiting[0]] < turn[0]:
-                yield self._one(waiting.pop(0))
+                yield self._turn(waiting.pop(0))
             yield self._raw_row(turn)
-        yield from map(self._one, waiting)
+        yield from map(self._turn, waiting)
 
     def _pages(self, key: str, first: int | str, size: int) -> Iterator[tuple[Any, ...]]:
         place = ("number", "turn_id").index(key)
@@ -691,7 +688,7 @@ class TranscriptSource(Closing):
             yield from page
             last = page[-1][place]
 
-    def _one(self, number: int) -> RawRow:
+    def _turn(self, number: int) -> RawRow:
         found = self._rows(
             "SELECT number, turn_id, role, session, wing, at_us, is_sensitive FROM turns "
             "WHERE number = ?",
@@ -737,12 +734,6 @@ class TranscriptSource(Closing):
         sql = f"SELECT 1 FROM turns WHERE number = ? AND {_SHOWN}"
         return bool(self._rows(sql, number, self._sidechains))
 
-    def _rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
-        try:
-            return self._db.execute(sql, values).fetchall()
-        except sqlite3.Error as error:
-            raise damaged(self._path, error) from None
-
 
 def holds_turns(path: Path) -> bool:
     """Say whether there is a file of turns at a path that holds one.
@@ -754,32 +745,3 @@ def holds_turns(path: Path) -> bool:
         return False
     with TranscriptSource(path, include_sidechains=True) as source:
         return source.count() > 0
-
-
-def _pin(path: Path) -> sqlite3.Connection:
-    """Open a file of turns and take its read snapshot at once."""
-    db = sqlite3.connect(
-        f"{path.as_uri()}?mode=ro",
-        uri=True,
-        timeout=_BUSY_TIMEOUT_S,
-        isolation_level=None,
-        # A pipeline may open the source in one thread and read it in another.
-        check_same_thread=False,
-    )
-    try:
-        db.execute("PRAGMA temp_store = 2")  # memory: no text of a turn in a temporary file
-        _check_format(path, int(db.execute("PRAGMA user_version").fetchone()[0]))
-        db.execute("BEGIN DEFERRED")
-        db.execute("SELECT count(*) FROM turns").fetchone()  # the first read takes the snapshot
-    except BaseException:
-        db.close()
-        raise
-    return db
-
-
-def _check_format(path: Path, version: int) -> None:
-    if version != FORMAT:
-        raise StoreError(
-            f"{path} is of format {version}, expected {FORMAT}. Upgrade noctuary, or move the file "
-            f"away to ingest the transcripts that are still there again."
-        )

@@ -60,7 +60,7 @@ LOOKUP = "lookup"
 """Kind of a row: the wording of a prompt that only asks memory, and so is none itself."""
 
 RECORD = LogFormat(
-    noun="record of injections",
+    noun="the record of injections",
     event="this injection",
     version=1,
     schema="""

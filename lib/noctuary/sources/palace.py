@@ -14,6 +14,7 @@ from typing import cast
 
 from noctuary.core.errors import SourceFormatError
 from noctuary.core.foreign_json import parse_json
+from noctuary.core.sqlite import WAIT_S, open_foreign
 from noctuary.core.types import UNDATED_US
 from noctuary.sources.source import (
     DEFAULT_BATCH_ROWS,
@@ -84,7 +85,7 @@ class PalaceShape:
 def holds_palace(file: Path) -> bool:
     """Say whether a SQLite file is Chroma's; one that cannot be read is none."""
     try:
-        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as db:
+        with closing(open_foreign(file, WAIT_S)[0]) as db:
             names = _tables(db)
     except sqlite3.Error:
         return file.name == CHROMA_FILE
@@ -338,14 +339,6 @@ class PalaceSource(PinnedFile):
             SourceFormatError: It is no palace, a half-built one, or its drawers are ambiguous.
         """
         super().__init__(path)
-        try:
-            self._shape = read_shape(self._db, self._path)
-        except sqlite3.Error as error:
-            self.close()
-            raise self._damaged(error) from None
-        except BaseException:
-            self.close()
-            raise
         self._page_sql = _page_sql(self._shape.value_columns, has_arrays=self._shape.has_arrays)
 
     def identity(self) -> SourceIdentity:
@@ -374,7 +367,7 @@ class PalaceSource(PinnedFile):
 
     def batches(self, size: int = DEFAULT_BATCH_ROWS) -> Iterator[Sequence[RawRow]]:
         """Yield the drawers by ascending id; a batch is cut short when its texts are long."""
-        yield from batch_rows(self._rows(), size)
+        yield from batch_rows(self._drawers(), size)
 
     def links(self) -> Iterator[MemoryLink]:
         """Yield what the marks of consolidation and supersession say, each link once."""
@@ -401,8 +394,11 @@ class PalaceSource(PinnedFile):
         """Yield nothing: a palace has one owner."""
         yield from ()
 
-    def _rows(self) -> Iterator[RawRow]:
-        try:
+    def _look(self) -> None:
+        self._shape = read_shape(self._db, self._path)
+
+    def _drawers(self) -> Iterator[RawRow]:
+        with self._telling():
             for page in self._pages():
                 clean = [row_id for row_id, _, mark in page if mark is None]
                 metadata = self._metadata(clean)
@@ -412,9 +408,6 @@ class PalaceSource(PinnedFile):
                     else:
                         yield _withheld(row_id, drawer_id, str(mark))
             self._check_unchanged()
-        except sqlite3.Error as error:
-            # Its text may quote the row it failed on.
-            raise self._damaged(error) from None
 
     def _pages(self) -> Iterator[list[tuple[int, object, object]]]:
         """Yield number, id and mark of the drawers, FETCHED_ROWS at a time, by ascending id."""
@@ -448,15 +441,13 @@ class PalaceSource(PinnedFile):
 
     def _marked(self) -> Iterator[tuple[str, Mapping[str, object]]]:
         """Yield id and marks of the drawers that have any, by ascending id."""
-        try:
+        with self._telling():
             for page in self._pages():
                 ids = {row_id: drawer_id for row_id, drawer_id, mark in page if mark is None}
                 metadata = self._metadata(list(ids), MARKS)
                 for row_id, drawer_id in ids.items():
                     if row_id in metadata and isinstance(drawer_id, str):
                         yield drawer_id, metadata[row_id]
-        except sqlite3.Error as error:
-            raise self._damaged(error) from None
 
     def _last_seq(self) -> int:
         if not self._shape.has_queue:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from noctuary.core.errors import SourceError, SourceFormatError
-from noctuary.core.sqlite import open_foreign
+from noctuary.core.errors import NoctuaryError, SourceError, SourceFormatError
+from noctuary.core.sqlite import name_fault, open_foreign
 from noctuary.sources.source import DEFAULT_BATCH_ROWS, Closing, RawRow, SourceIdentity
 from noctuary.text.secrets import FLAG_FIELDS, VAULT_FIELDS, mark_sql
 
@@ -22,6 +23,8 @@ BUSY_TIMEOUT_MS = 30_000
 class PinnedFile(Closing):
     """One state of a SQLite file."""
 
+    _stamp: tuple[int, int] | None = None
+
     def __init__(self, path: Path) -> None:
         """Open the file and take the read snapshot at once.
 
@@ -30,32 +33,39 @@ class PinnedFile(Closing):
             SourceFormatError: It is no database, or a damaged one.
         """
         self._path = path.absolute()
-        self._stamp: tuple[int, int] | None = None
-        self._db = self._open()
+        with self._telling():
+            self._db = self._connect()
+            try:
+                self._db.execute("BEGIN DEFERRED")
+                # The first read takes the snapshot.
+                self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+                self._look()
+            except BaseException:
+                self.close()
+                raise
 
     def close(self) -> None:
         """End the read transaction and close the connection; safe to call twice."""
         self._db.close()
 
-    def _open(self) -> sqlite3.Connection:
+    def _connect(self) -> sqlite3.Connection:
         # Before it is opened: where no lock protects, what is written from now on must be seen.
         stamp = self._read_stamp() if self._path.exists() else None
-        try:
-            # A pipeline may open the source in one thread and read it in another.
-            db, is_unlocked = open_foreign(
-                self._path, BUSY_TIMEOUT_MS / 1000, check_same_thread=False
-            )
-        except sqlite3.Error as error:
-            raise self._damaged(error) from None
+        # A pipeline may open the source in one thread and read it in another.
+        db, is_unlocked = open_foreign(self._path, BUSY_TIMEOUT_MS / 1000, check_same_thread=False)
         self._stamp = stamp if is_unlocked else None
-        try:
-            db.execute("BEGIN DEFERRED")
-            # The first read takes the snapshot.
-            db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        except sqlite3.Error as error:
-            db.close()
-            raise self._damaged(error) from None
         return db
+
+    def _look(self) -> None:
+        """Find out what the pinned state looks like; raise if it is not what is expected."""
+
+    @contextmanager
+    def _telling(self) -> Generator[None]:
+        """Say what an error of SQLite means; its own text may quote the row that it failed on."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self._damaged(error) from None
 
     def _read_stamp(self) -> tuple[int, int]:
         stat = self._path.stat()
@@ -69,19 +79,20 @@ class PinnedFile(Closing):
             )
 
     def _one(self, sql: str, *values: Any) -> Any:
-        try:
-            return self._db.execute(sql, values).fetchone()[0]
-        except sqlite3.Error as error:
-            raise self._damaged(error) from None
+        return self._rows(sql, *values)[0][0]
 
-    def _damaged(self, error: sqlite3.Error) -> SourceError:
-        name = getattr(error, "sqlite_errorname", type(error).__name__)
-        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+    def _rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        with self._telling():
+            return self._db.execute(sql, values).fetchall()
+
+    def _damaged(self, error: sqlite3.Error) -> NoctuaryError:
+        fault, name = name_fault(error)
+        if fault == "locked":
             return SourceError(
                 f"{self._path} stayed locked by another process for {BUSY_TIMEOUT_MS // 1000} s "
                 f"({name}). Wait until it has finished, or switch the store to WAL mode."
             )
-        if name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH")):
+        if fault == "closed":
             return SourceError(
                 f"{self._path} cannot be opened for reading ({name}). Check the permissions of the "
                 f"file, of its -wal and -shm files and of its folder."
@@ -141,16 +152,8 @@ BATCH_BYTES = 64 * 2**20
 class SqliteSource(PinnedFile):
     """A claude-memory store, pinned to one snapshot; see `noctuary.sources.source.Source`."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        try:
-            self._columns = _check_schema(self._db, self._path)
-        except sqlite3.Error as error:
-            self.close()
-            raise self._damaged(error) from None
-        except BaseException:
-            self.close()
-            raise
+    def _look(self) -> None:
+        self._columns = _check_schema(self._db, self._path)
 
     def identity(self) -> SourceIdentity:
         """Return path, schema version and the size of the snapshot that is being read."""
@@ -182,14 +185,11 @@ class SqliteSource(PinnedFile):
         columns = [n for n in wanted if n in self._columns and n not in _MARKS]
         select = _select(columns, mark_sql(self._columns))
         last_id: int | None = None
-        try:
+        with self._telling():
             while batch := self._batch(select, last_id, size):
                 last_id = int(batch[-1][0])
                 yield [_raw_row(columns, values) for values in batch]
             self._check_unchanged()
-        except sqlite3.Error as error:
-            # Its text may quote the row it failed on.
-            raise self._damaged(error) from None
 
     def _batch(self, select: str, last_id: int | None, size: int) -> list[tuple[Any, ...]]:
         # The interpolated names are constants of this package.

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sqlite3
-from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple
 
-from noctuary.core.errors import StoreError
-from noctuary.core.files import create_private, hash_text, make_directory
+from noctuary.core.files import hash_text, make_directory
+from noctuary.core.sqlite import LogFormat, open_log, transaction
 from noctuary.sources.transcripts import Message, Vetted
 
 # How far a file was read, and whether what was read of it is still there.
@@ -86,14 +85,14 @@ def may_continue(state: FileState, fd: int) -> bool:
 # stays known as one that must not be exported.
 
 
-FORMAT = 1
-"""`user_version` of the file; one of a higher format is refused."""
-
 NUMBER_BITS = 52
 """Numbers of turns are negative with this many bits: exact in every JSON reader, and two of a
 million turns share one with a chance of 1 in 9,000 before the next free one is taken."""
 
-_SCHEMA = """
+TURNS = LogFormat(
+    noun="the file of turns",
+    version=1,
+    schema="""
 CREATE TABLE IF NOT EXISTS files (
     path TEXT PRIMARY KEY,
     device INTEGER NOT NULL, inode INTEGER NOT NULL,
@@ -115,8 +114,9 @@ CREATE TABLE IF NOT EXISTS parts (
     kind TEXT NOT NULL, label TEXT NOT NULL, text TEXT NOT NULL
 );
 CREATE INDEX IF NOT EXISTS parts_of_turn ON parts (number, part);
-CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-"""
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID
+""",
+)
 
 
 class Call(NamedTuple):
@@ -142,33 +142,19 @@ class TurnsFile:
             wait_s: How long each access waits for another writer.
 
         Raises:
-            StoreError: It is of a newer format.
-            sqlite3.Error: It is damaged, locked or cannot be made.
+            sqlite3.Error: It is damaged, locked, of another format or cannot be made.
             OSError: Its directory cannot be made.
         """
         make_directory(path.parent)
-        create_private(path)
-        self._db = sqlite3.connect(path, timeout=wait_s, isolation_level=None)
-        try:
-            self._prepare(path)
-        except BaseException:
-            self._db.close()
-            raise
+        self._db = open_log(path, TURNS, "rwc", wait_s=wait_s)
 
     def close(self) -> None:
         """Close the file."""
         self._db.close()
 
-    @contextmanager
-    def transaction(self) -> Generator[None]:
+    def transaction(self) -> AbstractContextManager[None]:
         """Make what the block does one change: all of it or nothing, waiting for other writers."""
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            self._db.execute("ROLLBACK")
-            raise
-        self._db.execute("COMMIT")
+        return transaction(self._db)
 
     def state_of(self, path: str) -> FileState | None:
         """Return how far a file was read, or None if it never was."""
@@ -287,26 +273,6 @@ class TurnsFile:
         while self._db.execute("SELECT 1 FROM turns WHERE number = ?", (number,)).fetchone():
             number = next_number(number)
         return number
-
-    def _prepare(self, path: Path) -> None:
-        version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
-        if version > FORMAT:
-            raise StoreError(
-                f"{path} is of format {version}, newer than this version of noctuary reads "
-                f"({FORMAT}). Upgrade noctuary, or move the file away to ingest the transcripts "
-                f"that are still there again."
-            )
-        # A reader (the export of a night) must not keep a hook from writing.
-        if self._db.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-            self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA synchronous = NORMAL")
-        # What held a secret must not stay in free pages.
-        self._db.execute("PRAGMA secure_delete = ON")
-        if version < FORMAT:
-            with self.transaction():
-                for statement in _SCHEMA.split(";"):
-                    self._db.execute(statement)
-                self._db.execute(f"PRAGMA user_version = {FORMAT}")
 
 
 def first_number(turn_id: str) -> int:

@@ -11,10 +11,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from noctuary.core.sqlite import LogFormat, append_rows, close_logs
+from noctuary.core.sqlite import LogFormat, append_rows
 
-_ACCESS_LOG = LogFormat(
-    noun="access log",
+ACCESS_LOG = LogFormat(
+    noun="the access log",
     event="this retrieval",
     version=1,
     schema="""
@@ -29,9 +29,6 @@ CREATE TABLE IF NOT EXISTS retrievals (
     insert="INSERT INTO retrievals (memory_id, rank, snapshot_id, retrieved_at_us) "
     "VALUES (?, ?, ?, ?)",
 )
-
-close_access_logs = close_logs
-"""Write what waits, and close: that of other logs of this process as well."""
 
 
 def append_retrievals(path: Path, *, snapshot_id: str, memory_ids: Sequence[str]) -> str | None:
@@ -57,6 +54,6 @@ def append_retrievals(path: Path, *, snapshot_id: str, memory_ids: Sequence[str]
         return f"this retrieval was not logged: an id is no Unicode text: {error.reason}"
     return append_rows(
         path,
-        _ACCESS_LOG,
+        ACCESS_LOG,
         [(m, rank, snapshot_id, now_us) for rank, m in enumerate(memory_ids, start=1)],
     )

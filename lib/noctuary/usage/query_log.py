@@ -9,17 +9,16 @@ is sensitive, must not be given to it. It is a convenience: no fault here fails 
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
-from collections.abc import Generator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.core.files import create_private
+from noctuary.core.sqlite import WAIT_AT_MOST_S, LogFormat, append_rows, open_log
 
 RETENTION_DAYS = 90
 """How long a query can be found; bounds query_expansion_lookback_days. Longer knows more, shorter
@@ -36,17 +35,16 @@ bounds by as many rows."""
 TEXT_CHARS = 2_000
 """Characters of a query that are kept; a longer one is a pasted document, never asked twice."""
 
-WAIT_AT_MOST_S = 0.1
-"""How long an append or a read waits for others; longer stalls a prompt, shorter misses a query."""
-
 _ROWS_AT_ONCE = 1_000
 _CACHED_AT_MOST = 8
 """Logs (per user and encoder) held in memory by one process."""
 
-_FORMAT = 1
 _DAY_US = 86_400_000_000
 
-_SCHEMA = """
+QUERY_LOG = LogFormat(
+    noun="the query log",
+    version=1,
+    schema="""
 CREATE TABLE IF NOT EXISTS queries (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     text TEXT NOT NULL,
@@ -55,16 +53,21 @@ CREATE TABLE IF NOT EXISTS queries (
     asked_us INTEGER NOT NULL,
     encoder TEXT NOT NULL,
     user TEXT
+);
+CREATE INDEX IF NOT EXISTS queries_by_reader ON queries (encoder, user, number);
+CREATE INDEX IF NOT EXISTS queries_by_time ON queries (asked_us)
+""",
+    event="this query",
+    insert="INSERT INTO queries (text, vector, memory_ids, asked_us, encoder, user) "
+    "VALUES (?, ?, ?, ?, ?, ?)",
+    upkeep=f"""
+DELETE FROM queries WHERE (SELECT max(number) FROM queries) % {PRUNED_EVERY} = 0 AND (
+    asked_us < (SELECT asked_us FROM queries ORDER BY number DESC LIMIT 1)
+        - {RETENTION_DAYS * _DAY_US}
+    OR number <= (SELECT max(number) FROM queries) - {KEPT_AT_MOST}
 )
-"""
-_INDEXES = (
-    "CREATE INDEX IF NOT EXISTS queries_by_reader ON queries (encoder, user, number)",
-    "CREATE INDEX IF NOT EXISTS queries_by_time ON queries (asked_us)",
-)
-
-_INSERT = (
-    "INSERT INTO queries (text, vector, memory_ids, asked_us, encoder, user) "
-    "VALUES (?, ?, ?, ?, ?, ?)"
+""",
+    may_wait=False,
 )
 
 LoggedQuery = tuple[str, int, float, tuple[str, ...]]
@@ -119,20 +122,7 @@ def append_query(
         encoder_digest,
         None if user is None else _clean(user),
     )
-    try:
-        create_private(path)
-        with _without_checkpoint(path), closing(_connect(path, "rw")) as log:
-            _prepare(log)
-            with _transaction(log):
-                number = log.execute(_INSERT, row).lastrowid or 0
-                if number % PRUNED_EVERY == 0:
-                    _prune(log, asked_us)
-            if number % PRUNED_EVERY == 0:
-                # What was forgotten leaves the write-ahead log as well.
-                log.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    except (sqlite3.Error, OSError) as error:
-        return f"this query was not logged for expansion: {error}"
-    return None
+    return append_rows(path, QUERY_LOG, [row])
 
 
 def similar_queries(
@@ -163,8 +153,6 @@ def similar_queries(
     if limit <= 0:
         return [], None
     try:
-        if path.stat().st_size == 0:
-            return [], None
         rows = _read(path, encoder_digest, None if user is None else _clean(user), vector.size)
     except FileNotFoundError:
         return [], None
@@ -197,16 +185,9 @@ def _nearest(
 
 def _read(path: Path, encoder: str, user: str | None, dimension: int) -> _Rows:
     """Return the rows, those of an earlier call from memory if all of them are still there."""
-    with closing(_connect(path, "ro")) as log:
-        stat = path.stat()
-        log_id, log_format = (
-            int(log.execute(f"PRAGMA {name}").fetchone()[0])
-            for name in ("application_id", "user_version")
-        )
-        if log_format == 0:
-            return _nothing(dimension)  # being made at this moment
-        if log_format != _FORMAT:
-            raise ValueError(f"{path.name} has format {log_format}, expected {_FORMAT}")
+    stat = path.stat()
+    with closing(open_log(path, QUERY_LOG, wait_s=WAIT_AT_MOST_S, or_empty=True)) as log:
+        log_id: int = log.execute("PRAGMA application_id").fetchone()[0]
         key = (str(path), stat.st_dev, stat.st_ino, log_id, encoder, user, dimension)
         rows = _cache.pop(key, _nothing(dimension))
         if not _all_there(log, rows, encoder, user):
@@ -262,62 +243,6 @@ def _appended(rows: _Rows, batch: list[tuple[Any, ...]]) -> _Rows:
 
 def _nothing(dimension: int) -> _Rows:
     return _Rows([], [], [], [], [], np.empty((0, dimension), dtype=np.float32))
-
-
-def _prune(log: sqlite3.Connection, now_us: int) -> None:
-    log.execute("DELETE FROM queries WHERE asked_us < ?", (now_us - RETENTION_DAYS * _DAY_US,))
-    log.execute(
-        "DELETE FROM queries WHERE number <= (SELECT max(number) FROM queries) - ?",
-        (KEPT_AT_MOST,),
-    )
-
-
-@contextmanager
-def _without_checkpoint(path: Path) -> Generator[None]:
-    """Keep the last connection that may write from copying the write-ahead log into the file.
-
-    That is several fsyncs, 7 ms against 0.5: SQLite does it when the last connection closes, unless
-    that one cannot write.
-    """
-    with closing(_connect(path, "ro")) as keeper:
-        keeper.execute("PRAGMA user_version").fetchall()
-        yield
-
-
-def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    uri = f"{path.absolute().as_uri()}?mode={mode}"
-    return sqlite3.connect(uri, uri=True, timeout=WAIT_AT_MOST_S, isolation_level=None)
-
-
-def _prepare(log: sqlite3.Connection) -> None:
-    found: int = log.execute("PRAGMA user_version").fetchone()[0]
-    if found > _FORMAT:
-        raise sqlite3.DatabaseError(f"it has format {found}, expected {_FORMAT}: update noctuary")
-    # A crash of the machine may lose the latest queries, not damage the file.
-    log.execute("PRAGMA synchronous=NORMAL")
-    # What is forgotten is overwritten, not only unlinked.
-    log.execute("PRAGMA secure_delete=ON")
-    if found == _FORMAT:
-        return
-    log.execute("PRAGMA journal_mode=WAL")
-    with _transaction(log):
-        for statement in (_SCHEMA, *_INDEXES):
-            log.execute(statement)
-        # Tells this file from one made at its place after a deletion.
-        log.execute(f"PRAGMA application_id={1 + int.from_bytes(os.urandom(3), 'big')}")
-        log.execute(f"PRAGMA user_version={_FORMAT}")
-
-
-@contextmanager
-def _transaction(log: sqlite3.Connection) -> Generator[None]:
-    log.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        log.execute("COMMIT")
-    except BaseException:
-        with suppress(sqlite3.Error):
-            log.execute("ROLLBACK")
-        raise
 
 
 def _clean(text: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.core.sqlite import connect_immutable, identify
+from noctuary.core.sqlite import READ_FAULTS, ReplacedFile, connect_immutable
 from noctuary.core.types import UNDATED_US
 
 # The file usage.sqlite: its format, its tables and what its rows mean. Names, nothing else.
@@ -136,54 +136,31 @@ def idle_days(accessed_us: NDArray[np.int64], now_us: int) -> NDArray[np.float64
 Counts = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 """Retrievals inside the window, distinct days over all time, last retrieval in microseconds."""
 
-_FAULTS = (sqlite3.Error, ValueError, TypeError, KeyError, OverflowError)
 
-
-class UsageReader:
-    """One usage.sqlite, pinned; safe to share between threads.
+class UsageReader(ReplacedFile):
+    """One usage.sqlite, pinned; safe to share between threads. A missing one has a warning.
 
     Attributes:
-        path: The file.
-        is_missing: True when there was no file: no night has counted yet.
-        warning: Why nothing, or nothing any more, can be read; None while all is well.
         window_days: The window that `counts` counts recent retrievals in; 0 without a file.
         as_of_us: When the night counted; UNDATED_US without a file.
-        digest: Names the answers: two readers of one digest answer alike. "" without a file.
         not_scanned: Memories without a fresh LTP score because of max_scan_depth.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.warning: str | None = None
+        super().__init__(path)
         self.window_days = 0
         self.as_of_us = UNDATED_US
-        self.digest = ""
         self.not_scanned = 0
         self._lock = threading.Lock()
         self._db: sqlite3.Connection | None = None
-        # Before the file is opened: if it is replaced in between, `refreshed` opens it again.
-        self._identity = identify(path)
-        self.is_missing = self._identity is None
         if self.is_missing:
             self.warning = f"{path.name} is missing: no night has counted retrievals yet"
             return
         try:
             self._db = connect_immutable(path, check_same_thread=False)
-            self._read_meta(self._db)
-        except _FAULTS as error:
+            self._read(self._db)
+        except READ_FAULTS as error:
             self._give_up(error)
-
-    @classmethod
-    def open(cls, path: Path) -> UsageReader:
-        """Return a reader; one without answers, and with a warning, if the file is unusable."""
-        return cls(path)
-
-    def refreshed(self) -> UsageReader:
-        """Return this reader while its file is the one at the path, else one of the new file.
-
-        Costs one look at the file's metadata. The old reader goes on answering for whoever has it.
-        """
-        return self if identify(self.path) == self._identity else UsageReader(self.path)
 
     def close(self) -> None:
         """Close the file; every later answer is "never used"."""
@@ -203,7 +180,7 @@ class UsageReader:
             if self._db is not None:
                 try:
                     return read_counts(self._db, memory_ids)
-                except _FAULTS as error:
+                except READ_FAULTS as error:
                     self._give_up(error)
         return _no_counts(len(memory_ids))
 
@@ -244,15 +221,12 @@ class UsageReader:
                 return []
             try:
                 return self._db.execute(sql, values).fetchall()
-            except _FAULTS as error:
+            except READ_FAULTS as error:
                 self._give_up(error)
                 return []
 
-    def _read_meta(self, db: sqlite3.Connection) -> None:
-        found = db.execute("PRAGMA user_version").fetchone()[0]
-        if found != FORMAT:
-            raise ValueError(f"format {found}, expected {FORMAT}")
-        meta: dict[str, Any] = dict(db.execute("SELECT key, value FROM meta"))
+    def _read(self, db: sqlite3.Connection) -> None:
+        meta = self._read_meta(db, FORMAT)
         self.window_days = int(meta[WINDOW_DAYS])
         self.as_of_us = int(meta[AS_OF_US])
         self.not_scanned = int(meta.get(NOT_SCANNED, 0))

@@ -16,9 +16,10 @@ from typing import Any
 from noctuary.core.errors import StoreError
 from noctuary.core.files import replace_with
 from noctuary.core.foreign_json import parse_json
-from noctuary.core.sqlite import connect_immutable
+from noctuary.core.sqlite import connect_immutable, delete_rows, filling, open_log
 from noctuary.core.types import fire
 from noctuary.sources.corpus import MemoryPage
+from noctuary.usage.access_log import ACCESS_LOG
 from noctuary.usage.reader import (
     AS_OF_US,
     DIGEST,
@@ -144,7 +145,7 @@ def fold_on(before: Folded, log_path: Path) -> tuple[Folded, int]:
     """
     if not log_path.exists():
         return before, 0
-    with closing(sqlite3.connect(f"{log_path.absolute().as_uri()}?mode=ro", uri=True)) as log:
+    with closing(open_log(log_path, ACCESS_LOG)) as log:
         # One transaction: the mark and the sums are of the same moment, whoever appends meanwhile.
         log.execute("BEGIN")
         log_id: int = log.execute("PRAGMA application_id").fetchone()[0]
@@ -262,9 +263,7 @@ def count_window(
     Raises:
         sqlite3.Error: If the log cannot be read.
     """
-    if not log_path.exists():
-        return Window()
-    with closing(sqlite3.connect(f"{log_path.absolute().as_uri()}?mode=ro", uri=True)) as log:
+    with closing(open_log(log_path, ACCESS_LOG, or_empty=True)) as log:
         log.execute("BEGIN")
         if log.execute("PRAGMA application_id").fetchone()[0] != folded.log_id:
             return Window()
@@ -451,28 +450,14 @@ def write_usage(
     meta = {WINDOW_DAYS: window_days, AS_OF_US: as_of_us, DIGEST: hashed.hexdigest()}
 
     def write(tmp: Path) -> None:
-        with closing(open_aside(tmp)) as db:
-            db.executescript(SCHEMA)
-            db.execute("BEGIN")
+        with filling(tmp, SCHEMA) as db:
             db.executemany("INSERT INTO access VALUES (?, ?, ?, ?, ?)", access)
             db.executemany("INSERT INTO co_retrieval VALUES (?, ?, ?)", pairs)
             db.executemany("INSERT INTO meta VALUES (?, ?)", meta.items())
             _carry_scores(path, db, known)
-            db.execute("COMMIT")
 
     replace_with(path, write)
     return str(meta[DIGEST])
-
-
-def open_aside(path: Path) -> sqlite3.Connection:
-    """Open a file that nobody else knows yet: no journal, no waiting for the disk.
-
-    Whoever puts it in place flushes it; until then losing it loses nothing.
-    """
-    db = sqlite3.connect(path, isolation_level=None)
-    db.execute("PRAGMA journal_mode=OFF")
-    db.execute("PRAGMA synchronous=OFF")
-    return db
 
 
 def _carry_scores(before: Path, db: sqlite3.Connection, known: Collection[str]) -> None:
@@ -618,13 +603,11 @@ def refresh_scores(
 
     def write(tmp: Path) -> None:
         shutil.copyfile(path, tmp)
-        with closing(open_aside(tmp)) as db:
-            db.execute("BEGIN")
+        with filling(tmp) as db:
             for first, stop in _ranges(db, total, rules.max_scan_depth):
                 for page in read_pages(first, stop):
                     _scan_page(db, page, rules, as_of_us, report)
             _finish(db, report)
-            db.execute("COMMIT")
 
     _require_readable(path)
     replace_with(path, write)
@@ -632,7 +615,7 @@ def refresh_scores(
 
 
 def _require_readable(path: Path) -> None:
-    usage = UsageReader.open(path)
+    usage = UsageReader(path)
     usage.close()
     if usage.warning is not None:
         raise StoreError(f"{usage.warning}. Materialize access_statistics first")
@@ -717,12 +700,6 @@ RETENTION_DAYS = 90
 """How long a single retrieval can be looked up; longer keeps a finer history, shorter keeps less
 about a person and a smaller file (about 100 bytes per row)."""
 
-_ROWS_PER_TRANSACTION = 5_000
-"""Deleted at once, some 10 ms; more is done sooner, fewer keep a recall that logs waiting less."""
-
-_WAIT_S = 5.0
-"""How long a deletion waits for recalls; it has all night, but a stuck lock must not stop it."""
-
 
 def prune_access_log(path: Path, *, folded: Mark, now_us: int) -> tuple[int, str | None]:
     """Delete the rows that are older than the retention and in the sums already.
@@ -736,30 +713,9 @@ def prune_access_log(path: Path, *, folded: Mark, now_us: int) -> tuple[int, str
     Returns:
         How many rows were deleted, and what went wrong or None: the next night goes on.
     """
-    if not path.exists():
-        return 0, None
-    oldest_us = now_us - RETENTION_DAYS * _DAY_US
-    deleted = 0
-    try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as log:
-            log.execute(f"PRAGMA busy_timeout={round(_WAIT_S * 1000)}")
-            log.execute("PRAGMA synchronous=NORMAL")
-            while (count := _delete_some(log, folded, oldest_us)) > 0:
-                deleted += count
-    except sqlite3.Error as error:
-        return deleted, f"old rows of {path.name} were not deleted: {error}"
-    return deleted, None
-
-
-def _delete_some(log: sqlite3.Connection, folded: Mark, oldest_us: int) -> int:
-    found = (
-        "SELECT position FROM retrievals WHERE position <= ? AND retrieved_at_us < ? "
-        "ORDER BY position LIMIT ?"
+    where = (
+        "position <= ? AND retrieved_at_us < ? "
+        "AND (SELECT application_id FROM pragma_application_id) = ?"
     )
-    with log:
-        if log.execute("PRAGMA application_id").fetchone()[0] != folded.log_id:
-            return 0
-        return log.execute(
-            f"DELETE FROM retrievals WHERE position IN ({found})",
-            [folded.position, oldest_us, _ROWS_PER_TRANSACTION],
-        ).rowcount
+    values = (folded.position, now_us - RETENTION_DAYS * _DAY_US, folded.log_id)
+    return delete_rows(path, ACCESS_LOG, "retrievals", "position", where, values)

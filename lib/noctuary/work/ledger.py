@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from noctuary.core.files import hash_json, remove_tree, write_text
+from noctuary.core.sqlite import WAIT_S, open_foreign
 from noctuary.core.store import StorePaths
 from noctuary.work.stage import hash_settled
 
@@ -248,7 +249,7 @@ def _is_removed_run(paths: StorePaths, name: str, known: Mapping[str, Entry]) ->
 def _sqlite_fault(path: Path) -> str:
     """Return what is wrong with a database, "" also where it is only locked."""
     try:
-        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as db:
+        with closing(open_foreign(path, WAIT_S)[0]) as db:
             (found,) = db.execute("PRAGMA quick_check(1)").fetchone()
             if not db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
                 return "an empty database"

@@ -22,9 +22,10 @@ from noctuary.compact.archive_apply import (
 from noctuary.compact.archive_candidates import ArchiveRules
 from noctuary.compact.archive_plan import Plan, plan_store
 from noctuary.core.errors import SnapshotMissingError, StoreError, StoreLockedError
+from noctuary.core.sqlite import close_logs
 from noctuary.core.types import MemoryRecord
 from noctuary.recall.engine import Recaller
-from noctuary.usage.access_log import append_retrievals, close_access_logs
+from noctuary.usage.access_log import append_retrievals
 from noctuary.work.lock import hold_lock
 from tests.support.archive import (
     NOW_US,
@@ -48,7 +49,7 @@ def apply(store: Store, plan_id: str | None = None, *, now_us: int = NOW_US) -> 
 
 
 def archived(store: Store) -> list[str]:
-    return sorted(ArchiveReader.open(store.paths.archive).entries_at(None))
+    return sorted(ArchiveReader(store.paths.archive).entries_at(None))
 
 
 def answers(store: Store) -> list[str]:
@@ -79,7 +80,7 @@ def test_a_plan_writes_nothing_and_comes_out_again(store: Store) -> None:
     assert first.plan_id == again.plan_id
     assert first.groups == again.groups
     assert len(first.archived) == 4
-    close_access_logs()
+    close_logs()
 
 
 def test_a_plan_is_empty_where_nobody_has_counted(tmp_path: Path) -> None:
@@ -130,7 +131,7 @@ def test_the_ledger_tells_every_time_whatever_the_clock_says(store: Store) -> No
     (told,) = list_plans(store.paths.archive)
     times = [(a.applied_at_us, a.undone_at_us) for a in told.applications]
     assert times == [(1_000, 1_001), (5_000, None)]
-    reader = ArchiveReader.open(store.paths.archive)
+    reader = ArchiveReader(store.paths.archive)
     found = {t: len(reader.entries_at(t)) for t in (999, 1_000, 1_001, 4_999, 5_000)}
     assert found == {999: 0, 1_000: 4, 1_001: 0, 4_999: 0, 5_000: 4}
     assert told.in_force
@@ -182,7 +183,7 @@ def test_a_plan_is_refused_when_a_memory_was_recalled_since_the_night(store: Sto
     count_use(store, as_of_us=time.time_ns() // 1000 - DAY_US)
     rules = ArchiveRules(compaction_age_days=0)
     append_retrievals(store.paths.access_log, snapshot_id="s", memory_ids=["107", "105"])
-    close_access_logs()
+    close_logs()
     with pytest.raises(PlanRefusedError, match="105 were recalled since the night"):
         apply_in_store(store.paths, rules, None, now_us=NOW_US)
     assert not store.paths.archive.exists()
@@ -301,7 +302,7 @@ def test_a_summary_is_forgotten_with_its_source_whether_or_not_it_is_in_force(
     records, _ = versions()
     everything = {r.memory_id: r.content_hash for r in records}
     assert purge_texts(store.paths.archive, lambda _: everything) == 0
-    before = ArchiveReader.open(store.paths.archive)
+    before = ArchiveReader(store.paths.archive)
     hashes = {r.memory_id: r.content_hash for r in records if r.memory_id != "102"}
     assert purge_texts(store.paths.archive, lambda _: hashes) == 1
     assert text not in store.paths.archive.read_bytes(), "not in a free page either"
@@ -316,8 +317,8 @@ def test_a_summary_is_forgotten_with_its_source_whether_or_not_it_is_in_force(
 
 def test_equal_plans_give_equal_ledgers(store: Store) -> None:
     apply(store)
-    first = ArchiveReader.open(store.paths.archive).digest, store.paths.archive.read_bytes()
+    first = ArchiveReader(store.paths.archive).digest, store.paths.archive.read_bytes()
     store.paths.archive.unlink()
     apply(store)
-    assert first == (ArchiveReader.open(store.paths.archive).digest,
+    assert first == (ArchiveReader(store.paths.archive).digest,
                      store.paths.archive.read_bytes())  # fmt: skip

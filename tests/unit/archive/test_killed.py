@@ -63,7 +63,7 @@ def die(store: Store, when: str, target: str, *words: str, call: int = 1) -> Non
 
 
 def archived(store: Store) -> list[str]:
-    reader = ArchiveReader.open(store.paths.archive)
+    reader = ArchiveReader(store.paths.archive)
     assert reader.warning is None
     return sorted(reader.entries_at(None))
 
@@ -126,7 +126,7 @@ def test_killed_from_outside_at_whatever_moment(store: Store) -> None:
         assert found in ([], BEFORE)
         seen.add(bool(found))
         if found:
-            plan_id = next(iter(ArchiveReader.open(store.paths.archive).applied_plans_at(None)))
+            plan_id = next(iter(ArchiveReader(store.paths.archive).applied_plans_at(None)))
             undo_in_store(store.paths, plan_id, now_us=NOW_US)
         assert archived(store) == []
     assert apply_in_store(store.paths, ArchiveRules(), None, now_us=NOW_US).applied_at_us

@@ -38,7 +38,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_without_a_file_nothing_is_archived_and_nothing_is_wrong(path: Path) -> None:
-    reader = ArchiveReader.open(path)
+    reader = ArchiveReader(path)
     assert (reader.is_missing, reader.warning, reader.digest) == (True, None, "")
     assert reader.entries_at(None) == {}
     assert reader.applied_plans_at(None) == frozenset()
@@ -56,7 +56,7 @@ def test_an_unreadable_file_hides_nothing_and_says_so(path: Path, damage: str) -
         with closing(sqlite3.connect(path)) as db, db:
             found = "PRAGMA user_version = 99" if damage == "format" else "DROP TABLE entries"
             db.execute(found)
-    reader = ArchiveReader.open(path)
+    reader = ArchiveReader(path)
     assert reader.warning is not None
     assert "archived memories are shown again" in reader.warning
     assert not reader.is_missing
@@ -65,7 +65,7 @@ def test_an_unreadable_file_hides_nothing_and_says_so(path: Path, damage: str) -
 
 def test_a_plan_holds_from_its_application_until_it_is_undone(path: Path) -> None:
     write(path, ENTRIES, [("p", 10, 20), ("p", 30, None), ("q", 15, 40)])
-    reader = ArchiveReader.open(path)
+    reader = ArchiveReader(path)
     found = {t: sorted(reader.applied_plans_at(t)) for t in (9, 10, 15, 19, 20, 29, 30, 39, 40)}
     assert found == {
         9: [], 10: ["p"], 15: ["p", "q"], 19: ["p", "q"], 20: ["q"], 29: ["q"], 30: ["p", "q"],
@@ -111,19 +111,19 @@ def test_a_memory_is_hidden_only_while_it_and_its_successor_are_as_they_were(
     def hashes(ids: Sequence[str]) -> dict[str, str]:
         return {i: snapshot[i] for i in ids if i in snapshot}
 
-    assert ArchiveReader.open(path).hidden_in(hashes) == hidden
+    assert ArchiveReader(path).hidden_in(hashes) == hidden
 
 
 def test_of_two_plans_with_one_memory_the_later_one_counts(path: Path) -> None:
     rows = [*ENTRIES, ("q", "1", "new", "4", "h4")]
     write(path, rows, [("p", 10, None), ("q", 20, None)])
-    assert ArchiveReader.open(path).entries_at(None)["1"] == "new"
-    assert ArchiveReader.open(path).entries_at(15)["1"] == "h1"
+    assert ArchiveReader(path).entries_at(None)["1"] == "new"
+    assert ArchiveReader(path).entries_at(15)["1"] == "h1"
 
 
 def test_a_reader_answers_from_its_file_until_it_is_refreshed(path: Path) -> None:
     write(path, ENTRIES, [("p", 10, None)], "before")
-    reader = ArchiveReader.open(path)
+    reader = ArchiveReader(path)
     assert reader.refreshed() is reader
     aside = path.with_name("aside")
     write(aside, ENTRIES, [("p", 10, 20)], "after")
@@ -138,6 +138,6 @@ def test_a_reader_answers_from_its_file_until_it_is_refreshed(path: Path) -> Non
 
 def test_reading_leaves_no_file_behind(path: Path) -> None:
     write(path, ENTRIES, [("p", 10, None)])
-    ArchiveReader.open(path)
+    ArchiveReader(path)
     assert [p.name for p in path.parent.iterdir()] == ["archive.sqlite"]
     assert FORMAT == 1

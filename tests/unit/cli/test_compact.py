@@ -83,7 +83,7 @@ def test_apply_list_and_undo(run: Run, run_json: Json, store: Store) -> None:
     done = run("compact", "--apply", plan_id, *place)
     assert done.exit_code == 0
     assert f"plan {plan_id} archived 4 memories; nothing was deleted" in done.stdout
-    assert sorted(ArchiveReader.open(store.paths.archive).entries_at(None)) == [
+    assert sorted(ArchiveReader(store.paths.archive).entries_at(None)) == [
         "101", "102", "103", "105",
     ]  # fmt: skip
     (told,) = run_json("compact", "--list", *place)["plans"]
@@ -93,7 +93,7 @@ def test_apply_list_and_undo(run: Run, run_json: Json, store: Store) -> None:
     assert f"plan {plan_id}  in force, 4 memories, 1 summaries" in listed
     assert "nothing to archive; nothing was written" in run("compact", "--apply", *place).stdout
     assert run_json("compact", "--undo", plan_id, *place)["plan_id"] == plan_id
-    assert ArchiveReader.open(store.paths.archive).entries_at(None) == {}
+    assert ArchiveReader(store.paths.archive).entries_at(None) == {}
     assert "undone, 4 memories" in run("compact", "--list", *place).stdout
 
 

@@ -11,11 +11,11 @@ import pytest
 from click.testing import Result
 
 from noctuary import inject, recall
+from noctuary.core.sqlite import close_logs
 from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.result import Calibration
 from noctuary.sources.echo import EchoGuard, read_injections
 from noctuary.sources.injected import NOTE
-from noctuary.usage.access_log import close_access_logs
 from tests.support.calibration import calibrated
 from tests.support.injections import row
 from tests.support.store import Store
@@ -34,7 +34,7 @@ def test_the_block_and_nothing_else_is_printed_and_recorded(run: Run, dense_stor
     assert second.startswith("- [")
     assert closing_tag == "</noctuary-recall>"
     assert "! user_required: " in result.stderr
-    close_access_logs()
+    close_logs()
     guard = EchoGuard(read_injections(dense_store.paths.injections))
     now_us = time.time_ns() // 1000
     echo = row("The spare key hangs behind the blue door.", created_at_us=now_us)
@@ -99,7 +99,7 @@ def test_a_record_that_cannot_be_written_is_a_warning(run: Run, dense_store: Sto
 def test_the_function_is_a_name_of_the_package(dense_store: Store) -> None:
     done = inject(recall("spare key", 1, store=dense_store.root))
     assert done.warning is None
-    close_access_logs()
+    close_logs()
     with closing(sqlite3.connect(dense_store.paths.injections)) as record:
         kinds = {kind for (kind,) in record.execute("SELECT kind FROM injected")}
     assert kinds == {"line", "lookup"}

@@ -12,10 +12,10 @@ from noctuary.context.api import assemble
 from noctuary.context.documents import load_documents
 from noctuary.context.profile import ContextProfile, Turn
 from noctuary.core.errors import AuthoredBudgetError, AuthoredMissingError
+from noctuary.core.sqlite import close_logs
 from noctuary.recall.api import recall
 from noctuary.recall.engine import Recaller, find_serving
 from noctuary.recall.result import WORDS, WORDS_AND_VECTORS, Calibration
-from noctuary.usage.access_log import close_access_logs
 from tests.support.calibration import MEASURES, calibrated
 from tests.support.store import Store
 
@@ -79,7 +79,7 @@ def test_what_was_shown_is_logged_and_nothing_else(dense_store: Store) -> None:
     # The id of a smaller block is another one, of up to 16 tokens.
     room = whole.frame_tokens + first.tokens + min(second.tokens - 1, 16)
     made = assemble("the spare key", room, **asked)
-    close_access_logs()
+    close_logs()
     shown = [p.id for p in made.parts if p.source == "memory"]
     assert shown == [first.id]
     with sqlite3.connect(dense_store.paths.access_log) as log:
@@ -91,7 +91,7 @@ def test_what_was_shown_is_logged_and_nothing_else(dense_store: Store) -> None:
 def test_a_dry_run_writes_nothing(dense_store: Store) -> None:
     before = sorted(p for p in dense_store.root.rglob("*") if p.is_file())
     assert variants(assemble("the spare key", 500, dry_run=True))
-    close_access_logs()
+    close_logs()
     assert sorted(p for p in dense_store.root.rglob("*") if p.is_file()) == before
 
 

@@ -201,13 +201,13 @@ def test_the_query_keeps_every_column_of_a_marked_row_back(
     make_store: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fetched: list[bytes] = []
-    decode = foreign_file._decode  # pyright: ignore[reportPrivateUsage]
+    decode = foreign_file.decode_text
 
     def spy(raw: bytes) -> str | bytes:
         fetched.append(raw)
         return decode(raw)
 
-    monkeypatch.setattr(foreign_file, "_decode", spy)
+    monkeypatch.setattr(foreign_file, "decode_text", spy)
     secret = {name: "CANARY" for name in ("content", "tags", "category", "expanded_keywords")}
     marks = [{"is_sensitive": 1}, {"is_sensitive": "yes"}, {"sensitive": True}, {"vault_path": "v"}]
     path = make_store(

@@ -185,13 +185,13 @@ def test_the_text_of_a_marked_row_is_not_even_fetched(
     store: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fetched: list[bytes] = []
-    decode = foreign_file._decode  # pyright: ignore[reportPrivateUsage]
+    decode = foreign_file.decode_text
 
     def spy(raw: bytes) -> str | bytes:
         fetched.append(raw)
         return decode(raw)
 
-    monkeypatch.setattr(foreign_file, "_decode", spy)
+    monkeypatch.setattr(foreign_file, "decode_text", spy)
     then = since(store)
     marked = store.add("CANARY of a new row", is_sensitive=1, tags="CANARY")
     store.edit(1, content="CANARY of a changed row", is_sensitive=1)

@@ -107,7 +107,7 @@ def test_it_is_the_plan_that_the_command_finds_and_nothing_is_archived(night: Ni
     }  # fmt: skip
     done = apply_in_store(night.paths, RULES, result.facts["plan_id"], now_us=NOW_US)
     assert done.applied_at_us is not None
-    assert len(ArchiveReader.open(night.paths.archive).entries_at(None)) == 4
+    assert len(ArchiveReader(night.paths.archive).entries_at(None)) == 4
     assert plan_compaction(night).facts["would_archive"] == 0
 
 

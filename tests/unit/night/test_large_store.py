@@ -106,7 +106,7 @@ def test_the_scan_covers_the_whole_store(night: Night) -> None:
     fold_accesses(night)
     result, seen = scan(night)
     assert [context["ltp_updates"] for context in seen] == [0] * 25 + [1]
-    assert UsageReader.open(night.paths.usage).most_used(3) == [str(COUNT)]
+    assert UsageReader(night.paths.usage).most_used(3) == [str(COUNT)]
 
 
 def test_a_bounded_scan_says_exactly_what_is_left(
@@ -121,7 +121,7 @@ def test_a_bounded_scan_says_exactly_what_is_left(
     assert result.facts["not_scanned"] == 80_000
     assert "80,000 were not scanned" in result.notes["warning"]
     assert result.notes["pagination_state"]["scan_depth_reached"]
-    assert UsageReader.open(night.paths.usage).not_scanned == 80_000
+    assert UsageReader(night.paths.usage).not_scanned == 80_000
     scan(night)
     _, third = scan(night)
     assert [(c["offset"], c["batch_size"]) for c in (third[0], third[-1])] == [

@@ -72,7 +72,7 @@ def configure(monkeypatch: pytest.MonkeyPatch, **flags: Any) -> None:
 
 
 def counted(night: Night, *ids: str) -> list[list[int]]:
-    return [array.tolist() for array in UsageReader.open(night.paths.usage).counts(ids)][:2]
+    return [array.tolist() for array in UsageReader(night.paths.usage).counts(ids)][:2]
 
 
 def test_recall_can_read_what_the_night_counted(night: Night) -> None:
@@ -82,7 +82,7 @@ def test_recall_can_read_what_the_night_counted(night: Night) -> None:
     before_us = time.time_ns() // 1000
     facts = fold_accesses(night).facts
     assert counted(night, "1", "2", "3", "gone", "4") == [[2, 2, 0, 0, 0], [1, 1, 1, 0, 0]]
-    reader = UsageReader.open(night.paths.usage)
+    reader = UsageReader(night.paths.usage)
     assert reader.co_retrieved(["1", "2", "3"]).tolist() == [2, 2, 0]
     assert set(reader.most_used(9)) == {"1", "2"}
     assert (reader.window_days, reader.digest) == (30, facts["usage_digest"])

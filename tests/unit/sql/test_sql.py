@@ -33,10 +33,11 @@ from noctuary.cli.sql import (
 from noctuary.core import store as layout
 from noctuary.core.files import read_array
 from noctuary.core.manifest import read_manifest, read_pointer
+from noctuary.core.sqlite import close_logs
 from noctuary.core.types import UNDATED_US
 from noctuary.recall.api import recall
 from noctuary.sources.source import Share
-from noctuary.usage.access_log import append_retrievals, close_access_logs
+from noctuary.usage.access_log import append_retrievals
 from tests.support.store import Store, household
 
 QUESTION = "door code key migration flight boiler feline"
@@ -143,7 +144,7 @@ def test_without_an_encoder_there_are_no_vectors(plain_store: Store) -> None:
 
 def test_access_is_the_log(plain_store: Store) -> None:
     append_retrievals(plain_store.paths.access_log, snapshot_id="s", memory_ids=["103", "101"])
-    close_access_logs()
+    close_logs()
     found = ask(plain_store, "SELECT memory_id, rank, snapshot_id FROM access ORDER BY rank")
     assert found == [("103", 1, "s"), ("101", 2, "s")]
     assert ask(plain_store, "SELECT memory_id FROM access", user="ana") == [("103",), ("101",)]

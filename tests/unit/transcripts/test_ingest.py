@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 from pathlib import Path
 
 import pytest
@@ -298,14 +297,6 @@ def test_a_damaged_file_of_turns_says_what_to_do(folder: Folder) -> None:
         folder.ingest()
 
 
-def test_a_newer_format_is_refused(folder: Folder) -> None:
-    with sqlite3.connect(folder.turns) as db:
-        db.execute("PRAGMA user_version = 99")
-    db.close()
-    with pytest.raises(StoreError, match="format 99, newer"):
-        folder.ingest()
-
-
 def test_small_batches_keep_the_same(
     folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -331,9 +322,3 @@ def test_a_batch_that_is_broken_off_is_kept_not_at_all_or_whole(
     assert folder.contents() == []
     assert folder.ingest().bytes_read == folder.file.stat().st_size
     assert folder.contents() == SAID
-
-
-def test_the_file_is_its_owners_alone(folder: Folder, session: ClaudeSession) -> None:
-    write_session(folder.file, session.lines)
-    folder.ingest()
-    assert folder.turns.stat().st_mode & 0o077 == 0

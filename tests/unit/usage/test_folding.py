@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noctuary.usage.access_log import append_retrievals, close_access_logs
+from noctuary.core.sqlite import close_logs
+from noctuary.usage.access_log import append_retrievals
 from noctuary.usage.statistics import (
     RETENTION_DAYS,
     Folded,
@@ -146,7 +147,7 @@ def test_sums_of_format_1_are_folded_on(path: Path) -> None:
 def test_a_damaged_log_leaves_the_sums_and_is_reported(path: Path) -> None:
     write(path, ("1", 50))
     folded, _ = fold_on(Folded(), path)
-    close_access_logs()
+    close_logs()
     path.write_bytes(b"x" * 5000)
     fold = fold_access_log_on(folded, path, {"1"})
     assert fold.folded == folded

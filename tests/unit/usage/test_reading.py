@@ -42,7 +42,7 @@ def assert_knows_nothing(reader: UsageReader) -> None:
 
 def test_it_answers_what_was_written_in_the_order_asked(path: Path) -> None:
     digest = write(path, USE, PAIRS)
-    reader = UsageReader.open(path)
+    reader = UsageReader(path)
     recent, days, last_us = reader.counts(["4", "never", "1"])
     assert recent.tolist() == [3, 0, 3]
     assert days.tolist() == [3, 0, 4]
@@ -57,7 +57,7 @@ def test_it_answers_what_was_written_in_the_order_asked(path: Path) -> None:
 
 def test_the_most_used_of_the_window_come_first_and_the_latest_of_equals(path: Path) -> None:
     write(path, USE)
-    reader = UsageReader.open(path)
+    reader = UsageReader(path)
     assert reader.most_used(10) == ["2", "4", "1"]
     assert reader.most_used(1) == ["2"]
     assert reader.most_used(0) == []
@@ -66,7 +66,7 @@ def test_the_most_used_of_the_window_come_first_and_the_latest_of_equals(path: P
 
 def test_co_retrieval_counts_only_among_those_asked_about(path: Path) -> None:
     write(path, USE, PAIRS)
-    reader = UsageReader.open(path)
+    reader = UsageReader(path)
     assert reader.co_retrieved(["1", "2", "3", "4"]).tolist() == [6, 11, 2, 7]
     assert reader.co_retrieved(["4", "never", "1", "3"]).tolist() == [0, 0, 2, 2]
     assert reader.co_retrieved(["1"]).tolist() == [0]
@@ -81,7 +81,7 @@ def test_the_digest_names_the_answers_and_not_the_moment(path: Path) -> None:
 
 
 def test_without_a_file_nothing_was_ever_used(path: Path) -> None:
-    reader = UsageReader.open(path)
+    reader = UsageReader(path)
     assert reader.is_missing
     assert reader.warning is not None
     assert path.name in reader.warning
@@ -92,7 +92,7 @@ def test_without_a_file_nothing_was_ever_used(path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"x" * 5000, b"SQLite format 3\x00" + b"\x00" * 4080])
 def test_a_damaged_file_is_a_warning_and_no_answer(path: Path, content: bytes) -> None:
     path.write_bytes(content)
-    reader = UsageReader.open(path)
+    reader = UsageReader(path)
     assert not reader.is_missing
     assert reader.warning is not None
     assert "cannot be read" in reader.warning
@@ -101,8 +101,8 @@ def test_a_damaged_file_is_a_warning_and_no_answer(path: Path, content: bytes) -
 
 def test_a_directory_in_its_place_is_a_warning(path: Path) -> None:
     path.mkdir()
-    assert UsageReader.open(path).warning is not None
-    assert_knows_nothing(UsageReader.open(path))
+    assert UsageReader(path).warning is not None
+    assert_knows_nothing(UsageReader(path))
 
 
 @pytest.mark.parametrize("ask", ["counts", "co_retrieved", "most_used"])
@@ -116,7 +116,7 @@ def test_damage_found_while_reading_silences_all_of_it(path: Path, ask: str) -> 
     for (page,) in pages:
         content[(page - 1) * size : page * size] = b"\xa5" * size
     path.write_bytes(content)
-    reader = UsageReader.open(path)
+    reader = UsageReader(path)
     assert reader.warning is None
     getattr(reader, ask)(3 if ask == "most_used" else ["1", "2"])
     assert reader.warning is not None
@@ -128,14 +128,14 @@ def test_another_format_is_not_read(path: Path, change: str) -> None:
     write(path, USE)
     with closing(sqlite3.connect(path)) as db, db:
         db.execute(change)
-    reader = UsageReader.open(path)
+    reader = UsageReader(path)
     assert reader.warning is not None
     assert_knows_nothing(reader)
 
 
 def test_it_answers_from_the_file_it_opened_until_it_is_asked_to_look(path: Path) -> None:
     write(path, USE)
-    reader = UsageReader.open(path)
+    reader = UsageReader(path)
     assert reader.refreshed() is reader
     write(path, {"1": (99, 99, 9, 99)})
     assert reader.counts(["1"])[0].tolist() == [3]
@@ -150,7 +150,7 @@ def test_it_answers_from_the_file_it_opened_until_it_is_asked_to_look(path: Path
 
 def test_a_closed_reader_knows_nothing(path: Path) -> None:
     write(path, USE, PAIRS)
-    reader = UsageReader.open(path)
+    reader = UsageReader(path)
     reader.close()
     reader.close()
     assert reader.counts(["1"])[0].tolist() == [0]
@@ -159,18 +159,18 @@ def test_a_closed_reader_knows_nothing(path: Path) -> None:
 
 def test_reading_leaves_no_file_beside_it_and_takes_no_lock(path: Path) -> None:
     write(path, USE)
-    reader = UsageReader.open(path)
+    reader = UsageReader(path)
     reader.counts(["1"])
     assert [p.name for p in path.parent.iterdir()] == [path.name]
     with closing(sqlite3.connect(path, timeout=0)) as writer:
         writer.execute("BEGIN EXCLUSIVE")
-        assert UsageReader.open(path).counts(["1"])[0].tolist() == [3]
+        assert UsageReader(path).counts(["1"])[0].tolist() == [3]
 
 
 def test_threads_share_a_reader(path: Path) -> None:
     use: dict[str, Use] = {str(n): (n, n, 1, n) for n in range(1, 400)}
     write(path, use, [(str(n), str(n + 1), n) for n in range(10, 98)])
-    reader = UsageReader.open(path)
+    reader = UsageReader(path)
     ids = list(use)
     expected = answers(reader, ids)
     with ThreadPoolExecutor(8) as pool:
@@ -197,7 +197,7 @@ def test_co_retrieval_equals_the_sum_over_all_pairs(
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "usage.sqlite"
         write(path, {}, [(a, b, n) for (a, b), n in counted.items()], known=IDS)
-        reader = UsageReader.open(path)
+        reader = UsageReader(path)
         found = reader.co_retrieved(asked)
         reader.close()
     assert found.tolist() == [expected[m] for m in asked]

@@ -128,7 +128,7 @@ def test_a_bounded_scan_says_what_it_left_out_and_goes_on_there(path: Path) -> N
     assert report.warning is not None
     assert "4 of 10" in report.warning
     assert "6 were not scanned" in report.warning
-    assert UsageReader.open(path).not_scanned == 6
+    assert UsageReader(path).not_scanned == 6
     # The counting of the next night lies between.
     write(path, {}, known=[m for m, _ in created])
     assert scan(path, created, bounded).last_offset == 8
@@ -137,7 +137,7 @@ def test_a_bounded_scan_says_what_it_left_out_and_goes_on_there(path: Path) -> N
     assert (third.scanned, third.last_offset) == (4, 2)
     assert len(rows(path, LTP)) == 10
     whole = scan(path, created)
-    assert (whole.not_scanned, UsageReader.open(path).not_scanned) == (0, 0)
+    assert (whole.not_scanned, UsageReader(path).not_scanned) == (0, 0)
 
 
 def test_a_bound_that_does_not_bite_is_none(path: Path) -> None:
@@ -173,7 +173,7 @@ def test_hooks_see_every_batch_and_a_failing_one_changes_nothing(path: Path) -> 
 
 def test_a_reader_keeps_its_file_while_the_scan_replaces_it(path: Path) -> None:
     digest = write(path, {"1": (1, 1, 1, 5)})
-    reader = UsageReader.open(path)
+    reader = UsageReader(path)
     scan(path, memories(3))
     assert reader.counts(["1"])[0].tolist() == [1]
     newer = reader.refreshed()

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from noctuary.core.sqlite import close_logs
 from noctuary.usage import statistics as window_module
-from noctuary.usage.access_log import append_retrievals, close_access_logs
+from noctuary.usage.access_log import append_retrievals
 from noctuary.usage.statistics import (
     CO_RETRIEVAL_RANKS,
     Folded,
@@ -61,7 +62,7 @@ def test_what_was_appended_after_the_fold_waits_for_the_next_night(path: Path) -
 
 def test_another_log_than_was_folded_counts_nothing(path: Path) -> None:
     mark = write(path, (10, "s", ["a", "b"]))
-    close_access_logs()
+    close_logs()
     path.unlink()
     assert count_window(path, mark, {"a"}, **EVERYTHING) == Window()
     write(path, (10, "s", ["a", "b"]))
@@ -134,6 +135,6 @@ def test_it_equals_counting_in_memory(recalls: list[Recall], known: set[str], si
         path = Path(directory) / "access.sqlite"
         mark = write(path, *recalls)
         found = count_window(path, mark, known, recent_since_us=since, pairs_since_us=since)
-        close_access_logs()
+        close_logs()
     assert found.recent == recent
     assert found.pairs == sorted((a, b, n) for (a, b), n in pairs.items())

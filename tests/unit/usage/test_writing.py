@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from noctuary.usage.statistics import open_aside
+from noctuary.core.sqlite import filling
 from tests.support.usage_file import NOW_US, rows, write
 
 USE = {"1": (9, 3, 4, 50), "2": (5, 5, 2, 70)}
@@ -17,7 +16,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def score(path: Path, *memory_ids: str) -> None:
-    with closing(open_aside(path)) as db, db:
+    with filling(path) as db:
         db.executemany("INSERT INTO ltp VALUES (?, 1.5, 0.5, 0.4, 7)", [(m,) for m in memory_ids])
         db.execute("INSERT INTO meta VALUES ('ltp_resume_at', 12)")
 
