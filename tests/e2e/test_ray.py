@@ -43,7 +43,13 @@ SETS = {"locomo": 400, "realmem": 300, "2wikimultihopqa": 500}
 SHARD_ROWS = 60
 """Every set becomes five shards and more."""
 
-NOT_OF_THE_STORE = {"corpus/read_at", "costs.json", "graph.duckdb", "stamps/evaluation_report.json"}
+NOT_OF_THE_STORE = {
+    "corpus/read_at",
+    "costs.json",
+    "graph.duckdb",
+    "ledger.json",
+    "stamps/evaluation_report.json",
+}
 """Clocks, what it cost, and a database's pages, whose tables are compared as parquet files."""
 
 

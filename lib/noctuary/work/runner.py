@@ -206,11 +206,12 @@ def _work_in_processes(
     with _crew(directory) as start_worker:
         while waiting or busy:
             while waiting and len(busy) < workers:
-                worker = idle.pop() if idle else start_worker()
-                # One that died while it was idle is left alone, and another one asked.
-                with _child_environment(), suppress(BrokenProcessPool):
-                    future = worker.submit(work_elsewhere, opening, waiting[0])
-                    busy[future] = worker, waiting.popleft()
+                with _child_environment():
+                    worker = idle.pop() if idle else start_worker()
+                    # One that died while it was idle is left alone, and another one asked.
+                    with suppress(BrokenProcessPool):
+                        future = worker.submit(work_elsewhere, opening, waiting[0])
+                        busy[future] = worker, waiting.popleft()
             for future in wait(busy, return_when=FIRST_COMPLETED).done:
                 worker, shard = busy.pop(future)
                 if not isinstance(future.exception(), BrokenProcessPool):
@@ -235,8 +236,7 @@ def _crew(directory: Path) -> Generator[Callable[[], ProcessPoolExecutor]]:
     crew: list[ProcessPoolExecutor] = []
 
     def start_worker() -> ProcessPoolExecutor:
-        with _child_environment():
-            crew.append(ProcessPoolExecutor(1, context, _become_worker, (leash,)))
+        crew.append(ProcessPoolExecutor(1, context, _become_worker, (leash,)))
         return crew[-1]
 
     try:

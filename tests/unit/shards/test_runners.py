@@ -58,7 +58,10 @@ def test_small_work_stays_in_this_process(tmp_path: Path, here: Path) -> None:
     assert told[0].split()[1] == "2", "it has all the threads that there are"
 
 
-def test_large_work_goes_to_processes_of_one_thread_each(tmp_path: Path, here: Path) -> None:
+def test_large_work_goes_to_processes_of_one_thread_each(
+    tmp_path: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "7")
     before = dict(os.environ)
     told = {tuple(text.split()) for text in values(NameProcess(), shards_of(tmp_path), here, TWO)}
     assert {process for process, _, _ in told}.isdisjoint({str(os.getpid())})
