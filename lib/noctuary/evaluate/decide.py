@@ -38,15 +38,13 @@ class Abstention(Result):
     Attributes:
         name: The arm's.
         metric: Its value above 0 counts as a correct answer (for recall: something was found).
-        auroc: Chance that an answerable query scores above an unanswerable one, in [0, 1]; 0.5 says
-            nothing; None if there is no unanswerable query.
+        auroc: In [0, 1]; None if there is no unanswerable query.
         interval: Its percentile bootstrap interval, both kinds of query resampled apart; None where
             one kind has fewer than two. It has no width where the kinds separate completely, which
             is no proof that they always do.
         n_answerable: Queries with labels.
-        n_unanswerable: Queries that nothing in the corpus answers.
-        curve: Risk and coverage over both kinds; answering an unanswerable query is an error. The
-            last threshold is -inf if some query found nothing.
+        n_unanswerable: Queries that nothing in the corpus answers; answering one is an error.
+        curve: Over both kinds. The last threshold is -inf if some query found nothing.
     """
 
     name: str
@@ -125,14 +123,11 @@ def judge_confidences(
 
     Args:
         name: What the confidence is called.
-        metric: Which of its values above 0 counted as a correct answer.
+        metric: What said which answers are correct.
         known: Confidence of every answerable query, shape (n,), n at least 1; no NaN.
         unknown: Of every unanswerable one, shape (m,); may be empty.
         correct: Whether each answerable query is answered correctly, shape (n,).
         resampling: Draws, seed and confidence of the AUROC's interval.
-
-    Raises:
-        ValueError: If shapes differ, there is no answerable query, or a confidence is NaN.
     """
     return Abstention(
         name=name,
@@ -494,14 +489,11 @@ def decide(
         default: The configured ranking's scores on the deciding queries; None or no row where the
             corpus has no such queries.
         challengers: Scores on the same queries in the same order, by challenger.
-        guards: Queries that can only veto. A guard rejects a challenger whose interval on it lies
-            below zero with p below alpha, uncorrected: a veto should come too often rather than too
-            late. It also rejects one that it has no scores of.
+        guards: A guard rejects a challenger whose interval on it lies below zero with p below
+            alpha, uncorrected: a veto should come too often rather than too late. It also rejects
+            one that it has no scores of.
         resampling: Draws, seed, confidence and alpha.
         metric: A column of all scores.
-
-    Returns:
-        The decision; the same scores give the same one.
 
     Raises:
         ValueError: If scores are not over the same queries, or lack the metric.

@@ -125,7 +125,7 @@ class Prompt:
     Attributes:
         name: Part of the keys under which answers are memoised.
         value_key: The key that holds the answer in every item.
-        read: What is usable of that answer.
+        read: Returns what is usable of that answer.
         system: The instruction.
     """
 
@@ -216,21 +216,10 @@ never writes JSON would otherwise cost the whole night."""
 
 @dataclass(slots=True)
 class _Asker:
-    """One endpoint in its role, the night's cache, and what the conversation came to.
+    """One endpoint in its role ("generator" or "judge"), and what the conversation came to.
 
-    Attributes:
-        role: "generator" or "judge", for counts and warnings.
-        endpoint: The model.
-        cache: What is known already.
-        batch_size: Items per request, at least 1.
-        sleep: Waits between tries.
-        progress: Told after every batch.
-        requests: Batches sent, retries apart.
-        remembered: Values that were in the cache.
-        useless: Answers in a row without a usable value.
-        faults: Faults of answers, by "role: fault".
-        stopped: Why the endpoint was given up, in a sentence; it is not asked again.
-        keys: Keys that were looked up or stored.
+    `useless` counts answers in a row without a usable value; `stopped` says why the endpoint was
+    given up. The rest is as in `Generated`.
     """
 
     role: str
@@ -324,15 +313,7 @@ Pair = tuple[MemoryRecord, MemoryRecord]
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A written query that is not used.
-
-    Attributes:
-        query_id: What it would have been called.
-        stratum: "paraphrase" or "multihop".
-        text: As written.
-        memory_ids: The memories it was written for.
-        reason: Which check it failed, with the numbers.
-    """
+    """A written query that is not used, and which check it failed, with the numbers."""
 
     query_id: str
     stratum: str

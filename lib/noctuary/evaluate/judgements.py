@@ -156,11 +156,7 @@ class Holes(NamedTuple):
 
 
 def build_pool(runs: Sequence[Run], k: int) -> Pool:
-    """Pool the first k (>= 1) of every run, query by query.
-
-    Args:
-        runs: At least one, each with a name of its own; they may differ in their queries.
-        k: How deep: deeper pools have fewer holes and cost more judgements.
+    """Pool the first k (>= 1) of every run, query by query; runs may differ in their queries.
 
     Returns:
         Queries in the order in which the runs first name them; a query for which no run returned
@@ -186,12 +182,8 @@ def build_pool(runs: Sequence[Run], k: int) -> Pool:
 def unjudged_at_k(run: Run, judged: Mapping[str, Collection[str]], k: int) -> Holes:
     """Measure the holes of a run: 1 - Judged@k of ir-measures, duplicates counted once.
 
-    The share is of what was returned: a list shorter than k has no holes where it ends.
-
-    Args:
-        run: The run.
-        judged: Judged memory ids per query; a qrels mapping or a `Pool` will do.
-        k: The cutoff, >= 1.
+    The share is of what was returned: a list shorter than k has no holes where it ends. `judged`
+    holds memory ids per query; a qrels mapping or a `Pool` will do.
     """
     per_query: dict[str, float] = {}
     n_unjudged = 0

@@ -494,15 +494,7 @@ QRELS_FILE = "qrels.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class LabelledSet:
-    """A set whose every label is an id of its corpus.
-
-    Attributes:
-        name: The folder's name.
-        corpus_ids: Ids of the corpus, as text.
-        queries: The labelled queries; those of the same file without an answer are apart.
-        adversarial: Queries of the file of its own that the corpus does not answer.
-        qrels: Further judgements; empty if there is no such file.
-    """
+    """A set whose every label is an id of its corpus; each attribute is one of the files above."""
 
     name: str
     corpus_ids: frozenset[str]

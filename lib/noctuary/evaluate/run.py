@@ -53,8 +53,6 @@ def describe_run(
     seed: int,
     corpus_digest: str | None,
     encoder_digest: str | None,
-    *,
-    measured_at: datetime | None = None,
     **facts: JsonValue,
 ) -> dict[str, JsonValue]:
     """Return what is needed to repeat a measurement: no path, no host or user name.
@@ -63,21 +61,14 @@ def describe_run(
         seed: Seed of every resampling.
         corpus_digest: Digest of the corpus that was searched, None if unknown.
         encoder_digest: Digest of the encoder's fingerprint, None for an arm without an encoder.
-        measured_at: Moment of the measurement; by default now.
-        facts: Anything else that defines the run, e.g. `queries_digest` or `settings`.
-
-    Raises:
-        ValueError: If `measured_at` has no offset, or a fact has the name of a key that is there.
+        facts: Anything else that defines the run; ValueError if one has the name of a key.
     """
-    moment = measured_at or datetime.now(UTC)
-    if moment.tzinfo is None:
-        raise ValueError("measured_at needs an offset, e.g. datetime.now(UTC)")
     manifest: dict[str, JsonValue] = {
         **describe_code(Path(__file__)),
         "seed": seed,
         "corpus_digest": corpus_digest,
         "encoder_digest": encoder_digest,
-        "measured_at": moment.astimezone(UTC).isoformat(timespec="seconds"),
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         "libraries": library_versions(),
     }
@@ -91,12 +82,8 @@ def describe_code(module: Path, results: str = "") -> dict[str, JsonValue]:
     """Return commit and dirty flag of the checkout that tracks a module, both None without one.
 
     An installed copy may lie inside a foreign repository (a virtual environment in a project):
-    only a repository that tracks the file itself is the one that it comes from.
-
-    Args:
-        module: The file.
-        results: A folder of the repository whose changes do not count: what a measurement writes is
-            no change to what it measures.
+    only a repository that tracks the file itself is the one that it comes from. Changes in the
+    folder `results` do not count: what a measurement writes is no change to what it measures.
     """
     if _git(module.parent, "ls-files", "--error-unmatch", module.name) is None:
         return {"commit": None, "dirty": None}
@@ -192,17 +179,13 @@ def asker_of(retriever: Retriever | RetrieveFunction, name: str) -> Callable[[Qu
 
 
 def read_answer(answer: object, k: int, name: str, *, scored: bool) -> Hits:
-    """Check what a retriever returned and take its first k ids as text.
+    """Return the first k of what a retriever named `name` answered, repeats kept.
 
     Args:
-        answer: Ids, or pairs of id and score if `scored`.
+        answer: Ids, or pairs of id and score if `scored` (the answer of `retrieve_hits`).
         k: Results beyond it are ignored.
-        name: The retriever's name, for the messages.
-        scored: Whether the answer is that of `retrieve_hits`.
-
-    Returns:
-        The ids, best first, repeats kept, and the first one's score (None for plain ids and for an
-        empty answer).
+        name: For the messages.
+        scored: See above; without scores, and for an empty answer, the first one's is None.
 
     Raises:
         TypeError: If the answer is not a sequence, an id neither an integer nor a string, a hit no
@@ -244,11 +227,7 @@ def _is_hit(found: Any) -> bool:
 
 
 def index_bytes_of(retriever: object, name: str) -> int | None:
-    """Return the size of the retriever's index in bytes, None where it does not say.
-
-    Raises:
-        TypeError: If `index_size_bytes` is neither an integer nor a function that returns one.
-    """
+    """Return the size of the retriever's index in bytes, None where it does not say."""
     size = getattr(retriever, "index_size_bytes", None)
     if callable(size):
         size = size()
@@ -278,9 +257,6 @@ def _kind(value: object) -> str:
 Clock = Callable[[], int]
 """Nanoseconds from an arbitrary origin, never going back."""
 
-WARM_UP_QUERIES = 5
-"""Untimed calls before the first timed one: they fault in mapped files and fill caches."""
-
 _NS_PER_MS = 1e6
 
 
@@ -293,14 +269,15 @@ class RunPlan:
         depth: Results wanted in all, at least k. Above k it costs a second, untimed call per query:
             asking once at this depth and cutting would score a list that no user of k gets, because
             candidate pools may grow with k.
-        warm_up: Queries asked once before timing starts, answers discarded.
+        warm_up: Queries asked once before timing starts, answers discarded: they fault in mapped
+            files and fill caches.
         timed: False asks each query once, at `depth`, untimed and without warm-up: half the calls,
             for sweeps whose latency nobody reads.
     """
 
     k: int = 10
     depth: int = 50
-    warm_up: int = WARM_UP_QUERIES
+    warm_up: int = 5
     timed: bool = True
 
     def __post_init__(self) -> None:
@@ -396,13 +373,9 @@ def run_retriever(
         queries: At least one, ids distinct; labels are not looked at.
         plan: Depths, warm-up, timing.
         name: What the run is called; by default the retriever's own name.
-        corpus: Rows for `build_index`, which is called once, before anything else, if the retriever
-            has one and a corpus is given.
+        corpus: Rows for `build_index`, which is called once, before anything else.
         clock: Time source, for tests.
         progress: Told of every finished query.
-
-    Returns:
-        Rankings, top scores, times around the retrieval alone, build time and index size apart.
 
     Raises:
         ValueError: If there is no query or an id stands twice.

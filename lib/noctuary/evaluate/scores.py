@@ -184,9 +184,7 @@ def _measure(
 
     Arms over the same queries are handed over together, so that they share their draws.
 
-    Args:
-        scores: One per arm.
-        columns: From values, shape (n, m), to one result per column.
+    `columns` takes values, shape (n, m), and returns one result per column.
     """
     groups: dict[tuple[tuple[str, ...], tuple[str, ...]], list[int]] = {}
     for place, found in enumerate(scores):
@@ -412,15 +410,8 @@ def summarize(scores: Sequence[Scores], resampling: Resampling = STANDARD) -> li
     Arms over the same queries share one resampling per stratum, so summarizing many arms together
     is cheaper than one by one and gives the same numbers (up to rounding of the last bits).
 
-    Args:
-        scores: One per arm; no two columns of an arm have the same name.
-        resampling: Draws, seed and confidence.
-
-    Returns:
-        One report per arm, in the order given, without latency (see `latency_of`).
-
-    Raises:
-        ValueError: If an arm has no query.
+    No two columns of an arm have the same name. The reports are without latency (see
+    `latency_of`). ValueError if an arm has no query.
     """
     empty = [found.name for found in scores if not found.query_ids]
     if empty:

@@ -75,14 +75,7 @@ STANDARD = Resampling()
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean over n values and its confidence interval.
-
-    Attributes:
-        mean: The observed mean.
-        low: Lower end; equal to `mean` only if all values are equal.
-        high: Upper end.
-        n: How many values it is over.
-    """
+    """A mean over n values and its confidence interval from `low` to `high`."""
 
     mean: float
     low: float
@@ -110,14 +103,8 @@ def chunks(total: int, cells: int) -> list[int]:
 def bootstrap_means(values: Floats, resampling: Resampling = STANDARD) -> Floats:
     """Resample rows with replacement and return the column means of every draw.
 
-    All columns share the draws, so a difference of two columns is resampled in pairs.
-
-    Args:
-        values: Shape (n, m): n queries by m metrics or arms.
-        resampling: Draws and seed.
-
-    Returns:
-        Shape (draws, m).
+    From shape (n, m) to (draws, m). All columns share the draws, so a difference of two columns is
+    resampled in pairs.
     """
     n = values.shape[0]
     rng = np.random.default_rng(resampling.seed)
