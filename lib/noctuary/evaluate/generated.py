@@ -175,11 +175,7 @@ GRADE = Prompt(
 
 
 def parse_answers(content: str, n_items: int, prompt: Prompt) -> Answers[Value]:
-    """Read the answer to a batch whose items had the ids "1" to "n_items".
-
-    Returns:
-        Every usable value, the first one where an id stands twice; never an error.
-    """
+    """Return every usable value of an answer whose items had the ids "1" to "n_items"."""
     return parse_batch(
         content, numbered(n_items), lambda row: prompt.read(row.get(prompt.value_key))
     )

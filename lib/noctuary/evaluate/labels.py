@@ -72,18 +72,9 @@ def _read(
 ) -> Iterator[tuple[int, T]]:
     r"""Yield what the non-blank lines of a file hold, with their numbers, from 1.
 
-    Lines end at \n only: U+2028 inside a JSON string is text. A byte order mark is skipped.
-
-    Args:
-        path: Plain, or gzip where the name ends in .gz.
-        kind: What the file is, for messages: "query file".
-        parse: Reads one line.
-        faults: Takes the lines that cannot be read.
-        error: The class for an archive that is cut off or damaged.
-
-    Raises:
-        SourceMissingError: If there is no such file.
-        FileFaultsError: If the archive is damaged; the fault names the first line that is lost.
+    Lines end at \n only: U+2028 inside a JSON string is text. A byte order mark is skipped, and so
+    are lines that `parse` refuses; these go to `faults`. A damaged archive (.gz) raises `error`,
+    which names the first line that is lost.
     """
     number = 0
     try:
@@ -511,13 +502,8 @@ class LabelledSet:
 def load_labelled_set(directory: Path) -> LabelledSet:
     """Load a set and check that its files agree with each other.
 
-    Raises:
-        SourceMissingError: If the folder, its corpus or its queries are missing.
-        SourceFormatError: If there are two corpora.
-        CorpusFileError: If lines of the corpus are no memories or ids stand twice.
-        QueryFileError: If queries have faults, among them labels outside the corpus, adversarial
-            queries with labels, and query ids that both files use. See `read_queries`.
-        QrelsFileError: If judgements have faults or name unknown queries or memories.
+    Raises as `read_corpus_rows`, `read_queries` and `read_qrels` do, which are told of each other's
+    ids.
     """
     corpus_ids = frozenset(str(row["id"]) for row in read_corpus_rows(directory))
     queries = read_queries(directory / QUERIES_FILE, corpus_ids)

@@ -148,12 +148,8 @@ def auroc(answerable: Floats, unanswerable: Floats) -> float:
 
     The Mann-Whitney statistic over all pairs; a tie counts half (Hanley and McNeil 1982).
 
-    Args:
-        answerable: Shape (n,): top score per answerable query; infinite is allowed, NaN is not.
-        unanswerable: Shape (m,): top score per unanswerable query.
-
-    Raises:
-        ValueError: If one side is empty, not one-dimensional or holds NaN.
+    Top scores, shapes (n,) and (m,); infinite is allowed. ValueError if one side is empty, not
+    one-dimensional or holds NaN.
     """
     _check_scores("answerable", answerable)
     _check_scores("unanswerable", unanswerable)

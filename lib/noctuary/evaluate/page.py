@@ -101,20 +101,16 @@ class GateOutcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NightReport:
-    """One night, ready to be shown. Holds no text of a memory.
+    """One night, ready to be shown. Holds no text of a memory; what there was none of is None.
 
     Attributes:
         title: The store's name.
         night: Its date as text; passed in, so that equal nights make equal pages.
-        candidate_digest: Digest of tonight's candidate, or None if there is none.
-        serving_snapshot: Id of the snapshot that serves and was compared with, or None.
-        encoder_model: Model of the dense leg, or None.
+        serving_snapshot: Id of the snapshot that serves and was compared with.
+        encoder_model: Model of the dense leg.
         counts: Sizes to show, for example memories and edges.
-        query_counts: Queries by group and stratum.
         groups: Results by origin of the queries, in the order of the page; names differ.
-        decision: Which ranking was chosen, or None if that was not asked.
-        gate: The gate's outcome, or None before it.
-        abstention: Of the served arm, or None without unanswerable queries.
+        abstention: Of the served arm.
         query_texts: Texts by query id to show beside losers and winners; None shows ids only.
         notes: What was left out, one sentence each.
     """

@@ -292,7 +292,6 @@ class Run:
     """What a retriever found: everything that scores are computed from.
 
     Attributes:
-        name: The retriever's.
         k: Results asked for in the call that the first k ids come from (`depth` if not timed).
         depth: Longest ranking.
         query_ids: The queries in the order asked, each once.

@@ -220,7 +220,6 @@ class Difference(Result):
     """A mean paired difference, ours - baseline, of one metric over n queries.
 
     Attributes:
-        n: Queries.
         mean: In [-1, 1]; above 0 where ours is better.
         interval: BCa bootstrap interval; None for fewer than two queries.
         p_value: Two-sided paired permutation test, in (0, 1].
@@ -228,9 +227,7 @@ class Difference(Result):
         minimum_detectable: Smallest true difference that these queries would show with the power
             asked for; None for fewer than two queries. A difference that is not significant says
             nothing about effects below it.
-        wins: Queries where ours is better.
-        losses: Queries where the baseline is better.
-        ties: The rest.
+        wins: Queries where ours is better; losses, where the baseline is.
         alpha: Level that `p_holm` must stay below to be significant.
     """
 
@@ -377,11 +374,9 @@ class Latency(Result):
 
 @dataclass(frozen=True, slots=True)
 class Report(Result):
-    """What one arm scored.
+    """What one arm scored on n queries.
 
     Attributes:
-        name: The arm's.
-        n: Queries.
         overall: Per metric, the mean over all queries, each counting once.
         macro: Per metric, the unweighted mean of the strata's means: every stratum counts once,
             however few its queries.

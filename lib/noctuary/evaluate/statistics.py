@@ -230,14 +230,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     The i-th smallest of m (i from 1) is multiplied by m - i + 1, raised to the adjusted one before
     it and capped at 1 (Holm 1979). No independence is assumed.
 
-    Args:
-        p_values: One per test of the family, each in [0, 1]; may be empty.
-
-    Returns:
-        The adjusted values in the order given.
-
-    Raises:
-        ValueError: If a value lies outside [0, 1] or is NaN.
+    The order stays, and there may be none. ValueError if one lies outside [0, 1] or is NaN.
     """
     wrong = [p for p in p_values if not 0.0 <= p <= 1.0]
     if wrong:
