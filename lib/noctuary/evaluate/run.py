@@ -388,26 +388,16 @@ def run_retriever(
     answer, build = asker_of(retriever, called), index_builder_of(retriever)
     scored = callable(getattr(retriever, "retrieve_hits", None))
 
-    def timed(call: Callable[[], object], failed: str) -> tuple[Any, float]:
-        """Return what a call returns and its milliseconds; name the retriever if it raises."""
-        started = clock()
-        try:
-            found = call()
-        except Exception as error:
-            # The query's text stays out of the message: it may end in a log.
-            raise RetrievalError(
-                f"retriever {called!r} {failed}: {type(error).__name__}"
-            ) from error
-        return found, (clock() - started) / _NS_PER_MS
-
     def ask(query: Query, k: int) -> tuple[Hits, float]:
-        failed = f"failed on query {query.query_id!r} at k={k}"
-        found, elapsed_ms = timed(lambda: answer(query, k), failed)
+        # The query's text stays out of the message: it may end in a log.
+        failed = f"retriever {called!r} failed on query {query.query_id!r} at k={k}"
+        found, elapsed_ms = _timed(lambda: answer(query, k), clock, failed)
         return read_answer(found, k, called, scored=scored), elapsed_ms
 
     build_ms = None
     if build is not None and corpus is not None:
-        _, build_ms = timed(lambda: build(corpus), "failed to build its index")
+        failed = f"retriever {called!r} failed to build its index"
+        _, build_ms = _timed(lambda: build(corpus), clock, failed)
     k = plan.k if plan.timed else plan.depth
     for query in queries[: plan.warm_up] if plan.timed else ():
         ask(query, k)
@@ -435,6 +425,16 @@ def run_retriever(
         index_bytes=index_bytes_of(retriever, called),
         unstable_prefixes=unstable,
     )
+
+
+def _timed(call: Callable[[], object], clock: Clock, failed: str) -> tuple[Any, float]:
+    """Return what a call returns and its milliseconds."""
+    started = clock()
+    try:
+        found = call()
+    except Exception as error:
+        raise RetrievalError(f"{failed}: {type(error).__name__}") from error
+    return found, (clock() - started) / _NS_PER_MS
 
 
 def _continue(head: tuple[str, ...], deep: tuple[str, ...], k: int) -> tuple[str, ...]:
