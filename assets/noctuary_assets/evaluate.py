@@ -363,7 +363,7 @@ def _exact(
 ) -> tuple[tuple[Query, ...], tuple[str, ...]]:
     if not wanted:
         return (), ("the exact group is switched off (evaluation.exact_queries = 0)",)
-    queries = build_exact_queries(records, wanted).queries
+    queries = build_exact_queries(records, wanted)
     short = wanted - len(queries)
     if not short:
         return queries, ()

@@ -13,7 +13,7 @@ from bench.arms.corpus_views import CorpusViews
 from bench.arms.pagerank import PageRankRetriever
 from bench.arms.recalled import RecallRetriever
 from bench.suite.loading import LoadedSet
-from noctuary.evaluate.scores import Scores, compare, parse_metric
+from noctuary.evaluate.scores import FAMILIES, Scores, compare, parse_metric
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile
 
@@ -68,7 +68,7 @@ def _score(name: str, retriever: ArmRetriever, loaded: LoadedSet) -> Scores:
     values = np.zeros((len(loaded.queries), len(metrics)))
     for row, query in enumerate(loaded.queries):
         ranking = [found for found, _ in retriever.retrieve_hits(query, K)]
-        values[row] = [metric.score(ranking, query) for metric in metrics]
+        values[row] = [FAMILIES[family](ranking, query, k) for family, k in metrics]
     return Scores(
         name=name,
         metrics=METRICS,

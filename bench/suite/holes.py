@@ -58,7 +58,4 @@ def measure_holes(
 def _mean_holes(run: Run, judged: Mapping[str, set[str]], resampling: Resampling) -> Mean:
     found = unjudged_at_k(run, judged, DEPTH)
     values = np.array(list(found.per_query.values()))
-    interval = mean_interval(
-        values, draws=resampling.draws, seed=resampling.seed, confidence=resampling.confidence
-    )
-    return Mean(float(values.mean()), interval, values.size)
+    return Mean(float(values.mean()), mean_interval(values, resampling), values.size)

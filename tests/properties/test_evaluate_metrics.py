@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noctuary.evaluate.metrics import (
-    Gain,
     RiskCoverage,
     all_relevant_at_k,
     auroc,
@@ -23,16 +22,14 @@ from noctuary.evaluate.metrics import (
     reciprocal_rank,
     risk_coverage,
 )
-from noctuary.evaluate.statistics import mean_interval
+from noctuary.evaluate.statistics import Resampling, mean_interval
 
 Metric = Callable[[Sequence[str], Collection[str], int], float]
 
 
-def graded_ndcg_of_mixed_grades(
-    ranking: Sequence[str], relevant: Collection[str], k: int, gain: Gain = "linear"
-) -> float:
+def graded_ndcg_of_mixed_grades(ranking: Sequence[str], relevant: Collection[str], k: int) -> float:
     """Grades 1 to 3 by id, so that every property of the binary metrics is asked of it too."""
-    return graded_ndcg_at_k(ranking, {m: 1 + int(m[1:]) % 3 for m in relevant}, k, gain=gain)
+    return graded_ndcg_at_k(ranking, {m: 1 + int(m[1:]) % 3 for m in relevant}, k)
 
 
 METRICS: list[Metric] = [
@@ -146,27 +143,24 @@ def test_recall_precision_and_completeness_count_the_same_hits(
 grade_maps = st.dictionaries(ids, st.integers(0, 4), min_size=1, max_size=8).filter(
     lambda grades: any(grades.values())
 )
-gains = st.sampled_from(["linear", "exponential"])
 
 
-@given(ranking=rankings, grades=grade_maps, k=cutoffs, gain=gains, at=st.integers(0, 18))
+@given(ranking=rankings, grades=grade_maps, k=cutoffs, at=st.integers(0, 18))
 def test_swapping_the_higher_grade_up_never_lowers_graded_ndcg(
-    ranking: list[str], grades: dict[str, int], k: int, gain: Gain, at: int
+    ranking: list[str], grades: dict[str, int], k: int, at: int
 ) -> None:
     unique = list(dict.fromkeys(ranking))
     better = list(unique)
     if at + 1 < len(unique) and grades.get(unique[at], 0) < grades.get(unique[at + 1], 0):
         better[at], better[at + 1] = unique[at + 1], unique[at]
-    after = graded_ndcg_at_k(better, grades, k, gain=gain)
-    assert 0.0 <= graded_ndcg_at_k(unique, grades, k, gain=gain) <= after + 1e-12 <= 1.0 + 1e-12
+    after = graded_ndcg_at_k(better, grades, k)
+    assert 0.0 <= graded_ndcg_at_k(unique, grades, k) <= after + 1e-12 <= 1.0 + 1e-12
 
 
-@given(grades=grade_maps, k=cutoffs, gain=gains)
-def test_grades_in_falling_order_are_a_perfect_graded_ndcg(
-    grades: dict[str, int], k: int, gain: Gain
-) -> None:
+@given(grades=grade_maps, k=cutoffs)
+def test_grades_in_falling_order_are_a_perfect_graded_ndcg(grades: dict[str, int], k: int) -> None:
     ideal = sorted(grades, key=lambda memory_id: -grades[memory_id])
-    assert graded_ndcg_at_k(ideal, grades, k, gain=gain) == 1.0
+    assert graded_ndcg_at_k(ideal, grades, k) == 1.0
 
 
 scores = st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=12)
@@ -222,6 +216,6 @@ def test_the_area_is_the_average_over_all_ways_to_break_the_ties(
     seed=st.integers(0, 2**32 - 1),
 )
 def test_an_interval_lies_within_the_values(values: list[float], seed: int) -> None:
-    found = mean_interval(np.array(values), draws=200, seed=seed)
+    found = mean_interval(np.array(values), Resampling(draws=200, seed=seed))
     assert found is not None
     assert min(values) - 1e-12 <= found.low <= found.high <= max(values) + 1e-12

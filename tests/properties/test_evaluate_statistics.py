@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.evaluate.statistics import holm, minimum_detectable_difference, permutation_p_values
+from noctuary.evaluate.statistics import (
+    Resampling,
+    holm,
+    minimum_detectable_difference,
+    permutation_p_values,
+)
 
 # Thousandths: sums of whole numbers are exact, so the brute force below needs no tolerance.
 steps = st.integers(-1000, 1000)
@@ -19,7 +24,7 @@ p_values = st.lists(st.floats(0.0, 1.0), max_size=12)
 
 def p_value(values: list[int], draws: int = 512, seed: int = 1) -> float:
     column = np.array(values, dtype=np.float64)[:, None] / 1000.0
-    return float(permutation_p_values(column, draws=draws, seed=seed)[0])
+    return float(permutation_p_values(column, Resampling(draws, seed))[0])
 
 
 def brute_force_p_value(values: list[int]) -> float:

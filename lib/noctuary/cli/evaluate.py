@@ -486,11 +486,11 @@ def _describe_scores(
     from noctuary.core.files import hash_file
     from noctuary.evaluate.labels import ADVERSARIAL_FILE, QUERIES_FILE
     from noctuary.evaluate.run import describe_run
-    from noctuary.evaluate.statistics import DEFAULT_SEED
+    from noctuary.evaluate.statistics import STANDARD
 
     files = [request.directory / name for name in (QUERIES_FILE, ADVERSARIAL_FILE)]
     return describe_run(
-        DEFAULT_SEED,
+        STANDARD.seed,
         corpus_digest,
         encoder_digest,
         set=request.directory.absolute().name,

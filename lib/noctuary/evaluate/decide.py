@@ -3,51 +3,48 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.core.errors import FAULTS_SHOWN
-from noctuary.core.files import JsonValue, hash_text
+from noctuary.core.files import hash_text
 from noctuary.evaluate.metrics import RiskCoverage, auroc, risk_coverage
 from noctuary.evaluate.run import Run
 from noctuary.evaluate.scores import Difference, Scores, compare
 from noctuary.evaluate.statistics import (
-    DIGITS,
     MIN_VALUES,
+    STANDARD,
+    Floats,
     Interval,
     Resampling,
+    Result,
+    chunks,
+    draw_counts,
     holm,
     interval_from_json,
-    interval_json,
 )
 
 # Whether the score of the best result tells that there is an answer, for one arm.
 
 
-_CHUNK_CELLS = 2_000_000
-"""Cells of a block of resamples held at once (float64, 16 MB): larger gains no speed."""
-
-
 @dataclass(frozen=True, slots=True)
-class Abstention:
+class Abstention(Result):
     """How well an arm's top score separates what it can answer from what it cannot.
 
     Attributes:
         name: The arm's.
         metric: Its value above 0 counts as a correct answer (for recall: something was found).
-        auroc: Chance that an answerable query scores above an unanswerable one, in [0, 1]; 0.5 says
-            nothing; None if there is no unanswerable query.
+        auroc: In [0, 1]; None if there is no unanswerable query.
         interval: Its percentile bootstrap interval, both kinds of query resampled apart; None where
             one kind has fewer than two. It has no width where the kinds separate completely, which
             is no proof that they always do.
         n_answerable: Queries with labels.
-        n_unanswerable: Queries that nothing in the corpus answers.
-        curve: Risk and coverage over both kinds; answering an unanswerable query is an error. The
-            last threshold is -inf if some query found nothing.
+        n_unanswerable: Queries that nothing in the corpus answers; answering one is an error.
+        curve: Over both kinds. The last threshold is -inf if some query found nothing.
     """
 
     name: str
@@ -58,48 +55,23 @@ class Abstention:
     n_unanswerable: int
     curve: RiskCoverage
 
-    def to_json(self) -> dict[str, JsonValue]:
-        """Return the result as plain values, rounded; a threshold of -inf becomes None."""
-        curve = self.curve
-        return {
-            "name": self.name,
-            "metric": self.metric,
-            "auroc": None if self.auroc is None else round(self.auroc, DIGITS),
-            **interval_json(self.interval),
-            "n_answerable": self.n_answerable,
-            "n_unanswerable": self.n_unanswerable,
-            "curve": {
-                "thresholds": [
-                    None if t == -np.inf else round(t, DIGITS) for t in curve.thresholds
-                ],
-                "coverage": _rounded(curve.coverage),
-                "risk": _rounded(curve.risk),
-                "area": round(curve.area, DIGITS),
-            },
-        }
-
-    @staticmethod
-    def from_json(raw: Mapping[str, Any]) -> Abstention:
-        """Read back what `to_json` returned.
-
-        Raises:
-            KeyError: If a key is missing.
-        """
-        curve = raw["curve"]
-        found = None if raw["auroc"] is None else float(raw["auroc"])
-        n = int(raw["n_answerable"]) + int(raw["n_unanswerable"])
-        return Abstention(
-            name=str(raw["name"]),
-            metric=str(raw["metric"]),
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Self:
+        """Read back what `to_json` returned; KeyError if a key is missing."""
+        found, curve = raw["auroc"], raw["curve"]
+        n_known, n_unknown = raw["n_answerable"], raw["n_unanswerable"]
+        return cls(
+            name=raw["name"],
+            metric=raw["metric"],
             auroc=found,
-            interval=interval_from_json(found or 0.0, n, raw["low"], raw["high"]),
-            n_answerable=int(raw["n_answerable"]),
-            n_unanswerable=int(raw["n_unanswerable"]),
+            interval=interval_from_json(found or 0.0, n_known + n_unknown, raw["low"], raw["high"]),
+            n_answerable=n_known,
+            n_unanswerable=n_unknown,
             curve=RiskCoverage(
-                thresholds=tuple(-np.inf if t is None else float(t) for t in curve["thresholds"]),
-                coverage=tuple(float(share) for share in curve["coverage"]),
-                risk=tuple(float(share) for share in curve["risk"]),
-                area=float(curve["area"]),
+                thresholds=tuple(-math.inf if t is None else t for t in curve["thresholds"]),
+                coverage=tuple(curve["coverage"]),
+                risk=tuple(curve["risk"]),
+                area=curve["area"],
             ),
         )
 
@@ -109,7 +81,7 @@ def judge_abstention(
     unanswerable: Run | None,
     scores: Scores,
     metric: str = "recall@10",
-    resampling: Resampling = Resampling(),  # noqa: B008 (frozen)
+    resampling: Resampling = STANDARD,
 ) -> Abstention | None:
     """Judge an arm's top score as a sign that there is an answer.
 
@@ -142,30 +114,26 @@ def judge_abstention(
 def judge_confidences(
     name: str,
     metric: str,
-    known: NDArray[np.float64],
-    unknown: NDArray[np.float64],
+    known: Floats,
+    unknown: Floats,
     correct: NDArray[np.bool_],
-    resampling: Resampling = Resampling(),  # noqa: B008 (frozen)
+    resampling: Resampling = STANDARD,
 ) -> Abstention:
     """Judge any confidence as a sign that there is an answer.
 
     Args:
         name: What the confidence is called.
-        metric: Which of its values above 0 counted as a correct answer.
+        metric: What said which answers are correct.
         known: Confidence of every answerable query, shape (n,), n at least 1; no NaN.
         unknown: Of every unanswerable one, shape (m,); may be empty.
         correct: Whether each answerable query is answered correctly, shape (n,).
         resampling: Draws, seed and confidence of the AUROC's interval.
-
-    Raises:
-        ValueError: If shapes differ, there is no answerable query, or a confidence is NaN.
     """
-    both = unknown.size > 0
     return Abstention(
         name=name,
         metric=metric,
-        auroc=auroc(known, unknown) if both else None,
-        interval=_auroc_interval(known, unknown, resampling) if both else None,
+        auroc=auroc(known, unknown) if unknown.size else None,
+        interval=_auroc_interval(known, unknown, resampling),
         n_answerable=known.size,
         n_unanswerable=unknown.size,
         curve=risk_coverage(
@@ -175,11 +143,11 @@ def judge_confidences(
     )
 
 
-def _confidences(run: Run, query_ids: Sequence[str]) -> NDArray[np.float64] | None:
+def _confidences(run: Run, query_ids: Sequence[str]) -> Floats | None:
     """Return the top score per query, -inf where nothing was found; None if one is unknown."""
     found: dict[str, float | None] = {}
     for query_id, ranking, score in zip(run.query_ids, run.rankings, run.top_scores, strict=True):
-        found[query_id] = score if ranking else -np.inf
+        found[query_id] = score if ranking else -math.inf
     missing = [query_id for query_id in query_ids if query_id not in found]
     if missing:
         raise ValueError(
@@ -187,63 +155,37 @@ def _confidences(run: Run, query_ids: Sequence[str]) -> NDArray[np.float64] | No
             f"{missing[:FAULTS_SHOWN]}"
         )
     chosen = [found[query_id] for query_id in query_ids]
-    if any(score is None for score in chosen):
-        return None
-    return np.array(chosen, dtype=np.float64)
+    return None if None in chosen else np.array(chosen, dtype=np.float64)
 
 
-def _auroc_interval(
-    answerable: NDArray[np.float64], unanswerable: NDArray[np.float64], resampling: Resampling
-) -> Interval | None:
-    if min(answerable.size, unanswerable.size) < MIN_VALUES:
-        return None
-    drawn = np.concatenate(list(_resampled_aurocs(answerable, unanswerable, resampling)))
-    tail = (1.0 - resampling.confidence) / 2.0
-    low, high = np.quantile(drawn, [tail, 1.0 - tail])
-    n = answerable.size + unanswerable.size
-    return Interval(auroc(answerable, unanswerable), float(low), float(high), n)
-
-
-def _resampled_aurocs(
-    answerable: NDArray[np.float64], unanswerable: NDArray[np.float64], resampling: Resampling
-) -> Iterator[NDArray[np.float64]]:
-    """Yield the AUROC of resamples, a block at a time, without sorting each of them.
+def _auroc_interval(known: Floats, unknown: Floats, resampling: Resampling) -> Interval | None:
+    """Return the percentile interval of the AUROC without sorting each of its resamples.
 
     The unanswerable scores are sorted once; a resample only counts how often each is drawn. How
     many of them lie below an answerable score is then a difference of running counts.
     """
-    n, m = answerable.size, unanswerable.size
-    ordered = np.sort(unanswerable)
-    below = np.searchsorted(ordered, answerable, side="left")
-    not_above = np.searchsorted(ordered, answerable, side="right")
+    n, m = known.size, unknown.size
+    if min(n, m) < MIN_VALUES:
+        return None
+    ordered = np.sort(unknown)
+    below = np.searchsorted(ordered, known, side="left")
+    not_above = np.searchsorted(ordered, known, side="right")
     rng = np.random.default_rng(resampling.seed)
-    block = max(1, _CHUNK_CELLS // (n + m))
-    for start in range(0, resampling.draws, block):
-        rows = min(block, resampling.draws - start)
+    drawn: list[Floats] = []
+    for rows in chunks(resampling.draws, n + m):
         picked = rng.integers(0, n, size=(rows, n))
-        counts = _draw_counts(rng, rows, m)
         running = np.zeros((rows, m + 1), dtype=np.int64)
-        np.cumsum(counts, axis=1, out=running[:, 1:])
+        np.cumsum(draw_counts(rng, rows, m), axis=1, out=running[:, 1:])
         # Ties count half: the mean of those strictly below and those not above.
         twice = np.take_along_axis(running, below[picked], axis=1)
         twice += np.take_along_axis(running, not_above[picked], axis=1)
-        yield twice.sum(axis=1) / (2.0 * n * m)
-
-
-def _draw_counts(rng: np.random.Generator, rows: int, n: int) -> NDArray[np.int64]:
-    """Return how often each of n values is drawn in each of `rows` resamples, shape (rows, n)."""
-    picks = rng.integers(0, n, size=(rows, n)) + np.arange(rows)[:, None] * n
-    return np.bincount(picks.ravel(), minlength=rows * n).reshape(rows, n)
-
-
-def _rounded(values: Sequence[float]) -> list[float]:
-    return [round(value, DIGITS) for value in values]
+        drawn.append(twice.sum(axis=1) / (2.0 * n * m))
+    low, high = np.quantile(np.concatenate(drawn), resampling.tails)
+    return Interval(auroc(known, unknown), float(low), float(high), n + m)
 
 
 # Below which score nothing is an answer: the threshold that queries and prompts lead to.
 
-
-Floats = NDArray[np.float64]
 
 MAX_RECALL_LOSS = 0.05
 """Share of the answerable queries' recall that abstaining may cost: more keeps more pollution out
@@ -262,7 +204,7 @@ CURVE_POINTS = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Calibrated:
+class Calibrated(Result):
     """A threshold, with what it does to the queries that it was chosen on.
 
     Attributes:
@@ -281,18 +223,12 @@ class Calibrated:
     unanswerable_abstained: float | None
     judged: Abstention
 
-    def to_json(self) -> dict[str, JsonValue]:
-        """Return plain values, rounded; the curve with at most CURVE_POINTS points."""
-        judged = replace(self.judged, curve=thin_curve(self.judged.curve))
-        unanswerable = self.unanswerable_abstained
-        return {
-            "threshold": self.threshold,
-            "recall": round(self.recall, DIGITS),
-            "recall_kept": round(self.recall_kept, DIGITS),
-            "answerable_abstained": round(self.answerable_abstained, DIGITS),
-            "unanswerable_abstained": None if unanswerable is None else round(unanswerable, DIGITS),
-            **judged.to_json(),
-        }
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values in one row; the curve with at most CURVE_POINTS points."""
+        thin = replace(self.judged, curve=thin_curve(self.judged.curve))
+        own = Result.to_json(replace(self, judged=thin))
+        judged = own.pop("judged")
+        return {**own, **judged}
 
     def describe(self, asked: str = "answerable queries") -> str:
         """Return in words what the threshold costs; `asked` says what was asked."""
@@ -321,7 +257,7 @@ def calibrate(
     answerable: Sequence[float],
     recalls: Sequence[float],
     unanswerable: Sequence[float] = (),
-    resampling: Resampling = Resampling(),  # noqa: B008 (frozen)
+    resampling: Resampling = STANDARD,
     within: tuple[float, float] = (0.0, 1.0),
 ) -> Calibrated | str:
     """Choose the threshold of a signal, or say why there is none.
@@ -403,21 +339,16 @@ def floor_score(score: float) -> float:
 
 
 def thin_curve(curve: RiskCoverage, points: int = CURVE_POINTS) -> RiskCoverage:
-    """Return at most `points` of a curve's points, evenly chosen, both ends kept.
-
-    Args:
-        curve: The whole curve; its area stays that of the whole.
-        points: At least 2.
-    """
+    """Return at most `points` (2 or more) of a curve's points, evenly chosen, both ends kept."""
     size = len(curve.thresholds)
     if size <= points:
         return curve
     places = [round(i * (size - 1) / (points - 1)) for i in range(points)]
-    return RiskCoverage(
+    return replace(
+        curve,
         thresholds=tuple(curve.thresholds[i] for i in places),
         coverage=tuple(curve.coverage[i] for i in places),
         risk=tuple(curve.risk[i] for i in places),
-        area=curve.area,
     )
 
 
@@ -507,7 +438,7 @@ class Guard:
 
 
 @dataclass(frozen=True, slots=True)
-class Tested:
+class Tested(Result):
     """What was found about one challenger.
 
     Attributes:
@@ -525,19 +456,9 @@ class Tested:
     confirmation: Difference | None = None
     vetoes: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, JsonValue]:
-        """Return plain values, numbers rounded."""
-        return {
-            "name": self.name,
-            "difference": self.difference.to_json(),
-            "selection_gain": round(self.selection_gain, DIGITS),
-            "confirmation": self.confirmation.to_json() if self.confirmation else None,
-            "vetoes": list(self.vetoes),
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Result):
     """What the night decided and why.
 
     Attributes:
@@ -554,22 +475,12 @@ class Decision:
     n: int
     metric: str
 
-    def to_json(self) -> dict[str, JsonValue]:
-        """Return plain values, numbers rounded."""
-        return {
-            "adopted": self.adopted,
-            "reason": self.reason,
-            "tested": [found.to_json() for found in self.tested],
-            "n": self.n,
-            "metric": self.metric,
-        }
-
 
 def decide(
     default: Scores | None,
     challengers: Mapping[str, Scores],
     guards: Sequence[Guard] = (),
-    resampling: Resampling = Resampling(),  # noqa: B008 (frozen)
+    resampling: Resampling = STANDARD,
     metric: str = DECISION_METRIC,
 ) -> Decision:
     """Choose at most one challenger by the rule above.
@@ -578,30 +489,30 @@ def decide(
         default: The configured ranking's scores on the deciding queries; None or no row where the
             corpus has no such queries.
         challengers: Scores on the same queries in the same order, by challenger.
-        guards: Queries that can only veto. A guard rejects a challenger whose interval on it lies
-            below zero with p below alpha, uncorrected: a veto should come too often rather than too
-            late. It also rejects one that it has no scores of.
+        guards: A guard rejects a challenger whose interval on it lies below zero with p below
+            alpha, uncorrected: a veto should come too often rather than too late. It also rejects
+            one that it has no scores of.
         resampling: Draws, seed, confidence and alpha.
         metric: A column of all scores.
-
-    Returns:
-        The decision; the same scores give the same one.
 
     Raises:
         ValueError: If scores are not over the same queries, or lack the metric.
     """
     n = 0 if default is None else len(default.query_ids)
+    tested: tuple[Tested, ...] = ()
+    adopted = None
     if default is None or n < 2 * MIN_HALF:
         reason = (
-            f"the configured ranking stays: {n} queries can decide and {2 * MIN_HALF} are needed, "
+            f"{n} queries can decide and {2 * MIN_HALF} are needed, "
             f"{MIN_HALF} to choose a challenger and {MIN_HALF} to confirm it"
         )
-        return Decision(None, reason, (), n, metric)
-    if not challengers:
-        reason = f"the configured ranking stays: there is no challenger to test on {n} queries"
-        return Decision(None, reason, (), n, metric)
-    tested = _test(default, challengers, guards, resampling, metric)
-    adopted, reason = _judge(tested, resampling, metric)
+    elif not challengers:
+        reason = f"there is no challenger to test on {n} queries"
+    else:
+        tested = _test(default, challengers, guards, resampling, metric)
+        adopted, reason = _judge(tested, resampling, metric)
+    if adopted is None:
+        reason = f"the configured ranking stays: {reason}"
     return Decision(adopted, reason, tested, n, metric)
 
 
@@ -635,12 +546,13 @@ def _test(
             name=name,
             difference=replace(overall[name], p_holm=p_holm),
             selection_gain=float((scores.column(metric)[selecting] - gains).mean()),
-            vetoes=vetoes[name],
+            vetoes=tuple(vetoes[name]),
         )
         for (name, scores), p_holm in zip(challengers.items(), adjusted, strict=True)
     ]
-    place = _choose(found)
-    if place is not None:
+    eligible = [i for i, one in enumerate(found) if not one.vetoes and one.selection_gain > 0.0]
+    if eligible:
+        place = max(eligible, key=lambda i: found[i].selection_gain)
         name = found[place].name
         others = {name: challengers[name].select(~selecting)}
         confirmed = _compare(default.select(~selecting), others, resampling, metric)
@@ -652,25 +564,21 @@ def _compare(
     default: Scores, challengers: Mapping[str, Scores], resampling: Resampling, metric: str
 ) -> dict[str, Difference]:
     """Return challenger minus default per challenger; all share one resampling."""
-    baseline = _only(default, metric)
-    pairs = [(_only(scores, metric), baseline) for scores in challengers.values()]
-    found = compare(pairs, resampling)
-    return {
-        name: comparison.overall[metric]
-        for name, comparison in zip(challengers, found, strict=True)
-    }
 
+    def only(scores: Scores) -> Scores:
+        """One metric and one stratum: nothing else is looked at here."""
+        values = scores.column(metric)[:, None]
+        strata = ("all",) * len(scores.query_ids)
+        return replace(scores, metrics=(metric,), values=values, strata=strata)
 
-def _only(scores: Scores, metric: str) -> Scores:
-    """Return the scores with one metric and one stratum: nothing else is looked at here."""
-    values = scores.column(metric)[:, None]
-    strata = ("all",) * len(scores.query_ids)
-    return replace(scores, metrics=(metric,), values=values, strata=strata)
+    baseline = only(default)
+    found = compare([(only(scores), baseline) for scores in challengers.values()], resampling)
+    return {name: c.overall[metric] for name, c in zip(challengers, found, strict=True)}
 
 
 def _vetoes(
     names: Mapping[str, Scores], guards: Sequence[Guard], resampling: Resampling, metric: str
-) -> dict[str, tuple[str, ...]]:
+) -> dict[str, list[str]]:
     vetoes: dict[str, list[str]] = {name: [] for name in names}
     for guard in guards:
         if not guard.default.query_ids:
@@ -683,29 +591,32 @@ def _vetoes(
                 reasons.append(f"it was not measured on the {guard.name} queries")
             elif difference.significant and difference.mean < 0.0:
                 reasons.append(f"it loses on the {guard.name} queries ({_numbers(difference)})")
-    return {name: tuple(reasons) for name, reasons in vetoes.items()}
-
-
-def _choose(found: Sequence[Tested]) -> int | None:
-    """Return the place of the largest gain above zero without a veto; the first on a tie."""
-    eligible = [i for i, one in enumerate(found) if not one.vetoes and one.selection_gain > 0.0]
-    return max(eligible, key=lambda i: found[i].selection_gain) if eligible else None
+    return vetoes
 
 
 def _judge(tested: Sequence[Tested], resampling: Resampling, metric: str) -> tuple[str | None, str]:
-    """Return the adopted challenger, if any, and the sentence that says why."""
+    """Return the adopted challenger, if any, and why it is or none is."""
+    best = max(tested, key=lambda one: one.selection_gain)
+    if best.selection_gain <= 0.0:
+        return None, (
+            f"none of {len(tested)} challengers gains on the queries that choose, the best is "
+            f"{best.name} with {metric} {best.selection_gain:+.3f}"
+        )
     chosen = next((one for one in tested if one.confirmation is not None), None)
     if chosen is None or chosen.confirmation is None:
-        return None, f"the configured ranking stays: {_why_none(tested, metric)}"
-    shown = f"{metric} {_numbers(chosen.confirmation)}"
-    if not _gains(chosen.confirmation):
         return None, (
-            f"the configured ranking stays: {chosen.name} was best on the queries that choose "
+            f"every challenger that gains is vetoed, the best is {best.name} with {metric} "
+            f"{best.selection_gain:+.3f} on the queries that choose: {best.vetoes[0]}"
+        )
+    shown = f"{metric} {_numbers(chosen.confirmation)}"
+    if not (chosen.confirmation.significant and chosen.confirmation.mean > 0.0):
+        return None, (
+            f"{chosen.name} was best on the queries that choose "
             f"({chosen.selection_gain:+.3f}) and is not proven on the others: {shown}"
         )
-    if not _gains(chosen.difference):
+    if not (chosen.difference.significant and chosen.difference.mean > 0.0):
         return None, (
-            f"the configured ranking stays: {chosen.name} gains on the confirming queries "
+            f"{chosen.name} gains on the confirming queries "
             f"({shown}), yet over all queries p after Holm across {len(tested)} challengers is "
             f"{chosen.difference.p_holm:.3f}, expected below {resampling.alpha:g} "
             f"({_numbers(chosen.difference)})"
@@ -713,24 +624,6 @@ def _judge(tested: Sequence[Tested], resampling: Resampling, metric: str) -> tup
     return chosen.name, (
         f"{chosen.name} is adopted: on queries that it was not chosen on {shown}; over all queries "
         f"p after Holm across {len(tested)} challengers is {chosen.difference.p_holm:.4f}"
-    )
-
-
-def _gains(difference: Difference) -> bool:
-    return difference.significant and difference.mean > 0.0
-
-
-def _why_none(tested: Sequence[Tested], metric: str) -> str:
-    """Say why no challenger was chosen at all."""
-    best = max(tested, key=lambda one: one.selection_gain)
-    if best.selection_gain <= 0.0:
-        return (
-            f"none of {len(tested)} challengers gains on the queries that choose, the best is "
-            f"{best.name} with {metric} {best.selection_gain:+.3f}"
-        )
-    return (
-        f"every challenger that gains is vetoed, the best is {best.name} with {metric} "
-        f"{best.selection_gain:+.3f} on the queries that choose: {best.vetoes[0]}"
     )
 
 

@@ -6,7 +6,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from noctuary.core.files import hash_text
@@ -27,8 +27,6 @@ from noctuary.work.http import (
     numbered,
     parse_batch,
 )
-
-# Generator and judge are two models.
 
 
 def check_apart(generator: Endpoint, judge: Endpoint) -> None:
@@ -86,7 +84,7 @@ def measure_overlap(query: str, record: MemoryRecord) -> Overlap:
     )
 
 
-# What the models are told. Nothing is sent.
+# What the models are told, and what is usable of an answer.
 #
 # Texts of memories go in as JSON strings, cut to a bound, under an instruction that they are data:
 # a memory may hold "ignore your instructions", and the worst that this can do is a query that the
@@ -95,62 +93,6 @@ def measure_overlap(query: str, record: MemoryRecord) -> Overlap:
 
 PROMPT_VERSION = "1"
 """Part of every key under which an answer is memoised: raise it with any change of wording."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """One kind of question to a model.
-
-    Attributes:
-        name: Part of the keys under which answers are memoised.
-        value_key: The key that holds the answer in every item.
-        system: The instruction.
-    """
-
-    name: str
-    value_key: str
-    system: str
-
-
-PARAPHRASE = Prompt(
-    "paraphrase",
-    "query",
-    "You write test queries for the search of a personal memory store. For each item write one "
-    "question or request, in the language of its memory, that this memory answers and that "
-    "somebody would ask who remembers the matter but not the wording. Use synonyms and "
-    "descriptions: no noun, verb, adjective, name or number of the memory may appear in the "
-    "query. At most 25 words. " + DATA_RULE + '{"items": [{"id": "1", "query": "..."}]}',
-)
-
-MULTI_HOP = Prompt(
-    "multihop",
-    "query",
-    "You write test queries for the search of a personal memory store. For each item write one "
-    "question, in the language of its memories, that can only be answered with both memories "
-    "together: each holds a part of the answer that the other lacks. Ask for what joins them, and "
-    "use the memories' own words as little as possible. At most 30 words. "
-    + DATA_RULE
-    + '{"items": [{"id": "1", "query": "..."}]}',
-)
-
-GRADE = Prompt(
-    "grade",
-    "grade",
-    "You judge how well a memory serves a query. For each item give one integer grade. "
-    "0: the memory has nothing to do with the query. "
-    "1: it is on the topic and does not answer any part of the query. "
-    "2: it answers a part of the query, or all of it unclearly or among other things. "
-    "3: it is about the query and holds the exact answer. "
-    "Be strict: between two grades give the lower one. "
-    + DATA_RULE
-    + '{"items": [{"id": "1", "grade": 0}]}',
-)
-"""The scale of UMBRELA (Upadhyay et al. 2024)."""
-
-
-# What a written query and a grade look like, read from a batch's answer.
-
-
 MAX_QUERY_CHARS = 400
 """Longer ones are no queries but copied memories or a model's thoughts."""
 MAX_GRADE = 3
@@ -176,19 +118,67 @@ def read_grade(value: object) -> int | None:
     return value if 0 <= value <= MAX_GRADE else None
 
 
-def parse_answers(content: str, n_items: int, value_key: str, read: ReadValue) -> Answers[Value]:
-    """Read the answer to a batch whose items had the ids "1" to "n_items".
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One kind of question to a model.
 
-    Args:
-        content: The model's text: JSON, possibly inside of a code fence or after other words.
-        n_items: Items asked about.
-        value_key: The key of every item's value.
-        read: Checks one value.
-
-    Returns:
-        Every usable value, the first one where an id stands twice; never an error.
+    Attributes:
+        name: Part of the keys under which answers are memoised.
+        value_key: The key that holds the answer in every item.
+        read: Returns what is usable of that answer.
+        system: The instruction.
     """
-    return parse_batch(content, numbered(n_items), lambda row: read(row.get(value_key)))
+
+    name: str
+    value_key: str
+    read: ReadValue
+    system: str
+
+
+PARAPHRASE = Prompt(
+    "paraphrase",
+    "query",
+    read_query,
+    "You write test queries for the search of a personal memory store. For each item write one "
+    "question or request, in the language of its memory, that this memory answers and that "
+    "somebody would ask who remembers the matter but not the wording. Use synonyms and "
+    "descriptions: no noun, verb, adjective, name or number of the memory may appear in the "
+    "query. At most 25 words. " + DATA_RULE + '{"items": [{"id": "1", "query": "..."}]}',
+)
+
+MULTI_HOP = Prompt(
+    "multihop",
+    "query",
+    read_query,
+    "You write test queries for the search of a personal memory store. For each item write one "
+    "question, in the language of its memories, that can only be answered with both memories "
+    "together: each holds a part of the answer that the other lacks. Ask for what joins them, and "
+    "use the memories' own words as little as possible. At most 30 words. "
+    + DATA_RULE
+    + '{"items": [{"id": "1", "query": "..."}]}',
+)
+
+GRADE = Prompt(
+    "grade",
+    "grade",
+    read_grade,
+    "You judge how well a memory serves a query. For each item give one integer grade. "
+    "0: the memory has nothing to do with the query. "
+    "1: it is on the topic and does not answer any part of the query. "
+    "2: it answers a part of the query, or all of it unclearly or among other things. "
+    "3: it is about the query and holds the exact answer. "
+    "Be strict: between two grades give the lower one. "
+    + DATA_RULE
+    + '{"items": [{"id": "1", "grade": 0}]}',
+)
+"""The scale of UMBRELA (Upadhyay et al. 2024)."""
+
+
+def parse_answers(content: str, n_items: int, prompt: Prompt) -> Answers[Value]:
+    """Return every usable value of an answer whose items had the ids "1" to "n_items"."""
+    return parse_batch(
+        content, numbered(n_items), lambda row: prompt.read(row.get(prompt.value_key))
+    )
 
 
 # What has been answered before, so that a night asks only for what is new.
@@ -210,29 +200,9 @@ class Cache(Protocol):
         ...
 
 
-def written_key(prompt: Prompt, records: Sequence[MemoryRecord], generator_model: str) -> str:
-    """Return the key of a query: prompt, generator and what is known of the memories.
-
-    The judge is no part of it: another judge grades the same queries again.
-    """
-    return hash_text(
-        "written", PROMPT_VERSION, prompt.name, generator_model, *map(_hash_memory, records)
-    )
-
-
-def grade_key(query: str, record: MemoryRecord, generator_model: str, judge_model: str) -> str:
-    """Return the key of a grade: both models, the query and what is known of the memory."""
-    return hash_text(
-        "grade", PROMPT_VERSION, generator_model, judge_model, query, _hash_memory(record)
-    )
-
-
 def _hash_memory(record: MemoryRecord) -> str:
     """Hash what a prompt and the overlap depend on: a changed importance asks nothing anew."""
     return hash_text(record.content, record.expanded_keywords)
-
-
-# Items in, values out: from the cache where known, else from an endpoint, batch by batch.
 
 
 MAX_USELESS = 3
@@ -240,125 +210,87 @@ MAX_USELESS = 3
 never writes JSON would otherwise cost the whole night."""
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
-    """One thing to ask about.
-
-    Attributes:
-        key: What its value is memoised under.
-        payload: What the prompt shows of it.
-    """
-
-    key: str
-    payload: Mapping[str, str]
-
-
 @dataclass(slots=True)
-class Tally:
-    """What a night's conversations came to, counted as it goes.
+class _Asker:
+    """One endpoint in its role ("generator" or "judge"), and what the conversation came to.
 
-    Attributes:
-        requests: Batches sent, retries apart.
-        remembered: Values that were in the cache.
-        faults: Faults of answers, by "role: fault".
-        warnings: One sentence for every endpoint that was given up.
-        keys: Keys that were looked up or stored.
-    """
-
-    requests: int = 0
-    remembered: int = 0
-    faults: Counter[str] = field(default_factory=Counter[str])
-    warnings: list[str] = field(default_factory=list[str])
-    keys: set[str] = field(default_factory=set[str])
-
-
-@dataclass(slots=True)
-class Asker:
-    """One endpoint in its role, and the night's cache.
-
-    Attributes:
-        role: "generator" or "judge", for counts and warnings.
-        endpoint: The model.
-        cache: What is known already.
-        tally: Shared by both roles.
-        batch_size: Items per request, at least 1.
-        sleep: Waits between tries.
-        progress: Told after every batch.
-        stopped: Whether the endpoint was given up; it is not asked again.
-        useless: Answers in a row without a usable value.
+    `useless` counts answers in a row without a usable value; `stopped` says why the endpoint was
+    given up. The rest is as in `Generated`.
     """
 
     role: str
     endpoint: Endpoint
     cache: Cache
-    tally: Tally
     batch_size: int
     sleep: Sleep
     progress: Progress
-    stopped: bool = False
+    requests: int = 0
+    remembered: int = 0
     useless: int = 0
+    faults: Counter[str] = field(default_factory=Counter[str])
+    stopped: str | None = None
+    keys: set[str] = field(default_factory=set[str])
 
-    def ask(self, prompt: Prompt, items: Sequence[Item], read: ReadValue) -> dict[str, Value]:
-        """Return the values that are known by now, by key."""
-        distinct = list({item.key: item for item in items}.values())
-        found: dict[str, Value] = {}
-        known = self.cache.get([bytes.fromhex(item.key) for item in distinct])
-        for item in distinct:
-            self.tally.keys.add(item.key)
-            value = _decode(known.get(bytes.fromhex(item.key)), read)
-            if value is not None:
-                found[item.key] = value
-        self.tally.remembered += len(found)
-        new = [item for item in distinct if item.key not in found]
+    def ask(self, prompt: Prompt, items: Mapping[str, Mapping[str, str]]) -> dict[str, Value]:
+        """Return the values that are known by now.
+
+        Args:
+            prompt: What is asked.
+            items: What the prompt shows of each, by the key that its value is memoised under.
+        """
+        self.keys.update(items)
+        known = self.cache.get(map(bytes.fromhex, items))
+        found = {
+            key: value
+            for key in items
+            if (value := _read(prompt, known.get(bytes.fromhex(key)))) is not None
+        }
+        self.remembered += len(found)
+        new = [key for key in items if key not in found]
         for start in range(0, len(new), self.batch_size):
-            if self.stopped:
+            if self.stopped is not None:
                 break
-            found.update(self._ask_batch(prompt, new[start : start + self.batch_size], read))
-            done = min(start + self.batch_size, len(new))
-            self.progress.update(f"{self.role}: {prompt.name}", done, len(new))
+            batch = new[start : start + self.batch_size]
+            answers = self._ask_batch(prompt, [items[key] for key in batch])
+            made = {batch[place]: value for place, value in answers.items()}
+            values = [json.dumps(value).encode("ascii") for value in made.values()]
+            self.cache.put(list(map(bytes.fromhex, made)), values)
+            found |= made
+            self.progress.update(f"{self.role}: {prompt.name}", start + len(batch), len(new))
         return found
 
     def _ask_batch(
-        self, prompt: Prompt, batch: Sequence[Item], read: ReadValue
-    ) -> dict[str, Value]:
-        self.tally.requests += 1
-        message = batch_message([item.payload for item in batch])
+        self, prompt: Prompt, payloads: Sequence[Mapping[str, str]]
+    ) -> Mapping[int, Value]:
+        """Send one batch; return the usable values by place and count the faults."""
+        self.requests += 1
         try:
-            content = complete(self.endpoint, prompt.system, message, self.sleep)
+            content = complete(self.endpoint, prompt.system, batch_message(payloads), self.sleep)
         except EndpointDownError as error:
             self._stop(str(error))
             return {}
         except BadAnswerError as error:
-            answers = Answers({}, Counter({error.fault: 1}))
+            answers: Answers[Value] = Answers({}, Counter({error.fault: 1}))
         else:
-            answers = parse_answers(content, len(batch), prompt.value_key, read)
-        self._count(answers)
-        values = {batch[place].key: value for place, value in answers.values.items()}
-        kept = [json.dumps(value).encode("ascii") for value in values.values()]
-        self.cache.put(list(map(bytes.fromhex, values)), kept)
-        return values
-
-    def _count(self, answers: Answers[Value]) -> None:
+            answers = parse_answers(content, len(payloads), prompt)
         for fault, count in answers.faults.items():
-            self.tally.faults[f"{self.role}: {fault.value}"] += count
+            self.faults[f"{self.role}: {fault.value}"] += count
         self.useless = 0 if answers.values else self.useless + 1
         if self.useless == MAX_USELESS:
             self._stop(f"{MAX_USELESS} answers in a row were of no use")
+        return answers.values
 
     def _stop(self, reason: str) -> None:
-        self.stopped = True
-        self.tally.warnings.append(
+        self.stopped = (
             f"the {self.role} ({self.endpoint.model}) was given up for tonight: {reason}; "
             f"what is missing is asked the next night (evaluation.{self.role}_url)"
         )
 
 
-def _decode(raw: bytes | None, read: ReadValue) -> Value | None:
-    """Return a memoised value; None where there is none or it is damaged."""
-    if raw is None:
-        return None
+def _read(prompt: Prompt, raw: bytes | None) -> Value | None:
+    """Return a kept value; None where there is none or it is damaged."""
     try:
-        return read(parse_json(raw))
+        return None if raw is None else prompt.read(parse_json(raw))
     except ValueError:
         return None
 
@@ -383,15 +315,7 @@ Pair = tuple[MemoryRecord, MemoryRecord]
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A written query that is not used.
-
-    Attributes:
-        query_id: What it would have been called.
-        stratum: "paraphrase" or "multihop".
-        text: As written.
-        memory_ids: The memories it was written for.
-        reason: Which check it failed, with the numbers.
-    """
+    """A written query that is not used, and which check it failed, with the numbers."""
 
     query_id: str
     stratum: str
@@ -436,12 +360,12 @@ class _Draft:
     text: str = ""
 
     @property
-    def query_id(self) -> str:
-        return "-".join((self.prompt.name, *self.memory_ids))
-
-    @property
     def memory_ids(self) -> tuple[str, ...]:
         return tuple(record.memory_id for record in self.records)
+
+    @property
+    def query_id(self) -> str:
+        return "-".join((self.prompt.name, *self.memory_ids))
 
 
 def generate_queries(
@@ -475,48 +399,59 @@ def generate_queries(
         sleep: Waits between tries.
         progress: Told after every batch.
 
-    Returns:
-        The queries and everything that was left out, with reasons.
-
     Raises:
         ValueError: If both models have the same name, or `batch_size` is below 1.
     """
     check_apart(generator, judge)
     if batch_size < 1:
         raise ValueError(f"batch_size starts at 1, got {batch_size}")
-    tally = Tally()
-    writer = Asker("generator", generator, cache, tally, batch_size, sleep, progress)
-    grader = Asker("judge", judge, cache, tally, batch_size, sleep, progress)
-    wanted = _wanted(records, pairs)
+    writer = _Asker("generator", generator, cache, batch_size, sleep, progress)
+    grader = _Asker("judge", judge, cache, batch_size, sleep, progress)
+    wanted = [_Draft(PARAPHRASE, (record,)) for record in records]
+    wanted += [_Draft(MULTI_HOP, pair) for pair in pairs if pair[0].memory_id != pair[1].memory_id]
+    wanted = list({draft.query_id: draft for draft in wanted}.values())
     drafts = _write(wanted, writer)
     refused = {draft.query_id: reason for draft in drafts if (reason := _overlap_fault(draft))}
-    readable = [draft for draft in drafts if draft.query_id not in refused]
-    grades = _grade(readable, grader, generator.model)
-    return _collect(wanted, drafts, refused, grades, tally)
+    grades = _grade([d for d in drafts if d.query_id not in refused], grader, generator.model)
+    queries: list[Query] = []
+    rejected: list[Rejected] = []
+    for draft in drafts:
+        name, ids, stratum = draft.query_id, draft.memory_ids, draft.prompt.name
+        given = {i: grades[name, i] for i in ids if (name, i) in grades}
+        reason = refused.get(name)
+        if any(grade < MIN_GRADE for grade in given.values()):
+            shown = ", ".join(str(given.get(i, "none")) for i in ids)
+            reason = f"grade: {shown}, expected at least {MIN_GRADE}"
+        if reason is not None:
+            rejected.append(Rejected(name, stratum, draft.text, ids, reason))
+        elif len(given) == len(ids):
+            queries.append(Query(name, draft.text, stratum, ids, grades=given))
+    return Generated(
+        queries=tuple(queries),
+        rejected=tuple(rejected),
+        n_asked=len(wanted),
+        n_pending=len(wanted) - len(queries) - len(rejected),
+        n_requests=writer.requests + grader.requests,
+        n_remembered=writer.remembered + grader.remembered,
+        faults=dict(sorted((writer.faults + grader.faults).items())),
+        warnings=tuple(said for said in (writer.stopped, grader.stopped) if said is not None),
+        keys=frozenset(writer.keys | grader.keys),
+    )
 
 
-def _wanted(records: Sequence[MemoryRecord], pairs: Sequence[Pair]) -> list[_Draft]:
-    """Return what is to be written, each once; a pair needs two memories."""
-    drafts = [_Draft(PARAPHRASE, (record,)) for record in records]
-    drafts += [_Draft(MULTI_HOP, pair) for pair in pairs if pair[0].memory_id != pair[1].memory_id]
-    return list({draft.query_id: draft for draft in drafts}.values())
-
-
-def _write(wanted: Sequence[_Draft], writer: Asker) -> list[_Draft]:
+def _write(wanted: Sequence[_Draft], writer: _Asker) -> list[_Draft]:
     """Return the drafts that have a text by now."""
     written: list[_Draft] = []
     for prompt in (PARAPHRASE, MULTI_HOP):
-        drafts = [draft for draft in wanted if draft.prompt is prompt]
-        items = [
-            Item(written_key(prompt, draft.records, writer.endpoint.model), _shown(draft.records))
-            for draft in drafts
+        # The judge is no part of a key: another judge grades the same queries again.
+        asked = ("written", PROMPT_VERSION, prompt.name, writer.endpoint.model)
+        drafts = [
+            (hash_text(*asked, *map(_hash_memory, draft.records)), draft)
+            for draft in wanted
+            if draft.prompt is prompt
         ]
-        texts = writer.ask(prompt, items, read_query)
-        written += [
-            _Draft(draft.prompt, draft.records, str(texts[item.key]))
-            for draft, item in zip(drafts, items, strict=True)
-            if item.key in texts
-        ]
+        texts = writer.ask(prompt, {key: _shown(draft.records) for key, draft in drafts})
+        written += [replace(d, text=str(texts[key])) for key, d in drafts if key in texts]
     return written
 
 
@@ -524,10 +459,7 @@ def _shown(records: Sequence[MemoryRecord]) -> dict[str, str]:
     """Return what the generator sees of a draft's memories."""
     if len(records) == 1:
         return {"memory": clip_text(records[0].content)}
-    return {
-        f"memory_{number}": clip_text(record.content)
-        for number, record in enumerate(records, start=1)
-    }
+    return {f"memory_{n}": clip_text(record.content) for n, record in enumerate(records, start=1)}
 
 
 def _overlap_fault(draft: _Draft) -> str | None:
@@ -549,62 +481,16 @@ def _overlap_fault(draft: _Draft) -> str | None:
 
 
 def _grade(
-    drafts: Sequence[_Draft], grader: Asker, generator_model: str
+    drafts: Sequence[_Draft], grader: _Asker, generator_model: str
 ) -> dict[tuple[str, str], int]:
     """Return the grades that are known by now, by query and memory id."""
-    items = {
-        (draft.query_id, record.memory_id): Item(
-            grade_key(draft.text, record, generator_model, grader.endpoint.model),
-            {"query": draft.text, "memory": clip_text(record.content)},
-        )
-        for draft in drafts
-        for record in draft.records
-    }
-    values = grader.ask(GRADE, list(items.values()), read_grade)
-    return {pair: int(values[item.key]) for pair, item in items.items() if item.key in values}
-
-
-def _collect(
-    wanted: Sequence[_Draft],
-    drafts: Sequence[_Draft],
-    refused: Mapping[str, str],
-    grades: Mapping[tuple[str, str], int],
-    tally: Tally,
-) -> Generated:
-    queries: list[Query] = []
-    rejected: list[Rejected] = []
+    keys: dict[tuple[str, str], str] = {}
+    items: dict[str, dict[str, str]] = {}
+    asked = ("grade", PROMPT_VERSION, generator_model, grader.endpoint.model)
     for draft in drafts:
-        name = draft.query_id
-        given = {i: grades[name, i] for i in draft.memory_ids if (name, i) in grades}
-        if name in refused:
-            rejected.append(_rejected(draft, refused[name]))
-        elif any(grade < MIN_GRADE for grade in given.values()):
-            shown = ", ".join(str(given.get(i, "none")) for i in draft.memory_ids)
-            rejected.append(_rejected(draft, f"grade: {shown}, expected at least {MIN_GRADE}"))
-        elif len(given) == len(draft.records):
-            queries.append(_query(draft, given))
-    return Generated(
-        queries=tuple(queries),
-        rejected=tuple(rejected),
-        n_asked=len(wanted),
-        n_pending=len(wanted) - len(queries) - len(rejected),
-        n_requests=tally.requests,
-        n_remembered=tally.remembered,
-        faults=dict(sorted(tally.faults.items())),
-        warnings=tuple(tally.warnings),
-        keys=frozenset(tally.keys),
-    )
-
-
-def _query(draft: _Draft, grades: Mapping[str, int]) -> Query:
-    return Query(
-        query_id=draft.query_id,
-        text=draft.text,
-        stratum=draft.prompt.name,
-        relevant_ids=draft.memory_ids,
-        grades=dict(grades),
-    )
-
-
-def _rejected(draft: _Draft, reason: str) -> Rejected:
-    return Rejected(draft.query_id, draft.prompt.name, draft.text, draft.memory_ids, reason)
+        for record in draft.records:
+            key = hash_text(*asked, draft.text, _hash_memory(record))
+            keys[draft.query_id, record.memory_id] = key
+            items[key] = {"query": draft.text, "memory": clip_text(record.content)}
+    values = grader.ask(GRADE, items)
+    return {pair: int(values[key]) for pair, key in keys.items() if key in values}

@@ -6,21 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from noctuary.evaluate.labels import Qrels
 from noctuary.evaluate.run import Run
-from noctuary.evaluate.statistics import (
-    DEFAULT_CONFIDENCE,
-    DEFAULT_DRAWS,
-    DEFAULT_SEED,
-    MIN_VALUES,
-    bootstrap_means,
-)
-
-# How far two judges agree beyond chance: Cohen's kappa, with an interval over queries.
-#
-# Cohen 1960, A Coefficient of Agreement for Nominal Scales.
+from noctuary.evaluate.statistics import MIN_VALUES, STANDARD, Floats, bootstrap_means
 
 
 class Agreement(NamedTuple):
@@ -54,24 +43,27 @@ class Agreement(NamedTuple):
         return self.expected == 1.0
 
 
-def cohens_kappa(tables: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return kappa = (p_o - p_e) / (1 - p_e) of tables of pairs of grades.
+def _kappas(tables: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return kappa = (p_o - p_e) / (1 - p_e), p_o and p_e of tables of pairs of grades.
 
-    p_o is the share of pairs with equal grades; p_e = sum over grades of p_a(grade) * p_b(grade),
-    the share expected if each judge kept their own frequencies but judged at random. Grades are
-    names: a 2 against a 3 disagrees as much as a 0 against a 3.
+    Cohen 1960. p_o is the share of pairs with equal grades; p_e = sum over grades of
+    p_a(grade) * p_b(grade), the share expected if each judge kept their own frequencies but judged
+    at random. Grades are names: a 2 against a 3 disagrees as much as a 0 against a 3.
 
     Args:
         tables: Shape (t, g, g), none empty: how often the first judge gave row's grade and the
             second column's.
 
     Returns:
-        Shape (t,), in [-1, 1]; 1 where both gave one and the same grade throughout: there 0/0 says
-        nothing of agreement beyond chance, but they never disagree.
+        Shape (t,) each; kappa in [-1, 1], and 1 where both gave one and the same grade throughout:
+        there 0/0 says nothing of agreement beyond chance, but they never disagree.
     """
-    observed, expected = _shares(tables)
+    shares = tables / tables.sum(axis=(1, 2), keepdims=True)
+    observed = np.trace(shares, axis1=1, axis2=2)
+    expected = (shares.sum(axis=2) * shares.sum(axis=1)).sum(axis=1)
     constant = (np.count_nonzero(tables, axis=(1, 2)) == 1) & (observed == 1.0)
-    return np.where(constant, 1.0, (observed - expected) / np.where(constant, 1.0, 1.0 - expected))
+    kappa = np.where(constant, 1.0, (observed - expected) / np.where(constant, 1.0, 1.0 - expected))
+    return kappa, observed, expected
 
 
 def agreement(qrels_a: Qrels, qrels_b: Qrels, *, threshold: int | None = None) -> Agreement:
@@ -106,11 +98,10 @@ def agreement(qrels_a: Qrels, qrels_b: Qrels, *, threshold: int | None = None) -
     for table, pairs in zip(tables, common, strict=True):
         for a, b in pairs:
             table[grades.index(a), grades.index(b)] += 1.0
-    total = tables.sum(axis=0, keepdims=True)
-    (observed,), (expected,) = _shares(total)
-    n_pairs = int(total.sum())
+    (kappa,), (observed,), (expected,) = _kappas(tables.sum(axis=0, keepdims=True))
+    n_pairs = int(tables.sum())
     return Agreement(
-        float(cohens_kappa(total)[0]),
+        float(kappa),
         n_pairs,
         float(observed),
         float(expected),
@@ -121,21 +112,14 @@ def agreement(qrels_a: Qrels, qrels_b: Qrels, *, threshold: int | None = None) -
     )
 
 
-def _shares(tables: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    shares = tables / tables.sum(axis=(1, 2), keepdims=True)
-    observed = np.trace(shares, axis1=1, axis2=2)
-    return observed, (shares.sum(axis=2) * shares.sum(axis=1)).sum(axis=1)
-
-
-def _interval(tables: NDArray[np.float64]) -> tuple[float | None, float | None]:
+def _interval(tables: Floats) -> tuple[float | None, float | None]:
     n, g, _ = tables.shape
     if n < MIN_VALUES or np.count_nonzero(tables.sum(axis=0)) == 1:
         return None, None
     # Judgements of one query depend on each other, so queries are drawn. Kappa does not change with
     # the scale of its table, so mean tables do as well as sums.
-    means = bootstrap_means(tables.reshape(n, g * g), DEFAULT_DRAWS, DEFAULT_SEED)
-    tail = (1.0 - DEFAULT_CONFIDENCE) / 2.0
-    low, high = np.quantile(cohens_kappa(means.reshape(-1, g, g)), [tail, 1.0 - tail])
+    kappas, _, _ = _kappas(bootstrap_means(tables.reshape(n, g * g)).reshape(-1, g, g))
+    low, high = np.quantile(kappas, STANDARD.tails)
     return float(low), float(high)
 
 
@@ -172,11 +156,7 @@ class Holes(NamedTuple):
 
 
 def build_pool(runs: Sequence[Run], k: int) -> Pool:
-    """Pool the first k (>= 1) of every run, query by query.
-
-    Args:
-        runs: At least one, each with a name of its own; they may differ in their queries.
-        k: How deep: deeper pools have fewer holes and cost more judgements.
+    """Pool the first k (>= 1) of every run, query by query; runs may differ in their queries.
 
     Returns:
         Queries in the order in which the runs first name them; a query for which no run returned
@@ -202,12 +182,8 @@ def build_pool(runs: Sequence[Run], k: int) -> Pool:
 def unjudged_at_k(run: Run, judged: Mapping[str, Collection[str]], k: int) -> Holes:
     """Measure the holes of a run: 1 - Judged@k of ir-measures, duplicates counted once.
 
-    The share is of what was returned: a list shorter than k has no holes where it ends.
-
-    Args:
-        run: The run.
-        judged: Judged memory ids per query; a qrels mapping or a `Pool` will do.
-        k: The cutoff, >= 1.
+    The share is of what was returned: a list shorter than k has no holes where it ends. `judged`
+    holds memory ids per query; a qrels mapping or a `Pool` will do.
     """
     per_query: dict[str, float] = {}
     n_unjudged = 0

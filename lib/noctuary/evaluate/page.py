@@ -40,26 +40,18 @@ class QueryCount(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PerQuery:
-    """Two arms query by query.
-
-    Attributes:
-        ours: The arm that is judged.
-        baseline: What it is judged against; the same queries in the same order.
-        relevant_ids: Per query id, the memories that answer it; a query may be missing.
-    """
+    """Two arms on the same queries in the same order, and per query id what answers it."""
 
     ours: Scores
     baseline: Scores
     relevant_ids: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
 
     def __post_init__(self) -> None:
-        if (self.ours.query_ids, self.ours.metrics) != (
-            self.baseline.query_ids,
-            self.baseline.metrics,
-        ):
+        ours, baseline = self.ours, self.baseline
+        if (ours.query_ids, ours.metrics) != (baseline.query_ids, baseline.metrics):
             raise ValueError(
                 f"losers and winners need the same queries and metrics in the same order; "
-                f"{self.ours.name!r} and {self.baseline.name!r} differ"
+                f"{ours.name!r} and {baseline.name!r} differ"
             )
 
 
@@ -83,22 +75,15 @@ class QueryGroup:
 
     def shown_metrics(self) -> list[str]:
         """Return the headline metrics that were measured, else the first that was."""
-        parts = [
-            *(arm.overall for arm in self.reports),
-            *(found.overall for found in self.comparisons),
-            *((self.against_serving.overall,) if self.against_serving else ()),
-        ]
-        measured = list(dict.fromkeys(metric for part in parts for metric in part))
+        found = [*self.reports, *self.comparisons, self.against_serving]
+        measured = list(dict.fromkeys(metric for one in found if one for metric in one.overall))
         return [metric for metric in HEADLINE_METRICS if metric in measured] or measured[:1]
 
 
 class RankingDecision(NamedTuple):
-    """Which ranking the snapshot serves with.
+    """The challenger that replaces the configured ranking, if any, and why, in a sentence.
 
-    Attributes:
-        adopted: The challenger that replaces the configured ranking, or None.
-        reason: Why, in a sentence.
-        tested: One row per challenger; the keys are the table's columns, the same in every row.
+    `tested` has one row per challenger; the keys are the table's columns, the same in every row.
     """
 
     adopted: str | None
@@ -116,20 +101,16 @@ class GateOutcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NightReport:
-    """One night, ready to be shown. Holds no text of a memory.
+    """One night, ready to be shown. Holds no text of a memory; what there was none of is None.
 
     Attributes:
         title: The store's name.
         night: Its date as text; passed in, so that equal nights make equal pages.
-        candidate_digest: Digest of tonight's candidate, or None if there is none.
-        serving_snapshot: Id of the snapshot that serves and was compared with, or None.
-        encoder_model: Model of the dense leg, or None.
+        serving_snapshot: Id of the snapshot that serves and was compared with.
+        encoder_model: Model of the dense leg.
         counts: Sizes to show, for example memories and edges.
-        query_counts: Queries by group and stratum.
         groups: Results by origin of the queries, in the order of the page; names differ.
-        decision: Which ranking was chosen, or None if that was not asked.
-        gate: The gate's outcome, or None before it.
-        abstention: Of the served arm, or None without unanswerable queries.
+        abstention: Of the served arm.
         query_texts: Texts by query id to show beside losers and winners; None shows ids only.
         notes: What was left out, one sentence each.
     """
@@ -169,15 +150,7 @@ DIFFERENCE_COLUMNS = (
 
 
 class Table(NamedTuple):
-    """A table; the first cell of a row names it.
-
-    Attributes:
-        caption: What it shows, in a sentence.
-        columns: Heads.
-        rows: As long as the heads.
-        footnote: What is not shown, or "".
-        folded: Closed until the reader opens it.
-    """
+    """Rows as long as the heads, whose first cell names them; folded until the reader opens it."""
 
     caption: str
     columns: Sequence[str]
@@ -258,14 +231,20 @@ def drops_table(drops: Sequence[Drop]) -> Table:
 def decision_table(decision: RankingDecision) -> Table:
     """Return what was tested before a ranking was chosen."""
     columns = [*decision.tested[0]] if decision.tested else []
-    rows = [[_plain(row[column]) for column in columns] for row in decision.tested]
+
+    def plain(value: Any) -> str:
+        if value is None:
+            return NONE
+        return _minus(f"{value:.4f}") if isinstance(value, float) else str(value)
+
+    rows = [[plain(row[column]) for column in columns] for row in decision.tested]
     return Table("What was tested before deciding", columns, rows)
 
 
 def queries_table(
     pair: PerQuery, metric: str, texts: Mapping[str, str] | None, *, losers: bool
 ) -> Table:
-    """Return the queries that changed most, the largest change first, equal ones by id.
+    """Return the queries that changed most in a metric, equal changes by id.
 
     Args:
         pair: The two arms.
@@ -273,22 +252,29 @@ def queries_table(
         texts: Texts by query id; None leaves the column out.
         losers: Those where ours is worse, else those where it is better.
     """
-    ours, baseline = pair.ours.column(metric), pair.baseline.column(metric)
-    change = (ours - baseline) * (-1.0 if losers else 1.0)
-    places = [place for place in range(change.size) if change[place] > TIE]
-    places.sort(key=lambda place: (-round(float(change[place]), 9), pair.ours.query_ids[place]))
-    rows: list[list[str]] = []
-    for place in places[:MAX_QUERIES]:
-        query_id = pair.ours.query_ids[place]
-        row = [
-            query_id,
+    ours, baseline = pair.ours.column(metric).tolist(), pair.baseline.column(metric).tolist()
+    sign, ids = -1.0 if losers else 1.0, pair.ours.query_ids
+    change = [sign * (a - b) for a, b in zip(ours, baseline, strict=True)]
+    places = [place for place, gain in enumerate(change) if gain > TIE]
+    places.sort(key=lambda place: (-round(change[place], 9), ids[place]))
+
+    def relevant(query_id: str) -> str:
+        found = pair.relevant_ids.get(query_id, ())
+        more = len(found) - MAX_IDS
+        return ", ".join(found[:MAX_IDS]) + (f" and {more} more" if more > 0 else "")
+
+    rows = [
+        [
+            ids[place],
             pair.ours.strata[place],
-            as_mean(float(ours[place])),
-            as_mean(float(baseline[place])),
-            as_signed(float(ours[place] - baseline[place])),
-            _ids(pair.relevant_ids.get(query_id, ())),
+            as_mean(ours[place]),
+            as_mean(baseline[place]),
+            as_signed(ours[place] - baseline[place]),
+            relevant(ids[place]),
+            *(() if texts is None else (texts.get(ids[place], ""),)),
         ]
-        rows.append(row if texts is None else [*row, texts.get(query_id, "")])
+        for place in places[:MAX_QUERIES]
+    ]
     columns = ("query", "stratum", pair.ours.name, pair.baseline.name, "change", "relevant ids")
     footnote = ""
     if len(rows) < len(places):
@@ -361,19 +347,8 @@ def as_count(value: int) -> str:
     return f"{value:,}".replace(",", "\u202f")
 
 
-def _plain(value: Any) -> str:
-    if value is None:
-        return NONE
-    return _minus(f"{value:.4f}") if isinstance(value, float) else str(value)
-
-
 def _minus(text: str) -> str:
     return text.replace("-", "\u2212")
-
-
-def _ids(relevant: Sequence[str]) -> str:
-    more = len(relevant) - MAX_IDS
-    return ", ".join(relevant[:MAX_IDS]) + (f" and {more} more" if more > 0 else "")
 
 
 def _baselines(comparisons: Sequence[Comparison]) -> str:
@@ -422,13 +397,9 @@ TERMS = {
 
 
 class Verdict(NamedTuple):
-    """What the page opens with.
+    """What the page opens with: GOOD, BAD or OPEN, the outcome, and what it rests on.
 
-    Attributes:
-        kind: GOOD, BAD or OPEN.
-        word: The kind in a word, because a colour alone says nothing to some.
-        sentence: The outcome.
-        details: One sentence per result that it rests on.
+    The word says the kind again, because a colour alone says nothing to some.
     """
 
     kind: str
@@ -473,9 +444,8 @@ def difference_sentence(found: Difference) -> str:
 
 def decision_sentence(decision: RankingDecision) -> str:
     """Return the reason, which says by itself if the configured ranking stays."""
-    if decision.adopted is None:
-        return decision.reason
-    return f"{decision.adopted} is adopted: {decision.reason}"
+    adopted = "" if decision.adopted is None else f"{decision.adopted} is adopted: "
+    return f"{adopted}{decision.reason}"
 
 
 def bias_note(*names: str) -> str:
@@ -496,17 +466,11 @@ def _outcome(report: NightReport) -> tuple[str, str, str]:
 
 
 def _compared(comparisons: Sequence[Comparison]) -> tuple[str, str, str]:
-    worse = sorted(
-        {
-            metric
-            for comparison in comparisons
-            for part in (comparison.overall, *comparison.strata.values())
-            for metric, found in part.items()
-            if found.significant and found.mean < 0
-        }
-    )
+    parts = [part for c in comparisons for part in (c.overall, *c.strata.values())]
+    worse = {m for part in parts for m, d in part.items() if d.significant and d.mean < 0}
     if worse:
-        return BAD, "Worse", f"The candidate is significantly worse in {', '.join(worse)}."
+        named = ", ".join(sorted(worse))
+        return BAD, "Worse", f"The candidate is significantly worse in {named}."
     # Not GOOD: too few queries would end here as well, and only the gate may pass a candidate.
     return OPEN, "No loss shown", "The candidate is not significantly worse than what serves."
 
@@ -704,11 +668,10 @@ def as_data_uri(png: bytes) -> str:
 
 
 def as_markdown_image(png: bytes, alt: str) -> str:
-    """Return a Markdown image that holds its own bytes, so that it needs no file and no network.
+    """Return a Markdown image that holds its own bytes: it needs no file and no network.
 
-    Args:
-        png: The image; keep it under 100 KB, because Dagster stores it in its event log.
-        alt: What it shows; characters that would end the Markdown become blanks.
+    Keep it under 100 KB, because Dagster stores it in its event log. Characters of `alt` that would
+    end the Markdown become blanks.
     """
     return f"![{_BREAKS_MARKDOWN.sub(' ', alt).strip()}]({as_data_uri(png)})"
 
@@ -734,7 +697,9 @@ def _facts(report: NightReport) -> list[tuple[str, str]]:
 
 def _sections(report: NightReport, plots: Mapping[str, Plot]) -> Iterable[Section]:
     if report.query_counts:
-        yield Section("queries", "Queries", tables=(_counts_table(report),))
+        rows = [[c.group, c.stratum, as_count(c.n), bias_note(*c[:2])] for c in report.query_counts]
+        counts = Table("Queries asked tonight", ("group", "stratum", "n", "note"), rows)
+        yield Section("queries", "Queries", tables=(counts,))
     elif not report.groups:
         yield Section("queries", "Queries", ("There was no query to ask.",))
     if report.gate is not None and report.gate.drops:
@@ -756,24 +721,20 @@ def _sections(report: NightReport, plots: Mapping[str, Plot]) -> Iterable[Sectio
         yield Section("notes", "Left out tonight", report.notes)
 
 
-def _counts_table(report: NightReport) -> Table:
-    rows = [
-        [count.group, count.stratum, as_count(count.n), bias_note(count.group, count.stratum)]
-        for count in report.query_counts
-    ]
-    return Table("Queries asked tonight", ("group", "stratum", "n", "note"), rows)
-
-
 def _group_section(
     report: NightReport, group: QueryGroup, anchor: str, plots: Mapping[str, Plot]
 ) -> Section:
     notes = [note for note in (bias_note(group.name),) if note]
     found = list(_group_tables(group))
     if group.per_query is not None:
-        changed = _query_tables(group.per_query, report, group.shown_metrics())
+        pair, metrics = group.per_query, group.shown_metrics()
+        changed = [
+            queries_table(pair, metric, report.query_texts, losers=losers)
+            for metric in [m for m in metrics if m in pair.ours.metrics] or pair.ours.metrics[:1]
+            for losers in (True, False)
+        ]
         if not any(table.rows for table in changed):
-            ours, baseline = group.per_query.ours.name, group.per_query.baseline.name
-            notes.append(f"No query changed, {ours} against {baseline}.")
+            notes.append(f"No query changed, {pair.ours.name} against {pair.baseline.name}.")
         found += changed
     if not found:
         notes.append("There is no result for these queries.")
@@ -796,12 +757,3 @@ def _group_tables(group: QueryGroup) -> Iterable[Table]:
             yield from (strata_table(group.comparisons, metric) for metric in metrics)
     if group.reports and metrics:
         yield means_table(group.reports, metrics[0])
-
-
-def _query_tables(pair: PerQuery, report: NightReport, metrics: Sequence[str]) -> list[Table]:
-    shown = [m for m in metrics if m in pair.ours.metrics] or pair.ours.metrics[:1]
-    return [
-        queries_table(pair, metric, report.query_texts, losers=losers)
-        for metric in shown
-        for losers in (True, False)
-    ]

@@ -7,10 +7,7 @@ import math
 import re
 import unicodedata
 from array import array
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import islice
 from typing import NamedTuple
@@ -88,26 +85,24 @@ def rank_phrases(text: str, rarity: Callable[[str], float]) -> Iterator[str]:
         text: A memory as it was written.
         rarity: Of a unit's key, at least 0; summed over the phrase (idf). Stop words count as 0.
     """
-    longest = _longest(text)
+    most = MAX_GRAMS if dominant_script(text) in UNSPACED else MAX_WORDS
+    longest = min(most, len(read_keys(text)) // 2)
     if longest < MIN_UNITS:
         return
-    windows = [window for run in _runs(text) for window in _windows(run, longest)]
-    scored = [
-        (sum(rarity(unit.key) for unit in window if unit.key not in STOP_WORDS), window)
-        for window in windows
+    # Every window of the longest length, or a shorter run as a whole.
+    windows = [
+        run[start : start + longest]
+        for run in _runs(text)
+        if len(run) >= MIN_UNITS
+        for start in range(max(len(run) - longest, 0) + 1)
     ]
-    scored.sort(key=lambda pair: -pair[0])
-    for _, window in scored:
-        kept = _trim(window)
+    weights = [sum(rarity(u.key) for u in w if u.key not in STOP_WORDS) for w in windows]
+    for place in sorted(range(len(windows)), key=lambda place: -weights[place]):
+        kept = _trim(windows[place])
         phrase = " ".join(text[kept[0].start : kept[-1].end].split())
-        if len(phrase) <= MAX_PHRASE_CHARS and _is_salient(kept):
+        salient = sum(unit.key not in STOP_WORDS for unit in kept)
+        if len(phrase) <= MAX_PHRASE_CHARS and salient >= MIN_SALIENT:
             yield phrase
-
-
-def _longest(text: str) -> int:
-    """Return the most units that a phrase of this text may have."""
-    most = MAX_GRAMS if dominant_script(text) in UNSPACED else MAX_WORDS
-    return min(most, len(read_keys(text)) // 2)
 
 
 def _runs(text: str) -> Iterator[list[Unit]]:
@@ -123,15 +118,6 @@ def _runs(text: str) -> Iterator[list[Unit]]:
         yield run
 
 
-def _windows(run: Sequence[Unit], longest: int) -> Iterator[Sequence[Unit]]:
-    """Yield every window of the longest length, or a shorter run as a whole."""
-    size = min(longest, len(run))
-    if size < MIN_UNITS:
-        return
-    for start in range(len(run) - size + 1):
-        yield run[start : start + size]
-
-
 def _trim(window: Sequence[Unit]) -> Sequence[Unit]:
     """Return the window without stop words at its ends, never below the shortest length."""
     first, stop = 0, len(window)
@@ -140,10 +126,6 @@ def _trim(window: Sequence[Unit]) -> Sequence[Unit]:
     while stop - first > MIN_UNITS and window[first].key in STOP_WORDS:
         first += 1
     return window[first:stop]
-
-
-def _is_salient(window: Sequence[Unit]) -> bool:
-    return sum(unit.key not in STOP_WORDS for unit in window) >= MIN_SALIENT
 
 
 def _units(text: str) -> Iterator[Unit]:
@@ -300,39 +282,16 @@ EXAMINED_PER_QUERY = 10
 of fewer queries there."""
 
 
-class Skip(StrEnum):
-    """Why a memory is not asked for."""
-
-    SHORT = "too short"
-    OWNED = "belongs to a named user"
-    NEAR_DUPLICATE = "another memory says nearly the same"
-    NO_UNIQUE_PHRASE = "no phrase of its own"
-
-
-@dataclass(frozen=True, slots=True)
-class ExactStratum:
-    """The queries and what was passed over to find them.
-
-    Attributes:
-        queries: One per chosen memory, in the order of their ids.
-        examined: Memories looked at.
-        skipped: How many of these were not used, by reason; only reasons that occurred.
-    """
-
-    queries: tuple[Query, ...] = ()
-    examined: int = 0
-    skipped: Mapping[str, int] = field(default_factory=dict[str, int])
-
-
 def build_exact_queries(
     records: Sequence[MemoryRecord], n: int = DEFAULT_QUERIES, seed: int = DEFAULT_SEED
-) -> ExactStratum:
+) -> tuple[Query, ...]:
     """Build up to `n` queries that repeat a phrase of exactly one memory.
 
     Memories are taken in the order of a hash of their content, so that the choice depends neither
     on their order nor on their ids, and a memory that is added displaces at most one other (and may
-    change a phrase by making one of its words less rare). Memories of named users are left out: a
-    recall that names no user cannot see them.
+    change a phrase by making one of its words less rare). Left out are memories of named users (a
+    recall that names no user cannot see them), short ones, and those that say nearly what another
+    one says or hold no phrase of their own.
 
     Args:
         records: The whole corpus, in any order; phrases are compared with all of it. Gone through
@@ -341,61 +300,34 @@ def build_exact_queries(
         seed: Chooses other memories.
 
     Returns:
-        The queries (stratum "exact", id "exact-<memory_id>", relevant to that one memory) and what
-        was skipped. An empty corpus, or one that only repeats itself, gives fewer or none.
+        One per chosen memory, in the order of their ids (stratum "exact", id "exact-<memory_id>",
+        relevant to that one memory). An empty corpus, or one that only repeats itself, gives fewer
+        or none.
 
     Raises:
         ValueError: If `n` is negative.
     """
     if n < 0:
         raise ValueError(f"the number of queries starts at 0, got {n}")
-    looked_at = _first_by_hash(records, n * EXAMINED_PER_QUERY, seed)
-    corpus = ExactCorpus(records if looked_at else ())
-    found: list[Query] = []
-    skipped: Counter[str] = Counter()
-    for place, record in looked_at:
-        if len(found) == n:
-            break
-        asked = _ask_for(corpus, place, record)
-        if isinstance(asked, Skip):
-            skipped[asked.value] += 1
-        else:
-            found.append(_query(record, asked))
-    queries = tuple(sorted(found, key=lambda query: query.query_id))
-    return ExactStratum(queries, len(found) + skipped.total(), dict(sorted(skipped.items())))
-
-
-def _first_by_hash(
-    records: Sequence[MemoryRecord], count: int, seed: int
-) -> list[tuple[int, MemoryRecord]]:
-    """Return the memories that are looked at, with their places, in order."""
     hashed = (
         (hash_text(str(seed), record.content), record.memory_id, place, record)
         for place, record in enumerate(records)
     )
-    first = heapq.nsmallest(count, hashed, key=lambda found: found[:3])
-    return [(place, record) for _, _, place, record in first]
-
-
-def _query(record: MemoryRecord, phrase: str) -> Query:
-    return Query(
-        query_id=f"{STRATUM}-{record.memory_id}",
-        text=phrase,
-        stratum=STRATUM,
-        relevant_ids=(record.memory_id,),
+    looked_at = heapq.nsmallest(n * EXAMINED_PER_QUERY, hashed, key=lambda found: found[:3])
+    corpus = ExactCorpus(records if looked_at else ())
+    asked = (
+        Query(f"{STRATUM}-{memory_id}", phrase, STRATUM, (memory_id,))
+        for _, memory_id, place, record in looked_at
+        if (phrase := _own_phrase(corpus, place, record)) is not None
     )
+    return tuple(sorted(islice(asked, n), key=lambda query: query.query_id))
 
 
-def _ask_for(corpus: ExactCorpus, place: int, record: MemoryRecord) -> str | Skip:
-    """Return the rarest phrase that only this memory holds, or why there is none."""
-    if record.user is not None:
-        return Skip.OWNED
-    if corpus.sizes[place] < MIN_KEYS:
-        return Skip.SHORT
+def _own_phrase(corpus: ExactCorpus, place: int, record: MemoryRecord) -> str | None:
+    """Return the rarest phrase that only this memory holds; None where it is not to be asked."""
+    if record.user is not None or corpus.sizes[place] < MIN_KEYS:
+        return None
     if corpus.has_near_duplicate(place):
-        return Skip.NEAR_DUPLICATE
-    phrases = rank_phrases(record.content, corpus.rarity)
-    for phrase in islice(phrases, PHRASES_TRIED):
-        if corpus.is_unique(phrase, place):
-            return phrase
-    return Skip.NO_UNIQUE_PHRASE
+        return None
+    phrases = islice(rank_phrases(record.content, corpus.rarity), PHRASES_TRIED)
+    return next((phrase for phrase in phrases if corpus.is_unique(phrase, place)), None)

@@ -12,7 +12,8 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -52,34 +53,22 @@ def describe_run(
     seed: int,
     corpus_digest: str | None,
     encoder_digest: str | None,
-    *,
-    measured_at: datetime | None = None,
     **facts: JsonValue,
 ) -> dict[str, JsonValue]:
-    """Return what is needed to repeat a measurement.
+    """Return what is needed to repeat a measurement: no path, no host or user name.
 
     Args:
         seed: Seed of every resampling.
         corpus_digest: Digest of the corpus that was searched, None if unknown.
         encoder_digest: Digest of the encoder's fingerprint, None for an arm without an encoder.
-        measured_at: Moment of the measurement; by default now.
-        facts: Anything else that defines the run, e.g. `queries_digest` or `settings`.
-
-    Returns:
-        Plain values; no path, no host or user name.
-
-    Raises:
-        ValueError: If `measured_at` has no offset, or a fact has the name of a key that is there.
+        facts: Anything else that defines the run; ValueError if one has the name of a key.
     """
-    moment = measured_at or datetime.now(UTC)
-    if moment.tzinfo is None:
-        raise ValueError("measured_at needs an offset, e.g. datetime.now(UTC)")
     manifest: dict[str, JsonValue] = {
         **describe_code(Path(__file__)),
         "seed": seed,
         "corpus_digest": corpus_digest,
         "encoder_digest": encoder_digest,
-        "measured_at": moment.astimezone(UTC).isoformat(timespec="seconds"),
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         "libraries": library_versions(),
     }
@@ -93,12 +82,8 @@ def describe_code(module: Path, results: str = "") -> dict[str, JsonValue]:
     """Return commit and dirty flag of the checkout that tracks a module, both None without one.
 
     An installed copy may lie inside a foreign repository (a virtual environment in a project):
-    only a repository that tracks the file itself is the one that it comes from.
-
-    Args:
-        module: The file.
-        results: A folder of the repository whose changes do not count: what a measurement writes is
-            no change to what it measures.
+    only a repository that tracks the file itself is the one that it comes from. Changes in the
+    folder `results` do not count: what a measurement writes is no change to what it measures.
     """
     if _git(module.parent, "ls-files", "--error-unmatch", module.name) is None:
         return {"commit": None, "dirty": None}
@@ -113,19 +98,14 @@ def describe_code(module: Path, results: str = "") -> dict[str, JsonValue]:
 
 def library_versions() -> dict[str, JsonValue]:
     """Return the versions of Python, SQLite and the libraries that a result may depend on."""
-    found = {name: _version(name) for name in _LIBRARIES}
-    return {
+    found: dict[str, JsonValue] = {
         "python": platform.python_version(),
         "sqlite": sqlite3.sqlite_version,
-        **{name: installed for name, installed in found.items() if installed is not None},
     }
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
+    for name in _LIBRARIES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def _git(directory: Path, *arguments: str) -> str | None:
@@ -176,49 +156,36 @@ class RetrievalError(NoctuaryError):
 
 def retriever_name(retriever: Retriever | RetrieveFunction) -> str:
     """Return the retriever's `name`, or else that of the function or class."""
-    named = getattr(retriever, "name", None)
-    if isinstance(named, str) and named:
-        return named
-    function_name = getattr(retriever, "__name__", None)
-    return function_name if isinstance(function_name, str) else type(retriever).__name__
+    named = getattr(retriever, "name", None) or getattr(retriever, "__name__", None)
+    return named if isinstance(named, str) else type(retriever).__name__
 
 
 def asker_of(retriever: Retriever | RetrieveFunction, name: str) -> Callable[[Query, int], object]:
     """Return the function to time: a query and k in, whatever the retriever answers out.
 
-    Args:
-        retriever: An object with `retrieve_hits` or `retrieve`, or a function of text and k.
-        name: What errors call it.
-
     Raises:
-        TypeError: If it is none of these.
+        TypeError: If it has neither `retrieve_hits` nor `retrieve` and is no function.
     """
     with_scores = getattr(retriever, "retrieve_hits", None)
     if callable(with_scores):
-        return cast("Callable[[Query, int], object]", with_scores)
-    method = getattr(retriever, "retrieve", None)
-    function = method if callable(method) else retriever
-    if not callable(function):
+        return with_scores
+    retrieve: Any = getattr(retriever, "retrieve", retriever)
+    if not callable(retrieve):
         raise TypeError(
             f"retriever {name!r} is a {type(retriever).__name__}; expected an object with "
             "retrieve(query, k), or a function of query and k"
         )
-    retrieve = cast("Callable[[str, int], object]", function)
     return lambda query, k: retrieve(query.text, k)
 
 
 def read_answer(answer: object, k: int, name: str, *, scored: bool) -> Hits:
-    """Check what a retriever returned and take its first k ids as text.
+    """Return the first k of what a retriever named `name` answered, repeats kept.
 
     Args:
-        answer: Ids, or pairs of id and score if `scored`.
+        answer: Ids, or pairs of id and score if `scored` (the answer of `retrieve_hits`).
         k: Results beyond it are ignored.
-        name: The retriever's name, for the messages.
-        scored: Whether the answer is that of `retrieve_hits`.
-
-    Returns:
-        The ids, best first, repeats kept, and the first one's score (None for plain ids and for an
-        empty answer).
+        name: For the messages.
+        scored: See above; without scores, and for an empty answer, the first one's is None.
 
     Raises:
         TypeError: If the answer is not a sequence, an id neither an integer nor a string, a hit no
@@ -230,20 +197,37 @@ def read_answer(answer: object, k: int, name: str, *, scored: bool) -> Hits:
             f"retriever {name!r} returned {_kind(answer)}; expected {wanted}, best first "
             "(an empty list where it finds nothing)"
         )
-    results = cast("Sequence[object]", answer)[:k]
-    if not scored:
-        return tuple(_id_text(found, rank, name) for rank, found in enumerate(results, 1)), None
-    pairs = [_pair(found, rank, name) for rank, found in enumerate(results, 1)]
-    ids = tuple(_id_text(found, rank, name) for rank, (found, _) in enumerate(pairs, 1))
-    return ids, pairs[0][1] if pairs else None
+    ids: list[str] = []
+    best = None
+    for rank, found in enumerate(cast("Sequence[Any]", answer)[:k], start=1):
+        memory_id = found
+        if scored:
+            if not _is_hit(found):
+                raise TypeError(
+                    f"retriever {name!r} returned {_kind(found)} at rank {rank}; "
+                    "retrieve_hits must return pairs of an id and a finite score"
+                )
+            memory_id, score = found
+            best = float(score) if rank == 1 else best
+        if not isinstance(memory_id, (str, int, np.integer)) or isinstance(memory_id, bool):
+            raise TypeError(
+                f"retriever {name!r} returned {_kind(memory_id)} as the id at rank {rank}; "
+                "expected an integer or a string"
+            )
+        ids.append(str(memory_id))
+    return tuple(ids), best
+
+
+def _is_hit(found: Any) -> bool:
+    if not isinstance(found, Sequence) or isinstance(found, (str, bytes)) or len(found) != 2:
+        return False
+    score: Any = found[1]
+    is_number = isinstance(score, (int, float, np.integer, np.floating))
+    return is_number and math.isfinite(score)
 
 
 def index_bytes_of(retriever: object, name: str) -> int | None:
-    """Return the size of the retriever's index in bytes, None where it does not say.
-
-    Raises:
-        TypeError: If `index_size_bytes` is neither an integer nor a function that returns one.
-    """
+    """Return the size of the retriever's index in bytes, None where it does not say."""
     size = getattr(retriever, "index_size_bytes", None)
     if callable(size):
         size = size()
@@ -263,30 +247,6 @@ def index_builder_of(retriever: object) -> Callable[[Sequence[Mapping[str, Any]]
     return build if callable(build) else None
 
 
-def _id_text(found: object, rank: int, name: str) -> str:
-    if isinstance(found, str):
-        return found
-    if isinstance(found, (int, np.integer)) and not isinstance(found, bool):
-        return str(int(found))
-    raise TypeError(
-        f"retriever {name!r} returned {_kind(found)} as the id at rank {rank}; "
-        "expected an integer or a string"
-    )
-
-
-def _pair(found: object, rank: int, name: str) -> tuple[object, float]:
-    if isinstance(found, Sequence) and not isinstance(found, (str, bytes)):
-        parts = cast("Sequence[object]", found)
-        if len(parts) == 2 and isinstance(parts[1], (int, float, np.integer, np.floating)):
-            score = float(parts[1])
-            if math.isfinite(score):
-                return parts[0], score
-    raise TypeError(
-        f"retriever {name!r} returned {_kind(found)} at rank {rank}; "
-        "retrieve_hits must return pairs of an id and a finite score"
-    )
-
-
 def _kind(value: object) -> str:
     return "None" if value is None else f"a value of type {type(value).__name__}"
 
@@ -296,9 +256,6 @@ def _kind(value: object) -> str:
 
 Clock = Callable[[], int]
 """Nanoseconds from an arbitrary origin, never going back."""
-
-WARM_UP_QUERIES = 5
-"""Untimed calls before the first timed one: they fault in mapped files and fill caches."""
 
 _NS_PER_MS = 1e6
 
@@ -312,14 +269,15 @@ class RunPlan:
         depth: Results wanted in all, at least k. Above k it costs a second, untimed call per query:
             asking once at this depth and cutting would score a list that no user of k gets, because
             candidate pools may grow with k.
-        warm_up: Queries asked once before timing starts, answers discarded.
+        warm_up: Queries asked once before timing starts, answers discarded: they fault in mapped
+            files and fill caches.
         timed: False asks each query once, at `depth`, untimed and without warm-up: half the calls,
             for sweeps whose latency nobody reads.
     """
 
     k: int = 10
     depth: int = 50
-    warm_up: int = WARM_UP_QUERIES
+    warm_up: int = 5
     timed: bool = True
 
     def __post_init__(self) -> None:
@@ -334,7 +292,6 @@ class Run:
     """What a retriever found: everything that scores are computed from.
 
     Attributes:
-        name: The retriever's.
         k: Results asked for in the call that the first k ids come from (`depth` if not timed).
         depth: Longest ranking.
         query_ids: The queries in the order asked, each once.
@@ -370,20 +327,9 @@ class Run:
             )
         _refuse_repeats(self.query_ids)
 
-    def to_json(self) -> dict[str, JsonValue]:
-        """Return the run as plain values, one list per attribute, numbers as they are."""
-        return {
-            "name": self.name,
-            "k": self.k,
-            "depth": self.depth,
-            "query_ids": list(self.query_ids),
-            "rankings": [list(ranking) for ranking in self.rankings],
-            "top_scores": list(self.top_scores),
-            "latency_ms": None if self.latency_ms is None else list(self.latency_ms),
-            "build_ms": self.build_ms,
-            "index_bytes": self.index_bytes,
-            "unstable_prefixes": self.unstable_prefixes,
-        }
+    def to_json(self) -> dict[str, Any]:
+        """Return one plain value per attribute, numbers as they are."""
+        return {field.name: _listed(getattr(self, field.name)) for field in fields(self)}
 
     @staticmethod
     def from_json(raw: object) -> Run:
@@ -395,15 +341,14 @@ class Run:
         if not isinstance(raw, Mapping):
             raise ValueError(f"a run is a JSON object, found {type(raw).__name__}")  # noqa: TRY004
         row = cast("Mapping[str, Any]", raw)
-        latency = row.get("latency_ms")
         return Run(
             name=_plain(row, "name", str),
             k=_plain(row, "k", int),
             depth=_plain(row, "depth", int),
             query_ids=_texts(row.get("query_ids"), "query_ids"),
-            rankings=tuple(_texts(ids, "rankings") for ids in _items(row, "rankings")),
-            top_scores=tuple(_number(v, "top_scores") for v in _items(row, "top_scores")),
-            latency_ms=None if latency is None else _times(_items(row, "latency_ms")),
+            rankings=tuple(_texts(ids, "rankings") for ids in _plain(row, "rankings", list)),
+            top_scores=_numbers(row, "top_scores"),
+            latency_ms=None if row.get("latency_ms") is None else _times(row),
             build_ms=_number(row.get("build_ms"), "build_ms"),
             index_bytes=None if row.get("index_bytes") is None else _plain(row, "index_bytes", int),
             unstable_prefixes=_plain(row, "unstable_prefixes", int),
@@ -427,13 +372,9 @@ def run_retriever(
         queries: At least one, ids distinct; labels are not looked at.
         plan: Depths, warm-up, timing.
         name: What the run is called; by default the retriever's own name.
-        corpus: Rows for `build_index`, which is called once, before anything else, if the retriever
-            has one and a corpus is given.
+        corpus: Rows for `build_index`, which is called once, before anything else.
         clock: Time source, for tests.
         progress: Told of every finished query.
-
-    Returns:
-        Rankings, top scores, times around the retrieval alone, build time and index size apart.
 
     Raises:
         ValueError: If there is no query or an id stands twice.
@@ -444,97 +385,63 @@ def run_retriever(
         raise ValueError("there is no query to ask; expected at least one")
     _refuse_repeats([query.query_id for query in queries])
     called = name or retriever_name(retriever)
-    session = _Session(retriever, called, plan, clock)
-    build_ms = session.build(corpus)
-    session.warm_up(queries)
+    answer, build = asker_of(retriever, called), index_builder_of(retriever)
+    scored = callable(getattr(retriever, "retrieve_hits", None))
+
+    def ask(query: Query, k: int) -> tuple[Hits, float]:
+        # The query's text stays out of the message: it may end in a log.
+        failed = f"retriever {called!r} failed on query {query.query_id!r} at k={k}"
+        found, elapsed_ms = _timed(lambda: answer(query, k), clock, failed)
+        return read_answer(found, k, called, scored=scored), elapsed_ms
+
+    build_ms = None
+    if build is not None and corpus is not None:
+        failed = f"retriever {called!r} failed to build its index"
+        _, build_ms = _timed(lambda: build(corpus), clock, failed)
+    k = plan.k if plan.timed else plan.depth
+    for query in queries[: plan.warm_up] if plan.timed else ():
+        ask(query, k)
+    hits: list[Hits] = []
+    latency_ms: list[float] = []
+    unstable = 0
     for done, query in enumerate(queries, start=1):
-        session.ask(query)
+        (ids, best), elapsed_ms = ask(query, k)
+        latency_ms.append(elapsed_ms)
+        if k < plan.depth:
+            (deep, _), _ = ask(query, plan.depth)
+            unstable += deep[:k] != ids
+            ids = _continue(ids, deep, k)[: plan.depth]
+        hits.append((ids, best))
         progress.update("evaluate", done, len(queries))
     return Run(
         name=called,
-        k=plan.k if plan.timed else plan.depth,
+        k=k,
         depth=plan.depth,
         query_ids=tuple(query.query_id for query in queries),
-        rankings=tuple(session.rankings),
-        top_scores=tuple(session.top_scores),
-        latency_ms=tuple(session.latency_ms) if plan.timed else None,
+        rankings=tuple(ids for ids, _ in hits),
+        top_scores=tuple(best for _, best in hits),
+        latency_ms=tuple(latency_ms) if plan.timed else None,
         build_ms=build_ms,
         index_bytes=index_bytes_of(retriever, called),
-        unstable_prefixes=session.unstable,
+        unstable_prefixes=unstable,
     )
 
 
-class _Session:
-    """One retriever being asked: what it has answered so far."""
+def _timed(call: Callable[[], object], clock: Clock, failed: str) -> tuple[Any, float]:
+    """Return what a call returns and its milliseconds."""
+    started = clock()
+    try:
+        found = call()
+    except Exception as error:
+        raise RetrievalError(f"{failed}: {type(error).__name__}") from error
+    return found, (clock() - started) / _NS_PER_MS
 
-    def __init__(
-        self, retriever: Retriever | RetrieveFunction, name: str, plan: RunPlan, clock: Clock
-    ) -> None:
-        self._name = name
-        self._plan = plan
-        self._clock = clock
-        self._build = index_builder_of(retriever)
-        self._ask = asker_of(retriever, name)
-        self._scored = callable(getattr(retriever, "retrieve_hits", None))
-        self.rankings: list[tuple[str, ...]] = []
-        self.top_scores: list[float | None] = []
-        self.latency_ms: list[float] = []
-        self.unstable = 0
 
-    def build(self, corpus: Sequence[Mapping[str, Any]] | None) -> float | None:
-        """Build the index if there is something to build it from; return the time it took."""
-        if corpus is None or self._build is None:
-            return None
-        started = self._clock()
-        try:
-            self._build(corpus)
-        except Exception as error:
-            raise RetrievalError(
-                f"retriever {self._name!r} failed to build its index: {type(error).__name__}"
-            ) from error
-        return (self._clock() - started) / _NS_PER_MS
-
-    def warm_up(self, queries: Sequence[Query]) -> None:
-        """Ask the first queries once and discard the answers; nothing to warm if nobody times."""
-        if self._plan.timed:
-            for query in queries[: self._plan.warm_up]:
-                self._call(query, self._plan.k)
-
-    def ask(self, query: Query) -> None:
-        """Ask one query as the plan says and keep what comes back."""
-        plan = self._plan
-        if not plan.timed:
-            ranking, score = self._call(query, plan.depth)[0]
-        else:
-            (head, score), elapsed_ms = self._call(query, plan.k)
-            self.latency_ms.append(elapsed_ms)
-            ranking = self._continue(query, head) if plan.depth > plan.k else head
-        self.rankings.append(ranking)
-        self.top_scores.append(score)
-
-    def _continue(self, query: Query, head: tuple[str, ...]) -> tuple[str, ...]:
-        """Ask the deeper list and append what the first one lacks."""
-        (deep, _), _ = self._call(query, self._plan.depth)
-        if deep[: self._plan.k] == head:
-            return deep
-        self.unstable += 1
-        if len(head) < self._plan.k:
-            return head
-        seen = frozenset(head)
-        return (*head, *(found for found in deep if found not in seen))[: self._plan.depth]
-
-    def _call(self, query: Query, k: int) -> tuple[Hits, float]:
-        started = self._clock()
-        try:
-            answer = self._ask(query, k)
-        except Exception as error:
-            # The query's text stays out of the message: it may end in a log.
-            raise RetrievalError(
-                f"retriever {self._name!r} failed on query {query.query_id!r} at k={k}: "
-                f"{type(error).__name__}"
-            ) from error
-        elapsed_ms = (self._clock() - started) / _NS_PER_MS
-        return read_answer(answer, k, self._name, scored=self._scored), elapsed_ms
+def _continue(head: tuple[str, ...], deep: tuple[str, ...], k: int) -> tuple[str, ...]:
+    """Return the list asked at k with what the deeper one has beyond it."""
+    if deep[:k] == head:
+        return deep
+    return head if len(head) < k else (*head, *(found for found in deep if found not in head))
 
 
 def _refuse_repeats(query_ids: Sequence[str]) -> None:
@@ -546,15 +453,19 @@ def _refuse_repeats(query_ids: Sequence[str]) -> None:
         )
 
 
+def _listed(value: Any) -> Any:
+    return (
+        [_listed(item) for item in cast("tuple[Any, ...]", value)]
+        if isinstance(value, tuple)
+        else value
+    )
+
+
 def _plain(row: Mapping[str, Any], key: str, kind: type[Any]) -> Any:
     value = row.get(key)
     if not isinstance(value, kind) or isinstance(value, bool):
         raise ValueError(f"{key} of a run must be {kind.__name__}, not {type(value).__name__}")  # noqa: TRY004
     return value
-
-
-def _items(row: Mapping[str, Any], key: str) -> list[object]:
-    return cast("list[object]", _plain(row, key, list))
 
 
 def _texts(value: object, key: str) -> tuple[str, ...]:
@@ -572,11 +483,15 @@ def _number(value: object, key: str) -> float | None:
     return float(value)
 
 
-def _times(values: list[object]) -> tuple[float, ...]:
-    times = [_number(value, "latency_ms") for value in values]
+def _numbers(row: Mapping[str, Any], key: str) -> tuple[float | None, ...]:
+    return tuple(_number(value, key) for value in _plain(row, key, list))
+
+
+def _times(row: Mapping[str, Any]) -> tuple[float, ...]:
+    times = _numbers(row, "latency_ms")
     if None in times:
         raise ValueError("latency_ms of a run must hold a number for every query")
-    return tuple(cast("list[float]", times))
+    return cast("tuple[float, ...]", times)
 
 
 # Runs on disk: one JSON object with the rankings and what they were measured on.

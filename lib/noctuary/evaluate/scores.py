@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.core.errors import FAULTS_SHOWN
-from noctuary.core.files import JsonValue
 from noctuary.evaluate.labels import Query
 from noctuary.evaluate.metrics import (
     all_relevant_at_k,
@@ -24,13 +23,13 @@ from noctuary.evaluate.metrics import (
 from noctuary.evaluate.run import Run
 from noctuary.evaluate.statistics import (
     DEFAULT_ALPHA,
-    DIGITS,
+    STANDARD,
+    Floats,
     Interval,
     Resampling,
+    Result,
     column_intervals,
     holm,
-    interval_from_json,
-    interval_json,
     minimum_detectable_difference,
     permutation_p_values,
 )
@@ -48,9 +47,6 @@ DEFAULT_METRICS = (
     "map@50",
 )
 
-Formula = Callable[[Sequence[str], Query, int], float]
-"""A ranking, its query and a cutoff in; a value in [0, 1] out."""
-
 
 def _ndcg(ranking: Sequence[str], query: Query, k: int) -> float:
     if query.grades:
@@ -58,7 +54,7 @@ def _ndcg(ranking: Sequence[str], query: Query, k: int) -> float:
     return ndcg_at_k(ranking, query.relevant_ids, k)
 
 
-FAMILIES: dict[str, Formula] = {
+FAMILIES: dict[str, Callable[[Sequence[str], Query, int], float]] = {
     "recall": lambda ranking, query, k: recall_at_k(ranking, query.relevant_ids, k),
     "all_relevant": lambda ranking, query, k: all_relevant_at_k(ranking, query.relevant_ids, k),
     "precision": lambda ranking, query, k: precision_at_k(ranking, query.relevant_ids, k),
@@ -66,26 +62,8 @@ FAMILIES: dict[str, Formula] = {
     "mrr": lambda ranking, query, k: reciprocal_rank(ranking, query.relevant_ids, k),
     "map": lambda ranking, query, k: average_precision(ranking, query.relevant_ids, k),
 }
-"""Metrics by the part of their name before the @. nDCG takes grades where a query has them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """A metric and its cutoff, named like "recall@10".
-
-    Attributes:
-        name: The whole name.
-        family: One of `FAMILIES`.
-        cutoff: Ranks looked at, at least 1.
-    """
-
-    name: str
-    family: str
-    cutoff: int
-
-    def score(self, ranking: Sequence[str], query: Query) -> float:
-        """Return the value of one ranking, in [0, 1]."""
-        return FAMILIES[self.family](ranking, query, self.cutoff)
+"""Metrics by the part of their name before the @: a ranking, its query and a cutoff in, a value in
+[0, 1] out. nDCG takes grades where a query has them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +82,7 @@ class Scores:
     metrics: tuple[str, ...]
     query_ids: tuple[str, ...]
     strata: tuple[str, ...]
-    values: NDArray[np.float64]
+    values: Floats
 
     def __post_init__(self) -> None:
         n = len(self.query_ids)
@@ -114,12 +92,8 @@ class Scores:
                 f"of shape {self.values.shape}; expected {(n, len(self.metrics))}"
             )
 
-    def column(self, metric: str) -> NDArray[np.float64]:
-        """Return the values of one metric, shape (n,).
-
-        Raises:
-            ValueError: If these scores lack it.
-        """
+    def column(self, metric: str) -> Floats:
+        """Return the values of one metric, shape (n,); ValueError if these scores lack it."""
         if metric not in self.metrics:
             raise ValueError(
                 f"scores of {self.name!r} lack {metric!r}; they have {', '.join(self.metrics)}"
@@ -128,17 +102,17 @@ class Scores:
 
     def select(self, keep: NDArray[np.bool_]) -> Scores:
         """Return the rows where `keep`, shape (n,), is True."""
-        return Scores(
-            name=self.name,
-            metrics=self.metrics,
-            query_ids=tuple(q for q, kept in zip(self.query_ids, keep, strict=True) if kept),
-            strata=tuple(s for s, kept in zip(self.strata, keep, strict=True) if kept),
+        places = np.flatnonzero(keep).tolist()
+        return replace(
+            self,
+            query_ids=tuple(self.query_ids[place] for place in places),
+            strata=tuple(self.strata[place] for place in places),
             values=self.values[keep],
         )
 
 
-def parse_metric(name: str) -> Metric:
-    """Read a metric's name, e.g. "ndcg@10".
+def parse_metric(name: str) -> tuple[str, int]:
+    """Return the family and the cutoff of a metric's name, e.g. "ndcg@10".
 
     Raises:
         ValueError: If the family is unknown or the cutoff is no number from 1 on.
@@ -149,7 +123,7 @@ def parse_metric(name: str) -> Metric:
         raise ValueError(f"unknown metric {name!r}; known are {known}")
     if not (cutoff.isascii() and cutoff.isdecimal() and int(cutoff) >= 1):
         raise ValueError(f"metric {name!r} needs a cutoff from 1 on, as in {family}@10")
-    return Metric(name, family, int(cutoff))
+    return family, int(cutoff)
 
 
 def score_run(
@@ -162,33 +136,15 @@ def score_run(
         queries: Labelled queries (`QuerySet.ranked`), at least one; the rows follow their order.
         metrics: Names; no cutoff deeper than the run.
 
-    Returns:
-        One row per query, one column per metric.
-
     Raises:
         ValueError: If there is no query, a query has no labels or no ranking in the run, or a
             metric is unknown or looks deeper than the run does.
     """
     chosen = [parse_metric(name) for name in metrics]
-    _check(run, queries, chosen)
     rankings = dict(zip(run.query_ids, run.rankings, strict=True))
-    values = np.array(
-        [[m.score(rankings[query.query_id], query) for m in chosen] for query in queries],
-        dtype=np.float64,
-    )
-    return Scores(
-        name=run.name,
-        metrics=tuple(metrics),
-        query_ids=tuple(query.query_id for query in queries),
-        strata=tuple(query.stratum for query in queries),
-        values=values.reshape(len(queries), len(chosen)),
-    )
-
-
-def _check(run: Run, queries: Sequence[Query], metrics: Sequence[Metric]) -> None:
     if not queries:
         raise ValueError("there is no labelled query to score; expected at least one")
-    deep = [metric.name for metric in metrics if metric.cutoff > run.depth]
+    deep = [name for name, (_, k) in zip(metrics, chosen, strict=True) if k > run.depth]
     if deep:
         raise ValueError(f"run {run.name!r} is {run.depth} deep, too shallow for {deep}")
     unlabelled = [query.query_id for query in queries if not query.relevant_ids]
@@ -197,30 +153,58 @@ def _check(run: Run, queries: Sequence[Query], metrics: Sequence[Metric]) -> Non
             f"{len(unlabelled)} queries have no labels, the first: {unlabelled[:FAULTS_SHOWN]}; "
             "unanswerable queries are judged apart (judge_abstention)"
         )
-    asked = frozenset(run.query_ids)
-    missing = [query.query_id for query in queries if query.query_id not in asked]
+    missing = [query.query_id for query in queries if query.query_id not in rankings]
     if missing:
         raise ValueError(
             f"run {run.name!r} lacks {len(missing)} of {len(queries)} queries, the first: "
             f"{missing[:FAULTS_SHOWN]}; it was made from other queries"
         )
+    values = [
+        [FAMILIES[family](rankings[query.query_id], query, k) for family, k in chosen]
+        for query in queries
+    ]
+    return Scores(
+        name=run.name,
+        metrics=tuple(metrics),
+        query_ids=tuple(query.query_id for query in queries),
+        strata=tuple(query.stratum for query in queries),
+        values=np.array(values, dtype=np.float64).reshape(len(queries), len(chosen)),
+    )
 
 
-def group_by_queries(scores: Sequence[Scores]) -> list[list[int]]:
-    """Return the places of scores over the same queries and strata, in order of first appearance.
+T = TypeVar("T")
+Part = dict[str, T]
+"""What is known of each metric over the same queries."""
 
-    What is over the same queries can share one resampling.
+
+def _measure(
+    scores: Sequence[Scores], columns: Callable[[Floats], Sequence[T]]
+) -> list[tuple[Part[T], dict[str, Part[T]]]]:
+    """Measure every metric of every arm overall and within each stratum (names sorted).
+
+    Arms over the same queries are handed over together, so that they share their draws.
+
+    `columns` takes values, shape (n, m), and returns one result per column.
     """
     groups: dict[tuple[tuple[str, ...], tuple[str, ...]], list[int]] = {}
     for place, found in enumerate(scores):
         groups.setdefault((found.query_ids, found.strata), []).append(place)
-    return list(groups.values())
-
-
-def rows_by_stratum(strata: Sequence[str]) -> dict[str, NDArray[np.bool_]]:
-    """Return which rows belong to each stratum, shape (n,) each, names sorted."""
-    names = np.array(strata, dtype=object)
-    return {name: np.asarray(names == name, dtype=np.bool_) for name in sorted(set(strata))}
+    measured: dict[int, tuple[Part[T], dict[str, Part[T]]]] = {}
+    for (_, strata), places in groups.items():
+        values = np.hstack([scores[place].values for place in places])
+        names = np.array(strata, dtype=object)
+        overall = iter(columns(values))
+        within = {name: iter(columns(values[names == name])) for name in sorted(set(strata))}
+        for place in places:
+            metrics = scores[place].metrics
+            measured[place] = (
+                {metric: next(overall) for metric in metrics},
+                {
+                    name: {metric: next(found) for metric in metrics}
+                    for name, found in within.items()
+                },
+            )
+    return [measured[place] for place in range(len(scores))]
 
 
 # Paired differences between arms: intervals, tests, power, wins and losses.
@@ -232,11 +216,10 @@ smallest real difference of a metric by more than 1e-5."""
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Result):
     """A mean paired difference, ours - baseline, of one metric over n queries.
 
     Attributes:
-        n: Queries.
         mean: In [-1, 1]; above 0 where ours is better.
         interval: BCa bootstrap interval; None for fewer than two queries.
         p_value: Two-sided paired permutation test, in (0, 1].
@@ -244,9 +227,7 @@ class Difference:
         minimum_detectable: Smallest true difference that these queries would show with the power
             asked for; None for fewer than two queries. A difference that is not significant says
             nothing about effects below it.
-        wins: Queries where ours is better.
-        losses: Queries where the baseline is better.
-        ties: The rest.
+        wins: Queries where ours is better; losses, where the baseline is.
         alpha: Level that `p_holm` must stay below to be significant.
     """
 
@@ -267,43 +248,9 @@ class Difference:
         excludes = self.interval is not None and self.interval.excludes_zero
         return excludes and self.p_holm < self.alpha
 
-    def to_json(self) -> dict[str, JsonValue]:
-        """Return the difference as plain values; rounding never makes it significant."""
-        detectable = self.minimum_detectable
-        return {
-            "n": self.n,
-            "mean": round(self.mean, DIGITS),
-            **interval_json(self.interval),
-            "p_value": round(self.p_value, DIGITS),
-            "p_holm": round(self.p_holm, DIGITS),
-            "minimum_detectable": None if detectable is None else round(detectable, DIGITS),
-            "wins": self.wins,
-            "losses": self.losses,
-            "ties": self.ties,
-            "alpha": self.alpha,
-        }
-
-    @staticmethod
-    def from_json(raw: Mapping[str, Any]) -> Difference:
-        """Read back what `to_json` returned."""
-        mean, n = float(raw["mean"]), int(raw["n"])
-        detectable = raw["minimum_detectable"]
-        return Difference(
-            n=n,
-            mean=mean,
-            interval=interval_from_json(mean, n, raw["low"], raw["high"]),
-            p_value=float(raw["p_value"]),
-            p_holm=float(raw["p_holm"]),
-            minimum_detectable=None if detectable is None else float(detectable),
-            wins=int(raw["wins"]),
-            losses=int(raw["losses"]),
-            ties=int(raw["ties"]),
-            alpha=float(raw["alpha"]),
-        )
-
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Result):
     """One arm against another, per metric, overall and within each stratum (names sorted)."""
 
     ours: str
@@ -311,33 +258,15 @@ class Comparison:
     overall: Mapping[str, Difference]
     strata: Mapping[str, Mapping[str, Difference]]
 
-    def to_json(self) -> dict[str, JsonValue]:
-        """Return the comparison as plain values, numbers rounded to `DIGITS`."""
-        return {
-            "ours": self.ours,
-            "baseline": self.baseline,
-            "overall": _differences_json(self.overall),
-            "strata": {name: _differences_json(found) for name, found in self.strata.items()},
-        }
-
-    @staticmethod
-    def from_json(raw: Mapping[str, Any]) -> Comparison:
-        """Read back what `to_json` returned.
-
-        Raises:
-            KeyError: If a key is missing.
-        """
-        return Comparison(
-            ours=str(raw["ours"]),
-            baseline=str(raw["baseline"]),
-            overall=_differences_from_json(raw["overall"]),
-            strata={name: _differences_from_json(part) for name, part in raw["strata"].items()},
-        )
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Self:
+        """Read back what `to_json` returned; KeyError if a key is missing."""
+        overall, strata = _read_parts(Difference, raw)
+        return cls(raw["ours"], raw["baseline"], overall, strata)
 
 
 def compare(
-    pairs: Sequence[tuple[Scores, Scores]],
-    resampling: Resampling = Resampling(),  # noqa: B008 (frozen)
+    pairs: Sequence[tuple[Scores, Scores]], resampling: Resampling = STANDARD
 ) -> list[Comparison]:
     """Compare arms query by query: mean difference, interval, test, power, wins and losses.
 
@@ -350,21 +279,15 @@ def compare(
             and metrics.
         resampling: Draws, seed, confidence, power and alpha.
 
-    Returns:
-        One comparison per pair, in the order given.
-
     Raises:
         ValueError: If a pair is not aligned, or is over no query.
     """
     differences = [_subtract(ours, baseline) for ours, baseline in pairs]
-    found: dict[int, Comparison] = {}
-    for places in group_by_queries(differences):
-        group = [differences[place] for place in places]
-        parts = _compare_group(group, resampling)
-        for place, (overall, strata) in zip(places, parts, strict=True):
-            ours, baseline = pairs[place]
-            found[place] = Comparison(ours.name, baseline.name, overall, strata)
-    return [found[place] for place in range(len(pairs))]
+    measured = _measure(differences, lambda values: _differences(values, resampling))
+    return [
+        Comparison(ours.name, baseline.name, overall, _adjust(strata))
+        for (ours, baseline), (overall, strata) in zip(pairs, measured, strict=True)
+    ]
 
 
 def _subtract(ours: Scores, baseline: Scores) -> Scores:
@@ -388,139 +311,72 @@ def _subtract(ours: Scores, baseline: Scores) -> Scores:
     return replace(ours, values=ours.values - baseline.values)
 
 
-Part = tuple[dict[str, Difference], dict[str, dict[str, Difference]]]
-
-
-def _compare_group(group: Sequence[Scores], resampling: Resampling) -> list[Part]:
-    """Compare pairs that are all over the same queries; returns (overall, strata) of each."""
-    values = np.hstack([found.values for found in group])
-    overall = _differences(values, resampling)
-    strata = {
-        name: _differences(values[rows], resampling)
-        for name, rows in rows_by_stratum(group[0].strata).items()
-    }
-    adjusted = _adjust(strata)
-    parts: list[Part] = []
-    start = 0
-    for found in group:
-        stop = start + len(found.metrics)
-        columns = slice(start, stop)
-        parts.append(
-            (
-                dict(zip(found.metrics, overall[columns], strict=True)),
-                {
-                    name: dict(zip(found.metrics, column[columns], strict=True))
-                    for name, column in adjusted.items()
-                },
-            )
-        )
-        start = stop
-    return parts
-
-
-def _differences(values: NDArray[np.float64], resampling: Resampling) -> list[Difference]:
+def _differences(values: Floats, resampling: Resampling) -> list[Difference]:
     """Return the difference of every column, p-values not yet adjusted."""
-    intervals = column_intervals(values, resampling)
-    p_values = permutation_p_values(values, resampling.draws, resampling.seed)
-    wins = np.count_nonzero(values > TIE, axis=0)
-    losses = np.count_nonzero(values < -TIE, axis=0)
     n = values.shape[0]
+    intervals = column_intervals(values, resampling)
+    p_values = permutation_p_values(values, resampling).tolist()
+    wins = np.count_nonzero(values > TIE, axis=0).tolist()
+    losses = np.count_nonzero(values < -TIE, axis=0).tolist()
     return [
         Difference(
             n=n,
             mean=float(values[:, column].mean()),
             interval=intervals[column],
-            p_value=float(p_values[column]),
-            p_holm=float(p_values[column]),
-            minimum_detectable=minimum_detectable_difference(
-                values[:, column], resampling.confidence, resampling.power
-            ),
-            wins=int(wins[column]),
-            losses=int(losses[column]),
-            ties=n - int(wins[column]) - int(losses[column]),
+            p_value=p_values[column],
+            p_holm=p_values[column],
+            minimum_detectable=minimum_detectable_difference(values[:, column], resampling),
+            wins=wins[column],
+            losses=losses[column],
+            ties=n - wins[column] - losses[column],
             alpha=resampling.alpha,
         )
         for column in range(values.shape[1])
     ]
 
 
-def _adjust(strata: Mapping[str, Sequence[Difference]]) -> dict[str, list[Difference]]:
-    """Adjust the p-values of every column over the strata."""
-    rows = zip(*strata.values(), strict=True)
-    columns = [holm([found.p_value for found in row]) for row in rows]
-    return {
-        name: [
-            replace(found, p_holm=columns[column][place])
-            for column, found in enumerate(differences)
-        ]
-        for place, (name, differences) in enumerate(strata.items())
+def _adjust(strata: dict[str, Part[Difference]]) -> dict[str, Part[Difference]]:
+    """Adjust the p-values of every metric over the strata."""
+    metrics = next(iter(strata.values()))
+    adjusted = {
+        metric: iter(holm([part[metric].p_value for part in strata.values()])) for metric in metrics
     }
-
-
-def _differences_json(differences: Mapping[str, Difference]) -> dict[str, JsonValue]:
-    return {metric: found.to_json() for metric, found in differences.items()}
-
-
-def _differences_from_json(raw: Mapping[str, Any]) -> dict[str, Difference]:
-    return {metric: Difference.from_json(found) for metric, found in raw.items()}
+    return {
+        name: {m: replace(found, p_holm=next(adjusted[m])) for m, found in part.items()}
+        for name, part in strata.items()
+    }
 
 
 # From scores to a report: means per stratum and overall, with intervals.
 
 
 MS_DIGITS = 3
-"""Decimals of a time in JSON: microseconds, far below what a machine repeats."""
+"""Decimals of a time: microseconds, far below what a machine repeats."""
 
 
 @dataclass(frozen=True, slots=True)
-class Mean:
+class Mean(Result):
     """A mean over n queries, in [0, 1]; `interval` is None where n is too small to resample."""
 
     mean: float
     interval: Interval | None
     n: int
 
-    def to_json(self) -> dict[str, JsonValue]:
-        """Return the mean, the ends of its interval and n as plain numbers."""
-        ends = interval_json(self.interval)
-        return {"mean": round(self.mean, DIGITS), **ends, "n": self.n}
-
-    @staticmethod
-    def from_json(raw: Mapping[str, Any]) -> Mean:
-        """Read back what `to_json` returned."""
-        mean, n = float(raw["mean"]), int(raw["n"])
-        return Mean(mean, interval_from_json(mean, n, raw["low"], raw["high"]), n)
-
 
 @dataclass(frozen=True, slots=True)
-class Latency:
+class Latency(Result):
     """Wall time around the retrieval alone, warm-up excluded, at the run's k, over n queries."""
 
     p50_ms: float
     p95_ms: float
     n: int
 
-    def to_json(self) -> dict[str, JsonValue]:
-        """Return the percentiles and n as plain numbers."""
-        return {
-            "p50_ms": round(self.p50_ms, MS_DIGITS),
-            "p95_ms": round(self.p95_ms, MS_DIGITS),
-            "n": self.n,
-        }
-
-    @staticmethod
-    def from_json(raw: Mapping[str, Any]) -> Latency:
-        """Read back what `to_json` returned."""
-        return Latency(float(raw["p50_ms"]), float(raw["p95_ms"]), int(raw["n"]))
-
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What one arm scored.
+class Report(Result):
+    """What one arm scored on n queries.
 
     Attributes:
-        name: The arm's.
-        n: Queries.
         overall: Per metric, the mean over all queries, each counting once.
         macro: Per metric, the unweighted mean of the strata's means: every stratum counts once,
             however few its queries.
@@ -535,61 +391,37 @@ class Report:
     strata: Mapping[str, Mapping[str, Mean]]
     latency: Latency | None = None
 
-    def to_json(self) -> dict[str, JsonValue]:
-        """Return the report as plain values, numbers rounded to `DIGITS`."""
-        return {
-            "name": self.name,
-            "n": self.n,
-            "overall": _means_json(self.overall),
-            "macro": {metric: round(mean, DIGITS) for metric, mean in self.macro.items()},
-            "strata": {name: _means_json(means) for name, means in self.strata.items()},
-            "latency": None if self.latency is None else self.latency.to_json(),
-        }
-
-    @staticmethod
-    def from_json(raw: Mapping[str, Any]) -> Report:
-        """Read back what `to_json` returned.
-
-        Raises:
-            KeyError: If a key is missing.
-        """
-        return Report(
-            name=str(raw["name"]),
-            n=int(raw["n"]),
-            overall=_means_from_json(raw["overall"]),
-            macro={metric: float(mean) for metric, mean in raw["macro"].items()},
-            strata={name: _means_from_json(means) for name, means in raw["strata"].items()},
-            latency=None if raw["latency"] is None else Latency.from_json(raw["latency"]),
-        )
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Self:
+        """Read back what `to_json` returned; KeyError if a key is missing."""
+        overall, strata = _read_parts(Mean, raw)
+        latency = None if raw["latency"] is None else Latency.from_json(raw["latency"])
+        return cls(raw["name"], raw["n"], overall, raw["macro"], strata, latency)
 
 
-def summarize(
-    scores: Sequence[Scores],
-    resampling: Resampling = Resampling(),  # noqa: B008 (frozen)
-) -> list[Report]:
+def summarize(scores: Sequence[Scores], resampling: Resampling = STANDARD) -> list[Report]:
     """Average scores overall and per stratum, each mean with its bootstrap interval.
 
     Arms over the same queries share one resampling per stratum, so summarizing many arms together
     is cheaper than one by one and gives the same numbers (up to rounding of the last bits).
 
-    Args:
-        scores: One per arm; no two columns of an arm have the same name.
-        resampling: Draws, seed and confidence.
-
-    Returns:
-        One report per arm, in the order given, without latency (see `latency_of`).
-
-    Raises:
-        ValueError: If an arm has no query.
+    No two columns of an arm have the same name. The reports are without latency (see
+    `latency_of`). ValueError if an arm has no query.
     """
     empty = [found.name for found in scores if not found.query_ids]
     if empty:
         raise ValueError(f"there is no labelled query to average over in {empty}")
-    reports: dict[int, Report] = {}
-    for places in group_by_queries(scores):
-        group = [scores[place] for place in places]
-        reports.update(zip(places, _summarize_group(group, resampling), strict=True))
-    return [reports[place] for place in range(len(scores))]
+
+    def means(values: Floats) -> list[Mean]:
+        found = zip(values.mean(axis=0), column_intervals(values, resampling), strict=True)
+        return [Mean(float(mean), interval, len(values)) for mean, interval in found]
+
+    reports: list[Report] = []
+    for found, (overall, strata) in zip(scores, _measure(scores, means), strict=True):
+        by_stratum = np.array([[mean.mean for mean in part.values()] for part in strata.values()])
+        macro = dict(zip(found.metrics, by_stratum.mean(axis=0).tolist(), strict=True))
+        reports.append(Report(found.name, len(found.query_ids), overall, macro, strata))
+    return reports
 
 
 def latency_of(run: Run) -> Latency | None:
@@ -597,59 +429,16 @@ def latency_of(run: Run) -> Latency | None:
     if not run.latency_ms:
         return None
     p50, p95 = np.percentile(run.latency_ms, [50.0, 95.0])
-    return Latency(p50_ms=float(p50), p95_ms=float(p95), n=len(run.latency_ms))
+    return Latency(round(float(p50), MS_DIGITS), round(float(p95), MS_DIGITS), len(run.latency_ms))
 
 
-def _summarize_group(group: Sequence[Scores], resampling: Resampling) -> list[Report]:
-    """Summarize arms that are all over the same queries."""
-    values = np.hstack([found.values for found in group])
-    widths = [len(found.metrics) for found in group]
-    overall = _split(_means(values, resampling), widths)
-    strata = {
-        name: _split(_means(values[rows], resampling), widths)
-        for name, rows in rows_by_stratum(group[0].strata).items()
-    }
-    return [
-        _report(found, overall[arm], {name: means[arm] for name, means in strata.items()})
-        for arm, found in enumerate(group)
-    ]
+R = TypeVar("R", Mean, Difference)
 
 
-def _means(values: NDArray[np.float64], resampling: Resampling) -> list[Mean]:
-    n = values.shape[0]
-    intervals = column_intervals(values, resampling)
-    return [
-        Mean(float(mean), interval, n)
-        for mean, interval in zip(values.mean(axis=0), intervals, strict=True)
-    ]
+def _read_parts(kind: type[R], raw: Mapping[str, Any]) -> tuple[Part[R], dict[str, Part[R]]]:
+    """Return the overall values and those of the strata that a report or comparison wrote."""
 
+    def read(part: Mapping[str, Any]) -> Part[R]:
+        return {metric: kind.from_json(found) for metric, found in part.items()}
 
-def _split(means: Sequence[Mean], widths: Sequence[int]) -> list[Sequence[Mean]]:
-    """Cut the columns of all arms into those of each."""
-    stops = np.cumsum(widths).tolist()
-    return [means[stop - width : stop] for stop, width in zip(stops, widths, strict=True)]
-
-
-def _report(
-    scores: Scores, overall: Sequence[Mean], strata: Mapping[str, Sequence[Mean]]
-) -> Report:
-    def named(means: Sequence[Mean]) -> dict[str, Mean]:
-        return dict(zip(scores.metrics, means, strict=True))
-
-    columns = np.array([[mean.mean for mean in means] for means in strata.values()])
-    macro = columns.mean(axis=0).tolist()
-    return Report(
-        name=scores.name,
-        n=len(scores.query_ids),
-        overall=named(overall),
-        macro=dict(zip(scores.metrics, macro, strict=True)),
-        strata={name: named(means) for name, means in strata.items()},
-    )
-
-
-def _means_json(means: Mapping[str, Mean]) -> dict[str, JsonValue]:
-    return {metric: mean.to_json() for metric, mean in means.items()}
-
-
-def _means_from_json(raw: Mapping[str, Any]) -> dict[str, Mean]:
-    return {metric: Mean.from_json(mean) for metric, mean in raw.items()}
+    return read(raw["overall"]), {name: read(part) for name, part in raw["strata"].items()}

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.evaluate import decide as abstention
 from noctuary.evaluate.decide import Abstention, judge_abstention
 from noctuary.evaluate.run import Run
 from noctuary.evaluate.scores import Scores
@@ -124,15 +123,6 @@ def test_scores_that_are_all_equal_say_nothing_in_every_resample() -> None:
     found = judge(run_of("a", 1.0, 1.0, 1.0), run_of("u", 1.0, 1.0), 1.0, 1.0, 1.0)
     assert found.interval is not None
     assert (found.auroc, found.interval.low, found.interval.high) == (0.5, 0.5, 0.5)
-
-
-def test_blocks_of_resamples_stay_within_memory_and_cover_all_draws(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(abstention, "_CHUNK_CELLS", 70)
-    args = (np.array([3.0, 1.0, 2.0, 2.0]), np.array([1.0, 0.0, 2.0]))
-    blocks = list(abstention._resampled_aurocs(*args, FAST))  # pyright: ignore[reportPrivateUsage]
-    assert [block.size for block in blocks] == [10] * 30
 
 
 def test_too_few_of_a_kind_have_no_interval_and_full_separation_has_no_width() -> None:

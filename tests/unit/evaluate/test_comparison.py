@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noctuary.evaluate.scores import Comparison, Difference, Scores, compare
-from noctuary.evaluate.statistics import Interval, Resampling, paired_interval, permutation_p_values
+from noctuary.evaluate.statistics import Interval, Resampling, mean_interval, permutation_p_values
 
 FAST = Resampling(draws=200)
 METRIC = "recall@10"
@@ -75,9 +75,7 @@ def test_p_values_are_adjusted_across_the_strata_and_not_overall() -> None:
     assert [strata[name].n for name in "abc"] == [6, 3, 2]
     overall = found.overall[METRIC]
     assert overall.p_holm == overall.p_value
-    assert overall.p_value == permutation_p_values(
-        np.array([[1.0]] * 9 + [[0.0]] * 2), FAST.draws, FAST.seed
-    )
+    assert overall.p_value == permutation_p_values(np.array([[1.0]] * 9 + [[0.0]] * 2), FAST)
 
 
 def test_metrics_are_adjusted_apart() -> None:
@@ -134,7 +132,7 @@ def test_the_interval_is_the_paired_one_however_many_pairs_are_compared() -> Non
     pairs = [(arms[0], arms[1]), (arms[2], arms[1]), (arms[2], arms[0])]
     for (ours, base), found in zip(pairs, compare(pairs, FAST), strict=True):
         assert (found.ours, found.baseline) == (ours.name, base.name)
-        expected = paired_interval(ours.values[:, 0], base.values[:, 0], draws=200)
+        expected = mean_interval(ours.values[:, 0] - base.values[:, 0], FAST)
         interval = found.overall[METRIC].interval
         assert interval is not None
         assert expected is not None

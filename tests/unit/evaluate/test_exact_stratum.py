@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noctuary.core.types import MemoryRecord
-from noctuary.evaluate.queries import ExactStratum, Skip, build_exact_queries
+from noctuary.evaluate.labels import Query
+from noctuary.evaluate.queries import build_exact_queries
 from tests.support.store import memory
 
 WORDS = [f"{a}{b}{c}" for a in "bdklmnprst" for b in "aeiou" for c in ("n", "r", "ll", "st", "ck")]
@@ -24,15 +25,15 @@ def corpus(count: int, seed: int = 1, words: int = 20) -> list[MemoryRecord]:
     return records(*(" ".join(rng.choices(WORDS, k=words)) + f" no{i}" for i in range(count)))
 
 
-def asked(found: ExactStratum) -> dict[str, str]:
-    return {query.relevant_ids[0]: query.text for query in found.queries}
+def asked(found: tuple[Query, ...]) -> dict[str, str]:
+    return {query.relevant_ids[0]: query.text for query in found}
 
 
 def test_each_query_stands_in_exactly_one_memory_as_it_is_written() -> None:
     memories = corpus(300)
     found = build_exact_queries(memories, 60)
-    assert len(found.queries) == 60
-    for query in found.queries:
+    assert len(found) == 60
+    for query in found:
         holders = [m.memory_id for m in memories if query.text.casefold() in m.content.casefold()]
         assert query.relevant_ids == tuple(holders)
         assert query.query_id == f"exact-{holders[0]}"
@@ -71,8 +72,8 @@ def test_the_choice_depends_neither_on_the_order_nor_on_the_ids() -> None:
     shuffled = random.Random(2).sample(memories, len(memories))
     assert build_exact_queries(shuffled, 30) == build_exact_queries(memories, 30)
     renamed = [replace(m, memory_id=f"x{m.memory_id}") for m in memories]
-    texts = sorted(query.text for query in build_exact_queries(renamed, 30).queries)
-    assert texts == sorted(query.text for query in build_exact_queries(memories, 30).queries)
+    texts = sorted(query.text for query in build_exact_queries(renamed, 30))
+    assert texts == sorted(query.text for query in build_exact_queries(memories, 30))
 
 
 def test_an_added_memory_changes_few_choices() -> None:
@@ -91,19 +92,18 @@ def test_another_seed_asks_for_other_memories() -> None:
     assert len(set(asked(first)) & set(asked(second))) < 15
 
 
-def test_near_duplicates_are_skipped_and_counted() -> None:
+def test_near_duplicates_are_skipped() -> None:
     text = "Maria repaired the copper boiler in the old mill house near Oslo harbour last winter"
     memories = [*records(text, f"{text} again"), *corpus(20)]
     memories = [replace(m, memory_id=f"m{i}") for i, m in enumerate(memories)]
     found = build_exact_queries(memories, 60)
     assert not {"m0", "m1"} & set(asked(found))
-    assert found.skipped[Skip.NEAR_DUPLICATE] == 2
-    assert found.examined == 22 == len(found.queries) + sum(found.skipped.values())
+    assert len(found) == 20
 
 
 def test_short_memories_are_skipped() -> None:
-    found = build_exact_queries(records("ok", "thanks a lot", "see you there", "yes yes yes yes"))
-    assert found == ExactStratum((), 4, {Skip.SHORT: 4})
+    short = records("ok", "thanks a lot", "see you there", "yes yes yes yes")
+    assert build_exact_queries(short) == ()
 
 
 def test_memories_of_named_users_are_skipped_but_not_forgotten() -> None:
@@ -111,7 +111,6 @@ def test_memories_of_named_users_are_skipped_but_not_forgotten() -> None:
     mine, private = records(text, f"Seven people argued about many matters and {text[:22]} said so")
     found = build_exact_queries([mine, replace(private, user="ada")], 5)
     assert set(asked(found)) == {"m0"}
-    assert found.skipped == {Skip.OWNED: 1}
     assert "granite quarry foreman" not in asked(found)["m0"]
 
 
@@ -119,11 +118,11 @@ def test_memories_of_named_users_are_skipped_but_not_forgotten() -> None:
 def test_a_corpus_of_copies_gives_no_query_but_the_only_memory_does(count: int) -> None:
     text = "Maria repaired the copper boiler in the old mill house near Oslo harbour last winter"
     found = build_exact_queries(records(*[text] * count), 60)
-    assert len(found.queries) == (1 if count == 1 else 0)
+    assert len(found) == (1 if count == 1 else 0)
 
 
 def test_no_query_wanted_is_no_query_and_fewer_than_none_is_an_error() -> None:
-    assert build_exact_queries(corpus(5), 0) == ExactStratum()
+    assert build_exact_queries(corpus(5), 0) == ()
     with pytest.raises(ValueError, match="starts at 0, got -1"):
         build_exact_queries(corpus(5), -1)
 
@@ -135,8 +134,8 @@ def test_chinese_memories_are_asked_for_by_characters() -> None:
         "我的表妹韩梅梅在四川省成都市开了一家火锅餐厅，生意很好。",
     ]
     found = build_exact_queries(records(*contents), 10)
-    assert len(found.queries) == 3
-    for query in found.queries:
+    assert len(found) == 3
+    for query in found:
         assert sum(query.text in content for content in contents) == 1
         assert 4 <= len(query.text) <= 12
 
@@ -152,9 +151,9 @@ def test_chinese_memories_are_asked_for_by_characters() -> None:
 def test_any_corpus_gives_unique_phrases_and_never_an_error(texts: list[str], n: int) -> None:
     memories = records(*texts)
     found = build_exact_queries(memories, n)
-    assert len(found.queries) <= n
-    assert len({query.query_id for query in found.queries}) == len(found.queries)
-    for query in found.queries:
+    assert len(found) <= n
+    assert len({query.query_id for query in found}) == len(found)
+    for query in found:
         holders = [m for m in memories if query.text.casefold() in m.content.casefold()]
         assert len(holders) <= 1
         assert query.text.encode()
@@ -165,7 +164,7 @@ def test_eleven_thousand_memories_take_seconds_and_not_minutes() -> None:
     started = time.process_time()  # of this process: the machine may be busy with others
     found = build_exact_queries(memories, 60)
     assert time.process_time() - started < 15.0
-    assert len(found.queries) == 60
+    assert len(found) == 60
 
 
 def test_a_corpus_that_repeats_itself_takes_no_longer() -> None:
@@ -174,5 +173,4 @@ def test_a_corpus_that_repeats_itself_takes_no_longer() -> None:
     started = time.process_time()
     found = build_exact_queries(memories, 60)
     assert time.process_time() - started < 15.0
-    assert found.queries == ()
-    assert found.skipped == {Skip.NEAR_DUPLICATE: 600}
+    assert found == ()

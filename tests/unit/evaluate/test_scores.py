@@ -14,9 +14,7 @@ from noctuary.evaluate.scores import (
     DEFAULT_METRICS,
     FAMILIES,
     Scores,
-    group_by_queries,
     parse_metric,
-    rows_by_stratum,
     score_run,
 )
 
@@ -91,8 +89,7 @@ def test_columns_and_rows_can_be_picked() -> None:
 
 
 def test_a_metric_is_a_family_and_a_cutoff() -> None:
-    metric = parse_metric("all_relevant@3")
-    assert (metric.name, metric.family, metric.cutoff) == ("all_relevant@3", "all_relevant", 3)
+    assert parse_metric("all_relevant@3") == ("all_relevant", 3)
 
 
 @pytest.mark.parametrize("name", ["recal@5", "", "@5", "Recall@5", "ndcg10"])
@@ -129,20 +126,6 @@ def test_a_table_of_the_wrong_shape_is_refused() -> None:
         Scores("arm", ("recall@5",), ("q1", "q2"), ("a", "a"), np.zeros((1, 1)))
     with pytest.raises(ValueError, match="2 queries, 1 strata"):
         Scores("arm", ("recall@5",), ("q1", "q2"), ("a",), np.zeros((2, 1)))
-
-
-def test_scores_over_the_same_queries_are_grouped() -> None:
-    first = score_run(run_of("a", "b"), [query(1, "a"), query(2, "a")], ["recall@5"])
-    turned = first.select(np.array([True, False]))
-    renamed = replace(first, name="other")
-    elsewhere = replace(first, strata=("a", "b"))
-    assert group_by_queries([first, turned, renamed, elsewhere]) == [[0, 2], [1], [3]]
-
-
-def test_strata_come_sorted_with_their_rows() -> None:
-    found = {name: rows.tolist() for name, rows in rows_by_stratum(("b", "a", "b")).items()}
-    assert found == {"a": [False, True, False], "b": [True, False, True]}
-    assert list(found) == ["a", "b"]
 
 
 letters = st.text("abcdefgh", max_size=12)

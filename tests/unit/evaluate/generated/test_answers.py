@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.evaluate.generated import MAX_QUERY_CHARS, parse_answers, read_grade, read_query
+from noctuary.evaluate.generated import (
+    GRADE,
+    MAX_QUERY_CHARS,
+    PARAPHRASE,
+    parse_answers,
+    read_grade,
+    read_query,
+)
 from noctuary.work.http import AnswerFault
 
 GOOD = json.dumps({"items": [{"id": "1", "grade": 3}, {"id": "2", "grade": 0}]})
@@ -32,7 +39,7 @@ JSON = st.recursive(
     ],
 )
 def test_the_usual_wrappings_are_read(content: str) -> None:
-    found = parse_answers(content, 2, "grade", read_grade)
+    found = parse_answers(content, 2, GRADE)
     assert found.values == {0: 3, 1: 0}
     assert not +found.faults
 
@@ -52,7 +59,7 @@ def test_the_usual_wrappings_are_read(content: str) -> None:
     ],
 )
 def test_what_is_no_list_of_items_is_one_fault(content: str, fault: AnswerFault) -> None:
-    found = parse_answers(content, 2, "grade", read_grade)
+    found = parse_answers(content, 2, GRADE)
     assert found.values == {}
     assert dict(+found.faults) == {fault: 1}
 
@@ -67,7 +74,7 @@ def test_the_good_items_of_a_bad_answer_are_kept_and_the_others_counted() -> Non
         "4",
         {"grade": 1},
     ]
-    found = parse_answers(json.dumps(rows), 6, "grade", read_grade)
+    found = parse_answers(json.dumps(rows), 6, GRADE)
     assert found.values == {0: 2}
     assert found.faults == {
         AnswerFault.DUPLICATE_ID: 1,
@@ -78,7 +85,7 @@ def test_the_good_items_of_a_bad_answer_are_kept_and_the_others_counted() -> Non
 
 
 def test_an_empty_list_misses_every_item() -> None:
-    found = parse_answers('{"items": []}', 3, "grade", read_grade)
+    found = parse_answers('{"items": []}', 3, GRADE)
     assert dict(+found.faults) == {AnswerFault.MISSING_ID: 3}
 
 
@@ -96,7 +103,7 @@ def test_a_query_is_one_bounded_line_that_can_be_stored() -> None:
 
 @given(JSON, st.integers(1, 4))
 def test_no_json_raises_and_no_value_is_out_of_range(value: object, n: int) -> None:
-    found = parse_answers(json.dumps(value), n, "grade", read_grade)
+    found = parse_answers(json.dumps(value), n, GRADE)
     assert set(found.values) <= set(range(n))
     assert set(found.values.values()) <= {0, 1, 2, 3}
     assert found.values or found.faults.total()
@@ -104,5 +111,5 @@ def test_no_json_raises_and_no_value_is_out_of_range(value: object, n: int) -> N
 
 @given(st.text(), st.integers(1, 4))
 def test_no_text_raises(content: str, n: int) -> None:
-    found = parse_answers(content, n, "query", read_query)
+    found = parse_answers(content, n, PARAPHRASE)
     assert found.faults.total() >= 1

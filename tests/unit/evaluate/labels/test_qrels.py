@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import gzip
-import json
 from pathlib import Path
 
 import pytest
 
 from noctuary.core.errors import QrelsFileError, SourceMissingError
-from noctuary.evaluate.labels import Query, qrels_of, read_qrels
+from noctuary.evaluate.labels import read_qrels
 
 
 @pytest.fixture
@@ -102,16 +101,3 @@ def test_nothing_is_no_judgement(file: Path) -> None:
         read_qrels(file)
     file.write_text("\n")
     assert kinds(file) == [(0, "empty_file")]
-
-
-def test_labels_of_queries_are_judgements_and_read_back_the_same(file: Path) -> None:
-    queries = [
-        Query("q1", "Who?", "all", ("1", "2")),
-        Query("q2", "What?", "all", ("3",), grades={"3": 2}),
-        Query("q3", "Why?", "all", ()),
-    ]
-    qrels = qrels_of(queries)
-    assert qrels == {"q1": {"1": 1, "2": 1}, "q2": {"3": 2}, "q3": {}}
-    lines = [json.dumps({"query_id": q, "grades": grades}) for q, grades in qrels.items()]
-    file.write_text("\n".join(lines))
-    assert read_qrels(file) == qrels

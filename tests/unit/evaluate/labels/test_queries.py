@@ -12,6 +12,7 @@ import pytest
 from noctuary.core.errors import (
     DuplicateQueryError,
     EmptyQuerySetError,
+    LineFault,
     QueryFileError,
     SourceEmptyError,
     SourceFormatError,
@@ -19,7 +20,7 @@ from noctuary.core.errors import (
     UnknownLabelError,
     UnlabelledQueryError,
 )
-from noctuary.evaluate.labels import QueryFault, read_queries
+from noctuary.evaluate.labels import read_queries
 
 
 def row(query_id: object = "q1", **changes: object) -> dict[str, Any]:
@@ -223,8 +224,8 @@ def test_many_unknown_labels_of_one_query_are_cut_to_ten(file: Path) -> None:
 
 
 def test_a_fault_reads_as_a_sentence_and_survives_a_pickle(file: Path) -> None:
-    assert str(QueryFault(3, "wrong_type", "no")) == "line 3: no"
-    assert str(QueryFault(0, "empty_file", "nothing")) == "nothing"
+    assert str(LineFault(3, "wrong_type", "no")) == "line 3: no"
+    assert str(LineFault(0, "empty_file", "nothing")) == "nothing"
     write(file, "{")
     with pytest.raises(QueryFileError) as caught:
         read_queries(file)

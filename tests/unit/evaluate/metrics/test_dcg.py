@@ -5,7 +5,7 @@ from math import log2
 
 import pytest
 
-from noctuary.evaluate.metrics import dcg, normalised_dcg
+from noctuary.evaluate.metrics import dcg, graded_ndcg_at_k
 
 
 def test_the_discount_starts_at_the_second_rank() -> None:
@@ -25,8 +25,8 @@ def test_zeros_behind_the_gains_change_no_digit() -> None:
 
 
 def test_the_quotient_of_the_ideal_order_is_exactly_one() -> None:
-    assert normalised_dcg([3.0, 2.0, 1.0, 0.0, 0.0], [3.0, 2.0, 1.0]) == 1.0
-    assert normalised_dcg([0.0, 1.0], [1.0]) == 1 / log2(3)
+    assert graded_ndcg_at_k(["a", "b", "c", "x", "y"], {"a": 3, "b": 2, "c": 1}, 5) == 1.0
+    assert graded_ndcg_at_k(["x", "a"], {"a": 1}, 2) == 1 / log2(3)
 
 
 def test_the_sum_is_rounded_once_so_every_python_gives_the_same_digits() -> None:

@@ -4,23 +4,16 @@ from math import log2
 
 import pytest
 
-from noctuary.evaluate.metrics import Gain, graded_ndcg_at_k, ndcg_at_k
+from noctuary.evaluate.metrics import graded_ndcg_at_k, ndcg_at_k
 
 GRADES = {"a": 3, "b": 2, "c": 1, "junk": 0}
 
 
-def test_linear_gains_are_the_grades() -> None:
+def test_gains_are_the_grades() -> None:
     ideal = 3 / log2(2) + 2 / log2(3) + 1 / log2(4)
     assert graded_ndcg_at_k(["a", "b", "c"], GRADES, 10) == 1.0
     assert graded_ndcg_at_k(["c", "x", "a"], GRADES, 10) == pytest.approx(
         (1 / log2(2) + 3 / log2(4)) / ideal, abs=1e-15
-    )
-
-
-def test_exponential_gains_are_two_to_the_grade_less_one() -> None:
-    ideal = 7 / log2(2) + 3 / log2(3) + 1 / log2(4)
-    assert graded_ndcg_at_k(["c", "b", "a"], GRADES, 10, gain="exponential") == pytest.approx(
-        (1 / log2(2) + 3 / log2(3) + 7 / log2(4)) / ideal, abs=1e-15
     )
 
 
@@ -39,11 +32,10 @@ def test_the_ideal_takes_the_highest_grades_up_to_the_cutoff() -> None:
     assert graded_ndcg_at_k(["b"], GRADES, 1) == 2 / 3
 
 
-@pytest.mark.parametrize("gain", ["linear", "exponential"])
-def test_grades_of_one_are_the_binary_metric(gain: Gain) -> None:
+def test_grades_of_one_are_the_binary_metric() -> None:
     ranking = ["x", "a", "y", "b", "b", "z"]
     grades = {"a": 1, "b": 1, "c": 1, "x": 0}
-    assert graded_ndcg_at_k(ranking, grades, 5, gain=gain) == ndcg_at_k(ranking, {"a", "b", "c"}, 5)
+    assert graded_ndcg_at_k(ranking, grades, 5) == ndcg_at_k(ranking, {"a", "b", "c"}, 5)
 
 
 def test_a_duplicate_earns_its_gain_once() -> None:
@@ -56,7 +48,7 @@ def test_grade_zero_gains_nothing_and_is_no_label() -> None:
     with pytest.raises(ValueError, match="unanswerable"):
         graded_ndcg_at_k(["junk"], {"junk": 0}, 10)
     with pytest.raises(ValueError, match="unanswerable"):
-        graded_ndcg_at_k(["a"], {}, 10, gain="exponential")
+        graded_ndcg_at_k(["a"], {}, 10)
 
 
 def test_a_negative_grade_is_named() -> None:
@@ -70,14 +62,6 @@ def test_of_many_negative_grades_ten_are_named() -> None:
         graded_ndcg_at_k(["a"], grades, 10)
 
 
-def test_a_scale_too_long_for_exponential_gains_is_refused() -> None:
-    assert graded_ndcg_at_k(["a"], {"a": 100}, 10) == 1.0
-    with pytest.raises(ValueError, match="up to 53, got 100"):
-        graded_ndcg_at_k(["a"], {"a": 100}, 10, gain="exponential")
-
-
-def test_a_cutoff_starts_at_one_and_a_gain_has_a_name() -> None:
+def test_a_cutoff_starts_at_one() -> None:
     with pytest.raises(ValueError, match="starts at 1, got 0"):
         graded_ndcg_at_k(["a"], GRADES, 0)
-    with pytest.raises(ValueError, match="got 'quadratic'"):
-        graded_ndcg_at_k(["a"], GRADES, 5, gain="quadratic")  # pyright: ignore[reportArgumentType]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from noctuary.evaluate.metrics import mean_reciprocal_rank, reciprocal_rank
+from noctuary.evaluate.metrics import reciprocal_rank
 
 
 def test_reciprocal_rank_is_one_over_the_first_hit() -> None:
@@ -22,14 +22,6 @@ def test_a_duplicate_before_the_hit_does_not_promote_it() -> None:
     assert reciprocal_rank(["x", "x", "a"], {"a"}) == 1 / 3
 
 
-def test_the_mean_is_over_queries() -> None:
-    assert mean_reciprocal_rank([(["a"], {"a"}), (["x", "b"], {"b"}), (["x"], {"c"})]) == (
-        pytest.approx((1 + 1 / 2 + 0) / 3)
-    )
-
-
-def test_no_query_and_no_label_are_errors() -> None:
-    with pytest.raises(ValueError, match="no queries"):
-        mean_reciprocal_rank([])
+def test_no_label_is_an_error() -> None:
     with pytest.raises(ValueError, match="unanswerable"):
-        mean_reciprocal_rank([(["a"], set())])
+        reciprocal_rank(["a"], set())

@@ -1,17 +1,22 @@
 from __future__ import annotations
 
+import importlib
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
 from noctuary.evaluate.statistics import (
     Interval,
+    Resampling,
     bootstrap_means,
-    interval_of,
+    chunks,
+    column_intervals,
     mean_interval,
-    paired_interval,
 )
+
+stats: Any = importlib.import_module("scipy.stats")
 
 
 def interval(found: Interval | None) -> Interval:
@@ -20,7 +25,7 @@ def interval(found: Interval | None) -> Interval:
 
 
 def test_the_resampling_distribution_of_two_values_is_the_binomial_one() -> None:
-    means = bootstrap_means(np.array([[0.0], [1.0]]), draws=40_000, seed=1)[:, 0]
+    means = bootstrap_means(np.array([[0.0], [1.0]]), Resampling(40_000, seed=1))[:, 0]
     shares = [float(np.mean(means == value)) for value in (0.0, 0.5, 1.0)]
     assert shares == pytest.approx([0.25, 0.5, 0.25], abs=0.01)
 
@@ -42,14 +47,13 @@ def test_the_interval_covers_the_truth_as_often_as_it_claims() -> None:
     covered = 0
     for trial in range(trials):
         values = rng.exponential(1.0, size=60)  # skewed on purpose, true mean 1
-        found = interval(mean_interval(values, draws=800, seed=trial))
+        found = interval(mean_interval(values, Resampling(800, seed=trial)))
         covered += found.low <= 1.0 <= found.high
     # Binomial standard error is 0.013; small skewed samples cover slightly less than 95 %.
     assert 0.90 <= covered / trials <= 0.98
 
 
 def test_bca_agrees_with_scipy_on_a_skewed_sample() -> None:
-    stats = pytest.importorskip("scipy.stats", reason="scipy is not a dependency")
     values = np.random.default_rng(5).exponential(1.0, size=80)
     found = interval(mean_interval(values))
     theirs = stats.bootstrap((values,), np.mean, n_resamples=10_000, method="BCa", rng=7)
@@ -62,7 +66,7 @@ def test_skew_moves_the_interval_off_the_plain_percentiles() -> None:
     values = np.array([0.0] * 18 + [1.0] * 2)
     means = bootstrap_means(values[:, None])
     plain_low, plain_high = np.quantile(means, [0.025, 0.975])
-    found = interval(interval_of(values, means[:, 0]))
+    found = interval(mean_interval(values))
     assert (found.low, found.high) != (plain_low, plain_high)
     assert found.high >= plain_high
 
@@ -71,23 +75,23 @@ def test_a_paired_interval_is_over_the_differences() -> None:
     rng = np.random.default_rng(11)
     baseline = rng.uniform(0.0, 1.0, size=200)
     ours = baseline + 0.1 + rng.normal(0.0, 0.01, size=200)
-    paired = interval(paired_interval(ours, baseline))
+    paired = interval(mean_interval(ours - baseline))
     assert paired.mean == pytest.approx(0.1, abs=0.003)
     assert paired.high - paired.low < 0.005  # unpaired it would be about 0.11 wide
     assert paired.excludes_zero
-    assert interval(paired_interval(baseline, ours)).excludes_zero
+    assert interval(mean_interval(baseline - ours)).excludes_zero
 
 
 def test_identical_runs_do_not_differ() -> None:
     values = np.array([0.0, 0.3, 1.0])
-    found = interval(paired_interval(values, values))
+    found = interval(mean_interval(values - values))
     assert (found.mean, found.low, found.high) == (0.0, 0.0, 0.0)
     assert not found.excludes_zero
 
 
 def test_the_same_seed_gives_the_same_interval_and_another_seed_nearly_the_same() -> None:
     values = np.random.default_rng(2).uniform(size=50)
-    first, again, other = (interval(mean_interval(values, seed=s)) for s in (1, 1, 2))
+    first, again, other = (interval(mean_interval(values, Resampling(seed=s))) for s in (1, 1, 2))
     assert first == again
     assert other != first
     assert other.low == pytest.approx(first.low, abs=0.01)
@@ -95,9 +99,16 @@ def test_the_same_seed_gives_the_same_interval_and_another_seed_nearly_the_same(
 
 def test_chunks_do_not_change_the_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.random.default_rng(2).uniform(size=(30, 2))
-    whole = bootstrap_means(values, draws=500)
+    whole = bootstrap_means(values, Resampling(500))
     monkeypatch.setattr("noctuary.evaluate.statistics._CHUNK_CELLS", 90)
-    assert np.allclose(bootstrap_means(values, draws=500), whole, atol=1e-12)
+    assert np.allclose(bootstrap_means(values, Resampling(500)), whole, atol=1e-12)
+
+
+@pytest.mark.parametrize(("total", "cells"), [(10, 900_000), (3, 5_000_000), (10_000, 7), (1, 1)])
+def test_chunks_cover_all_draws_within_memory(total: int, cells: int) -> None:
+    sizes = chunks(total, cells)
+    assert sum(sizes) == total
+    assert all(size == 1 or size * cells <= 2_000_000 for size in sizes)
 
 
 def test_one_value_has_no_interval_and_none_no_mean() -> None:
@@ -107,9 +118,7 @@ def test_one_value_has_no_interval_and_none_no_mean() -> None:
 
 
 def test_bad_input_is_named() -> None:
-    with pytest.raises(ValueError, match="same queries in both runs"):
-        paired_interval(np.zeros(3), np.zeros(4))
     with pytest.raises(ValueError, match="not finite"):
         mean_interval(np.array([0.0, math.nan]))
-    with pytest.raises(ValueError, match="confidence"):
-        mean_interval(np.array([0.0, 1.0]), confidence=1.0)
+    with pytest.raises(ValueError, match="not finite"):
+        column_intervals(np.array([[0.0, 1.0], [math.inf, 0.0]]))

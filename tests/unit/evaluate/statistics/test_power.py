@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from noctuary.evaluate.statistics import minimum_detectable_difference
+from noctuary.evaluate.statistics import Resampling, minimum_detectable_difference
 
 
 def test_the_formula_by_hand() -> None:
@@ -18,10 +18,10 @@ def test_the_formula_by_hand() -> None:
 def test_a_stricter_test_and_more_power_ask_for_more() -> None:
     values = np.tile([1.0, -1.0], 50)
     standard_error = math.sqrt(100 / 99) / 10
-    assert minimum_detectable_difference(values, confidence=0.99, power=0.9) == pytest.approx(
-        (2.5758293035489004 + 1.2815515655446004) * standard_error, abs=1e-12
-    )
-    assert minimum_detectable_difference(values, power=0.5) == pytest.approx(
+    assert minimum_detectable_difference(
+        values, Resampling(confidence=0.99, power=0.9)
+    ) == pytest.approx((2.5758293035489004 + 1.2815515655446004) * standard_error, abs=1e-12)
+    assert minimum_detectable_difference(values, Resampling(power=0.5)) == pytest.approx(
         1.959963984540054 * standard_error, abs=1e-12
     )
 
@@ -55,10 +55,6 @@ def test_a_difference_of_that_size_is_found_as_often_as_promised() -> None:
 
 def test_bad_input_is_named() -> None:
     values = np.array([0.0, 1.0])
-    with pytest.raises(ValueError, match="confidence must lie in"):
-        minimum_detectable_difference(values, confidence=1.0)
-    with pytest.raises(ValueError, match="power must lie in"):
-        minimum_detectable_difference(values, power=0.2)
     with pytest.raises(ValueError, match="finite"):
         minimum_detectable_difference(np.array([0.0, math.nan]))
     with pytest.raises(ValueError, match=r"got shape \(2, 1\)"):
