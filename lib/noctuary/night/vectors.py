@@ -29,11 +29,10 @@ from noctuary.embed.tables import TableHome
 from noctuary.embed.tiers import RULES, TierReport, derive_thresholds, sync_tiers, tiers_match
 from noctuary.lexical.build import (
     TOKENS_KIND,
-    CountTerms,
     Postings,
     TokenizeMemories,
+    build_postings,
     iter_keyed,
-    merge_postings,
 )
 from noctuary.night.context import (
     AGREEMENT_SAMPLE,
@@ -51,7 +50,7 @@ from noctuary.night.context import (
 from noctuary.night.corpus import CORPUS
 from noctuary.sources.corpus import count_rows, iter_batches, read_column
 from noctuary.text.tokens import TOKENIZER_VERSION
-from noctuary.work.fragments import KEY, Filled, FragmentStore, RecordBatch, fill, list_shards
+from noctuary.work.fragments import KEY, Filled, FragmentStore, RecordBatch, fill
 from noctuary.work.stage import Memo, Stage, StageResult, forget_result, load_result, run_stage
 
 if TYPE_CHECKING:
@@ -455,7 +454,7 @@ def index_memories(night: Night) -> StageResult:
             night.shards(task.name),
             night.progress,
         ).computed
-        postings = _count_and_merge(night, tokens, rows)
+        postings = build_postings(_kept_tokens(night, tokens))
         write_text(night.work(POSTING_TERMS), json.dumps(postings.terms, ensure_ascii=False))
         arrays = (postings.starts, postings.positions, postings.scores)
         for name, array in zip(POSTING_ARRAYS, arrays, strict=True):
@@ -486,26 +485,7 @@ def load_postings(night: Night) -> Postings:
     )
 
 
-def _count_and_merge(night: Night, tokens: FragmentStore, rows: int) -> Postings:
-    """Count terms shard by shard and join what was counted; the parts are kept for no later run."""
-    task = CountTerms()
-    directory = night.shards(task.name)
-    remove_tree(directory)
-    try:
-        shards = list(list_shards(_placed(night, tokens), directory / "tokens", task.name))
-        found = night.runner().run(task, shards, directory / "counted", night.progress)
-        return merge_postings([fragment.path for fragment in found], rows)
-    finally:
-        remove_tree(directory)
-
-
-def _placed(night: Night, tokens: FragmentStore) -> Iterator[RecordBatch]:
-    """Yield every memory's position and tokens."""
-    import pyarrow as pa
-
-    position = 0
+def _kept_tokens(night: Night, tokens: FragmentStore) -> Iterator[bytes]:
+    """Yield every memory's tokens, by position."""
     for batch in iter_keyed(night.work(MEMORIES)):
-        values = tokens.take(tokens.find(batch.column(KEY).to_pylist()))
-        places = np.arange(position, position + batch.num_rows, dtype=np.int32)
-        yield pa.RecordBatch.from_arrays([pa.array(places), values], names=["position", "value"])
-        position += batch.num_rows
+        yield from tokens.take(tokens.find(batch.column(KEY).to_pylist())).to_pylist()
