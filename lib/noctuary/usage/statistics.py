@@ -462,7 +462,7 @@ _Row = tuple[str, float, float, float, int]
 
 # A row that says the same already is not counted as written.
 _UPSERT = """
-    INSERT INTO ltp VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
+    INSERT INTO ltp VALUES (?, ?, ?, ?, ?) ON CONFLICT (memory_id) DO UPDATE SET
         (ltp_multiplier, ltp_score, decayed_score, last_accessed_us) = (excluded.ltp_multiplier,
         excluded.ltp_score, excluded.decayed_score, excluded.last_accessed_us)
     WHERE (ltp_multiplier, ltp_score, decayed_score, ltp.last_accessed_us) IS NOT
