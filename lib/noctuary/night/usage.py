@@ -13,7 +13,7 @@ from noctuary.core.files import write_text
 from noctuary.night.context import ACCESS, MEMORIES, Night, store_profile
 from noctuary.night.corpus import CORPUS
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.sources.corpus import MemoryPage, count_memories, iter_pages
+from noctuary.sources.corpus import MemoryPage, count_rows, iter_pages
 from noctuary.usage.statistics import (
     RETENTION_DAYS,
     AccessStatistics,
@@ -177,7 +177,7 @@ def scoring_rules(profile: RetrievalProfile) -> ScoringRules:
 def _scan(night: Night, rules: ScoringRules, *, paginated: bool) -> ScanReport:
     """Scan in batches; with paginated_scoring off as a single one."""
     memories = night.work(MEMORIES)
-    total = count_memories(memories)
+    total = count_rows(memories)
     size = rules.batch_size if paginated else max(total, 1)
 
     def read(first: int, stop: int) -> Iterator[MemoryPage]:
