@@ -32,17 +32,15 @@ from noctuary.embed.tables import TableHome
 from noctuary.embed.tiers import RULES, TierReport, derive_thresholds, sync_tiers, tiers_match
 from noctuary.lexical.build import (
     TOKENS_KIND,
-    CountTerms,
     Postings,
     TokenizeMemories,
+    build_postings,
     iter_keyed,
-    merge_postings,
 )
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.snapshot.content_checks import UNIT_NORM_TOLERANCE
 from noctuary.sources.corpus import (
     MemoryPage,
-    count_memories,
     count_rows,
     iter_batches,
     iter_pages,
@@ -65,7 +63,7 @@ from noctuary.usage.statistics import (
     write_usage,
 )
 from noctuary.work.content import KEY, ContentStore, Filled, fill
-from noctuary.work.shards import RecordBatch, list_shards
+from noctuary.work.shards import RecordBatch
 from noctuary.work.stage import Stage, StageResult, forget_result, load_result, run_stage
 from noctuary_assets import ingest
 from noctuary_assets.ingest import CORPUS
@@ -458,7 +456,7 @@ def index_memories(night: Night) -> StageResult:
             night.shards(task.name),
             night.progress,
         ).computed
-        postings = _count_and_merge(night, tokens, rows)
+        postings = build_postings(_kept_tokens(night, tokens))
         write_text(night.work(POSTING_TERMS), json.dumps(postings.terms, ensure_ascii=False))
         arrays = (postings.starts, postings.positions, postings.scores)
         for name, array in zip(POSTING_ARRAYS, arrays, strict=True):
@@ -489,29 +487,10 @@ def load_postings(night: Night) -> Postings:
     )
 
 
-def _count_and_merge(night: Night, tokens: ContentStore, rows: int) -> Postings:
-    """Count terms shard by shard and join what was counted; the parts are kept for no later run."""
-    task = CountTerms()
-    directory = night.shards(task.name)
-    remove_tree(directory)
-    try:
-        shards = list(list_shards(_placed(night, tokens), directory / "tokens", task.name))
-        found = night.runner().run(task, shards, directory / "counted", night.progress)
-        return merge_postings([fragment.path for fragment in found], rows)
-    finally:
-        remove_tree(directory)
-
-
-def _placed(night: Night, tokens: ContentStore) -> Iterator[RecordBatch]:
-    """Yield every memory's position and tokens."""
-    import pyarrow as pa
-
-    position = 0
+def _kept_tokens(night: Night, tokens: ContentStore) -> Iterator[bytes]:
+    """Yield every memory's tokens, by position."""
     for batch in iter_keyed(night.work(MEMORIES)):
-        values = tokens.take(tokens.find(batch.column(KEY).to_pylist()))
-        places = np.arange(position, position + batch.num_rows, dtype=np.int32)
-        yield pa.RecordBatch.from_arrays([pa.array(places), values], names=["position", "value"])
-        position += batch.num_rows
+        yield from tokens.take(tokens.find(batch.column(KEY).to_pylist())).to_pylist()
 
 
 # Stages access_statistics and ltp_scores.
@@ -663,7 +642,7 @@ def scoring_rules(profile: RetrievalProfile) -> ScoringRules:
 def _scan(night: Night, rules: ScoringRules, *, paginated: bool) -> ScanReport:
     """Scan in batches; with paginated_scoring off as a single one."""
     memories = night.work(MEMORIES)
-    total = count_memories(memories)
+    total = count_rows(memories)
     size = rules.batch_size if paginated else max(total, 1)
 
     def read(first: int, stop: int) -> Iterator[MemoryPage]:

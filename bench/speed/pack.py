@@ -36,6 +36,7 @@ from noctuary.lexical.build import build_postings
 from noctuary.snapshot.pack import PackInputs, Provenance, build_candidate
 from noctuary.snapshot.publish import publish_candidate
 from noctuary.snapshot.verdict import CheckResult, store_verdict
+from noctuary.text.tokens import encode_tokens
 
 QUESTIONS = 200
 """Questions about each store: p95 then rests on ten values."""
@@ -96,7 +97,7 @@ def make_inputs(
     return PackInputs(
         records=make_records(corpus),
         vectors=vectors,
-        postings=build_postings(corpus.tokens()),
+        postings=build_postings(map(encode_tokens, corpus.tokens())),
         graph=to_tables(Graph((), (), (), {}, {})),
         graph_arrays=make_graph(count, seed),
         clusters=(),

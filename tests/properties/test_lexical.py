@@ -38,7 +38,7 @@ def naive_bm25(query: list[str], corpus: list[list[str]], k1: float, b: float) -
 def test_scores_equal_a_loop_over_documents(
     corpus: list[list[str]], query: list[str], k1: float, b: float
 ) -> None:
-    postings = build_postings(corpus, k1, b)
+    postings = build_postings(map(encode_tokens, corpus), k1, b)
     found = score(query, postings.ranges, postings.positions, postings.scores, len(corpus))
     assert found.tolist() == pytest.approx(naive_bm25(query, corpus, k1, b), rel=1e-5)
     assert (found >= 0).all()
@@ -46,7 +46,7 @@ def test_scores_equal_a_loop_over_documents(
 
 @given(documents)
 def test_postings_are_sorted_positive_and_below_the_idf(corpus: list[list[str]]) -> None:
-    postings = build_postings(corpus)
+    postings = build_postings(map(encode_tokens, corpus))
     assert postings.terms == sorted({token for document in corpus for token in document})
     assert postings.starts[-1] == len(postings.positions) == sum(len(set(d)) for d in corpus)
     for start, stop in postings.ranges(postings.terms):
@@ -78,7 +78,7 @@ def test_top_positions_equal_a_full_sort(rows: list[tuple[float, bool]], depth: 
 def test_the_bounded_ranking_is_the_exhaustive_one_to_the_last_bit(
     corpus: list[list[str]], query: list[str], depth: int, mask_bits: int, sampled: int
 ) -> None:
-    postings = build_postings(corpus)
+    postings = build_postings(map(encode_tokens, corpus))
     mask = np.array([bool(mask_bits >> i & 1) for i in range(len(corpus))])
     arguments = (query, postings.ranges, postings.positions, postings.scores, len(corpus))
     with pytest.MonkeyPatch.context() as patch:

@@ -23,7 +23,7 @@ from noctuary.recall.scorers import (
     score_two_pass,
     unit_of,
 )
-from noctuary.text.tokens import tokenize
+from noctuary.text.tokens import encode_tokens, tokenize
 from tests.support.lookups import NOW_US
 
 share = st.floats(0, 1)
@@ -276,7 +276,7 @@ texts = st.lists(words, max_size=6).map(" ".join)
 
 @given(st.lists(texts, min_size=1, max_size=8), texts)
 def test_coverage_equals_counting_the_words_of_every_text(contents: list[str], query: str) -> None:
-    postings = build_postings([tokenize(content) for content in contents])
+    postings = build_postings(encode_tokens(tokenize(content)) for content in contents)
     positions = np.arange(len(contents))[::-1].astype(np.int64)
     found = keyword_coverage(tokenize(query), postings.ranges, postings.positions, positions)
     keywords = set(tokenize(query))

@@ -92,7 +92,7 @@ def test_columns_say_what_the_records_say_in_any_order(
         at = columns.sighting(record.position)
         assert (at.position, at.created_at_us) == (record.position, record.created_at_us)
         assert (at.user, at.wing) == (owner_of(record), wing_of(record))
-    assert columns.memory_ids.to_pylist() == [r.memory_id for r in records]
+    assert columns.memory_ids.to_list() == [r.memory_id for r in records]
     assert columns.updated_at_us.tolist() == [r.updated_at_us for r in records]
     assert columns.turns.tolist() == [r.is_turn for r in records]
     assert columns.tombstones.tolist() == [is_tombstone(r.content) for r in records]

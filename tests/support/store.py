@@ -24,7 +24,7 @@ from noctuary.snapshot.pack import PackInputs, Provenance, build_candidate
 from noctuary.snapshot.publish import publish_candidate
 from noctuary.snapshot.verdict import store_verdict
 from noctuary.sources.source import Share
-from noctuary.text.tokens import document_tokens
+from noctuary.text.tokens import document_tokens, encode_tokens
 from tests.support.graphs import graph_tables
 
 DAY_US = 86_400_000_000
@@ -144,7 +144,8 @@ def pack_inputs(
         records=records,
         vectors=vectors,
         postings=build_postings(
-            document_tokens(r.content, r.tags, r.expanded_keywords, r.category) for r in records
+            encode_tokens(document_tokens(r.content, r.tags, r.expanded_keywords, r.category))
+            for r in records
         ),
         graph=graph,
         graph_arrays=to_arrays(graph, len(records)),

@@ -86,6 +86,7 @@ from noctuary.snapshot.checks import (
     DropReport,
     GateContext,
     no_sensitive_row_is_anywhere,
+    run_check,
 )
 from noctuary.snapshot.content_checks import every_summary_preserves_its_sources
 from noctuary.snapshot.pack import ROWS_SCHEMA
@@ -557,15 +558,15 @@ def judge_import(directory: Path, manifest: Manifest) -> list[CheckResult]:
     with closing(connect_immutable(directory / ROWS_FILE)) as rows:
         candidate = Candidate(directory, manifest, rows)
         checks = [check for check in GATE_CHECKS if check.__name__ not in _NOT_AGAIN]
-        return [check(candidate, context) for check in checks]
+        return [run_check(check, candidate, context) for check in checks]
 
 
 def find_sensitive(directory: Path, manifest: Manifest) -> str:
     """Return which rows of a snapshot look sensitive, by table and id; empty if none does."""
     with closing(connect_immutable(directory / ROWS_FILE)) as rows:
         candidate = Candidate(directory, manifest, rows)
-        result = no_sensitive_row_is_anywhere(candidate, _context(manifest))
-    return "" if result.passed else str(result.found.get("ids", result.found))
+        passed, found = no_sensitive_row_is_anywhere(candidate, _context(manifest))
+    return "" if passed else str(found.get("ids", found))
 
 
 def _digest_of(encoder: Mapping[str, Any] | None) -> str | None:

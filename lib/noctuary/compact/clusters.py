@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,9 @@ from noctuary.core.errors import StoreError
 from noctuary.core.files import hash_text, replace_with
 from noctuary.core.types import UNDATED_US, MemoryRecord
 from noctuary.text.marks import ends_as_question, find_speaker
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 # Which turns of a session may be compacted: all but its recent tail and what cannot be judged.
 #
@@ -386,14 +390,14 @@ class ClusterText(NamedTuple):
     vectors: NDArray[np.floating[Any]]
 
 
-# The table of clusters as Parquet: written row group by row group, replaced whole or not at all.
+# Tables as Parquet, the clusters' among them: row group by row group, replaced whole or not at all.
 #
 # Equal clusters give equal bytes.
 
 
-ROW_GROUP_CLUSTERS = 4_096
-"""Clusters held while writing or reading: larger compresses better, smaller bounds memory (a
-cluster of 20 turns is about 5 KB as an object)."""
+ROW_GROUP_ROWS = 4_096
+"""Rows held while writing or reading: larger compresses better, smaller bounds memory (of 20
+turns a cluster is about 5 KB as an object, a summary 8)."""
 
 ArrowSchema = Any
 # pyarrow ships no types.
@@ -415,7 +419,7 @@ def write_clusters(path: Path, clusters: Iterable[Cluster]) -> int:
         schema = _schema()
         with pq.ParquetWriter(tmp, schema, compression="zstd") as writer:
             rest = iter(clusters)
-            while rows := [_row_of(cluster) for cluster in islice(rest, ROW_GROUP_CLUSTERS)]:
+            while rows := [_row_of(cluster) for cluster in islice(rest, ROW_GROUP_ROWS)]:
                 writer.write_table(pa.Table.from_pylist(rows, schema=schema))
                 written += len(rows)
 
@@ -438,28 +442,39 @@ def iter_clusters(path: Path) -> Iterator[Cluster]:
     Raises:
         StoreError: The file is missing or is no cluster table.
     """
+    return map(_cluster_of, iter_rows(path, _schema()))
+
+
+def iter_rows(path: Path, expected: ArrowSchema) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a table of this room in its order; `ROW_GROUP_ROWS` are in memory.
+
+    Raises:
+        StoreError: The file is missing, damaged, or has other columns.
+    """
+    with open_table(path) as table:
+        found = table.schema_arrow
+        if not found.equals(expected):
+            raise StoreError(
+                f"{path} has columns {found.names}, expected {expected.names}; "
+                "run the night again to rebuild it"
+            )
+        for batch in table.iter_batches(ROW_GROUP_ROWS):
+            yield from batch.to_pylist()
+
+
+@contextmanager
+def open_table(path: Path) -> Generator[pq.ParquetFile]:
+    """Open a table of this room; what Arrow says while it is open is a StoreError."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         with pq.ParquetFile(path) as table:
-            _expect_columns(path, table.schema_arrow)
-            for group in range(table.num_row_groups):
-                for row in table.read_row_group(group).to_pylist():
-                    yield _cluster_of(row)
+            yield table
     except (OSError, pa.ArrowException) as error:
         raise StoreError(
             f"{path} cannot be read ({error}); run the night again to rebuild it"
         ) from error
-
-
-def _expect_columns(path: Path, found: ArrowSchema) -> None:
-    expected = _schema()
-    if not found.equals(expected):
-        raise StoreError(
-            f"{path} has columns {found.names}, expected {expected.names}; "
-            "run the night again to rebuild it"
-        )
 
 
 def _row_of(cluster: Cluster) -> dict[str, Any]:

@@ -345,14 +345,10 @@ def iter_sessions(turns: Path, memories: Path) -> Iterator[list[SessionTurn]]:
 
 def count_later(turns: Path, now_us: int) -> int:
     """Return how many turns are dated after a moment, from one column of turns.parquet."""
-    import pyarrow.parquet as pq
+    import polars as pl
 
-    later = 0
-    with pq.ParquetFile(turns) as table:
-        for batch in table.iter_batches(columns=["created_at_us"]):
-            created: NDArray[np.int64] = batch.column("created_at_us").to_numpy()
-            later += int((created > now_us).sum())
-    return later
+    later = pl.scan_parquet(turns).filter(pl.col("created_at_us") > now_us)
+    return later.select(pl.len()).collect().item()
 
 
 def iter_cluster_texts(

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from noctuary.compact.clusters import ROW_GROUP_ROWS, iter_rows
 from noctuary.compact.summaries import (
     ArrowSchema,
     BatchResult,
@@ -18,12 +19,7 @@ from noctuary.compact.summaries import (
     summary_schema,
 )
 from noctuary.compact.summarizers import Attempt, Summary
-from noctuary.core.errors import StoreError
 from noctuary.core.files import replacement
-
-ROW_GROUP_ROWS = 4_096
-"""Rows held while writing or reading. Larger compresses better, smaller bounds memory (a summary of
-20 turns is some 8 KB as an object)."""
 
 
 class _Table:
@@ -117,7 +113,7 @@ def iter_summaries(path: Path) -> Iterator[Summary]:
     Raises:
         StoreError: The file is missing or is no summary table.
     """
-    return map(summary_of, _rows(path, summary_schema()))
+    return map(summary_of, iter_rows(path, summary_schema()))
 
 
 def read_attempts(path: Path) -> list[Attempt]:
@@ -126,37 +122,4 @@ def read_attempts(path: Path) -> list[Attempt]:
     Raises:
         StoreError: The file is missing or is no table of attempts.
     """
-    return [attempt_of(row) for row in _rows(path, attempt_schema())]
-
-
-def _rows(path: Path, expected: ArrowSchema) -> Iterator[dict[str, Any]]:
-    import pyarrow as pa
-
-    with _opened(path) as file:
-        if not file.schema_arrow.equals(expected):
-            raise StoreError(
-                f"{path} has columns {file.schema_arrow.names}, expected {expected.names}; "
-                "run the night again to rebuild it"
-            )
-        try:
-            for batch in file.iter_batches(ROW_GROUP_ROWS):
-                yield from batch.to_pylist()
-        except (OSError, pa.ArrowException) as error:
-            raise _unreadable(path, error) from error
-
-
-@contextmanager
-def _opened(path: Path) -> Generator[Any]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        file = pq.ParquetFile(path)
-    except (OSError, pa.ArrowException) as error:
-        raise _unreadable(path, error) from error
-    with file:
-        yield file
-
-
-def _unreadable(path: Path, error: Exception) -> StoreError:
-    return StoreError(f"{path} cannot be read ({error}); run the night again to rebuild it")
+    return [attempt_of(row) for row in iter_rows(path, attempt_schema())]

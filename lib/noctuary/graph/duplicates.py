@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
-from itertools import islice
-from typing import Any, NamedTuple, Protocol
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,11 @@ from noctuary.embed.funnel import release_pages
 from noctuary.graph.extract import Extraction
 from noctuary.graph.successors import DAY_US, LEAST_DAYS, LEAST_SIMILARITY, Keys, keys_of
 from noctuary.graph.tables import Evidence
-from noctuary.sources.corpus import MEMORIES_FILE, column_batches, column_names
+from noctuary.sources.corpus import MEMORIES_FILE, arrow_schema, column_batches, column_names
 from noctuary.text.marks import is_tombstone
+
+if TYPE_CHECKING:
+    import polars as pl
 
 # One reason to think that a memory replaces another, before it is decided which one counts.
 
@@ -78,7 +81,7 @@ class MemoryColumns:
     """Columns over the n memories of a corpus, by position.
 
     Attributes:
-        memory_ids: `pyarrow.ChunkedArray` of n strings.
+        memory_ids: n strings.
         created_at_us: int64 (n,), UNDATED_US where unknown.
         updated_at_us: int64 (n,).
         owners: int32 (n,), index into `owner_names`.
@@ -91,7 +94,7 @@ class MemoryColumns:
         wing_names: Wings, sorted; "" for none.
     """
 
-    memory_ids: Any
+    memory_ids: pl.Series
     created_at_us: Ints
     updated_at_us: Ints
     owners: NDArray[np.int32]
@@ -114,10 +117,27 @@ class MemoryColumns:
         Raises:
             ValueError: Positions are not 0..n-1, each once.
         """
-        read = _Reading()
-        for batch in column_batches(records, _COLUMNS):
-            read.add(batch)
-        return read.sorted()
+        import polars as pl
+
+        none = arrow_schema(MEMORIES_FILE).empty_table()
+        batches = chain([none], column_batches(records, _COLUMNS))
+        rows = pl.concat(map(_read_batch, batches)).sort("position")
+        _expect_positions(rows["position"].to_numpy())
+        names = {of: rows[of].unique().sort() for of in ("user", "wing")}
+        codes = {of: rows[of].cast(pl.Enum(names[of])).to_physical() for of in names}
+        return MemoryColumns(
+            memory_ids=rows["memory_id"],
+            created_at_us=rows["created_at_us"].to_numpy(),
+            updated_at_us=rows["updated_at_us"].to_numpy(),
+            owners=codes["user"].cast(pl.Int32).to_numpy(),
+            wings=codes["wing"].cast(pl.Int32).to_numpy(),
+            turns=rows["is_turn"].to_numpy(),
+            tombstones=rows["tombstone"].to_numpy(),
+            marks=rows["marks"].to_numpy(),
+            alike=rows["alike"].to_numpy(),
+            owner_names=tuple(names["user"]),
+            wing_names=tuple(names["wing"]),
+        )
 
     def sighting(self, position: int) -> Sighting:
         """Return where one memory stands."""
@@ -133,97 +153,33 @@ class MemoryColumns:
         return self.created_at_us != UNDATED_US
 
 
-class _Reading:
-    """Columns in the making."""
+def _read_batch(batch: Any) -> pl.DataFrame:
+    """Return the columns of some memories, what is asked of their texts in place of the texts."""
+    import polars as pl
 
-    def __init__(self) -> None:
-        self._owners, self._wings = _Codes(), _Codes()
-        self._ids: list[Any] = []
-        self._parts: list[tuple[NDArray[Any], ...]] = []
-
-    def add(self, batch: Any) -> None:
-        contents, turns = (batch.column(name).to_pylist() for name in ("content", "is_turn"))
-        marked = [is_tombstone(content) for content in contents]
-        keys = [_NO_KEYS if t else keys_of(c) for c, t in zip(contents, turns, strict=True)]
-        numbers = (batch.column(name) for name in ("position", "created_at_us", "updated_at_us"))
-        self._parts.append(
-            (
-                *(column.to_numpy().astype(np.int64) for column in numbers),
-                self._owners.of(batch.column("user").to_pylist()),
-                self._wings.of(batch.column("wing").to_pylist()),
-                np.array(turns, dtype=np.bool_),
-                np.array(marked, dtype=np.bool_),
-                *np.array(keys, dtype=np.int64).reshape(-1, 2).T,
-            )
-        )
-        self._ids.append(batch.column("memory_id"))
-
-    def sorted(self) -> MemoryColumns:
-        import pyarrow as pa
-
-        kinds = (
-            np.int64,
-            np.int64,
-            np.int64,
-            np.int32,
-            np.int32,
-            np.bool_,
-            np.bool_,
-            np.int64,
-            np.int64,
-        )
-        found: list[NDArray[Any]] = [
-            np.concatenate([part[at] for part in self._parts] or [np.empty(0, kind)]).astype(kind)
-            for at, kind in enumerate(kinds)
-        ]
-        positions, created, updated, owners, wings, turns, marked, marks, alike = found
-        ids = pa.chunked_array(self._ids, pa.string())
-        order = _order(positions)
-        if order is not None:
-            ids = ids.take(order)
-            created, updated, owners, wings, turns, marked, marks, alike = (
-                column[order] for column in found[1:]
-            )
-        return MemoryColumns(
-            ids, created, updated, self._owners.ranks[owners], self._wings.ranks[wings],
-            turns, marked, marks, alike, self._owners.names, self._wings.names,
-        )  # fmt: skip
+    rows = pl.DataFrame(batch)
+    contents, turns = rows["content"].to_list(), rows["is_turn"].to_list()
+    keys = [_NO_KEYS if t else keys_of(c) for c, t in zip(contents, turns, strict=True)]
+    return rows.select(
+        pl.col("position", "created_at_us", "updated_at_us", "memory_id", "is_turn"),
+        pl.col("user", "wing").fill_null(_NOBODY),
+        pl.Series("tombstone", [is_tombstone(c) for c in contents], pl.Boolean),
+        pl.Series("marks", [k.marks for k in keys], pl.Int64),
+        pl.Series("alike", [k.alike for k in keys], pl.Int64),
+    )
 
 
-class _Codes:
-    """Numbers for the few names of a column, in order of appearance."""
+def _expect_positions(positions: Ints) -> None:
+    """Check that ascending positions are 0..n-1.
 
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-
-    def of(self, names: Sequence[str | None]) -> NDArray[np.int32]:
-        numbers = self._numbers
-        found = [numbers.setdefault(name or _NOBODY, len(numbers)) for name in names]
-        return np.array(found, dtype=np.int32)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(sorted(self._numbers))
-
-    @property
-    def ranks(self) -> NDArray[np.int32]:
-        """Return the index in `names` by number."""
-        place = {name: rank for rank, name in enumerate(self.names)}
-        return np.array([place[name] for name in self._numbers], dtype=np.int32)
-
-
-def _order(positions: Ints) -> Ints | None:
-    """Return the rows in order of position, or None where they are in order."""
-    expected = np.arange(len(positions))
-    if np.array_equal(positions, expected):
-        return None
-    order = np.argsort(positions, kind="stable")
-    if not np.array_equal(positions[order], expected):
+    Raises:
+        ValueError: They are not.
+    """
+    if not np.array_equal(positions, np.arange(len(positions))):
         raise ValueError(
             f"found {len(np.unique(positions))} positions for {len(positions)} memories, expected "
             f"0..{len(positions) - 1}, each once: export the corpus again"
         )
-    return order
 
 
 # What every source asks of two memories: do their scopes agree, and which one is newer.
@@ -828,7 +784,7 @@ class _Night:
         keys: dict[int, str] = {}
         for start in range(0, len(positions), _KEYS_AT_ONCE):
             chosen = positions[start : start + _KEYS_AT_ONCE]
-            ids = memories.memory_ids.take(chosen).to_pylist()
+            ids = memories.memory_ids.gather(chosen).to_list()
             for position, memory_id in zip(chosen, ids, strict=True):
                 keys[position] = self._key(memories.sighting(position), memory_id, bits[position])
             release_pages(self._vectors)

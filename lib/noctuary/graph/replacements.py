@@ -26,7 +26,6 @@ from noctuary.graph.fold import concept_id, fold_name, unsegmented_script
 from noctuary.graph.lexicon import FUNCTION_WORDS, GENERIC_KEYS
 from noctuary.graph.tables import NO_SPAN, Evidence
 from noctuary.text.marks import is_tombstone
-from noctuary.work.shards import arrow_compute
 
 # What a preference is about, read from its object: "tabs for python" is about python.
 #
@@ -144,14 +143,10 @@ def _names_id(stated: Stated) -> bool:
 
 def _positions_of(ids: Sequence[str], columns: MemoryColumns) -> Mapping[str, int]:
     """Return the positions of those ids that memories have."""
-    import pyarrow as pa
+    import polars as pl
 
-    if not ids:
-        return {}
-    known = columns.memory_ids.combine_chunks()
-    places = arrow_compute().index_in(pa.array(ids, pa.string()), value_set=known)
-    found = zip(ids, places.to_pylist(), strict=True)
-    return {memory_id: place for memory_id, place in found if place is not None}
+    places = columns.memory_ids.is_in(pl.Series(ids, dtype=pl.String)).arg_true()
+    return dict(zip(columns.memory_ids.gather(places), places, strict=True))
 
 
 def _by_id(

@@ -25,6 +25,8 @@ from noctuary.graph.sessions import MIN_MEMBERS, SessionArrays
 from noctuary.graph.walk import ROLES
 from noctuary.snapshot.arrays import ShareArrays
 from noctuary.snapshot.content_checks import (
+    Found,
+    Judged,
     count_not_unit,
     every_concept_edge_is_stated_somewhere,
     every_edge_has_evidence,
@@ -93,7 +95,6 @@ class DropReport:
 # The gate's sentence about sessions. Pure reading, by other code than what built them.
 
 
-_NAME = "every_session_holds_its_memories_in_order"
 _FIELDS = tuple(field.name for field in fields(SessionArrays))
 _NO_KEY = -1
 _MEMORIES = """SELECT ifnull("user", ''), ifnull(wing, ''), ifnull(session_id, ''), created_at_us,
@@ -114,7 +115,7 @@ class _Memories(NamedTuple):
     turns: NDArray[np.int64]
 
 
-def every_session_holds_its_memories_in_order(c: Candidate, x: GateContext) -> CheckResult:
+def every_session_holds_its_memories_in_order(c: Candidate, x: GateContext) -> Judged:
     """Each session is all memories of one owner, wing and session id, by time, then by position.
 
     Each memory knows its session, its place there, whether it is a turn, and a concept that speaks
@@ -122,9 +123,9 @@ def every_session_holds_its_memories_in_order(c: Candidate, x: GateContext) -> C
     """
     sessions = SessionArrays(**{name: c.array(layout.session_file(name)) for name in _FIELDS})
     memories = _read_memories(c)
-    found: dict[str, int | float | str] = {"sessions": int(sessions.indptr.size) - 1}
+    found: Found = {"sessions": int(sessions.indptr.size) - 1}
     if not _are_sessions_aligned(sessions, len(memories.keys)):
-        return CheckResult(_NAME, False, {**found, "fault": "arrays differ"})
+        return False, {**found, "fault": "arrays differ"}
     of_member = np.repeat(np.arange(sessions.indptr.size - 1), np.diff(sessions.indptr))
     found["too_small"] = int((np.diff(sessions.indptr) < MIN_MEMBERS).sum())
     found["misplaced"] = _misplaced(sessions, of_member)
@@ -133,7 +134,7 @@ def every_session_holds_its_memories_in_order(c: Candidate, x: GateContext) -> C
     found["out_of_order"] = _out_of_order(sessions, of_member, memories.created_at_us)
     found["wrong_turns"] = int((sessions.turns != memories.turns).sum())
     found["wrong_speakers"] = _wrong_speakers(c, sessions.speakers)
-    return judged(_NAME, found, "sessions")
+    return judged(found, "sessions")
 
 
 def _read_memories(c: Candidate) -> _Memories:
@@ -227,10 +228,7 @@ def _wrong_speakers(c: Candidate, speakers: NDArray[np.int32]) -> int:
 # The gate's sentence about shares. Pure reading, by other code than what packed them.
 
 
-_SHARE_NAME = "every_share_is_of_an_owned_memory"
-
-
-def every_share_is_of_an_owned_memory(c: Candidate, x: GateContext) -> CheckResult:
+def every_share_is_of_an_owned_memory(c: Candidate, x: GateContext) -> Judged:
     """Each share opens a memory that belongs to a named user, to another one, and once.
 
     A snapshot without shares has neither their arrays nor a count of them.
@@ -239,21 +237,21 @@ def every_share_is_of_an_owned_memory(c: Candidate, x: GateContext) -> CheckResu
     named = c.rows.execute("SELECT value FROM meta WHERE key = ?", [layout.SHARED_WITH]).fetchone()
     counted = c.manifest.counts.get("shares", 0)
     if not any(there) and named is None and counted == 0:
-        return CheckResult(_SHARE_NAME, True, {"shares": 0, "note": "nobody shares"})
+        return True, {"shares": 0, "note": "nobody shares"}
     if not all(there) or named is None:
-        return CheckResult(_SHARE_NAME, False, {"shares": counted, "fault": "parts are missing"})
+        return False, {"shares": counted, "fault": "parts are missing"}
     shares = ShareArrays(parse_json(named[0]), *map(c.array, layout.SHARE_FILES))
     owners = [owner for (owner,) in c.rows.execute('SELECT "user" FROM memories ORDER BY position')]
     size = int(shares.positions.size)
     if not shares.is_aligned(len(owners)):
-        return CheckResult(_SHARE_NAME, False, {"shares": size, "fault": "arrays differ"})
+        return False, {"shares": size, "fault": "arrays differ"}
     of_nobody = with_the_owner = twice = 0
     for reader, positions in shares.by_reader(len(owners)).items():
         theirs = [owners[p] for p in positions.tolist()]
         of_nobody += sum(not owner for owner in theirs)
         with_the_owner += theirs.count(reader)
         twice += int((np.diff(positions) <= 0).sum())
-    found: dict[str, int | float | str] = {
+    found: Found = {
         "shares": size,
         "uncounted": abs(size - counted),
         "unsorted_readers": int(list(shares.readers) != sorted(shares.readers)),
@@ -261,7 +259,7 @@ def every_share_is_of_an_owned_memory(c: Candidate, x: GateContext) -> CheckResu
         "with_the_owner": with_the_owner,
         "twice": twice,
     }
-    return judged(_SHARE_NAME, found, "shares")
+    return judged(found, "shares")
 
 
 # The gate: sentences that must hold for a candidate.
@@ -281,8 +279,6 @@ _TIER_SAMPLE = 1_000  # rows compared with their vector; a wrong rotation or ord
 _LISTED_FAULTS = (
     10  # ids shown in a result; enough to start looking, small enough for the event log
 )
-
-DROP_CHECK = "recall_has_not_dropped_significantly"
 
 EncodeDocuments = Callable[[Sequence[str]], NDArray[np.float32]]
 
@@ -329,7 +325,8 @@ class Candidate:
         return int(self.rows.execute(sql).fetchone()[0])
 
 
-Check = Callable[[Candidate, GateContext], CheckResult]
+Check = Callable[[Candidate, GateContext], Judged]
+"""A sentence about a candidate: its name is the function's."""
 
 
 def judge_candidate(directory: Path, context: GateContext) -> list[CheckResult]:
@@ -343,31 +340,29 @@ def judge_candidate(directory: Path, context: GateContext) -> list[CheckResult]:
     with closing(connect_immutable(directory / layout.ROWS_FILE)) as rows:
         candidate = Candidate(directory, manifest, rows)
         for check in GATE_CHECKS:
-            results.append(_run(check, candidate, context))
+            results.append(run_check(check, candidate, context))
     return results
 
 
-def _run(check: Check, candidate: Candidate, context: GateContext) -> CheckResult:
+def run_check(check: Check, candidate: Candidate, context: GateContext) -> CheckResult:
+    """Return what a check says; one that cannot run has failed."""
     try:
-        return check(candidate, context)
+        passed, found = check(candidate, context)
     except Exception as error:
-        return CheckResult(
-            check.__name__, False, {"fault": f"{type(error).__name__} while checking"}
-        )
+        passed, found = False, {"fault": f"{type(error).__name__} while checking"}
+    return CheckResult(check.__name__, passed, dict(found))
 
 
-def counts_are_conserved_from_source_to_snapshot(c: Candidate, x: GateContext) -> CheckResult:
+def counts_are_conserved_from_source_to_snapshot(c: Candidate, x: GateContext) -> Judged:
     """Exported + quarantined + sensitive = source, and the snapshot holds what was exported."""
     s = x.source_counts
     held = c.value("SELECT COUNT(*) FROM memories")
     adds_up = s["exported"] + s["quarantined"] + s["sensitive"] == s["source_rows"]
     passed = adds_up and held == s["exported"] == c.manifest.counts["memories"]
-    return CheckResult(
-        "counts_are_conserved_from_source_to_snapshot", passed, {**s, "snapshot_rows": held}
-    )
+    return passed, {**s, "snapshot_rows": held}
 
 
-def no_sensitive_row_is_anywhere(c: Candidate, x: GateContext) -> CheckResult:
+def no_sensitive_row_is_anywhere(c: Candidate, x: GateContext) -> Judged:
     """No text of the snapshot looks redacted or like a secret, in any table.
 
     Field by field: joined in another order than at the export, two harmless fields may read like an
@@ -384,7 +379,7 @@ def no_sensitive_row_is_anywhere(c: Candidate, x: GateContext) -> CheckResult:
         " WHERE n.name = l.name AND n.ordinal = l.ordinal)",
         "link_starts": "SELECT words, word FROM link_starts",
     }
-    found: dict[str, int | float | str] = {}
+    found: Found = {}
     ids: list[str] = []
     for table, sql in texts.items():
         hits = [
@@ -396,41 +391,36 @@ def no_sensitive_row_is_anywhere(c: Candidate, x: GateContext) -> CheckResult:
         ids += [f"{table}:{key}" for key in hits]
     if ids:
         found["ids"] = ", ".join(ids[:_LISTED_FAULTS])
-    return CheckResult("no_sensitive_row_is_anywhere", not ids, found)
+    return not ids, found
 
 
-def every_vector_is_finite_and_unit(c: Candidate, x: GateContext) -> CheckResult:
+def every_vector_is_finite_and_unit(c: Candidate, x: GateContext) -> Judged:
     """Every memory has a finite vector of length 1; without an encoder there is none to check."""
-    name = "every_vector_is_finite_and_unit"
     if c.manifest.encoder is None:
-        return CheckResult(name, True, {"rows": 0, "note": "built without an encoder"})
+        return True, {"rows": 0, "note": "built without an encoder"}
     expected = (c.manifest.counts["memories"], int(c.manifest.encoder["dimension"]))
     with VectorRows(c.directory / layout.VECTORS_FILE) as vectors:
         if vectors.shape != expected or vectors.dtype != np.float32:
-            return CheckResult(
-                name,
-                False,
-                {"found": f"{vectors.dtype}{vectors.shape}", "expected": f"float32{expected}"},
-            )
+            was = f"{vectors.dtype}{vectors.shape}"
+            return False, {"found": was, "expected": f"float32{expected}"}
         starts = range(0, len(vectors), _BLOCK_ROWS)
         bad = sum(count_not_unit(vectors[start : start + _BLOCK_ROWS]) for start in starts)
-    return CheckResult(name, bad == 0, {"rows": expected[0], "not_finite_or_not_unit": bad})
+    return bad == 0, {"rows": expected[0], "not_finite_or_not_unit": bad}
 
 
-def every_short_tier_row_is_its_memorys_prefix(c: Candidate, x: GateContext) -> CheckResult:
+def every_short_tier_row_is_its_memorys_prefix(c: Candidate, x: GateContext) -> Judged:
     """The short tier holds each memory once, in its cell's place, as the prefix of its vector.
 
     Without a tier, every vector is scanned and there is nothing to check.
     """
-    name = "every_short_tier_row_is_its_memorys_prefix"
     if layout.TIER_VECTORS_FILE not in c.manifest.files:
-        return CheckResult(name, True, {"rows": 0, "note": "no tier: every vector is scanned"})
+        return True, {"rows": 0, "note": "no tier: every vector is scanned"}
     vectors = c.array(layout.VECTORS_FILE)
     tier = PrefixTier(**{field: c.array(file) for field, file in layout.TIER_FILES.items()})
     if not tier.is_aligned(*vectors.shape):
-        return CheckResult(name, False, {"fault": "arrays of different lengths"})
+        return False, {"fault": "arrays of different lengths"}
     times = np.bincount(np.clip(tier.positions, 0, len(vectors) - 1), minlength=len(vectors))
-    found: dict[str, int | float | str] = {
+    found: Found = {
         "rows": len(vectors),
         "not_finite": _rows_not_finite(tier.vectors),
         "not_once": int((times != 1).sum()),
@@ -441,7 +431,7 @@ def every_short_tier_row_is_its_memorys_prefix(c: Candidate, x: GateContext) -> 
     off = ~(np.abs(tier.vectors[rows] - expected).max(axis=1) <= PREFIX_TOLERANCE)
     found["sampled"], found["not_its_prefix"] = len(rows), int(off.sum())
     faults = ("not_finite", "not_once", "misplaced_cells", "not_its_prefix")
-    return CheckResult(name, not any(found[fault] for fault in faults), found)
+    return not any(found[fault] for fault in faults), found
 
 
 def _rows_not_finite(vectors: NDArray[np.floating[Any]]) -> int:
@@ -449,63 +439,51 @@ def _rows_not_finite(vectors: NDArray[np.floating[Any]]) -> int:
     return sum(int((~np.isfinite(block).all(axis=1)).sum()) for block in blocks)
 
 
-def one_encoder_made_every_vector(c: Candidate, x: GateContext) -> CheckResult:
+def one_encoder_made_every_vector(c: Candidate, x: GateContext) -> Judged:
     """The snapshot, the query encoder and the configured model have one fingerprint."""
     found = c.manifest.encoder_digest
-    passed = found == x.encoder_digest
-    return CheckResult(
-        "one_encoder_made_every_vector",
-        passed,
-        {"snapshot": str(found), "configured": str(x.encoder_digest)},
-    )
+    told: Found = {"snapshot": str(found), "configured": str(x.encoder_digest)}
+    return found == x.encoder_digest, told
 
 
-def every_tier_row_has_its_memory(c: Candidate, x: GateContext) -> CheckResult:
+def every_tier_row_has_its_memory(c: Candidate, x: GateContext) -> Judged:
     """Each tier holds each memory exactly once."""
     held = c.manifest.counts["memories"] if c.manifest.encoder is not None else 0
     wrong = {name: rows for name, rows in x.tier_rows.items() if rows != held}
     passed = not wrong and not any(x.tier_faults.values())
-    return CheckResult("every_tier_row_has_its_memory", passed, {"memories": held, **x.tier_rows})
+    return passed, {"memories": held, **x.tier_rows}
 
 
-def no_tier_row_is_unindexed(c: Candidate, x: GateContext) -> CheckResult:
+def no_tier_row_is_unindexed(c: Candidate, x: GateContext) -> Judged:
     """An index, where there is one, covers every row."""
     total = sum(x.unindexed_rows.values())
-    return CheckResult(
-        "no_tier_row_is_unindexed", total == 0, {"unindexed_rows": total, **x.unindexed_rows}
-    )
+    return total == 0, {"unindexed_rows": total, **x.unindexed_rows}
 
 
-def every_posting_has_its_memory(c: Candidate, x: GateContext) -> CheckResult:
+def every_posting_has_its_memory(c: Candidate, x: GateContext) -> Judged:
     """Postings point at memories.
 
     Term slices cover them exactly, scores are finite and positive.
     """
     positions, scores = c.array(layout.POSTING_POSITIONS_FILE), c.array(layout.POSTING_SCORES_FILE)
     count = c.manifest.counts["memories"]
-    outside = int(((positions < 0) | (positions >= count)).sum())
-    bad_scores = int((~(np.isfinite(scores) & (scores > 0))).sum())
-    misplaced = misplaced_terms(c.rows, positions.size)
-    passed = outside == 0 and bad_scores == 0 and misplaced == 0 and positions.size == scores.size
-    return CheckResult(
-        "every_posting_has_its_memory",
-        passed,
-        {
-            "postings": int(positions.size),
-            "outside": outside,
-            "bad_scores": bad_scores,
-            "misplaced_terms": misplaced,
-        },
-    )
+    found: Found = {
+        "postings": int(positions.size),
+        "outside": int(((positions < 0) | (positions >= count)).sum()),
+        "bad_scores": int((~(np.isfinite(scores) & (scores > 0))).sum()),
+        "misplaced_terms": misplaced_terms(c.rows, positions.size),
+    }
+    passed, _ = judged(found, "postings")
+    return passed and positions.size == scores.size, found
 
 
-def recall_has_not_dropped_significantly(c: Candidate, x: GateContext) -> CheckResult:
+def recall_has_not_dropped_significantly(c: Candidate, x: GateContext) -> Judged:
     """No group or stratum of queries recalls significantly worse than in what serves.
 
     Significant: the paired 95 % interval lies below zero and the permutation p, corrected over
     everything that was tested (Holm), is below .05.
     """
-    found: dict[str, int | float | str] = {
+    found: Found = {
         "tested": x.drops.tested,
         "queries": x.drops.queries,
         "dropped": len(x.drops.drops),
@@ -519,8 +497,10 @@ def recall_has_not_dropped_significantly(c: Candidate, x: GateContext) -> CheckR
             f"Holm p {drop.p_holm:.4f}"
         )
     passed = not x.drops.drops or x.drops.on_drop != REFUSE
-    return CheckResult(DROP_CHECK, passed, found)
+    return passed, found
 
+
+DROP_CHECK = recall_has_not_dropped_significantly.__name__
 
 GATE_CHECKS: tuple[Check, ...] = (
     counts_are_conserved_from_source_to_snapshot,

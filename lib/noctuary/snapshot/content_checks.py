@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +19,6 @@ from noctuary.core.foreign_json import parse_json
 from noctuary.graph.tables import NO_SPAN
 from noctuary.graph.walk import LINK_RELATIONS, NO_CONCEPT, RELATIONS, ROLES
 from noctuary.snapshot.arrays import OF_TURNS, SummaryArrays
-from noctuary.snapshot.verdict import CheckResult
 from noctuary.text.tokens import document_tokens
 
 if TYPE_CHECKING:
@@ -29,8 +30,14 @@ if TYPE_CHECKING:
 
 Bools = NDArray[np.bool_]
 
+Found = dict[str, int | float | str]
+"""What a check found: numbers, names, ids."""
 
-def every_edge_has_evidence(c: Candidate, x: GateContext) -> CheckResult:
+Judged = tuple[bool, Found]
+"""Whether a check passed, and what it found."""
+
+
+def every_edge_has_evidence(c: Candidate, x: GateContext) -> Judged:
     """Each edge joins two memories, names a concept, and rests on a span of its source's text.
 
     Edges between turns rest on the session and have no span; links of the store have neither span
@@ -39,9 +46,9 @@ def every_edge_has_evidence(c: Candidate, x: GateContext) -> CheckResult:
     arrays = {name: c.array(layout.graph_file(name)) for name in layout.GRAPH_FIELDS}
     lengths = _content_lengths(c)
     rows, targets = arrays["indptr"], arrays["targets"]
-    found: dict[str, int | float | str] = {"edges": int(targets.size)}
+    found: Found = {"edges": int(targets.size)}
     if not _is_aligned(arrays, len(lengths)):
-        return CheckResult("every_edge_has_evidence", False, {**found, "fault": "arrays differ"})
+        return False, {**found, "fault": "arrays differ"}
     sources = np.repeat(np.arange(len(lengths)), np.diff(rows))
     concepts = c.value("SELECT COUNT(*) FROM concepts")
     links = np.isin(arrays["relations"], [RELATIONS.index(name) for name in LINK_RELATIONS])
@@ -52,10 +59,10 @@ def every_edge_has_evidence(c: Candidate, x: GateContext) -> CheckResult:
     found["without_evidence"] = int((~spans).sum())
     found["dangling"] = int((~joined | (targets == sources)).sum())
     found["ends_before_it_begins"] = int((~ordered).sum())
-    return judged("every_edge_has_evidence", found, "edges")
+    return judged(found, "edges")
 
 
-def every_mention_stands_in_its_memory(c: Candidate, x: GateContext) -> CheckResult:
+def every_mention_stands_in_its_memory(c: Candidate, x: GateContext) -> Judged:
     """Each mention names a memory, and its span lies inside that memory's text or is none.
 
     Every concept has a mention, and every name leads to a concept.
@@ -63,10 +70,9 @@ def every_mention_stands_in_its_memory(c: Candidate, x: GateContext) -> CheckRes
     arrays = {name: c.array(layout.mention_file(name)) for name in layout.MENTION_FIELDS}
     lengths, concepts = _content_lengths(c), c.value("SELECT COUNT(*) FROM concepts")
     positions = arrays["positions"]
-    found: dict[str, int | float | str] = {"mentions": int(positions.size)}
+    found: Found = {"mentions": int(positions.size)}
     if not _is_aligned(arrays, concepts):
-        name = "every_mention_stands_in_its_memory"
-        return CheckResult(name, False, {**found, "fault": "arrays differ"})
+        return False, {**found, "fault": "arrays differ"}
     known = _within(positions, len(lengths))
     held = np.where(known, positions, 0)
     spans = known & _has_span(held, arrays["starts"], arrays["ends"], lengths)
@@ -76,36 +82,36 @@ def every_mention_stands_in_its_memory(c: Candidate, x: GateContext) -> CheckRes
         "SELECT COUNT(*) FROM concept_names n WHERE NOT EXISTS (SELECT 1 FROM concepts k "
         "WHERE k.ordinal = n.ordinal)"
     )
-    return judged("every_mention_stands_in_its_memory", found, "mentions")
+    return judged(found, "mentions")
 
 
-def every_concept_edge_is_stated_somewhere(c: Candidate, x: GateContext) -> CheckResult:
+def every_concept_edge_is_stated_somewhere(c: Candidate, x: GateContext) -> Judged:
     """Each relation between concepts joins two of them and lists where memories state it.
 
     No relation ends before it begins.
     """
-    lengths = _content_lengths(c)
-    found: dict[str, int | float | str] = {"concept_edges": 0}
-    found["dangling"] = c.value(
-        "SELECT COUNT(*) FROM concept_edges e WHERE e.src = e.dst OR (SELECT COUNT(*) FROM "
-        "concepts k WHERE k.ordinal IN (e.src, e.dst)) < 2"
-    )
-    found["ends_before_it_begins"] = c.value(
-        "SELECT COUNT(*) FROM concept_edges WHERE valid_to_us < valid_from_us"
-    )
-    unstated = 0
-    for (evidence,) in c.rows.execute("SELECT evidence FROM concept_edges"):
-        spans = np.array(parse_json(evidence), dtype=np.int64).reshape(-1, 3)
-        positions, starts, ends = spans.T
-        known = _within(positions, len(lengths))
-        held = np.where(known, positions, 0)
-        unstated += not (len(spans) and (known & _has_span(held, starts, ends, lengths)).all())
-    found["unstated"] = unstated
-    found["concept_edges"] = c.value("SELECT COUNT(*) FROM concept_edges")
-    return judged("every_concept_edge_is_stated_somewhere", found, "concept_edges")
+    found: Found = {
+        "concept_edges": c.value("SELECT COUNT(*) FROM concept_edges"),
+        "dangling": c.value(
+            "SELECT COUNT(*) FROM concept_edges e WHERE e.src = e.dst OR (SELECT COUNT(*) FROM "
+            "concepts k WHERE k.ordinal IN (e.src, e.dst)) < 2"
+        ),
+        "ends_before_it_begins": c.value(
+            "SELECT COUNT(*) FROM concept_edges WHERE valid_to_us < valid_from_us"
+        ),
+        "unstated": c.value(
+            "WITH spans AS (SELECT e.rowid AS edge, json_extract(s.value, '$[0]') AS position, "
+            "json_extract(s.value, '$[1]') AS start, json_extract(s.value, '$[2]') AS stop "
+            "FROM concept_edges e LEFT JOIN json_each(e.evidence) s) "
+            "SELECT COUNT(DISTINCT edge) FROM spans LEFT JOIN memories USING (position) WHERE ("
+            "(0 <= start AND start < stop AND stop <= length(content)) "
+            f"OR (start = {NO_SPAN} AND stop = {NO_SPAN} AND content IS NOT NULL)) IS NOT TRUE"
+        ),
+    }
+    return judged(found, "concept_edges")
 
 
-def every_supersession_leads_to_a_head(c: Candidate, x: GateContext) -> CheckResult:
+def every_supersession_leads_to_a_head(c: Candidate, x: GateContext) -> Judged:
     """Each superseded memory has one successor, successors make no circle, and the head ends it.
 
     Both memories, the evidence's and the concept exist.
@@ -120,7 +126,7 @@ def every_supersession_leads_to_a_head(c: Candidate, x: GateContext) -> CheckRes
     held = np.where(known, table[:, 3], 0)
     spans = _has_span(held, table[:, 4], table[:, 5], lengths)
     newer_of = {older: newer for older, newer, *_ in rows}
-    found: dict[str, int | float | str] = {
+    found: Found = {
         "supersessions": len(rows),
         "dangling": int((~(known & spans)).sum()),
         "of_no_concept": c.value(
@@ -130,12 +136,12 @@ def every_supersession_leads_to_a_head(c: Candidate, x: GateContext) -> CheckRes
         "two_successors": len(rows) - len(newer_of),
         "other_head": sum(_end_of(older, newer_of) != head for older, _, head, *_ in rows),
     }
-    return judged("every_supersession_leads_to_a_head", found, "supersessions")
+    return judged(found, "supersessions")
 
 
-def every_link_leads_to_a_concept(c: Candidate, x: GateContext) -> CheckResult:
+def every_link_leads_to_a_concept(c: Candidate, x: GateContext) -> Judged:
     """Each name that a query may link to names a concept that exists, and weighs 0 to 1."""
-    found: dict[str, int | float | str] = {
+    found: Found = {
         "links": c.value("SELECT COUNT(*) FROM links"),
         "of_no_concept": c.value(
             "SELECT COUNT(*) FROM links l WHERE NOT EXISTS "
@@ -147,12 +153,12 @@ def every_link_leads_to_a_concept(c: Candidate, x: GateContext) -> CheckResult:
         ),
         "bad_case_rules": c.value("SELECT COUNT(*) FROM links WHERE cased NOT IN (0, 1)"),
     }
-    return judged("every_link_leads_to_a_concept", found, "links")
+    return judged(found, "links")
 
 
-def every_link_is_found_by_its_first_word(c: Candidate, x: GateContext) -> CheckResult:
+def every_link_is_found_by_its_first_word(c: Candidate, x: GateContext) -> Judged:
     """Each such name's first word is known to begin a name of at least that many words."""
-    found: dict[str, int | float | str] = {
+    found: Found = {
         "first_words": c.value("SELECT COUNT(*) FROM link_starts"),
         "unreachable": c.value(
             "SELECT COUNT(*) FROM links l LEFT JOIN link_starts s "
@@ -160,7 +166,7 @@ def every_link_is_found_by_its_first_word(c: Candidate, x: GateContext) -> Check
             "OR s.words < length(l.name) - length(replace(l.name, ' ', '')) + 1"
         ),
     }
-    return judged("every_link_is_found_by_its_first_word", found, "first_words")
+    return judged(found, "first_words")
 
 
 def _end_of(older: int, newer_of: Mapping[int, int]) -> int | None:
@@ -174,9 +180,9 @@ def _end_of(older: int, newer_of: Mapping[int, int]) -> int | None:
     return older
 
 
-def judged(name: str, found: Mapping[str, int | float | str], counted: str) -> CheckResult:
+def judged(found: Found, counted: str) -> Judged:
     """Return the result: everything but the number of what was counted is a fault."""
-    return CheckResult(name, not any(found[key] for key in found if key != counted), dict(found))
+    return not any(found[key] for key in found if key != counted), found
 
 
 def _is_aligned(arrays: Mapping[str, NDArray[Any]], rows: int) -> bool:
@@ -221,10 +227,8 @@ UNIT_NORM_TOLERANCE = 1e-3
 """float32 rows of a unit-normalising encoder; anything further off was damaged or made by something
 else."""
 
-Found = dict[str, int | float | str]
 
-
-def every_summary_names_its_sources(c: Candidate, x: GateContext) -> CheckResult:
+def every_summary_names_its_sources(c: Candidate, x: GateContext) -> Judged:
     """Each summary lists at least two turns, each of them in the snapshot under the same id."""
     total = c.value("SELECT COUNT(*) FROM summaries")
     thin = c.value(
@@ -235,15 +239,15 @@ def every_summary_names_its_sources(c: Candidate, x: GateContext) -> CheckResult
         "SELECT COUNT(*) FROM summary_sources r WHERE NOT EXISTS (SELECT 1 FROM memories m"
         " WHERE m.position = r.position AND m.memory_id = r.memory_id)"
     )
-    passed = thin == 0 and lost == 0
-    return CheckResult(
-        "every_summary_names_its_sources",
-        passed,
-        {"summaries": total, "fewer_than_two_sources": thin, "sources_not_in_snapshot": lost},
-    )
+    found: Found = {
+        "summaries": total,
+        "fewer_than_two_sources": thin,
+        "sources_not_in_snapshot": lost,
+    }
+    return judged(found, "summaries")
 
 
-def every_summary_reaches_its_turns_once(c: Candidate, x: GateContext) -> CheckResult:
+def every_summary_reaches_its_turns_once(c: Candidate, x: GateContext) -> Judged:
     """Lineage loses nothing and goes round in no circle.
 
     Each source is named once per summary, in order of time, and stands in one summary of turns at
@@ -281,12 +285,11 @@ def every_summary_reaches_its_turns_once(c: Candidate, x: GateContext) -> CheckR
         ),
         "other_arrays": _other_arrays(c),
     }
-    return judged("every_summary_reaches_its_turns_once", found, "summaries")
+    return judged(found, "summaries")
 
 
-def every_summary_is_searched_as_it_reads(c: Candidate, x: GateContext) -> CheckResult:
+def every_summary_is_searched_as_it_reads(c: Candidate, x: GateContext) -> Judged:
     """Each summary is found by the words of its text, and has a finite vector of length 1."""
-    name = "every_summary_is_searched_as_it_reads"
     texts = [text for (text,) in c.rows.execute("SELECT text FROM summaries ORDER BY ordinal")]
     positions = c.array(layout.SUMMARY_POSTING_POSITIONS_FILE)
     scores = c.array(layout.SUMMARY_POSTING_SCORES_FILE)
@@ -297,21 +300,20 @@ def every_summary_is_searched_as_it_reads(c: Candidate, x: GateContext) -> Check
         "other_words": _other_words(c, texts, positions),
     }
     if positions.size != scores.size:
-        return CheckResult(name, False, {**found, "fault": "arrays of different lengths"})
+        return False, {**found, "fault": "arrays of different lengths"}
     if c.manifest.encoder is not None:
         found["bad_vectors"] = _bad_vectors(c, len(texts))
-    return judged(name, found, "summaries")
+    return judged(found, "summaries")
 
 
-def every_summary_preserves_its_sources(c: Candidate, x: GateContext) -> CheckResult:
+def every_summary_preserves_its_sources(c: Candidate, x: GateContext) -> Judged:
     """Each summary's text, embedded again here, has Q_align >= the threshold with its sources.
 
     And its stored vector is that of its text (libravdb 5.3).
     """
-    name = "every_summary_preserves_its_sources"
     summaries = c.rows.execute("SELECT summary_id, text FROM summaries ORDER BY ordinal").fetchall()
     if not summaries:
-        return CheckResult(name, True, {"summaries": 0})
+        return True, {"summaries": 0}
     stored = c.array(layout.SUMMARY_VECTORS_FILE)
     embedded = x.encode([text for _, text in summaries])
     failed: list[str] = []
@@ -338,7 +340,7 @@ def every_summary_preserves_its_sources(c: Candidate, x: GateContext) -> CheckRe
     }
     if failed:
         found["ids"] = ", ".join(failed[:_LISTED_FAULTS])
-    return CheckResult(name, not failed, found)
+    return not failed, found
 
 
 def misplaced_terms(rows: sqlite3.Connection, postings: int, table: str = "terms") -> int:
@@ -351,26 +353,18 @@ def misplaced_terms(rows: sqlite3.Connection, postings: int, table: str = "terms
 
 
 def _circles(pairs: Iterable[tuple[str, str]]) -> int:
-    """Return how many summaries descend from themselves."""
+    """Return how many summaries descend from themselves, or from one that does."""
     parents: dict[str, set[str]] = defaultdict(set)
     for summary, parent in pairs:
         parents[summary].add(parent)
-    # Taking away, again and again, whoever has no parent left leaves the circles and what hangs
-    # below them; a chain of any length needs no recursion.
-    waiting = {summary: set(known) & parents.keys() for summary, known in parents.items()}
-    children: dict[str, list[str]] = defaultdict(list)
-    for summary, known in waiting.items():
-        for parent in known:
-            children[parent].append(summary)
-    free = [summary for summary, known in waiting.items() if not known]
-    while free:
-        parent = free.pop()
-        del waiting[parent]
-        for child in children[parent]:
-            waiting[child].discard(parent)
-            if not waiting[child]:
-                free.append(child)
-    return len(waiting)
+    order = TopologicalSorter(parents)
+    with suppress(CycleError):
+        order.prepare()
+    placed = 0
+    while ready := order.get_ready():
+        order.done(*ready)
+        placed += len(ready)
+    return len(parents.keys() | set[str]().union(*parents.values())) - placed
 
 
 def _other_arrays(c: Candidate) -> int:

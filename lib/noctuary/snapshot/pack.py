@@ -33,7 +33,7 @@ from noctuary.lexical.build import Postings, build_postings_beside
 from noctuary.snapshot.arrays import OF_TURNS, ShareArrays, SummaryArrays
 from noctuary.sources.corpus import column_batches
 from noctuary.sources.source import Share
-from noctuary.text.tokens import document_tokens
+from noctuary.text.tokens import document_tokens, encode_tokens
 
 # What a snapshot tells of its memories beside their rows: dates, importance, facets. Build side.
 
@@ -368,7 +368,9 @@ def pack_summaries(
         held,
         None if vectors is None else np.ascontiguousarray(vectors[order], dtype=np.float32),
         _arrays(ordered, held),
-        build_postings_beside((document_tokens(s.text, "", "", CATEGORY) for s in ordered), corpus),
+        build_postings_beside(
+            (encode_tokens(document_tokens(s.text, "", "", CATEGORY)) for s in ordered), corpus
+        ),
     )
 
 

@@ -10,10 +10,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from noctuary.core.errors import StoreError
 from noctuary.core.files import fsync_dir, replace_with
 from noctuary.core.types import MemoryRecord
-from noctuary.sources.corpus import ZSTD_LEVEL, iter_records
+from noctuary.sources.corpus import ZSTD_LEVEL, iter_batches, iter_records
 from noctuary.sources.export import CombinedSource
 from noctuary.sources.source import (
     LINK_TYPES,
@@ -393,22 +392,15 @@ def _write(path: Path, noun: type[_Noun], rows: Sequence[_Noun]) -> None:
 
 
 def _read(path: Path, noun: type[_Noun]) -> tuple[_Noun, ...]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     if not path.is_file():
         return ()
-    names = [field.name for field in fields(noun)]
-    try:
-        with pq.ParquetFile(path) as file:
-            table = file.read(columns=names)
-        columns = [table.column(name).to_pylist() for name in names]
-    except (pa.ArrowInvalid, KeyError):
-        raise StoreError(
-            f"{path} is not a readable table of this version. Run the export again."
-        ) from None
-    return tuple(noun(*map(_value, values)) for values in zip(*columns, strict=True))
+    batches = iter_batches(path, [field.name for field in fields(noun)])
+    return tuple(
+        noun(*values)
+        for batch in batches
+        for values in zip(*map(_values, batch.columns), strict=True)
+    )
 
 
-def _value(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+def _values(column: Any) -> list[Any]:
+    return [tuple(v) if isinstance(v, list) else v for v in column.to_pylist()]

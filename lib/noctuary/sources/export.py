@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from noctuary.core.errors import SourceError, StoreError
 from noctuary.core.files import hash_file, remove_tree, replace_with, write_text
@@ -39,6 +39,9 @@ from noctuary.sources.source import (
     batch_rows,
 )
 from noctuary.text.secrets import find_text_sensitivity
+
+if TYPE_CHECKING:
+    import polars as pl
 
 # A memory store and another source of the same kind of ids as one.
 #
@@ -511,6 +514,7 @@ def scan_tables(directory: Path) -> TableScan:
     Raises:
         OSError: A file cannot be read.
     """
+    import polars as pl
     import pyarrow.parquet as pq
 
     files = sorted(path for path in directory.glob("*.parquet") if not path.name.startswith("."))
@@ -519,41 +523,32 @@ def scan_tables(directory: Path) -> TableScan:
         with pq.ParquetFile(path) as opened:
             first = 0
             for group in range(opened.num_row_groups):
-                rows = opened.read_row_group(group)
-                for name in [n for n in rows.column_names if n not in _DIGESTS]:
-                    held, found = _scan_column(rows.column(name))
+                rows = pl.DataFrame(opened.read_row_group(group))
+                for column in rows.drop(_DIGESTS, strict=False):
+                    held, found = _scan_column(column)
                     texts += held
-                    findings += [Finding(path.stem, name, first + at, why) for at, why in found]
-                first += rows.num_rows
+                    findings += [
+                        Finding(path.stem, column.name, first + at, why) for at, why in found
+                    ]
+                first += rows.height
     return TableScan(len(files), texts, tuple(findings))
 
 
-def _scan_column(column: Any) -> tuple[int, list[tuple[int, str]]]:
+def _scan_column(column: pl.Series) -> tuple[int, list[tuple[int, str]]]:
     """Return how many texts a column holds, and (row, reason) of those that read like secrets."""
-    judged: dict[str, str | None] = {}
-    held, found = 0, list[tuple[int, str]]()
-    for row, text in _texts_of(column):
-        held += 1
-        # Categories, users and sessions repeat; contents are held by the column anyway.
-        if text not in judged:
-            judged[text] = find_text_sensitivity(text)
-        if (reason := judged[text]) is not None:
-            found.append((row, reason))
-    return held, found
+    import polars as pl
 
-
-def _texts_of(column: Any) -> Iterator[tuple[int, str]]:
-    import pyarrow.types as kinds
-
-    kind = column.type
-    if kinds.is_dictionary(kind):
-        kind = kind.value_type
-    if not (kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_list(kind)):
-        return
-    for row, value in enumerate(column.to_pylist()):
-        for item in value if isinstance(value, list) else (value,):
-            if isinstance(item, str):
-                yield row, item
+    rows = column.alias("text").to_frame().with_row_index("row")
+    if column.dtype == pl.List:
+        rows = rows.explode("text")
+    if not isinstance(rows.schema["text"], pl.String | pl.Categorical):
+        return 0, []
+    texts = rows.cast({"text": pl.String}).drop_nulls()
+    # Categories, users and sessions repeat; contents are held by the column anyway.
+    reasons = {text: find_text_sensitivity(text) for text in texts["text"].unique()}
+    found = {text: reason for text, reason in reasons.items() if reason is not None}
+    hits = texts.filter(pl.col("text").is_in(list(found)))
+    return texts.height, [(row, found[text]) for row, text in hits.iter_rows()]
 
 
 # From a source to the corpus on disk: tables and their account, whole or not at all.

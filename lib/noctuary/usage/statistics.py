@@ -24,7 +24,6 @@ from noctuary.usage.reader import (
     AS_OF_US,
     DIGEST,
     FORMAT,
-    MAX_VARIABLES,
     NOT_SCANNED,
     RESUME_AT,
     SCHEMA,
@@ -195,8 +194,7 @@ def _add(
 #
 # Build side.
 #
-# Memory stays bounded whatever the log holds: rows are streamed, and pairs are counted in a
-# private SQLite database that spills to disk.
+# Memory stays bounded whatever the log holds: SQLite counts in temporary tables, which spill.
 
 
 CO_RETRIEVAL_RANKS = 10
@@ -207,25 +205,37 @@ CO_RETRIEVAL_PAIRS = 200_000
 """Pairs kept, the most frequent and among those the newest (about 10 MB); more remembers looser
 ties, fewer makes the file that recall reads smaller."""
 
-_PAIRS_AT_ONCE = 50_000
-"""Pairs handed to SQLite in one call, some 5 MB."""
-
-_LOW_32 = 0xFFFF_FFFF
-
 _RECENT = (
     "SELECT memory_id, COUNT(*) FROM retrievals "
-    "WHERE position <= ? AND retrieved_at_us >= ? GROUP BY memory_id"
+    "WHERE position <= ? AND retrieved_at_us >= ? AND known(memory_id) GROUP BY memory_id"
 )
-_TOP_ROWS = (
-    "SELECT memory_id, rank, snapshot_id, retrieved_at_us FROM retrievals "
-    f"WHERE position <= ? AND retrieved_at_us >= ? AND rank <= {CO_RETRIEVAL_RANKS} "
-    "ORDER BY position"
-)
+# The rows of one recall were appended in one go, of one snapshot and time, ranks rising.
+_MEMBERS = f"""
+    CREATE TEMP TABLE members AS
+    WITH best AS (
+        SELECT *, rank <= lag(rank) OVER log OR (snapshot_id, retrieved_at_us)
+            IS NOT (lag(snapshot_id) OVER log, lag(retrieved_at_us) OVER log) AS begins
+        FROM retrievals
+        WHERE position <= ? AND retrieved_at_us >= ? AND rank <= {CO_RETRIEVAL_RANKS}
+        WINDOW log AS (ORDER BY position)
+    ),
+    numbered AS (SELECT *, sum(begins) OVER (ORDER BY position) AS recall FROM best)
+    SELECT DISTINCT recall, memory_id, retrieved_at_us FROM numbered WHERE known(memory_id)
+    ORDER BY recall
+"""
+_PAIRS = """
+    CREATE TEMP TABLE pairs AS
+    SELECT a.memory_id AS a, b.memory_id AS b, COUNT(*) AS count, MAX(a.retrieved_at_us) AS newest
+    FROM members a JOIN members b ON a.recall = b.recall AND a.memory_id < b.memory_id
+    GROUP BY 1, 2
+"""
+_KEPT_PAIRS = """
+    SELECT a, b, count FROM (SELECT * FROM pairs ORDER BY count DESC, newest DESC, a, b LIMIT ?)
+    ORDER BY a, b
+"""
 
 Pair = tuple[str, str, int]
 """Two memories, a < b, and how many recalls returned both."""
-
-_Recall = tuple[int, list[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,75 +277,13 @@ def count_window(
         log.execute("BEGIN")
         if log.execute("PRAGMA application_id").fetchone()[0] != folded.log_id:
             return Window()
-        rows = log.execute(_RECENT, [folded.position, recent_since_us])
-        recent = {memory_id: count for memory_id, count in rows if memory_id in known}
-        top = log.execute(_TOP_ROWS, [folded.position, pairs_since_us])
-        pairs, left_out = _count_pairs(_recalls(top, known))
-    return Window(recent, pairs, left_out)
-
-
-def _recalls(
-    rows: Iterable[tuple[str, int, str, int]], known: Collection[str]
-) -> Iterator[_Recall]:
-    """Group the rows of one recall: appended in one go, of one snapshot and time, ranks rising."""
-    ids: list[str] = []
-    current: tuple[str, int] | None = None
-    rank_before = 0
-    for memory_id, rank, snapshot_id, at_us in rows:
-        if current != (snapshot_id, at_us) or rank <= rank_before:
-            if current is not None:
-                yield current[1], ids
-            ids, current = [], (snapshot_id, at_us)
-        rank_before = rank
-        if memory_id in known:
-            ids.append(memory_id)
-    if current is not None:
-        yield current[1], ids
-
-
-def _count_pairs(recalls: Iterable[_Recall]) -> tuple[list[Pair], int]:
-    """Return the pairs worth keeping, with their counts, and how many others there were."""
-    number_of: dict[str, int] = {}
-    # An empty name is a temporary database: in memory while small, then in an unlinked file.
-    with closing(sqlite3.connect("", isolation_level=None)) as scratch:
-        scratch.execute("CREATE TABLE pairs (pair INTEGER NOT NULL, at_us INTEGER NOT NULL)")
-        scratch.execute("BEGIN")
-        for some in _batches(_numbered_pairs(recalls, number_of)):
-            scratch.executemany("INSERT INTO pairs VALUES (?, ?)", some)
-        scratch.execute(
-            "CREATE TABLE counted AS SELECT pair, COUNT(*) AS count, MAX(at_us) AS newest_us "
-            "FROM pairs GROUP BY pair"
-        )
-        total: int = scratch.execute("SELECT COUNT(*) FROM counted").fetchone()[0]
-        kept = scratch.execute(
-            "SELECT pair, count FROM counted ORDER BY count DESC, newest_us DESC, pair LIMIT ?",
-            [CO_RETRIEVAL_PAIRS],
-        ).fetchall()
-    ids = list(number_of)
-    named = [(*sorted((ids[pair >> 32], ids[pair & _LOW_32])), count) for pair, count in kept]
-    return sorted((a, b, count) for a, b, count in named), total - len(kept)
-
-
-def _numbered_pairs(
-    recalls: Iterable[_Recall], number_of: dict[str, int]
-) -> Iterator[tuple[int, int]]:
-    """Yield each pair of each recall once, as one integer, and its time; number ids on the way."""
-    for at_us, ids in recalls:
-        numbers = sorted({number_of.setdefault(m, len(number_of)) for m in ids})
-        for i, low in enumerate(numbers):
-            for high in numbers[i + 1 :]:
-                yield low << 32 | high, at_us
-
-
-def _batches(pairs: Iterator[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
-    batch: list[tuple[int, int]] = []
-    for pair in pairs:
-        batch.append(pair)
-        if len(batch) == _PAIRS_AT_ONCE:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
+        log.create_function("known", 1, known.__contains__, deterministic=True)
+        recent = dict(log.execute(_RECENT, [folded.position, recent_since_us]))
+        log.execute(_MEMBERS, [folded.position, pairs_since_us])
+        log.execute(_PAIRS)
+        (total,) = log.execute("SELECT COUNT(*) FROM pairs").fetchone()
+        pairs = log.execute(_KEPT_PAIRS, [CO_RETRIEVAL_PAIRS]).fetchall()
+    return Window(recent, pairs, total - len(pairs))
 
 
 # Access statistics: what was folded from the access log, for the memories that exist. Build side.
@@ -497,6 +445,16 @@ ReadPages = Callable[[int, int], Iterable[MemoryPage]]
 
 _Row = tuple[str, float, float, float, int]
 
+# A row that says the same already is not counted as written.
+_UPSERT = """
+    INSERT INTO ltp VALUES (?, ?, ?, ?, ?) ON CONFLICT (memory_id) DO UPDATE SET
+        (ltp_multiplier, ltp_score, decayed_score, last_accessed_us) = (excluded.ltp_multiplier,
+        excluded.ltp_score, excluded.decayed_score, excluded.last_accessed_us)
+    WHERE (ltp_multiplier, ltp_score, decayed_score, ltp.last_accessed_us) IS NOT
+        (excluded.ltp_multiplier, excluded.ltp_score, excluded.decayed_score,
+        excluded.last_accessed_us)
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class ScoringRules:
@@ -639,18 +597,16 @@ def _scan_page(
     db: sqlite3.Connection, page: MemoryPage, rules: ScoringRules, as_of_us: int, report: ScanReport
 ) -> None:
     started = time.perf_counter()
-    stored = _stored(db, page.memory_ids)
-    rows = [row for row in _scores(db, page, rules, as_of_us) if stored.get(row[0]) != row]
-    db.executemany("INSERT OR REPLACE INTO ltp VALUES (?, ?, ?, ?, ?)", rows)
+    updated = db.executemany(_UPSERT, _scores(db, page, rules, as_of_us)).rowcount
     elapsed_ms = (time.perf_counter() - started) * 1000
     size = len(page.memory_ids)
     context = {
         "batch_index": len(report.updated),
         "offset": page.first,
         "batch_size": size,
-        "ltp_updates": len(rows),
+        "ltp_updates": updated,
     }
-    report.updated.append(len(rows))
+    report.updated.append(updated)
     report.timings.add(page.first, size, elapsed_ms)
     report.scanned += size
     report.last_offset = page.first + size
@@ -673,15 +629,6 @@ def _scores(
         accessed_us.tolist(),
         strict=True,
     )
-
-
-def _stored(db: sqlite3.Connection, memory_ids: list[str]) -> dict[str, _Row]:
-    found: dict[str, _Row] = {}
-    for start in range(0, len(memory_ids), MAX_VARIABLES):
-        some = memory_ids[start : start + MAX_VARIABLES]
-        sql = f"SELECT * FROM ltp WHERE memory_id IN ({','.join('?' * len(some))})"
-        found.update((row[0], row) for row in db.execute(sql, some))
-    return found
 
 
 def _finish(db: sqlite3.Connection, report: ScanReport) -> None:

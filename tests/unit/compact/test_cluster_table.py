@@ -42,7 +42,7 @@ def test_clusters_come_back_as_they_were(path: Path, clusters: list[Cluster]) ->
 def test_row_groups_are_read_one_by_one(
     path: Path, clusters: list[Cluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_table, "ROW_GROUP_CLUSTERS", 3)
+    monkeypatch.setattr(cluster_table, "ROW_GROUP_ROWS", 3)
     write_clusters(path, iter(clusters))
     assert pq.read_metadata(path).num_row_groups == -(-len(clusters) // 3)
     assert list(iter_clusters(path)) == clusters

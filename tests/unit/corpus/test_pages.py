@@ -7,7 +7,7 @@ import pytest
 
 from noctuary.core.errors import StoreError
 from noctuary.sources import corpus as tables
-from noctuary.sources.corpus import count_memories, iter_pages, read_records
+from noctuary.sources.corpus import count_rows, iter_pages, read_records
 from noctuary.sources.export import export_corpus
 from noctuary.sources.source import open_source
 
@@ -38,7 +38,7 @@ def test_pages_hold_every_memory_once_in_order(memories: Path, size: int) -> Non
         for m, at in zip(page.memory_ids, page.created_at_us.tolist(), strict=True)
     ]
     assert found == [(r.memory_id, r.created_at_us) for r in read_records(memories)]
-    assert count_memories(memories) == COUNT == sum(sizes)
+    assert count_rows(memories) == COUNT == sum(sizes)
 
 
 @pytest.mark.parametrize(
@@ -56,15 +56,15 @@ def test_an_empty_corpus_has_no_page(make_store: Callable[..., Path], tmp_path: 
     with open_source(make_store()) as source:
         export_corpus(source, tmp_path)
     memories = tmp_path / tables.MEMORIES_FILE
-    assert (list(iter_pages(memories, 5)), count_memories(memories)) == ([], 0)
+    assert (list(iter_pages(memories, 5)), count_rows(memories)) == ([], 0)
 
 
 def test_no_table_and_another_table_are_explained(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="run the export"):
+    with pytest.raises(StoreError, match="run the nightly job"):
         list(iter_pages(tmp_path / "absent.parquet", 5))
     other = tmp_path / "other.parquet"
     other.write_bytes(b"PAR1 secret PAR1")
-    for read in (lambda: list(iter_pages(other, 5)), lambda: count_memories(other)):
-        with pytest.raises(StoreError, match="Run the export again") as caught:
+    for read in (lambda: list(iter_pages(other, 5)), lambda: count_rows(other)):
+        with pytest.raises(StoreError, match="run the nightly job again") as caught:
             read()
         assert "secret" not in str(caught.value)

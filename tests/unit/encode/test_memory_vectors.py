@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from noctuary.graph.canonical import Memo
 import json
 import shutil
 from collections.abc import Callable, Sequence

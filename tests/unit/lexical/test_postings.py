@@ -1,21 +1,75 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from noctuary.lexical import build
 from noctuary.lexical.build import Postings, build_postings
-from noctuary.lexical.search import K1, B
+from noctuary.lexical.search import K1, B, idf, saturation
+from noctuary.text.tokens import encode_tokens
 
-DOCUMENTS = [["cat", "dog", "cat"], ["dog"], [], ["bird", "dog"]]
+DOCUMENTS = [b"cat\ndog\ncat", b"dog", b"", b"bird\ndog"]
 MEAN_TOKENS = 6 / 4
 
 
 def bm25(tf: int, df: int, length: int) -> float:
     idf = math.log(1 + (4 - df + 0.5) / (df + 0.5))
     return idf * tf / (tf + K1 * (1 - B + B * length / MEAN_TOKENS))
+
+
+# Code points that sort differently as UTF-16, and a token that is a prefix of another.
+TOKENS = ["a", "ab", "b", "é", "😀", "￿", "zz"]
+
+
+def naive_postings(documents: Sequence[Sequence[str]], k1: float, b: float) -> Postings:
+    """The same, a pair at a time."""
+    counts = [Counter(document) for document in documents]
+    terms = sorted({token for document in documents for token in document})
+    held = {t: [p for p, count in enumerate(counts) if t in count] for t in terms}
+    mean = float(np.mean([len(document) for document in documents])) if documents else 0.0
+    scores = [
+        (
+            saturation(np.array([counts[p][t]]), np.array([len(documents[p])]), mean, k1, b)
+            * idf(np.array([len(held[t])]), len(documents))
+        )[0]
+        for t in terms
+        for p in held[t]
+    ]
+    return Postings(
+        terms,
+        np.cumsum([0, *(len(held[t]) for t in terms)], dtype=np.int64),
+        np.array([p for t in terms for p in held[t]], dtype=np.int32),
+        np.array(scores, dtype=np.float32),
+        len(documents),
+    )
+
+
+@given(
+    st.lists(st.lists(st.sampled_from(TOKENS), max_size=6), max_size=12),
+    st.integers(1, 5),
+    st.floats(0, 4),
+    st.floats(0, 1),
+)
+def test_postings_are_those_of_a_naive_twin_bit_for_bit(
+    documents: list[list[str]], texts_at_once: int, k1: float, b: float
+) -> None:
+    expected = naive_postings(documents, k1, b)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "TEXTS_AT_ONCE", texts_at_once)
+        patch.setattr(build, "WEIGHED_AT_ONCE", texts_at_once)
+        found = build_postings(map(encode_tokens, documents), k1, b)
+    assert found.terms == expected.terms
+    assert found.n_memories == expected.n_memories
+    for name in ("starts", "positions", "scores"):
+        one, other = getattr(found, name), getattr(expected, name)
+        assert one.dtype == other.dtype
+        assert one.tobytes() == other.tobytes()
 
 
 def test_postings_in_closed_form() -> None:
@@ -45,8 +99,8 @@ def test_k1_and_b_are_used() -> None:
 
 
 def test_same_input_gives_the_same_bytes_from_a_generator() -> None:
-    def stream() -> Iterator[tuple[str, ...]]:
-        yield from (tuple(document) for document in DOCUMENTS)
+    def stream() -> Iterator[bytes]:
+        yield from DOCUMENTS
 
     one, other = build_postings(DOCUMENTS), build_postings(stream())
     assert one.terms == other.terms
@@ -54,8 +108,8 @@ def test_same_input_gives_the_same_bytes_from_a_generator() -> None:
         assert getattr(one, name).tobytes() == getattr(other, name).tobytes()
 
 
-@pytest.mark.parametrize("documents", [[], [[]], [[], []]])
-def test_nothing_to_index(documents: list[list[str]]) -> None:
+@pytest.mark.parametrize("documents", [[], [b""], [b"", b""]])
+def test_nothing_to_index(documents: list[bytes]) -> None:
     postings = build_postings(documents)
     assert isinstance(postings, Postings)
     assert postings.terms == []

@@ -6,7 +6,7 @@ import pytest
 from noctuary.lexical.build import build_postings
 from noctuary.lexical.search import score, top_positions
 
-POSTINGS = build_postings([["cat", "dog"], ["dog", "dog"], ["bird"], []])
+POSTINGS = build_postings([b"cat\ndog", b"dog\ndog", b"bird", b""])
 
 
 def scores_of(*tokens: str) -> np.ndarray[tuple[int], np.dtype[np.float32]]:

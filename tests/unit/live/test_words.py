@@ -11,6 +11,7 @@ from noctuary.lexical.build import build_postings, build_postings_beside
 from noctuary.recall.live import document_frequencies, held_words, mean_length, score_rows
 from noctuary.recall.reader import SnapshotReader
 from noctuary.sources.live import LiveRow, LiveState, read_state, record_state
+from noctuary.text.tokens import encode_tokens
 from tests.support.store import Store, household, memory, renumber
 
 WORDS = st.sampled_from(["key", "door", "atlas", "cat", "train", "snow", "night"])
@@ -32,7 +33,7 @@ def test_a_row_scores_what_its_twin_in_the_snapshot_scores(
     corpus: list[list[str]], rows: list[list[str]], query: list[str]
 ) -> None:
     """A live row that equals a memory of the snapshot has that memory's score to the last digit."""
-    postings = build_postings([*corpus, ["never"]])
+    postings = build_postings(map(encode_tokens, [*corpus, ["never"]]))
     mean = float(np.mean([len(document) for document in [*corpus, ["never"]]]))
     frequencies = {
         t: stop - start for t, (start, stop) in zip(query, postings.ranges(query), strict=True)
@@ -50,8 +51,8 @@ def test_a_row_scores_what_its_twin_in_the_snapshot_scores(
 
 def test_a_word_that_the_snapshot_lacks_is_the_rarest() -> None:
     """As in postings that are built beside those of a corpus."""
-    corpus = build_postings([["key", "door"], ["key", "cat"]])
-    beside = build_postings_beside([["owl", "owl"]], corpus)
+    corpus = build_postings([b"key\ndoor", b"key\ncat"])
+    beside = build_postings_beside([b"owl\nowl"], corpus)
     found = score_rows(state_of([["owl", "owl"]]), ["owl"], {"owl": 0}, 2, 2.0)
     assert found.tolist() == [beside.scores[0]]
     assert found[0] > score_rows(state_of([["key", "key"]]), ["key"], {"key": 2}, 2, 2.0)[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from noctuary.graph.canonical import Memo
 from pathlib import Path
 
 import numpy as np

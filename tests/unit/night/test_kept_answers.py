@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from noctuary.graph.canonical import Memo
 from dataclasses import replace
 
 import pytest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from noctuary.graph.canonical import Memo
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -14,6 +14,7 @@ from noctuary.lexical.search import K1, B, score, top_positions
 from noctuary.recall.hidden import join_legs
 from noctuary.recall.legs import Leg
 from noctuary.snapshot.arrays import SummaryArrays
+from noctuary.text.tokens import encode_tokens
 
 grades = st.sampled_from([-0.5, 0.0, 0.25, 0.5, 0.75, 1.0])
 words = st.lists(st.sampled_from(["a", "b", "c", "d", "e"]), max_size=6)
@@ -48,7 +49,9 @@ def test_a_summarys_words_weigh_what_they_weigh_in_the_corpus(
     corpus: list[list[str]], texts: list[list[str]], query: list[str]
 ) -> None:
     """Against the formula in plain loops."""
-    beside = build_postings_beside(texts, build_postings(corpus))
+    beside = build_postings_beside(
+        map(encode_tokens, texts), build_postings(map(encode_tokens, corpus))
+    )
     found = score(query, beside.ranges, beside.positions, beside.scores, len(texts))
     mean = sum(map(len, texts)) / len(texts)
     for i, text in enumerate(texts):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from noctuary.graph.canonical import Memo
 import os
 import sqlite3
 import subprocess

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from noctuary.graph.canonical import Memo
 import sys
 from collections.abc import Sequence
 from pathlib import Path

@@ -5,7 +5,7 @@ import pytest
 
 from noctuary.lexical.build import build_postings
 from noctuary.recall.scorers import keyword_coverage
-from noctuary.text.tokens import tokenize
+from noctuary.text.tokens import encode_tokens, tokenize
 
 MEMORIES = [
     "The billing API fails on refunds",
@@ -14,7 +14,7 @@ MEMORIES = [
     "Встреча с врачом в четверг",
     "",
 ]
-POSTINGS = build_postings([tokenize(memory) for memory in MEMORIES])
+POSTINGS = build_postings(encode_tokens(tokenize(memory)) for memory in MEMORIES)
 
 
 def coverage_of(query: str, positions: list[int]) -> list[float]:
