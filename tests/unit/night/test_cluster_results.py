@@ -20,7 +20,7 @@ from noctuary.work.content import ContentStore
 from noctuary_assets import index
 from noctuary_assets.compact import summary_kind, summary_recipe
 from noctuary_assets.night import ATTEMPTS, CONTENT, SHARDS, SUMMARIES, Face, Night
-from noctuary_assets.pack import _summary_vectors
+from noctuary_assets.pack import _summary_vectors  # pyright: ignore[reportPrivateUsage]
 from tests.support.turns import word_vectors
 from tests.unit.night.test_compaction import DIMENSION, CountingEncoder, Nights
 

@@ -272,7 +272,10 @@ def test_only_what_is_certainly_used_again_is_not_read(
         def uses_context(self) -> bool:
             return True
 
-    monkeypatch.setattr(compaction, "open_summarizer", lambda _: Reader())
+    def open_reader(_: CompactionSettings) -> Reader:
+        return Reader()
+
+    monkeypatch.setattr(compaction, "open_summarizer", open_reader)
     made: list[int] = []
     for _ in range(2):
         night.work(SUMMARIES).unlink()

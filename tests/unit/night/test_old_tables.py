@@ -17,5 +17,5 @@ def test_tables_of_an_earlier_version_go_and_those_of_this_one_stay(tmp_path: Pa
     kept = {*FILES.values(), "concept_vectors.parquet"}
     for name in (*kept, "mentions.parquet"):
         (directory / name).write_bytes(b"PAR1")
-    housekeeping._drop_old_files(night)
+    housekeeping._drop_old_files(night)  # pyright: ignore[reportPrivateUsage]
     assert {path.name for path in directory.iterdir()} == kept
