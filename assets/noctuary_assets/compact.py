@@ -202,8 +202,6 @@ def _sorted(counts: Counter[str]) -> dict[str, int]:
 
 
 # Summaries of new clusters, made through the runner before the tables are written.
-#
-# The tables are what one night leaves to the next; the fragments only let a killed night go on.
 
 
 _SELF_CONTAINED = (ExtractiveSummarizer, SentenceSummarizer)

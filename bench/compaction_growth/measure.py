@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +18,24 @@ from bench.compaction_growth.corpus import WordVectors
 from noctuary.compact.clusters import CHRONOLOGICAL, Cluster, cluster_session, write_clusters
 from noctuary.compact.escalation import SummarySettings
 from noctuary.compact.summaries import (
-    NOTHING_KNOWN,
     ClusterSources,
+    Settled,
     iter_cluster_texts,
+    iter_clusters_only,
     iter_sessions,
+    read_settled,
     recipe_digest,
+    result_key,
     summarize_batch,
+    write_settled,
 )
 from noctuary.compact.summarizers import open_summarizer
 from noctuary.compact.tables import SummaryWriter
 from noctuary.core.settings import CompactionSettings
 from noctuary.sources.corpus import MEMORIES_FILE, TURNS_FILE
-from noctuary.sources.evidence import Known, read_known
+from noctuary.work.content import ContentStore
 from noctuary.work.stage import measure
-from noctuary_assets.compact import ClusterTally, SummaryTally, settled_ids
+from noctuary_assets.compact import ClusterTally, SummaryTally, summary_kind
 
 _DEFAULTS = CompactionSettings()
 _SUMMARIZER = open_summarizer(_DEFAULTS)
@@ -52,10 +56,9 @@ def measure_compaction(folder: Path) -> dict[str, Any]:
     with measure() as clustering:
         clusters = _cluster(folder)
     with measure() as first:
-        summaries, made = _summarize(folder, NOTHING_KNOWN)
-    known = read_known(folder / "summaries.parquet", folder / "attempts.parquet", _RECIPE)
+        summaries, made = _summarize(folder)
     with measure() as again:
-        repeated, made_again = _summarize(folder, known)
+        repeated, made_again = _summarize(folder)
     return {
         "turns": turns,
         "strategy": CHRONOLOGICAL,
@@ -91,18 +94,30 @@ def _cluster(folder: Path) -> dict[str, Any]:
     return tally.to_facts()
 
 
-def _summarize(folder: Path, known: Known) -> tuple[dict[str, Any], int]:
+def _summarize(folder: Path) -> tuple[dict[str, Any], int]:
     encoder = WordVectors()
     tally, made = SummaryTally(), 0
     sources = ClusterSources(
         folder / "clusters.parquet", folder / MEMORIES_FILE, folder / "memories.npy"
     )
     tables = folder / "summaries.parquet", folder / "attempts.parquet"
-    with SummaryWriter.open(*tables, recipe=_RECIPE) as writer:
-        for batch in iter_cluster_texts(sources, skip=settled_ids(known, _SUMMARIZER)):
+    store = ContentStore(folder / "content", summary_kind(_RECIPE))
+
+    def known(keys: Sequence[bytes]) -> Mapping[bytes, Settled]:
+        return {key: read_settled(value) for key, value in store.get(keys).items()}
+
+    settled = {
+        item.cluster.cluster_id
+        for batch in iter_clusters_only(sources.clusters)
+        for item in batch
+        if store.find([result_key(item.cluster)])[0] >= 0
+    }
+    with SummaryWriter.open(*tables) as writer:
+        for batch in iter_cluster_texts(sources, skip=settled):
             result = summarize_batch(
                 batch, encoder.encode, summarizer=_SUMMARIZER, known=known, settings=_SETTINGS
             )
+            store.put(list(result.fresh), list(map(write_settled, result.fresh.values())))
             writer.add(result)
             tally.add(result.summaries, result.attempts)
             made += result.made
