@@ -11,10 +11,13 @@ from typing import Any
 
 import dagster as dg
 
-from noctuary.work.stage import StageResult
+from noctuary.work.stage import Stage, StageResult, forget_result
 from noctuary_assets.night import Night
 
 _SAMPLE_ROWS = 5
+_NOT_PUBLISHED = (
+    "nothing was published, what serves is untouched, and the next night makes it again"
+)
 
 
 def report_stage(
@@ -51,6 +54,38 @@ def report_stage(
         metadata["sample"] = dg.MetadataValue.md(sample_table(path, columns))
     return dg.MaterializeResult(
         asset_key=asset_key, metadata=metadata, data_version=dg.DataVersion(result.digest)
+    )
+
+
+def judge(
+    night: Night,
+    stage: Stage,
+    passed: bool,
+    found: Mapping[str, Any],
+    *,
+    asset_key: str | None = None,
+    check_name: str | None = None,
+) -> dg.AssetCheckResult:
+    """Return what a blocking check found; what does not hold is made again by the next night.
+
+    Args:
+        night: The night.
+        stage: Whose output was looked at.
+        passed: Whether it holds.
+        found: The numbers behind it.
+        asset_key: For multi-assets, which one the check is of.
+        check_name: For checks inside of an asset, which one.
+    """
+    if not passed:
+        # Its stamp would vouch for it, and every night would stop here.
+        forget_result(night.paths.work, stage)
+    return dg.AssetCheckResult(
+        passed=passed,
+        asset_key=asset_key,
+        check_name=check_name,
+        severity=dg.AssetCheckSeverity.ERROR,
+        description=None if passed else _NOT_PUBLISHED,
+        metadata={name: _value(value) for name, value in found.items()},
     )
 
 

@@ -15,8 +15,8 @@ from noctuary.core.settings import SensorSettings
 from noctuary.sources.source import read_marker
 from noctuary.work.lock import find_holder
 from noctuary_pipelines.jobs import NIGHTLY_JOB
-from noctuary_pipelines.marks import read_completed_marker
 from noctuary_pipelines.site import Site, resolve_site
+from noctuary_pipelines.source_versions import describe_change, read_completed_marker
 
 MAX_ATTEMPTS = 3
 """Nights asked for on one state of the source: a busy disk passes, a broken source does not."""
@@ -133,15 +133,18 @@ def source_sensor(
         decision = decide_run(
             read_asked(context.cursor),
             marker,
-            read_completed_marker(site.paths),
+            read_completed_marker(context.instance),
             now_s=clock_s(),
             minimum_s=site.settings.sensor.minimum_minutes * 60,
         )
+        # Whether a night is asked for or not: the UI shows what is made of an older state.
+        seen = describe_change(context.instance, marker)
         if decision.reason:
-            return dg.SkipReason(decision.reason)
+            return dg.SensorResult(skip_reason=decision.reason, asset_events=seen)
         return dg.SensorResult(
             run_requests=[dg.RunRequest(run_key=decision.run_key, tags={MARKER_TAG: marker})],
             cursor=write_asked(decision.asked),
+            asset_events=seen,
         )
 
     return source_changed

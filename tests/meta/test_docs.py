@@ -24,7 +24,7 @@ from noctuary.core.settings import Settings, known_settings
 from noctuary.core.store import StorePaths
 from noctuary.snapshot import pack as row_file
 from noctuary.sources.source import QuarantineReason
-from noctuary_assets.publish import CHECK_NAMES
+from noctuary_assets.publish import CHECKS
 from noctuary_pipelines.nightly import main as nightly_command
 from noctuary_pipelines.ui import main as ui_command
 
@@ -173,7 +173,7 @@ def test_every_location_variable_is_documented() -> None:
 def test_every_check_of_the_gate_has_its_section() -> None:
     page = (DOCS / "gates.md").read_text(encoding="utf-8")
     sections = re.findall(r"^### (\w+)$", page, re.MULTILINE)
-    assert sections == list(CHECK_NAMES)
+    assert sections == list(CHECKS)
 
 
 def test_every_other_asset_check_is_documented() -> None:
