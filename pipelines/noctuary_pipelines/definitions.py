@@ -26,7 +26,7 @@ from noctuary_assets import (
 from noctuary_pipelines.jobs import NIGHTLY_JOB
 from noctuary_pipelines.resources import NightResource
 from noctuary_pipelines.schedules import nightly_freshness, nightly_schedule
-from noctuary_pipelines.sensors import source_sensor
+from noctuary_pipelines.sensors import failure_sensor, missed_sensor, source_sensor
 from noctuary_pipelines.workers import workers
 
 GROUPS = {
@@ -67,7 +67,11 @@ def build_definitions(resources: Mapping[str, Any] | None = None) -> dg.Definiti
         asset_checks=dg.load_asset_checks_from_modules(modules),
         jobs=[NIGHTLY_JOB],
         schedules=[nightly_schedule(settings.schedule)],
-        sensors=[source_sensor(settings.sensor)],
+        sensors=[
+            source_sensor(settings.sensor),
+            failure_sensor(settings.notify),
+            missed_sensor(settings.notify),
+        ],
         resources={
             "night": NightResource.from_environment(),
             "workers": workers,

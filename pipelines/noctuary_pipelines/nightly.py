@@ -22,6 +22,7 @@ from noctuary.text.marks import show_hidden
 from noctuary.work.ledger import LEDGER, record_dagster
 from noctuary.work.lock import hold_lock
 from noctuary.work.stage import StageResult
+from noctuary_pipelines.notify import NIGHT_FAILED, notify
 from noctuary_pipelines.site import Site, export_environment, prepare_instance, resolve_site
 
 if TYPE_CHECKING:
@@ -93,6 +94,8 @@ def main(source: str | None, store: str | None, as_json: bool) -> None:
         for line in healed:
             _echo(line)
     outcome = _run_or_explain(site, echo=not as_json)
+    if outcome.exit_code in (EXIT_FAILED, EXIT_GATE_FAILED):
+        outcome.said.extend(notify(site, NIGHT_FAILED, status=outcome.status))
     if is_new and outcome.exit_code in (EXIT_FAILED, EXIT_STOPPED) and not outcome.stages:
         _remove_begun(site.paths)
     _finish(replace(outcome, said=[*healed, *outcome.said]), site, started, as_json)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from datetime import datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import dagster as dg
-from dagster._utils.schedules import get_smallest_cron_interval
+from dagster._utils.schedules import get_smallest_cron_interval, schedule_execution_time_iterator
 
 from noctuary.core.settings import ScheduleSettings
 from noctuary_pipelines.jobs import NIGHTLY_JOB
@@ -35,6 +36,12 @@ def nightly_freshness(settings: ScheduleSettings) -> dg.FreshnessPolicy:
         lower_bound_delta=get_smallest_cron_interval(settings.cron),
         timezone=settings.timezone or local_timezone(),
     )
+
+
+def last_tick(settings: ScheduleSettings, now_s: float) -> datetime:
+    """Return when the schedule was due last."""
+    zone = settings.timezone or local_timezone()
+    return next(schedule_execution_time_iterator(now_s, settings.cron, zone, ascending=False))
 
 
 def local_timezone() -> str:
