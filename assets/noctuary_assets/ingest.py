@@ -375,7 +375,8 @@ def _previous_export(memories: Path) -> Generator[Path | None]:
 memory_store = dg.AssetSpec(
     "memory_store",
     kinds={"sqlite"},
-    description="The memory store that a night reads, and never writes.",
+    description="The memory store that a night reads, and never writes. Each event is a state in "
+    "which it was seen.",
 )
 
 

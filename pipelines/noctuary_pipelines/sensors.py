@@ -143,7 +143,7 @@ def source_sensor(
             minimum_s=site.settings.sensor.minimum_minutes * 60,
         )
         # Whether a night is asked for or not: the UI shows what is made of an older state.
-        seen = describe_change(context.instance, marker)
+        seen = describe_change(context.instance, site, marker)
         if decision.reason:
             return dg.SensorResult(skip_reason=decision.reason, asset_events=seen)
         return dg.SensorResult(

@@ -19,11 +19,14 @@ _VERSION_TAG = "dagster/data_version"
 _READ_TAG = f"dagster/input_data_version/{memory_store.key.to_user_string()}"
 
 
-def describe_change(instance: dg.DagsterInstance, marker: str) -> list[dg.AssetMaterialization]:
+def describe_change(
+    instance: dg.DagsterInstance, site: Site, marker: str
+) -> list[dg.AssetMaterialization]:
     """Return the event that says "the source is in this state", none where that is known."""
     if marker == read_known_marker(instance):
         return []
-    return [dg.AssetMaterialization(memory_store.key, tags={_VERSION_TAG: marker})]
+    tags, metadata = {_VERSION_TAG: marker}, {"source": str(site.source)}
+    return [dg.AssetMaterialization(memory_store.key, tags=tags, metadata=metadata)]
 
 
 def note_source(instance: dg.DagsterInstance, site: Site) -> None:
@@ -36,7 +39,7 @@ def note_source(instance: dg.DagsterInstance, site: Site) -> None:
         marker = read_marker(site.source, site.settings)
     except (NoctuaryError, OSError):
         return
-    for event in describe_change(instance, marker):
+    for event in describe_change(instance, site, marker):
         instance.report_runless_asset_event(event)
 
 

@@ -43,6 +43,18 @@ def test_the_lineage_is_the_reviewed_one(definitions: dg.Definitions) -> None:
     assert describe_lineage(definitions) == LINEAGE.read_text(encoding="utf-8")
 
 
+def test_settings_change_nothing_of_its_shape(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "RUNNER_KIND": "ray", "NOTIFY_COMMAND": "true", "SCHEDULE_CRON": "1 1 1 1 1",
+        "EVALUATION_EXACT_QUERIES": "0", "PROMOTION_ENABLED": "false", "SENSOR_POLL_SECONDS": "9",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(f"NOCTUARY_{name}", value)
+    definitions = build_definitions()
+    assert describe_lineage(definitions) == LINEAGE.read_text(encoding="utf-8")
+    sensors = {sensor.name for sensor in definitions.sensors or ()}
+    assert sensors == {"source_changed", "night_failed", "night_missed"}
+
+
 def test_everything_ends_in_the_snapshot_and_starts_in_the_export(
     definitions: dg.Definitions,
 ) -> None:
