@@ -162,7 +162,7 @@ def run_night(site: Site, *, echo: bool = False) -> Outcome:
     else:
         errors = [_error_of(event) for event in run.all_events if event.is_failure]
         unmet = [c for c in run.get_asset_check_evaluations() if c.blocking and not c.passed]
-        outcome = _failure(errors, stages, unmet)
+        outcome = describe_failure(errors, stages, unmet)
     return replace(outcome, said=said)
 
 
@@ -184,7 +184,7 @@ def _success(site: Site, before: str | None, stages: list[StageResult]) -> Outco
     return Outcome(EXIT_DONE, "published", f"published snapshot {now} ({held})", stages)
 
 
-def _failure(
+def describe_failure(
     errors: list[tuple[str, str]],
     stages: list[StageResult],
     unmet: Sequence[AssetCheckEvaluation] = (),
