@@ -14,7 +14,7 @@ WORKERS ?= 2
 SOURCE := $(if $(STORE),$(if $(filter env:% postgresql:% postgres:%,$(STORE)),$(STORE),$(abspath $(STORE))),)
 CODE := lib assets pipelines tests bench data/sample
 
-TARGETS := help setup setup-ray nightly recall status doctor test test-server test-ray test-all lint format types bench bench-quality bench-verify bench-scale bench-tables ui clean
+TARGETS := help setup setup-ray nightly recall status doctor test test-server test-ray test-all lint format types defs bench bench-quality bench-verify bench-scale bench-tables ui clean
 # What was misspelt would be passed over, and the night would run on the sample.
 OPTIONS := STORE Q SETS WORKERS BASE_PYTHON VENV PY SHELL MAKEFLAGS
 GIVEN := $(foreach v,$(.VARIABLES),$(if $(filter command,$(origin $v)),$v))
@@ -83,6 +83,9 @@ format: $(READY) ## Apply formatting and safe fixes
 
 types: $(READY) ## Check types strictly
 	@cd $(ROOT) && $(VENV)/bin/pyright
+
+defs: $(READY) ## Load every asset, check, job, schedule and sensor, as Dagster does
+	@cd $(ROOT) && . $(VENV)/bin/activate && dg check defs
 
 bench: $(READY) ## Measure cost, latency and speed up to a million memories (long) and write docs/benchmarks
 	@cd $(ROOT) && $(PY) -m bench

@@ -68,7 +68,7 @@ from noctuary_assets.night import (
     embed,
     face_store,
 )
-from noctuary_assets.reporting import report_stage
+from noctuary_assets.reporting import judge, report_stage
 from noctuary_assets.workers import Workers
 
 # What the stages of compaction say of their work, counted while it streams past.
@@ -466,7 +466,7 @@ def summaries(night: dg.ResourceParam[Night], workers: Workers) -> dg.Materializ
     )
 
 
-@dg.asset_check(asset=summaries)
+@dg.asset_check(asset=summaries, blocking=True)
 def every_accepted_summary_names_its_sources(night: dg.ResourceParam[Night]) -> dg.AssetCheckResult:
     """An accepted summary lists at least two turns and a gate report that passed."""
     accepted = bad = 0
@@ -474,4 +474,4 @@ def every_accepted_summary_names_its_sources(night: dg.ResourceParam[Night]) -> 
         if s.status == "accepted":
             accepted += 1
             bad += len(s.source_ids) < 2 or s.report is None or not s.report.passed
-    return dg.AssetCheckResult(passed=bad == 0, metadata={"accepted": accepted, "bad": bad})
+    return judge(night, SUMMARY_TABLE, bad == 0, {"accepted": accepted, "bad": bad})

@@ -87,7 +87,7 @@ from noctuary_assets.night import (
     embed,
     face_of,
 )
-from noctuary_assets.reporting import report_stage
+from noctuary_assets.reporting import judge, report_stage
 from noctuary_assets.workers import Workers
 
 # Texts searched for dictionary names by tonight's runner, where there are enough of them.
@@ -851,14 +851,28 @@ def _spec(key: str) -> dg.AssetSpec:
 
 concepts, memory_concepts, concept_edges, edges, supersessions = map(_spec, _TABLES)
 
+_CHECKS = {
+    "every_edge_names_its_evidence": (
+        "edges",
+        "Every edge has a memory that says so and a concept that exists.",
+    ),
+    "every_statement_joins_two_concepts": (
+        "concept_edges",
+        "Both ends of every statement are concepts that exist.",
+    ),
+    "every_successor_chain_ends": (
+        "supersessions",
+        "The newest memory of every chain is replaced by no other.",
+    ),
+}
+
 
 @dg.multi_asset(
     name="concept_graph",
     specs=[concepts, memory_concepts, concept_edges, edges, supersessions],
     check_specs=[
-        dg.AssetCheckSpec("every_edge_names_its_evidence", asset="edges"),
-        dg.AssetCheckSpec("every_statement_joins_two_concepts", asset="concept_edges"),
-        dg.AssetCheckSpec("every_successor_chain_ends", asset="supersessions"),
+        dg.AssetCheckSpec(name, asset=key, description=said, blocking=True)
+        for name, (key, said) in _CHECKS.items()
     ],
 )
 def concept_graph(night: dg.ResourceParam[Night], workers: Workers) -> Iterator[Any]:
@@ -876,7 +890,10 @@ def concept_graph(night: dg.ResourceParam[Night], workers: Workers) -> Iterator[
             columns=columns,
             more=_at_a_glance(tables) if key == "concepts" else None,
         )
-    yield from _checks(tables)
+    for name, (faulty, fault) in _faults(tables).items():
+        key, wrong = _CHECKS[name][0], int(faulty.sum())
+        found = {key: len(faulty), fault: wrong}
+        yield judge(night, CONCEPT_GRAPH, wrong == 0, found, asset_key=key, check_name=name)
 
 
 def _at_a_glance(tables: GraphTables) -> dict[str, Any]:
@@ -885,29 +902,21 @@ def _at_a_glance(tables: GraphTables) -> dict[str, Any]:
     return {name: dg.MetadataValue.md(page) for name, page in pages.items()}
 
 
-def _checks(tables: GraphTables) -> Iterator[dg.AssetCheckResult]:
+def _faults(tables: GraphTables) -> dict[str, tuple[Any, str]]:
+    """Return by check which rows break it, and what to call them."""
     edges, stated, chains = tables.edges, tables.concept_edges, tables.supersessions
-    unknown = _unknown(tables, edges["concept_id"])
-    without = unknown | (edges["evidence_position"].to_numpy() < 0)
-    yield _check("edges", "every_edge_names_its_evidence", without, "without_evidence")
+    without = _unknown(tables, edges["concept_id"]) | (edges["evidence_position"].to_numpy() < 0)
     ends = _unknown(tables, stated["src_concept"]) | _unknown(tables, stated["dst_concept"])
-    yield _check("concept_edges", "every_statement_joins_two_concepts", ends, "dangling")
     older = set(chains["older_position"].to_pylist())
     open_ended = np.isin(chains["head_position"].to_numpy(), sorted(older))
-    yield _check("supersessions", "every_successor_chain_ends", open_ended, "without_head")
+    return {
+        "every_edge_names_its_evidence": (without, "without_evidence"),
+        "every_statement_joins_two_concepts": (ends, "dangling"),
+        "every_successor_chain_ends": (open_ended, "without_head"),
+    }
 
 
 def _unknown(tables: GraphTables, ids: Any) -> Any:
     """Say of every id whether no concept has it."""
     known = tables.concepts["concept_id"].combine_chunks()
     return arrow_compute().index_in(ids, value_set=known).is_null().to_numpy()
-
-
-def _check(asset: str, name: str, faulty: Any, fault: str) -> dg.AssetCheckResult:
-    wrong = int(faulty.sum())
-    return dg.AssetCheckResult(
-        asset_key=asset,
-        check_name=name,
-        passed=wrong == 0,
-        metadata={asset: len(faulty), fault: wrong},
-    )

@@ -82,7 +82,7 @@ from noctuary_assets.night import (
     face_store,
     store_profile,
 )
-from noctuary_assets.reporting import report_stage
+from noctuary_assets.reporting import judge, report_stage
 from noctuary_assets.workers import Workers
 
 if TYPE_CHECKING:
@@ -685,45 +685,42 @@ def memory_vectors(night: dg.ResourceParam[Night], workers: Workers) -> dg.Mater
     return report_stage(night, embed_memories(night))
 
 
-@dg.asset_check(asset=memory_vectors)
+@dg.asset_check(asset=memory_vectors, blocking=True)
 def every_memory_vector_is_finite_and_unit(night: dg.ResourceParam[Night]) -> dg.AssetCheckResult:
     """No vector holds NaN or has a length other than 1."""
     vectors = read_array(night.work(VECTORS))
     bad = count_bad_rows(vectors, UNIT_NORM_TOLERANCE)
-    return dg.AssetCheckResult(passed=bad == 0, metadata={"rows": len(vectors), "bad_rows": bad})
+    return judge(night, MEMORY_VECTORS, bad == 0, {"rows": len(vectors), "bad_rows": bad})
+
+
+_TIER_CHECKS = {
+    "every_tier_holds_every_memory_once": (
+        "faults",
+        "No tier row lacks its memory and no memory lacks its tier row.",
+    ),
+    "no_tier_has_unindexed_rows": ("unindexed_rows", "Every index covers every row."),
+}
 
 
 @dg.asset(
     deps=[memory_vectors],
     kinds={"lancedb"},
     code_version=VECTOR_TIERS.version,
+    check_specs=[
+        dg.AssetCheckSpec(name, asset="vector_tiers", description=said, blocking=True)
+        for name, (_, said) in _TIER_CHECKS.items()
+    ],
 )
-def vector_tiers(night: dg.ResourceParam[Night], workers: Workers) -> dg.MaterializeResult[Any]:
+def vector_tiers(night: dg.ResourceParam[Night], workers: Workers) -> Iterator[Any]:
     """LanceDB tables of rotated prefixes (64, 256, full).
 
     A rebuildable projection of memory_vectors.
     """
-    return report_stage(night, sync_vector_tiers(night))
-
-
-@dg.asset_check(asset=vector_tiers)
-def every_tier_holds_every_memory_once(night: dg.ResourceParam[Night]) -> dg.AssetCheckResult:
-    """No tier row lacks its memory and no memory lacks its tier row."""
-    facts = night.result_of(VECTOR_TIERS).facts
-    return dg.AssetCheckResult(
-        passed=not any(facts["faults"].values()),
-        metadata={"faults": dg.MetadataValue.json(facts["faults"])},
-    )
-
-
-@dg.asset_check(asset=vector_tiers)
-def no_tier_has_unindexed_rows(night: dg.ResourceParam[Night]) -> dg.AssetCheckResult:
-    """Every index covers every row."""
-    unindexed = night.result_of(VECTOR_TIERS).facts["unindexed_rows"]
-    return dg.AssetCheckResult(
-        passed=not any(unindexed.values()),
-        metadata={"unindexed_rows": dg.MetadataValue.json(unindexed)},
-    )
+    result = sync_vector_tiers(night)
+    yield report_stage(night, result)
+    for name, (fact, _) in _TIER_CHECKS.items():
+        found = result.facts[fact]
+        yield judge(night, VECTOR_TIERS, not any(found.values()), {fact: found}, check_name=name)
 
 
 @dg.asset(

@@ -67,7 +67,7 @@ from noctuary.sources.turns import TurnsFile
 from noctuary.text.secrets import read_rules
 from noctuary.work.stage import Stage, StageResult, TimedProgress, hash_settled, run_stage
 from noctuary_assets.night import MEMORIES, QUARANTINE, TURNS, Night
-from noctuary_assets.reporting import report_stage
+from noctuary_assets.reporting import judge, report_stage
 
 # What agents' transcripts add to a night: ingested first, then joined to the source.
 
@@ -375,7 +375,8 @@ def _previous_export(memories: Path) -> Generator[Path | None]:
 memory_store = dg.AssetSpec(
     "memory_store",
     kinds={"sqlite"},
-    description="The memory store that a night reads, and never writes.",
+    description="The memory store that a night reads, and never writes. Each event is a state in "
+    "which it was seen.",
 )
 
 
@@ -398,13 +399,22 @@ quarantine = _spec(
 )
 
 
+_CHECKS = {
+    "exported_quarantined_and_sensitive_add_up_to_source": (
+        "Every row of the source was exported, put into quarantine or left out as sensitive."
+    ),
+    "no_exported_memory_is_sensitive": (
+        "No text of the exported tables looks redacted or like a secret."
+    ),
+}
+
+
 @dg.multi_asset(
     name="corpus_export",
     specs=[memories, turns, quarantine],
     check_specs=[
-        dg.AssetCheckSpec("exported_quarantined_and_sensitive_add_up_to_source", asset="memories"),
-        # Nothing is made of a table that holds what it must not.
-        dg.AssetCheckSpec("no_exported_memory_is_sensitive", asset="memories", blocking=True),
+        dg.AssetCheckSpec(name, asset="memories", description=said, blocking=True)
+        for name, said in _CHECKS.items()
     ],
 )
 def corpus_export(night: dg.ResourceParam[Night]) -> Iterator[Any]:
@@ -435,16 +445,8 @@ def corpus_export(night: dg.ResourceParam[Night]) -> Iterator[Any]:
         columns=("locator", "reason"),
     )
     total = facts["exported"] + facts["quarantined"] + facts["sensitive"]
-    yield dg.AssetCheckResult(
-        asset_key="memories",
-        check_name="exported_quarantined_and_sensitive_add_up_to_source",
-        passed=total == facts["source_rows"],
-        metadata={k: facts[k] for k in ("source_rows", "exported", "quarantined", "sensitive")},
-    )
+    counts = {k: facts[k] for k in ("source_rows", "exported", "quarantined", "sensitive")}
     scan = scan_export(night)
-    yield dg.AssetCheckResult(
-        asset_key="memories",
-        check_name="no_exported_memory_is_sensitive",
-        passed=not scan["found"],
-        metadata=scan,
-    )
+    passed = (total == facts["source_rows"], not scan["found"])
+    for name, holds, found in zip(_CHECKS, passed, (counts, scan), strict=True):
+        yield judge(night, CORPUS, holds, found, asset_key="memories", check_name=name)

@@ -189,7 +189,8 @@ def every_proposal_reached_the_threshold_and_says_something(
 ) -> dg.AssetCheckResult:
     """Every proposal has G at the threshold or above, marks of its own and no self as neighbour."""
     counts = count_faults(night.work(PROMOTIONS))
-    return dg.AssetCheckResult(passed=not any(counts[name] for name in FAULTS), metadata=counts)
+    passed = not any(counts[name] for name in FAULTS)
+    return dg.AssetCheckResult(passed=passed, severity=dg.AssetCheckSeverity.WARN, metadata=counts)
 
 
 PLAN = "compaction/plan.json"
@@ -298,7 +299,9 @@ def every_candidate_has_a_low_score_and_a_successor(
     plan = json.loads(night.work(PLAN).read_text(encoding="utf-8"))
     bad = [c["memory_id"] for c in plan["candidates"] if not _is_justified(c, plan["rules"])]
     return dg.AssetCheckResult(
-        passed=not bad, metadata={"candidates": len(plan["candidates"]), "bad": len(bad)}
+        passed=not bad,
+        severity=dg.AssetCheckSeverity.WARN,
+        metadata={"candidates": len(plan["candidates"]), "bad": len(bad)},
     )
 
 

@@ -43,12 +43,13 @@ from noctuary.snapshot.checks import (
 from noctuary.snapshot.publish import (
     Publication,
     find_by_digest,
+    find_refusal,
     is_intact,
     publish_candidate,
     seal_candidate,
     serves,
 )
-from noctuary.snapshot.verdict import PASS, Verdict, read_verdict, store_verdict
+from noctuary.snapshot.verdict import FAIL, PASS, Verdict, read_verdict, store_verdict
 from noctuary.work.stage import Stage, StageResult, forget_result, load_result
 from noctuary_assets import evaluate, ingest, pack
 from noctuary_assets.evaluate import (
@@ -366,7 +367,11 @@ def _write_comparison(
 # Stage evaluation_report: one HTML page about a night that measured something, and its plots.
 
 
-CHECK_NAMES = ("files_match_the_manifest", *(check.__name__ for check in GATE_CHECKS))
+CHECKS = {
+    "files_match_the_manifest": "Every file has the size and the digest that the manifest says.",
+    **{check.__name__: str(check.__doc__).partition("\n")[0] for check in GATE_CHECKS},
+}
+"""What the gate checks, in order, with a sentence each."""
 
 
 @dg.asset(
@@ -395,7 +400,11 @@ def recall_comparison(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[An
     deps=[snapshot_candidate, recall_comparison, ingest.quarantine],
     kinds={"json"},
     code_version=GATE_VERDICT.version,
-    check_specs=[dg.AssetCheckSpec(name, asset="gate_verdict") for name in CHECK_NAMES],
+    # None blocks: the page about a refused night comes after the verdict. `release` blocks.
+    check_specs=[
+        dg.AssetCheckSpec(name, asset="gate_verdict", description=said)
+        for name, said in CHECKS.items()
+    ],
 )
 def gate_verdict(night: dg.ResourceParam[Night]) -> Iterator[Any]:
     """PASS or FAIL for exactly this candidate, stored under its digest."""
@@ -411,17 +420,45 @@ def gate_verdict(night: dg.ResourceParam[Night]) -> Iterator[Any]:
         data_version=dg.DataVersion(f"{verdict.digest}:{verdict.outcome}"),
     )
     results = {c.name: c for c in verdict.checks}
-    for name in CHECK_NAMES:
+    for name in CHECKS:
         result = results.get(name)
         yield dg.AssetCheckResult(
             check_name=name,
             passed=result is not None and result.passed,
+            severity=dg.AssetCheckSeverity.ERROR,
             metadata=dict(result.found) if result else {"fault": "not run: the files are damaged"},
         )
 
 
 @dg.asset(
     deps=[gate_verdict],
+    kinds={"json"},
+    code_version=GATE_VERDICT.version,
+    check_specs=[
+        dg.AssetCheckSpec(
+            "the_gate_passed_this_candidate",
+            asset="release",
+            blocking=True,
+            description="A PASS verdict names tonight's candidate; else nothing is published.",
+        )
+    ],
+)
+def release(night: dg.ResourceParam[Night]) -> Iterator[Any]:
+    """Whether tonight's candidate may serve: what stops a refused night before it publishes."""
+    digest = candidate_digest(night)
+    refusal = find_refusal(night.paths, digest)
+    outcome = FAIL if refusal else PASS
+    yield dg.MaterializeResult(
+        metadata={"candidate": digest, "outcome": outcome},
+        data_version=dg.DataVersion(f"{digest}:{outcome}"),
+    )
+    yield dg.AssetCheckResult(
+        passed=refusal is None, severity=dg.AssetCheckSeverity.ERROR, description=refusal
+    )
+
+
+@dg.asset(
+    deps=[release],
     kinds={"sqlite", "numpy"},
     code_version=SNAPSHOT.version,
 )

@@ -217,8 +217,7 @@ def evaluation_report(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[An
     images = {
         name: dg.MetadataValue.md(as_markdown_image(p.png, p.alt)) for name, p in plots.items()
     }
-    return report_stage(
-        night,
-        result,
-        more={**images, "page": dg.MetadataValue.url(Path(result.facts["page"]).as_uri())},
-    )
+    page = Path(result.facts["page"])
+    # `make ui` serves the page; by its own path it opens without.
+    where = {"page": dg.MetadataValue.url(f"/reports/{page.name}"), "dagster/uri": page.as_uri()}
+    return report_stage(night, result, more={**images, **where})

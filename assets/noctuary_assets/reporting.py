@@ -11,10 +11,13 @@ from typing import Any
 
 import dagster as dg
 
-from noctuary.work.stage import StageResult
+from noctuary.work.stage import Stage, StageResult, forget_result
 from noctuary_assets.night import Night
 
 _SAMPLE_ROWS = 5
+_NOT_PUBLISHED = (
+    "nothing was published, what serves is untouched, and the next night makes it again"
+)
 
 
 def report_stage(
@@ -46,26 +49,71 @@ def report_stage(
         **(more or {}),
     }
     if table is not None:
-        path = night.work(table)
-        metadata["dagster/uri"] = str(path)
-        metadata["sample"] = dg.MetadataValue.md(sample_table(path, columns))
+        metadata |= describe_table(night.work(table), columns)
     return dg.MaterializeResult(
         asset_key=asset_key, metadata=metadata, data_version=dg.DataVersion(result.digest)
     )
 
 
-def sample_table(path: Path, columns: Sequence[str]) -> str:
-    """Return the first rows of some columns of a Parquet file as a Markdown table."""
+def judge(
+    night: Night,
+    stage: Stage,
+    passed: bool,
+    found: Mapping[str, Any],
+    *,
+    asset_key: str | None = None,
+    check_name: str | None = None,
+) -> dg.AssetCheckResult:
+    """Return what a blocking check found; what does not hold is made again by the next night.
+
+    Args:
+        night: The night.
+        stage: Whose output was looked at.
+        passed: Whether it holds.
+        found: The numbers behind it.
+        asset_key: For multi-assets, which one the check is of.
+        check_name: For checks inside of an asset, which one.
+    """
+    if not passed:
+        # Its stamp would vouch for it, and every night would stop here.
+        forget_result(night.paths.work, stage)
+    return dg.AssetCheckResult(
+        passed=passed,
+        asset_key=asset_key,
+        check_name=check_name,
+        severity=dg.AssetCheckSeverity.ERROR,
+        description=None if passed else _NOT_PUBLISHED,
+        metadata={name: _value(value) for name, value in found.items()},
+    )
+
+
+def describe_table(path: Path, columns: Sequence[str]) -> dict[str, Any]:
+    """Return Dagster metadata of a Parquet file: where it is, its columns, its first rows.
+
+    Args:
+        path: The file.
+        columns: Those of the sample; never one that holds memory text.
+    """
     import pyarrow.parquet as pq
 
-    rows = pq.read_table(path, columns=list(columns)).slice(0, _SAMPLE_ROWS).to_pylist()
-    lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
-    lines += [f"| {' | '.join(_cell(row[c]) for c in columns)} |" for row in rows]
-    return "\n".join(lines)
+    with pq.ParquetFile(path) as table:
+        schema = dg.TableSchema(
+            columns=[dg.TableColumn(field.name, str(field.type)) for field in table.schema_arrow]
+        )
+        first = next(table.iter_batches(_SAMPLE_ROWS, columns=list(columns)), None)
+    rows = [] if first is None else first.to_pylist()
+    return {
+        "dagster/uri": path.as_uri(),
+        "dagster/column_schema": schema,
+        "sample": dg.MetadataValue.table(
+            [dg.TableRecord({name: _cell(row[name]) for name in columns}) for row in rows],
+            schema=dg.TableSchema(columns=[c for c in schema.columns if c.name in columns]),
+        ),
+    }
 
 
-def _cell(value: Any) -> str:
-    return str("" if value is None else value).replace("|", "\\|").replace("\n", " ")
+def _cell(value: Any) -> Any:
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
 def _value(value: Any) -> Any:

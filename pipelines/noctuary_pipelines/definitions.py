@@ -24,10 +24,10 @@ from noctuary_assets import (
     report,
 )
 from noctuary_pipelines.jobs import NIGHTLY_JOB
-from noctuary_pipelines.resources import make_night_resource
-from noctuary_pipelines.schedules import nightly_schedule
-from noctuary_pipelines.sensors import source_sensor
-from noctuary_pipelines.workers import make_workers_resource
+from noctuary_pipelines.resources import NightResource
+from noctuary_pipelines.schedules import nightly_freshness, nightly_schedule
+from noctuary_pipelines.sensors import failure_sensor, missed_sensor, source_sensor
+from noctuary_pipelines.workers import workers
 
 GROUPS = {
     "ingest": [ingest],
@@ -47,23 +47,34 @@ def build_definitions(resources: Mapping[str, Any] | None = None) -> dg.Definiti
     """Return fresh definitions; `resources` replaces the default ones by name."""
     settings = Settings.load(home=find_home())
     modules = [module for group in GROUPS.values() for module in group]
+    fresh = nightly_freshness(settings.schedule)
+
+    def complete(spec: dg.AssetSpec) -> dg.AssetSpec:
+        spec = spec.replace_attributes(owners=OWNERS)
+        if spec.key != publish.snapshot.key:
+            return spec
+        return spec.replace_attributes(freshness_policy=fresh)
+
     assets = [
         asset
         for group, parts in GROUPS.items()
         for asset in dg.load_assets_from_modules(parts, group_name=group)
+        if isinstance(asset, dg.AssetsDefinition)
     ]
     store = ingest.memory_store.replace_attributes(group_name="ingest")
     return dg.Definitions(
-        assets=dg.map_asset_specs(
-            lambda spec: spec.replace_attributes(owners=OWNERS), [store, *assets]
-        ),
+        assets=dg.map_asset_specs(complete, [store, *assets]),
         asset_checks=dg.load_asset_checks_from_modules(modules),
         jobs=[NIGHTLY_JOB],
         schedules=[nightly_schedule(settings.schedule)],
-        sensors=[source_sensor(settings.sensor)],
+        sensors=[
+            source_sensor(settings.sensor),
+            failure_sensor(settings.notify),
+            missed_sensor(settings.notify),
+        ],
         resources={
-            "night": make_night_resource(),
-            "workers": make_workers_resource(),
+            "night": NightResource.from_environment(),
+            "workers": workers,
             **(resources or {}),
         },
         # One process: a step of its own would import everything again, and the work is in

@@ -5,24 +5,42 @@ As a module it is the webserver that `dagster dev` starts, with the same command
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
-from starlette.responses import PlainTextResponse
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from noctuary.core.store import StorePaths
 
 _LOOPBACK = ("127.0.0.1", "localhost")
 _OWN_PAGE = frozenset({"same-origin", "none"})
 _JSON = "application/json"
 _POLICY_VIOLATION = 1008
+_REPORT = re.compile(r"/reports/([0-9A-Za-z-]+\.html)")
+_REPORT_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+"""A report loads nothing and runs nothing, whatever a memory made it say."""
 
 
 class Guard:
-    """An application that only hears requests from this machine's own pages and scripts."""
+    """An application that only hears requests from this machine's own pages and scripts.
 
-    def __init__(self, app: ASGIApp) -> None:
+    Before it stand the store's reports, under /reports.
+    """
+
+    def __init__(self, app: ASGIApp, reports: Path | None = None) -> None:
         self._app = app
+        self._reports = reports
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it with a sentence."""
@@ -33,12 +51,22 @@ class Guard:
             await send(message)
 
         fault = find_fault(scope)
-        if fault is None:
+        report = _REPORT.fullmatch(scope.get("path", ""))
+        if fault is None and self._reports is not None and report is not None:
+            await _show_report(self._reports / report[1])(scope, receive, send_unframed)
+        elif fault is None:
             await self._app(scope, receive, send_unframed)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": _POLICY_VIOLATION})
         else:
             await PlainTextResponse(f"{fault}\n", 403)(scope, receive, send)
+
+
+def _show_report(path: Path) -> Response:
+    try:
+        return HTMLResponse(path.read_bytes(), headers=_REPORT_HEADERS)
+    except OSError:
+        return PlainTextResponse("this report is gone: the newest 30 are kept\n", 404)
 
 
 def find_fault(scope: Scope) -> str | None:
@@ -84,7 +112,8 @@ def serve(words: Sequence[str] | None = None) -> None:
     create = cli.create_app_from_workspace_process_context
 
     def create_guarded(*args: Any, **options: Any) -> Any:
-        return Guard(create(*args, **options))
+        store = os.environ.get("NOCTUARY_STORE")
+        return Guard(create(*args, **options), StorePaths(Path(store)).reports if store else None)
 
     cli.create_app_from_workspace_process_context = create_guarded
     cli.dagster_webserver(words)

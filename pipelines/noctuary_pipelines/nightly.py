@@ -7,9 +7,10 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -21,7 +22,13 @@ from noctuary.text.marks import show_hidden
 from noctuary.work.ledger import LEDGER, record_dagster
 from noctuary.work.lock import hold_lock
 from noctuary.work.stage import StageResult
+from noctuary_pipelines.notify import NIGHT_FAILED, notify
 from noctuary_pipelines.site import Site, export_environment, prepare_instance, resolve_site
+
+if TYPE_CHECKING:
+    from dagster import AssetCheckEvaluation
+
+    from noctuary_assets.night import Night
 
 EXIT_DONE = 0
 EXIT_FAILED = 1
@@ -87,6 +94,8 @@ def main(source: str | None, store: str | None, as_json: bool) -> None:
         for line in healed:
             _echo(line)
     outcome = _run_or_explain(site, echo=not as_json)
+    if outcome.exit_code in (EXIT_FAILED, EXIT_GATE_FAILED):
+        outcome.said.extend(notify(site, NIGHT_FAILED, status=outcome.status))
     if is_new and outcome.exit_code in (EXIT_FAILED, EXIT_STOPPED) and not outcome.stages:
         _remove_begun(site.paths)
     _finish(replace(outcome, said=[*healed, *outcome.said]), site, started, as_json)
@@ -120,8 +129,7 @@ def run_night(site: Site, *, echo: bool = False) -> Outcome:
     import dagster as dg
 
     from noctuary_pipelines.definitions import build_definitions
-    from noctuary_pipelines.resources import describe, make_night_resource
-    from noctuary_pipelines.workers import make_workers_resource
+    from noctuary_pipelines.resources import describe, open_night
 
     stages: list[StageResult] = []
     said: list[str] = []
@@ -136,13 +144,13 @@ def run_night(site: Site, *, echo: bool = False) -> Outcome:
         if echo:
             _echo(describe(result))
 
+    @dg.resource
+    def night(context: dg.InitResourceContext) -> Iterator[Night]:
+        with open_night(site, context, report, say) as opened:
+            yield opened
+
     before = _serving_id(site)
-    definitions = build_definitions(
-        {
-            "night": make_night_resource(lambda: site, report, say),
-            "workers": make_workers_resource(lambda: site),
-        }
-    )
+    definitions = build_definitions({"night": night})
     with dg.DagsterInstance.from_config(str(site.paths.dagster_home)) as instance:
         job = definitions.resolve_job_def("nightly")
         run = job.execute_in_process(
@@ -153,7 +161,8 @@ def run_night(site: Site, *, echo: bool = False) -> Outcome:
         outcome = _success(site, before, stages)
     else:
         errors = [_error_of(event) for event in run.all_events if event.is_failure]
-        outcome = _failure(errors, stages)
+        unmet = [c for c in run.get_asset_check_evaluations() if c.blocking and not c.passed]
+        outcome = describe_failure(errors, stages, unmet)
     return replace(outcome, said=said)
 
 
@@ -175,8 +184,18 @@ def _success(site: Site, before: str | None, stages: list[StageResult]) -> Outco
     return Outcome(EXIT_DONE, "published", f"published snapshot {now} ({held})", stages)
 
 
-def _failure(errors: list[tuple[str, str]], stages: list[StageResult]) -> Outcome:
-    """Turn Dagster's chain of wrapped errors into the sentence that noctuary raised."""
+def describe_failure(
+    errors: list[tuple[str, str]],
+    stages: list[StageResult],
+    unmet: Sequence[AssetCheckEvaluation] = (),
+) -> Outcome:
+    """Turn what stopped a run into one sentence.
+
+    Args:
+        errors: Class and message of every error that noctuary raised, or a library.
+        stages: What was done.
+        unmet: The blocking checks that do not hold.
+    """
     for name, message in errors:
         if name == StoreLockedError.__name__:
             return Outcome(EXIT_LOCKED, "locked", message, stages)
@@ -185,6 +204,12 @@ def _failure(errors: list[tuple[str, str]], stages: list[StageResult]) -> Outcom
         if name in _INTERRUPTIONS:
             message = "the night was stopped; the next one goes on where it was"
             return Outcome(EXIT_STOPPED, "stopped", message, stages)
+    for check in unmet:
+        if check.asset_key.path[-1] == "release":
+            return Outcome(EXIT_GATE_FAILED, "refused", str(check.description), stages)
+        found = ", ".join(f"{name} {entry.value}" for name, entry in check.metadata.items())
+        message = f"{check.check_name} does not hold ({found}): {check.description}"
+        return Outcome(EXIT_FAILED, "failed", message, stages)
     name, message = next((e for e in errors if e[0]), ("", "the run failed without a reason"))
     if name in _known_errors():
         return Outcome(EXIT_FAILED, "failed", message, stages)

@@ -1,10 +1,13 @@
-"""Resources: plain objects that know no Dagster, made once per run."""
+"""The resource `night`: one store, held while a run lasts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
 import dagster as dg
+from pydantic import Field
 
 from noctuary.core.files import private_umask
 from noctuary.work.ledger import begin_night, describe_healing, end_night
@@ -13,57 +16,103 @@ from noctuary.work.stage import StageResult
 from noctuary_assets.housekeeping import sweep
 from noctuary_assets.night import Night
 from noctuary_pipelines.dead_runs import close_dead_runs
-from noctuary_pipelines.marks import mark_start
+from noctuary_pipelines.jobs import NIGHTLY_JOB
 from noctuary_pipelines.progress import choose_progress
 from noctuary_pipelines.site import Site, resolve_site
+from noctuary_pipelines.source_versions import note_source
 
 Report = Callable[[StageResult], None]
 Say = Callable[[str], None]
 
+SOURCE_TAG = "noctuary/source"
+STORE_TAG = "noctuary/store"
 
-def make_night_resource(
-    resolve: Callable[[], Site] = resolve_site,
+
+class NightResource(dg.ConfigurableResource[Night]):
+    """Tonight's run on one store; keeps other nights out while it lasts."""
+
+    source: str = Field(
+        default="",
+        description="The memory store to read: a path, or env:NAME of a database. Empty: what the "
+        "settings say, else the bundled sample.",
+    )
+    store: str = Field(
+        default="",
+        description="The directory to write, or its name below home. Empty: derived from source.",
+    )
+
+    @classmethod
+    def from_environment(cls) -> NightResource:
+        """Return the resource that reads the variables which `make ui` sets, where they are set."""
+        names = {"source": "NOCTUARY_SOURCE_PATH", "store": "NOCTUARY_STORE"}
+        return cls(**{k: dg.EnvVar(name) for k, name in names.items() if os.environ.get(name)})
+
+    @contextmanager
+    def yield_for_execution(self, context: dg.InitResourceContext) -> Generator[Night]:
+        """Hold the store while the run lasts."""
+        with open_night(resolve_site(self.source or None, self.store or None), context) as night:
+            yield night
+
+
+@contextmanager
+def open_night(
+    site: Site,
+    context: dg.InitResourceContext,
     report: Report | None = None,
     say: Say | None = None,
-) -> dg.ResourceDefinition:
-    """Return the resource `night`.
-
-    Tonight's run on one store, holding the store's lock while it lasts.
+) -> Generator[Night]:
+    """Hold the store and say to Dagster what the run is about.
 
     Args:
-        resolve: Says where the run takes place; called when the run starts.
+        site: Where the run takes place.
+        context: Of the resource.
         report: Told of every finished stage; None logs to the run.
         say: Shown lines for a person, which are logged to the run as well.
     """
+    log = context.log
+    with hold_store(site) as healed:
+        if context.instance is not None and context.run is not None:
+            _introduce(context.instance, context.run, site)
+        night = Night(
+            paths=site.paths,
+            source=site.source,
+            settings=site.settings,
+            progress=choose_progress(log.info if log is not None and report is None else None),
+            report=report or (lambda result: log.info(describe(result)) if log else None),
+            say=lambda line: _say(line, log, say),
+        )
+        if healed:
+            night.say(healed)
+        try:
+            yield night
+        finally:
+            night.close()
 
-    @dg.resource(description="Tonight's run on one store; keeps other nights out while it lasts.")
-    def night(context: dg.InitResourceContext) -> Iterator[Night]:
-        site = resolve()
-        log = context.log
-        with private_umask(), hold_lock(site.paths.lock):
-            sweep(site.paths)
-            healed = describe_healing(*begin_night(site.paths))
-            through = _last_night(site)
-            if context.instance is not None and context.run is not None:
-                close_dead_runs(context.instance, context.run.run_id)
-            mark_start(site)
-            tonight = Night(
-                paths=site.paths,
-                source=site.source,
-                settings=site.settings,
-                progress=choose_progress(log.info if log is not None and report is None else None),
-                report=report or (lambda result: log.info(describe(result)) if log else None),
-                say=lambda line: _say(line, log, say),
-            )
-            if healed:
-                tonight.say(healed)
-            try:
-                yield tonight
-            finally:
-                tonight.close()
-                end_night(site.paths, finished=_last_night(site) != through)
 
-    return night
+@contextmanager
+def hold_store(site: Site) -> Generator[str]:
+    """Keep others out of a store and its ledger true; remove what a killed night left.
+
+    Yields:
+        What was healed, as a sentence; empty where nothing was.
+    """
+    with private_umask(), hold_lock(site.paths.lock):
+        sweep(site.paths)
+        healed = describe_healing(*begin_night(site.paths))
+        through = _last_night(site)
+        try:
+            yield healed
+        finally:
+            end_night(site.paths, finished=_last_night(site) != through)
+
+
+def _introduce(instance: dg.DagsterInstance, run: dg.DagsterRun, site: Site) -> None:
+    """Tag a run with what it is about, note what it will read; a whole night closes dead runs."""
+    tags = {SOURCE_TAG: str(site.source), STORE_TAG: str(site.paths.root)}
+    instance.add_run_tags(run.run_id, tags)
+    if run.job_name == NIGHTLY_JOB.name:
+        close_dead_runs(instance, run.run_id)
+    note_source(instance, site)
 
 
 def _say(line: str, log: dg.DagsterLogManager | None, say: Say | None) -> None:

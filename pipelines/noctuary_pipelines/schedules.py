@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from datetime import datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import dagster as dg
+from dagster._utils.schedules import get_smallest_cron_interval, schedule_execution_time_iterator
 
 from noctuary.core.settings import ScheduleSettings
 from noctuary_pipelines.jobs import NIGHTLY_JOB
@@ -22,6 +24,24 @@ def nightly_schedule(settings: ScheduleSettings) -> dg.ScheduleDefinition:
         default_status=dg.DefaultScheduleStatus.STOPPED,
         description="Every night at 03:00 local time, or as configured; off until switched on.",
     )
+
+
+def nightly_freshness(settings: ScheduleSettings) -> dg.FreshnessPolicy:
+    """Return when the snapshot is late: where the schedule's next time comes and it is older.
+
+    A night takes as long as it takes, so a missed one shows when the next is due.
+    """
+    return dg.FreshnessPolicy.cron(
+        deadline_cron=settings.cron,
+        lower_bound_delta=get_smallest_cron_interval(settings.cron),
+        timezone=settings.timezone or local_timezone(),
+    )
+
+
+def last_tick(settings: ScheduleSettings, now_s: float) -> datetime:
+    """Return when the schedule was due last."""
+    zone = settings.timezone or local_timezone()
+    return next(schedule_execution_time_iterator(now_s, settings.cron, zone, ascending=False))
 
 
 def local_timezone() -> str:

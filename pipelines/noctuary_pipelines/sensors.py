@@ -11,18 +11,23 @@ from typing import Any
 import dagster as dg
 
 from noctuary.core.errors import NoctuaryError
-from noctuary.core.settings import SensorSettings
+from noctuary.core.settings import NotifySettings, SensorSettings
 from noctuary.sources.source import read_marker
 from noctuary.work.lock import find_holder
 from noctuary_pipelines.jobs import NIGHTLY_JOB
-from noctuary_pipelines.marks import read_completed_marker
+from noctuary_pipelines.notify import NIGHT_FAILED, NIGHT_MISSED, notify
+from noctuary_pipelines.schedules import last_tick
 from noctuary_pipelines.site import Site, resolve_site
+from noctuary_pipelines.source_versions import describe_change, read_completed_marker
 
 MAX_ATTEMPTS = 3
 """Nights asked for on one state of the source: a busy disk passes, a broken source does not."""
 
 START_PATIENCE_S = 120.0
 """Time in which a requested run may reach the lock: importing everything on a busy machine."""
+
+LATE_S = 3600
+"""A night that has not begun an hour after it was due did not happen."""
 
 MARKER_TAG = "noctuary/marker"
 """Tag of a requested run: which state of the source it was asked for."""
@@ -133,18 +138,84 @@ def source_sensor(
         decision = decide_run(
             read_asked(context.cursor),
             marker,
-            read_completed_marker(site.paths),
+            read_completed_marker(context.instance),
             now_s=clock_s(),
             minimum_s=site.settings.sensor.minimum_minutes * 60,
         )
+        # Whether a night is asked for or not: the UI shows what is made of an older state.
+        seen = describe_change(context.instance, site, marker)
         if decision.reason:
-            return dg.SkipReason(decision.reason)
+            return dg.SensorResult(skip_reason=decision.reason, asset_events=seen)
         return dg.SensorResult(
             run_requests=[dg.RunRequest(run_key=decision.run_key, tags={MARKER_TAG: marker})],
             cursor=write_asked(decision.asked),
+            asset_events=seen,
         )
 
     return source_changed
+
+
+def failure_sensor(
+    settings: NotifySettings, resolve: Callable[[], Site] = resolve_site
+) -> dg.SensorDefinition:
+    """Return the sensor that tells of failed nights; on where the settings name whom to tell.
+
+    It hears of the runs that Dagster started. The command behind `make nightly` tells by itself.
+    """
+
+    @dg.run_failure_sensor(
+        name="night_failed",
+        monitored_jobs=[NIGHTLY_JOB],
+        default_status=_status(settings),
+        description="Tells whoever notify.command and notify.webhook name of a night that failed.",
+    )
+    def night_failed(context: dg.RunFailureSensorContext) -> None:
+        steps = [event.step_key for event in context.get_step_failure_events()]
+        run_id = context.dagster_run.run_id
+        for fault in notify(resolve(), NIGHT_FAILED, status="failed", run_id=run_id, steps=steps):
+            context.log.error(fault)
+
+    return night_failed
+
+
+def missed_sensor(
+    settings: NotifySettings,
+    resolve: Callable[[], Site] = resolve_site,
+    clock_s: Callable[[], float] = time.time,
+) -> dg.SensorDefinition:
+    """Return the sensor that tells of nights that did not happen; on as `failure_sensor` is."""
+
+    @dg.sensor(
+        name="night_missed",
+        minimum_interval_seconds=LATE_S // 12,
+        default_status=_status(settings),
+        description="Tells the same of a night that was due and did not begin; once for each.",
+    )
+    def night_missed(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        try:
+            site = resolve()
+        except (NoctuaryError, OSError) as error:
+            return dg.SkipReason(f"the store cannot be looked at: {error}")
+        due = last_tick(site.settings.schedule, clock_s() - LATE_S)
+        if context.cursor == due.isoformat():
+            return dg.SkipReason(f"it was told of the night of {due:%Y-%m-%d %H:%M}")
+        begun = dg.RunsFilter(job_name=NIGHTLY_JOB.name, created_after=due)
+        last = site.paths.last_night
+        if not last.exists() or last.stat().st_mtime >= due.timestamp():
+            return dg.SkipReason("the last night is as new as it should be")
+        if context.instance.get_runs_count(begun) or find_holder(site.paths.lock) is not None:
+            return dg.SkipReason("a night has begun since it was due")
+        for fault in notify(site, NIGHT_MISSED, due=due.isoformat()):
+            context.log.error(fault)
+        said = f"the night of {due:%Y-%m-%d %H:%M} did not happen"
+        return dg.SensorResult(skip_reason=said, cursor=due.isoformat())
+
+    return night_missed
+
+
+def _status(settings: NotifySettings) -> dg.DefaultSensorStatus:
+    told = settings.command or settings.webhook
+    return dg.DefaultSensorStatus.RUNNING if told else dg.DefaultSensorStatus.STOPPED
 
 
 def read_asked(cursor: str | None) -> Asked:

@@ -57,7 +57,10 @@ def main(source: str | None, store: str | None, port: int, webserver_only: bool)
     os.chdir(root)
     sys.stdout.flush()
     # Imported here: Dagster takes seconds, and the lines above need not wait for it.
+    from noctuary_pipelines.dead_runs import close_left_runs
     from noctuary_pipelines.guard import serve, serve_with_daemon
+
+    close_left_runs(site.paths)
 
     # In this process: whoever ends the command ends the UI, and nothing holds the port.
     words = ["-w", str(root / "workspace.yaml"), "-h", _HOST, "-p", str(port)]

@@ -4,40 +4,31 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
 
 from noctuary.core.errors import ConfigError
-from noctuary.core.settings import RunnerSettings
-from noctuary_pipelines.site import Site, resolve_site
+from noctuary.core.settings import RunnerSettings, Settings
+from noctuary.core.store import find_home
 
 RAY = "ray"
 
 
-def make_workers_resource(
-    resolve: Callable[[], Site] = resolve_site,
-) -> dg.ResourceDefinition:
-    """Return the resource `workers`.
+@dg.resource(description="Who runs the heavy steps: processes of this machine, or Ray.")
+def workers(context: dg.InitResourceContext) -> Iterator[Any]:
+    """None where `runner.kind` is "local": the night starts processes when it has work for them.
 
-    None where `runner.kind` is "local": the night starts processes when it has work for them. Where
-    it is "ray", dagster-ray's resource, up for the runs whose assets ask for it and down with them.
-
-    Args:
-        resolve: As in `make_night_resource`.
+    Where it is "ray", dagster-ray's resource, up for the runs whose assets ask for it and down with
+    them.
     """
-
-    @dg.resource(description="Who runs the heavy steps: processes of this machine, or Ray.")
-    def workers(context: dg.InitResourceContext) -> Iterator[Any]:
-        settings = resolve().settings.runner
-        if settings.kind != RAY:
-            yield None
-            return
-        with open_ray(settings).yield_for_execution(context) as ray:
-            yield ray
-
-    return workers
+    settings = Settings.load(home=find_home()).runner
+    if settings.kind != RAY:
+        yield None
+        return
+    with open_ray(settings).yield_for_execution(context) as ray:
+        yield ray
 
 
 def open_ray(settings: RunnerSettings) -> Any:

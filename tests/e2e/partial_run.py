@@ -11,7 +11,7 @@ from unittest import mock
 import dagster as dg
 
 from noctuary_pipelines.definitions import build_definitions
-from noctuary_pipelines.resources import make_night_resource
+from noctuary_pipelines.resources import NightResource
 from noctuary_pipelines.site import prepare_instance, resolve_site
 from tests.e2e.driver import environment
 from tests.e2e.stores import Bench
@@ -46,6 +46,7 @@ FROM_THE_CANDIDATE = (
     *TO_THE_CANDIDATE,
     "recall_comparison",
     "gate_verdict",
+    "release",
     "evaluation_report",
     "snapshot",
 )
@@ -53,9 +54,10 @@ FROM_THE_CANDIDATE = (
 
 @dataclass(frozen=True)
 class PartialRun:
-    """What came of it: the errors with their causes, and the checks that did not hold."""
+    """What came of it: errors with causes, what blocking checks said, checks that do not hold."""
 
     success: bool
+    made: set[str]
     errors: list[str]
     failed_checks: set[str]
 
@@ -68,7 +70,7 @@ def materialize(bench: Bench, selection: Sequence[str]) -> PartialRun:
         site = resolve_site(str(bench.source), str(bench.store))
         home = prepare_instance(site.paths)
         os.environ["DAGSTER_HOME"] = str(home)
-        night = make_night_resource(lambda: site, lambda _: None)
+        night = NightResource(source=str(site.source), store=str(site.paths.root))
         definitions = build_definitions({"night": night})
         instance = stack.enter_context(dg.DagsterInstance.from_config(str(home)))
         run = definitions.resolve_job_def("nightly").execute_in_process(
@@ -80,7 +82,15 @@ def materialize(bench: Bench, selection: Sequence[str]) -> PartialRun:
     evaluations = run.get_asset_check_evaluations()
     return PartialRun(
         success=run.success,
-        errors=[text for e in run.all_events if e.is_step_failure for text in _chain(e)],
+        made={
+            e.asset_key.to_user_string()
+            for e in run.get_asset_materialization_events()
+            if e.asset_key
+        },
+        errors=[
+            *(text for e in run.all_events if e.is_step_failure for text in _chain(e)),
+            *(str(e.description) for e in evaluations if e.blocking and not e.passed),
+        ],
         failed_checks={e.check_name for e in evaluations if not e.passed},
     )
 

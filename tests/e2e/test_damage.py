@@ -17,8 +17,9 @@ import pytest
 
 from noctuary.cli.doctor import examine
 from noctuary.work.ledger import find_faults, name_faults
+from noctuary_assets.night import Night
 from noctuary_pipelines.definitions import build_definitions
-from noctuary_pipelines.resources import make_night_resource
+from noctuary_pipelines.resources import open_night
 from noctuary_pipelines.site import resolve_site
 from tests.e2e.byte_scan import find_texts
 from tests.e2e.conftest import FirstNight
@@ -157,7 +158,12 @@ def _night(bench: Bench, name: Path) -> str:
         return " ".join(ran.report["said"])
     said: list[str] = []
     site = resolve_site(str(bench.source), str(bench.store))
-    night = make_night_resource(lambda: site, lambda _: None, said.append)
+
+    @dg.resource
+    def night(context: dg.InitResourceContext) -> Iterator[Night]:
+        with open_night(site, context, lambda _: None, said.append) as opened:
+            yield opened
+
     job = build_definitions({"night": night}).resolve_job_def("nightly")
     with dg.DagsterInstance.ephemeral() as instance:
         quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}

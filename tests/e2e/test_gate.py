@@ -65,7 +65,9 @@ def test_a_lying_summary_fails_the_gate_and_the_next_night_heals(small: Bench) -
     ran = materialize(small, FROM_THE_CANDIDATE)
 
     assert not ran.success
-    assert ran.failed_checks == {CHECK}
+    assert ran.failed_checks == {CHECK, "the_gate_passed_this_candidate"}
+    # The page about the refused night is there; nothing was published, nor planned.
+    assert set(FROM_THE_CANDIDATE) - ran.made == {"snapshot"}
     assert any(
         CHECK in error and "yesterday's snapshot keeps serving" in error for error in ran.errors
     )

@@ -13,9 +13,10 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from noctuary_pipelines.marks import read_completed_marker
+from noctuary_pipelines.resources import SOURCE_TAG, STORE_TAG
 from noctuary_pipelines.sensors import MARKER_TAG
 from noctuary_pipelines.site import prepare_instance
+from noctuary_pipelines.source_versions import read_completed_marker, read_known_marker
 from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import ROOT
 from tests.e2e.stores import Bench, add_memory
@@ -41,8 +42,10 @@ def test_a_night_by_hand_needs_no_daemon(small_night: FirstNight) -> None:
     with dg.DagsterInstance.from_config(str(paths.dagster_home)) as instance:
         assert instance.get_daemon_heartbeats() == {}
         assert instance.all_instigator_state() == []
-        assert len(instance.get_runs()) == 1
-    assert read_completed_marker(paths) is not None
+        (run,) = instance.get_runs()
+        assert run.tags[SOURCE_TAG] == str(small_night.bench.source)
+        assert run.tags[STORE_TAG] == str(paths.root)
+        assert read_completed_marker(instance) == read_known_marker(instance) is not None
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from tests.e2e.ui import (
     LOCATION,
     PICTURES,
     READY_S,
+    RUN_S,
     Ui,
     materialized,
     require_picture,
@@ -29,28 +30,42 @@ from tests.e2e.ui import (
 pytestmark = pytest.mark.slow
 
 GROUPS = {
-    "corpus": ["memories", "turns", "quarantine"],
-    "vectors": ["memory_vectors", "query_encoder", "vector_tiers"],
-    "lexical": ["lexical_index"],
+    "ingest": ["memories", "turns", "quarantine"],
+    "index": [
+        "query_encoder",
+        "memory_vectors",
+        "vector_tiers",
+        "lexical_index",
+        "access_statistics",
+        "ltp_scores",
+    ],
     "graph": ["concepts", "memory_concepts", "concept_edges", "edges", "supersessions"],
-    "compaction": ["turn_clusters", "summaries", "compaction_plan"],
-    "curation": ["curation_proposals"],
-    "promotion": ["promotion_proposals"],
-    "usage": ["access_statistics", "ltp_scores"],
-    "evaluation": [
+    "compact": ["turn_clusters", "summaries"],
+    "evaluate": [
         "generated_queries",
         "recall_evaluation",
         "fusion_decision",
         "abstention_calibration",
-        "recall_comparison",
         "evaluation_report",
     ],
-    "serving": ["serving_pack", "snapshot_candidate", "gate_verdict", "snapshot"],
+    "publish": [
+        "serving_pack",
+        "snapshot_candidate",
+        "recall_comparison",
+        "gate_verdict",
+        "release",
+        "snapshot",
+    ],
+    "proposals": ["compaction_plan", "curation_proposals", "promotion_proposals"],
 }
 _SCHEDULES = """query($selector: RepositorySelector!) {
   schedulesOrError(repositorySelector: $selector) { ... on Schedules {
     results { name cronSchedule pipelineName executionTimezone scheduleState { status } }
 } } }"""
+
+_START_SENSOR = """mutation($selector: SensorSelector!) {
+  startSensor(sensorSelector: $selector) { __typename ... on PythonError { message } }
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +85,22 @@ def test_the_schedule_is_there_and_off(ui: Ui) -> None:
     assert schedule["cronSchedule"] == "0 3 * * *"
     assert schedule["executionTimezone"]
     assert schedule["scheduleState"]["status"] == "STOPPED"
+
+
+def test_the_store_is_what_the_memories_were_made_of(ui: Ui) -> None:
+    """A change makes them stale at the sensor's next look, and the next night fresh again."""
+    assert ui.wait(ui.launch())["status"] == "SUCCESS"
+    assert set(_staleness(ui).values()) == {"FRESH"}
+    add_memory(ui.bench.source, "The spare key moved to the shed.")
+    selector = {**ui.repository, "sensorName": "source_changed"}
+    assert "errors" not in ui.ask(_START_SENSOR, selector=selector)
+    deadline = time.monotonic() + RUN_S
+    while _staleness(ui)["memories"] != "STALE":
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    while "STALE" in _staleness(ui).values():
+        assert time.monotonic() < deadline
+        time.sleep(2)
 
 
 def test_ending_the_command_ends_everything_it_started(
@@ -175,6 +206,11 @@ def _processes_of_session(session: int) -> list[str]:
         if fields[0] != "Z" and int(fields[3]) == session:
             found.append(words.replace("\0", " ")[:100])
     return found
+
+
+def _staleness(ui: Ui) -> dict[str, str]:
+    nodes = ui.ask("{ assetNodes { assetKey { path } staleStatus } }")["assetNodes"]
+    return {node["assetKey"]["path"][-1]: node["staleStatus"] for node in nodes}
 
 
 def _said(run: dict[str, Any], asset: str, label: str) -> str:

@@ -8,15 +8,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.freshness import CronFreshnessPolicy
 
 from noctuary.core.settings import ScheduleSettings
 from noctuary_pipelines.definitions import build_definitions
-from noctuary_pipelines.schedules import local_timezone, nightly_schedule
+from noctuary_pipelines.schedules import local_timezone, nightly_freshness, nightly_schedule
 from tests.pipelines.lineage import describe_lineage
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,6 +43,18 @@ def test_the_lineage_is_the_reviewed_one(definitions: dg.Definitions) -> None:
     assert describe_lineage(definitions) == LINEAGE.read_text(encoding="utf-8")
 
 
+def test_settings_change_nothing_of_its_shape(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "RUNNER_KIND": "ray", "NOTIFY_COMMAND": "true", "SCHEDULE_CRON": "1 1 1 1 1",
+        "EVALUATION_EXACT_QUERIES": "0", "PROMOTION_ENABLED": "false", "SENSOR_POLL_SECONDS": "9",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(f"NOCTUARY_{name}", value)
+    definitions = build_definitions()
+    assert describe_lineage(definitions) == LINEAGE.read_text(encoding="utf-8")
+    sensors = {sensor.name for sensor in definitions.sensors or ()}
+    assert sensors == {"source_changed", "night_failed", "night_missed"}
+
+
 def test_everything_ends_in_the_snapshot_and_starts_in_the_export(
     definitions: dg.Definitions,
 ) -> None:
@@ -62,7 +76,7 @@ def test_everything_ends_in_the_snapshot_and_starts_in_the_export(
 
 def test_every_asset_says_what_it_is(definitions: dg.Definitions) -> None:
     graph = definitions.resolve_asset_graph()
-    assert len(graph.get_all_asset_keys()) == 30
+    assert len(graph.get_all_asset_keys()) == 31
     for node in graph.asset_nodes:
         name = node.key.to_user_string()
         assert list(node.owners) == ["team:noctuary"], name
@@ -73,11 +87,32 @@ def test_every_asset_says_what_it_is(definitions: dg.Definitions) -> None:
         assert node.description.strip().endswith("."), name
 
 
-def test_every_check_is_a_sentence(definitions: dg.Definitions) -> None:
+def test_every_check_is_a_sentence_and_says_one(definitions: dg.Definitions) -> None:
     graph = definitions.resolve_asset_graph()
-    names = [key.name for node in graph.asset_nodes for key in node.check_keys]
-    assert len(names) >= 16
-    assert all(len(name.split("_")) >= 4 for name in names)
+    specs = [graph.get_check_spec(key) for key in graph.asset_check_keys]
+    assert len(specs) == 34
+    for spec in specs:
+        assert len(spec.name.split("_")) >= 4, spec.name
+        assert spec.description, spec.name
+        assert spec.description.strip().endswith("."), spec.name
+
+
+def test_a_night_goes_on_only_past_what_is_looked_at_again(definitions: dg.Definitions) -> None:
+    """The verdict comes before the page about a refused night; proposals wait for a person."""
+    graph = definitions.resolve_asset_graph()
+    specs = [graph.get_check_spec(key) for key in graph.asset_check_keys]
+    assert {spec.asset_key.to_user_string() for spec in specs if not spec.blocking} == {
+        "gate_verdict",
+        "promotion_proposals",
+        "compaction_plan",
+    }
+
+
+def test_whoever_names_a_parent_names_an_asset(definitions: dg.Definitions) -> None:
+    """A misspelt dependency would be an asset of somebody else."""
+    graph = definitions.resolve_asset_graph()
+    strangers = {node.key.to_user_string() for node in graph.asset_nodes if node.is_external}
+    assert strangers == {"memory_store"}
 
 
 def test_the_job_runs_everything_in_one_process(definitions: dg.Definitions) -> None:
@@ -101,8 +136,18 @@ def test_the_schedule_waits_to_be_switched_on(definitions: dg.Definitions) -> No
 
 
 def test_the_schedule_follows_the_settings() -> None:
-    schedule = nightly_schedule(ScheduleSettings(cron="30 2 * * 1", timezone="Asia/Tokyo"))
+    settings = ScheduleSettings(cron="30 2 * * 1", timezone="Asia/Tokyo")
+    schedule, fresh = nightly_schedule(settings), nightly_freshness(settings)
     assert (schedule.cron_schedule, schedule.execution_timezone) == ("30 2 * * 1", "Asia/Tokyo")
+    assert isinstance(fresh, CronFreshnessPolicy)
+    assert (fresh.deadline_cron, fresh.timezone) == ("30 2 * * 1", "Asia/Tokyo")
+    assert fresh.lower_bound_delta == timedelta(days=7)
+
+
+def test_only_what_serves_can_be_late(definitions: dg.Definitions) -> None:
+    graph = definitions.resolve_asset_graph()
+    policies = {n.key.to_user_string() for n in graph.asset_nodes if n.freshness_policy}
+    assert policies == {"snapshot"}
 
 
 @pytest.mark.parametrize(

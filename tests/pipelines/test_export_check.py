@@ -7,11 +7,13 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from noctuary.core.errors import StoreError
 from noctuary.core.store import StorePaths
 from noctuary.sources import export as sift
 from noctuary.sources.source import RawRow
-from noctuary_assets.ingest import corpus_export
+from noctuary_assets.ingest import CORPUS, corpus_export
 from noctuary_assets.night import MEMORIES, Night
+from noctuary_pipelines.nightly import EXIT_FAILED, describe_failure
 from tests.support.claude_memory import make_sqlite
 
 CHECK = "no_exported_memory_is_sensitive"
@@ -74,3 +76,11 @@ def test_a_gap_in_the_filter_stops_the_night_and_says_where(
     assert check.metadata["reasons"].value == {"secret:github_token": 1}
     assert TOKEN not in str(check.metadata)
     assert not result.asset_materializations_for_node("made_of_memories")
+    # What was condemned is made again, and the command says which check it was.
+    with pytest.raises(StoreError, match="missing or damaged"):
+        night.result_of(CORPUS)
+    outcome = describe_failure([], [], [check])
+    assert (outcome.exit_code, outcome.status) == (EXIT_FAILED, "failed")
+    assert outcome.message.startswith(f"{CHECK} does not hold (tables 3, ")
+    assert "what serves is untouched" in outcome.message
+    assert TOKEN not in outcome.message

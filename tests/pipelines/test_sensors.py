@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
@@ -13,14 +14,16 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.data_version import CachingStaleStatusResolver
+from dagster._core.loader import LoadingContextForTest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from noctuary.core.settings import SensorSettings, Settings
-from noctuary.core.store import StorePaths, record_night
+from noctuary.core.store import StorePaths
 from noctuary.work.lock import hold_lock
+from noctuary_assets.ingest import memory_store
 from noctuary_pipelines.definitions import build_definitions
-from noctuary_pipelines.marks import mark_start, read_completed_marker
 from noctuary_pipelines.sensors import (
     MARKER_TAG,
     MAX_ATTEMPTS,
@@ -33,14 +36,28 @@ from noctuary_pipelines.sensors import (
     write_asked,
 )
 from noctuary_pipelines.site import Site
+from noctuary_pipelines.source_versions import note_source, read_completed_marker
 
 MINUTE_S = 60.0
+
+
+@dg.asset(deps=[memory_store])
+def memories() -> None:
+    """Stand for the export."""
+
+
+@dg.asset(deps=[memories])
+def snapshot() -> None:
+    """Stand for what is published."""
 
 
 class Bench:
     """A source, a store and a clock; `look` is one tick of the sensor."""
 
-    def __init__(self, directory: Path, settings: SensorSettings) -> None:
+    def __init__(
+        self, directory: Path, settings: SensorSettings, instance: dg.DagsterInstance
+    ) -> None:
+        self.instance = instance
         self.source = directory / "memory.db"
         with closing(sqlite3.connect(self.source)) as db:
             db.execute("CREATE TABLE memories (id INTEGER PRIMARY KEY, content TEXT)")
@@ -54,26 +71,39 @@ class Bench:
         with closing(sqlite3.connect(self.source)) as db, db:
             db.execute("INSERT INTO memories (content) VALUES ('CANARY in a row')")
 
-    def night(self) -> None:
-        """A night that goes through, as far as the sensor can see it."""
-        mark_start(self.site)
-        record_night(self.site.paths)
+    def night(self, *, publishes: bool = True, changes: bool = False) -> None:
+        """A night, as far as the sensor can see it."""
+        note_source(self.instance, self.site)
+        if changes:
+            self.change()
+        assets = [memory_store, memories, snapshot] if publishes else [memory_store, memories]
+        assert dg.materialize(assets, instance=self.instance).success
+
+    def staleness(self) -> str:
+        """Say what the UI says of the memories."""
+        graph = dg.Definitions(assets=[memory_store, memories]).resolve_asset_graph()
+        loading = LoadingContextForTest(self.instance)
+        resolver = CachingStaleStatusResolver(self.instance, graph, loading)
+        return resolver.get_status(dg.AssetKey("memories")).value
 
     def look(self) -> dg.RunRequest | str:
         """Return the request, or why there is none; the cursor moves as the daemon moves it."""
-        with dg.DagsterInstance.ephemeral() as instance:
-            context = dg.build_sensor_context(instance, cursor=self.cursor)
-            result: Any = self.sensor(context)
+        result: Any = self.sensor(dg.build_sensor_context(self.instance, cursor=self.cursor))
         if isinstance(result, dg.SkipReason):
             return str(result.skip_message)
+        for event in result.asset_events:
+            self.instance.report_runless_asset_event(event)
+        if result.skip_reason:
+            return str(result.skip_reason.skip_message)
         self.cursor = result.cursor
         (request,) = result.run_requests
         return request
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path, SensorSettings(minimum_minutes=15))
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield Bench(tmp_path, SensorSettings(minimum_minutes=15), instance)
 
 
 def asks(found: dg.RunRequest | str) -> dg.RunRequest:
@@ -134,18 +164,32 @@ def test_a_night_that_somebody_else_ran_is_enough(bench: Bench) -> None:
 
 
 def test_what_changes_while_a_night_reads_asks_for_the_next(bench: Bench) -> None:
-    mark_start(bench.site)
-    bench.change()
-    record_night(bench.site.paths)
+    bench.night(changes=True)
+    assert bench.staleness() == "FRESH"
     asks(bench.look())
+    assert bench.staleness() == "STALE"
 
 
 def test_a_night_that_did_not_go_through_has_read_nothing(bench: Bench) -> None:
     bench.night()
     bench.change()
-    mark_start(bench.site)
-    os.utime(bench.site.paths.last_night, ns=(1, 1))
+    bench.night(publishes=False)
     asks(bench.look())
+
+
+def test_a_change_makes_the_memories_stale_even_where_no_night_is_asked_for(bench: Bench) -> None:
+    asks(bench.look())
+    bench.night()
+    assert bench.staleness() == "FRESH"
+    bench.change()
+    assert "a night was asked for" in says(bench.look())
+    assert bench.staleness() == "STALE"
+    seen = bench.instance.fetch_materializations(memory_store.key, limit=9).records
+    says(bench.look())
+    # One event for a state, however often it is seen.
+    assert bench.instance.fetch_materializations(memory_store.key, limit=9).records == seen
+    bench.night()
+    assert bench.staleness() == "FRESH"
 
 
 def test_while_a_night_runs_the_sensor_waits(bench: Bench) -> None:
@@ -193,18 +237,11 @@ def test_a_cursor_that_cannot_be_read_has_asked_for_nothing(cursor: str | None) 
     assert read_asked(cursor).at_s == 0
 
 
-def test_a_damaged_mark_is_no_mark(bench: Bench) -> None:
-    bench.night()
-    for text in ("", "{", "[]", '{"marker": 7}', "{}"):
-        bench.site.paths.source_marker.write_text(text)
-        record_night(bench.site.paths)
-        assert read_completed_marker(bench.site.paths) is None
-
-
 def test_a_source_that_cannot_be_looked_at_does_not_stop_a_night(bench: Bench) -> None:
+    assert read_completed_marker(bench.instance) is None
     bench.source.unlink()
-    mark_start(bench.site)
-    assert read_completed_marker(bench.site.paths) is None
+    bench.night()
+    assert read_completed_marker(bench.instance) == "INITIAL"
 
 
 moments = st.floats(0, 4e9, allow_nan=False)

@@ -400,6 +400,20 @@ class SensorSettings:
     minimum_minutes: float = 15.0
 
 
+@dataclass(frozen=True, slots=True)
+class NotifySettings:
+    """Who is told of a night that failed, or did not happen; never with a text of a memory.
+
+    Attributes:
+        command: Words of a program, which gets one JSON object on its standard input; empty for
+            none. A file that others may write to cannot set it.
+        webhook: Address that the same object is posted to, http or https; empty for none.
+    """
+
+    command: str = ""
+    webhook: str = ""
+
+
 # The section about how much a night uses: who runs heavy steps.
 
 
@@ -473,6 +487,7 @@ def range_faults(s: Settings) -> list[str]:
         (s.transcripts.tool_chars >= 0, "transcripts.tool_chars must be >= 0"),
         (0.0 <= s.promotion.threshold <= 1.0, "promotion.threshold must lie in [0, 1]"),
         *_hook_rules(s.hook),
+        *_notify_rules(s.notify),
         *_scale_rules(s),
         (
             len(s.schedule.cron.split()) == 5,
@@ -564,6 +579,23 @@ def _compaction_rules(c: CompactionSettings) -> list[tuple[bool, str]]:
     ]
 
 
+def _notify_rules(n: NotifySettings) -> list[tuple[bool, str]]:
+    rules: list[tuple[bool, str]] = []
+    try:
+        if n.webhook:
+            require_web_address(n.webhook)
+    except ValueError as error:
+        rules.append((False, f"notify.webhook: {error}"))
+    try:
+        if n.command:
+            import shlex  # recall reads settings as well, and needs none of it
+
+            shlex.split(n.command)
+    except ValueError as error:
+        rules.append((False, f"notify.command: {error}"))
+    return rules
+
+
 def _hook_rules(h: HookSettings) -> list[tuple[bool, str]]:
     return [
         (h.memories >= 0, "hook.memories must be >= 0"),
@@ -608,6 +640,8 @@ _LOCATION_VARIABLES = frozenset(
 )
 _PROFILES = "profiles"
 _NOT_SECTIONS = frozenset({_PROFILES, "origins"})
+_NOT_IN_JSON = "notify"
+"""Shapes no artifact, and an address may hold a key: no part of a manifest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -640,6 +674,7 @@ class Settings:
     schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
     sensor: SensorSettings = field(default_factory=SensorSettings)
     runner: RunnerSettings = field(default_factory=RunnerSettings)
+    notify: NotifySettings = field(default_factory=NotifySettings)
     profiles: Mapping[str, Mapping[str, Any]] = field(
         default_factory=dict[str, Mapping[str, Any]], hash=False
     )
@@ -688,6 +723,7 @@ class Settings:
                 key: _plain(getattr(getattr(self, section), key)) for key in _section_keys(section)
             }
             for section in _section_names()
+            if section != _NOT_IN_JSON
         }
 
 

@@ -305,11 +305,6 @@ class StorePaths:
         return self.root / "LAST_NIGHT"
 
     @property
-    def source_marker(self) -> Path:
-        """Which state of the source the last night began with; read by the sensor."""
-        return self.work / "source_marker.json"
-
-    @property
     def purge_pending(self) -> Path:
         """Present while older snapshots hold a row that has turned sensitive."""
         return self.root / "purge.pending"

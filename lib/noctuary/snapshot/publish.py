@@ -91,6 +91,23 @@ def serves(paths: StorePaths, digest: str) -> bool:
     return serving is not None and serving.digest == digest
 
 
+def find_refusal(paths: StorePaths, digest: str) -> str | None:
+    """Return why the candidate of this digest may not serve; None where its verdict is PASS."""
+    verdict = read_verdict(paths, digest)
+    if verdict is None:
+        return (
+            f"candidate {digest[:_ID_DIGEST_CHARS]} has no verdict: run the gate (the whole "
+            "nightly job) first"
+        )
+    if verdict.outcome == PASS:
+        return None
+    failed = ", ".join(c.name for c in verdict.checks if not c.passed)
+    return (
+        f"the gate failed candidate {digest[:_ID_DIGEST_CHARS]} ({failed}): yesterday's "
+        "snapshot keeps serving"
+    )
+
+
 def publish_candidate(paths: StorePaths, digest: str, keep: int) -> Publication:
     """Make the candidate of this digest the serving snapshot, if its verdict is PASS.
 
@@ -103,18 +120,8 @@ def publish_candidate(paths: StorePaths, digest: str, keep: int) -> Publication:
         PublishRefusedError: If there is no verdict for this digest, or it is FAIL.
         SnapshotCorruptError: If the candidate's bytes do not have this digest any more.
     """
-    verdict = read_verdict(paths, digest)
-    if verdict is None:
-        raise PublishRefusedError(
-            f"candidate {digest[:_ID_DIGEST_CHARS]} has no verdict: run the gate (the whole "
-            "nightly job) first"
-        )
-    if verdict.outcome != PASS:
-        failed = ", ".join(c.name for c in verdict.checks if not c.passed)
-        raise PublishRefusedError(
-            f"the gate failed candidate {digest[:_ID_DIGEST_CHARS]} ({failed}): yesterday's "
-            "snapshot keeps serving"
-        )
+    if (refusal := find_refusal(paths, digest)) is not None:
+        raise PublishRefusedError(refusal)
     if serves(paths, digest):
         return Publication(read_pointer(paths).snapshot_id, False, ())
     snapshot_id = _install(paths, digest)
