@@ -47,7 +47,7 @@ setup-ray: $(READY) ## Install the runner beyond one machine as well: the extra 
 	@$(PY) -c "import ray, lance_ray, dagster_ray" 2>/dev/null || $(VENV)/bin/pip install --quiet --editable "$(ROOT)[ray]"
 
 nightly: $(READY) ## Run the whole night on STORE and publish a snapshot
-	@$(PY) -m pipelines.nightly $(if $(SOURCE),"$(SOURCE)",)
+	@$(VENV)/bin/noctuary nightly $(if $(SOURCE),"$(SOURCE)",)
 
 recall: $(READY) ## Ask the published snapshot: make recall Q="..." [STORE=...]
 	@$(VENV)/bin/noctuary recall "$(Q)" --explain $(if $(SOURCE),--store "$(SOURCE)",)
@@ -101,7 +101,7 @@ bench-tables: $(READY) ## Generate the tables of docs/benchmarks from the commit
 	@cd $(ROOT) && $(PY) -m bench.tables
 
 ui: $(READY) ## Open the Dagster UI on STORE (http://127.0.0.1:3000): lineage, runs, schedule
-	@$(PY) -m pipelines.ui $(if $(SOURCE),"$(SOURCE)",)
+	@$(VENV)/bin/noctuary ui $(if $(SOURCE),"$(SOURCE)",)
 
 clean: ## Remove the virtual environment, caches and built stores (never your memory store, never data/sample)
 	@rm -rf $(VENV) $(ROOT)/.pytest_cache $(ROOT)/.ruff_cache $(ROOT)/.hypothesis $(ROOT)/artifacts

@@ -125,7 +125,7 @@ def _put_back(source: Path, rows: Sequence[tuple[Any, ...]]) -> None:
 
 
 def _night(source: Path) -> None:
-    command = [sys.executable, "-m", "noctuary_pipelines.nightly", str(source)]
+    command = [sys.executable, "-m", "noctuary.cli.entry", "nightly", str(source)]
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"the night failed ({done.returncode}): {done.stderr[-2000:]}")

@@ -1,4 +1,4 @@
-"""How it runs: definitions, jobs, schedules, resources, the command behind `make nightly`.
+"""How it runs: definitions, jobs, schedules, resources, the command behind `noctuary nightly`.
 
 No asset bodies, no computing.
 """

@@ -55,7 +55,7 @@ retention:
 
 _SET_ASIDE = (
     "what is left of it lies beside as *.damaged; if the schedule was on, switch it on again in "
-    "`make ui`"
+    "`noctuary ui`"
 )
 
 

@@ -33,7 +33,7 @@ import runpy, sys, time
 real, real_ns, ahead = time.time, time.time_ns, {now} - time.time()
 time.time = lambda: real() + ahead
 time.time_ns = lambda: real_ns() + int(ahead * 1e9)
-runpy.run_module("noctuary_pipelines.nightly", run_name="__main__", alter_sys=True)
+runpy.run_module("noctuary.cli.entry", run_name="__main__", alter_sys=True)
 """
 
 PROMPTS = (
@@ -59,9 +59,8 @@ def answer(name: str, directory: Path) -> dict[str, Any]:
     source, memories, queries = _write_source(name, directory)
     store = directory / "store"
     told = {**environment(directory), "PYTHONPATH": str(ROOT)}
-    night = _python(
-        ["-c", _NIGHT.format(now=NOW_S), str(source), "--store", str(store), "--json"], told
-    )
+    words = ["nightly", str(source), "--store", str(store), "--json"]
+    night = _python(["-c", _NIGHT.format(now=NOW_S), *words], told)
     assert night.returncode == DONE, night.stderr
     (verdict,) = (store / "verdicts").glob("*.json")
     judged = json.loads(verdict.read_bytes())

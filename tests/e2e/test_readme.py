@@ -37,7 +37,7 @@ INSTEAD: dict[str, tuple[str, ...]] = {
     # The sample's night is compared by a test of its own; the others name stores of a reader.
     r"make nightly\b.*": ("make", "-n", "nightly"),
     r"make test": ("make", "-n", "test"),  # this is it
-    r"make ui\b.*": ("noctuary-ui", "--help"),  # serves until it is stopped
+    r"make ui\b.*": ("make", "-n", "ui"),  # serves until it is stopped
     r"noctuary mcp": ("noctuary", "mcp", "--help"),  # serves until its client leaves
 }
 """What is not run as it stands, and what is looked at in its place."""
@@ -77,8 +77,7 @@ def require_shown(shown: str, printed: str) -> None:
 def run(words: tuple[str, ...] | list[str], where: Path, store: Path) -> str:
     """Run a command as README's reader would, with the sample's store as the only one."""
     first = {"python": [sys.executable], "make": ["make", "-C", str(ROOT), "-o", ".venv/.ready"],
-             "noctuary": [str(Path(sys.executable).with_name("noctuary"))],
-             "noctuary-ui": [sys.executable, "-m", "noctuary_pipelines.ui"]}  # fmt: skip
+             "noctuary": [str(Path(sys.executable).with_name("noctuary"))]}  # fmt: skip
     mine = {"CLAUDE_CONFIG_DIR": str(where / "claude"), "CODEX_HOME": str(where / "codex"),
             "HOME": str(where), "NOCTUARY_STORE": str(store), "COLUMNS": "200"}  # fmt: skip
     done = subprocess.run(

@@ -174,7 +174,7 @@ def test_a_busy_port_is_named_and_nothing_else_happens(tmp_path: Path) -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        words = ["-m", "noctuary_pipelines.ui", "--store", str(tmp_path / "store")]
+        words = ["-m", "noctuary.cli.entry", "ui", "--store", str(tmp_path / "store")]
         ran = run([sys.executable, *words, "--port", str(port)], tmp_path)
     assert ran.code == 1
     assert f"port {port}" in ran.err

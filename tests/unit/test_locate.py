@@ -32,7 +32,7 @@ def test_home_by_variable_then_checkout_then_the_user_s_data(
     assert find_home(named) == tmp_path / "h"
     root = checkout_root()
     assert root is not None
-    assert (root / "workspace.yaml").is_file()
+    assert (root / "pyproject.toml").is_file()
     assert find_home({}) == root / "data"
     monkeypatch.setattr(locate, "checkout_root", lambda: None)
     assert find_home({"XDG_DATA_HOME": str(tmp_path / "xdg")}) == tmp_path / "xdg" / "noctuary"
@@ -163,7 +163,7 @@ def test_what_is_not_there_is_looked_for_where_it_would_be(tmp_path: Path) -> No
 
 
 def test_nothing_published_is_an_error_that_says_what_to_run(tmp_path: Path) -> None:
-    with pytest.raises(SnapshotMissingError, match="make nightly"):
+    with pytest.raises(SnapshotMissingError, match="noctuary nightly"):
         find_store(None, home=tmp_path, environ={})
 
 

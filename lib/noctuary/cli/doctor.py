@@ -80,7 +80,8 @@ def look_at_serving(paths: StorePaths, settings: Settings, *, is_hooked: bool) -
     try:
         pointer = read_pointer(paths)
     except NoctuaryError as error:
-        yield Finding("pointer", "fail", str(error), "run `make nightly`, or `noctuary rollback`")
+        remedy = "run `noctuary nightly`, or `noctuary rollback`"
+        yield Finding("pointer", "fail", str(error), remedy)
         return
     yield Finding("pointer", "ok", f"{pointer.snapshot_id} serves since {pointer.published_at}")
     directory = paths.snapshots / pointer.snapshot_id
@@ -88,7 +89,7 @@ def look_at_serving(paths: StorePaths, settings: Settings, *, is_hooked: bool) -
         manifest = _verified(directory, pointer)
     except NoctuaryError as error:
         yield Finding(
-            "snapshot", "fail", str(error), "run `noctuary rollback`, then `make nightly`"
+            "snapshot", "fail", str(error), "run `noctuary rollback`, then `noctuary nightly`"
         )
         return
     total = sum(entry.bytes for entry in manifest.files.values())
@@ -117,7 +118,7 @@ def look_at_age(paths: StorePaths, pointer: Pointer, limit_hours: float) -> Find
             "age",
             "warn",
             f"no night went through {since}; the snapshot was published at {pointer.published_at}",
-            "check that the schedule is on (`make ui`) or that cron runs `make nightly`",
+            "check that the schedule is on (`noctuary ui`) or that cron runs `noctuary nightly`",
         )
     return Finding("age", "ok", f"the last night went through {hours:.1f} h ago")
 
@@ -134,9 +135,8 @@ def look_at_abstention(snapshot: Path, *, wants: bool) -> Finding:
     except FileNotFoundError:
         calibration = None
     except (OSError, ValueError) as error:
-        return Finding(
-            "abstention", "warn", f"{ABSTENTION_FILE} cannot be read: {error}", "run `make nightly`"
-        )
+        message = f"{ABSTENTION_FILE} cannot be read: {error}"
+        return Finding("abstention", "warn", message, "run `noctuary nightly`")
     if calibration is not None:
         thresholds = sorted(calibration.thresholds.items())
         told = ", ".join(f"{signal} below {at:.2f}" for signal, at in thresholds)
@@ -144,7 +144,7 @@ def look_at_abstention(snapshot: Path, *, wants: bool) -> Finding:
     if not wants:
         return Finding("abstention", "ok", "not calibrated, and nothing abstains by it here")
     message = "not calibrated: prompts get the best memories, however unlike them"
-    remedy = "run `make nightly`: each night calibrates (docs/abstention.md)"
+    remedy = "run `noctuary nightly`: each night calibrates (docs/abstention.md)"
     return Finding("abstention", "warn", message, remedy)
 
 
@@ -179,9 +179,8 @@ def _encoder(paths: StorePaths, manifest: Manifest) -> Finding:
             encoder = LeanEncoder.open(directory, verify=True)
         require_same(expected, encoder.fingerprint)
     except NoctuaryError as error:
-        return Finding(
-            "encoder", "fail", str(error), "run `make nightly`: it exports the query encoder again"
-        )
+        remedy = "run `noctuary nightly`: it exports the query encoder again"
+        return Finding("encoder", "fail", str(error), remedy)
     by = "" if isinstance(encoder, LeanEncoder) else ", by ONNX Runtime"
     made = encoder.fingerprint
     return Finding("encoder", "ok", f"{made.model}, {made.dimension} dimensions{by}")
@@ -196,7 +195,7 @@ def _hosted_encoder(directory: Path) -> Finding:
         model = read_description(directory)
     except NoctuaryError as error:
         return Finding(
-            "encoder", "fail", str(error), "run `make nightly`: it describes the encoder again"
+            "encoder", "fail", str(error), "run `noctuary nightly`: it describes the encoder again"
         )
     try:
         read_api_key(model.api_key_variable, "encoder.api_key_variable")
@@ -481,7 +480,7 @@ def _known_settings() -> Settings:
 def _last_verdict(paths: StorePaths) -> Iterator[Finding]:
     verdicts = sorted(paths.verdicts.glob("*.json"), key=lambda p: p.stat().st_mtime_ns)
     if not verdicts:
-        yield Finding("gate", "warn", "no candidate was ever judged", "run `make nightly`")
+        yield Finding("gate", "warn", "no candidate was ever judged", "run `noctuary nightly`")
         return
     last: dict[str, Any] = parse_json(verdicts[-1].read_text(encoding="utf-8"))
     failed = [c["name"] for c in last["checks"] if not c["passed"]]
@@ -536,7 +535,8 @@ def _usage(paths: StorePaths) -> Iterator[Finding]:
     if usage.is_missing:
         yield Finding("usage", "ok", "no night has counted retrievals yet")
     elif usage.warning is not None:
-        yield Finding("usage", "warn", usage.warning, "run `make nightly`: it writes the file anew")
+        remedy = "run `noctuary nightly`: it writes the file anew"
+        yield Finding("usage", "warn", usage.warning, remedy)
     elif usage.not_scanned:
         yield Finding(
             "usage",
@@ -572,7 +572,7 @@ def _files(paths: StorePaths) -> Iterator[Finding]:
     elif faults := find_faults(paths):
         yield Finding(
             "files", "warn", f"not as the last night left them: {name_faults(faults)}",
-            "run `make nightly`: it makes them again",
+            "run `noctuary nightly`: it makes them again",
         )  # fmt: skip
     else:
         yield Finding("files", "ok", "all working files are as the last night left them")

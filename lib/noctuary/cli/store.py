@@ -246,7 +246,7 @@ def stores(as_json: bool) -> None:
         )
         click.echo(f"{'*' if row['default'] else ' '} {row['name']}  {held}")
     if not found:
-        click.echo(f"no store below {home} has published yet: run `make nightly`")
+        click.echo(f"no store below {home} has published yet: run `noctuary nightly`")
 
 
 # `noctuary doctor`: what is wrong and what to do about it.
@@ -310,12 +310,12 @@ def snapshots(store: str | None, as_json: bool) -> None:
         mark = "*" if row["serving"] else " "
         click.echo(f"{mark} {row['snapshot_id']}  {_state(row)}")
     if not found:
-        click.echo("nothing has been published yet: run `make nightly`")
+        click.echo("nothing has been published yet: run `noctuary nightly`")
 
 
 def _state(row: dict[str, Any]) -> str:
     if row["outdated"]:
-        return "made by another version of noctuary: run the night (`make nightly`)"
+        return "made by another version of noctuary: run the night (`noctuary nightly`)"
     if not row["intact"]:
         return "DAMAGED"
     size = f"{row['memories']:>9,} memories  {row['bytes'] / 1e6:8.1f} MB"

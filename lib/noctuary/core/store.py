@@ -369,7 +369,7 @@ _SLUG_HASH_CHARS = 6
 
 def checkout_root() -> Path | None:
     """Return the repository that this package runs from, or None when it is installed elsewhere."""
-    return _CHECKOUT if (_CHECKOUT / "workspace.yaml").is_file() else None
+    return _CHECKOUT if (_CHECKOUT / "pyproject.toml").is_file() else None
 
 
 def find_home(environ: Mapping[str, str] | None = None) -> Path:
@@ -455,7 +455,7 @@ def find_store(
     stores = list_stores(home)
     if not stores:
         raise SnapshotMissingError(
-            f"no published store under {home}: run `make nightly` (or `make nightly "
+            f"no published store under {home}: run `noctuary nightly` (or `noctuary nightly "
             "STORE=path/to/memory.db`) first"
         )
     newest = max(stores, key=lambda p: ((p / "CURRENT").stat().st_mtime_ns, p.name))

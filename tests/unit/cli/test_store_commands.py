@@ -190,4 +190,4 @@ def test_stores_lists_what_published_and_marks_the_default(
 
 
 def test_without_a_store_stores_says_how_to_make_one(run: Run, home: Path) -> None:
-    assert "make nightly" in run("stores").output
+    assert "noctuary nightly" in run("stores").output
