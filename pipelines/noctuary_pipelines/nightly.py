@@ -73,7 +73,7 @@ def run(source: str | None, store: str | None, *, as_json: bool) -> NoReturn:
         _finish(Outcome(EXIT_FAILED, "failed", str(error)), None, started, as_json)
     os.environ.update(export_environment(site))
     if not as_json:
-        _echo(f"source  {site.source}\nstore   {site.paths.root}\n")
+        _echo(f"home    {site.home}\nsource  {site.source}\nstore   {site.paths.root}\n")
         for line in healed:
             _echo(line)
     outcome = _run_or_explain(site, echo=not as_json)

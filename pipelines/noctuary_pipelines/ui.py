@@ -37,8 +37,8 @@ def serve_store(source: str | None, store: str | None, *, port: int, webserver_o
     except (NoctuaryError, OSError) as error:
         raise click.ClickException(str(error)) from error
     click.echo(
-        f"source  {site.source}\nstore   {site.paths.root}\nui      "
-        f"http://{_HOST}:{port}/asset-groups"
+        f"home    {site.home}\nsource  {site.source}\nstore   {site.paths.root}\n"
+        f"ui      http://{_HOST}:{port}/asset-groups"
     )
     os.environ.update(export_environment(site))
     os.chdir(site.paths.dagster_home)  # Dagster reads settings of the directory it starts in

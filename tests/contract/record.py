@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from noctuary_pipelines.sample import QUERIES
 from tests.contract.answers import HOOKS, NOW_S, RECALLS, REPLAYS, VARIANTS, WHYS, steady
 from tests.e2e.driver import DONE, ROOT, environment
 from tests.e2e.stores import build_full_source
@@ -95,7 +96,7 @@ def _write_source(name: str, directory: Path) -> tuple[Path, list[Any], list[Any
             for row in sample_rows()
             if row.category != "turn"
         ]
-        return source, rows, _lines((ROOT / "data" / "sample" / "queries.jsonl").read_text("utf-8"))
+        return source, rows, _lines(QUERIES.read_text("utf-8"))
     text = gzip.decompress((SHARED / name / "corpus.jsonl.gz").read_bytes()).decode()
     lines = text.splitlines()[: SETS[name] or None]
     memories = _lines("\n".join(lines))

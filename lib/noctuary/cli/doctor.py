@@ -227,6 +227,7 @@ def read_status(paths: StorePaths) -> dict[str, Any]:
     manifest = read_manifest(directory)
     quick_check(directory, manifest)
     return {
+        "home": str(find_home()),
         "store": str(paths.root),
         "snapshot_id": pointer.snapshot_id,
         "digest": pointer.digest,
@@ -260,28 +261,46 @@ def describe_snapshots(paths: StorePaths) -> list[dict[str, Any]]:
 
 
 def describe_stores(home: Path) -> list[dict[str, Any]]:
-    """Describe every published store of a home: what it serves, of which source, since when.
+    """Describe every store of a home: its source and size, what it serves, and what is wrong.
 
-    `default` marks the one that is meant where none is named; `fault` says why one cannot be read.
+    `default` marks the one that is meant where none is named. `age_hours` tells when a night last
+    went through, `fault` what is wrong, None where nothing is.
     """
-    roots = list_stores(home)
-    default = find_store(None, home=home)[0] if roots else None
+    published = list_stores(home)
+    default = find_store(None, home=home)[0] if published else None
+    roots = sorted({*published, *(work.parent for work in home.glob("*/work"))})
+    limit_hours = current_settings()[0].recall.stale_after_hours
     return [
-        {"name": root.name, "path": str(root), "default": root == default, **_serves(root)}
+        {
+            "name": root.name,
+            "path": str(root),
+            "default": root == default,
+            "bytes": tree_bytes(root),
+            **_serves(StorePaths(root), limit_hours),
+        }
         for root in roots
     ]
 
 
-def _serves(root: Path) -> dict[str, Any]:
-    paths = StorePaths(root)
-    row: dict[str, Any] = dict.fromkeys(("source", "memories", "published_at", "fault"))
+def _serves(paths: StorePaths, limit_hours: float) -> dict[str, Any]:
+    fields = ("source", "memories", "snapshot_id", "published_at", "age_hours", "fault")
+    row: dict[str, Any] = dict.fromkeys(fields)
     try:
         pointer = read_pointer(paths)
         manifest = read_manifest(paths.snapshots / pointer.snapshot_id)
+        quick_check(paths.snapshots / pointer.snapshot_id, manifest)
     except (StoreError, OSError) as error:
         return {**row, "fault": str(error)}
-    found = {"source": manifest.source.get("location"), "memories": manifest.counts["memories"]}
-    return {**row, **found, "published_at": pointer.published_at}
+    age, source = look_at_age(paths, pointer, limit_hours), look_at_source(manifest)
+    wrong = [found.message for found in (age, source) if found.level != "ok"]
+    return {
+        "source": manifest.source.get("location"),
+        "memories": manifest.counts["memories"],
+        "snapshot_id": pointer.snapshot_id,
+        "published_at": pointer.published_at,
+        "age_hours": last_night_hours(paths),
+        "fault": "; ".join(wrong) or None,
+    }
 
 
 def age_hours(iso: str) -> float:
