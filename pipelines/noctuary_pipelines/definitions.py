@@ -23,7 +23,7 @@ from noctuary_assets import (
     publish,
     report,
 )
-from noctuary_pipelines.jobs import NIGHTLY_JOB
+from noctuary_pipelines.jobs import NIGHTLY_JOB, OWNER
 from noctuary_pipelines.resources import make_night_resource
 from noctuary_pipelines.schedules import nightly_schedule
 from noctuary_pipelines.sensors import source_sensor
@@ -40,8 +40,6 @@ GROUPS = {
 }
 """Asset groups and their modules, in the order in which a night goes through them."""
 
-OWNERS = ["team:noctuary"]
-
 
 def build_definitions(resources: Mapping[str, Any] | None = None) -> dg.Definitions:
     """Return fresh definitions; `resources` replaces the default ones by name."""
@@ -55,7 +53,7 @@ def build_definitions(resources: Mapping[str, Any] | None = None) -> dg.Definiti
     store = ingest.memory_store.replace_attributes(group_name="ingest")
     return dg.Definitions(
         assets=dg.map_asset_specs(
-            lambda spec: spec.replace_attributes(owners=OWNERS), [store, *assets]
+            lambda spec: spec.replace_attributes(owners=[OWNER]), [store, *assets]
         ),
         asset_checks=dg.load_asset_checks_from_modules(modules),
         jobs=[NIGHTLY_JOB],

@@ -44,7 +44,12 @@ def make_night_resource(
             sweep(site.paths)
             healed = describe_healing(*begin_night(site.paths))
             through = _last_night(site)
-            if context.instance is not None and context.run is not None:
+            # In the instance of somebody else's project other runs are not ours to judge.
+            if (
+                context.instance is not None
+                and context.run is not None
+                and context.instance.root_directory == str(site.paths.dagster_home)
+            ):
                 close_dead_runs(context.instance, context.run.run_id)
             mark_start(site)
             tonight = Night(
