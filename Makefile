@@ -12,7 +12,7 @@ SETS ?=
 WORKERS ?= 2
 # A database (env:NAME, postgresql://...) is no path.
 SOURCE := $(if $(STORE),$(if $(filter env:% postgresql:% postgres:%,$(STORE)),$(STORE),$(abspath $(STORE))),)
-CODE := lib assets pipelines tests bench data/sample
+CODE := lib assets pipelines tests bench
 
 TARGETS := help setup setup-ray nightly recall status doctor test test-server test-ray test-all lint format types defs bench bench-quality bench-verify bench-scale bench-tables ui clean
 # What was misspelt would be passed over, and the night would run on the sample.
@@ -47,7 +47,7 @@ setup-ray: $(READY) ## Install the runner beyond one machine as well: the extra 
 	@$(PY) -c "import ray, lance_ray, dagster_ray" 2>/dev/null || $(VENV)/bin/pip install --quiet --editable "$(ROOT)[ray]"
 
 nightly: $(READY) ## Run the whole night on STORE and publish a snapshot
-	@$(PY) -m pipelines.nightly $(if $(SOURCE),"$(SOURCE)",)
+	@$(VENV)/bin/noctuary nightly $(if $(SOURCE),"$(SOURCE)",)
 
 recall: $(READY) ## Ask the published snapshot: make recall Q="..." [STORE=...]
 	@$(VENV)/bin/noctuary recall "$(Q)" --explain $(if $(SOURCE),--store "$(SOURCE)",)
@@ -104,10 +104,8 @@ bench-tables: $(READY) ## Generate the tables of docs/benchmarks from the commit
 	@cd $(ROOT) && $(PY) -m bench.tables
 
 ui: $(READY) ## Open the Dagster UI on STORE (http://127.0.0.1:3000): lineage, runs, schedule
-	@$(PY) -m pipelines.ui $(if $(SOURCE),"$(SOURCE)",)
+	@$(VENV)/bin/noctuary ui $(if $(SOURCE),"$(SOURCE)",)
 
-clean: ## Remove the virtual environment, caches and built stores (never your memory store, never data/sample)
+clean: ## Remove the virtual environment, caches and measurements (never a store, wherever it lies)
 	@rm -rf $(VENV) $(ROOT)/.pytest_cache $(ROOT)/.ruff_cache $(ROOT)/.hypothesis $(ROOT)/artifacts
 	@find $(ROOT) -name __pycache__ -type d -prune -exec rm -rf {} +
-	@for store in $(ROOT)/data/*/; do if [ -d "$$store/work" ]; then rm -rf "$$store"; fi; done
-	@rm -f $(ROOT)/data/sample/memory.db*

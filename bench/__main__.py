@@ -31,7 +31,7 @@ def plan_steps(name: str, directory: Path, store: Path, out: Path) -> list[list[
     """Return the commands for one set, in order, without the interpreter."""
     place = ["--store", str(store)]
     return [
-        ["-m", "noctuary_pipelines.nightly", str(directory), *place],
+        ["-m", "noctuary.cli.entry", "nightly", str(directory), *place],
         ["-m", "bench.cost", *place, "--name", name, "--out", str(out)],
         ["-m", "bench.latency", *place, "--dataset", str(directory), "--out", str(out)],
     ]

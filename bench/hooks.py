@@ -1,6 +1,6 @@
 """How long an agent waits for `noctuary hook`: whole processes, interpreter start included.
 
-`python -m bench.hooks --store STORE_DIR --queries data/sample/queries.jsonl [--rounds 40] [--keep]`
+`python -m bench.hooks --store STORE_DIR --queries SET/queries.jsonl [--rounds 40] [--keep]`
 
 The store is copied, and every prompt is the first of a session of its own, so that each has
 something to inject. "bare" is `python -c pass`: what any hook written in Python costs at least on

@@ -13,7 +13,6 @@ import argparse
 import json
 import os
 import resource
-import shutil
 import sqlite3
 import statistics
 import subprocess
@@ -30,6 +29,7 @@ from bench.datasets import CHECKOUT
 from bench.manifest import describe_run
 from bench.results import RESULTS_DIR, write_result
 from noctuary.evaluate.labels import read_queries
+from noctuary_pipelines import sample
 
 ROUNDS = 15
 STORE_ROWS = (6_000, 130_000)
@@ -37,7 +37,6 @@ NEW_ROWS = (0, 500)
 HELD_OUT = 50
 """Memories that come after the first night: a busy day of one person."""
 
-_SAMPLE = CHECKOUT / "data" / "sample"
 _ASK = (
     "import json, sys, noctuary; "
     "found = noctuary.recall(sys.argv[1], dry_run=True); "
@@ -56,14 +55,14 @@ def measure(rounds: int = ROUNDS, held_out: int = HELD_OUT) -> dict[str, Any]:
         root = Path(folder)
         home, source = root / "home", root / "memory.db"
         home.mkdir()
-        shutil.copy(_SAMPLE / "memory.db", source)
+        sample.build(source)
         rows = _take_out(source, held_out)
         environ = {n: v for n, v in os.environ.items() if not n.startswith("NOCTUARY_")}
         os.environ.clear()
         os.environ.update(environ | {"NOCTUARY_HOME": str(home)})
         _night(source)
         _put_back(source, rows)
-        queries = [q.text for q in read_queries(_SAMPLE / "queries.jsonl").ranked]
+        queries = [q.text for q in read_queries(sample.QUERIES).ranked]
         costs = _costs(queries, rounds, source, held_out)
         before = [_answer(query) for query in queries]
         _night(source)
@@ -94,9 +93,8 @@ def _look_cost(folder: Path, count: int, rounds: int) -> dict[str, Any]:
         )
         for i in range(1, count + 1)
     )
-    with closing(sqlite3.connect(path)) as db, closing(sqlite3.connect(_SAMPLE / "memory.db")) as s:
-        (schema,) = s.execute("SELECT sql FROM sqlite_master WHERE name = 'memories'").fetchone()
-        db.execute(schema)
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(sample.SCHEMA.partition(";")[0])
         columns = "id, content, category, created_at, updated_at"
         db.executemany(f"INSERT INTO memories ({columns}) VALUES (?, ?, ?, ?, ?)", rows)
         db.commit()
@@ -125,7 +123,7 @@ def _put_back(source: Path, rows: Sequence[tuple[Any, ...]]) -> None:
 
 
 def _night(source: Path) -> None:
-    command = [sys.executable, "-m", "noctuary_pipelines.nightly", str(source)]
+    command = [sys.executable, "-m", "noctuary.cli.entry", "nightly", str(source)]
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"the night failed ({done.returncode}): {done.stderr[-2000:]}")

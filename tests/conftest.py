@@ -71,6 +71,15 @@ def _compiled_once() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
     patch.undo()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _nobodys_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
+    """Keep tests that name no home of their own out of the developer's."""
+    patch = pytest.MonkeyPatch()
+    patch.setenv("NOCTUARY_HOME", str(tmp_path_factory.mktemp("nobody")))
+    yield
+    patch.undo()
+
+
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty noctuary home that is the configured one, and no other variable of ours."""

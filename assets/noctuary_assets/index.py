@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import time
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +16,14 @@ import dagster as dg
 import numpy as np
 
 from noctuary.core.errors import EncoderError
-from noctuary.core.files import read_array, remove_tree, write_array, write_text
+from noctuary.core.files import (
+    hash_file,
+    read_array,
+    remove_tree,
+    replacement,
+    write_array,
+    write_text,
+)
 from noctuary.embed.documents import (
     SHARD_ROWS,
     TEXT,
@@ -319,7 +328,42 @@ def export_query_encoder(night: Night) -> StageResult:
         if not (directory.is_dir() if is_lean else known_header(export, fingerprint)):
             forget_result(night.paths.work, QUERY_ENCODER)
     inputs = {"fingerprint": fingerprint.digest}
-    return night.finish(night.run(QUERY_ENCODER, inputs, body, places=(directory,)))
+    result = night.run(QUERY_ENCODER, inputs, body, places=(directory,))
+    for export in (directory, onnx_directory(night.paths.encoders, fingerprint)):
+        share_files(export, night.paths.root.parent)
+    return night.finish(result)
+
+
+def share_files(directory: Path, home: Path) -> None:
+    """Keep files of an encoder that another store of this home holds as well once on disk.
+
+    By hard links to the oldest, so that every store stays whole: it can be moved, mended or removed
+    without the others. An encoder is written beside its place and renamed, never changed in it.
+
+    Args:
+        directory: An encoder of a store; need not exist.
+        home: The directory that holds the stores.
+    """
+    for file in directory.glob("*"):
+        for twin in home.glob(f"*/{directory.parent.name}/{directory.name}/{file.name}"):
+            with suppress(OSError):  # it goes at this moment, or lies on another disk
+                if _is_older(twin.stat(), file.stat()) and hash_file(twin) == hash_file(file):
+                    _link(file, twin)
+
+
+def _is_older(one: os.stat_result, other: os.stat_result) -> bool:
+    """Say whether one of two files of equal size is the older one; a file is not older than itself.
+
+    All stores agree on an order, or two would take each other's place every night.
+    """
+    order = [(found.st_mtime_ns, found.st_ino) for found in (one, other)]
+    return one.st_size == other.st_size and order[0] < order[1]
+
+
+def _link(file: Path, twin: Path) -> None:
+    with replacement(file) as tmp:
+        tmp.unlink()
+        tmp.hardlink_to(twin)
 
 
 def _describe_hosted(night: Night, model: HostedModel) -> StageResult:

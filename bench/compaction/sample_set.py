@@ -9,10 +9,9 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from bench.datasets import CHECKOUT
+from noctuary_pipelines import sample
 
 SAMPLE = "sample"
-_DIRECTORY = CHECKOUT / "data" / SAMPLE
 _COLUMNS = ("id", "content", "category", "tags", "expanded_keywords", "importance", "is_sensitive")
 _TIMES = ("created_at", "updated_at")
 
@@ -21,14 +20,14 @@ def write_sample_set(directory: Path) -> Path:
     """Write corpus.jsonl.gz and queries.jsonl into a folder, and return the folder."""
     directory.mkdir(parents=True, exist_ok=True)
     columns = (*_COLUMNS, *_TIMES)
-    uri = f"{(_DIRECTORY / 'memory.db').as_uri()}?mode=ro"
+    database = sample.place_sample(directory / "source")
     with (
-        closing(sqlite3.connect(uri, uri=True)) as db,
+        closing(sqlite3.connect(database)) as db,
         gzip.open(directory / "corpus.jsonl.gz", "wt", encoding="utf-8") as lines,
     ):
         for row in db.execute(f"SELECT {', '.join(columns)} FROM memories ORDER BY id"):
             values = dict(zip(columns, row, strict=True))
             values["is_sensitive"] = bool(values["is_sensitive"])
             lines.write(json.dumps(values, ensure_ascii=False) + "\n")
-    shutil.copyfile(_DIRECTORY / "queries.jsonl", directory / "queries.jsonl")
+    shutil.copyfile(sample.QUERIES, directory / "queries.jsonl")
     return directory

@@ -9,11 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.datasets import CHECKOUT
 from bench.feedback.days import NEW_MEMORIES_A_DAY, hold_out, read_questions
-from bench.feedback.nights import ask, copy_source, guarded, pass_night
+from bench.feedback.nights import ask, guarded, pass_night
 from bench.feedback.simulate import Plan, simulate
-from noctuary_pipelines.site import ensure_sample
+from noctuary_pipelines import sample
 
 ARMS = {"off": (False, False), "on": (True, False), "on_reworded": (True, True)}
 """Name -> whether the guard is on, whether the agent rewords."""
@@ -27,13 +26,13 @@ def run_arm(name: str, nights: int) -> list[Any]:
         del os.environ[variable]
     # Measuring is half of a small night, and nothing here reads it.
     os.environ.update({"NOCTUARY_HOME": str(folder), "NOCTUARY_EVALUATION_ENABLED": "false"})
-    sample = CHECKOUT / "data" / "sample"
-    source, store = copy_source(ensure_sample(), folder / "memory.db"), folder / "store"
+    source, store = folder / "memory.db", folder / "store"
+    sample.build(source)
     try:
         plan = Plan(
             source=source,
             work=store / "work",
-            questions=read_questions(sample / "queries.jsonl"),
+            questions=read_questions(sample.QUERIES),
             new=hold_out(source, nights * NEW_MEMORIES_A_DAY),
             ask=partial(ask, store),
             pass_night=partial(pass_night, source, store),

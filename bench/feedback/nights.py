@@ -6,9 +6,8 @@ The switch that bypasses the guard exists here alone: the product has none.
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Generator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -39,14 +38,6 @@ def guarded(on: bool) -> Generator[None]:
         return
     with patch("noctuary_assets.ingest.EchoGuard", PassEverything):
         yield
-
-
-def copy_source(sample: Path, to: Path) -> Path:
-    """Copy a SQLite store; without labelled queries, so that nights evaluate the least."""
-    to.parent.mkdir(parents=True, exist_ok=True)
-    with closing(sqlite3.connect(sample)) as old, closing(sqlite3.connect(to)) as new:
-        old.backup(new)
-    return to
 
 
 def pass_night(source: Path, store: Path) -> str:

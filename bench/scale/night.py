@@ -70,7 +70,8 @@ def run_night(
     command = [
         sys.executable,
         "-m",
-        "noctuary_pipelines.nightly",
+        "noctuary.cli.entry",
+        "nightly",
         str(source),
         "--store",
         str(store),

@@ -54,16 +54,18 @@ def run_night(checkout: Path, source: Path, store: Path, model: str | None) -> C
     environment = {
         k: v for k, v in os.environ.items() if not k.startswith(("NOCTUARY_", "DAGSTER"))
     }
+    paths = [str(checkout / name) for name in ("lib", "assets", "pipelines", "")]
     # Compiled modules are kept, as they are wherever noctuary is installed.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    environment |= {**ONE_THREAD, "PYTHONPATH": f"{checkout / 'lib'}{os.pathsep}{checkout}"}
+    environment |= {**ONE_THREAD, "PYTHONPATH": os.pathsep.join(paths)}
     environment["NOCTUARY_HOME"] = str(store.parent)
     if model is not None:
         environment["NOCTUARY_ENCODER_MODEL"] = model
     command = [
         sys.executable,
         "-m",
-        "noctuary_pipelines.nightly",
+        "noctuary.cli.entry",
+        "nightly",
         str(source),
         "--store",
         str(store),

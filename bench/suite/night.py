@@ -49,7 +49,7 @@ def build_store(
     Raises:
         StoreError: If the night did not end well; the message is the night's own.
     """
-    command = [sys.executable, "-m", "noctuary_pipelines.nightly", str(directory)]
+    command = [sys.executable, "-m", "noctuary.cli.entry", "nightly", str(directory)]
     started = time.perf_counter()
     done = subprocess.run(
         [*command, "--store", str(store), "--json"],

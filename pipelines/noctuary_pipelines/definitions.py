@@ -23,7 +23,7 @@ from noctuary_assets import (
     publish,
     report,
 )
-from noctuary_pipelines.jobs import NIGHTLY_JOB
+from noctuary_pipelines.jobs import NIGHTLY_JOB, OWNER
 from noctuary_pipelines.resources import NightResource
 from noctuary_pipelines.schedules import nightly_freshness, nightly_schedule
 from noctuary_pipelines.sensors import failure_sensor, missed_sensor, source_sensor
@@ -40,8 +40,6 @@ GROUPS = {
 }
 """Asset groups and their modules, in the order in which a night goes through them."""
 
-OWNERS = ["team:noctuary"]
-
 
 def build_definitions(resources: Mapping[str, Any] | None = None) -> dg.Definitions:
     """Return fresh definitions; `resources` replaces the default ones by name."""
@@ -50,7 +48,7 @@ def build_definitions(resources: Mapping[str, Any] | None = None) -> dg.Definiti
     fresh = nightly_freshness(settings.schedule)
 
     def complete(spec: dg.AssetSpec) -> dg.AssetSpec:
-        spec = spec.replace_attributes(owners=OWNERS)
+        spec = spec.replace_attributes(owners=[OWNER])
         if spec.key != publish.snapshot.key:
             return spec
         return spec.replace_attributes(freshness_policy=fresh)

@@ -1,4 +1,4 @@
-"""The command behind `make nightly`: run the nightly job here and now, and say what came of it."""
+"""What `noctuary nightly` does: run the nightly job here and now, and say what came of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from noctuary.core.errors import NoctuaryError, PublishRefusedError, StoreError,
 from noctuary.core.files import remove_tree
 from noctuary.core.manifest import read_manifest, read_pointer
 from noctuary.core.store import StorePaths
-from noctuary.text.marks import show_hidden
 from noctuary.work.ledger import LEDGER, record_dagster
 from noctuary.work.lock import hold_lock
 from noctuary.work.stage import StageResult
@@ -49,7 +48,7 @@ class Outcome:
     """What a night came to.
 
     Attributes:
-        exit_code: See `main`.
+        exit_code: What the process leaves with.
         status: "published", "unchanged", "refused", "locked", "stopped" or "failed".
         message: One sentence for a person.
         stages: What each stage did, in order.
@@ -63,22 +62,13 @@ class Outcome:
     said: list[str] = field(default_factory=list[str])
 
 
-@click.command(context_settings={"color": True})  # as noctuary.cli.main
-@click.argument("source", required=False)
-@click.option(
-    "--store",
-    help="Directory to write, or its name below NOCTUARY_HOME [default: derived from SOURCE].",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
-def main(source: str | None, store: str | None, as_json: bool) -> None:
-    """Run the whole night on SOURCE and publish a snapshot of it.
+def run(source: str | None, store: str | None, *, as_json: bool) -> NoReturn:
+    """Run the whole night and leave with its exit code, one of those above.
 
-    SOURCE is a claude-memory SQLite file, a .jsonl or .jsonl.gz corpus, or a folder that holds one.
-    Without it the configured source is read (source.path in noctuary.toml, or
-    NOCTUARY_SOURCE_PATH), else the bundled sample.
-
-    Exit codes: 0 published, or nothing to do; 1 failed; 3 the gate refused, yesterday's snapshot
-    keeps serving; 4 another night is running on this store; 130 stopped by Ctrl-C.
+    Args:
+        source: The memory store to read; None means the configured one, else the sample.
+        store: Directory to write, or its name below home; None derives it from the source.
+        as_json: Print one JSON object instead of text.
     """
     started = time.perf_counter()
     healed: list[str] = []
@@ -90,7 +80,7 @@ def main(source: str | None, store: str | None, as_json: bool) -> None:
         _finish(Outcome(EXIT_FAILED, "failed", str(error)), None, started, as_json)
     os.environ.update(export_environment(site))
     if not as_json:
-        _echo(f"source  {site.source}\nstore   {site.paths.root}\n")
+        _echo(f"home    {site.home}\nsource  {site.source}\nstore   {site.paths.root}\n")
         for line in healed:
             _echo(line)
     outcome = _run_or_explain(site, echo=not as_json)
@@ -316,9 +306,3 @@ def _to_json(outcome: Outcome, site: Site | None, seconds: float) -> dict[str, A
             for s in outcome.stages
         ],
     }
-
-
-if __name__ == "__main__":
-    os.umask(0o077)  # whatever a night writes holds memories
-    show_hidden()
-    main()

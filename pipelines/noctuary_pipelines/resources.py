@@ -110,7 +110,9 @@ def _introduce(instance: dg.DagsterInstance, run: dg.DagsterRun, site: Site) -> 
     """Tag a run with what it is about, note what it will read; a whole night closes dead runs."""
     tags = {SOURCE_TAG: str(site.source), STORE_TAG: str(site.paths.root)}
     instance.add_run_tags(run.run_id, tags)
-    if run.job_name == NIGHTLY_JOB.name:
+    # In the instance of somebody else's project other runs are not ours to judge.
+    is_own = instance.root_directory == str(site.paths.dagster_home)
+    if is_own and run.job_name == NIGHTLY_JOB.name:
         close_dead_runs(instance, run.run_id)
     note_source(instance, site)
 

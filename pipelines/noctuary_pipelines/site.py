@@ -5,29 +5,28 @@ Resolved once per run from arguments and environment, never at import.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from noctuary.core.errors import ConfigError, SourceMissingError, StoreLockedError
+from noctuary.core.errors import ConfigError, StoreLockedError
 from noctuary.core.files import make_directory, write_text
 from noctuary.core.settings import Settings
 from noctuary.core.store import (
     DatabaseName,
     SourceName,
     StorePaths,
-    checkout_root,
     find_home,
     name_source,
+    require_moved,
     store_for_source,
 )
 from noctuary.snapshot.publish import serving_manifest
 from noctuary.work.ledger import Fault, heal_dagster, name_faults
 from noctuary.work.lock import hold_lock
+from noctuary_pipelines.sample import place_sample
 
 _DAGSTER_YAML = """\
 # Written by noctuary; edits are kept. The instance belongs to this store and is as durable as it.
@@ -55,7 +54,7 @@ retention:
 
 _SET_ASIDE = (
     "what is left of it lies beside as *.damaged; if the schedule was on, switch it on again in "
-    "`make ui`"
+    "`noctuary ui`"
 )
 
 
@@ -87,13 +86,14 @@ def resolve_site(
 
     Raises:
         ConfigError: If a setting is wrong.
-        SourceMissingError: If no source is named and there is no sample.
+        StoreError: If a checkout's stores have to be moved first.
     """
     env = os.environ if environ is None else environ
     home = find_home(env)
+    require_moved(home, env)
     settings = Settings.load(home=home, environ=env)
     named = source or settings.source.path
-    path = _named(named, env) if named else ensure_sample()
+    path = _named(named, env) if named else place_sample(home / "sample")
     chosen = store or env.get("NOCTUARY_STORE", "").strip()
     if source and not store and chosen:
         _refuse_foreign_store(Path(chosen), path)
@@ -121,24 +121,6 @@ def _refuse_foreign_store(store: Path, source: SourceName) -> None:
             f"NOCTUARY_STORE names {store}, which was built from {built_from}, not from {source}: "
             "unset it, or pass --store to say which store to write"
         )
-
-
-def ensure_sample() -> Path:
-    """Return the bundled sample store, built from its texts if it is not there yet.
-
-    Raises:
-        SourceMissingError: If this is not a checkout.
-    """
-    root = checkout_root()
-    if root is None:
-        raise SourceMissingError(
-            "no memory store was named and the bundled sample is only in a checkout: pass a path, "
-            "or set source.path in noctuary.toml"
-        )
-    database = root / "data" / "sample" / "memory.db"
-    if not database.is_file():
-        _load_builder(database.with_name("build.py")).build(database)
-    return database
 
 
 def prepare_instance(paths: StorePaths, *, say: Callable[[str], None] | None = None) -> Path:
@@ -175,12 +157,3 @@ def export_environment(site: Site) -> dict[str, str]:
         "NOCTUARY_STORE": str(site.paths.root),
         "DAGSTER_HOME": str(site.paths.dagster_home),
     }
-
-
-def _load_builder(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location("noctuary_sample_build", path)
-    if spec is None or spec.loader is None:
-        raise SourceMissingError(f"the sample's build script is missing at {path}")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

@@ -1,4 +1,4 @@
-"""The command behind `make ui`: the Dagster UI and its daemon on one store."""
+"""What `noctuary ui` does: the Dagster UI and its daemon on one store."""
 
 from __future__ import annotations
 
@@ -10,37 +10,25 @@ from pathlib import Path
 import click
 
 from noctuary.core.errors import NoctuaryError
-from noctuary.core.store import checkout_root
-from noctuary.text.marks import show_hidden
 from noctuary_pipelines.site import export_environment, prepare_instance, resolve_site
+
+WORKSPACE = Path(__file__).with_name("workspace.yaml")
+"""The one code location, `noctuary`: what Dagster keeps of the schedule goes by that name."""
 
 _HOST = "127.0.0.1"
 
 
-@click.command(context_settings={"color": True})  # as noctuary.cli.main
-@click.argument("source", required=False)
-@click.option(
-    "--store",
-    help="Directory to write, or its name below NOCTUARY_HOME [default: derived from SOURCE].",
-)
-@click.option(
-    "--port",
-    default=3000,
-    show_default=True,
-    type=click.IntRange(1, 65535),
-    help="Port on 127.0.0.1.",
-)
-@click.option(
-    "--webserver-only", is_flag=True, help="Without the daemon: lighter, but schedules do not tick."
-)
-def main(source: str | None, store: str | None, port: int, webserver_only: bool) -> None:
-    """Serve the Dagster UI for SOURCE's store.
+def serve_store(source: str | None, store: str | None, *, port: int, webserver_only: bool) -> None:
+    """Serve the Dagster UI until it is stopped.
 
-    A run started there works exactly like `make nightly`.
+    Args:
+        source: The memory store to read; None means the configured one, else the sample.
+        store: Directory to write, or its name below home; None derives it from the source.
+        port: On 127.0.0.1.
+        webserver_only: Without the daemon.
 
-    The nightly schedule (03:00 local) is off until you switch it on under Automation. Only pages
-    of the UI itself are answered, at 127.0.0.1 or localhost: no other page in your browser can
-    start anything.
+    Raises:
+        click.ClickException: The port is taken, or source or store cannot be resolved.
     """
     _require_free(port)
     try:
@@ -48,13 +36,12 @@ def main(source: str | None, store: str | None, port: int, webserver_only: bool)
         prepare_instance(site.paths, say=click.echo)
     except (NoctuaryError, OSError) as error:
         raise click.ClickException(str(error)) from error
-    root = checkout_root() or Path.cwd()
     click.echo(
-        f"source  {site.source}\nstore   {site.paths.root}\nui      "
-        f"http://{_HOST}:{port}/asset-groups"
+        f"home    {site.home}\nsource  {site.source}\nstore   {site.paths.root}\n"
+        f"ui      http://{_HOST}:{port}/asset-groups"
     )
     os.environ.update(export_environment(site))
-    os.chdir(root)
+    os.chdir(site.paths.dagster_home)  # Dagster reads settings of the directory it starts in
     sys.stdout.flush()
     # Imported here: Dagster takes seconds, and the lines above need not wait for it.
     from noctuary_pipelines.dead_runs import close_left_runs
@@ -63,7 +50,7 @@ def main(source: str | None, store: str | None, port: int, webserver_only: bool)
     close_left_runs(site.paths)
 
     # In this process: whoever ends the command ends the UI, and nothing holds the port.
-    words = ["-w", str(root / "workspace.yaml"), "-h", _HOST, "-p", str(port)]
+    words = ["-w", str(WORKSPACE), "-h", _HOST, "-p", str(port)]
     (serve if webserver_only else serve_with_daemon)(words)
 
 
@@ -80,12 +67,6 @@ def _require_free(port: int) -> None:
         except OSError as error:
             raise click.ClickException(
                 f"port {port} on {_HOST} is not available ({error.strerror}): stop what uses it, "
-                f"perhaps another `make ui`, or choose another port: python -m "
-                f"noctuary_pipelines.ui --port {port + 1}"
+                f"perhaps another `noctuary ui`, or choose another port: noctuary "
+                f"ui --port {port + 1}"
             ) from error
-
-
-if __name__ == "__main__":
-    os.umask(0o077)  # of the runs that start there as well
-    show_hidden()
-    main()

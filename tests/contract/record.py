@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from noctuary_pipelines.sample import QUERIES
 from tests.contract.answers import HOOKS, NOW_S, RECALLS, REPLAYS, VARIANTS, WHYS, steady
 from tests.e2e.driver import DONE, ROOT, environment
 from tests.e2e.stores import build_full_source
@@ -33,7 +34,7 @@ import runpy, sys, time
 real, real_ns, ahead = time.time, time.time_ns, {now} - time.time()
 time.time = lambda: real() + ahead
 time.time_ns = lambda: real_ns() + int(ahead * 1e9)
-runpy.run_module("noctuary_pipelines.nightly", run_name="__main__", alter_sys=True)
+runpy.run_module("noctuary.cli.entry", run_name="__main__", alter_sys=True)
 """
 
 PROMPTS = (
@@ -59,9 +60,8 @@ def answer(name: str, directory: Path) -> dict[str, Any]:
     source, memories, queries = _write_source(name, directory)
     store = directory / "store"
     told = {**environment(directory), "PYTHONPATH": str(ROOT)}
-    night = _python(
-        ["-c", _NIGHT.format(now=NOW_S), str(source), "--store", str(store), "--json"], told
-    )
+    words = ["nightly", str(source), "--store", str(store), "--json"]
+    night = _python(["-c", _NIGHT.format(now=NOW_S), *words], told)
     assert night.returncode == DONE, night.stderr
     (verdict,) = (store / "verdicts").glob("*.json")
     judged = json.loads(verdict.read_bytes())
@@ -96,7 +96,7 @@ def _write_source(name: str, directory: Path) -> tuple[Path, list[Any], list[Any
             for row in sample_rows()
             if row.category != "turn"
         ]
-        return source, rows, _lines((ROOT / "data" / "sample" / "queries.jsonl").read_text("utf-8"))
+        return source, rows, _lines(QUERIES.read_text("utf-8"))
     text = gzip.decompress((SHARED / name / "corpus.jsonl.gz").read_bytes()).decode()
     lines = text.splitlines()[: SETS[name] or None]
     memories = _lines("\n".join(lines))

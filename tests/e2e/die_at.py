@@ -20,9 +20,9 @@ def main() -> None:
     module_name, _, function = target.rpartition(".")
     module = importlib.import_module(module_name)
     setattr(module, function, _deadly(getattr(module, function), when, int(call)))
-    from noctuary_pipelines.nightly import main as night
+    from noctuary.cli.main import main as command
 
-    night(arguments)
+    command(["nightly", *arguments])
 
 
 def _deadly(function: Any, when: str, call: int) -> Any:

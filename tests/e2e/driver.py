@@ -21,7 +21,7 @@ NIGHT_TIMEOUT_S = 900
 """A night of the sample takes 20 s on a quiet machine; only a hang takes this long anywhere."""
 
 DONE, FAILED, REFUSED, LOCKED, STOPPED = 0, 1, 3, 4, 130
-"""Exit codes of `python -m noctuary_pipelines.nightly`."""
+"""Exit codes of `noctuary nightly`."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,8 @@ def night_words(source: Path | None, store: Path, *options: str) -> list[str]:
     return [
         sys.executable,
         "-m",
-        "noctuary_pipelines.nightly",
+        "noctuary.cli.entry",
+        "nightly",
         *named,
         "--store",
         str(store),

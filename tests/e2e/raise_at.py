@@ -19,9 +19,9 @@ def main() -> None:
     module_name, _, function = target.rpartition(".")
     module = importlib.import_module(module_name)
     setattr(module, function, _failing(getattr(module, function), int(call)))
-    from noctuary_pipelines.nightly import main as night
+    from noctuary.cli.main import main as command
 
-    night(arguments)
+    command(["nightly", *arguments])
 
 
 def _failing(function: Any, call: int) -> Any:

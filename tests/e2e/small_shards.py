@@ -23,9 +23,9 @@ def main() -> None:
         return LocalRunner(workers, processes_pay_ms=0.0)
 
     setattr(opening, "LocalRunner", always_processes)  # noqa: B010
-    from noctuary_pipelines.nightly import main as night
+    from noctuary.cli.main import main as command
 
-    night(arguments)
+    command(["nightly", *arguments])
 
 
 if __name__ == "__main__":

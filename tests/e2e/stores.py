@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import os
 import shutil
 import sqlite3
-import sys
 from collections.abc import Generator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -21,9 +19,7 @@ from noctuary.recall.api import recall
 from noctuary.recall.engine import Recaller
 from noctuary.recall.result import RecallResult
 from noctuary.work.ledger import end_night
-from tests.e2e.driver import ROOT
-
-SAMPLE = ROOT / "data" / "sample"
+from noctuary_pipelines import sample
 
 CANARIES = ("CANARY-7f3a9c-DO-NOT-EXPORT", "CANARY-SCAN-51d2")
 """Planted in rows that are flagged sensitive, and in rows that only the secret scan can catch."""
@@ -75,22 +71,22 @@ class Bench:
 
 
 def sample_rows() -> list[Any]:
-    """Return every row of the sample, as data/sample/build.py reads them."""
-    return _builder().load_rows()
+    """Return every row of the sample, as its builder reads them."""
+    return sample.load_rows()
 
 
 def build_full_source(directory: Path) -> Path:
     """Build the whole sample with its labelled queries beside it."""
     source = directory / "memory.db"
-    _builder().build(source)
-    shutil.copy(SAMPLE / "queries.jsonl", directory / "queries.jsonl")
+    sample.build(source)
+    shutil.copy(sample.QUERIES, directory / "queries.jsonl")
     return source
 
 
 def build_small_source(directory: Path) -> Path:
     """Build a tenth of the sample: memories, one session worth summarising, sensitive rows."""
     source = directory / "memory.db"
-    _builder().build(source)
+    sample.build(source)
     rows = [row for row in sample_rows() if row.id not in _SMALL_SENSITIVE]
     turns = [row.id for row in rows if row.tag_values("session") == ["inc-481"]][:_SMALL_TURNS]
     memories = [row.id for row in rows if row.category != "turn"][:_SMALL_MEMORIES]
@@ -168,7 +164,7 @@ def answers(bench: Bench, queries: Sequence[str]) -> list[list[tuple[int | str, 
 
 def labelled_queries() -> list[dict[str, Any]]:
     """Return the sample's queries as they are written."""
-    lines = (SAMPLE / "queries.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = sample.QUERIES.read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines if line]
 
 
@@ -182,14 +178,3 @@ def leftovers(store: Path) -> list[str]:
 
 def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _builder() -> Any:
-    name = "noctuary_sample_build_for_e2e"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, SAMPLE / "build.py")
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]

@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.driver import DONE, ROOT, environment, run_night
-from tests.e2e.stores import build_small_source
 from tests.support.arms import as_rows, records
 from tests.support.labelled_set import write_lines, write_set
 from tests.support.shared import build_once
@@ -101,9 +100,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _build(directory: Path) -> None:
     checkout = directory / "checkout"
     skip = shutil.ignore_patterns("__pycache__", "memory.db*")
-    for name in ("bench", "pipelines", "assets", "lib", "data/sample", "docs/benchmarks"):
+    for name in ("bench", "pipelines", "assets", "lib", "docs/benchmarks"):
         shutil.copytree(ROOT / name, checkout / name, ignore=skip)
-    build_small_source(checkout / "data" / "sample")
     write_tiny_model(directory / "tiny")
     rows, again = as_rows(records(MEMORIES)), list[dict[str, str]]()
     for name in SETS:

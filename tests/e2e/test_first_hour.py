@@ -98,7 +98,7 @@ def test_a_night_stopped_in_its_evaluation_asks_nothing_twice(
 def test_a_night_that_nobody_watches_to_its_end_publishes(
     streams: str, small_night: FirstNight, tmp_path: Path
 ) -> None:
-    """`make nightly | head -1`."""
+    """`noctuary nightly | head -1`."""
     bench = Bench(build_small_source(tmp_path), tmp_path / "store")
     give_encoder(bench.store, small_night.bench)
     words = " ".join(night_words(bench.source, bench.store))

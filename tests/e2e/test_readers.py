@@ -138,7 +138,8 @@ def test_fresh_processes_see_whole_snapshots_while_a_night_publishes(small: Benc
         _write_generation(small, generation)
         words = [
             "-m",
-            "noctuary_pipelines.nightly",
+            "noctuary.cli.entry",
+            "nightly",
             str(small.source),
             "--store",
             str(small.store),

@@ -22,7 +22,7 @@ from noctuary_pipelines.resources import describe
 from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import ROOT, environment
 
-HOME = "/home/me/noctuary/data"
+HOME = "/home/me/.local/share/noctuary"
 """Where README's store lies."""
 
 _COMMAND = re.compile(r"^(?:\$ )?((?:make|noctuary|python|pip) .+?)(?:  +#.*)?$")
@@ -36,8 +36,9 @@ _CHANGING = (
 INSTEAD: dict[str, tuple[str, ...]] = {
     # The sample's night is compared by a test of its own; the others name stores of a reader.
     r"make nightly\b.*": ("make", "-n", "nightly"),
+    r"pip install .*": ("noctuary", "--version"),  # tests/e2e/test_wheel.py installs
     r"make test": ("make", "-n", "test"),  # this is it
-    r"make ui\b.*": ("noctuary-ui", "--help"),  # serves until it is stopped
+    r"make ui\b.*": ("make", "-n", "ui"),  # serves until it is stopped
     r"noctuary mcp": ("noctuary", "mcp", "--help"),  # serves until its client leaves
 }
 """What is not run as it stands, and what is looked at in its place."""
@@ -77,8 +78,7 @@ def require_shown(shown: str, printed: str) -> None:
 def run(words: tuple[str, ...] | list[str], where: Path, store: Path) -> str:
     """Run a command as README's reader would, with the sample's store as the only one."""
     first = {"python": [sys.executable], "make": ["make", "-C", str(ROOT), "-o", ".venv/.ready"],
-             "noctuary": [str(Path(sys.executable).with_name("noctuary"))],
-             "noctuary-ui": [sys.executable, "-m", "noctuary_pipelines.ui"]}  # fmt: skip
+             "noctuary": [str(Path(sys.executable).with_name("noctuary"))]}  # fmt: skip
     mine = {"CLAUDE_CONFIG_DIR": str(where / "claude"), "CODEX_HOME": str(where / "codex"),
             "HOME": str(where), "NOCTUARY_STORE": str(store), "COLUMNS": "200"}  # fmt: skip
     done = subprocess.run(
@@ -99,7 +99,8 @@ def test_the_night_prints_what_readme_shows(full_night: FirstNight) -> None:
     (shown,) = [block for _, block in blocks() if block.startswith("source ")]
     report: dict[str, Any] = full_night.ran.report
     known = {"digest": ""}
-    lines = [f"source  {HOME}/sample/memory.db", f"store   {HOME}/sample-memory-2e2e69", ""]
+    lines = [f"home    {HOME}", f"source  {HOME}/sample/memory.db"]
+    lines += [f"store   {HOME}/sample-memory-2e2e69", ""]
     lines += [describe(StageResult(**known, **stage)) for stage in report["stages"]]
     (page,) = [s["facts"]["page"] for s in report["stages"] if "page" in s["facts"]]
     page = page.replace(str(full_night.bench.store), f"{HOME}/sample-memory-2e2e69")

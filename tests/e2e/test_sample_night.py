@@ -28,7 +28,7 @@ STRATUM_FLOORS = {
     "non-english": 0.95,
 }
 
-# What data/sample/README.md says is withheld.
+# What the README of the sample says is withheld.
 FLAGGED = {53, 161, 191, 221, 237, 248, 284, 627}
 REDACTED = {127, 139, 233}
 SCANNED = {181, 212}

@@ -17,8 +17,8 @@ from noctuary_pipelines.resources import SOURCE_TAG, STORE_TAG
 from noctuary_pipelines.sensors import MARKER_TAG
 from noctuary_pipelines.site import prepare_instance
 from noctuary_pipelines.source_versions import read_completed_marker, read_known_marker
+from noctuary_pipelines.ui import WORKSPACE
 from tests.e2e.conftest import FirstNight
-from tests.e2e.driver import ROOT
 from tests.e2e.stores import Bench, add_memory
 
 _PATIENCE_S = 400
@@ -61,16 +61,16 @@ def test_the_daemon_starts_one_night_per_change(small: Bench, tmp_path: Path) ->
         "DAGSTER_HOME": str(small.paths.dagster_home),
     }
     words = [sys.executable, "-m", "dagster"]
-    where = ["-w", str(ROOT / "workspace.yaml")]
+    where = ["-w", str(WORKSPACE)]
     quiet = subprocess.DEVNULL
     subprocess.run(
         [*words, "sensor", "start", "source_changed", *where],
-        env=environment, cwd=ROOT, stdout=quiet, stderr=quiet, timeout=240, check=True,
+        env=environment, cwd=small.store, stdout=quiet, stderr=quiet, timeout=240, check=True,
     )  # fmt: skip
     before = small.serving
     daemon = subprocess.Popen(
         [str(Path(sys.executable).with_name("dagster-daemon")), "run", *where],
-        env=environment, cwd=ROOT, stdout=quiet, stderr=quiet, start_new_session=True,
+        env=environment, cwd=small.store, stdout=quiet, stderr=quiet, start_new_session=True,
     )  # fmt: skip
     try:
         with dg.DagsterInstance.from_config(str(small.paths.dagster_home)) as instance:

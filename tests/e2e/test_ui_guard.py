@@ -13,8 +13,9 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 
+from noctuary_pipelines.sample import place_sample
 from tests.e2e.driver import kill, run
-from tests.e2e.stores import SAMPLE, Bench
+from tests.e2e.stores import Bench
 from tests.e2e.ui import Ui, start_ui, wait_until_ready
 
 MUTATION = """mutation { reportRunlessAssetEvents(eventParams: {
@@ -108,7 +109,7 @@ ATTACKS: dict[str, Request] = {
 def ui(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ui]:
     """The UI on a store without a night."""
     directory = tmp_path_factory.mktemp("guard")
-    process, found = start_ui(Bench(SAMPLE / "memory.db", directory / "store"), *request.param)
+    process, found = start_ui(Bench(place_sample(directory), directory / "store"), *request.param)
     try:
         wait_until_ready(found, process)
         yield found
@@ -174,7 +175,7 @@ def test_a_busy_port_is_named_and_nothing_else_happens(tmp_path: Path) -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        words = ["-m", "noctuary_pipelines.ui", "--store", str(tmp_path / "store")]
+        words = ["-m", "noctuary.cli.entry", "ui", "--store", str(tmp_path / "store")]
         ran = run([sys.executable, *words, "--port", str(port)], tmp_path)
     assert ran.code == 1
     assert f"port {port}" in ran.err

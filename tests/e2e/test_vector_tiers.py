@@ -19,7 +19,7 @@ _SMALL_IS_LARGE = """
 import sys
 import noctuary_assets.publish
 noctuary_assets.publish.FUNNEL_MIN_ROWS = 10
-from noctuary_pipelines.nightly import main
+from noctuary.cli.main import main
 main(sys.argv[1:])
 """
 

@@ -92,11 +92,12 @@ class Ui:
 
 
 def start_ui(bench: Bench, *options: str) -> tuple[subprocess.Popen[str], Ui]:
-    """Start the command behind `make ui`; end it with `kill`."""
+    """Start `noctuary ui`; end it with `kill`."""
     port = _free_port()
     words = [
         "-m",
-        "noctuary_pipelines.ui",
+        "noctuary.cli.entry",
+        "ui",
         str(bench.source),
         "--store",
         str(bench.store),

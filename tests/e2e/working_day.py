@@ -26,6 +26,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from noctuary_pipelines.sample import QUERIES
 from tests.e2e.agent_session import Entry, Prompt, Session
 from tests.e2e.driver import DONE, environment, run_night
 from tests.e2e.stores import Bench, build_full_source
@@ -67,8 +68,7 @@ class Day:
 def prompts_of_the_day() -> list[Prompt]:
     """Return thirty prompts: what people ask, and what they say besides."""
     said: list[Prompt] = []
-    sample = Path(__file__).resolve().parents[2] / "data" / "sample" / "queries.jsonl"
-    for line in sample.read_text(encoding="utf-8").splitlines():
+    for line in QUERIES.read_text(encoding="utf-8").splitlines():
         query = json.loads(line)
         kind = "unanswerable" if query["stratum"] == "unanswerable" else "question"
         if query["stratum"] in _STRATA:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Callable
 
@@ -13,6 +14,7 @@ from tests.support.imports import (
     modules,
     package_of,
     reachable_from,
+    tree_of,
     why,
 )
 
@@ -194,6 +196,24 @@ def test_imports_point_from_pipelines_to_assets_to_noctuary(
         if (bad := tops(imports_of(module, typing_only=True)) & forbidden)
     }
     assert not wrong
+
+
+NAMED_DOORS = {
+    "noctuary.cli.night": "`noctuary nightly` and `ui` load what runs them, where it is installed"
+}
+"""Files of the library that import the build side by its name, which no arrow shows."""
+
+
+def test_the_library_names_the_build_side_in_stated_doors_only() -> None:
+    named = {
+        module
+        for module in ROOM_FILES
+        for node in ast.walk(tree_of(modules()[module]))
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and node.value.split(".")[0] in {"noctuary_assets", "noctuary_pipelines"}
+    }
+    assert named == NAMED_DOORS.keys()
 
 
 def test_the_rooms_are_those_of_the_house() -> None:

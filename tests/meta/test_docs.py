@@ -26,8 +26,6 @@ from noctuary.snapshot import pack as row_file
 from noctuary.sources.source import QuarantineReason
 from noctuary_assets.publish import CHECKS
 from noctuary_pipelines.definitions import build_definitions
-from noctuary_pipelines.nightly import main as nightly_command
-from noctuary_pipelines.ui import main as ui_command
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -93,13 +91,7 @@ def options(command: click.Command) -> list[str]:
     return list(chain.from_iterable(found))
 
 
-COMMANDS = dict(
-    [
-        *commands(noctuary_command, "noctuary"),
-        ("python -m noctuary_pipelines.nightly", nightly_command),
-        ("python -m noctuary_pipelines.ui", ui_command),
-    ]
-)
+COMMANDS = dict(commands(noctuary_command, "noctuary"))
 
 
 @pytest.mark.parametrize("path", sorted(COMMANDS))
@@ -111,7 +103,7 @@ def test_every_command_and_option_is_documented(path: str) -> None:
 def test_the_walk_over_the_commands_finds_them() -> None:
     assert {"noctuary recall", "noctuary rollback", "noctuary doctor"} <= COMMANDS.keys()
     assert {"-k", "--as-of", "--json", "--help"} <= set(options(COMMANDS["noctuary recall"]))
-    assert "--webserver-only" in options(ui_command)
+    assert "--webserver-only" in options(COMMANDS["noctuary ui"])
 
 
 def test_every_make_target_is_documented() -> None:

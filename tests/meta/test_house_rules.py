@@ -10,7 +10,7 @@ from tests.support.imports import ROOT, tree_of
 
 MAX_FUNCTION_LINES = 60
 PRODUCT = ("lib", "assets", "pipelines")
-EVERYTHING = (*PRODUCT, "bench", "tests", "data/sample")
+EVERYTHING = (*PRODUCT, "bench", "tests")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

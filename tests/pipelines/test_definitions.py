@@ -19,9 +19,9 @@ from dagster._core.definitions.freshness import CronFreshnessPolicy
 from noctuary.core.settings import ScheduleSettings
 from noctuary_pipelines.definitions import build_definitions
 from noctuary_pipelines.schedules import local_timezone, nightly_freshness, nightly_schedule
+from noctuary_pipelines.ui import WORKSPACE
 from tests.pipelines.lineage import describe_lineage
 
-ROOT = Path(__file__).resolve().parents[2]
 LINEAGE = Path(__file__).with_name("lineage.txt")
 
 
@@ -173,7 +173,7 @@ def test_a_bad_setting_is_said_when_the_location_loads(
 def test_the_workspace_loads_from_any_directory(home: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    words = ["definitions", "validate", "-w", str(ROOT / "workspace.yaml")]
+    words = ["definitions", "validate", "-w", str(WORKSPACE)]
     done = subprocess.run(
         [sys.executable, "-m", "dagster", *words],
         cwd=elsewhere,

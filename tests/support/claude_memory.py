@@ -5,9 +5,7 @@ The shapes are those of research/peers.md 2.1 and 2.2 (the sample store's builde
 
 from __future__ import annotations
 
-import importlib.util
 import sqlite3
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -20,8 +18,8 @@ from noctuary.graph.extract import extract
 from noctuary.sources.corpus import read_records
 from noctuary.sources.export import export_corpus
 from noctuary.sources.source import open_source
+from noctuary_pipelines import sample
 
-SAMPLE = Path(__file__).resolve().parents[2] / "data" / "sample"
 DATE = "2026-03-01T12:00:00+00:00"
 
 # `embedding` is halfvec(1024) where the server has pgvector; here only that it is a column counts.
@@ -176,23 +174,11 @@ def insert_rows(dsn: str, table: str, rows: Iterable[Row]) -> None:
 Row = Mapping[str, object]
 
 
-def sample_builder() -> Any:
-    """Return data/sample/build.py as a module."""
-    name = "noctuary_sample_build"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, SAMPLE / "build.py")
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
 def make_sqlite(path: Path, rows: Iterable[Row], *, extra_columns: Sequence[str] = ()) -> Path:
     """Make a claude-memory cache of version 2 in WAL mode, with its triggers and pending_ops."""
     with closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA journal_mode = WAL")
-        db.executescript(sample_builder().SCHEMA)
+        db.executescript(sample.SCHEMA)
         db.execute("PRAGMA user_version = 2")
         for column in extra_columns:
             db.execute(f"ALTER TABLE memories ADD COLUMN {column}")

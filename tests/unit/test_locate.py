@@ -8,11 +8,11 @@ import pytest
 from noctuary.core import store as locate
 from noctuary.core.errors import SnapshotMissingError, StoreError
 from noctuary.core.store import (
-    checkout_root,
     expand_user,
     find_home,
     find_store,
     list_stores,
+    require_moved,
     store_for_source,
 )
 
@@ -25,19 +25,36 @@ def published(home: Path, name: str, mtime_ns: int = 0) -> Path:
     return store
 
 
-def test_home_by_variable_then_checkout_then_the_user_s_data(
+def test_home_is_the_variable_s_else_the_user_s_data_in_a_checkout_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named = {"NOCTUARY_HOME": str(tmp_path / "h"), "XDG_DATA_HOME": str(tmp_path / "xdg")}
     assert find_home(named) == tmp_path / "h"
-    root = checkout_root()
-    assert root is not None
-    assert (root / "workspace.yaml").is_file()
-    assert find_home({}) == root / "data"
-    monkeypatch.setattr(locate, "checkout_root", lambda: None)
     assert find_home({"XDG_DATA_HOME": str(tmp_path / "xdg")}) == tmp_path / "xdg" / "noctuary"
     monkeypatch.setenv("HOME", str(tmp_path / "me"))
     assert find_home({}) == tmp_path / "me" / ".local" / "share" / "noctuary"
+
+
+@pytest.mark.parametrize("left", ["a/work", "noctuary.toml"])
+def test_what_a_checkout_still_holds_has_to_be_moved_first(
+    left: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, xdg = tmp_path / "checkout" / "data", {"XDG_DATA_HOME": str(tmp_path / "xdg")}
+    monkeypatch.setattr(locate, "_OLD_HOME", old)
+    home = find_home(xdg)
+    require_moved(home, xdg)
+    (old / left).mkdir(parents=True)
+    for call in (
+        lambda: require_moved(home, xdg),
+        lambda: find_store(None, home=home, environ=xdg),
+        lambda: find_store("a", home=home, environ=xdg),
+    ):
+        with pytest.raises(StoreError, match=f"mv {old}/\\* {home}"):
+            call()
+    require_moved(old, {"NOCTUARY_HOME": str(old)})
+    require_moved(tmp_path / "chosen", xdg)
+    store = published(home, "b")
+    assert find_store(None, home=home, environ=xdg) == (store, False)
 
 
 def test_a_home_is_expanded_and_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +180,7 @@ def test_what_is_not_there_is_looked_for_where_it_would_be(tmp_path: Path) -> No
 
 
 def test_nothing_published_is_an_error_that_says_what_to_run(tmp_path: Path) -> None:
-    with pytest.raises(SnapshotMissingError, match="make nightly"):
+    with pytest.raises(SnapshotMissingError, match="noctuary nightly"):
         find_store(None, home=tmp_path, environ={})
 
 

@@ -292,7 +292,7 @@ def _event_json(event: EventCounters) -> dict[str, Any]:
 
 
 EXIT_RUNNING = 4
-"""As `python -m noctuary_pipelines.nightly` leaves when another night is running."""
+"""As `noctuary nightly` leaves when another night is running."""
 
 _WHY = {
     "idle": "nobody asked for a while",
@@ -337,7 +337,7 @@ def serve(idle_minutes: float, clients: int, store: str | None, as_json: bool) -
     try:
         directory = open_paths(store).root
         if not directory.is_dir():
-            raise SnapshotMissingError(f"no store at {directory}: run `make nightly` first")
+            raise SnapshotMissingError(f"no store at {directory}: run `noctuary nightly` first")
         answer = release_after_swaps(answer_recall)
         server = Server(
             directory,

@@ -28,6 +28,23 @@ class ExtraMissingError(NoctuaryError):
     """An optional package that a command needs is not installed, or in another version."""
 
 
+_BUILD = (
+    "dagster", "dagster_webserver", "duckdb", "jinja2", "lance", "lancedb", "matplotlib", "onnx",
+    "onnxruntime", "polars", "pyarrow", "rich", "sentence_transformers", "torch", "transformers",
+)  # fmt: skip
+EXTRAS = {
+    **dict.fromkeys(_BUILD, "pipelines"),
+    "httpx": "hosted", "mcp": "mcp", "psycopg": "postgres", "ray": "ray",
+}  # fmt: skip
+"""Which extra brings a module that a plain install leaves out."""
+
+
+def extra_missing(module: str) -> ExtraMissingError:
+    """Return the error that says what to install for one of `EXTRAS`."""
+    install = f"pip install 'noctuary[{EXTRAS[module]}]'"
+    return ExtraMissingError(f"this needs {module}, which is not installed: {install}")
+
+
 def store_options(command: F) -> F:
     """Add --store and --json."""
     command = click.option(
@@ -90,15 +107,15 @@ def print_json(value: Any) -> None:
     click.echo(visible(json.dumps(value, indent=1, ensure_ascii=False)))
 
 
-def fail(error: NoctuaryError | OSError, as_json: bool) -> NoReturn:
-    """Print what is wrong and leave with exit code 1."""
+def fail(error: NoctuaryError | OSError, as_json: bool, code: int = EXIT_FAILED) -> NoReturn:
+    """Print what is wrong and leave with an exit code."""
     if isinstance(error, BrokenPipeError):
         raise error  # whoever read this has read enough; click leaves quietly
     if as_json:
         print_json({"error": type(error).__name__, "message": str(error)})
     else:
         click.echo(f"noctuary: {error}", err=True)
-    sys.exit(EXIT_FAILED)
+    sys.exit(code)
 
 
 # The options of a recall, shared by the commands that make one: filters, order, profile.

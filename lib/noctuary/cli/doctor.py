@@ -81,7 +81,8 @@ def look_at_serving(paths: StorePaths, settings: Settings, *, is_hooked: bool) -
     try:
         pointer = read_pointer(paths)
     except NoctuaryError as error:
-        yield Finding("pointer", "fail", str(error), "run `make nightly`, or `noctuary rollback`")
+        remedy = "run `noctuary nightly`, or `noctuary rollback`"
+        yield Finding("pointer", "fail", str(error), remedy)
         return
     yield Finding("pointer", "ok", f"{pointer.snapshot_id} serves since {pointer.published_at}")
     directory = paths.snapshots / pointer.snapshot_id
@@ -89,7 +90,7 @@ def look_at_serving(paths: StorePaths, settings: Settings, *, is_hooked: bool) -
         manifest = _verified(directory, pointer)
     except NoctuaryError as error:
         yield Finding(
-            "snapshot", "fail", str(error), "run `noctuary rollback`, then `make nightly`"
+            "snapshot", "fail", str(error), "run `noctuary rollback`, then `noctuary nightly`"
         )
         return
     total = sum(entry.bytes for entry in manifest.files.values())
@@ -118,7 +119,7 @@ def look_at_age(paths: StorePaths, pointer: Pointer, limit_hours: float) -> Find
             "age",
             "warn",
             f"no night went through {since}; the snapshot was published at {pointer.published_at}",
-            "check that the schedule is on (`make ui`) or that cron runs `make nightly`",
+            "check that the schedule is on (`noctuary ui`) or that cron runs `noctuary nightly`",
         )
     return Finding("age", "ok", f"the last night went through {hours:.1f} h ago")
 
@@ -135,9 +136,8 @@ def look_at_abstention(snapshot: Path, *, wants: bool) -> Finding:
     except FileNotFoundError:
         calibration = None
     except (OSError, ValueError) as error:
-        return Finding(
-            "abstention", "warn", f"{ABSTENTION_FILE} cannot be read: {error}", "run `make nightly`"
-        )
+        message = f"{ABSTENTION_FILE} cannot be read: {error}"
+        return Finding("abstention", "warn", message, "run `noctuary nightly`")
     if calibration is not None:
         thresholds = sorted(calibration.thresholds.items())
         told = ", ".join(f"{signal} below {at:.2f}" for signal, at in thresholds)
@@ -145,7 +145,7 @@ def look_at_abstention(snapshot: Path, *, wants: bool) -> Finding:
     if not wants:
         return Finding("abstention", "ok", "not calibrated, and nothing abstains by it here")
     message = "not calibrated: prompts get the best memories, however unlike them"
-    remedy = "run `make nightly`: each night calibrates (docs/abstention.md)"
+    remedy = "run `noctuary nightly`: each night calibrates (docs/abstention.md)"
     return Finding("abstention", "warn", message, remedy)
 
 
@@ -180,9 +180,8 @@ def _encoder(paths: StorePaths, manifest: Manifest) -> Finding:
             encoder = LeanEncoder.open(directory, verify=True)
         require_same(expected, encoder.fingerprint)
     except NoctuaryError as error:
-        return Finding(
-            "encoder", "fail", str(error), "run `make nightly`: it exports the query encoder again"
-        )
+        remedy = "run `noctuary nightly`: it exports the query encoder again"
+        return Finding("encoder", "fail", str(error), remedy)
     by = "" if isinstance(encoder, LeanEncoder) else ", by ONNX Runtime"
     made = encoder.fingerprint
     return Finding("encoder", "ok", f"{made.model}, {made.dimension} dimensions{by}")
@@ -197,7 +196,7 @@ def _hosted_encoder(directory: Path) -> Finding:
         model = read_description(directory)
     except NoctuaryError as error:
         return Finding(
-            "encoder", "fail", str(error), "run `make nightly`: it describes the encoder again"
+            "encoder", "fail", str(error), "run `noctuary nightly`: it describes the encoder again"
         )
     try:
         read_api_key(model.api_key_variable, "encoder.api_key_variable")
@@ -229,6 +228,7 @@ def read_status(paths: StorePaths) -> dict[str, Any]:
     manifest = read_manifest(directory)
     quick_check(directory, manifest)
     return {
+        "home": str(find_home()),
         "store": str(paths.root),
         "snapshot_id": pointer.snapshot_id,
         "digest": pointer.digest,
@@ -262,28 +262,46 @@ def describe_snapshots(paths: StorePaths) -> list[dict[str, Any]]:
 
 
 def describe_stores(home: Path) -> list[dict[str, Any]]:
-    """Describe every published store of a home: what it serves, of which source, since when.
+    """Describe every store of a home: its source and size, what it serves, and what is wrong.
 
-    `default` marks the one that is meant where none is named; `fault` says why one cannot be read.
+    `default` marks the one that is meant where none is named. `age_hours` tells when a night last
+    went through, `fault` what is wrong, None where nothing is.
     """
-    roots = list_stores(home)
-    default = find_store(None, home=home)[0] if roots else None
+    published = list_stores(home)
+    default = find_store(None, home=home)[0] if published else None
+    roots = sorted({*published, *(work.parent for work in home.glob("*/work"))})
+    limit_hours = current_settings()[0].recall.stale_after_hours
     return [
-        {"name": root.name, "path": str(root), "default": root == default, **_serves(root)}
+        {
+            "name": root.name,
+            "path": str(root),
+            "default": root == default,
+            "bytes": tree_bytes(root),
+            **_serves(StorePaths(root), limit_hours),
+        }
         for root in roots
     ]
 
 
-def _serves(root: Path) -> dict[str, Any]:
-    paths = StorePaths(root)
-    row: dict[str, Any] = dict.fromkeys(("source", "memories", "published_at", "fault"))
+def _serves(paths: StorePaths, limit_hours: float) -> dict[str, Any]:
+    fields = ("source", "memories", "snapshot_id", "published_at", "age_hours", "fault")
+    row: dict[str, Any] = dict.fromkeys(fields)
     try:
         pointer = read_pointer(paths)
         manifest = read_manifest(paths.snapshots / pointer.snapshot_id)
+        quick_check(paths.snapshots / pointer.snapshot_id, manifest)
     except (StoreError, OSError) as error:
         return {**row, "fault": str(error)}
-    found = {"source": manifest.source.get("location"), "memories": manifest.counts["memories"]}
-    return {**row, **found, "published_at": pointer.published_at}
+    age, source = look_at_age(paths, pointer, limit_hours), look_at_source(manifest)
+    wrong = [found.message for found in (age, source) if found.level != "ok"]
+    return {
+        "source": manifest.source.get("location"),
+        "memories": manifest.counts["memories"],
+        "snapshot_id": pointer.snapshot_id,
+        "published_at": pointer.published_at,
+        "age_hours": last_night_hours(paths),
+        "fault": "; ".join(wrong) or None,
+    }
 
 
 def age_hours(iso: str) -> float:
@@ -482,7 +500,7 @@ def _known_settings() -> Settings:
 def _last_verdict(paths: StorePaths) -> Iterator[Finding]:
     verdicts = sorted(paths.verdicts.glob("*.json"), key=lambda p: p.stat().st_mtime_ns)
     if not verdicts:
-        yield Finding("gate", "warn", "no candidate was ever judged", "run `make nightly`")
+        yield Finding("gate", "warn", "no candidate was ever judged", "run `noctuary nightly`")
         return
     last: dict[str, Any] = parse_json(verdicts[-1].read_text(encoding="utf-8"))
     failed = [c["name"] for c in last["checks"] if not c["passed"]]
@@ -535,7 +553,8 @@ def _usage(paths: StorePaths) -> Iterator[Finding]:
     if usage.is_missing:
         yield Finding("usage", "ok", "no night has counted retrievals yet")
     elif usage.warning is not None:
-        yield Finding("usage", "warn", usage.warning, "run `make nightly`: it writes the file anew")
+        remedy = "run `noctuary nightly`: it writes the file anew"
+        yield Finding("usage", "warn", usage.warning, remedy)
     elif usage.not_scanned:
         yield Finding(
             "usage",
@@ -571,7 +590,7 @@ def _files(paths: StorePaths) -> Iterator[Finding]:
     elif faults := find_faults(paths):
         yield Finding(
             "files", "warn", f"not as the last night left them: {name_faults(faults)}",
-            "run `make nightly`: it makes them again",
+            "run `noctuary nightly`: it makes them again",
         )  # fmt: skip
     else:
         yield Finding("files", "ok", "all working files are as the last night left them")

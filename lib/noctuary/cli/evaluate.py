@@ -284,7 +284,7 @@ def require_labels(retriever: SnapshotRetriever, queries: Sequence[Query], direc
     if len(missing) == len(labels):
         raise SourceFormatError(
             f"{where} holds none of the {len(labels)} labelled memories of {directory.name}: it "
-            f"was built from another source. Run `make nightly STORE={directory}` or pass --store"
+            f"was built from another source. Run `noctuary nightly {directory}` or pass --store"
         )
     if missing:
         click.echo(
@@ -379,7 +379,7 @@ def run(
     """Ask the queries of SET and score the answers, with 95 % intervals.
 
     \b
-    make nightly STORE=data/locomo                       (once: builds the snapshot)
+    noctuary nightly data/locomo                       (once: builds the snapshot)
     noctuary evaluate run data/locomo --out ours.json
     noctuary evaluate run data/locomo --retriever my_search:Bm25 --out bm25.json.gz
 
@@ -906,7 +906,7 @@ def evaluate() -> None:
 
     \b
     noctuary evaluate check SET                        does the set load; every fault with its line
-    make nightly STORE=SET                           build a snapshot of the set's corpus
+    noctuary nightly SET                           build a snapshot of the set's corpus
     noctuary evaluate run SET --out ours.json          ask its queries, score them, keep the run
     noctuary evaluate run SET --retriever my:Search --out theirs.json
     noctuary evaluate compare ours.json theirs.json --queries SET

@@ -167,12 +167,12 @@ def _reading_fault(path: Path) -> str | None:
 
 _REMEDIES = {
     TIMEOUT: "keep `noctuary serve` running, or allow more: hook.deadline_ms",
-    "no_snapshot": "run `make nightly`; or install the hooks with --store",
+    "no_snapshot": "run `noctuary nightly`; or install the hooks with --store",
     "store_unreadable": "see the findings above",
-    "snapshot_damaged": "run `noctuary rollback`, then `make nightly`",
+    "snapshot_damaged": "run `noctuary rollback`, then `noctuary nightly`",
     "bad_settings": "correct noctuary.toml or the variable: see settings",
     "journal": "make room, and make the directory writable for you",
-    "capture": "make room for another process; `make nightly` reads the transcripts as well",
+    "capture": "make room for another process; `noctuary nightly` reads the transcripts as well",
 }
 _HOUR_S = 3600.0
 
@@ -294,7 +294,7 @@ def look_at_vectors(snapshot: Path, manifest: Manifest) -> Iterator[Finding]:
     if missing:
         yield Finding(
             "vectors", "fail", f"{memories:,} memories have {len(vectors):,} vectors",
-            "run `noctuary rollback`, then `make nightly`",
+            "run `noctuary rollback`, then `noctuary nightly`",
         )  # fmt: skip
     else:
         yield Finding("vectors", "ok", f"each of {memories:,} memories has one")
@@ -317,7 +317,7 @@ def look_at_index(paths: StorePaths) -> Finding:
         told = ", ".join(f"{count:,} rows of {name}" for name, count in left_out.items())
         return Finding(
             "index", "warn", f"{told} are in no index: searches scan them one by one",
-            "run `make nightly`: it takes them in; recall reads the snapshot and misses none",
+            "run `noctuary nightly`: it takes them in; recall reads the snapshot and misses none",
         )  # fmt: skip
     return Finding("index", "ok", f"the indexes of {len(indexed)} LanceDB tables cover every row")
 
@@ -385,7 +385,8 @@ def look_at_schedule(paths: StorePaths, now_s: float | None = None) -> Finding:
         )  # fmt: skip
     return Finding(
         "schedule", "warn", "off in Dagster, so no night will run by itself",
-        "switch nightly_schedule on in `make ui` under Automation, or let cron run `make nightly`",
+        "switch nightly_schedule on in `noctuary ui` under Automation, or let cron run "
+        "`noctuary nightly`",
     )  # fmt: skip
 
 
@@ -395,7 +396,7 @@ def _judge_daemon(heartbeat_s: float | None, now_s: float) -> Finding:
     since = "never" if heartbeat_s is None else f"{(now_s - heartbeat_s) / 3600:.1f} h ago"
     return Finding(
         "schedule", "warn", f"on, but Dagster's daemon was last alive {since}: nothing ticks",
-        "keep `make ui` running, or let cron run `make nightly`",
+        "keep `noctuary ui` running, or let cron run `noctuary nightly`",
     )  # fmt: skip
 
 

@@ -8,9 +8,10 @@ import click
 
 from noctuary import __version__
 from noctuary.cli.agents import hook, hooks, mcp, serve
-from noctuary.cli.common import ExtraMissingError, fail
+from noctuary.cli.common import EXTRAS, extra_missing, fail
 from noctuary.cli.evaluate import evaluate
 from noctuary.cli.graph import graph
+from noctuary.cli.night import nightly, ui
 from noctuary.cli.proposals import compact, curate, promotions
 from noctuary.cli.recall import context, expand, profile, recall, replay, sensitive, why
 from noctuary.cli.store import (
@@ -24,17 +25,6 @@ from noctuary.cli.store import (
     stores,
 )
 
-_BUILD = (
-    "dagster", "duckdb", "jinja2", "lance", "lancedb", "matplotlib", "onnx", "onnxruntime",
-    "polars", "pyarrow", "rich", "sentence_transformers", "torch",
-    "transformers",
-)  # fmt: skip
-_EXTRAS = {
-    **dict.fromkeys(_BUILD, "pipelines"),
-    "httpx": "hosted", "mcp": "mcp", "psycopg": "postgres", "ray": "ray",
-}  # fmt: skip
-"""Which extra brings a module that a plain install leaves out."""
-
 
 class _Commands(click.Group):
     """The commands; where one needs a library that is not installed, what to install."""
@@ -45,13 +35,9 @@ class _Commands(click.Group):
             return super().invoke(ctx)
         except ModuleNotFoundError as error:
             module = (error.name or "").partition(".")[0]
-            if module not in _EXTRAS:
+            if module not in EXTRAS:
                 raise
-            install = f"pip install 'noctuary[{_EXTRAS[module]}]'"
-            fail(
-                ExtraMissingError(f"this needs {module}, which is not installed: {install}"),
-                as_json,
-            )
+            fail(extra_missing(module), as_json)
 
 
 # In "color", click leaves a memory's escape sequences to the marks; else it drops them from a pipe.
@@ -61,8 +47,9 @@ def main() -> None:
     """Recall memories from the snapshot that the nightly pipeline published.
 
     \b
-    make nightly                        build and publish a snapshot of the bundled sample store
-    make nightly STORE=memory.db        the same for your own memory store
+    noctuary nightly                    build and publish a snapshot of the bundled sample store
+    noctuary nightly memory.db          the same for your own memory store
+    noctuary ui memory.db               its lineage, runs and schedule in the Dagster UI
     noctuary recall "spare key"         ask the published snapshot
     noctuary why "spare key" ID         why a memory did not come back
     noctuary context "key" --budget N   a prompt's rules, last turns and memories, in N tokens
@@ -91,8 +78,8 @@ def main() -> None:
 
 
 for command in (
-    recall, why, context, expand, replay, serve, status, stores, doctor, snapshots, rollback,
-    profile, graph, compact, curate, promotions, evaluate, mcp, hooks, hook, sql, export,
+    nightly, ui, recall, why, context, expand, replay, serve, status, stores, doctor, snapshots,
+    rollback, profile, graph, compact, curate, promotions, evaluate, mcp, hooks, hook, sql, export,
     import_store, sensitive,
 ):  # fmt: skip
     main.add_command(command)

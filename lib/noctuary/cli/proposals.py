@@ -31,7 +31,7 @@ EXIT_REFUSED = 3
 """The named plan does not fit any more, or is not in force."""
 
 EXIT_LOCKED = 4
-"""A night, or another command, is at work on the store: as `make nightly` says it."""
+"""A night, or another command, is at work on the store: as `noctuary nightly` says it."""
 
 _CURRENT = "\0current"
 """Stands for `--apply` without a plan id; no id holds it."""

@@ -395,7 +395,7 @@ def replay(replay_id: str | None, last: int, store: str | None, as_json: bool) -
     try:
         paths = open_paths(store)
         if not paths.root.is_dir():
-            raise SnapshotMissingError(f"there is no store {paths.root}: run `make nightly`")
+            raise SnapshotMissingError(f"there is no store {paths.root}: run `noctuary nightly`")
         if replay_id is None:
             _list(paths, last, as_json)
             return

@@ -196,6 +196,7 @@ def status(store: str | None, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
+    click.echo(f"home       {found['home']}")
     click.echo(f"store      {found['store']}")
     click.echo(
         f"snapshot   {found['snapshot_id']}  ({found['reason']}, {found['age_hours']:.1f} h ago)"
@@ -226,9 +227,11 @@ def status(store: str | None, as_json: bool) -> None:
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def stores(as_json: bool) -> None:
-    """List the stores that have published a snapshot; * marks the one that commands use by default.
+    """List the stores of noctuary's home: source, size, what serves, how old, what is wrong.
 
-    Pass such a name to --store. Its beginning is enough if no other name begins like it.
+    * marks the one that commands use by default. Pass such a name to --store; its beginning is
+    enough if no other name begins like it. The home is NOCTUARY_HOME, else noctuary in your data
+    directory (~/.local/share/noctuary).
     """
     from noctuary.cli.doctor import describe_stores
 
@@ -240,13 +243,21 @@ def stores(as_json: bool) -> None:
     if as_json:
         print_json({"home": str(home), "stores": found})
         return
+    click.echo(f"home  {home}")
     for row in found:
-        held = row["fault"] or (
-            f"{row['memories']:>9,} memories  published {row['published_at']}  {row['source']}"
-        )
-        click.echo(f"{'*' if row['default'] else ' '} {row['name']}  {held}")
+        held = ""
+        if row["snapshot_id"] is not None:
+            age = "never" if row["age_hours"] is None else f"{row['age_hours']:.1f} h ago"
+            held = (
+                f"  {row['memories']:,} memories of {row['source']}, serves {row['snapshot_id']}, "
+                f"last night {age}"
+            )
+        mark = "*" if row["default"] else " "
+        click.echo(f"{mark} {row['name']}  {row['bytes'] / 1e6:,.1f} MB{held}")
+        if row["fault"]:
+            click.echo(f"    ! {row['fault']}")
     if not found:
-        click.echo(f"no store below {home} has published yet: run `make nightly`")
+        click.echo(f"no store below {home} has published yet: run `noctuary nightly`")
 
 
 # `noctuary doctor`: what is wrong and what to do about it.
@@ -277,8 +288,11 @@ def doctor(fix: bool, store: str | None, as_json: bool) -> None:
     except (NoctuaryError, OSError) as error:
         fail(error, as_json)
     if as_json:
-        print_json({"findings": [f.to_json() for f in findings], "mended": mended})
+        told = [finding.to_json() for finding in findings]
+        where = {"home": str(find_home()), "store": str(paths.root)}
+        print_json({**where, "findings": told, "mended": mended})
     else:
+        click.echo(f"home  {find_home()}\nstore {paths.root}")
         if mended:
             what = "file or directory" if mended == 1 else "files and directories"
             click.echo(f"fixed the permissions of {mended:,} {what}: only you can read them now")
@@ -310,12 +324,12 @@ def snapshots(store: str | None, as_json: bool) -> None:
         mark = "*" if row["serving"] else " "
         click.echo(f"{mark} {row['snapshot_id']}  {_state(row)}")
     if not found:
-        click.echo("nothing has been published yet: run `make nightly`")
+        click.echo("nothing has been published yet: run `noctuary nightly`")
 
 
 def _state(row: dict[str, Any]) -> str:
     if row["outdated"]:
-        return "made by another version of noctuary: run the night (`make nightly`)"
+        return "made by another version of noctuary: run the night (`noctuary nightly`)"
     if not row["intact"]:
         return "DAMAGED"
     size = f"{row['memories']:>9,} memories  {row['bytes'] / 1e6:8.1f} MB"

@@ -180,8 +180,8 @@ def _require_format(found: Any, name: str) -> None:
     if found < PACK_FORMAT_VERSION:
         raise SnapshotOutdatedError(
             f"snapshot {name} was made by an older noctuary (format {found}, this one reads "
-            f"{PACK_FORMAT_VERSION}); nothing is lost: run the night (`make nightly`), which makes "
-            "a new one from your source"
+            f"{PACK_FORMAT_VERSION}); nothing is lost: run the night (`noctuary nightly`), which "
+            "makes a new one from your source"
         )
     if found > PACK_FORMAT_VERSION:
         raise SnapshotOutdatedError(
@@ -245,7 +245,7 @@ def read_pointer(paths: StorePaths) -> Pointer:
         return Pointer(**raw)
     except FileNotFoundError:
         raise SnapshotMissingError(
-            f"nothing has been published in {paths.root}: run `make nightly` first; "
+            f"nothing has been published in {paths.root}: run `noctuary nightly` first; "
             "`noctuary stores` lists the stores that have a snapshot"
         ) from None
     except (OSError, ValueError, KeyError, TypeError) as error:

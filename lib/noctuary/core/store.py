@@ -353,32 +353,44 @@ def last_night_hours(paths: StorePaths) -> float | None:
 # *store* is the directory that noctuary writes for it.
 
 
-_CHECKOUT = Path(__file__).resolve().parents[3]
 _SLUG_HASH_CHARS = 6
-
-
-def checkout_root() -> Path | None:
-    """Return the repository that this package runs from, or None when it is installed elsewhere."""
-    return _CHECKOUT if (_CHECKOUT / "workspace.yaml").is_file() else None
+_OLD_HOME = Path(__file__).resolve().parents[3] / "data"
+"""Where a checkout kept its stores before all installations had one home (docs/decisions/0080)."""
 
 
 def find_home(environ: Mapping[str, str] | None = None) -> Path:
-    """Return noctuary's home.
-
-    `NOCTUARY_HOME`, else the checkout's `data`, else the user's data directory.
+    """Return noctuary's home: `NOCTUARY_HOME`, else the user's data directory.
 
     Raises:
         StoreError: If it is named by a `~` that leads nowhere.
     """
     env = os.environ if environ is None else environ
     configured = env.get("NOCTUARY_HOME", "").strip()
-    if configured:
-        return expand_user(configured).absolute()
-    root = checkout_root()
-    if root is not None:
-        return root / "data"
-    base = env.get("XDG_DATA_HOME", "").strip()
+    return expand_user(configured).absolute() if configured else _user_home(env)
+
+
+def _user_home(environ: Mapping[str, str]) -> Path:
+    base = environ.get("XDG_DATA_HOME", "").strip()
     return (Path(base) if base else expand_user("~/.local/share")) / "noctuary"
+
+
+def require_moved(home: Path, environ: Mapping[str, str] | None = None) -> None:
+    """Fail where this checkout still holds stores or settings that belong into the user's home.
+
+    Args:
+        home: noctuary's home; one that somebody chose is no concern of this.
+        environ: The environment; None means the process's own.
+
+    Raises:
+        StoreError: Saying how to move them.
+    """
+    left = [*_OLD_HOME.glob("*/work"), *_OLD_HOME.glob("noctuary.toml")]
+    if left and home == _user_home(os.environ if environ is None else environ):
+        raise StoreError(
+            f"stores of this checkout lie in {_OLD_HOME}, and noctuary's home is {home} now: move "
+            f"them with `mkdir -p {home} && mv {_OLD_HOME}/* {home}`, or leave them there and set "
+            f"NOCTUARY_HOME={_OLD_HOME}"
+        )
 
 
 def expand_user(path: str | Path) -> Path:
@@ -436,7 +448,8 @@ def find_store(
 
     Raises:
         SnapshotMissingError: If nothing was named and `home` holds no published store.
-        StoreError: If several names begin so, or the address of a database cannot be read.
+        StoreError: If several names begin so, the address of a database cannot be read, or a
+            checkout's stores have to be moved first.
     """
     env = os.environ if environ is None else environ
     named = store if store is not None else (env.get("NOCTUARY_STORE", "").strip() or None)
@@ -444,9 +457,10 @@ def find_store(
         return _named_store(named, home, env), False
     stores = list_stores(home)
     if not stores:
+        require_moved(home, env)
         raise SnapshotMissingError(
-            f"no published store under {home}: run `make nightly` (or `make nightly "
-            "STORE=path/to/memory.db`) first"
+            f"no published store under {home}: run `noctuary nightly` (or `noctuary nightly "
+            "path/to/memory.db`) first"
         )
     newest = max(stores, key=lambda p: ((p / "CURRENT").stat().st_mtime_ns, p.name))
     return newest, len(stores) > 1
@@ -471,4 +485,6 @@ def _named_store(named: str | Path, home: Path, environ: Mapping[str, str]) -> P
     if len(begun) > 1:
         names = ", ".join(store.name for store in begun)
         raise StoreError(f"several stores begin with {named}: {names}; name one in full")
+    if not begun:
+        require_moved(home, environ)
     return begun[0] if begun else home / path

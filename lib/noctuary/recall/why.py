@@ -498,7 +498,7 @@ def _unknown(recaller: Recaller, memory_id: str) -> Why:
         (
             f"There is no memory [{memory_id}] that this recall could see in {where}.",
             _MAY_BE,
-            "If it is new, or was changed since, run the night (`make nightly`).",
+            "If it is new, or was changed since, run the night (`noctuary nightly`).",
         ),
         {"snapshot_id": snapshot_id, "built_at": built_at},
     )

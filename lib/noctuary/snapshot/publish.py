@@ -143,7 +143,7 @@ def rollback(paths: StorePaths, snapshot_id: str | None = None) -> Pointer:
     published = list_snapshots(paths)
     if not published:
         raise SnapshotMissingError(
-            f"nothing has been published in {paths.root}: run `make nightly` first"
+            f"nothing has been published in {paths.root}: run `noctuary nightly` first"
         )
     current = _current_id(paths)
     if snapshot_id is None:

@@ -250,11 +250,11 @@ def test_capture_is_off_where_the_settings_say_so_or_there_is_no_transcript() ->
 @pytest.mark.parametrize("code", ["no_snapshot", "store_unreadable", "snapshot_damaged"])
 def test_a_recall_without_a_snapshot_is_a_failure_that_is_told(code: str) -> None:
     world = MemoryWorld()
-    world.result = answer(warnings=[{"code": code, "message": "run `make nightly`"}])
+    world.result = answer(warnings=[{"code": code, "message": "run `noctuary nightly`"}])
     output, _ = handle(prompt(), world)
     assert world.counted == [("UserPromptSubmit", code)]
     assert output == {
-        "systemMessage": "noctuary could not recall: run `make nightly`. This is said once; "
+        "systemMessage": "noctuary could not recall: run `noctuary nightly`. This is said once; "
         "`noctuary doctor` says more."
     }
     assert shape_faults("codex", "UserPromptSubmit", output) == []

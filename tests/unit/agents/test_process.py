@@ -199,7 +199,7 @@ def test_an_outage_is_told_once_and_again_after_it_was_over(plain_store: Store, 
     again = list(run_cases([case] * 2))
     told = [b"systemMessage" in done.stdout for done in (*broken, works, *again)]
     assert told == [True, False, False, False, True, False]
-    assert b"make nightly" in broken[0].stdout
+    assert b"noctuary nightly" in broken[0].stdout
 
 
 def test_a_session_from_its_first_prompt_over_a_compaction_to_its_end(

@@ -8,11 +8,11 @@ from bench.__main__ import plan_speed, plan_steps
 def test_a_set_is_built_before_it_is_measured() -> None:
     steps = plan_steps("locomo", Path("/data/locomo"), Path("/store"), Path("/out"))
     assert [step[1] for step in steps] == [
-        "noctuary_pipelines.nightly",
+        "noctuary.cli.entry",
         "bench.cost",
         "bench.latency",
     ]
-    assert steps[0][2:] == ["/data/locomo", "--store", "/store"]
+    assert steps[0][2:] == ["nightly", "/data/locomo", "--store", "/store"]
     assert all(step[-2:] == ["--out", "/out"] for step in steps[1:])
 
 

@@ -161,7 +161,7 @@ def test_a_snapshot_of_another_source_is_refused(
     result = run("evaluate", "run", str(house_set))
     assert result.exit_code == 1
     assert "holds none of the 3 labelled memories of household" in result.stderr
-    assert "make nightly STORE=" in result.stderr
+    assert "noctuary nightly " in result.stderr
 
 
 def test_labels_that_the_snapshot_lacks_are_said(
@@ -181,7 +181,7 @@ def test_without_a_snapshot_or_a_set_it_says_what_to_run(
 ) -> None:
     result = run("evaluate", "run", str(house_set))
     assert result.exit_code == 1
-    assert "make nightly" in result.stderr
+    assert "noctuary nightly" in result.stderr
     assert "is no folder" in run("evaluate", "run", str(tmp_path / "gone")).stderr
 
 

@@ -28,6 +28,8 @@ def test_the_commands_are_these() -> None:
         "graph",
         "evaluate",
         "mcp",
+        "nightly",
+        "ui",
         "hook",
         "hooks",
         "sensitive",
@@ -42,7 +44,7 @@ def test_help_lists_every_command_and_shows_how_to_begin(run: Run) -> None:
     for flag in ("--help", "-h"):
         result = run(flag)
         assert result.exit_code == 0
-        assert "make nightly" in result.output
+        assert "noctuary nightly" in result.output
         for command in (*COMMANDS, "expand", "compact", "curate"):
             assert command in result.output
 
@@ -115,10 +117,10 @@ def test_without_a_store_every_command_says_what_to_run(
 ) -> None:
     result = run(command, *ARGUMENTS.get(command, []), *store)
     if command == "snapshots" and store:
-        assert "make nightly" in result.output
+        assert "noctuary nightly" in result.output
         return
     assert result.exit_code == 1
-    assert "make nightly" in result.output
+    assert "noctuary nightly" in result.output
 
 
 @pytest.mark.parametrize("command", ["status", "doctor", "snapshots", "rollback"])

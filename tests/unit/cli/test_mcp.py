@@ -38,7 +38,7 @@ def test_json_prints_what_it_would_answer_for(run_json: RunJson, plain_store: St
 
 def test_json_without_a_store_says_what_to_run(run_json: RunJson, home: Path) -> None:
     found = run_json("mcp")
-    assert "make nightly" in found["warnings"][0]["message"]
+    assert "noctuary nightly" in found["warnings"][0]["message"]
 
 
 def test_without_the_extra_it_says_what_to_install(

@@ -87,7 +87,7 @@ def test_a_user_is_the_only_one_shown(run: Run, plain_store: Store) -> None:
         (["sql"], 2, "give a query, or --schema"),
         (["sql", "select 1", "--csv", "--json"], 2, "one of --csv and --json"),
         (["sql", "drop table memories"], 1, "DROP is no query"),
-        (["sql", "select 1", "--store", "nowhere"], 1, "make nightly"),
+        (["sql", "select 1", "--store", "nowhere"], 1, "noctuary nightly"),
     ],
 )
 def test_a_wrong_call_is_a_sentence(

@@ -32,8 +32,8 @@ def test_status_shows_what_serves(run: Run, dense_store: Store) -> None:
     result = run("status")
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
-    assert lines[0] == f"store      {dense_store.root}"
-    assert read_pointer(dense_store.paths).snapshot_id in lines[1]
+    assert lines[1] == f"store      {dense_store.root}"
+    assert read_pointer(dense_store.paths).snapshot_id in lines[2]
     assert "encoder    word-axes, 8 dimensions" in lines
     assert "14 memories" in result.stdout
     assert any(line.split() == ["2", "work"] for line in lines)
@@ -172,22 +172,44 @@ def test_doctor_names_and_mends_what_others_may_read(
     assert open_to_others(dense_store.root) == []
 
 
-def test_stores_lists_what_published_and_marks_the_default(
+def test_stores_lists_what_is_there_what_is_wrong_and_marks_the_default(
     run: Run, run_json: RunJson, dense_store: Store
 ) -> None:
-    (dense_store.root.parent / "half" / "work").mkdir(parents=True)
+    home = dense_store.root.parent
+    (home / "half" / "work").mkdir(parents=True)
     broken = dense_store.root.parent / "broken"
     broken.mkdir()
     (broken / "CURRENT").write_text("{}", encoding="utf-8")
     lines = run("stores").stdout.splitlines()
-    assert [line[:8] for line in lines] == ["* broken", "  house "]
-    assert "cannot be read" in lines[0]
-    assert "14 memories" in lines[1]
+    assert [line[:8] for line in lines if line[:4] != "    "] == [
+        f"home  {home}"[:8], "* broken", "  half  ", "  house "
+    ]  # fmt: skip
+    assert "cannot be read" in lines[2]
+    assert "nothing has been published" in lines[4]
+    assert "14 memories" in lines[5]
     (broken / "CURRENT").unlink()
-    (found,) = run_json("stores")["stores"]
-    assert (found["name"], found["default"], found["memories"]) == ("house", True, 14)
+    told = run_json("stores")
+    assert told["home"] == str(home)
+    half, house = told["stores"]
+    assert (half["default"], half["memories"], half["snapshot_id"]) == (False, None, None)
+    assert (house["name"], house["default"], house["memories"]) == ("house", True, 14)
+    assert house["snapshot_id"] == read_pointer(dense_store.paths).snapshot_id
+    assert house["bytes"] > 0
+    assert house["age_hours"] < 1
+    assert house["fault"] is None
+    dense_store.paths.last_night.unlink()
+    assert "no night went through" in run_json("stores")["stores"][1]["fault"]
     assert run("status", "--store", "hou").stdout == run("status").stdout
 
 
+@pytest.mark.parametrize("command", ["status", "doctor", "stores"])
+def test_a_command_that_looks_at_stores_says_where_home_is(
+    run: Run, run_json: RunJson, dense_store: Store, command: str
+) -> None:
+    home = str(dense_store.root.parent)
+    assert home in run(command).stdout.splitlines()[0]
+    assert run_json(command)["home"] == home
+
+
 def test_without_a_store_stores_says_how_to_make_one(run: Run, home: Path) -> None:
-    assert "make nightly" in run("stores").output
+    assert "noctuary nightly" in run("stores").output

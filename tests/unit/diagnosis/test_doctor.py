@@ -71,7 +71,7 @@ def test_bad_settings(dense_store: Store, monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_store_that_never_published(empty_store: Store) -> None:
     found = findings(empty_store)
     assert found["pointer"].level == "fail"
-    assert "make nightly" in found["pointer"].remedy
+    assert "noctuary nightly" in found["pointer"].remedy
     assert found["gate"].level == "warn"
 
 
@@ -124,7 +124,7 @@ def test_a_query_encoder_that_cannot_be_used(dense_store: Store, damage: str) ->
         remove_tree(directory)
         other = write_encoder(dense_store.paths.encoders, scale=2.0)
         (dense_store.paths.encoders / other.fingerprint.digest).rename(directory)
-    assert "make nightly" in assert_only(dense_store, "encoder", "fail").remedy
+    assert "noctuary nightly" in assert_only(dense_store, "encoder", "fail").remedy
 
 
 def test_a_source_that_is_gone(empty_store: Store) -> None:

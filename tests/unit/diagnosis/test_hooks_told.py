@@ -71,7 +71,7 @@ def test_installed_and_well(home: Path, claude: Path, tmp_path: Path) -> None:
     ("code", "level", "remedy"),
     [
         ("timeout", "warn", "noctuary serve"),
-        ("no_snapshot", "fail", "make nightly"),
+        ("no_snapshot", "fail", "noctuary nightly"),
         ("a new one", "fail", "hooks status"),
     ],
 )

@@ -98,7 +98,7 @@ def test_transcripts_of_the_settings(
 def test_abstention(tmp_path: Path) -> None:
     assert look_at_abstention(tmp_path, wants=False).level == "ok"
     wanted = look_at_abstention(tmp_path, wants=True)
-    assert (wanted.level, "make nightly" in wanted.remedy) == ("warn", True)
+    assert (wanted.level, "noctuary nightly" in wanted.remedy) == ("warn", True)
     file = tmp_path / ABSTENTION_FILE
     # Of a snapshot of before: its scores had another scale.
     file.write_text('{"signals": {"words": {"threshold": 0.25}}}')
@@ -148,7 +148,7 @@ def test_rows_that_no_index_covers(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     found = look_at_index(paths)
     assert found.level == "warn"
     assert "2 rows of memory_vectors_64 are in no index" in found.message
-    assert "make nightly" in found.remedy
+    assert "noctuary nightly" in found.remedy
     table.optimize()
     assert look_at_index(paths).level == "ok"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from noctuary.graph.canonical import Memo
 import json
 import shutil
 from collections.abc import Callable, Sequence

@@ -148,12 +148,12 @@ def test_addresses_hold_ids_of_any_script(home: Path, mode: str) -> None:
 
 def test_without_a_store_calls_say_what_to_run(home: Path) -> None:
     async def look(client: Client) -> None:
-        assert "make nightly" in await refusal(client, "get", id=1)
-        assert "make nightly" in (await call(client, "status"))["warnings"][0]["message"]
+        assert "noctuary nightly" in await refusal(client, "get", id=1)
+        assert "noctuary nightly" in (await call(client, "status"))["warnings"][0]["message"]
         found = await call(client, "recall", query="key")
         assert found["memories"] == []
-        assert "make nightly" in found["warnings"][0]["message"]
-        with pytest.raises(MCPError, match="make nightly") as raised:
+        assert "noctuary nightly" in found["warnings"][0]["message"]
+        with pytest.raises(MCPError, match="noctuary nightly") as raised:
             await client.read_resource(item_uri(1))
         assert raised.value.code == -32603, "not that it is not there, but that it cannot be read"
 

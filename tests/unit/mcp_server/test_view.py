@@ -33,7 +33,7 @@ def test_a_guess_is_said_with_every_answer(home: Path, plain_store: Store) -> No
 
 def test_a_store_that_comes_later_is_found_then(home: Path) -> None:
     view = View()
-    with pytest.raises(SnapshotMissingError, match="make nightly"):
+    with pytest.raises(SnapshotMissingError, match="noctuary nightly"):
         view.store()
     assert read_state(view).warnings[0].code == "no_snapshot"
     answer, _ = recall_in_view(view, Question("key"), 30.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from noctuary.graph.canonical import Memo
 from pathlib import Path
 
 import numpy as np

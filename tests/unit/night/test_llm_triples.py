@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from noctuary.graph.canonical import Memo
 from collections.abc import Iterator
 from pathlib import Path
 

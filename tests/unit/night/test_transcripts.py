@@ -189,7 +189,7 @@ def test_a_damaged_file_of_turns_stops_the_night(nights: Nights) -> None:
 
 
 class TestTranscriptsAlone:
-    """`make nightly STORE=folder-of-transcripts`."""
+    """`noctuary nightly folder-of-transcripts`."""
 
     @pytest.fixture
     def night(self, nights: Nights) -> Night:

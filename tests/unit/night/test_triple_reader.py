@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from noctuary.graph.canonical import Memo
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

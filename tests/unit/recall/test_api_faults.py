@@ -35,7 +35,7 @@ def test_an_empty_home_says_what_to_run(home: Path) -> None:
     result = recall("key")
     assert result.memories == ()
     assert codes(result) == ["no_snapshot"]
-    assert "make nightly" in message(result, "no_snapshot")
+    assert "noctuary nightly" in message(result, "no_snapshot")
     assert result.phase_timing_ms["total"] >= 0
 
 

@@ -174,10 +174,10 @@ def test_with_everything_damaged_the_first_fault_is_told(three: tuple[Store, lis
 
 
 def test_a_store_that_never_published_says_so(empty_store: Store) -> None:
-    with pytest.raises(SnapshotMissingError, match="make nightly"):
+    with pytest.raises(SnapshotMissingError, match="noctuary nightly"):
         opened(empty_store)
     empty_store.paths.snapshots.mkdir()
-    with pytest.raises(SnapshotMissingError, match="make nightly"):
+    with pytest.raises(SnapshotMissingError, match="noctuary nightly"):
         opened(empty_store)
 
 

@@ -77,9 +77,9 @@ def test_an_empty_result_is_complete() -> None:
 
 
 def test_the_short_form_tells_warnings_first_and_what_a_terminal_obeys_as_text() -> None:
-    missing = RecallWarning("no_snapshot", "run `make nightly` first")
+    missing = RecallWarning("no_snapshot", "run `noctuary nightly` first")
     assert repr(RecallResult(query="key", warnings=(missing,))) == (
-        "! no_snapshot: run `make nightly` first\nRecallResult for 'key': 0 memories"
+        "! no_snapshot: run `noctuary nightly` first\nRecallResult for 'key': 0 memories"
     )
     hostile = replace(FOUND, content="\x1b]0;owned\x07 " + "long " * 200)
     lines = repr(RecallResult(query="key", memories=(FOUND, hostile))).splitlines()

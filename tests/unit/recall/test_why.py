@@ -146,7 +146,7 @@ def test_an_id_that_nobody_has_says_when_the_snapshot_was_built(
     why = ask(dense, "key", memory_id)
     assert why.stage == "unknown"
     assert dense.reader.manifest.built_at in why.sentences[0]
-    assert "make nightly" in why.sentences[2]
+    assert "noctuary nightly" in why.sentences[2]
 
 
 def test_a_memory_that_no_leg_found_says_where_it_stands_in_each(empty_store: Store) -> None:

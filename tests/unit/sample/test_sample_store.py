@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
-SAMPLE = Path(__file__).resolve().parents[3] / "data" / "sample"
+from noctuary_pipelines import sample
+
 CANARY = "CANARY-7f3a9c-DO-NOT-EXPORT"
 SCAN_CANARY = "CANARY-SCAN-51d2"
 COLUMNS = [
@@ -42,22 +42,9 @@ SESSIONS = {"inc-481": 60, "kitchen-2026": 113, "isobar-migration": 193}
 STRATA = {"exact", "paraphrase", "multihop", "small-wing", "non-english", "unanswerable"}
 
 
-def _load_build() -> ModuleType:
-    """Import data/sample/build.py by its path."""
-    spec = importlib.util.spec_from_file_location("sample_build", SAMPLE / "build.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-BUILD = _load_build()
-
-
 def _queries() -> list[dict[str, Any]]:
     """Read the labelled queries."""
-    text = (SAMPLE / "queries.jsonl").read_text(encoding="utf-8")
+    text = sample.QUERIES.read_text(encoding="utf-8")
     return [json.loads(line) for line in text.split("\n") if line]
 
 
@@ -73,7 +60,7 @@ def _tag(row: sqlite3.Row, prefix: str) -> str | None:
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, int]]:
     """Build the store once for this module."""
     out = tmp_path_factory.mktemp("sample") / "memory.db"
-    return out, BUILD.build(out)
+    return out, sample.build(out)
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +82,7 @@ def rows(store: sqlite3.Connection) -> list[sqlite3.Row]:
 def notes() -> dict[str, list[int]]:
     """Map each note of the text files to the ids that carry it."""
     found: defaultdict[str, list[int]] = defaultdict(list)
-    for row in BUILD.load_rows():
+    for row in sample.load_rows():
         for note in row.notes:
             found[note].append(row.id)
     return dict(found)
@@ -139,7 +126,7 @@ def test_schema(store: sqlite3.Connection) -> None:
 
 def test_fts_follows_the_table(tmp_path: Path) -> None:
     out = tmp_path / "memory.db"
-    BUILD.build(out)
+    sample.build(out)
     conn = sqlite3.connect(out)
     match = "SELECT rowid FROM memories_fts WHERE memories_fts MATCH ?"
     (row_id,) = conn.execute(match, ("sluice AND maintained",)).fetchone()
@@ -153,8 +140,8 @@ def test_fts_follows_the_table(tmp_path: Path) -> None:
 
 def test_two_builds_are_equal(built: tuple[Path, dict[str, int]], tmp_path: Path) -> None:
     other = tmp_path / "deeper" / "again.db"
-    assert BUILD.build(other) == built[1]
-    assert BUILD.build(other) == built[1]  # rebuilding over an old file works
+    assert sample.build(other) == built[1]
+    assert sample.build(other) == built[1]  # rebuilding over an old file works
     dumps = []
     for path in (built[0], other):
         conn = sqlite3.connect(path)
@@ -292,8 +279,12 @@ def test_superseded_answers_are_the_new_ones(notes: dict[str, list[int]]) -> Non
     assert all(set(q["relevant_ids"]) & new for q in history)
 
 
-def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "cli.db"
-    assert BUILD.main(["--out", str(out)]) == 0
-    assert out.is_file()
-    assert "wing:platform\t150" in capsys.readouterr().out
+def test_a_sample_is_placed_once_and_whole(tmp_path: Path) -> None:
+    placed = sample.place_sample(tmp_path / "sample")
+    assert sorted(p.name for p in placed.parent.iterdir()) == ["memory.db", "queries.jsonl"]
+    (placed.parent / "memory.db.begun").touch()  # a build that was stopped
+    before = placed.stat().st_ino
+    assert sample.place_sample(placed.parent).stat().st_ino == before
+    placed.unlink()
+    with closing(sqlite3.connect(sample.place_sample(placed.parent))) as db:
+        assert db.execute("SELECT COUNT(*) FROM memories").fetchone() == (len(sample.load_rows()),)

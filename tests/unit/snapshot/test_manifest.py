@@ -69,7 +69,7 @@ def test_pointer_round_trip(tmp_path: Path) -> None:
 
 
 def test_no_pointer_means_nothing_was_published(tmp_path: Path) -> None:
-    with pytest.raises(SnapshotMissingError, match="make nightly"):
+    with pytest.raises(SnapshotMissingError, match="noctuary nightly"):
         read_pointer(StorePaths(tmp_path))
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from noctuary.text.secret_forms import MIN_TOKEN_CHARS, TOKEN_FORMATS
 from noctuary.text.secrets import TEXT_FORMATS, find_secret
-from tests.support.claude_memory import sample_builder
+from noctuary_pipelines import sample
 from tests.support.credential_shapes import HARMLESS, TOKENS, WORDED, credentials, fill
 
 _CREDENTIALS = list(credentials(6))
@@ -36,7 +36,7 @@ def test_harmless_texts_are_left_alone() -> None:
 
 
 def test_of_the_sample_only_what_was_planted_is_found() -> None:
-    rows = [row for row in sample_builder().load_rows() if not row.is_sensitive]
+    rows = [row for row in sample.load_rows() if not row.is_sensitive]
     assert {row.id for row in rows if find_secret(row.content)} == {181, 212}
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from noctuary.graph.canonical import Memo
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path

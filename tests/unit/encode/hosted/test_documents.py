@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from noctuary.graph.canonical import Memo
 import sys
 from collections.abc import Sequence
 from pathlib import Path

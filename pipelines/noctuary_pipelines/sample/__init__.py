@@ -1,6 +1,4 @@
-"""Build the sample memory store: a claude-memory-shaped SQLite file made from hand-written texts.
-
-Usage: ``python data/sample/build.py [--out PATH]`` (default: ``memory.db`` next to this file).
+"""The sample memory store: a claude-memory-shaped SQLite file made from hand-written texts.
 
 Everything that varies is frozen in ``texts/*.jsonl`` (ids, timestamps, tags) except ``server_id``,
 which is drawn here with a fixed seed. Nothing reads the clock, so two builds hold equal rows.
@@ -8,11 +6,10 @@ which is drawn here with a fixed seed. Nothing reads the clock, so two builds ho
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
+import shutil
 import sqlite3
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +17,8 @@ from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parent
 TEXTS = HERE / "texts"
-DEFAULT_OUT = HERE / "memory.db"
+QUERIES = HERE / "queries.jsonl"
+"""Labelled queries; a night finds them beside the store that it reads."""
 
 SEED = 20261115
 SERVER_ID_SHARE = 0.10
@@ -200,15 +198,12 @@ def build(out: Path) -> dict[str, int]:
     return count(rows, server_ids)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Build from the command line and print the counts."""
-    parser = argparse.ArgumentParser(description="Build the sample memory store.")
-    parser.add_argument("--out", type=Path, default=DEFAULT_OUT, help="file to write")
-    args = parser.parse_args(argv)
-    for name, number in build(args.out).items():
-        print(f"{name}\t{number}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def place_sample(directory: Path) -> Path:
+    """Return the sample store of a directory, `memory.db`; both are made where they are missing."""
+    database = directory / "memory.db"
+    if not database.is_file():
+        begun = database.with_name("memory.db.begun")
+        build(begun)
+        shutil.copyfile(QUERIES, directory / QUERIES.name)
+        begun.replace(database)  # a build that was stopped is no sample
+    return database
