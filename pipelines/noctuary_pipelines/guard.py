@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -133,6 +134,8 @@ def serve_with_daemon(words: Sequence[str]) -> None:
         return start([*command[:2], modules[command[2]], *command[3:]], **options)
 
     dev.open_ipc_subprocess = start_guarded
+    # `dg dev` starts a webserver without a guard.
+    warnings.filterwarnings("ignore", "Function `dev_command` is superseded")
     dev.dev_command(words)
 
 
