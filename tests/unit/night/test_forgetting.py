@@ -16,6 +16,7 @@ from noctuary.graph.extract import iter_keyed as keyed_extractions
 from noctuary.lexical.build import TOKENS_KIND
 from noctuary.work.content import KEY, ContentStore, Keys
 from noctuary.work.shards import Fragment, fragment_path, write_table
+from noctuary.work.stage import StageOutput
 from noctuary_assets import housekeeping
 from noctuary_assets.graph import fill_extractions
 from noctuary_assets.index import MEMORY_VECTORS, index_memories, keyed_batches
@@ -41,7 +42,7 @@ class Forgetting(Nights):
         export_memories(night)
         rows, facts = night.result_of(CORPUS).rows, {"face": self.face}
         key = {"corpus": night.result_of(CORPUS).digest}
-        night.run(MEMORY_VECTORS, key, lambda: (rows, facts), places=())
+        night.run(MEMORY_VECTORS, key, lambda: StageOutput(rows, facts), places=())
         index_memories(night)
         fill_extractions(night, keyed_extractions(night.work(MEMORIES)))
         write_summaries(night.work(SUMMARIES), [])

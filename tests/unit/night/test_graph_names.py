@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -20,7 +20,7 @@ from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.embed.sentence import SentenceEncoder
 from noctuary.graph.fold import concept_id
 from noctuary.graph.guards import NameStats
-from noctuary.work.stage import StageResult
+from noctuary.work.stage import StageOutput, StageResult
 from noctuary_assets import graph as concept_vectors
 from noctuary_assets.graph import (
     CONCEPT_VECTORS,
@@ -91,9 +91,9 @@ class Store:
         )
         export_memories(night)
 
-        def body() -> tuple[int, dict[str, Any]]:
+        def body() -> StageOutput:
             write_array(night.work(VECTORS), np.eye(len(texts), DIM, dtype=np.float32))
-            return len(texts), {"face": LIBRARY}
+            return StageOutput(len(texts), {"face": LIBRARY})
 
         night.run(MEMORY_VECTORS, {"texts": list(texts)}, body)
         return night, connect_memories(night)
