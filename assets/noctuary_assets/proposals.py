@@ -33,7 +33,7 @@ from noctuary.graph.tables import Evidence, Supersession
 from noctuary.sources.corpus import iter_records, read_column
 from noctuary.work.stage import Stage, StageOutput, StageResult
 from noctuary_assets import graph, index, ingest, publish
-from noctuary_assets.graph import CONCEPT_GRAPH, load_tables, read_extractions
+from noctuary_assets.graph import CONCEPT_GRAPH, load_tables, open_extractor
 from noctuary_assets.index import LTP_SCORES, MEMORY_VECTORS
 from noctuary_assets.ingest import CORPUS
 from noctuary_assets.night import MEMORIES, VECTORS, Night, store_profile
@@ -79,7 +79,7 @@ def _materials(night: Night) -> Materials:
     tables = load_tables(night)
     return Materials(
         records=records,
-        extractions=read_extractions(night, records),
+        extractions=open_extractor(night).read(records),
         supersessions=[_supersession(row) for row in tables.supersessions.to_pylist()],
         canonical_of={row["name"]: row["canonical"] for row in tables.merges.to_pylist()},
         vectors=read_array(night.work(VECTORS)),

@@ -10,7 +10,6 @@ import pytest
 
 from noctuary.compact.tables import write_summaries
 from noctuary.embed.documents import memo_kind, text_key
-from noctuary.work.content import ContentStore
 from noctuary.graph.extract import EXTRACTION_KIND
 from noctuary.graph.extract import iter_keyed as keyed_extractions
 from noctuary.lexical.build import TOKENS_KIND
@@ -18,7 +17,7 @@ from noctuary.work.content import KEY, ContentStore, Keys
 from noctuary.work.shards import Fragment, fragment_path, write_table
 from noctuary.work.stage import StageOutput
 from noctuary_assets import housekeeping
-from noctuary_assets.graph import fill_extractions
+from noctuary_assets.graph import open_extractor
 from noctuary_assets.index import MEMORY_VECTORS, index_memories, keyed_batches
 from noctuary_assets.ingest import CORPUS, export_memories
 from noctuary_assets.night import FRAGMENTS, MEMORIES, SHARDS, SUMMARIES, Night
@@ -44,7 +43,7 @@ class Forgetting(Nights):
         key = {"corpus": night.result_of(CORPUS).digest}
         night.run(MEMORY_VECTORS, key, lambda: StageOutput(rows, facts), places=())
         index_memories(night)
-        fill_extractions(night, keyed_extractions(night.work(MEMORIES)))
+        open_extractor(night).fill(keyed_extractions(night.work(MEMORIES)))
         write_summaries(night.work(SUMMARIES), [])
         self.embed(night)
         return night

@@ -18,14 +18,14 @@ from noctuary.core.store import StorePaths
 from noctuary.embed.documents import text_key
 from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.embed.sentence import SentenceEncoder
+from noctuary.graph import build
+from noctuary.graph.build import choose_names
 from noctuary.graph.fold import concept_id
 from noctuary.graph.guards import NameStats
 from noctuary.work.stage import StageOutput, StageResult
-from noctuary_assets import graph as concept_vectors
 from noctuary_assets.graph import (
     CONCEPT_VECTORS,
     NAME_MEMO,
-    choose_names,
     connect_memories,
     live_names,
 )
@@ -166,5 +166,5 @@ def test_names_of_many_memories_and_of_authors_are_chosen_first(
         NameStats("common", "run", ("common",), 5),
     ]
     assert choose_names(names) == ["common", "shared", "tagged"]
-    monkeypatch.setattr(concept_vectors, "NAMES_MAX", 2)
+    monkeypatch.setattr(build, "NAMES_MAX", 2)
     assert choose_names(names) == ["common", "shared"]
