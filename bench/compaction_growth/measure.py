@@ -8,38 +8,33 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
 from bench.compaction_growth.corpus import WordVectors
-from noctuary.compact.clusters import CHRONOLOGICAL, Cluster, cluster_session, write_clusters
+from noctuary.compact.clusters import CHRONOLOGICAL, cluster_sessions
 from noctuary.compact.escalation import SummarySettings
 from noctuary.compact.summaries import (
-    NOTHING_KNOWN,
     ClusterSources,
-    iter_cluster_texts,
     iter_sessions,
     recipe_digest,
-    summarize_batch,
+    summarize_clusters,
+    summary_kind,
 )
 from noctuary.compact.summarizers import open_summarizer
-from noctuary.compact.tables import SummaryWriter
+from noctuary.compact.tables import SummaryWriter, summary_facts
 from noctuary.core.settings import CompactionSettings
+from noctuary.embed.documents import Embedded
 from noctuary.sources.corpus import MEMORIES_FILE, TURNS_FILE
-from noctuary.sources.evidence import Known, read_known
+from noctuary.work.content import ContentStore
+from noctuary.work.runner import LocalRunner
 from noctuary.work.stage import measure
-from noctuary_assets.compact import ClusterTally, SummaryTally, settled_ids
 
 _DEFAULTS = CompactionSettings()
 _SUMMARIZER = open_summarizer(_DEFAULTS)
-_SETTINGS = SummarySettings(
-    density=_DEFAULTS.density,
-    aggressive_density=_DEFAULTS.aggressive_density,
-    threshold=_DEFAULTS.preserve_threshold,
-)
+_SETTINGS = SummarySettings.of(_DEFAULTS)
 _RECIPE = recipe_digest("words", _SETTINGS, _SUMMARIZER)
 
 
@@ -52,10 +47,9 @@ def measure_compaction(folder: Path) -> dict[str, Any]:
     with measure() as clustering:
         clusters = _cluster(folder)
     with measure() as first:
-        summaries, made = _summarize(folder, NOTHING_KNOWN)
-    known = read_known(folder / "summaries.parquet", folder / "attempts.parquet", _RECIPE)
+        summaries, made = _summarize(folder)
     with measure() as again:
-        repeated, made_again = _summarize(folder, known)
+        repeated, made_again = _summarize(folder)
     return {
         "turns": turns,
         "strategy": CHRONOLOGICAL,
@@ -79,34 +73,34 @@ def measure_compaction(folder: Path) -> dict[str, Any]:
 
 
 def _cluster(folder: Path) -> dict[str, Any]:
-    tally = ClusterTally()
-
-    def found() -> Iterator[Cluster]:
-        for turns in iter_sessions(folder / TURNS_FILE, folder / MEMORIES_FILE):
-            session = cluster_session(turns)
-            tally.add(session)
-            yield from session.clusters
-
-    write_clusters(folder / "clusters.parquet", found())
-    return tally.to_facts()
+    sessions = iter_sessions(folder / TURNS_FILE, folder / MEMORIES_FILE)
+    _, facts = cluster_sessions(folder / "clusters.parquet", sessions)
+    return facts
 
 
-def _summarize(folder: Path, known: Known) -> tuple[dict[str, Any], int]:
+def _summarize(folder: Path) -> tuple[dict[str, Any], int]:
     encoder = WordVectors()
-    tally, made = SummaryTally(), 0
-    sources = ClusterSources(
-        folder / "clusters.parquet", folder / MEMORIES_FILE, folder / "memories.npy"
-    )
+
+    def embed(texts: list[str]) -> Embedded:
+        return Embedded(encoder.encode(texts), len(texts), 0)
+
     tables = folder / "summaries.parquet", folder / "attempts.parquet"
-    with SummaryWriter.open(*tables, recipe=_RECIPE) as writer:
-        for batch in iter_cluster_texts(sources, skip=settled_ids(known, _SUMMARIZER)):
-            result = summarize_batch(
-                batch, encoder.encode, summarizer=_SUMMARIZER, known=known, settings=_SETTINGS
-            )
-            writer.add(result)
-            tally.add(result.summaries, result.attempts)
-            made += result.made
-    return tally.to_facts(), made
+    with SummaryWriter.open(*tables) as writer:
+        done = summarize_clusters(
+            ClusterSources(
+                folder / "clusters.parquet", folder / MEMORIES_FILE, folder / "memories.npy"
+            ),
+            ContentStore(folder / "content", summary_kind(_RECIPE)),
+            ContentStore(folder / "content", "words"),
+            embed,
+            writer.add,
+            summarizer=_SUMMARIZER,
+            settings=_SETTINGS,
+            export=None,
+            runner=LocalRunner(1),
+            shards=folder / "shards",
+        )
+    return summary_facts(*tables), done.made
 
 
 if __name__ == "__main__":
