@@ -233,7 +233,7 @@ LEAN, ONNX = "numpy", "ONNX Runtime"
 
 
 def embed_memories(night: Night) -> StageResult:
-    """Embed the content of every memory; unchanged texts come from the memo."""
+    """Embed the content of every memory; unchanged texts are not embedded again."""
     corpus = night.result_of(CORPUS)
     fingerprint = night.fingerprint()
 

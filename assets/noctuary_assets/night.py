@@ -274,7 +274,7 @@ class Face:
     """The implementation that embeds.
 
     Attributes:
-        tag: Of its vectors in the memo; empty for sentence-transformers, of a hosted model its
+        tag: Of its vectors' kind; empty for sentence-transformers, of a hosted model its
             provider.
         min_cosine: Worst agreement with sentence-transformers; 0 where there was nothing to
             compare.

@@ -74,7 +74,7 @@ AFTER_THE_SWAP = frozenset({"pointer", "compaction_plan"})
 def vectors_kept(store: Path) -> int:
     """Count the vectors that a night has stored so far, whether they are in a manifest or not."""
     rows = 0
-    for path in (store / "work" / "fragments").glob("*/[!.]*.arrow"):
+    for path in (store / "work" / "content").glob("*/[!.]*.arrow"):
         table = open_table(path)
         if pa.types.is_fixed_size_list(table.schema.field("value").type):
             rows += table.num_rows

@@ -189,7 +189,7 @@ def test_a_full_disk_gets_one_sentence_and_the_next_night_goes_on(
 ) -> None:
     """No file of the child may grow beyond the limit: what the end of a disk looks like."""
     yesterday = small.serving
-    # Text that does not compress: the memo, the corpus and the snapshot outgrow every limit here.
+    # Text that does not compress: corpus, content store and snapshot outgrow every limit here.
     bulk = random.Random(1).choices("abcdefghijklmnopqrstuvwxyz     ", k=900_000)
     add_memory(small.source, "".join(bulk))
     ran = run_night(small.source, small.store, "--", before_exec=lambda: _limit_files(limit_kb))

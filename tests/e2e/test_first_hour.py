@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import signal
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from noctuary.work.content import read_manifest, store_directory
+from noctuary_assets.evaluate import RECALL_ANSWERS_KIND
+from noctuary_assets.night import CONTENT
 from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import DONE, FAILED, ROOT, night_words, run, run_night
 from tests.e2e.killing import kill_when
@@ -61,18 +62,10 @@ def test_a_store_that_somebody_made_is_left_where_the_night_fails(tmp_path: Path
     assert (tmp_path / "store" / "profiles.toml").exists()
 
 
-KEPT = "SELECT COUNT(*) FROM memo WHERE kind LIKE 'recall_evaluation:%'"
-
-
 def _kept_answers(bench: Bench) -> int:
     """Count the answers that a night has written down so far."""
-    if not bench.paths.memo.is_file():
-        return 0
-    try:
-        with closing(sqlite3.connect(f"file:{bench.paths.memo}?mode=ro", uri=True)) as memo:
-            return int(memo.execute(KEPT).fetchone()[0])
-    except sqlite3.Error:
-        return 0
+    directory = store_directory(bench.paths.work / CONTENT, RECALL_ANSWERS_KIND)
+    return sum(one.fragment.rows for one in read_manifest(directory, RECALL_ANSWERS_KIND))
 
 
 @pytest.mark.slow

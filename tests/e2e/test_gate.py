@@ -35,14 +35,7 @@ def _replace_a_summary(bench: Bench) -> None:
     found = read_summaries(path)
     place = next(i for i, s in enumerate(found) if s.status == "accepted")
     found[place] = replace(found[place], text=UNRELATED)
-    write_summaries(path, found, recipe=_recipe(bench))
-
-
-def _recipe(bench: Bench) -> str:
-    import pyarrow.parquet as pq
-
-    metadata = pq.read_schema(bench.paths.work / SUMMARIES).metadata
-    return metadata[b"noctuary.recipe"].decode()
+    write_summaries(path, found)
 
 
 def _stamp_as_if_made_so(bench: Bench) -> None:

@@ -32,7 +32,7 @@ from noctuary.sources.corpus import read_records
 from noctuary.work.content import KEY, MANIFEST_FILE
 from noctuary.work.ledger import end_night
 from noctuary.work.shards import open_table
-from noctuary_assets.night import CLUSTERS, FRAGMENTS, MEMORIES, VECTORS
+from noctuary_assets.night import CLUSTERS, CONTENT, MEMORIES, VECTORS
 from tests.e2e.byte_scan import find_texts, pieces
 from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import DONE, Ran, run_night
@@ -53,10 +53,10 @@ TIERS = {"memory_vectors_64": 64, "memory_vectors_256": 256, "memory_vectors_ful
 # Threads that wait without spinning: two nights of other people may be running beside this one.
 _TWO_THREADS = {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0"}
 
-# What is only true of one night or one store: costs, what it was asked, the memo's own pages, which
-# fragments hold what, and stamps (they repeat the rotation's digest).
+# What is only true of one night or one store: costs, what it was asked, which fragments
+# hold what, and stamps (they repeat the rotation's digest).
 _OF_ONE_STORE = (
-    "costs.json", "usage/", "memo.sqlite", "fragments/", "stamps/", "graph.duckdb", "ledger.json",
+    "costs.json", "usage/", "content/", "stamps/", "graph.duckdb", "ledger.json",
 )  # fmt: skip
 
 
@@ -198,12 +198,12 @@ def test_both_answer_identically(nights: Nights) -> None:
     assert answers(nights.grown, queries) == answers(nights.rebuilt, queries)
 
 
-def test_memo_and_fragments_hold_the_same_keys_as_those_of_a_full_rebuild(nights: Nights) -> None:
+def test_the_content_store_holds_the_same_keys_as_those_of_a_full_rebuild(nights: Nights) -> None:
     """Pruning is exact: a deleted text leaves no vector, no tokens, no findings."""
     keys = _kept_keys(nights.grown)
     assert keys == _kept_keys(nights.rebuilt)
     records = read_records(nights.grown.paths.work / MEMORIES)
-    wanted = {text_key(r.content) for r in records}
+    wanted = {text_key(r.content).hex() for r in records}
     vectors = {k for kind, k in keys if kind.startswith("vector:")}
     assert wanted <= vectors
     assert {k for kind, k in keys if kind == TOKENS_KIND} == {
@@ -213,7 +213,7 @@ def test_memo_and_fragments_hold_the_same_keys_as_those_of_a_full_rebuild(nights
         extraction_key(r.content, r.category, r.tags, r.expanded_keywords, r.is_turn).hex()
         for r in records
     }
-    assert not vectors & {text_key(text) for text in nights.edit.gone}
+    assert not vectors & {text_key(text).hex() for text in nights.edit.gone}
 
 
 @pytest.mark.parametrize("tier", TIERS)
@@ -295,10 +295,9 @@ def _ids(bench: Bench) -> Iterator[str]:
 
 
 def _kept_keys(bench: Bench) -> set[tuple[str, str]]:
-    """Return kind and key, as hex digits, of what memo and fragments hold."""
-    with closing(sqlite3.connect(f"{bench.paths.memo.as_uri()}?mode=ro", uri=True)) as db:
-        kept: set[tuple[str, str]] = set(db.execute("SELECT kind, key FROM memo"))
-    for store in (bench.paths.work / FRAGMENTS).iterdir():
+    """Return kind and key, as hex digits, of what the content store holds."""
+    kept = set[tuple[str, str]]()
+    for store in (bench.paths.work / CONTENT).iterdir():
         kind: str = json.loads((store / MANIFEST_FILE).read_text())["kind"]
         for path in store.glob("*.arrow"):
             kept |= {(kind, key.hex()) for key in open_table(path)[KEY].to_pylist()}

@@ -224,14 +224,15 @@ def test_killed_from_outside_inside_publish(
     ("when", "function"),
     [
         ("before", "noctuary_assets.ingest.diff_corpora"),
-        ("before", "noctuary_assets.compact._write_tables"),
+        ("before", "noctuary_assets.compact._summarize"),
+        ("before", "noctuary_assets.compact.read_settled"),
         ("before", "noctuary.snapshot.pack.write_manifest"),
         ("before", "noctuary_assets.publish.store_verdict"),
         ("before", "noctuary.snapshot.publish.write_pointer"),
         ("after", "noctuary.snapshot.publish.write_pointer"),
         ("before", "noctuary.snapshot.publish.apply_retention"),
-        ("before", "noctuary_assets.housekeeping._prune_memo"),
-        ("after", "noctuary_assets.housekeeping._prune_memo"),
+        ("before", "noctuary_assets.housekeeping.prune_content"),
+        ("after", "noctuary_assets.housekeeping.prune_content"),
     ],
 )
 def test_killed_at_an_exact_place(
@@ -239,7 +240,7 @@ def test_killed_at_an_exact_place(
 ) -> None:
     _die(changed.bench, when, function)
     served = changed.bench.manifest.digest
-    swapped = function.endswith(("apply_retention", "_prune_memo")) or when == "after"
+    swapped = function.endswith(("apply_retention", "prune_content")) or when == "after"
     assert (served == undisturbed) is swapped
     assert changed.bench.ask(QUERIES[0]).memories
     _require_healed(changed.bench, undisturbed)

@@ -100,7 +100,7 @@ def test_both_runners_make_the_same_store(both: tuple[Path, Path, Path]) -> None
     one, other = files_of(local), files_of(ray)
     assert sorted(one) == sorted(other)
     assert [name for name in one if one[name] != other[name]] == []
-    assert len([name for name in one if name.startswith("fragments/")]) >= 6
+    assert len([name for name in one if name.startswith("content/")]) >= 6
     assert digest_of(local) == digest_of(ray)
     for tier in ("memory_vectors_64", "memory_vectors_full"):
         assert tier_rows(local, tier).equals(tier_rows(ray, tier))
@@ -137,7 +137,7 @@ def test_a_night_whose_worker_is_killed_completes(
     assert process.returncode == DONE, out + err
     assert killed == 3
     whole, again = files_of(tmp_path / "whole"), files_of(tmp_path / "killed")
-    artifacts = [name for name in whole if not name.startswith("fragments/")]
+    artifacts = [name for name in whole if not name.startswith("content/")]
     assert [name for name in artifacts if whole[name] != again.get(name)] == []
     assert digest_of(tmp_path / "whole") == digest_of(tmp_path / "killed")
     assert repeated_keys(tmp_path / "killed") == 0
@@ -186,15 +186,15 @@ def is_running(pid: int) -> bool:
 
 
 def fragments_of(store: Path) -> Iterator[Path]:
-    yield from (store / "work" / "fragments").rglob("*.arrow")
+    yield from (store / "work" / "content").rglob("*.arrow")
 
 
 def repeated_keys(store: Path) -> int:
-    """Count rows whose key stands twice in a fragment store."""
+    """Count rows whose key stands twice in a content store."""
     import pyarrow as pa
 
     repeated = 0
-    for directory in (store / "work" / "fragments").iterdir():
+    for directory in (store / "work" / "content").iterdir():
         keys: list[bytes] = []
         for path in directory.glob("*.arrow"):
             with pa.memory_map(str(path)) as source:
@@ -206,7 +206,7 @@ def repeated_keys(store: Path) -> int:
 def left_over(store: Path) -> list[Path]:
     """Return files beside fragments that no manifest names, and shards."""
     extra: list[Path] = []
-    for directory in (store / "work" / "fragments").iterdir():
+    for directory in (store / "work" / "content").iterdir():
         told = json.loads((directory / MANIFEST_FILE).read_text())
         named = {line[0] for line in told["fragments"]} | {MANIFEST_FILE}
         extra += [path for path in directory.iterdir() if path.name not in named]

@@ -514,7 +514,7 @@ def _unit(vectors: NDArray[np.float64]) -> NDArray[np.float32]:
 
 # The build side's face of a hosted model: batches of vectors, estimated first and paid for once.
 #
-# `noctuary.embed.documents` writes each batch to the memo as it arrives.
+# `noctuary.embed.documents` keeps each batch as it arrives.
 
 
 REQUEST_TIMEOUT_S = 60.0

@@ -232,9 +232,10 @@ class ContentStore:
         Raises:
             ShardError: One is not there, or cannot be read.
         """
-        known = {fragment.key for fragment in self.fragments}
-        new = [fragment for fragment in fragments if fragment.key not in known]
-        self._replace([*self._listed, *map(_listed, new)])
+        # One that counts already counts anew: it may bring back what a later one replaced.
+        new = {fragment.key: fragment for fragment in fragments}
+        older = [listed for listed in self._listed if listed.fragment.key not in new]
+        self._replace([*older, *map(_listed, new.values())])
 
     def find(self, keys: Keys) -> NDArray[np.int64]:
         """Return a handle of every key's row for `take`, -1 where it is not held; shape (n,).
@@ -301,17 +302,12 @@ class ContentStore:
             keys: As many as values; nothing is written for none.
             values: Bytes, or a pyarrow array of the kind's type.
         """
-        import pyarrow as pa
-
         if len(keys):
-            column = values if isinstance(values, pa.Array) else pa.array(values, pa.binary())
-            rows = pa.table([pa.array(keys, pa.binary(KEY_BYTES)), column], names=[KEY, VALUE])
-            self.commit([_write_rows(rows, self.directory)])
+            self.commit([self._write(keys, values)])
 
     def replace(self, keys: Sequence[bytes], values: Any) -> None:
-        """Keep nothing but these; see `put`."""
-        self._replace([])
-        self.put(keys, values)
+        """Keep nothing but these; see `put`. A kill leaves either what was held or these."""
+        self._replace([_listed(self._write(keys, values))] if len(keys) else [])
         remove_unnamed(self.directory, self.kind)
 
     def prune(self, live: Keys) -> int:
@@ -328,6 +324,13 @@ class ContentStore:
         unwanted = SortedKeys(as_rows(keys))
         return self._keep(lambda held: unwanted.find(held) < 0)
 
+    def _write(self, keys: Sequence[bytes], values: Any) -> Fragment:
+        import pyarrow as pa
+
+        column = values if isinstance(values, pa.Array) else pa.array(values, pa.binary())
+        rows = pa.table([pa.array(keys, pa.binary(KEY_BYTES)), column], names=[KEY, VALUE])
+        return _write_rows(rows, self.directory)
+
     def _keep(self, choose: Callable[[NDArray[np.uint8]], Mask]) -> int:
         kept: list[Listed] = []
         again: list[tuple[Fragment, Mask]] = []
@@ -335,8 +338,9 @@ class ContentStore:
         for number, listed in enumerate(self._listed):
             keys = _read_keys(listed.fragment)
             wanted = choose(keys)
-            stays = wanted & self._is_found_in(number, keys)
-            forgotten += int((~wanted).sum())
+            newest = self._is_found_in(number, keys)
+            stays = wanted & newest
+            forgotten += int((newest & ~wanted).sum())
             dropped += int((~stays).sum())
             if stays.all() and listed.fragment.rows >= MERGE_ROWS:
                 kept.append(listed)

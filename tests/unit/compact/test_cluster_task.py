@@ -16,10 +16,11 @@ from noctuary.compact.escalation import SummarySettings
 from noctuary.compact.summaries import (
     BatchResult,
     SummarizeClusters,
-    cluster_key,
     cluster_rows,
     read_settled,
+    result_key,
     summarize_batch,
+    write_settled,
 )
 from noctuary.compact.summarizers import EXTRACTIVE, SentenceSummarizer, Summarizer
 from noctuary.core.files import hash_text
@@ -112,7 +113,7 @@ def test_the_task_gives_what_summarize_batch_gives(
         BATCH, Encoder().encode_documents, summarizer=summarizer, settings=settings
     )
     made = task(summarizer, settings)(cluster_rows(BATCH))
-    assert made.column(KEY).to_pylist() == [cluster_key(item.cluster) for item in BATCH]
+    assert made.column(KEY).to_pylist() == [result_key(item.cluster) for item in BATCH]
     found = [read_settled(value) for value in made.column(VALUE).to_pylist()]
     assert [one.summary for one in found] == unplaced(expected)
     assert [a for one in found for a in one.attempts] == expected.attempts
@@ -128,8 +129,24 @@ def test_vectors_of_judged_texts_come_with_their_cluster(encoder: Encoder) -> No
     assert set(held) == set(encoder.texts)
     assert held
     for text, vector in held.items():
-        assert vector == vector_of(text).astype("<f4").tobytes()
+        np.testing.assert_array_equal(vector, vector_of(text))
     assert all(one.vectors.keys() <= {one.summary.text} for one in found if not one.attempts)
+
+
+def test_what_is_kept_is_read_as_it_was_but_for_where_it_stood(encoder: Encoder) -> None:
+    strict = SummarySettings(threshold=0.999999)
+    result = summarize_batch(BATCH, encoder.encode_documents, settings=strict)
+    assert result.fresh.keys() == set(result.keys)
+    assert result.attempts
+    vectors = {"a": vector_of("a"), "\ud800": vector_of("b")}
+    for settled in result.fresh.values():
+        value = write_settled(settled._replace(vectors=vectors))
+        again = read_settled(value)
+        assert again.summary == replace(settled.summary, source_positions=())
+        assert again.attempts == settled.attempts
+        assert again.vectors.keys() == vectors.keys()
+        np.testing.assert_array_equal(again.vectors["a"], vectors["a"])
+        assert write_settled(again) == value
 
 
 def test_how_clusters_are_cut_into_batches_changes_no_byte(encoder: Encoder) -> None:

@@ -11,10 +11,14 @@ from noctuary.compact.clusters import ClusterText
 from noctuary.compact.escalation import SummarySettings
 from noctuary.compact.summaries import (
     BatchResult,
+    Lookup,
+    Settled,
     fallback_counts,
+    read_settled,
     recipe_digest,
     summarize_batch,
     summarize_group,
+    write_settled,
 )
 from noctuary.compact.summarizers import (
     AGGRESSIVE_SUFFIX,
@@ -27,7 +31,6 @@ from noctuary.compact.summarizers import (
     Summary,
 )
 from noctuary.core.files import JsonValue
-from noctuary.sources.evidence import Known
 from tests.support.clusters import CONTENTS, Bag, cluster_text
 
 
@@ -80,11 +83,14 @@ def one(result: BatchResult) -> Summary:
     return summary
 
 
-def known_of(result: BatchResult) -> Known:
-    attempts: dict[str, Any] = {}
-    for attempt in result.attempts:
-        attempts[attempt.cluster_id] = (*attempts.get(attempt.cluster_id, ()), attempt)
-    return Known({s.cluster_id: s for s in result.summaries}, attempts)
+def known_of(result: BatchResult) -> Lookup:
+    """What another night knows of what is worth keeping: it has been on disk."""
+    kept = {key: write_settled(settled) for key, settled in result.fresh.items()}
+
+    def known(keys: Sequence[bytes]) -> Mapping[bytes, Settled]:
+        return {key: read_settled(kept[key]) for key in keys if key in kept}
+
+    return known
 
 
 def test_an_accepted_summary_names_its_sources_their_time_and_their_owner() -> None:
@@ -261,7 +267,8 @@ def test_a_summary_is_made_again_when_what_came_before_it_changed() -> None:
     first = run(session("a", "b"), summarizer=Scripted(WRITES, uses_context=True))
     writer = Scripted(WRITES, uses_context=True)
     assert run(session("a", "b"), summarizer=writer, known=known_of(first)).made == 0
-    known = known_of(first)._replace(summaries={"b": first.summaries[1]})
+    second = first.keys[1]
+    known = known_of(first._replace(fresh={second: first.fresh[second]}))
     changed = Scripted({**WRITES, "a": ["Lyon move."]}, uses_context=True)
     again = run(session("a", "b"), summarizer=changed, known=known)
     assert again.made == 2

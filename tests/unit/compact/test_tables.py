@@ -8,11 +8,10 @@ import pytest
 from noctuary.compact import tables
 from noctuary.compact.clusters import write_clusters
 from noctuary.compact.escalation import SummarySettings
-from noctuary.compact.summaries import NOTHING_KNOWN, BatchResult, summarize_batch
+from noctuary.compact.summaries import BatchResult, summarize_batch
 from noctuary.compact.summarizers import Outcome
 from noctuary.compact.tables import SummaryWriter, read_attempts, read_summaries, write_summaries
 from noctuary.core.errors import StoreError
-from noctuary.sources.evidence import read_known
 from tests.support.clusters import Bag, cluster_text
 
 
@@ -24,9 +23,9 @@ def mixed() -> BatchResult:
     return BatchResult(made.summaries + declined.summaries, made.attempts + declined.attempts, 3)
 
 
-def write(directory: Path, *batches: BatchResult, recipe: str = "r") -> tuple[Path, Path]:
+def write(directory: Path, *batches: BatchResult) -> tuple[Path, Path]:
     places = directory / "summaries.parquet", directory / "attempts.parquet"
-    with SummaryWriter.open(*places, recipe=recipe) as writer:
+    with SummaryWriter.open(*places) as writer:
         for batch in batches:
             writer.add(batch)
     return places
@@ -62,30 +61,9 @@ def test_after_an_exception_the_old_tables_stay(tmp_path: Path, mixed: BatchResu
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_only_tables_of_the_same_recipe_are_known(tmp_path: Path, mixed: BatchResult) -> None:
-    places = tmp_path / "summaries.parquet", tmp_path / "attempts.parquet"
-    assert read_known(*places, "r") == NOTHING_KNOWN
-    write(tmp_path, mixed)
-    known = read_known(*places, "r")
-    assert known.summaries == {s.cluster_id: s for s in mixed.summaries}
-    assert known.attempts == {"d": tuple(mixed.attempts)}
-    assert read_known(*places, "other") == NOTHING_KNOWN
-    places[1].write_bytes(places[1].read_bytes()[:100])
-    assert read_known(*places, "r") == NOTHING_KNOWN
-
-
-def test_a_fallback_without_its_rejected_draft_is_not_known(
-    tmp_path: Path, mixed: BatchResult
-) -> None:
-
-    summaries = [replace(s, fallback="gate") for s in mixed.summaries]
-    places = write(tmp_path, mixed._replace(summaries=summaries))
-    assert set(read_known(*places, "r").summaries) == {"d"}
-
-
 def test_the_summary_table_can_be_replaced_alone(tmp_path: Path, mixed: BatchResult) -> None:
     path = tmp_path / "summaries.parquet"
-    write_summaries(path, mixed.summaries, recipe="r")
+    write_summaries(path, mixed.summaries)
     assert path.read_bytes() == write(tmp_path / "both", mixed)[0].read_bytes()
 
 

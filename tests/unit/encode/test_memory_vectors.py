@@ -1,4 +1,4 @@
-"""The stage memory_vectors with an ONNX face: fragments instead of the memo, the same vectors."""
+"""The stage memory_vectors: in shards or by one encoder, what is known stays known."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from noctuary.core.errors import EncoderError
 from noctuary.core.files import read_array
 from noctuary.core.settings import EncoderSettings, Settings
 from noctuary.core.store import StorePaths
-from noctuary.embed.documents import fill_vectors, memo_kind, text_key, vector_kind
+from noctuary.embed.documents import text_key
 from noctuary.embed.onnx import OnnxEncoder, onnx_directory
-from noctuary.work.content import ContentStore
 from noctuary.sources.corpus import iter_batches
-from noctuary.work.content import ContentStore
+from noctuary.work.content import ContentStore, Filled
 from noctuary.work.shards import Fragment, write_table
 from noctuary.work.stage import forget_result
 from noctuary_assets import index as vector_rows
+from noctuary_assets import night as choosing
 from noctuary_assets.index import (
     MEMORY_VECTORS,
     chosen_face,
     embed_memories,
-    keyed_batches,
+    fill_store,
     sample_texts,
     tonights_face,
 )
 from noctuary_assets.ingest import export_memories
-from noctuary_assets.night import MEMORIES, VECTORS, Face, Night
+from noctuary_assets.night import VECTORS, Face, Night, face_store
 
 TinyModel = Callable[..., Path]
 TEXTS = ["a river", "stone and paper", "window lamp stone river", "a river", "the key is blue"]
@@ -71,10 +71,12 @@ def night(tiny_model: TinyModel, tmp_path: Path, shared: Path) -> Night:
     return night
 
 
-def fragments_of(night: Night) -> ContentStore:
-    kind = vector_kind(night, chosen_face(night))
-    assert kind is not None
-    return night.fragments(kind)
+def vectors_kept(night: Night) -> ContentStore:
+    return face_store(night, chosen_face(night))
+
+
+def fill_all(night: Night, face: Face) -> Filled:
+    return fill_store(night, face, face_store(night, face))
 
 
 def vectors_by_one_encoder(night: Night, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -82,15 +84,12 @@ def vectors_by_one_encoder(night: Night, texts: Sequence[str]) -> NDArray[np.flo
     return OnnxEncoder.open(directory, 1).encode_documents(texts)
 
 
-def test_every_memory_gets_the_vector_of_its_text_and_the_memo_gets_none(night: Night) -> None:
+def test_every_memory_gets_the_vector_of_its_text_and_is_kept_once(night: Night) -> None:
     result = embed_memories(night)
     assert (result.notes["texts_embedded"], result.notes["texts_reused"]) == (4, 0)
     found = read_array(night.work(VECTORS))
     np.testing.assert_array_equal(found, vectors_by_one_encoder(night, TEXTS))
-    assert fragments_of(night).rows == 4
-    with Memo.open(night.paths.memo) as memo:
-        kind = memo_kind(night.fingerprint(), chosen_face(night).tag)
-        assert memo.get_many(kind, map(text_key, TEXTS)) == {}
+    assert vectors_kept(night).rows == 4
 
 
 def test_the_next_night_embeds_only_what_is_new(night: Night, tmp_path: Path) -> None:
@@ -109,8 +108,8 @@ def test_the_next_night_embeds_only_what_is_new(night: Night, tmp_path: Path) ->
 def test_a_damaged_vector_is_computed_again(night: Night, damage: str) -> None:
     embed_memories(night)
     before = night.work(VECTORS).read_bytes()
-    store = fragments_of(night)
-    keys = pa.array([bytes.fromhex(text_key(text)) for text in TEXTS[1:]], pa.binary(32))
+    store = vectors_kept(night)
+    keys = pa.array([text_key(text) for text in TEXTS[1:]], pa.binary(32))
     rows = np.array(read_array(night.work(VECTORS))[1:])
     if damage == "not finite":
         rows[2, 5] = np.nan
@@ -126,20 +125,18 @@ def test_a_damaged_vector_is_computed_again(night: Night, damage: str) -> None:
     wanted = 1 if damage == "not finite" else 4
     assert (result.notes["texts_embedded"], result.notes["texts_reused"]) == (wanted, 4 - wanted)
     assert night.work(VECTORS).read_bytes() == before
-    later = fragments_of(night)
-    assert len(later.find([bytes.fromhex(text_key(text)) for text in TEXTS])) == len(TEXTS)
+    later = vectors_kept(night)
+    assert (later.find([text_key(text) for text in TEXTS]) >= 0).all()
     forget_result(night.paths.work, MEMORY_VECTORS)
     third = embed_memories(Night(night.paths, night.source, night.settings))
     assert third.notes["texts_embedded"] == 0, "the damage is gone for good"
 
 
-def test_part_of_the_memories_can_be_embedded_ahead(night: Night) -> None:
-    face = tonights_face(night)
-    (batch,) = keyed_batches(night.work(MEMORIES))
-    filled = fill_vectors(night, face, [batch.slice(0, 2)], 2)
-    assert (filled.computed, filled.reused) == (2, 0)
+def test_memories_can_be_embedded_ahead(night: Night) -> None:
+    filled = fill_all(night, tonights_face(night))
+    assert (filled.computed, filled.reused) == (4, 0)
     result = embed_memories(night)
-    assert (result.notes["texts_embedded"], result.notes["texts_reused"]) == (2, 2)
+    assert (result.notes["texts_embedded"], result.notes["texts_reused"]) == (0, 4)
 
 
 def test_shards_are_a_thirtieth_of_the_memories_in_bounds(
@@ -148,10 +145,10 @@ def test_shards_are_a_thirtieth_of_the_memories_in_bounds(
     face = tonights_face(night)
     monkeypatch.setattr(vector_rows, "LEAST_SHARD_ROWS", 1)
     monkeypatch.setattr(vector_rows, "SHARDS_OF_A_NIGHT", 3)
-    filled = fill_vectors(night, face, keyed_batches(night.work(MEMORIES)), len(TEXTS))
+    filled = fill_all(night, face)
     embed_memories(night)
     assert filled.computed == 4
-    assert [fragment.rows for fragment in fragments_of(night).fragments] == [2, 2]
+    assert [fragment.rows for fragment in vectors_kept(night).fragments] == [2, 2]
 
 
 def test_what_a_killed_night_left_counts_as_known(
@@ -167,29 +164,37 @@ def test_what_a_killed_night_left_counts_as_known(
     with monkeypatch.context() as patch:
         patch.setattr(ContentStore, "commit", power_cut)
         with pytest.raises(KeyboardInterrupt):
-            fill_vectors(night, face, keyed_batches(night.work(MEMORIES)), len(TEXTS))
-    kind = vector_kind(night, face)
-    assert kind is not None
-    first, second = sorted(night.fragments(kind).directory.glob("*.arrow"))
+            fill_all(night, face)
+    first, second = sorted(face_store(night, face).directory.glob("*.arrow"))
     first.unlink()
-    filled = fill_vectors(night, face, keyed_batches(night.work(MEMORIES)), len(TEXTS))
+    filled = fill_all(night, face)
     assert (filled.computed, filled.reused) == (2, 2)
     assert first.exists()
     assert second.exists()
 
 
-def test_a_face_without_fragments_says_so(night: Night) -> None:
-    assert vector_kind(night, Face("")) is None
-    assert vector_kind(night, Face("voyage")) is None
-    with pytest.raises(ValueError, match="sentence-transformers keeps its vectors in the memo"):
-        fill_vectors(night, Face(""), [], 0)
+def test_without_onnx_the_library_keeps_its_vectors_the_same_way(
+    night: Night, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill_all(night, tonights_face(night))
+    monkeypatch.setattr(choosing, "toolchain", lambda: None)
+    result = embed_memories(night)
+    assert (result.notes["texts_embedded"], result.notes["texts_reused"]) == (4, 0)
+    assert chosen_face(night).tag == ""
+    assert vectors_kept(night).rows == 4
+    wanted = night.encoder().encode_documents(TEXTS)
+    np.testing.assert_allclose(read_array(night.work(VECTORS)), wanted, atol=1e-6)
+    forget_result(night.paths.work, MEMORY_VECTORS)
+    later = Night(night.paths, night.source, night.settings)
+    again = embed_memories(later)
+    assert (again.notes["texts_embedded"], again.notes["texts_reused"]) == (0, 4)
 
 
 def test_an_export_that_was_damaged_stops_the_night(night: Night) -> None:
     face = tonights_face(night)
     (onnx_directory(night.paths.encoders, night.fingerprint()) / "model.onnx").write_bytes(b"x")
     with pytest.raises(EncoderError, match="not what its header vouches for"):
-        fill_vectors(night, face, keyed_batches(night.work(MEMORIES)), len(TEXTS))
+        fill_all(night, face)
 
 
 @given(rows=st.integers(0, 60), count=st.integers(1, 20), group=st.integers(1, 9))

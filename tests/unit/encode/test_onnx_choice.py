@@ -14,10 +14,18 @@ from numpy.typing import NDArray
 from noctuary.core.errors import EncoderError
 from noctuary.core.settings import EncoderSettings, Settings
 from noctuary.core.store import StorePaths
-from noctuary.embed.documents import memo_kind, text_key
+from noctuary.embed.documents import text_key
 from noctuary.embed.onnx import HEADER_FILE, MODEL_FILE, onnx_directory
-from noctuary.work.content import ContentStore
-from noctuary_assets.night import LIBRARY, Face, Night, choose_face, embed, face_of
+from noctuary_assets.night import (
+    CONTENT,
+    LIBRARY,
+    Face,
+    Night,
+    choose_face,
+    embed,
+    face_of,
+    face_store,
+)
 
 TinyModel = Callable[..., Path]
 TEXTS = ["a river", "stone and paper", "window lamp stone river"]
@@ -33,14 +41,12 @@ def _export(night: Night) -> Path:
 
 
 def _kept(night: Night, tag: str) -> int:
-    with Memo.open(night.paths.memo) as memo:
-        kind = memo_kind(night.fingerprint(), tag)
-        return len(memo.get_many(kind, [text_key(text) for text in TEXTS]))
+    handles = face_store(night, Face(tag)).find([text_key(text) for text in TEXTS])
+    return int((handles >= 0).sum())
 
 
 def _embed(night: Night, face: Face) -> tuple[int, NDArray[np.float32]]:
-    with Memo.open(night.paths.memo) as memo:
-        found = embed(night, face, TEXTS, memo)
+    found = embed(night, face, TEXTS)
     return found.computed, found.vectors
 
 
@@ -68,7 +74,7 @@ def test_a_lost_or_damaged_export_is_made_again_with_the_same_bits(
     (_export(night) / MODEL_FILE).write_bytes(b"damaged")
     assert choose_face(night, TEXTS).tag == face.tag
     shutil.rmtree(_export(night))
-    night.paths.memo.unlink()
+    shutil.rmtree(night.work(CONTENT))
     # A later stage of a night whose vectors are up to date: it knows the tag from the facts only.
     computed, found = _embed(night, face_of(face.to_facts()))
     assert computed == 3

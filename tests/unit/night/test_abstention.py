@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from noctuary.core.errors import EncoderError
 from noctuary.core.manifest import read_manifest
 from noctuary.core.settings import EvaluationSettings, Settings
 from noctuary.core.store import StorePaths
+from noctuary.embed.documents import put_vectors
 from noctuary.evaluate.abstain import find_asker, scope_mask
 from noctuary.evaluate.decide import MAX_RECALL_LOSS, MIN_ANSWERABLE
 from noctuary.evaluate.questions import read_everyday
@@ -34,6 +35,8 @@ from noctuary_assets.evaluate import (
     calibrate_abstention,
     decide_fusion,
     evaluate_pack,
+    everyday_keys,
+    everyday_kind,
     read_calibration,
     read_judged,
 )
@@ -208,11 +211,13 @@ def test_the_prompts_are_encoded_once_per_encoder(tmp_path: Path) -> None:
     night = made.night
     calibrate_abstention(night)
     text = night.work(*ABSTENTION_CALIBRATION.outputs).read_bytes()
-    with sqlite3.connect(night.paths.memo) as memo:
-        count = "SELECT count(*) FROM memo WHERE kind LIKE 'everyday:%'"
-        assert memo.execute(count).fetchone() == (len(read_everyday()),)
-        # What is remembered is used: a changed vector changes what is usual.
-        memo.execute("UPDATE memo SET value = zeroblob(length(value)) WHERE kind LIKE 'everyday:%'")
+    encoder = made.sealed().manifest.encoder_digest
+    assert encoder is not None
+    store = night.content(everyday_kind(encoder))
+    assert store.rows == len(read_everyday())
+    # What is remembered is used: a changed vector changes what is usual.
+    dimension = store.take(store.find(everyday_keys()[:1])).type.list_size
+    put_vectors(store, dict.fromkeys(everyday_keys(), np.zeros(dimension, np.float32)))
     night.work(*ABSTENTION_CALIBRATION.outputs).unlink()
     calibrate_abstention(night)
     assert night.work(*ABSTENTION_CALIBRATION.outputs).read_bytes() != text

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from noctuary.compact import summaries as cluster_task
-from noctuary.compact.summaries import BatchResult
+from noctuary.compact.summaries import BatchResult, summary_kind
+from noctuary.compact.summarizers import EXTRACTIVE
 from noctuary.compact.tables import SummaryWriter, read_summaries
-from noctuary.core.errors import StoreError
-from noctuary.work.content import ContentStore
-from noctuary_assets import compact as cluster_results
-from noctuary_assets import night as embedding
-from noctuary_assets.night import ATTEMPTS, FRAGMENTS, SHARDS, SUMMARIES, Face, Night
-from noctuary_assets.pack import _summary_vectors
+from noctuary.core.files import remove_tree
+from noctuary.embed import documents
+from noctuary.work.content import ContentStore, Filled, fill
+from noctuary_assets import index
+from noctuary_assets.compact import summary_recipe
+from noctuary_assets.night import ATTEMPTS, CONTENT, SHARDS, SUMMARIES, Face, Night
+from noctuary_assets.pack import _summary_vectors  # pyright: ignore[reportPrivateUsage]
 from tests.support.turns import word_vectors
 from tests.unit.night.test_compaction import DIMENSION, CountingEncoder, Nights
 
 
 class Export:
-    """Stands where the workers open an ONNX export; embeds as the night's encoder does."""
+    """Stands where summaries' workers open an ONNX export; embeds as the night's encoder does."""
 
     seen: list[str]
 
@@ -38,20 +41,27 @@ class Export:
         return word_vectors(texts, DIMENSION)
 
 
-def in_fragments(night: Night, face: Face) -> str | None:
-    return "vector:words"
+class MemoryExport(Export):
+    """The same for the memories' own texts."""
+
+    seen: list[str]
 
 
-def in_the_memo(night: Night, face: Face) -> str | None:
-    return None
+def onnx(night: Night, texts: Sequence[str]) -> Face:
+    return Face("onnx-words")
+
+
+def library(night: Night, texts: Sequence[str]) -> Face:
+    return Face("")
 
 
 @pytest.fixture
 def nights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Nights:
-    monkeypatch.setattr(embedding, "toolchain", lambda: None)
     monkeypatch.setattr(Export, "seen", [], raising=False)
     monkeypatch.setattr(cluster_task, "OnnxEncoder", Export)
-    monkeypatch.setattr(cluster_results, "vector_kind", in_fragments)
+    monkeypatch.setattr(MemoryExport, "seen", [], raising=False)
+    monkeypatch.setattr(documents, "OnnxEncoder", MemoryExport)
+    monkeypatch.setattr(index, "choose_face", onnx)
     return Nights(tmp_path, CountingEncoder())
 
 
@@ -59,9 +69,8 @@ def tables(night: Night) -> list[bytes]:
     return [night.work(name).read_bytes() for name in (SUMMARIES, ATTEMPTS)]
 
 
-def files_below(night: Night) -> list[Path]:
-    places = [night.work(FRAGMENTS), night.work(SHARDS)]
-    return [path for place in places for path in place.rglob("*") if path.is_file()]
+def bytes_of(store: ContentStore) -> bytes:
+    return b"".join(path.read_bytes() for path in store.directory.iterdir())
 
 
 @pytest.mark.parametrize("summarizer", ["extractive", "sentences"])
@@ -79,7 +88,7 @@ def test_the_tables_are_those_made_in_this_process(
     nights.write(31)
     night, _, first = nights.run()
     assert Export.seen or summarizer == "sentences"
-    monkeypatch.setattr(cluster_results, "vector_kind", in_the_memo)
+    monkeypatch.setattr(index, "choose_face", library)
     other = Nights(tmp_path / "other", CountingEncoder(), nights.settings)
     other.root.mkdir()
     other.write(31)
@@ -110,9 +119,15 @@ def test_only_new_clusters_are_summarised_and_old_ones_keep_every_byte(nights: N
     grown = tables(night)
     assert 0 < second.notes["summaries_made"] < second.rows
     assert len(Export.seen) <= second.notes["summaries_made"]
+    Export.seen.clear()
     night.work(SUMMARIES).unlink()
     again, _, third = nights.run()
-    assert third.notes["summaries_made"] == third.rows
+    assert (third.notes["summaries_made"], Export.seen) == (0, [])
+    assert tables(again) == grown
+    remove_tree(night.work(CONTENT))
+    night.work(SUMMARIES).unlink()
+    again, _, fourth = nights.run()
+    assert fourth.notes["summaries_made"] == fourth.rows
     assert tables(again) == grown
 
 
@@ -135,21 +150,50 @@ def test_a_killed_night_goes_on_with_what_was_made(
     assert len(read_summaries(night.work(SUMMARIES))) == result.rows > 0
 
 
-def test_nothing_of_a_summary_is_left_in_fragments_or_shards(nights: Nights) -> None:
+def test_nothing_is_left_of_summaries_that_are_gone_and_no_shards(nights: Nights) -> None:
     nights.write(30)
-    night, _, _ = nights.run()
-    assert all("the garden" in s.text for s in read_summaries(night.work(SUMMARIES)))
-    assert files_below(night) == []
+    night, _, first = nights.run()
+    old = {s.text for s in read_summaries(night.work(SUMMARIES))}
+    store = night.content(summary_kind(summary_recipe(night, EXTRACTIVE)))
+    assert store.rows == first.rows
+    nights.write(17)
+    night, _, second = nights.run()
+    texts = {s.text for s in read_summaries(night.work(SUMMARIES))}
+    store = night.content(store.kind)
+    assert old - texts
+    assert store.rows == second.rows
+    assert all(text.encode() in bytes_of(store) for text in texts)
+    assert not any(text.encode() in bytes_of(store) for text in old - texts)
+    assert not night.work(SHARDS).exists() or not any(night.work(SHARDS).iterdir())
 
 
-def test_a_result_that_is_gone_is_an_error_and_no_empty_summary(
+def test_what_damage_took_is_summarised_again(nights: Nights) -> None:
+    nights.write(30)
+    night, _, first = nights.run()
+    before = tables(night)
+    store = night.content(summary_kind(summary_recipe(night, EXTRACTIVE)))
+    (fragment,) = store.fragments
+    fragment.path.write_bytes(fragment.path.read_bytes()[:-40])
+    night.work(SUMMARIES).unlink()
+    night, _, again = nights.run()
+    assert again.notes["summaries_made"] == first.rows
+    assert tables(night) == before
+
+
+def test_a_result_that_is_gone_is_made_again(
     nights: Nights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def find_nothing(store: ContentStore, keys: Iterable[bytes]) -> NDArray[np.int64]:
-        return np.full(len(list(keys)), -1, dtype=np.int64)
-
     nights.write(30)
-    with monkeypatch.context() as patch:
-        patch.setattr(ContentStore, "find", find_nothing)
-        with pytest.raises(StoreError, match="run the nightly job"):
-            nights.run()
+    night, _, _ = nights.run()
+    expected = tables(night)
+
+    def lose_one(store: ContentStore, *arguments: Any, **options: Any) -> Filled:
+        filled = fill(store, *arguments, **options)
+        assert store.forget(store.keys()[:1]) == 1
+        return filled
+
+    night.work(SUMMARIES).unlink()
+    monkeypatch.setattr(cluster_task, "fill", lose_one)
+    night, _, again = nights.run()
+    assert again.notes["summaries_made"] == 1
+    assert tables(night) == expected

@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from noctuary.compact.clusters import GIANT_TURN_CHARS, read_clusters
-from noctuary.compact.summarizers import EXTRACTIVE, ExtractiveSummarizer, Outcome
-from noctuary.compact.tables import read_summaries
+from noctuary.compact import summaries as summarizing
+from noctuary.compact.clusters import GIANT_TURN_CHARS, ClusterText, read_clusters
+from noctuary.compact.summaries import ClusterSources, result_key, summary_kind
+from noctuary.compact.summarizers import EXTRACTIVE, ExtractiveSummarizer
+from noctuary.compact.tables import read_summaries, write_summaries
 from noctuary.core.settings import CompactionSettings, Settings
 from noctuary.core.store import StorePaths
 from noctuary.embed.fingerprint import EncoderFingerprint
-from noctuary.sources.evidence import Known
 from noctuary.work.stage import StageResult
 from noctuary_assets import compact as compaction
 from noctuary_assets import night as embedding
@@ -27,8 +28,8 @@ from noctuary_assets.compact import (
     SUMMARY_TABLE,
     accepted_summaries,
     cluster_old_turns,
-    settled_ids,
     summarize_turn_clusters,
+    summary_recipe,
 )
 from noctuary_assets.index import embed_memories
 from noctuary_assets.ingest import export_memories
@@ -193,13 +194,15 @@ def test_tables_grown_over_nights_equal_those_made_at_once(nights: Nights, tmp_p
         assert night.work(table).read_bytes() == other.work(table).read_bytes()
 
 
-def test_a_table_that_was_changed_since_is_not_offered_again(nights: Nights) -> None:
+def test_nothing_is_taken_from_a_table_that_was_changed_since(nights: Nights) -> None:
     nights.write(30)
     night, _, first = nights.run()
-    night.work(SUMMARIES).write_bytes(night.work(SUMMARIES).read_bytes()[:-1] + b"?")
+    whole, *others = read_summaries(night.work(SUMMARIES))
+    write_summaries(night.work(SUMMARIES), [replace(whole, text="changed"), *others])
     _, _, second = nights.run()
-    assert second.notes["summaries_made"] == first.rows
+    assert (second.reused, second.notes["summaries_made"]) == (False, 0)
     assert second.digest == first.digest
+    assert read_summaries(night.work(SUMMARIES))[0] == whole
 
 
 def test_a_turn_from_the_future_is_clustered_once_its_moment_has_passed(
@@ -240,14 +243,27 @@ def test_the_tables_are_the_stage_s_outputs() -> None:
     assert SUMMARY_TABLE.outputs == (SUMMARIES, ATTEMPTS)
 
 
-def test_only_what_is_certainly_used_again_is_not_read(nights: Nights) -> None:
+def test_only_what_is_certainly_used_again_is_not_read(
+    nights: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skipped: list[set[str]] = []
+    read = summarizing.iter_cluster_texts
+
+    def noted(sources: ClusterSources, *, skip: set[str]) -> Iterator[list[ClusterText]]:
+        skipped.append(skip)
+        return read(sources, skip=skip)
+
+    monkeypatch.setattr(summarizing, "iter_cluster_texts", noted)
     nights.write(30)
-    night, _, _ = nights.run()
-    summaries = {s.cluster_id: s for s in read_summaries(night.work(SUMMARIES))}
-    first, *others = summaries
-    unanswered = replace(summaries[first], fallback=Outcome.UNAVAILABLE.value)
-    known = Known({**summaries, first: unanswered}, {})
-    assert settled_ids(known, EXTRACTIVE) == set(others)
+    night, _, first = nights.run()
+    clusters = {c.cluster_id: c for c in read_clusters(night.work(CLUSTERS))}
+    lost, *others = clusters
+    store = night.content(summary_kind(summary_recipe(night, EXTRACTIVE)))
+    assert store.forget([result_key(clusters[lost])]) == 1
+    night.work(SUMMARIES).unlink()
+    _, _, second = nights.run()
+    assert skipped == [set(), set(others)]
+    assert second.notes["summaries_made"] == 1
 
     class Reader(ExtractiveSummarizer):
         """Is shown what came before."""
@@ -256,4 +272,29 @@ def test_only_what_is_certainly_used_again_is_not_read(nights: Nights) -> None:
         def uses_context(self) -> bool:
             return True
 
-    assert settled_ids(known, Reader()) == frozenset()
+    def open_reader(_: CompactionSettings) -> Reader:
+        return Reader()
+
+    monkeypatch.setattr(compaction, "open_summarizer", open_reader)
+    made: list[int] = []
+    for _ in range(2):
+        night.work(SUMMARIES).unlink()
+        made.append(nights.run()[2].notes["summaries_made"])
+    assert skipped[2:] == [set(), set()]
+    assert 0 < made[0] < first.rows, "those that open a session are shown nothing, as before"
+    assert made[1] == 0
+
+
+def test_what_became_of_clusters_that_are_gone_leaves_no_byte(nights: Nights) -> None:
+    nights.write(30)
+    night, _, _ = nights.run()
+    old = {s.text for s in read_summaries(night.work(SUMMARIES))}
+    nights.write(17)
+    night, _, result = nights.run()
+    left = {s.text for s in read_summaries(night.work(SUMMARIES))}
+    store = night.content(summary_kind(summary_recipe(night, EXTRACTIVE)))
+    told = b"".join(path.read_bytes() for path in sorted(store.directory.glob("*")))
+    assert store.rows == result.rows
+    assert old - left
+    assert all(json.dumps(text).encode() in told for text in left)
+    assert not any(json.dumps(text).encode() in told for text in old - left)

@@ -1,4 +1,4 @@
-"""Tonight's extractions: from fragments, made anew, with what the store told."""
+"""Tonight's extractions: from the content store, made anew, with what the store told."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from noctuary.sources.corpus import RecordFile, read_records
 from noctuary.work.content import as_rows
 from noctuary_assets.graph import open_extractions, open_extractor
 from noctuary_assets.ingest import export_memories, read_told
-from noctuary_assets.night import FRAGMENTS, MEMORIES, Night
+from noctuary_assets.night import CONTENT, MEMORIES, Night
 
 TEXTS = (
     "Blue Ridge\nA line of hills.",
@@ -75,19 +75,19 @@ def test_keys_are_a_list_of_hex_digits_that_is_not_held(night: Night) -> None:
 
 def test_nothing_is_extracted_before_it_is_asked_for(night: Night) -> None:
     source = open_extractions(night, RecordFile(night.work(MEMORIES)))
-    assert (source.extracted, night.fragments(EXTRACTION_KIND).rows) == (0, 0)
+    assert (source.extracted, night.content(EXTRACTION_KIND).rows) == (0, 0)
     assert list(source.load([])) == []
     assert source.extracted == 0
 
 
 def test_lost_and_damaged_fragments_are_made_again(night: Night) -> None:
     assert open_extractor(night).read(_records(night)) == _plain(night)
-    (fragment,) = night.fragments(EXTRACTION_KIND).fragments
+    (fragment,) = night.content(EXTRACTION_KIND).fragments
     fragment.path.write_bytes(fragment.path.read_bytes()[:-40])
     damaged = open_extractions(night, _records(night))
     assert list(damaged.load([0, 1, 2, 3])) == _plain(night)
     assert damaged.extracted == 3
-    remove_tree(night.work(FRAGMENTS))
+    remove_tree(night.work(CONTENT))
     assert open_extractor(night).read(_records(night)) == _plain(night)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -25,9 +26,8 @@ from noctuary.graph.guards import NameStats
 from noctuary.work.stage import StageOutput, StageResult
 from noctuary_assets.graph import (
     CONCEPT_VECTORS,
-    NAME_MEMO,
     connect_memories,
-    live_names,
+    near_kind,
 )
 from noctuary_assets.index import MEMORY_VECTORS
 from noctuary_assets.ingest import export_memories
@@ -122,25 +122,36 @@ def test_a_later_night_embeds_only_new_names(store: Store) -> None:
     encoder = Encoder()
     night, result = store.night(encoder, (*TEXTS, "day shift: Kim."))
     assert (encoder.seen, result.notes["names_embedded"]) == (["day shift"], 1)
-    assert sorted(live_names(night)) == sorted(map(text_key, [*NAMES, "day shift"]))
+    assert sorted(map(bytes, night.content(near_kind(night)).keys())) == sorted(
+        map(text_key, [*NAMES, "day shift"])
+    )
 
 
-@pytest.mark.parametrize("damage", ["[", "{}", '{"encoder": "x", "names": 3, "near": [[1]]}', ""])
-def test_a_damaged_memory_of_near_names_is_only_a_slower_night(store: Store, damage: str) -> None:
+@pytest.mark.parametrize("damage", ["[", "{}", '{"format": 2, "fragments": [[1]]}', ""])
+@pytest.mark.parametrize("ending", ["arrow", "json"])
+def test_a_damaged_memory_of_near_names_is_only_a_slower_night(
+    store: Store, damage: str, ending: str
+) -> None:
     more = (*TEXTS, "handled errors: we drop.")
     store.night(Encoder())
     expected = store.night(Encoder(), more)[1].digest
-    store.night(Encoder())
-    (store.paths.work / NAME_MEMO).write_text(damage)
+    night, _ = store.night(Encoder())
+    (path,) = night.content(near_kind(night)).directory.glob(f"*.{ending}")
+    path.write_text(damage)
     assert store.night(Encoder(), more)[1].digest == expected
 
 
 def test_neighbours_of_another_encoder_are_not_taken_over(store: Store) -> None:
-    store.night(Encoder())
-    memo = store.paths.work / NAME_MEMO
-    told = json.loads(memo.read_text())
+    night, _ = store.night(Encoder())
+    kept = night.content(near_kind(night))
+    assert {json.loads(value)[0] for value in kept.values()} == set(NAMES)
+    kept.replace([], [])
     # Were it read, no name would be near any other.
-    memo.write_text(json.dumps({**told, "encoder": "other", "near": [[n, None] for n in NAMES]}))
+    other = replace(ENCODER, weights_sha256="1" * 64)
+    foreign = near_kind(replace(night, _fingerprint=other))
+    assert foreign != kept.kind
+    values = [json.dumps([name, True, None]).encode() for name in NAMES]
+    night.content(foreign).put(list(map(text_key, NAMES)), values)
     assert store.night(Encoder(), (*TEXTS, "x"))[1].facts["merges_by_reason"] == {"embedding": 1}
 
 

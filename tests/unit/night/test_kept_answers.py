@@ -9,10 +9,11 @@ import pytest
 from noctuary.core.types import SILENT
 from noctuary.evaluate.labels import Query
 from noctuary.evaluate.run import RunPlan, run_retriever
-from noctuary.work.content import ContentStore
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile
+from noctuary.work.content import ContentStore
 from noctuary_assets.evaluate import KEPT_PER_WRITE, KeptAnswers, ProfileRetriever
+from noctuary_assets.night import CONTENT
 from tests.support.archive_file import write_archive
 from tests.support.store import Store, household
 
@@ -31,6 +32,10 @@ QUERIES = [
 ]
 
 
+def kept_in(store: Store, kind: str = "x:1") -> KeptAnswers:
+    return KeptAnswers(ContentStore(store.paths.work / CONTENT, kind))
+
+
 class _StopsAt:
     """Ctrl-C once so many answers are written down."""
 
@@ -45,33 +50,31 @@ class _StopsAt:
 def test_what_a_stopped_evaluation_was_answered_is_not_asked_again(dense_store: Store) -> None:
     recaller = Recaller.open(dense_store.root)
     served = ProfileRetriever("served", recaller, RetrievalProfile())
-    with Memo.open(dense_store.paths.memo) as memo, pytest.raises(KeyboardInterrupt):
-        KeptAnswers(memo, "x:1").ask(served, QUERIES, PLAN, _StopsAt(STOPPED_AT))
-    with Memo.open(dense_store.paths.memo) as memo:
-        again = KeptAnswers(memo, "x:1")
-        run = again.ask(served, QUERIES, PLAN, SILENT)
-        assert again.reused == STOPPED_AT
-        assert run == run_retriever(served, QUERIES, PLAN)
-        whole = KeptAnswers(memo, "x:1")
-        assert whole.ask(served, QUERIES, PLAN, SILENT) == run
-        assert whole.reused == len(QUERIES)
-        for other, kind, plan in (
-            (replace(served.profile, lexical_weight=0.1), "x:1", PLAN),
-            (served.profile, "x:2", PLAN),
-            (served.profile, "x:1", replace(PLAN, depth=4)),
-        ):
-            foreign = KeptAnswers(memo, kind)
-            foreign.ask(ProfileRetriever("other", recaller, other), QUERIES[:9], plan, SILENT)
-            assert foreign.reused == 0
+    with pytest.raises(KeyboardInterrupt):
+        kept_in(dense_store).ask(served, QUERIES, PLAN, _StopsAt(STOPPED_AT))
+    again = kept_in(dense_store)
+    run = again.ask(served, QUERIES, PLAN, SILENT)
+    assert again.reused == STOPPED_AT
+    assert run == run_retriever(served, QUERIES, PLAN)
+    whole = kept_in(dense_store)
+    assert whole.ask(served, QUERIES, PLAN, SILENT) == run
+    assert whole.reused == len(QUERIES)
+    for other, kind, plan in (
+        (replace(served.profile, lexical_weight=0.1), "x:1", PLAN),
+        (served.profile, "x:2", PLAN),
+        (served.profile, "x:1", replace(PLAN, depth=4)),
+    ):
+        foreign = kept_in(dense_store, kind)
+        foreign.ask(ProfileRetriever("other", recaller, other), QUERIES[:9], plan, SILENT)
+        assert foreign.reused == 0
 
 
 def test_another_snapshot_user_or_archive_is_asked_anew(dense_store: Store) -> None:
     def reused(queries: list[Query]) -> int:
         retriever = ProfileRetriever("served", Recaller.open(dense_store.root), RetrievalProfile())
-        with Memo.open(dense_store.paths.memo) as memo:
-            kept = KeptAnswers(memo, "x:1")
-            kept.ask(retriever, queries, PLAN, SILENT)
-            return kept.reused
+        kept = kept_in(dense_store)
+        kept.ask(retriever, queries, PLAN, SILENT)
+        return kept.reused
 
     reused(QUERIES[:9])
     assert reused(QUERIES[:9]) == 9
@@ -84,10 +87,10 @@ def test_another_snapshot_user_or_archive_is_asked_anew(dense_store: Store) -> N
     assert reused(QUERIES[:9]) == 0
 
 
-def test_the_file_holds_no_question(dense_store: Store) -> None:
+def test_no_file_holds_a_question(dense_store: Store) -> None:
     retriever = ProfileRetriever("served", Recaller.open(dense_store.root), RetrievalProfile())
     secret = replace(QUERIES[0], text="xylophone-4711 key")
-    with Memo.open(dense_store.paths.memo) as memo:
-        KeptAnswers(memo, "x:1").ask(retriever, [secret], PLAN, SILENT)
-    files = dense_store.paths.memo.parent.glob("memo.sqlite*")
+    kept_in(dense_store).ask(retriever, [secret], PLAN, SILENT)
+    files = list((dense_store.paths.work / CONTENT).rglob("*.arrow"))
+    assert files
     assert not [path for path in files if b"xylophone" in path.read_bytes()]

@@ -140,33 +140,33 @@ def test_after_a_night_that_failed_on_what_nobody_vouches_for_it_goes(
     else:
         for copy in (paths.root, paths.work):
             (copy / "ledger.json").unlink()
-    torn, kept = paths.work / "torn.parquet", paths.work / "fragments" / "k" / "f.arrow"
+    torn, kept = paths.work / "torn.parquet", paths.work / "content" / "k" / "f.arrow"
     kept.parent.mkdir(parents=True)
     kept.write_text("has a checksum of its own")
     torn.write_text("torn")
-    with closing(sqlite3.connect(paths.memo)) as memo:
-        memo.execute("CREATE TABLE memo (x)")
     assert begin_night(paths) == ([], [])
     end_night(paths, finished=False)
     assert "work/torn.parquet" in names(paths)
     begin_night(paths)
     assert not torn.exists()
     assert kept.exists()
-    assert paths.memo.exists(), "a whole database is no suspect"
 
 
-def test_no_doubt_takes_a_whole_memo_away_that_the_ledger_knows(paths: StorePaths) -> None:
-    with closing(sqlite3.connect(paths.memo)) as memo:
-        memo.execute("CREATE TABLE memo (x)")
+def test_no_doubt_takes_content_away_that_the_ledger_knows(paths: StorePaths) -> None:
+    manifest = paths.work / "content" / "k" / "MANIFEST.json"
+    manifest.parent.mkdir(parents=True)
+    manifest.write_text("of a night that ended")
     end_night(paths, finished=True)
     begin_night(paths)
-    with closing(sqlite3.connect(paths.memo)) as memo:
-        memo.execute("CREATE TABLE grown_by_a_night_that_was_killed (x)")
+    manifest.write_text("grown by a night that was killed")
     begin_night(paths)
     end_night(paths, finished=False)
     assert names(paths) == set()
-    paths.memo.write_bytes(paths.memo.read_bytes()[:5000])
-    assert names(paths) == {"work/memo.sqlite"}
+    manifest.write_text("of a night that ended")
+    begin_night(paths)
+    end_night(paths, finished=True)
+    rot(manifest)
+    assert names(paths) == {"work/content/k/MANIFEST.json"}
 
 
 def test_sums_that_nothing_can_rebuild_are_set_aside(paths: StorePaths) -> None:

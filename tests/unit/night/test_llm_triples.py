@@ -152,17 +152,16 @@ def test_an_answer_about_another_memory_adds_nothing(tmp_path: Path, server: Tri
     assert found.facts["dropped"]["not_in_text"] >= 4
 
 
-def test_the_memo_holds_what_is_live_and_no_more(tmp_path: Path, server: TripleServer) -> None:
+def test_the_content_store_holds_what_is_live_and_no_more(
+    tmp_path: Path, server: TripleServer
+) -> None:
     night = llm_night(tmp_path, server)
     extend(night, RECORDS, rules(RECORDS))
     live = live_triples(night.settings.graph, RECORDS)
-    with Memo.open(night.paths.memo) as memo:
-        assert set(memo.get_many(TRIPLES_KIND, live)) == {live[0], live[2]}
-        assert memo.prune({TRIPLES_KIND: live}) == 0
-        assert (
-            memo.prune({TRIPLES_KIND: live_triples(night_of(tmp_path).settings.graph, RECORDS)})
-            == 2
-        )
+    store = night.content(TRIPLES_KIND)
+    assert set(store.get(live)) == {live[0], live[2]}
+    assert store.prune(live) == 0
+    assert store.prune(live_triples(night_of(tmp_path).settings.graph, RECORDS)) == 2
 
 
 def test_an_endpoint_that_is_set_up_wrongly_says_what_to_do(

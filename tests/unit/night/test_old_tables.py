@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from noctuary.core.store import StorePaths
 from noctuary.graph.tables import FILES
 from noctuary_assets import housekeeping
+from noctuary_assets.night import GRAPH, Night
 
 
 def test_tables_of_an_earlier_version_go_and_those_of_this_one_stay(tmp_path: Path) -> None:
-    directory = tmp_path / "graph"
-    directory.mkdir()
+    night = Night(StorePaths(tmp_path), tmp_path)
+    directory = night.work(GRAPH)
+    directory.mkdir(parents=True)
     kept = {*FILES.values(), "concept_vectors.parquet"}
     for name in (*kept, "mentions.parquet"):
         (directory / name).write_bytes(b"PAR1")
-    housekeeping.drop_old_tables(directory)
+    housekeeping._drop_old_files(night)  # pyright: ignore[reportPrivateUsage]
     assert {path.name for path in directory.iterdir()} == kept

@@ -22,6 +22,7 @@ from noctuary.graph.llm import (
     answer_key,
     ground,
 )
+from noctuary.work.content import ContentStore
 from noctuary.work.http import MAX_MEMORY_CHARS, Endpoint
 from tests.support.model_server import Fault, envelope
 from tests.support.triple_server import Row, TripleServer, Twist
@@ -45,14 +46,14 @@ class Asking:
     """A reader on one server."""
 
     server: TripleServer
-    memo: Memo
+    store: ContentStore
     batch: int = 4
     model: str = "reader"
     timeout_s: float = 5.0
 
     def run(self, texts: Sequence[str] = TEXTS) -> Read:
         endpoint = Endpoint(self.server.url, self.model, KEY, timeout_s=self.timeout_s)
-        reader = TripleReader(endpoint, self.batch, self.memo, SILENT, sleep=lambda _: None)
+        reader = TripleReader(endpoint, self.batch, self.store, SILENT, sleep=lambda _: None)
         answers = reader.read(texts)
         assert KEY not in repr(reader)
         return Read(answers, reader.tonight, reader.warnings())
@@ -60,8 +61,8 @@ class Asking:
 
 @pytest.fixture
 def asking(tmp_path: Path) -> Iterator[Asking]:
-    with TripleServer() as server, Memo.open(tmp_path / "memo.sqlite") as memo:
-        yield Asking(server, memo)
+    with TripleServer() as server:
+        yield Asking(server, ContentStore(tmp_path, TRIPLES_KIND))
 
 
 def statements(found: Read) -> set[tuple[str, str, str]]:
@@ -90,8 +91,8 @@ def test_answers_are_the_same_whatever_the_order_and_the_batches(
 ) -> None:
     first = asking.run()
     for batch, texts in ((1, TEXTS[::-1]), (3, sorted(TEXTS)), (99, [*TEXTS, *TEXTS])):
-        with Memo.open(tmp_path / f"{batch}.sqlite") as memo:
-            other = Asking(asking.server, memo, batch=batch).run(texts)
+        store = ContentStore(tmp_path / str(batch), TRIPLES_KIND)
+        other = Asking(asking.server, store, batch=batch).run(texts)
         assert other.answers == first.answers
 
 
@@ -213,7 +214,7 @@ def test_only_a_bounded_part_of_a_content_is_sent_and_the_key_is_in_no_finding(
     found = asking.run([long])
     assert "tail-canary" not in asking.server.everything
     assert KEY not in repr(found)
-    kept = asking.memo.get_many(TRIPLES_KIND, [answer_key(long, "reader")])
+    kept = asking.store.get([bytes.fromhex(answer_key(long, "reader"))])
     assert len(kept) == 1
     assert KEY.encode() not in b"".join(kept.values())
 
@@ -278,9 +279,10 @@ def test_every_batch_is_kept_as_soon_as_it_is_there(
 ) -> None:
     steps: list[int] = []
 
-    def put_many(memo: Memo, kind: str, values: Mapping[str, bytes]) -> None:
-        steps.append(len(values))
+    def put(store: ContentStore, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        assert len(keys) == len(values)
+        steps.append(len(keys))
 
-    monkeypatch.setattr(Memo, "put_many", put_many)
+    monkeypatch.setattr(ContentStore, "put", put)
     asking.run()
     assert sorted(steps) == [2, 4, 4]

@@ -10,7 +10,15 @@ from numpy.typing import NDArray
 
 from noctuary.core.errors import EncoderError
 from noctuary.embed import documents as embed_module
-from noctuary.embed.documents import Embedded, embed_texts, iter_known, memo_kind, text_key
+from noctuary.embed.documents import (
+    Embedded,
+    embed_texts,
+    fill_vectors,
+    put_vectors,
+    read_vectors,
+    text_key,
+    vector_kind,
+)
 from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.work.content import ContentStore
 
@@ -59,12 +67,17 @@ class Recorder:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return tmp_path / "memo.sqlite"
+    return tmp_path / "content"
+
+
+def store_at(
+    path: Path, fingerprint: EncoderFingerprint = FINGERPRINT, face: str = ""
+) -> ContentStore:
+    return ContentStore(path, vector_kind(fingerprint, face))
 
 
 def embed(path: Path, texts: Sequence[str], encoder: CountingEncoder) -> Embedded:
-    with Memo.open(path) as memo:
-        return embed_texts(texts, memo, FINGERPRINT, encoder.open)
+    return embed_texts(texts, store_at(path), FINGERPRINT, encoder.open)
 
 
 def test_every_text_gets_its_own_vector_in_order(path: Path) -> None:
@@ -103,11 +116,9 @@ def test_another_encoder_shares_nothing(path: Path) -> None:
     embed(path, ["a"], CountingEncoder())
     other = replace(FINGERPRINT, weights_sha256="cd" * 32)
     encoder = CountingEncoder()
-    with Memo.open(path) as memo:
-        embed_texts(["a"], memo, other, encoder.open)
-        assert encoder.seen == ["a"]
-        assert memo.get_many(memo_kind(FINGERPRINT), [text_key("a")])
-        assert memo.get_many(memo_kind(other), [text_key("a")])
+    embed_texts(["a"], store_at(path, other), other, encoder.open)
+    assert encoder.seen == ["a"]
+    assert [store_at(path, f).rows for f in (FINGERPRINT, other)] == [1, 1]
 
 
 def test_no_text_needs_no_model(path: Path) -> None:
@@ -132,24 +143,35 @@ def test_what_was_written_before_a_failure_is_kept(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "damaged",
-    [b"", b"\x00" * 15, b"\x00" * 20, np.full(4, np.nan, "<f4").tobytes()],
-    ids=["empty", "short", "long", "not finite"],
+    [np.zeros(3), np.zeros(5), np.full(4, np.nan), np.array([1, 0, 0, np.inf])],
+    ids=["short", "long", "not a number", "not finite"],
 )
-def test_a_damaged_vector_is_computed_again(path: Path, damaged: bytes) -> None:
+def test_a_damaged_vector_is_computed_again(path: Path, damaged: NDArray[np.float64]) -> None:
     embed(path, ["a", "bb"], CountingEncoder())
-    with Memo.open(path) as memo:
-        memo.put_many(memo_kind(FINGERPRINT), {text_key("a"): damaged})
+    put_vectors(store_at(path), {text_key("a"): damaged.astype(np.float32)})
     encoder = CountingEncoder()
     result = embed(path, ["a", "bb"], encoder)
+    # Vectors of another size may take those that are read with them along.
+    assert set(encoder.seen) >= {"a"}
+    assert encoder.seen == ["a"] or len(damaged) != 4
+    assert np.array_equal(result.vectors, np.stack([vector_of("a"), vector_of("bb")]))
+    again = CountingEncoder()
+    assert np.array_equal(embed(path, ["a", "bb"], again).vectors, result.vectors)
+    assert again.seen == [], "the damage is gone for good"
+
+
+@pytest.mark.parametrize("damaged", [b"", b"\0" * 16])
+def test_a_value_that_is_no_vector_is_computed_again(path: Path, damaged: bytes) -> None:
+    store_at(path).put([text_key("a")], [damaged])
+    encoder = CountingEncoder()
+    assert np.array_equal(embed(path, ["a"], encoder).vectors[0], vector_of("a"))
     assert encoder.seen == ["a"]
-    assert np.array_equal(result.vectors[0], vector_of("a"))
 
 
 def test_progress_is_told_what_is_durable(path: Path) -> None:
     recorder = Recorder()
-    with Memo.open(path) as memo:
-        texts = ["x" * n for n in range(1, 21)]
-        embed_texts(texts, memo, FINGERPRINT, CountingEncoder().open, recorder)
+    texts = ["x" * n for n in range(1, 21)]
+    embed_texts(texts, store_at(path), FINGERPRINT, CountingEncoder().open, recorder)
     assert recorder.updates == [("memory_vectors", 16, 20), ("memory_vectors", 20, 20)]
 
 
@@ -160,31 +182,47 @@ def test_any_text_has_a_key_and_different_texts_have_different_ones() -> None:
 
 def test_two_faces_of_one_model_share_nothing(path: Path) -> None:
     embed(path, ["a"], CountingEncoder())
-    encoder = CountingEncoder()
-    with Memo.open(path) as memo:
-        embed_texts(["a"], memo, FINGERPRINT, encoder.open, face="onnx-1")
-        again = CountingEncoder()
-        embed_texts(["a"], memo, FINGERPRINT, again.open, face="onnx-1")
-        newer = CountingEncoder()
-        embed_texts(["a"], memo, FINGERPRINT, newer.open, face="onnx-2")
-    assert (encoder.seen, again.seen, newer.seen) == (["a"], [], ["a"])
+    seen: list[list[str]] = []
+    for face in ("onnx-1", "onnx-1", "onnx-2"):
+        encoder = CountingEncoder()
+        embed_texts(["a"], store_at(path, face=face), FINGERPRINT, encoder.open)
+        seen.append(encoder.seen)
+    assert seen == [["a"], [], ["a"]]
 
 
 def test_many_texts_are_read_in_parts(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embed_module, "READ_ROWS", 3)
+    monkeypatch.setattr(embed_module, "WINDOW_ROWS", 3)
+    monkeypatch.setattr(embed_module, "TAKE_ROWS", 2)
     texts = ["a", "bb", "a", "ccc", "dddd", "eeeee", "bb", "ffffff"]
     result = embed(path, texts, CountingEncoder())
     assert np.array_equal(result.vectors, np.stack([vector_of(t) for t in texts]))
     assert (result.computed, result.reused) == (6, 0)
-    with Memo.open(path) as memo:
-        blocks = list(iter_known(texts, memo, FINGERPRINT))
-    assert [len(block) for block in blocks] == [3, 3, 2]
+    assert embed(path, texts, CountingEncoder()).reused == 6
 
 
 def test_a_text_that_was_never_embedded_has_no_vector(path: Path) -> None:
     embed(path, ["a"], CountingEncoder())
-    with Memo.open(path) as memo, pytest.raises(EncoderError, match="1 texts got no finite vector"):
-        list(iter_known(["a", "never"], memo, FINGERPRINT))
+    found = read_vectors(store_at(path), [text_key("a"), text_key("never")], 4)
+    assert np.array_equal(found[0], vector_of("a"))
+    assert np.isnan(found[1]).all()
+
+
+def test_vectors_can_be_filled_without_reading_them(path: Path) -> None:
+    encoder = CountingEncoder()
+    filled = fill_vectors(["a", "bb", "a"], store_at(path), FINGERPRINT, encoder.open)
+    assert (filled.computed, filled.reused) == (2, 0)
+    assert embed(path, ["bb", "a"], CountingEncoder()).computed == 0
+
+
+def test_a_text_that_the_encoder_leaves_out_is_an_error(path: Path) -> None:
+    class Forgetful(CountingEncoder):
+        def iter_document_batches(
+            self, texts: Sequence[str]
+        ) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
+            yield [0], vector_of(texts[0])[None]
+
+    with pytest.raises(EncoderError, match="1 texts got no finite vector of 4 numbers"):
+        embed(path, ["a", "never"], Forgetful())
 
 
 def test_a_vector_that_is_not_finite_is_an_error_and_no_result(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Vectors out of a fragment store: every key its own, whatever the order, and damage is told."""
+"""Vectors out of a content store: every key its own, whatever the order, and damage is told."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def as_values(texts: Sequence[str], dimension: int = DIM) -> Any:
 @pytest.fixture
 def store(tmp_path: Path) -> ContentStore:
     """Three fragments of 5, 1 and 4 texts: "a0".."a4", "b0", "c0".."c3"."""
-    store = ContentStore(tmp_path / "fragments", "vectors")
+    store = ContentStore(tmp_path / "content", "vectors")
     for name, count in (("a", 5), ("b", 1), ("c", 4)):
         texts = [f"{name}{number}" for number in range(count)]
         add(store, name, texts, as_values(texts))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from noctuary.core.errors import EncoderError
-from noctuary.embed.documents import Embedded, embed_texts
+from noctuary.embed.documents import Embedded, embed_texts, text_key, vector_kind
 from noctuary.embed.fingerprint import require_unit_rows
 from noctuary.embed.hosted import (
     BadVectorsError,
@@ -39,15 +39,8 @@ def opened(
 
 
 def embed(path: Path, encoder: HostedEncoder, texts: Sequence[str] = TEXTS) -> Embedded:
-    with Memo.open(path) as memo:
-        return embed_texts(
-            texts,
-            memo,
-            encoder.fingerprint,
-            lambda: encoder,
-            face=encoder.model.provider,
-            batches_per_write=1,
-        )
+    store = ContentStore(path, vector_kind(encoder.fingerprint, encoder.model.provider))
+    return embed_texts(texts, store, encoder.fingerprint, lambda: encoder, batches_per_write=1)
 
 
 def expected(texts: Sequence[str], dimension: int) -> Any:
@@ -61,7 +54,7 @@ def test_every_text_gets_its_vector_in_as_few_requests_as_the_provider_allows(
 ) -> None:
     server, client = new_client(provider)
     encoder, said = opened(client, price=0.1)
-    found = embed(tmp_path / "memo", encoder)
+    found = embed(tmp_path / "content", encoder)
     np.testing.assert_allclose(found.vectors, expected(TEXTS, client.model.dimension), atol=1e-6)
     require_unit_rows(found.vectors, range(300))
     assert len(server.asked) == (4 if provider == "cohere" else 3)
@@ -91,7 +84,7 @@ def test_above_the_budget_nothing_is_sent(new_client: NewClient, tmp_path: Path)
     server, client = new_client()
     encoder, said = opened(client, budget_usd=0.0001)
     with pytest.raises(BudgetError, match=r"300 texts .* encoder\.budget_usd"):
-        embed(tmp_path / "memo", encoder)
+        embed(tmp_path / "content", encoder)
     assert (server.asked, said) == ([], [])
 
 
@@ -100,12 +93,12 @@ def test_after_a_failure_only_the_rest_is_paid(new_client: NewClient, tmp_path: 
     server.die_after = 2
     encoder, _ = opened(client)
     with pytest.raises(ProviderDownError, match="HTTP 503"):
-        embed(tmp_path / "memo", encoder)
+        embed(tmp_path / "content", encoder)
     assert server.texts[:256] == TEXTS[:256]
     server.die_after = None
     server.asked.clear()
     again, said = opened(client)
-    found = embed(tmp_path / "memo", again)
+    found = embed(tmp_path / "content", again)
     assert (found.computed, found.reused) == (44, 256)
     assert server.texts == TEXTS[256:], "nothing is asked, or paid, twice"
     assert "44 vectors" in said[0]
@@ -124,7 +117,7 @@ def test_passing_faults_cost_waiting_and_no_vectors(new_client: NewClient, tmp_p
     spending = Spending(5.0, 0.06)
     patience = Patience(6, 120.0, left_s=100.0, sleep=waits.append)
     encoder = HostedEncoder(client, spending, patience, lambda _: None)
-    found = embed(tmp_path / "memo", encoder, TEXTS[:5])
+    found = embed(tmp_path / "content", encoder, TEXTS[:5])
     np.testing.assert_allclose(found.vectors, expected(TEXTS[:5], 1024), atol=1e-6)
     assert waits == [3.0, 2.0, 4.0, 8.0]
     assert spending.requests == 1
@@ -145,7 +138,7 @@ def test_what_no_retry_can_mend_ends_at_once(
     server.faults.append(fault)
     encoder, _ = opened(client, left_s=1e6)
     with pytest.raises(error):
-        embed(tmp_path / "memo", encoder, TEXTS[:5])
+        embed(tmp_path / "content", encoder, TEXTS[:5])
     assert len(server.asked) == 1
 
 
@@ -162,7 +155,7 @@ def test_a_text_that_is_too_long_is_cut_and_its_neighbours_are_as_ever(
     fits, too_long = "word " * 1_800, "w" * 20_000
     texts = ["river", fits, too_long, "stone"]
     encoder, _ = opened(client)
-    found = embed(tmp_path / "memo", encoder, texts)
+    found = embed(tmp_path / "content", encoder, texts)
     sent = ["river", fits, too_long[:8_192], "stone"]
     np.testing.assert_allclose(found.vectors, expected(sent, 1536), atol=1e-6)
     alone = embed(tmp_path / "other", encoder, [too_long])
@@ -189,17 +182,11 @@ def test_a_provider_that_counts_more_than_estimated_ends_at_the_budget(
     server.faults.append(Fault(spoil=inflate))
     encoder, _ = opened(client, budget_usd=5.0)
     with pytest.raises(BudgetError, match=r"\$5\.40 of the night's \$5\.00 are spent"):
-        embed(tmp_path / "memo", encoder)
+        embed(tmp_path / "content", encoder)
     assert len(server.asked) == 1
-    with Memo.open(tmp_path / "memo") as memo:
-        kept = memo.get_many(f"vector:{encoder.fingerprint.digest}:voyage", _keys(TEXTS))
-    assert len(kept) == 128, "what was paid for is kept"
-
-
-def _keys(texts: Sequence[str]) -> list[str]:
-    from noctuary.embed.documents import text_key
-
-    return [text_key(text) for text in texts]
+    store = ContentStore(tmp_path / "content", f"vector:{encoder.fingerprint.digest}:voyage")
+    kept = (store.find(list(map(text_key, TEXTS))) >= 0).sum()
+    assert kept == 128, "what was paid for is kept"
 
 
 @pytest.mark.parametrize("library", ["httpx", "tenacity"])

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -34,14 +34,14 @@ class DictCache:
     values: dict[str, bytes] = field(default_factory=dict[str, bytes])
     budget: int = 1_000_000
 
-    def get(self, key: str) -> bytes | None:
-        return self.values.get(key)
+    def get(self, keys: Iterable[bytes]) -> Mapping[bytes, bytes]:
+        return {key: self.values[key.hex()] for key in keys if key.hex() in self.values}
 
-    def put(self, key: str, value: bytes) -> None:
-        if self.budget == 0:
+    def put(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        if keys and self.budget == 0:
             raise KeyboardInterrupt
-        self.budget -= 1
-        self.values[key] = value
+        self.budget -= len(keys) > 0
+        self.values |= {key.hex(): value for key, value in zip(keys, values, strict=True)}
 
 
 @dataclass

@@ -1,17 +1,21 @@
-"""Fragment stores: what is found, what is computed again, what is forgotten."""
+"""The content store: what is found, replaced, computed again, forgotten; and what a kill leaves."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from noctuary.core.errors import ShardError
-from noctuary.work import fragments as filling
-from noctuary.work import fragments as fragment_store
+from noctuary.work import content
 from noctuary.work.content import MANIFEST_FILE, ContentStore, Filled, fill
 from noctuary.work.runner import LocalRunner
 from noctuary.work.shards import Fragment, list_shards
@@ -19,6 +23,7 @@ from tests.support.batch_tasks import Fail, ShoutTexts, batches_of, key_of
 
 HERE = LocalRunner(workers=1)
 TEXTS = [f"memory {number}" for number in range(50)]
+CANARY = b"canary-5f1c-the-text-that-must-go"
 
 
 class Told:
@@ -30,7 +35,7 @@ class Told:
 
 
 def store_at(tmp_path: Path, kind: str = "shout:1") -> ContentStore:
-    return ContentStore(tmp_path / "fragments", kind)
+    return ContentStore(tmp_path / "content", kind)
 
 
 def fill_with(store: ContentStore, texts: Sequence[str], tmp_path: Path, **more: Any) -> Filled:
@@ -70,7 +75,7 @@ def test_what_one_night_computed_the_next_one_finds(tmp_path: Path) -> None:
 
 
 def test_waves_and_shards_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filling, "WAVE_SHARDS", 2)
+    monkeypatch.setattr(content, "WAVE_SHARDS", 2)
     waves, told = store_at(tmp_path / "waves"), Told()
     known = [*TEXTS[:5], *TEXTS]
     fill_with(waves, TEXTS[:5], tmp_path)
@@ -85,7 +90,7 @@ def test_waves_and_shards_change_nothing(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_killed_night_goes_on_with_the_wave_it_was_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(filling, "WAVE_SHARDS", 2)
+    monkeypatch.setattr(content, "WAVE_SHARDS", 2)
     texts = [*TEXTS[:35], "bad", *TEXTS[35:]]
     shards = tmp_path / "shards"
     with pytest.raises(ShardError):
@@ -199,8 +204,8 @@ def test_forgotten_keys_are_computed_again(tmp_path: Path) -> None:
 def test_small_fragments_are_merged_and_large_ones_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fragment_store, "SHARD_ROWS", 20)
-    monkeypatch.setattr(fragment_store, "MERGE_ROWS", 10)
+    monkeypatch.setattr(content, "SHARD_ROWS", 20)
+    monkeypatch.setattr(content, "MERGE_ROWS", 10)
     store = store_at(tmp_path)
     fill_with(store, TEXTS[:20], tmp_path)
     large = [fragment.path.stat().st_ino for fragment in store.fragments]
@@ -232,3 +237,172 @@ def test_nothing_asked_is_nothing_found(tmp_path: Path) -> None:
     store = store_at(tmp_path)
     assert store.take(store.find([])) is None
     assert fill_with(store, [], tmp_path) == Filled(0, 0)
+
+
+def test_what_was_put_is_found_under_its_kind_only(tmp_path: Path) -> None:
+    one, two, three = map(key_of, ("one", "two", "three"))
+    store_at(tmp_path, "a").put([one, two], [b"1", b""])
+    store_at(tmp_path, "b").put([one], [b"other"])
+    store = store_at(tmp_path, "a")
+    assert store.get([two, one, three, one]) == {one: b"1", two: b""}
+    assert store.get(iter([three])) == store.get([]) == {}
+    assert store_at(tmp_path, "b").get([one, two]) == {one: b"other"}
+    assert store_at(tmp_path, "c").get([one]) == {}
+
+
+def test_keys_and_values_are_told_in_one_order(tmp_path: Path) -> None:
+    store = store_at(tmp_path)
+    assert (store.keys().shape, store.values()) == ((0, 32), [])
+    store.put([key_of("a"), key_of("b")], [b"old", b"2"])
+    store.put([key_of("c"), key_of("a")], [b"3", b"new"])
+    told = {bytes(key): value for key, value in zip(store.keys(), store.values(), strict=True)}
+    assert told == {key_of("a"): b"new", key_of("b"): b"2", key_of("c"): b"3"}
+
+
+def test_a_later_value_replaces_the_earlier_also_one_that_was_held_before(tmp_path: Path) -> None:
+    key = key_of("k")
+    for value in (b"one", b"two", b"one", b"one", b"three"):
+        store_at(tmp_path).put([key], [value])
+        assert store_at(tmp_path).get([key]) == {key: value}
+    store = store_at(tmp_path)
+    assert store.prune([key]) == 0
+    assert (store.rows, store.get([key])) == (1, {key: b"three"})
+    assert store.forget([key]) == 1
+    assert store_at(tmp_path).get([key]) == {}
+
+
+def test_a_key_of_several_rows_is_forgotten_as_one(tmp_path: Path) -> None:
+    store = store_at(tmp_path)
+    for value in (b"one", b"two"):
+        store.put([key_of("k"), key_of("other")], [value, b"x"])
+    assert store.prune([key_of("other")]) == 1
+    assert store.get([key_of("k"), key_of("other")]) == {key_of("other"): b"x"}
+
+
+def test_nothing_is_written_for_nothing(tmp_path: Path) -> None:
+    store = store_at(tmp_path)
+    store.put([], [])
+    assert not store.directory.exists()
+    store.put([key_of("k")], [b"v"])
+    before = {path: path.stat().st_mtime_ns for path in store.directory.iterdir()}
+    store.put([], [])
+    assert store.prune([key_of("k")]) == store.forget([key_of("x")]) == 0
+    assert {path: path.stat().st_mtime_ns for path in store.directory.iterdir()} == before
+
+
+def test_what_was_replaced_is_in_no_file_after_pruning(tmp_path: Path) -> None:
+    store = store_at(tmp_path)
+    store.put([key_of("k")], [CANARY * 300])
+    store.put([key_of("k")], [b"clean"])
+    assert store.prune([key_of("k")]) == 0
+    assert CANARY not in bytes_of(store)
+    assert store.get([key_of("k")]) == {key_of("k"): b"clean"}
+
+
+@pytest.mark.parametrize("texts", [[], ["k"], ["k", "new"]])
+def test_replacing_all_leaves_nothing_else(tmp_path: Path, texts: list[str]) -> None:
+    store = store_at(tmp_path)
+    store.put([key_of("k"), key_of("lost")], [CANARY, CANARY])
+    store.put([key_of("k")], [b"again"])
+    wanted = {key_of(text): text.encode() for text in texts}
+    store.replace(list(wanted), list(wanted.values()))
+    assert CANARY not in bytes_of(store)
+    assert store_at(tmp_path).get(map(key_of, ["k", "lost", "new"])) == wanted
+    assert store.rows == len(wanted)
+
+
+def test_vectors_are_kept_as_they_are_given(tmp_path: Path) -> None:
+    values = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(6, dtype="f4")), 3)
+    store = store_at(tmp_path)
+    store.put([key_of("a"), key_of("b")], values)
+    assert store.take(store.find([key_of("b"), key_of("a")])).equals(values.take(pa.array([1, 0])))
+
+
+def test_keys_that_differ_at_the_end_of_what_is_compared_or_end_in_zeros_are_told_apart(
+    tmp_path: Path,
+) -> None:
+    keys = [bytes(32), bytes(15) + b"\1" + bytes(16), bytes(14) + b"\1" + bytes(17)]
+    keys += [key_of("x")[:15] + bytes([last]) + bytes(16) for last in (0, 1, 255)]
+    store = store_at(tmp_path)
+    store.put(keys[::2], [bytes([number]) for number in range(0, len(keys), 2)])
+    assert set(store.get(keys)) == set(keys[::2])
+    store.put(keys[1::2], [bytes([number]) for number in range(1, len(keys), 2)])
+    assert store.get(keys) == {key: bytes([number]) for number, key in enumerate(keys)}
+    assert store.forget(keys[:1]) == 1
+    assert set(store.get(keys)) == set(keys[1:])
+
+
+DIE_IN = """
+import os, signal, sys
+from pathlib import Path
+from noctuary.work import content
+store = content.ContentStore(Path(sys.argv[1]), "shout:1")
+store.put([b"1" * 32, b"3" * 32], [b"one", b"three"])
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+setattr(content, sys.argv[2], die)
+getattr(store, sys.argv[3])([b"1" * 32, b"2" * 32], [b"uno", sys.argv[4].encode()])
+"""
+
+
+@pytest.mark.parametrize("call", ["put", "replace"])
+@pytest.mark.parametrize("place", ["write_table", "write_manifest", "remove_unnamed"])
+def test_a_writer_that_was_killed_leaves_all_of_it_or_nothing(
+    tmp_path: Path, place: str, call: str
+) -> None:
+    code = DIE_IN if place != "remove_unnamed" else f"{DIE_IN}\nstore.prune(store.keys())"
+    arguments = [str(tmp_path / "content"), place, call, CANARY.decode()]
+    done = subprocess.run([sys.executable, "-c", code, *arguments], check=False)
+    assert done.returncode == -9
+    store = store_at(tmp_path)
+    one, two, three = (digit * 32 for digit in (b"1", b"2", b"3"))
+    before = {one: b"one", three: b"three"}
+    after = {one: b"uno", two: CANARY, **({three: b"three"} if call == "put" else {})}
+    held_now = after if place == "remove_unnamed" else before
+    assert store.get([one, two, three]) == held_now
+    store.prune([one, three])
+    assert CANARY not in bytes_of(store)
+    store.put([one], [b"again"])
+    assert store_at(tmp_path).get([one]) == {one: b"again"}
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["put", "put", "forget", "prune", "replace", "reopen"]),
+        st.dictionaries(st.integers(0, 7), st.binary(max_size=2), max_size=5),
+    ),
+    max_size=12,
+)
+
+
+@given(steps=STEPS, shard_rows=st.integers(1, 6))
+def test_it_answers_as_a_dictionary_does(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[Any], shard_rows: int
+) -> None:
+    places = tmp_path_factory.mktemp("store")
+    store, naive = store_at(places), dict[bytes, bytes]()
+    keys = [key_of(str(number)) for number in range(8)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(content, "SHARD_ROWS", shard_rows)
+        patch.setattr(content, "MERGE_ROWS", shard_rows // 2)
+        for step, drawn in steps:
+            given_now = {keys[number]: value for number, value in drawn.items()}
+            both = list(given_now), list(given_now.values())
+            match step:
+                case "put":
+                    store.put(*both)
+                    naive |= given_now
+                case "replace":
+                    store.replace(*both)
+                    naive = given_now
+                case "forget":
+                    assert store.forget(both[0]) == len(given_now.keys() & naive.keys())
+                    naive = {k: v for k, v in naive.items() if k not in given_now}
+                case "prune":
+                    assert store.prune(both[0]) == len(naive.keys() - given_now.keys())
+                    naive = {k: v for k, v in naive.items() if k in given_now}
+                    assert store.rows == len(naive)
+                case _:
+                    store = store_at(places)
+            assert store.get(keys) == naive
+            assert dict(zip(map(bytes, store.keys()), store.values(), strict=True)) == naive
