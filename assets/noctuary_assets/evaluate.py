@@ -62,7 +62,7 @@ from noctuary.recall.result import (
 from noctuary.sources.corpus import RecordFile, iter_batches, read_records
 from noctuary.work.content import ContentStore
 from noctuary.work.http import Endpoint, read_api_key
-from noctuary.work.stage import Stage, StageResult
+from noctuary.work.stage import Stage, StageOutput, StageResult
 from noctuary_assets import graph, ingest, pack
 from noctuary_assets.graph import linked_pairs
 from noctuary_assets.ingest import CORPUS
@@ -412,13 +412,13 @@ def write_queries(night: Night) -> StageResult:
     chosen = night.settings.evaluation
     on = bool(chosen.enabled and chosen.generator_url)
 
-    def body() -> tuple[int, dict[str, Any]]:
+    def body() -> StageOutput:
         if not on:
             _write_generated(night, Generated())
-            return 0, {"note": "off: no evaluation.generator_url is set"}
+            return StageOutput(0, {"note": "off: no evaluation.generator_url is set"})
         found = _generate(night, chosen)
         _write_generated(night, found)
-        return len(found.queries), _generated_facts(found)
+        return StageOutput(len(found.queries), _generated_facts(found))
 
     inputs = {"on": on, "corpus": night.result_of(CORPUS).digest if on else None}
     return night.finish(night.run(GENERATED_QUERIES, inputs, body, always=on))
@@ -678,10 +678,8 @@ def evaluate_pack(night: Night) -> StageResult:
         "enabled": night.settings.evaluation.enabled,
         "exact_queries": night.settings.evaluation.exact_queries,
     }
-    reused = 0
 
-    def body() -> tuple[int, dict[str, Any]]:
-        nonlocal reused
+    def body() -> StageOutput:
         if not night.settings.evaluation.enabled:
             return _write_evaluation(
                 night, Questions(notes=("the evaluation is switched off",)), {}
@@ -691,10 +689,10 @@ def evaluate_pack(night: Night) -> StageResult:
         with closing(reader):
             recaller = Recaller(night.paths, reader, "candidate")
             runs, reused = _ask(night, recaller, questions)
-            return _write_evaluation(night, questions, runs)
+            made = _write_evaluation(night, questions, runs)
+            return made._replace(notes={"answers_reused": reused}) if reused else made
 
-    result = night.run(RECALL_EVALUATION, inputs, body)
-    return night.finish(result.with_notes(answers_reused=reused) if reused else result)
+    return night.finish(night.run(RECALL_EVALUATION, inputs, body))
 
 
 def read_runs(night: Night) -> dict[str, dict[str, Run]]:
@@ -743,8 +741,8 @@ def _ask(
     return runs, kept.reused
 
 
-def _write_evaluation(night: Night, questions: Questions, runs: Runs) -> tuple[int, dict[str, Any]]:
-    """Keep queries, runs and report; return the row count and facts of the stage."""
+def _write_evaluation(night: Night, questions: Questions, runs: Runs) -> StageOutput:
+    """Keep queries, runs and report; return what the stage made."""
     write_questions(night, questions)
     kept = {
         group: {name: _rounded(run).to_json() for name, run in arms.items()}
@@ -759,7 +757,7 @@ def _write_evaluation(night: Night, questions: Questions, runs: Runs) -> tuple[i
         for group, found in report["groups"].items()
     }
     notes = {"note": "; ".join(questions.notes)} if questions.notes else {}
-    return n, {"queries": questions.counts(), **served, **notes}
+    return StageOutput(n, {"queries": questions.counts(), **served, **notes})
 
 
 def _served_mean(reports: list[dict[str, Any]]) -> float:
@@ -805,7 +803,7 @@ def decide_fusion(night: Night) -> StageResult:
     evaluation = night.result_of(RECALL_EVALUATION)
     inputs = {"evaluation": evaluation.digest, "adopt": adopt}
 
-    def body() -> tuple[int, dict[str, Any]]:
+    def body() -> StageOutput:
         decision = _decide(night) if adopt else None
         reason = decision.reason if decision else "the settings stay: evaluation.adopt is off"
         ranking = _ranking(night, decision) if decision and decision.adopted else None
@@ -813,7 +811,8 @@ def decide_fusion(night: Night) -> StageResult:
         write_text(night.work(DECISION), json.dumps(document, indent=1) + "\n")
         adopted = decision.adopted if decision else None
         tested = len(decision.tested) if decision else 0
-        return tested, {"adopted": adopted, "reason": reason, "ranking": ranking}
+        facts = {"adopted": adopted, "reason": reason, "ranking": ranking}
+        return StageOutput(tested, facts)
 
     return night.finish(night.run(FUSION_DECISION, inputs, body))
 
@@ -904,7 +903,7 @@ def calibrate_abstention(night: Night) -> StageResult:
         "prompts": hash_text(*read_everyday()),
     }
 
-    def body() -> tuple[int, dict[str, Any]]:
+    def body() -> StageOutput:
         ranking = decision.facts["ranking"]
         profile = served_profile(night, ranking["adopted"] if ranking else None)
         with closing(SnapshotReader.open(pack_path(night))) as reader:
@@ -934,13 +933,13 @@ def read_calibration(night: Night) -> dict[str, Any]:
 
 def _write_calibration(
     night: Night, signals: Mapping[str, Mapping[str, Any]], said: Sequence[str]
-) -> tuple[int, dict[str, Any]]:
+) -> StageOutput:
     rule = {"max_recall_loss": MAX_RECALL_LOSS, "let_through": LET_THROUGH}
     sealed = {"rule": rule, "signals": dict(signals)} if signals else None
     document = {"sealed": sealed, "said": list(said)}
     write_text(night.work(ABSTENTION), json.dumps(document, indent=1, sort_keys=True) + "\n")
     facts = {f"threshold {name}": found["threshold"] for name, found in signals.items()}
-    return len(signals), {**facts, "reason": "; ".join(said)}
+    return StageOutput(len(signals), {**facts, "reason": "; ".join(said)})
 
 
 def _calibrate(

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.compact.archive_apply import applied_summaries, purge_texts
+from noctuary.compact.summaries import summary_kind
 from noctuary.compact.summarizers import open_summarizer
 from noctuary.compact.tables import iter_summaries
 from noctuary.core.files import (
@@ -20,8 +21,10 @@ from noctuary.core.files import (
 from noctuary.core.store import StorePaths
 from noctuary.embed.documents import text_key, vector_kind
 from noctuary.embed.sentence import FINGERPRINT_KIND
+from noctuary.graph.duplicates import NEAR_KIND
 from noctuary.graph.extract import EXTRACTION_KIND
 from noctuary.graph.extract import iter_keyed as keyed_extractions
+from noctuary.graph.llm import TRIPLES_KIND, live_triples
 from noctuary.graph.tables import FILES
 from noctuary.lexical.build import TOKENS_KIND
 from noctuary.lexical.build import iter_keyed as keyed_tokens
@@ -38,20 +41,14 @@ from noctuary.work.content import (
 )
 from noctuary.work.shards import RecordBatch
 from noctuary.work.stage import hash_settled
-from noctuary_assets.compact import summary_kind, summary_recipe
+from noctuary_assets.compact import summary_recipe
 from noctuary_assets.evaluate import (
     WRITTEN_ANSWERS_KIND,
     everyday_keys,
     everyday_kind,
     live_answers,
 )
-from noctuary_assets.graph import (
-    CONCEPT_VECTORS,
-    NEAR_KIND,
-    TRIPLES_KIND,
-    live_triples,
-    near_kind,
-)
+from noctuary_assets.graph import CONCEPT_VECTORS, near_kind
 from noctuary_assets.index import chosen_face, keyed_batches
 from noctuary_assets.night import (
     CONTENT,
@@ -114,7 +111,7 @@ def _live_keys(night: Night) -> dict[str, Callable[[], Keys] | None]:
         vectors: lambda: np.concatenate([_keys_of(keyed_batches(memories)), _other_texts(night)]),
         everyday_kind(fingerprint.digest): everyday_keys,
         WRITTEN_ANSWERS_KIND: lambda: live_answers(night),
-        TRIPLES_KIND: lambda: live_triples(night, RecordFile(memories)),
+        TRIPLES_KIND: lambda: live_triples(night.settings.graph, RecordFile(memories)),
         summary_kind(recipe): None,
         near_kind(night): None,
         NEAR_KIND: None,

@@ -73,7 +73,14 @@ from noctuary.usage.statistics import (
 )
 from noctuary.work.content import KEY, ContentStore, Filled, fill
 from noctuary.work.shards import RecordBatch
-from noctuary.work.stage import Stage, StageResult, forget_result, load_result, run_stage
+from noctuary.work.stage import (
+    Stage,
+    StageOutput,
+    StageResult,
+    forget_result,
+    load_result,
+    run_stage,
+)
 from noctuary_assets import ingest
 from noctuary_assets.ingest import CORPUS
 from noctuary_assets.night import (
@@ -236,21 +243,24 @@ def embed_memories(night: Night) -> StageResult:
     """Embed the content of every memory; unchanged texts are not embedded again."""
     corpus = night.result_of(CORPUS)
     fingerprint = night.fingerprint()
-    notes: dict[str, Any] = {"texts_embedded": 0, "texts_reused": 0}
 
-    def body() -> tuple[int, dict[str, Any]]:
+    def body() -> StageOutput:
         face = tonights_face(night)
         embedded = write_memory_vectors(night, face)
-        notes.update(texts_embedded=embedded.computed, texts_reused=embedded.reused)
+        notes: dict[str, Any] = {
+            "texts_embedded": embedded.computed,
+            "texts_reused": embedded.reused,
+        }
         if face.tag in HOSTED:
             notes.update(night.hosted_encoder().spending.to_notes())
         elif face.tag:
-            notes.update(onnx_min_cosine=face.min_cosine)
-        return count_rows(night.work(MEMORIES)), {
+            notes["onnx_min_cosine"] = face.min_cosine
+        facts = {
             "dimension": fingerprint.dimension,
             "fingerprint": fingerprint.digest,
             **face.to_facts(),
         }
+        return StageOutput(count_rows(night.work(MEMORIES)), facts, notes)
 
     inputs = {
         "corpus": corpus.digest,
@@ -258,10 +268,7 @@ def embed_memories(night: Night) -> StageResult:
         # Another runtime rounds differently, and may accept a model that this one declined.
         "toolchain": toolchain(),
     }
-    result = night.run(MEMORY_VECTORS, inputs, body)
-    if result.reused:
-        notes["texts_reused"] = result.rows
-    return night.finish(result.with_notes(**notes))
+    return night.finish(night.run(MEMORY_VECTORS, inputs, body))
 
 
 def tonights_face(night: Night) -> Face:
@@ -297,7 +304,7 @@ def export_query_encoder(night: Night) -> StageResult:
     fingerprint = night.fingerprint()
     directory = night.paths.encoders / fingerprint.digest
 
-    def body() -> tuple[int, dict[str, Any]]:
+    def body() -> StageOutput:
         face, texts = tonights_face(night), sample_texts(night.work(MEMORIES), _PARITY_SAMPLE)
         try:
             export = export_lean(night.encoder(), directory, texts)
@@ -310,16 +317,18 @@ def export_query_encoder(night: Night) -> StageResult:
                     "(docs/encoders.md)."
                 ) from None
             remove_tree(directory)
-            return 1, {
+            facts = {
                 "encoded_by": ONNX,
                 "lean_declined": str(error),
                 "min_cosine": face.min_cosine,
             }
-        return 1, {
+            return StageOutput(1, facts)
+        facts = {
             "encoded_by": LEAN,
             "min_cosine": round(export.min_cosine, 7),
             "sampled_texts": len(texts),
         }
+        return StageOutput(1, facts)
 
     known = load_result(night.paths.work, QUERY_ENCODER)
     if known is not None:
@@ -371,9 +380,9 @@ def _describe_hosted(night: Night, model: HostedModel) -> StageResult:
     fingerprint = model.fingerprint()
     directory = night.paths.encoders / fingerprint.digest
 
-    def body() -> tuple[int, dict[str, Any]]:
+    def body() -> StageOutput:
         write_description(directory, model)
-        return 1, {"hosted": model.title}
+        return StageOutput(1, {"hosted": model.title})
 
     if not (directory / HOSTED_FILE).is_file():
         forget_result(night.paths.work, QUERY_ENCODER)
@@ -388,9 +397,8 @@ def sync_vector_tiers(night: Night) -> StageResult:
     """
     vectors_result = night.result_of(MEMORY_VECTORS)
     fingerprint = night.fingerprint()
-    report: list[TierReport] = []
 
-    def body() -> tuple[int, dict[str, Any]]:
+    def body() -> StageOutput:
         vectors = read_array(night.work(VECTORS))
         home = TableHome(night.paths.lance, night.settings.tiers.uri)
         rotation = fit_or_load(
@@ -411,13 +419,12 @@ def sync_vector_tiers(night: Night) -> StageResult:
             runner=night.runner(),
             progress=night.progress,
         )
-        report.append(synced)
         matches = tiers_match(home, ids)
         if night.settings.tiers.uri:
             # Tables that no night keeps up to date would keep what is forgotten.
             remove_tree(night.paths.lance)
         exits = _exit_thresholds(night, vectors_result.digest, vectors, rotation, dims)
-        return len(ids), {
+        facts = {
             **_tier_facts(synced),
             "faults": {m.name: m.orphans + m.missing + m.duplicates for m in matches},
             "exits": exits,
@@ -425,13 +432,13 @@ def sync_vector_tiers(night: Night) -> StageResult:
             "rotation_fitted_on": rotation.fitted_on,
             "rotation_note": rotation.reason or "fitted and frozen",
         }
+        return StageOutput(len(ids), facts, _tier_notes(synced))
 
     # LanceDB does not fsync and may have been damaged since: the tables are compared on every
     # night.
     inputs = {"vectors": vectors_result.digest}
     places = (night.paths.lance, night.paths.rotations)
-    result = night.run(VECTOR_TIERS, inputs, body, always=True, places=places)
-    return night.finish(result.with_notes(**_tier_notes(report)))
+    return night.finish(night.run(VECTOR_TIERS, inputs, body, always=True, places=places))
 
 
 def _tier_facts(synced: TierReport) -> dict[str, Any]:
@@ -444,15 +451,15 @@ def _tier_facts(synced: TierReport) -> dict[str, Any]:
     }
 
 
-def _tier_notes(report: Sequence[TierReport]) -> dict[str, Any]:
-    """Return what was done to the tables tonight; the report is empty where nothing was."""
-    tiers = [tier for synced in report for tier in synced.tiers]
+def _tier_notes(synced: TierReport) -> dict[str, Any]:
+    """Return what was done to the tables tonight."""
+    tiers = synced.tiers
     return {
         "rows_written": sum(t.inserted + t.updated + t.deleted for t in tiers),
         "rebuilt": {t.name: t.reason for t in tiers if t.action == "rebuilt"},
         # A table that was lost is written anew like one of a first night.
         "created": {t.name: t.reason for t in tiers if t.action == "created"},
-        "dropped_tables": ", ".join(name for synced in report for name in synced.dropped),
+        "dropped_tables": ", ".join(synced.dropped),
     }
 
 
@@ -465,9 +472,10 @@ def _exit_thresholds(
 ) -> dict[str, Any]:
     """Return the exit threshold of each short tier; derived again only from other vectors."""
 
-    def body() -> tuple[int, dict[str, Any]]:
+    def body() -> StageOutput:
         found = derive_thresholds(vectors, rotation, dims)
-        return len(found), {str(dim): threshold.to_json() for dim, threshold in found.items()}
+        facts = {str(dim): threshold.to_json() for dim, threshold in found.items()}
+        return StageOutput(len(found), facts)
 
     inputs = {
         "vectors": vectors_digest,
@@ -487,19 +495,18 @@ LEXICAL_INDEX = Stage("lexical_index", "1", (POSTING_TERMS, *POSTING_ARRAYS))
 def index_memories(night: Night) -> StageResult:
     """Build the BM25 postings of the corpus."""
     corpus = night.result_of(CORPUS)
-    counts = {"computed": 0}
 
-    def body() -> tuple[int, dict[str, Any]]:
+    def body() -> StageOutput:
         tokens = night.content(TOKENS_KIND)
         task, rows = TokenizeMemories(), count_rows(night.work(MEMORIES))
-        counts["computed"] = fill(
+        filled = fill(
             tokens,
             iter_keyed(night.work(MEMORIES)),
             task,
             night.runner(),
             night.shards(task.name),
             night.progress,
-        ).computed
+        )
         postings = build_postings(_kept_tokens(night, tokens))
         write_text(night.work(POSTING_TERMS), json.dumps(postings.terms, ensure_ascii=False))
         arrays = (postings.starts, postings.positions, postings.scores)
@@ -507,16 +514,15 @@ def index_memories(night: Night) -> StageResult:
             write_array(night.work(name), array)
         held = np.zeros(rows, dtype=np.bool_)
         held[postings.positions] = True
-        return rows, {
+        facts = {
             "terms": len(postings.terms),
             "postings": int(postings.positions.size),
             "memories_without_tokens": rows - int(held.sum()),
         }
+        return StageOutput(rows, facts, {"texts_tokenized": filled.computed})
 
-    result = night.run(
-        LEXICAL_INDEX, {"corpus": corpus.digest, "tokenizer": str(TOKENIZER_VERSION)}, body
-    )
-    return night.finish(result.with_notes(texts_tokenized=counts["computed"]))
+    inputs = {"corpus": corpus.digest, "tokenizer": str(TOKENIZER_VERSION)}
+    return night.finish(night.run(LEXICAL_INDEX, inputs, body))
 
 
 def load_postings(night: Night) -> Postings:
@@ -558,9 +564,8 @@ _IDS_AT_ONCE = 50_000
 def fold_accesses(night: Night) -> StageResult:
     """Fold what recall appended since last night, and count what recall may know about use."""
     corpus = night.result_of(CORPUS)
-    tonight: dict[str, Any] = {}
 
-    def body() -> tuple[int, dict[str, Any]]:
+    def body() -> StageOutput:
         ids = {m for p in iter_pages(night.work(MEMORIES), _IDS_AT_ONCE) for m in p.memory_ids}
         fold = fold_access_log_on(read_folded(night.work(FOLDED)), night.paths.access_log, ids)
         # The sums with their mark first, in one file: killed anywhere, no row counts twice, and
@@ -569,13 +574,14 @@ def fold_accesses(night: Night) -> StageResult:
         _write_rows(night, fold.statistics)
         usage = _count_use(night, fold, ids)
         pruned, fault = _prune(night, fold.folded.mark, fold.statistics.fault)
-        tonight.update(rows_folded=fold.rows, rows_pruned=pruned)
-        return len(fold.statistics.by_memory), {
+        facts = {
             "retrievals": sum(n for n, _ in fold.statistics.by_memory.values()),
             "orphaned_retrievals": fold.statistics.orphaned,
             "fault": fault,
             **usage,
         }
+        notes = {"rows_folded": fold.rows, "rows_pruned": pruned}
+        return StageOutput(len(fold.statistics.by_memory), facts, notes)
 
     # The log is the outside world: it is folded on every night.
     result = night.run(
@@ -585,7 +591,7 @@ def fold_accesses(night: Night) -> StageResult:
         always=True,
         places=[night.paths.usage],
     )
-    return night.finish(result.with_notes(**tonight))
+    return night.finish(result)
 
 
 def _write_rows(night: Night, statistics: AccessStatistics) -> None:
@@ -655,22 +661,20 @@ def score_memories(night: Night) -> StageResult:
         "rules": rules.to_json(),
         "paginated_scoring": profile.paginated_scoring,
     }
-    reports: list[ScanReport] = []
 
-    def body() -> tuple[int, dict[str, Any]]:
+    def body() -> StageOutput:
         report = _scan(night, rules, paginated=profile.paginated_scoring)
-        reports.append(report)
-        return report.total, {
+        facts = {
             "memories": report.total,
             "memories_in_use": report.in_use,
             "not_scanned": report.not_scanned,
         }
+        return StageOutput(report.total, facts, _notes(report))
 
     result = night.run(LTP_SCORES, inputs, body, always=True, places=[night.paths.usage])
-    notes = _notes(reports[0])
     # What is written is in no output file that the stage could compare.
-    unchanged = result.reused and notes["ltp_updated"] == 0
-    return night.finish(replace(result, reused=unchanged).with_notes(**notes))
+    unchanged = result.reused and result.notes["ltp_updated"] == 0
+    return night.finish(replace(result, reused=unchanged))
 
 
 def scoring_rules(profile: RetrievalProfile) -> ScoringRules:

@@ -65,7 +65,14 @@ from noctuary.sources.ingest import (
 from noctuary.sources.source import Source, holds_store, open_source
 from noctuary.sources.turns import TurnsFile
 from noctuary.text.secrets import read_rules
-from noctuary.work.stage import Stage, StageResult, TimedProgress, hash_settled, run_stage
+from noctuary.work.stage import (
+    Stage,
+    StageOutput,
+    StageResult,
+    TimedProgress,
+    hash_settled,
+    run_stage,
+)
 from noctuary_assets.night import MEMORIES, QUARANTINE, TURNS, Night
 from noctuary_assets.reporting import judge, report_stage
 
@@ -179,9 +186,9 @@ def scan_export(night: Night) -> dict[str, Any]:
     directory = night.work(MEMORIES).parent
     tables = {path.name: hash_settled(path) for path in sorted(directory.glob("*.parquet"))}
 
-    def body() -> tuple[int, dict[str, Any]]:
+    def body() -> StageOutput:
         scan = scan_tables(directory)
-        return scan.texts, scan.to_json()
+        return StageOutput(scan.texts, scan.to_json())
 
     inputs = {"tables": tables, "rules": rules_digest()}
     return run_stage(night.paths.work, EXPORT_SCAN, inputs, body).facts
@@ -242,11 +249,10 @@ def export_memories(night: Night) -> StageResult:
     agents' transcripts is kept first and joined to it.
     """
     directory = night.work(MEMORIES).parent
-    changes: dict[str, Any] = {"turned_sensitive": 0}
     progress = TimedProgress(TASK, night.progress)
 
-    def body() -> tuple[int, dict[str, Any]]:
-        changes.update(ingest_new_turns(night))
+    def body() -> StageOutput:
+        ingested = ingest_new_turns(night)
         known = read_injections(night.paths.injections)
         with _previous_export(night.work(MEMORIES)) as previous:
             exported = _exported_before(night, previous)
@@ -267,14 +273,17 @@ def export_memories(night: Night) -> StageResult:
             write_text(directory / READ_AT_FILE, f"{read_us}\n")
             if report.retracted:
                 write_text(night.paths.purge_pending, f"{report.retracted}\n")
-            changes["turned_sensitive"] = report.retracted
-            changes.update(asdict(diff_corpora(previous, night.work(MEMORIES))))
-        changes.update(_prune(night, known, guard))
-        return report.exported, {**_facts(report), **_said(said)}
+            changes = asdict(diff_corpora(previous, night.work(MEMORIES)))
+        notes = {
+            "turned_sensitive": report.retracted,
+            **ingested,
+            **changes,
+            **_prune(night, known, guard),
+            "source_batches": progress.timings.summary(),
+        }
+        return StageOutput(report.exported, {**_facts(report), **_said(said)}, notes)
 
-    result = night.run(CORPUS, {}, body, always=True)
-    batches = progress.timings.summary()
-    return night.finish(result.with_notes(**changes, source_batches=batches))
+    return night.finish(night.run(CORPUS, {}, body, always=True))
 
 
 def _exported_before(night: Night, previous: Path | None) -> ExportedContents:

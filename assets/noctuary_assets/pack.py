@@ -25,7 +25,7 @@ from noctuary.snapshot.publish import find_pack
 from noctuary.sources.corpus import RecordFile
 from noctuary.sources.evidence import SHARES_FILE, read_shares
 from noctuary.sources.export import ExportReport
-from noctuary.work.stage import Stage, StageResult, forget_result
+from noctuary.work.stage import Stage, StageOutput, StageResult, forget_result
 from noctuary_assets import compact, graph, index, ingest
 from noctuary_assets.compact import SUMMARY_TABLE, TURN_CLUSTERS, accepted_summaries
 from noctuary_assets.graph import CONCEPT_GRAPH, load_tables
@@ -62,10 +62,11 @@ def build_serving_pack(night: Night) -> StageResult:
     if (table := night.work(MEMORIES).parent / SHARES_FILE).exists():
         inputs["shares"] = hash_file(table)
 
-    def body() -> tuple[int, dict[str, Any]]:
+    def body() -> StageOutput:
         directory = build_candidate(night.paths, _pack_inputs(night), _provenance(night))
         made = read_manifest(directory)
-        return made.counts["memories"], {"digest": made.digest, "counts": made.counts}
+        facts = {"digest": made.digest, "counts": made.counts}
+        return StageOutput(made.counts["memories"], facts)
 
     known = night.paths.work / "stamps" / f"{SERVING_PACK.name}.json"
     if known.exists() and find_pack(night.paths, digest_of(night, SERVING_PACK)) is None:

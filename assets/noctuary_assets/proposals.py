@@ -31,9 +31,9 @@ from noctuary.curate.promotions import (
 from noctuary.curate.proposals import Proposal
 from noctuary.graph.tables import Evidence, Supersession
 from noctuary.sources.corpus import iter_records, read_column
-from noctuary.work.stage import Stage, StageResult
+from noctuary.work.stage import Stage, StageOutput, StageResult
 from noctuary_assets import graph, index, ingest, publish
-from noctuary_assets.graph import CONCEPT_GRAPH, load_tables, read_extractions
+from noctuary_assets.graph import CONCEPT_GRAPH, load_tables, open_extractor
 from noctuary_assets.index import LTP_SCORES, MEMORY_VECTORS
 from noctuary_assets.ingest import CORPUS
 from noctuary_assets.night import MEMORIES, VECTORS, Night, store_profile
@@ -56,14 +56,14 @@ def propose_curation(night: Night) -> StageResult:
             "graph": night.result_of(CONCEPT_GRAPH).digest,
         }
 
-    def body() -> tuple[int, dict[str, Any]]:
+    def body() -> StageOutput:
         if not on:
             write_proposals(night.work(PROPOSALS), ProposalTable((), is_on=False, corpus=""))
-            return 0, {"note": "off: curation.enabled is false"}
+            return StageOutput(0, {"note": "off: curation.enabled is false"})
         found = propose(_materials(night))
         table = ProposalTable(tuple(found), is_on=True, corpus=inputs["corpus"])
         write_proposals(night.work(PROPOSALS), table)
-        return len(found), _facts(found)
+        return StageOutput(len(found), _facts(found))
 
     return night.finish(night.run(CURATION, inputs, body))
 
@@ -79,7 +79,7 @@ def _materials(night: Night) -> Materials:
     tables = load_tables(night)
     return Materials(
         records=records,
-        extractions=read_extractions(night, records),
+        extractions=open_extractor(night).read(records),
         supersessions=[_supersession(row) for row in tables.supersessions.to_pylist()],
         canonical_of={row["name"]: row["canonical"] for row in tables.merges.to_pylist()},
         vectors=read_array(night.work(VECTORS)),
@@ -118,11 +118,11 @@ def propose_promotions(night: Night) -> StageResult:
             "vectors": night.result_of(MEMORY_VECTORS).digest,
         }
 
-    def body() -> tuple[int, dict[str, Any]]:
+    def body() -> StageOutput:
         place = night.work(PROMOTIONS)
         if not chosen.enabled:
             write_table(place, (), is_on=False)
-            return 0, {"note": "off: promotion.enabled is false"}
+            return StageOutput(0, {"note": "off: promotion.enabled is false"})
         candidates = find_candidates(chain.from_iterable(iter_records(night.work(MEMORIES))))
         counts = write_table(
             place,
@@ -130,7 +130,7 @@ def propose_promotions(night: Night) -> StageResult:
             threshold=chosen.threshold,
             corpus=inputs["corpus"],
         )
-        return sum(counts.values()), _promotion_facts(candidates, counts)
+        return StageOutput(sum(counts.values()), _promotion_facts(candidates, counts))
 
     return night.finish(night.run(PROMOTION, inputs, body))
 
@@ -228,12 +228,12 @@ def plan_compaction(night: Night) -> StageResult:
     """
     profile = store_profile(night)
     rules = archive_rules(profile.to_json(), night.settings.compaction)
-    notes: dict[str, Any] = {"hook_faults": None}
 
-    def body() -> tuple[int, dict[str, Any]]:
+    def body() -> StageOutput:
         plan = (
             plan_store(night.paths, rules, night.progress) if profile.adaptive_compaction else None
         )
+        notes: dict[str, Any] = {"hook_faults": None}
         if has_hooks(PLAN_HOOK):
             context = _NOTHING if plan is None else plan.hook_context()
             notes["hook_faults"] = "; ".join(fire(PLAN_HOOK, context)) or None
@@ -243,7 +243,7 @@ def plan_compaction(night: Night) -> StageResult:
             notes.update({name: said[name] for name in _TIMES})
             notes["warning"] = plan.warning
         write_text(night.work(PLAN), json.dumps(content, indent=1, sort_keys=True) + "\n")
-        return facts["candidates"], facts
+        return StageOutput(facts["candidates"], facts, notes)
 
     inputs = {
         "is_on": profile.adaptive_compaction,
@@ -251,8 +251,7 @@ def plan_compaction(night: Night) -> StageResult:
         "scores": night.result_of(LTP_SCORES).digest,
     }
     # Days pass, and plans are applied and undone between nights.
-    result = night.run(COMPACTION_PLAN, inputs, body, always=True)
-    return night.finish(result.with_notes(**notes))
+    return night.finish(night.run(COMPACTION_PLAN, inputs, body, always=True))
 
 
 def _kept(plan: Plan | None) -> tuple[dict[str, Any], dict[str, Any]]:

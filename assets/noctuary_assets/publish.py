@@ -50,7 +50,7 @@ from noctuary.snapshot.publish import (
     serves,
 )
 from noctuary.snapshot.verdict import FAIL, PASS, Verdict, read_verdict, store_verdict
-from noctuary.work.stage import Stage, StageResult, forget_result, load_result
+from noctuary.work.stage import Stage, StageOutput, StageResult, forget_result, load_result
 from noctuary_assets import evaluate, ingest, pack
 from noctuary_assets.evaluate import (
     FUSION_DECISION,
@@ -89,10 +89,10 @@ def seal_snapshot_candidate(
     pack = digest_of(night, SERVING_PACK)
     ranking = decision.facts["ranking"]
 
-    def body() -> tuple[int, dict[str, Any]]:
+    def body() -> StageOutput:
         manifest = read_manifest(seal_candidate(night.paths, pack, ranking, abstention))
         facts = {"digest": manifest.digest, "adopted": ranking["adopted"] if ranking else None}
-        return manifest.counts["memories"], facts
+        return StageOutput(manifest.counts["memories"], facts)
 
     known = night.paths.work / "stamps" / f"{SNAPSHOT_CANDIDATE.name}.json"
     if known.exists() and not _is_still_there(night):
@@ -209,7 +209,7 @@ def compare_with_serving(night: Night) -> StageResult:
         "on_drop": night.settings.evaluation.on_drop,
     }
 
-    def body() -> tuple[int, dict[str, Any]]:
+    def body() -> StageOutput:
         note = _nothing_to_compare(night, digest, serving)
         if serving is None or note:
             return _write_comparison(night, digest, [], DropReport(note=note))
@@ -345,7 +345,7 @@ def _ask_both(
 
 def _write_comparison(
     night: Night, digest: str, found: Sequence[tuple[str, Comparison]], report: DropReport
-) -> tuple[int, dict[str, Any]]:
+) -> StageOutput:
     document = {
         "report": asdict(report),
         "groups": {group: comparison.to_json() for group, comparison in found},
@@ -361,7 +361,7 @@ def _write_comparison(
     for group, comparison in found:
         difference = comparison.overall[DROP_METRICS[0]]
         facts[f"{group} {DROP_METRICS[0]}"] = round(difference.mean, 4)
-    return report.queries, facts
+    return StageOutput(report.queries, facts)
 
 
 # Stage evaluation_report: one HTML page about a night that measured something, and its plots.

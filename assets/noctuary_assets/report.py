@@ -30,7 +30,7 @@ from noctuary.evaluate.page import (
 )
 from noctuary.evaluate.scores import Comparison, Report
 from noctuary.snapshot.verdict import Verdict, read_verdict
-from noctuary.work.stage import Stage, StageResult
+from noctuary.work.stage import Stage, StageOutput, StageResult
 from noctuary_assets import evaluate, publish
 from noctuary_assets.evaluate import (
     FUSION_DECISION,
@@ -75,7 +75,7 @@ def report_night(night: Night) -> tuple[StageResult, dict[str, Plot]]:
     }
     plots: dict[str, Plot] = {}
 
-    def body() -> tuple[int, dict[str, Any]]:
+    def body() -> StageOutput:
         now = datetime.now(UTC)
         report = gather_report(night, now.isoformat(timespec="seconds"), verdict)
         plots.update(night_plots(report))
@@ -84,7 +84,7 @@ def report_night(night: Night) -> tuple[StageResult, dict[str, Plot]]:
         write_text(path, render_page(report, plots))
         for old in sorted(night.paths.reports.glob("*.html"))[:-KEPT_REPORTS]:
             old.unlink()
-        return 1, {"page": str(path)}
+        return StageOutput(1, {"page": str(path)})
 
     return night.finish(night.run(EVALUATION_REPORT, inputs, body)), plots
 

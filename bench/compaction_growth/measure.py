@@ -8,42 +8,33 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
 from bench.compaction_growth.corpus import WordVectors
-from noctuary.compact.clusters import CHRONOLOGICAL, Cluster, cluster_session, write_clusters
+from noctuary.compact.clusters import CHRONOLOGICAL, cluster_sessions
 from noctuary.compact.escalation import SummarySettings
 from noctuary.compact.summaries import (
     ClusterSources,
-    Settled,
-    iter_cluster_texts,
-    iter_clusters_only,
     iter_sessions,
-    read_settled,
     recipe_digest,
-    result_key,
-    summarize_batch,
-    write_settled,
+    summarize_clusters,
+    summary_kind,
 )
 from noctuary.compact.summarizers import open_summarizer
-from noctuary.compact.tables import SummaryWriter
+from noctuary.compact.tables import SummaryWriter, summary_facts
 from noctuary.core.settings import CompactionSettings
+from noctuary.embed.documents import Embedded
 from noctuary.sources.corpus import MEMORIES_FILE, TURNS_FILE
 from noctuary.work.content import ContentStore
+from noctuary.work.runner import LocalRunner
 from noctuary.work.stage import measure
-from noctuary_assets.compact import ClusterTally, SummaryTally, summary_kind
 
 _DEFAULTS = CompactionSettings()
 _SUMMARIZER = open_summarizer(_DEFAULTS)
-_SETTINGS = SummarySettings(
-    density=_DEFAULTS.density,
-    aggressive_density=_DEFAULTS.aggressive_density,
-    threshold=_DEFAULTS.preserve_threshold,
-)
+_SETTINGS = SummarySettings.of(_DEFAULTS)
 _RECIPE = recipe_digest("words", _SETTINGS, _SUMMARIZER)
 
 
@@ -82,46 +73,34 @@ def measure_compaction(folder: Path) -> dict[str, Any]:
 
 
 def _cluster(folder: Path) -> dict[str, Any]:
-    tally = ClusterTally()
-
-    def found() -> Iterator[Cluster]:
-        for turns in iter_sessions(folder / TURNS_FILE, folder / MEMORIES_FILE):
-            session = cluster_session(turns)
-            tally.add(session)
-            yield from session.clusters
-
-    write_clusters(folder / "clusters.parquet", found())
-    return tally.to_facts()
+    sessions = iter_sessions(folder / TURNS_FILE, folder / MEMORIES_FILE)
+    _, facts = cluster_sessions(folder / "clusters.parquet", sessions)
+    return facts
 
 
 def _summarize(folder: Path) -> tuple[dict[str, Any], int]:
     encoder = WordVectors()
-    tally, made = SummaryTally(), 0
-    sources = ClusterSources(
-        folder / "clusters.parquet", folder / MEMORIES_FILE, folder / "memories.npy"
-    )
+
+    def embed(texts: list[str]) -> Embedded:
+        return Embedded(encoder.encode(texts), len(texts), 0)
+
     tables = folder / "summaries.parquet", folder / "attempts.parquet"
-    store = ContentStore(folder / "content", summary_kind(_RECIPE))
-
-    def known(keys: Sequence[bytes]) -> Mapping[bytes, Settled]:
-        return {key: read_settled(value) for key, value in store.get(keys).items()}
-
-    settled = {
-        item.cluster.cluster_id
-        for batch in iter_clusters_only(sources.clusters)
-        for item in batch
-        if store.find([result_key(item.cluster)])[0] >= 0
-    }
     with SummaryWriter.open(*tables) as writer:
-        for batch in iter_cluster_texts(sources, skip=settled):
-            result = summarize_batch(
-                batch, encoder.encode, summarizer=_SUMMARIZER, known=known, settings=_SETTINGS
-            )
-            store.put(list(result.fresh), list(map(write_settled, result.fresh.values())))
-            writer.add(result)
-            tally.add(result.summaries, result.attempts)
-            made += result.made
-    return tally.to_facts(), made
+        done = summarize_clusters(
+            ClusterSources(
+                folder / "clusters.parquet", folder / MEMORIES_FILE, folder / "memories.npy"
+            ),
+            ContentStore(folder / "content", summary_kind(_RECIPE)),
+            ContentStore(folder / "content", "words"),
+            embed,
+            writer.add,
+            summarizer=_SUMMARIZER,
+            settings=_SETTINGS,
+            export=None,
+            runner=LocalRunner(1),
+            shards=folder / "shards",
+        )
+    return summary_facts(*tables), done.made
 
 
 if __name__ == "__main__":

@@ -224,8 +224,8 @@ def test_killed_from_outside_inside_publish(
     ("when", "function"),
     [
         ("before", "noctuary_assets.ingest.diff_corpora"),
-        ("before", "noctuary_assets.compact._summarize"),
-        ("before", "noctuary_assets.compact.read_settled"),
+        ("before", "noctuary_assets.compact.summarize_clusters"),
+        ("before", "noctuary.compact.summaries.read_settled"),
         ("before", "noctuary.snapshot.pack.write_manifest"),
         ("before", "noctuary_assets.publish.store_verdict"),
         ("before", "noctuary.snapshot.publish.write_pointer"),

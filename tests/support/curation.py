@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from noctuary.core.files import write_array
 from noctuary.core.settings import CurationSettings, Settings
 from noctuary.core.store import StorePaths
 from noctuary.embed.fingerprint import EncoderFingerprint
-from noctuary.work.stage import StageResult
+from noctuary.work.stage import StageOutput, StageResult
 from noctuary_assets.graph import connect_memories
 from noctuary_assets.index import MEMORY_VECTORS
 from noctuary_assets.ingest import CORPUS, export_memories
@@ -50,9 +49,9 @@ class Nights:
         export_memories(night)
         rows = night.result_of(CORPUS).rows
 
-        def body() -> tuple[int, dict[str, Any]]:
+        def body() -> StageOutput:
             write_array(night.work(VECTORS), np.eye(rows, DIM, dtype=np.float32))
-            return rows, {}
+            return StageOutput(rows, {})
 
         night.run(MEMORY_VECTORS, {"corpus": night.result_of(CORPUS).digest}, body)
         connect_memories(night)

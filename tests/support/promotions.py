@@ -17,7 +17,7 @@ from noctuary.curate.promotions import PROMOTIONS as PROPOSALS
 from noctuary.curate.promotions import PromotionTable, read_table
 from noctuary.curate.signals import Signals
 from noctuary.embed.fingerprint import EncoderFingerprint
-from noctuary.work.stage import StageResult
+from noctuary.work.stage import StageOutput, StageResult
 from noctuary_assets.index import MEMORY_VECTORS
 from noctuary_assets.ingest import CORPUS, export_memories
 from noctuary_assets.night import VECTORS, Night
@@ -102,9 +102,9 @@ class Nights:
         rows = night.result_of(CORPUS).rows
         made = np.eye(rows, max(rows, DIM), dtype=np.float32) if vectors is None else vectors
 
-        def body() -> tuple[int, dict[str, Any]]:
+        def body() -> StageOutput:
             write_array(night.work(VECTORS), made)
-            return rows, {}
+            return StageOutput(rows, {})
 
         key = {"corpus": night.result_of(CORPUS).digest, "vectors": made.tobytes().hex()}
         night.run(MEMORY_VECTORS, key, body)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -425,6 +425,55 @@ def write_clusters(path: Path, clusters: Iterable[Cluster]) -> int:
 
     replace_with(path, fill)
     return written
+
+
+def cluster_sessions(
+    path: Path,
+    sessions: Iterable[Sequence[SessionTurn]],
+    target: int = TARGET_CLUSTER_TURNS,
+    *,
+    protected_tail: int = PROTECTED_TAIL_TURNS,
+    now_us: int = FOREVER_US,
+) -> tuple[int, dict[str, Any]]:
+    """Replace the table with the clusters of all sessions; see `cluster_session`.
+
+    Returns:
+        How many clusters there are, and what became of every turn: it is clustered, protected, of
+        the future or a giant. `bundled_turns` are among the protected.
+    """
+    counts = Counter[str](
+        sessions=0, turns=0, clustered_turns=0, protected_turns=0, bundled_turns=0,
+        future_turns=0, giant_turns=0,
+    )  # fmt: skip
+    sizes: list[int] = []
+
+    def iter_found() -> Iterator[Cluster]:
+        for turns in sessions:
+            clusters, split = cluster_session(
+                turns, target, protected_tail=protected_tail, now_us=now_us
+            )
+            counts.update(
+                sessions=1, turns=len(turns), clustered_turns=len(split.eligible),
+                protected_turns=split.protected, bundled_turns=split.bundled,
+                future_turns=split.ahead, giant_turns=split.giant,
+            )  # fmt: skip
+            sizes.extend(len(cluster.member_ids) for cluster in clusters)
+            yield from clusters
+
+    rows = write_clusters(path, iter_found())
+    of_clusters = {"trivial_clusters": sizes.count(1), "cluster_turns": quantiles(sizes)}
+    return rows, {**counts, **of_clusters}
+
+
+_QUANTILES = {"min": 0.0, "p10": 0.1, "median": 0.5, "p90": 0.9, "max": 1.0}
+_DECIMALS = 4
+
+
+def quantiles(values: Sequence[float]) -> dict[str, float]:
+    """Return min, p10, median, p90 and max by nearest rank, rounded; empty for no values."""
+    ascending, last = sorted(values), len(values) - 1
+    shares = _QUANTILES.items() if values else ()
+    return {name: round(ascending[round(last * share)], _DECIMALS) for name, share in shares}
 
 
 def read_clusters(path: Path) -> list[Cluster]:

@@ -28,6 +28,7 @@ from noctuary.compact.summarizers import (
     source_tokens,
 )
 from noctuary.core.files import JsonValue
+from noctuary.core.settings import CompactionSettings
 from noctuary.text.marks import estimate_tokens
 from noctuary.text.secrets import find_text_sensitivity
 
@@ -49,6 +50,15 @@ class SummarySettings:
     density: float = 0.0
     aggressive_density: float = 0.0
     threshold: float = TAU_PRESERVE
+
+    @staticmethod
+    def of(settings: CompactionSettings) -> SummarySettings:
+        """Return what the settings of a store say."""
+        return SummarySettings(
+            density=settings.density,
+            aggressive_density=settings.aggressive_density,
+            threshold=settings.preserve_threshold,
+        )
 
     def densities_of(self, summarizer: Summarizer) -> tuple[float, float]:
         """Return the densities that a summarizer is asked for."""

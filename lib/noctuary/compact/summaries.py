@@ -8,7 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby, islice
+from itertools import compress, groupby, islice
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple, Self
@@ -26,8 +26,10 @@ from noctuary.compact.summarizers import (
     TRIED_AGAIN,
     Attempt,
     Earlier,
+    ExtractiveSummarizer,
     Outcome,
     Request,
+    SentenceSummarizer,
     SessionContext,
     Status,
     Summarizer,
@@ -36,12 +38,13 @@ from noctuary.compact.summarizers import (
 )
 from noctuary.core.errors import StoreError
 from noctuary.core.files import hash_json, hash_text
-from noctuary.core.types import summary_id
+from noctuary.core.types import SILENT, Progress, summary_id
+from noctuary.embed.documents import Embedded, put_vectors, text_key
 from noctuary.embed.onnx import OnnxEncoder
-from noctuary.sources.corpus import open_duckdb
+from noctuary.sources.corpus import count_rows, open_duckdb
 from noctuary.text.marks import CLOSING_CHARS, QUESTION_MARKS
-from noctuary.work.content import KEY, KEY_BYTES, VALUE
-from noctuary.work.shards import BatchFunction, RecordBatch
+from noctuary.work.content import KEY, KEY_BYTES, VALUE, ContentStore, fill
+from noctuary.work.shards import BatchFunction, Fragment, RecordBatch, Runner, open_table
 
 # Columns of the tables of summaries and attempts, and the way from a row to its noun and back.
 
@@ -377,14 +380,6 @@ def iter_cluster_texts(
                 batch, chars = [], 0
         if batch:
             yield batch
-
-
-def iter_clusters_only(path: Path) -> Iterator[list[ClusterText]]:
-    """Yield all clusters of a table in its order, BATCH_CLUSTERS at once, without what they say."""
-    clusters = iter_clusters(path)
-    nothing = np.empty((0, 0), dtype=np.float32)
-    while batch := [ClusterText(c, (), nothing) for c in islice(clusters, BATCH_CLUSTERS)]:
-        yield batch
 
 
 def _session_turns(turns: Path, memories: Path) -> Iterator[SessionTurn]:
@@ -728,6 +723,7 @@ _ROW_MS = 13.0
 """A cluster of 16 turns of 200 characters, its embedding by one layer included."""
 
 _POSITIONS = "source_positions"
+_TASK = "summaries"
 
 
 @dataclass(frozen=True, slots=True)
@@ -747,7 +743,7 @@ class SummarizeClusters:
     @property
     def name(self) -> str:
         """See `BatchTask`."""
-        return "summaries"
+        return _TASK
 
     @property
     def row_ms(self) -> float:
@@ -851,3 +847,145 @@ def _cluster_of(told: str) -> Cluster:
 def _with_vectors(settled: Settled, embedded: Mapping[str, NDArray[np.float32]]) -> Settled:
     texts = {settled.summary.text, *(attempt.text for attempt in settled.attempts)}
     return settled._replace(vectors={text: embedded[text] for text in texts & embedded.keys()})
+
+
+# Summaries of all clusters of a table: what is known is used again, what is new is made.
+
+
+_SELF_CONTAINED = (ExtractiveSummarizer, SentenceSummarizer)
+"""Summarizers that read nothing but their cluster and load no model."""
+
+Embed = Callable[[list[str]], Embedded]
+"""Gives the vectors of texts, encoded as documents, and how many of them were new."""
+
+
+class Summarized(NamedTuple):
+    """What was new: clusters that were summarised, and texts that were embedded for it."""
+
+    made: int
+    embedded: int
+
+
+def summary_kind(recipe: str) -> str:
+    """Return the kind of what became of clusters by a recipe (`recipe_digest`)."""
+    return f"summaries:{recipe}"
+
+
+def task_of(
+    summarizer: Summarizer, settings: SummarySettings, export: Path | None
+) -> SummarizeClusters | None:
+    """Return the task that a runner can summarise by; None where it must be done here.
+
+    Args:
+        summarizer: Who writes.
+        settings: Densities and threshold.
+        export: The ONNX export that made the members' vectors; None if something else did.
+    """
+    if export is None or not isinstance(summarizer, _SELF_CONTAINED):
+        return None
+    return SummarizeClusters(summarizer, settings, export)
+
+
+def summarize_clusters(
+    sources: ClusterSources,
+    results: ContentStore,
+    vectors: ContentStore,
+    embed: Embed,
+    take: Callable[[BatchResult], None],
+    *,
+    summarizer: Summarizer,
+    settings: SummarySettings,
+    export: Path | None,
+    runner: Runner,
+    shards: Path,
+    progress: Progress = SILENT,
+) -> Summarized:
+    """Summarise every cluster of a table; of clusters that are known no text is read.
+
+    What the runner can make, it makes before the first batch. Batches are made here otherwise, and
+    where a result is gone again.
+
+    Args:
+        sources: The table, and where its texts and vectors are.
+        results: What became of clusters, of `summary_kind`; afterwards it holds nothing else.
+        vectors: Of the texts' `vector_kind`.
+        embed: Keeps vectors there too.
+        take: Given every batch, in the order of the table.
+        summarizer: Who writes.
+        settings: Densities and threshold.
+        export: See `task_of`.
+        runner: Who runs the task.
+        shards: For the shards' files, removed at the end.
+        progress: Told of clusters done.
+
+    Raises:
+        ShardError: The task failed; what was made is kept.
+        EncoderError: The export is absent or damaged, or `embed` fails.
+    """
+    count, done, made, embedded = count_rows(sources.clusters), 0, 0, 0
+    task = task_of(summarizer, settings, export)
+    if task is not None:
+        settled = _settled_ids(results, sources)
+        before = {fragment.key for fragment in results.fragments}
+        total = max(count - len(settled), 0)
+        rows = _new_rows(sources, settled)
+        filled = fill(
+            results, rows, task, runner, shards, progress, total=total, shard_rows=SHARD_CLUSTERS
+        )
+        new = [fragment for fragment in results.fragments if fragment.key not in before]
+        made, embedded = filled.computed, _keep_vectors(new, vectors)
+    # A summarizer that is shown earlier summaries may see others: only a batch can tell.
+    settled = set[str]() if summarizer.uses_context else _settled_ids(results, sources)
+
+    def known(wanted: Sequence[bytes]) -> Mapping[bytes, Settled]:
+        return {key: read_settled(value) for key, value in results.get(wanted).items()}
+
+    def encode(texts: list[str]) -> NDArray[np.float32]:
+        nonlocal embedded
+        found = embed(texts)
+        embedded += found.computed
+        return found.vectors
+
+    context, keys = SessionContext(), list[bytes]()
+    for batch in iter_cluster_texts(sources, skip=settled):
+        result = summarize_batch(
+            batch, encode, summarizer=summarizer, known=known, settings=settings, context=context
+        )
+        results.put(list(result.fresh), list(map(write_settled, result.fresh.values())))
+        made += result.made
+        keys += result.keys
+        done += len(batch)
+        if task is None:
+            progress.update(_TASK, done, count)
+        take(result)
+    results.prune(keys)
+    return Summarized(made, embedded)
+
+
+def _settled_ids(results: ContentStore, sources: ClusterSources) -> set[str]:
+    """Return the clusters whose summaries are used again."""
+    settled: set[str] = set()
+    clusters = iter_clusters(sources.clusters)
+    while batch := list(islice(clusters, BATCH_CLUSTERS)):
+        held = (results.find(map(result_key, batch)) >= 0).tolist()
+        settled.update(compress((cluster.cluster_id for cluster in batch), held))
+    return settled
+
+
+def _new_rows(sources: ClusterSources, settled: Container[str]) -> Iterator[RecordBatch]:
+    for batch in iter_cluster_texts(sources, skip=settled):
+        if new := [item for item in batch if item.cluster.cluster_id not in settled]:
+            yield cluster_rows(new)
+
+
+def _keep_vectors(made: Iterable[Fragment], vectors: ContentStore) -> int:
+    """Keep the vectors of the texts that the task embedded; return how many were new."""
+    count = 0
+    for fragment in made:
+        values = map(read_settled, open_table(fragment.path)[VALUE].to_pylist())
+        found = {text_key(text): v for item in values for text, v in item.vectors.items()}
+        is_held = (vectors.find(list(found)) >= 0).tolist()
+        new = {key: found[key] for key, held in zip(found, is_held, strict=True) if not held}
+        put_vectors(vectors, new)
+        count += len(new)
+    return count

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from noctuary.compact.clusters import ROW_GROUP_ROWS, iter_rows
+from noctuary.compact.clusters import ROW_GROUP_ROWS, iter_rows, quantiles
 from noctuary.compact.summaries import (
     ArrowSchema,
     BatchResult,
@@ -20,6 +20,9 @@ from noctuary.compact.summaries import (
 )
 from noctuary.compact.summarizers import Attempt, Summary
 from noctuary.core.files import replacement
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 class _Table:
@@ -123,3 +126,53 @@ def read_attempts(path: Path) -> list[Attempt]:
         StoreError: The file is missing or is no table of attempts.
     """
     return [attempt_of(row) for row in iter_rows(path, attempt_schema())]
+
+
+_DECIMALS = 4
+
+
+def summary_facts(summaries: Path, attempts: Path) -> dict[str, Any]:
+    """Return what the two tables say as a whole: tokens and facts are those of accepted summaries.
+
+    Args:
+        summaries: As `SummaryWriter` wrote it.
+        attempts: Likewise, of the rejected candidates.
+    """
+    import polars as pl
+
+    report = pl.col("facts").str
+    made = (
+        pl.scan_parquet(summaries)
+        .select(
+            *("status", "method", "fallback", "gate_align", "gate_cover"),
+            *("source_tokens", "summary_tokens"),
+            turns=pl.col("source_positions").list.len(),
+            kept=report.json_path_match("$.kept").cast(pl.Int64),
+            total=report.json_path_match("$.total").cast(pl.Int64),
+        )
+        .collect()
+    )
+    accepted = made.filter(pl.col("status") == "accepted")
+    before, after, kept, total = (
+        int(accepted[name].sum()) for name in ("source_tokens", "summary_tokens", "kept", "total")
+    )
+    outcomes = pl.scan_parquet(attempts).select("outcome").collect()
+    return {
+        "by_status": _counts(made["status"]),
+        "by_method": _counts(accepted["method"]),
+        "by_fallback": _counts(made["fallback"].filter(made["fallback"] != "")),
+        "attempts_by_outcome": _counts(outcomes["outcome"]),
+        "summarised_turns": int(accepted["turns"].sum()),
+        "source_tokens": before,
+        "summary_tokens": after,
+        "tokens_saved_share": round(1.0 - after / before, _DECIMALS) if before else None,
+        "q_align": quantiles(made["gate_align"].drop_nulls().to_list()),
+        "q_cover": quantiles(made["gate_cover"].drop_nulls().to_list()),
+        "facts_kept": kept,
+        "facts_total": total,
+        "facts_kept_share": round(kept / total, _DECIMALS) if total else None,
+    }
+
+
+def _counts(values: pl.Series) -> dict[str, int]:
+    return dict(values.value_counts().sort(values.name).iter_rows())

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.core.types import MemoryRecord
+from noctuary.core.errors import EncoderError
+from noctuary.core.types import SILENT, MemoryRecord, Progress
+from noctuary.embed.documents import Embedded, text_key
 from noctuary.graph.canonical import Canonical, Memo, MergeRules, canonicalise, keep_runs
 from noctuary.graph.duplicates import Corpus, NearMemo
 from noctuary.graph.fold import concept_id
-from noctuary.graph.guards import NameStats
+from noctuary.graph.guards import NameStats, family, ranked
+from noctuary.graph.likeness import Neighbour
 from noctuary.graph.state import GraphState
 from noctuary.graph.supersession import close_intervals, find_supersessions
 from noctuary.graph.tables import (
+    FILES,
     ArrowColumn,
     ArrowTable,
     Graph,
@@ -33,7 +38,120 @@ from noctuary.graph.walk import (
     GraphArrays,
     MentionArrays,
 )
+from noctuary.work.content import ContentStore
 from noctuary.work.shards import arrow_compute
+
+# Vectors of the names of concepts: which names get one, and what of them outlives a night.
+
+
+NAMES_MAX = 4096
+"""Most names that are embedded, those in most memories first. More finds more synonyms among rare
+names; the first night pays some 2 ms a name, and every new name is compared with all others."""
+
+SHARED_DF = 2
+"""Memories from which on any name is embedded: one that stands in a single memory joins nothing."""
+
+AUTHOR_KINDS = frozenset({"title", "heading", "key", "label", "tag"})
+"""Kinds that an author gave on purpose: embedded even where one memory has them."""
+
+_MERGING_FAMILIES = frozenset({"words", "speaker"})
+_TASK = "concept_vectors"
+_FAILURE = "names_not_embedded"
+
+NameVectors = Mapping[str, NDArray[np.float32]]
+"""By folded name, a unit vector of shape (dimension,)."""
+
+Encode = Callable[[Sequence[str], Progress], Embedded]
+"""Gives the vectors of texts, and tells a progress of them."""
+
+
+def choose_names(names: Sequence[NameStats]) -> list[str]:
+    """Return the names that get a vector, best rank first, at most NAMES_MAX."""
+    wanted = [
+        item
+        for item in names
+        if (item.df >= SHARED_DF or item.kind in AUTHOR_KINDS)
+        and family(item.kind) in _MERGING_FAMILIES
+    ]
+    return [item.name for item in ranked(wanted)[:NAMES_MAX]]
+
+
+@dataclass
+class NameEncoder:
+    """Embeds the names of one night; what is known of near names outlives it.
+
+    Attributes:
+        store: Of `near_names_kind`.
+        encode: The night's encoder; None without one.
+        progress: Told of names embedded.
+        by_name: Filled by `embed`.
+        computed: Names that the encoder saw tonight.
+        failure: Why there are none; empty where there is nothing to tell.
+    """
+
+    store: ContentStore
+    encode: Encode | None
+    progress: Progress = SILENT
+    by_name: NameVectors = field(default_factory=dict[str, NDArray[np.float32]])
+    computed: int = 0
+    failure: str = ""
+
+    def embed(self, names: Sequence[NameStats]) -> NameVectors | None:
+        """Return vectors of the chosen names; None without an encoder, whose failure is noted."""
+        if self.encode is None:
+            return None
+        chosen = choose_names(names)
+        try:
+            embedded = self.encode(chosen, _Named(self.progress))
+        except (EncoderError, OSError) as error:
+            self.failure = f"{type(error).__name__}: {error}"
+            return None
+        self.computed = embedded.computed
+        self.by_name = dict(zip(chosen, embedded.vectors, strict=True))
+        return self.by_name
+
+    def to_facts(self) -> dict[str, str]:
+        """Return what the stage's facts say; `encoder_failed` reads it back."""
+        return {_FAILURE: self.failure} if self.failure else {}
+
+    def read_memo(self) -> Memo:
+        """Return what is known of near names."""
+        told = map(json.loads, self.store.values())
+        took_part = ((name, nearest) for name, is_known, nearest in told if is_known)
+        return Memo({name: None if near is None else Neighbour(*near) for name, near in took_part})
+
+    def write_memo(self, memo: Memo) -> None:
+        """Keep what is known of near names, and which names were embedded."""
+        near, names = memo.neighbours, sorted({*self.by_name, *memo.neighbours})
+        values = [json.dumps([name, name in near, near.get(name)]).encode() for name in names]
+        self.store.replace(list(map(text_key, names)), values)
+
+
+def near_names_kind(vectors: str) -> str:
+    """Return the kind of what is known of names and of the nearest name of each.
+
+    Args:
+        vectors: The `vector_kind` of the encoder; empty without one.
+    """
+    return f"near_names:1:{vectors}"
+
+
+def encoder_failed(facts: Mapping[str, Any]) -> bool:
+    """Say whether a graph had to do without vectors that another night may get."""
+    return _FAILURE in facts
+
+
+class _Named:
+    """A progress under the name of this work: embedding reports under that of the memories."""
+
+    def __init__(self, beyond: Progress) -> None:
+        self._beyond = beyond
+
+    def update(self, task: str, done: int, total: int) -> None:
+        """Pass a report on."""
+        del task
+        self._beyond.update(_TASK, done, total)
+
 
 # From a state in step with the corpus to one graph: names, sums, supersessions.
 
@@ -41,7 +159,7 @@ from noctuary.work.shards import arrow_compute
 _NO_RULES = MergeRules()
 
 
-NameEmbedder = Callable[[Sequence[NameStats]], Mapping[str, NDArray[np.float32]] | None]
+NameEmbedder = Callable[[Sequence[NameStats]], NameVectors | None]
 """Gives vectors, shape (dimension,), by folded name, best rank first; None without an encoder."""
 
 
@@ -67,6 +185,38 @@ class Built:
     memo: Memo
     near_memo: NearMemo
     concept_vectors: Mapping[str, NDArray[np.float32]]
+
+    def to_facts(self) -> dict[str, Any]:
+        """Return what the stage's facts say of the graph: rows by table, and what they are of."""
+        tables = self.tables
+        return {
+            **{name: getattr(tables, name).num_rows for name in FILES},
+            "concepts_by_kind": _counts(tables.concepts, "kind"),
+            "mentions_by_role": _counts(tables.mentions, "role"),
+            "edges_by_relation": _counts(tables.edges, "relation"),
+            "concept_edges_by_relation": _counts(tables.concept_edges, "relation"),
+            "merges_by_reason": _counts(tables.merges, "reason"),
+            "merges_refused": dict(self.unmerged),
+            "unknown_names_in_rules": len(self.unknown_names),
+            "supersessions_by_reason": _counts(tables.supersessions, "reason"),
+            "supersessions_rejected": dict(self.rejected),
+            "closed_edges": _closed(tables.edges),
+            "closed_concept_edges": _closed(tables.concept_edges),
+            "skipped_subjects": dict(tables.skipped_subjects),
+            "declined_runs": dict(tables.declined_runs),
+            "concept_vectors": len(self.concept_vectors),
+        }
+
+
+def _counts(table: ArrowTable, column: str) -> dict[str, int]:
+    import polars as pl
+
+    counted = pl.DataFrame(table.select([column])).group_by(column).len().sort(column)
+    return dict(counted.iter_rows())
+
+
+def _closed(table: ArrowTable) -> int:
+    return table.num_rows - int(table["valid_to_us"].null_count)
 
 
 def build_graph(
@@ -109,7 +259,7 @@ def build_graph(
 
 def _merge_names(
     state: GraphState, rules: MergeRules, embed_names: NameEmbedder | None, memo: Memo | None
-) -> tuple[Canonical, Mapping[str, NDArray[np.float32]]]:
+) -> tuple[Canonical, NameVectors]:
     """Return which names stand for which, and the vectors of names; no list of names is kept."""
     names = list(state.names())
     vectors_of = embed_names(names) if embed_names is not None else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -16,12 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.core.types import UNDATED_US, MemoryRecord
+from noctuary.embed.documents import text_key
 from noctuary.embed.funnel import release_pages
 from noctuary.graph.extract import Extraction
 from noctuary.graph.successors import DAY_US, LEAST_DAYS, LEAST_SIMILARITY, Keys, keys_of
 from noctuary.graph.tables import Evidence
 from noctuary.sources.corpus import MEMORIES_FILE, arrow_schema, column_batches, column_names
 from noctuary.text.marks import is_tombstone
+from noctuary.work.content import ContentStore
 
 if TYPE_CHECKING:
     import polars as pl
@@ -667,6 +670,21 @@ _KEYS_AT_ONCE = 16_384  # rows of vectors that are mapped: 25 MB at 384 dimensio
 NearMemo = Mapping[str, Sequence[str]]
 """Content key of every memory that was compared -> keys of its newest near duplicates, one per
 comparison in which it was the older ("" for none). JSON-able."""
+
+NEAR_KIND = "near_duplicates:1"
+"""Kind under which the memo is kept, by a key of memory and vector."""
+
+
+def read_near_memo(store: ContentStore) -> NearMemo:
+    """Return what the store, of NEAR_KIND, holds."""
+    return dict(map(json.loads, store.values()))
+
+
+def write_near_memo(store: ContentStore, memo: NearMemo) -> None:
+    """Keep a memo and nothing else."""
+    items = sorted(memo.items())
+    keys = [text_key(key) for key, _ in items]
+    store.replace(keys, [json.dumps(item).encode() for item in items])
 
 
 class NearDuplicates(NamedTuple):

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import count, groupby
+from itertools import count, groupby, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.core.files import write_text
-from noctuary.core.types import MemoryRecord
+from noctuary.core.files import hash_file, remove_tree, write_text
+from noctuary.core.types import SILENT, MemoryRecord, Progress
 from noctuary.graph.contributions import (
     ANY_CASE,
     MATCH_TABLES,
@@ -40,6 +40,7 @@ from noctuary.graph.contributions import (
     word_code,
 )
 from noctuary.graph.extract import (
+    EXTRACTOR_VERSION,
     KINDS,
     Dictionary,
     Extraction,
@@ -60,7 +61,16 @@ from noctuary.graph.tables import (
 )
 from noctuary.graph.walk import LINK_RELATIONS, RELATIONS, ROLES
 from noctuary.sources.corpus import column_batches, take_columns
-from noctuary.work.shards import BatchFunction, RecordBatch, arrow_compute
+from noctuary.work.content import WAVE_SHARDS
+from noctuary.work.shards import (
+    SHARD_ROWS,
+    BatchFunction,
+    RecordBatch,
+    Runner,
+    arrow_compute,
+    list_shards,
+    read_batches,
+)
 
 if TYPE_CHECKING:
     import duckdb
@@ -133,6 +143,49 @@ def search_here(
     dictionary = index_dictionary(names, {})
     for batch in texts:
         yield search_texts(batch, dictionary, words=words)
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerSearch:
+    """A `TextSearch` by a runner, where there are enough texts for it.
+
+    Attributes:
+        runner: Who searches.
+        place: A directory for dictionary, texts and findings; removed at the end.
+        progress: Told of texts done.
+        shard_rows: Texts of a shard; up to as many are searched in this process.
+    """
+
+    runner: Runner
+    place: Path
+    progress: Progress = SILENT
+    shard_rows: int = SHARD_ROWS
+
+    def __call__(
+        self, names: Mapping[str, bool], texts: Iterator[RecordBatch], count: int, *, words: bool
+    ) -> Iterator[RecordBatch]:
+        """See `TextSearch`."""
+        if count <= self.shard_rows:
+            yield from search_here(names, texts, count, words=words)
+            return
+        remove_tree(self.place)
+        task = SearchTexts(self.place / "dictionary.json", words)
+        self.place.mkdir(parents=True)
+        write_dictionary(names, task.dictionary)
+        try:
+            yield from self._search(task, texts)
+        finally:
+            remove_tree(self.place)
+
+    def _search(self, task: SearchTexts, texts: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
+        salt = f"{task.name}:{EXTRACTOR_VERSION}:{task.words}:{hash_file(task.dictionary)}"
+        shards = list_shards(texts, self.place / "texts", salt, self.shard_rows)
+        while wave := list(islice(shards, WAVE_SHARDS)):
+            for fragment in self.runner.run(task, wave, self.place / "found", self.progress):
+                yield from read_batches(fragment.path)
+                fragment.path.unlink()
+            for shard in wave:
+                shard.path.unlink(missing_ok=True)
 
 
 def search_texts(texts: RecordBatch, dictionary: Dictionary, *, words: bool) -> RecordBatch:

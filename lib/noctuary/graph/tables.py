@@ -8,6 +8,9 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from noctuary.core.errors import StoreError
 from noctuary.core.files import replace_with
 
@@ -349,6 +352,21 @@ def read_tables(directory: Path, names: Collection[str] = tuple(FILES)) -> Graph
         skipped_subjects=json.loads(notes.get(_SKIPPED, b"{}")),
         declined_runs=json.loads(notes.get(_DECLINED, b"{}")),
     )
+
+
+def write_concept_vectors(path: Path, vectors: Mapping[str, NDArray[np.float32]]) -> None:
+    """Replace the table of concept ids and their unit vectors, sorted; without any, remove it."""
+    import pyarrow as pa
+
+    if not vectors:
+        path.unlink(missing_ok=True)
+        return
+    ids = sorted(vectors)
+    columns = {
+        "concept_id": pa.array(ids, pa.string()),
+        "vector": pa.array([vectors[key] for key in ids], pa.list_(pa.float32())),
+    }
+    _write(path, pa.table(columns))
 
 
 def to_graph(tables: GraphTables) -> Graph:

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from noctuary.core.files import hash_file, hash_json, tree_bytes, write_text
 from noctuary.core.types import SILENT, Progress
@@ -155,7 +156,7 @@ class StageResult:
         facts: Counts and notes for the asset's metadata, JSON values only.
         rows: Rows in the artifact.
         cost: wall_ms, cpu_ms, peak_rss_bytes of tonight; bytes_on_disk of the artifact.
-        notes: What is only true of tonight's run; never part of a digest.
+        notes: What is only true of tonight's run, none where nothing ran; never part of a digest.
     """
 
     name: str
@@ -166,19 +167,23 @@ class StageResult:
     cost: dict[str, float] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
 
-    def with_notes(self, **notes: Any) -> StageResult:
-        """Return the result with what only tonight's run knows (how much was computed.
 
-        How much re-used).
-        """
-        return replace(self, notes={**self.notes, **notes})
+class StageOutput(NamedTuple):
+    """What a body made.
+
+    Attributes:
+        rows: Rows in the artifact.
+        facts: Counts and notes, JSON values, stable for equal inputs.
+        notes: What only this run knows (how much was computed, how much used again).
+    """
+
+    rows: int
+    facts: dict[str, Any]
+    notes: Mapping[str, Any] = MappingProxyType({})
 
 
-Body = Callable[[], tuple[int, dict[str, Any]]]
-"""Does the work and returns the row count and facts.
-
-Everything in the facts must be stable for equal inputs.
-"""
+Body = Callable[[], StageOutput]
+"""Does the work."""
 
 
 def run_stage(
@@ -195,7 +200,7 @@ def run_stage(
             world; `reused` then says whether the outputs and facts came out as they were.
 
     Returns:
-        The result, with `reused` set when the stamp held.
+        The result, with `reused` set when the stamp held, and with the notes of a body that ran.
     """
     started = time.perf_counter()
     key = hash_json({"stage": stage.name, "version": stage.version, "inputs": dict(inputs)})
@@ -210,7 +215,7 @@ def run_stage(
     stamp_path.unlink(missing_ok=True)
     before = _seen(work)
     with measure() as cost:
-        rows, facts = body()
+        rows, facts, notes = body()
     fresh = {"key": key, "outputs": _hash_outputs(work, stage), "rows": rows, "facts": facts}
     after, known = _seen(work), {} if stamp is None else stamp
     wrote = {name for name, seen in after.items() if before.get(name) != seen}
@@ -218,7 +223,9 @@ def run_stage(
     left = sorted(wrote | (set(known.pop("left", ())) & set(after)))
     told = {**fresh, "left": left}
     write_text(stamp_path, json.dumps(told, indent=1, sort_keys=True) + "\n")
-    return _result(work, stage, fresh, reused=held and fresh == stamp, cost=cost.to_json())
+    reused = held and fresh == stamp
+    result = _result(work, stage, fresh, reused=reused, cost=cost.to_json())
+    return replace(result, notes=dict(notes))
 
 
 def load_result(work: Path, stage: Stage) -> StageResult | None:

@@ -25,7 +25,7 @@ from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.result import WORDS, WORDS_AND_VECTORS
 from noctuary.sources.corpus import read_records
-from noctuary.work.stage import StageResult
+from noctuary.work.stage import StageOutput, StageResult
 from noctuary_assets.evaluate import (
     ABSTENTION_CALIBRATION,
     HEADLINE_METRIC,
@@ -96,7 +96,7 @@ class Made:
         export_memories(self.night)
         pack = store.candidate(read_records(self.night.work(MEMORIES)))
         digest = read_manifest(pack).digest
-        self.night.run(SERVING_PACK, {}, lambda: (count, {"digest": digest}))
+        self.night.run(SERVING_PACK, {}, lambda: StageOutput(count, {"digest": digest}))
         evaluate_pack(self.night)
         self.decision = decide_fusion(self.night)
 

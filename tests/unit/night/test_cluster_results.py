@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from noctuary.compact import summaries as cluster_task
-from noctuary.compact.summaries import BatchResult
+from noctuary.compact.summaries import BatchResult, summary_kind
 from noctuary.compact.summarizers import EXTRACTIVE
 from noctuary.compact.tables import SummaryWriter, read_summaries
-from noctuary.core.errors import StoreError
 from noctuary.core.files import remove_tree
 from noctuary.embed import documents
-from noctuary.work.content import ContentStore
+from noctuary.work.content import ContentStore, Filled, fill
 from noctuary_assets import index
-from noctuary_assets.compact import summary_kind, summary_recipe
+from noctuary_assets.compact import summary_recipe
 from noctuary_assets.night import ATTEMPTS, CONTENT, SHARDS, SUMMARIES, Face, Night
 from noctuary_assets.pack import _summary_vectors  # pyright: ignore[reportPrivateUsage]
 from tests.support.turns import word_vectors
@@ -180,19 +180,20 @@ def test_what_damage_took_is_summarised_again(nights: Nights) -> None:
     assert tables(night) == before
 
 
-def test_a_result_that_is_gone_is_an_error_and_no_empty_summary(
+def test_a_result_that_is_gone_is_made_again(
     nights: Nights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    find = ContentStore.find
-
-    def find_nothing(store: ContentStore, keys: Iterable[bytes]) -> NDArray[np.int64]:
-        asked = list(keys)
-        if not store.kind.startswith("summaries:"):
-            return find(store, asked)
-        return np.full(len(asked), -1, dtype=np.int64)
-
     nights.write(30)
-    with monkeypatch.context() as patch:
-        patch.setattr(ContentStore, "find", find_nothing)
-        with pytest.raises(StoreError, match="run the nightly job"):
-            nights.run()
+    night, _, _ = nights.run()
+    expected = tables(night)
+
+    def lose_one(store: ContentStore, *arguments: Any, **options: Any) -> Filled:
+        filled = fill(store, *arguments, **options)
+        assert store.forget(store.keys()[:1]) == 1
+        return filled
+
+    night.work(SUMMARIES).unlink()
+    monkeypatch.setattr(cluster_task, "fill", lose_one)
+    night, _, again = nights.run()
+    assert again.notes["summaries_made"] == 1
+    assert tables(night) == expected

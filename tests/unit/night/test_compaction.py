@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from noctuary.compact import summaries as summarizing
 from noctuary.compact.clusters import GIANT_TURN_CHARS, ClusterText, read_clusters
-from noctuary.compact.summaries import ClusterSources, result_key
+from noctuary.compact.summaries import ClusterSources, result_key, summary_kind
 from noctuary.compact.summarizers import EXTRACTIVE, ExtractiveSummarizer
 from noctuary.compact.tables import read_summaries, write_summaries
 from noctuary.core.settings import CompactionSettings, Settings
@@ -28,7 +29,6 @@ from noctuary_assets.compact import (
     accepted_summaries,
     cluster_old_turns,
     summarize_turn_clusters,
-    summary_kind,
     summary_recipe,
 )
 from noctuary_assets.index import embed_memories
@@ -247,13 +247,13 @@ def test_only_what_is_certainly_used_again_is_not_read(
     nights: Nights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     skipped: list[set[str]] = []
-    read = compaction.iter_cluster_texts
+    read = summarizing.iter_cluster_texts
 
     def noted(sources: ClusterSources, *, skip: set[str]) -> Iterator[list[ClusterText]]:
         skipped.append(skip)
         return read(sources, skip=skip)
 
-    monkeypatch.setattr(compaction, "iter_cluster_texts", noted)
+    monkeypatch.setattr(summarizing, "iter_cluster_texts", noted)
     nights.write(30)
     night, _, first = nights.run()
     clusters = {c.cluster_id: c for c in read_clusters(night.work(CLUSTERS))}

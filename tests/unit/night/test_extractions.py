@@ -14,7 +14,7 @@ from noctuary.core.types import MemoryRecord
 from noctuary.graph.extract import EXTRACTION_KIND, extract, extraction_key
 from noctuary.sources.corpus import RecordFile, read_records
 from noctuary.work.content import as_rows
-from noctuary_assets.graph import Extractions, read_extractions, read_kept
+from noctuary_assets.graph import open_extractions, open_extractor
 from noctuary_assets.ingest import export_memories, read_told
 from noctuary_assets.night import CONTENT, MEMORIES, Night
 
@@ -56,17 +56,17 @@ def _hex_keys(night: Night) -> list[str]:
 
 def test_extractions_are_those_of_each_text_and_each_is_made_once(night: Night) -> None:
     assert not read_told(night)
-    first = Extractions(night, RecordFile(night.work(MEMORIES)))
+    first = open_extractions(night, RecordFile(night.work(MEMORIES)))
     assert list(first.load([0, 1, 2, 3])) == _plain(night)
     assert first.extracted == 3, "two texts are alike"
-    again = Extractions(night, _records(night))
+    again = open_extractions(night, _records(night))
     assert list(again.load([1, 3])) == [_plain(night)[1], _plain(night)[3]]
     assert again.extracted == 0
-    assert read_extractions(night, _records(night)[1:]) == _plain(night)[1:]
+    assert open_extractor(night).read(_records(night)[1:]) == _plain(night)[1:]
 
 
 def test_keys_are_a_list_of_hex_digits_that_is_not_held(night: Night) -> None:
-    keys = Extractions(night, RecordFile(night.work(MEMORIES))).keys
+    keys = open_extractions(night, RecordFile(night.work(MEMORIES))).keys
     wanted = _hex_keys(night)
     assert list(keys) == wanted
     assert (len(keys), keys[-1], keys[1:3]) == (4, wanted[3], wanted[1:3])
@@ -74,28 +74,28 @@ def test_keys_are_a_list_of_hex_digits_that_is_not_held(night: Night) -> None:
 
 
 def test_nothing_is_extracted_before_it_is_asked_for(night: Night) -> None:
-    source = Extractions(night, RecordFile(night.work(MEMORIES)))
+    source = open_extractions(night, RecordFile(night.work(MEMORIES)))
     assert (source.extracted, night.content(EXTRACTION_KIND).rows) == (0, 0)
     assert list(source.load([])) == []
     assert source.extracted == 0
 
 
 def test_lost_and_damaged_fragments_are_made_again(night: Night) -> None:
-    assert read_extractions(night, _records(night)) == _plain(night)
+    assert open_extractor(night).read(_records(night)) == _plain(night)
     (fragment,) = night.content(EXTRACTION_KIND).fragments
     fragment.path.write_bytes(fragment.path.read_bytes()[:-40])
-    damaged = Extractions(night, _records(night))
+    damaged = open_extractions(night, _records(night))
     assert list(damaged.load([0, 1, 2, 3])) == _plain(night)
     assert damaged.extracted == 3
     remove_tree(night.work(CONTENT))
-    assert read_extractions(night, _records(night)) == _plain(night)
+    assert open_extractor(night).read(_records(night)) == _plain(night)
 
 
 def test_findings_that_are_not_there_stop_the_night_by_name(night: Night) -> None:
     keys = as_rows(bytes.fromhex(key) for key in _hex_keys(night))
     with pytest.raises(StoreError, match="found no findings of 4 memories"):
-        list(read_kept(night, keys))
-    read_extractions(night, _records(night)[:1])
+        list(open_extractor(night).read_kept(keys))
+    open_extractor(night).read(_records(night)[:1])
     with pytest.raises(StoreError, match="found no findings of 2 memories"):
-        list(read_kept(night, keys))
-    assert list(read_kept(night, keys[[0, 2]])) == [_plain(night)[0]] * 2
+        list(open_extractor(night).read_kept(keys))
+    assert list(open_extractor(night).read_kept(keys[[0, 2]])) == [_plain(night)[0]] * 2

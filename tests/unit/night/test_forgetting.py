@@ -9,19 +9,17 @@ import pytest
 
 from noctuary.compact.tables import write_summaries
 from noctuary.embed.documents import put_vectors, text_key, vector_kind
+from noctuary.graph.duplicates import NEAR_KIND
 from noctuary.graph.extract import EXTRACTION_KIND
 from noctuary.graph.extract import iter_keyed as keyed_extractions
+from noctuary.graph.llm import TRIPLES_KIND
 from noctuary.lexical.build import TOKENS_KIND
 from noctuary.work.content import KEY, ContentStore, Keys
 from noctuary.work.shards import fragment_path
+from noctuary.work.stage import StageOutput
 from noctuary_assets import housekeeping
 from noctuary_assets.evaluate import WRITTEN_ANSWERS_KIND, everyday_kind
-from noctuary_assets.graph import (
-    NEAR_KIND,
-    TRIPLES_KIND,
-    fill_extractions,
-    near_kind,
-)
+from noctuary_assets.graph import near_kind, open_extractor
 from noctuary_assets.index import MEMORY_VECTORS, index_memories, keyed_batches
 from noctuary_assets.ingest import CORPUS, export_memories
 from noctuary_assets.night import CONTENT, MEMORIES, SHARDS, SUMMARIES, Night
@@ -45,9 +43,9 @@ class Forgetting(Nights):
         export_memories(night)
         rows, facts = night.result_of(CORPUS).rows, {"face": self.face}
         key = {"corpus": night.result_of(CORPUS).digest}
-        night.run(MEMORY_VECTORS, key, lambda: (rows, facts), places=())
+        night.run(MEMORY_VECTORS, key, lambda: StageOutput(rows, facts), places=())
         index_memories(night)
-        fill_extractions(night, keyed_extractions(night.work(MEMORIES)))
+        open_extractor(night).fill(keyed_extractions(night.work(MEMORIES)))
         write_summaries(night.work(SUMMARIES), [])
         self.embed(night)
         return night

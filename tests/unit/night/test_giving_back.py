@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from noctuary.work.stage import Stage
+from noctuary.work.stage import Stage, StageOutput
 from noctuary_assets import night as context
 from noctuary_assets.night import Night
 from tests.support.promotions import Nights
@@ -18,9 +17,9 @@ def test_after_a_stage_that_worked(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(context, "give_back", lambda: done.append("given back"))
     night = Night(nights.paths, nights.source)
 
-    def body() -> tuple[int, dict[str, Any]]:
+    def body() -> StageOutput:
         done.append("worked")
-        return 1, {}
+        return StageOutput(1, {})
 
     night.run(Stage("letters", "1"), {"of": 1}, body)
     assert done == ["worked", "given back"]

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -19,13 +19,13 @@ from noctuary.core.store import StorePaths
 from noctuary.embed.documents import text_key
 from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.embed.sentence import SentenceEncoder
+from noctuary.graph import build
+from noctuary.graph.build import choose_names
 from noctuary.graph.fold import concept_id
 from noctuary.graph.guards import NameStats
-from noctuary.work.stage import StageResult
-from noctuary_assets import graph as concept_vectors
+from noctuary.work.stage import StageOutput, StageResult
 from noctuary_assets.graph import (
     CONCEPT_VECTORS,
-    choose_names,
     connect_memories,
     near_kind,
 )
@@ -91,9 +91,9 @@ class Store:
         )
         export_memories(night)
 
-        def body() -> tuple[int, dict[str, Any]]:
+        def body() -> StageOutput:
             write_array(night.work(VECTORS), np.eye(len(texts), DIM, dtype=np.float32))
-            return len(texts), {"face": LIBRARY}
+            return StageOutput(len(texts), {"face": LIBRARY})
 
         night.run(MEMORY_VECTORS, {"texts": list(texts)}, body)
         return night, connect_memories(night)
@@ -177,5 +177,5 @@ def test_names_of_many_memories_and_of_authors_are_chosen_first(
         NameStats("common", "run", ("common",), 5),
     ]
     assert choose_names(names) == ["common", "shared", "tagged"]
-    monkeypatch.setattr(concept_vectors, "NAMES_MAX", 2)
+    monkeypatch.setattr(build, "NAMES_MAX", 2)
     assert choose_names(names) == ["common", "shared"]

@@ -12,15 +12,16 @@ from noctuary.core.settings import Settings
 from noctuary.core.store import StorePaths
 from noctuary.core.types import MemoryRecord
 from noctuary.graph.extract import Extraction, extract
-from noctuary.work.http import MAX_MEMORY_CHARS
-from noctuary_assets.graph import (
+from noctuary.graph.findings import Extractions
+from noctuary.graph.llm import (
     TRIPLES_KIND,
-    Extractions,
+    Extended,
     extend_extractions,
     live_triples,
     llm_inputs,
-    open_extractions,
 )
+from noctuary.work.http import MAX_MEMORY_CHARS
+from noctuary_assets.graph import open_extractions
 from noctuary_assets.night import Night
 from tests.support.model_server import Fault
 from tests.support.store import memory, renumber
@@ -54,6 +55,11 @@ def llm_night(tmp_path: Path, server: TripleServer, **graph: str) -> Night:
     return night_of(tmp_path, extractor="llm", llm_url=server.url, llm_model="m", **graph)
 
 
+def extend(night: Night, records: list[MemoryRecord], extractions: list[Extraction]) -> Extended:
+    store = night.content(TRIPLES_KIND)
+    return extend_extractions(night.settings.graph, store, records, extractions)
+
+
 def rules(records: list[MemoryRecord]) -> list[Extraction]:
     return [extract(r.content, r.category, r.tags, r.expanded_keywords) for r in records]
 
@@ -61,14 +67,14 @@ def rules(records: list[MemoryRecord]) -> list[Extraction]:
 def test_without_a_model_nothing_is_asked_and_nothing_written(tmp_path: Path) -> None:
     night = night_of(tmp_path)
     assert type(open_extractions(night, [])) is Extractions
-    assert llm_inputs(night) == {}
-    assert live_triples(night, RECORDS) == []
+    assert llm_inputs(night.settings.graph) == {}
+    assert live_triples(night.settings.graph, RECORDS) == []
     assert list(tmp_path.iterdir()) == []
 
 
 def test_statements_are_added_to_what_the_rules_found(tmp_path: Path, server: TripleServer) -> None:
     base = [Extraction(e.found) for e in rules(RECORDS)]
-    found = extend_extractions(llm_night(tmp_path, server), RECORDS, base)
+    found = extend(llm_night(tmp_path, server), RECORDS, base)
     assert [[s[:3] for s in e.stated] for e in found.extractions] == [
         *[[("ann", "works_at", "acme")], [], [], [("dia", "works_at", "initech")], []]
     ]
@@ -83,7 +89,7 @@ def test_statements_are_added_to_what_the_rules_found(tmp_path: Path, server: Tr
 def test_named_users_and_secrets_never_leave_the_machine(
     tmp_path: Path, server: TripleServer
 ) -> None:
-    extend_extractions(llm_night(tmp_path, server), RECORDS, rules(RECORDS))
+    extend(llm_night(tmp_path, server), RECORDS, rules(RECORDS))
     assert server.asked
     assert CANARY not in server.everything
     assert "Xk9$mQ2v!pL7" not in server.everything
@@ -94,19 +100,21 @@ def test_named_users_are_shown_when_switched_on_secrets_never(
     tmp_path: Path, server: TripleServer
 ) -> None:
     night = llm_night(tmp_path, server, include_named_users="true")
-    found = extend_extractions(night, RECORDS, [Extraction(())] * 5)
+    found = extend(night, RECORDS, [Extraction(())] * 5)
     assert [len(e.stated) for e in found.extractions] == [1, 1, 0, 1, 1]
     assert "Xk9$mQ2v!pL7" not in server.everything
-    assert llm_inputs(night) != llm_inputs(llm_night(tmp_path, server))
+    assert llm_inputs(night.settings.graph) != llm_inputs(
+        llm_night(tmp_path, server).settings.graph
+    )
 
 
 def test_the_stage_depends_on_the_model_and_not_on_its_address(
     tmp_path: Path, server: TripleServer
 ) -> None:
-    inputs = llm_inputs(llm_night(tmp_path, server))
+    inputs = llm_inputs(llm_night(tmp_path, server).settings.graph)
     moved = {"extractor": "llm", "llm_url": "http://elsewhere/v1"}
-    assert llm_inputs(night_of(tmp_path, **moved, llm_model="m")) == inputs
-    assert llm_inputs(night_of(tmp_path, **moved, llm_model="other")) != inputs
+    assert llm_inputs(night_of(tmp_path, **moved, llm_model="m").settings.graph) == inputs
+    assert llm_inputs(night_of(tmp_path, **moved, llm_model="other").settings.graph) != inputs
 
 
 def test_what_reads_like_a_redaction_is_not_sent_and_long_texts_are_counted(
@@ -114,7 +122,7 @@ def test_what_reads_like_a_redaction_is_not_sent_and_long_texts_are_counted(
 ) -> None:
     long = "Ann works at Acme0. " + "x" * MAX_MEMORY_CHARS
     records = renumber([memory("Bea [REDACTED] canary-8842"), memory(long)])
-    found = extend_extractions(llm_night(tmp_path, server), records, rules(records))
+    found = extend(llm_night(tmp_path, server), records, rules(records))
     assert "canary-8842" not in server.everything
     assert (found.facts["left_out_secret"], found.facts["clipped"]) == (1, 1)
     assert (found.facts["answered"], found.facts["unanswered"]) == (1, 0)
@@ -125,7 +133,7 @@ def test_a_dead_endpoint_leaves_the_rules_and_a_warning(
 ) -> None:
     server.faults = [Fault(401)] * 9
     night, base = llm_night(tmp_path, server), rules(RECORDS)
-    found = extend_extractions(night, RECORDS, base)
+    found = extend(night, RECORDS, base)
     assert found.extractions == base
     (warning,) = found.facts["warnings"]
     assert warning["code"] == "graph_endpoint_down"
@@ -139,7 +147,7 @@ def test_an_answer_about_another_memory_adds_nothing(tmp_path: Path, server: Tri
 
     server.twists = [swapped]
     base = rules(RECORDS)
-    found = extend_extractions(llm_night(tmp_path, server), RECORDS, base)
+    found = extend(llm_night(tmp_path, server), RECORDS, base)
     assert found.extractions == base
     assert found.facts["dropped"]["not_in_text"] >= 4
 
@@ -148,12 +156,12 @@ def test_the_content_store_holds_what_is_live_and_no_more(
     tmp_path: Path, server: TripleServer
 ) -> None:
     night = llm_night(tmp_path, server)
-    extend_extractions(night, RECORDS, rules(RECORDS))
-    live = live_triples(night, RECORDS)
+    extend(night, RECORDS, rules(RECORDS))
+    live = live_triples(night.settings.graph, RECORDS)
     store = night.content(TRIPLES_KIND)
     assert set(store.get(live)) == {live[0], live[2]}
     assert store.prune(live) == 0
-    assert store.prune(live_triples(night_of(tmp_path), RECORDS)) == 2
+    assert store.prune(live_triples(night_of(tmp_path).settings.graph, RECORDS)) == 2
 
 
 def test_an_endpoint_that_is_set_up_wrongly_says_what_to_do(
@@ -166,4 +174,4 @@ def test_an_endpoint_that_is_set_up_wrongly_says_what_to_do(
     ]
     for night, sentence in wrong:
         with pytest.raises(ConfigError, match=sentence):
-            extend_extractions(night, RECORDS, rules(RECORDS))
+            extend(night, RECORDS, rules(RECORDS))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from noctuary.core.store import StorePaths
 from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.graph.tables import Graph, to_graph
 from noctuary.sources.evidence import EVIDENCE_FILES
-from noctuary.work.stage import StageResult
+from noctuary.work.stage import StageOutput, StageResult
 from noctuary_assets.graph import connect_memories, load_tables
 from noctuary_assets.index import MEMORY_VECTORS
 from noctuary_assets.ingest import export_memories, told_inputs
@@ -39,9 +38,9 @@ def night(root: Path) -> tuple[Night, StageResult]:
     night = Night(StorePaths(root / "store"), root / "palace", _fingerprint=ENCODER)
     export_memories(night)
 
-    def body() -> tuple[int, dict[str, Any]]:
+    def body() -> StageOutput:
         write_array(night.work(VECTORS), np.eye(len(DRAWERS), DIM, dtype=np.float32))
-        return len(DRAWERS), {}
+        return StageOutput(len(DRAWERS), {})
 
     night.run(MEMORY_VECTORS, {}, body)
     return night, connect_memories(night)

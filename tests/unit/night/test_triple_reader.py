@@ -12,16 +12,18 @@ from pathlib import Path
 import pytest
 
 from noctuary.core.types import SILENT
-from noctuary.graph.llm import RawAnswer, answer_key, ground
-from noctuary.work.content import ContentStore
-from noctuary.work.http import MAX_MEMORY_CHARS, Endpoint
-from noctuary_assets.graph import (
+from noctuary.graph.llm import (
     MAX_FAILED_NIGHTS,
     MAX_USELESS_ALONE,
     PARALLEL_REQUESTS,
     TRIPLES_KIND,
+    RawAnswer,
     TripleReader,
+    answer_key,
+    ground,
 )
+from noctuary.work.content import ContentStore
+from noctuary.work.http import MAX_MEMORY_CHARS, Endpoint
 from tests.support.model_server import Fault, envelope
 from tests.support.triple_server import Row, TripleServer, Twist
 

@@ -20,10 +20,9 @@ SCRIPT = """
 import json, sys
 from pathlib import Path
 from noctuary.graph.extract import Extraction
-from noctuary_assets.night import Night
-from noctuary_assets.graph import extend_extractions
+from noctuary.graph.llm import TRIPLES_KIND, extend_extractions
+from noctuary.work.content import ContentStore
 from noctuary.core.settings import Settings
-from noctuary.core.store import StorePaths
 from noctuary.core.types import MemoryRecord
 
 root, url, texts = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
@@ -31,12 +30,13 @@ settings = Settings.load(environ={
     "NOCTUARY_GRAPH_EXTRACTOR": "llm", "NOCTUARY_GRAPH_LLM_URL": url,
     "NOCTUARY_GRAPH_LLM_MODEL": "m", "NOCTUARY_GRAPH_LLM_BATCH_MEMORIES": "2",
 })
-night = Night(StorePaths(Path(root)), Path(root), settings)
+store = ContentStore(Path(root), TRIPLES_KIND)
 records = [
     MemoryRecord(n, str(n), t, "", "", "", 0.5, 0, 0, None, None, None, None, False, "h")
     for n, t in enumerate(texts)
 ]
-found = extend_extractions(night, records, [Extraction(()) for _ in records])
+base = [Extraction(()) for _ in records]
+found = extend_extractions(settings.graph, store, records, base)
 print(json.dumps([found.facts["answered"], sum(len(e.stated) for e in found.extractions)]))
 """
 

@@ -12,7 +12,7 @@ from noctuary.core.files import write_array
 from noctuary.core.settings import Settings, TierSettings
 from noctuary.core.store import StorePaths, path_of
 from noctuary.embed.fingerprint import EncoderFingerprint
-from noctuary.work.stage import StageResult
+from noctuary.work.stage import StageOutput, StageResult
 from noctuary_assets import index as vectors
 from noctuary_assets.index import MEMORY_VECTORS, sync_vector_tiers
 from noctuary_assets.ingest import export_memories
@@ -59,9 +59,9 @@ def a_night(tmp_path: Path, source: Path, dims: tuple[int, int] = DIMS) -> Night
 
 
 def embed(night: Night, seed: int = 0) -> StageResult:
-    def body() -> tuple[int, dict[str, Any]]:
+    def body() -> StageOutput:
         write_array(night.work(VECTORS), topical_vectors(ROWS, DIM, seed))
-        return ROWS, {}
+        return StageOutput(ROWS, {})
 
     return night.run(MEMORY_VECTORS, {"seed": seed}, body)
 

@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from noctuary.work.stage import Stage, StageResult, forget_result, load_result, run_stage
+from noctuary.work.stage import (
+    Stage,
+    StageOutput,
+    StageResult,
+    forget_result,
+    load_result,
+    run_stage,
+)
 
 STAGE = Stage("letters", "1", ("out/letters.txt", "out/count.json"))
 FACTS_ONLY = Stage("counting", "1")
@@ -21,13 +28,14 @@ class Work:
     letters: str = "abc"
     runs: int = 0
     facts: dict[str, Any] = field(default_factory=lambda: {"vowels": 1})
+    notes: dict[str, Any] = field(default_factory=dict[str, Any])
 
-    def body(self) -> tuple[int, dict[str, Any]]:
+    def body(self) -> StageOutput:
         self.runs += 1
         self.path.parent.mkdir(exist_ok=True)
         self.path.write_text(self.letters)
         (self.root / "out" / "count.json").write_text(str(len(self.letters)))
-        return len(self.letters), self.facts
+        return StageOutput(len(self.letters), self.facts, self.notes)
 
     @property
     def path(self) -> Path:
@@ -150,7 +158,7 @@ def test_always_runs_and_says_whether_anything_changed(work: Work) -> None:
 def test_a_body_that_fails_leaves_no_stamp(work: Work) -> None:
     work.run()
 
-    def broken() -> tuple[int, dict[str, Any]]:
+    def broken() -> StageOutput:
         work.path.write_text("half")
         raise KeyboardInterrupt
 
@@ -183,8 +191,12 @@ def test_stages_do_not_see_each_other(work: Work) -> None:
     assert work.run().reused
 
 
-def test_notes_are_of_tonight_only(work: Work) -> None:
-    result = work.run().with_notes(computed=3).with_notes(reused=0)
-    assert result.notes == {"computed": 3, "reused": 0}
+def test_notes_are_of_the_run_that_made_them_and_in_no_digest(work: Work) -> None:
+    work.notes = {"computed": 3}
+    first = work.run()
+    assert first.notes == {"computed": 3}
     assert work.run().notes == {}
-    assert result.digest == work.run().digest
+    work.notes = {"computed": 0}
+    again = work.run(always=True)
+    assert (again.reused, again.notes) == (True, {"computed": 0})
+    assert again.digest == first.digest

@@ -11,19 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.core.store import StorePaths
 from noctuary.core.types import SilentProgress
 from noctuary.graph.contributions import word_code
 from noctuary.graph.extract import Tokens, find_matches, index_dictionary
 from noctuary.graph.state import (
+    RunnerSearch,
     SearchTexts,
     pack_tables,
     search_here,
     unpack_tables,
     write_dictionary,
 )
-from noctuary_assets.graph import NightSearch
-from noctuary_assets.night import Night
+from noctuary.work.runner import LocalRunner
 
 NAMES = {"blue ridge": False, "redis": True, "ridge": False, "公司": False}
 TEXTS = (
@@ -96,40 +95,39 @@ class Listener(SilentProgress):
 
 def test_a_nights_shards_give_the_same_and_leave_nothing(tmp_path: Path) -> None:
     listener = Listener()
-    night = Night(StorePaths(tmp_path), tmp_path / "none", progress=listener)
-    search = NightSearch(night, shard_rows=5)
+    search = RunnerSearch(LocalRunner(1), tmp_path / "search", listener, shard_rows=5)
     found = _rows(list(search(NAMES, _batches(ROWS, 4), ROWS, words=True)))
     assert found == _one_by_one(ROWS, words=True)
     assert [done for task, done in listener.told if task == "search_texts"][-1] == ROWS
-    assert not night.shards("search_texts").exists()
+    assert not (tmp_path / "search").exists()
 
 
 def test_what_a_killed_night_left_is_removed_first(tmp_path: Path) -> None:
-    night = Night(StorePaths(tmp_path), tmp_path / "none")
-    left = night.shards("search_texts") / "texts" / "half.rows.arrow"
+    place = tmp_path / "search"
+    left = place / "texts" / "half.rows.arrow"
     left.parent.mkdir(parents=True)
     left.write_text("Zanzibar Quartz")
-    search = iter(NightSearch(night, shard_rows=5)(NAMES, _batches(ROWS, 4), ROWS, words=True))
+    by_runner = RunnerSearch(LocalRunner(1), place, shard_rows=5)
+    search = iter(by_runner(NAMES, _batches(ROWS, 4), ROWS, words=True))
     assert next(search).num_rows
     assert not left.exists()
     assert len(list(search)) >= 4
 
 
 def test_few_texts_are_searched_without_a_file(tmp_path: Path) -> None:
-    night = Night(StorePaths(tmp_path), tmp_path / "none")
-    search = NightSearch(night, shard_rows=ROWS)
+    search = RunnerSearch(LocalRunner(1), tmp_path / "search", shard_rows=ROWS)
     found = _rows(list(search(NAMES, _batches(ROWS, 4), ROWS, words=True)))
     assert found == _one_by_one(ROWS, words=True)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_search_that_is_given_up_leaves_nothing(tmp_path: Path) -> None:
-    night = Night(StorePaths(tmp_path), tmp_path / "none")
-    search = iter(NightSearch(night, shard_rows=5)(NAMES, _batches(ROWS, 4), ROWS, words=True))
+    by_runner = RunnerSearch(LocalRunner(1), tmp_path / "search", shard_rows=5)
+    search = iter(by_runner(NAMES, _batches(ROWS, 4), ROWS, words=True))
     next(search)
-    assert night.shards("search_texts").exists()
+    assert (tmp_path / "search").exists()
     search.close()  # pyright: ignore[reportAttributeAccessIssue]
-    assert not night.shards("search_texts").exists()
+    assert not (tmp_path / "search").exists()
 
 
 def test_the_task_reads_its_dictionary_from_the_file(tmp_path: Path) -> None:
