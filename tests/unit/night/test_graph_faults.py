@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noctuary.graph.tables import FILES, GraphTables, schema_of
-from noctuary_assets.graph import _faults
+from noctuary_assets.graph import _faults  # pyright: ignore[reportPrivateUsage]
 
 _ID = st.sampled_from(["a", "b", "c", ""])
 _POSITION = st.integers(-1, 3)
