@@ -12,7 +12,7 @@ from noctuary.evaluate.run import RunPlan, run_retriever
 from noctuary.work.content import ContentStore
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile
-from noctuary_assets.evaluate import KEPT_PER_WRITE, KeptAnswers, ProfileRetriever
+from noctuary.evaluate.arms import KEPT_PER_WRITE, KeptAnswers, ProfileRetriever
 from tests.support.archive_file import write_archive
 from tests.support.store import Store, household
 
