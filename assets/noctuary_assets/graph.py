@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from noctuary.core.files import hash_file, read_array
+from noctuary.core.types import MemoryRecord
 from noctuary.embed.documents import vector_kind
 from noctuary.graph.build import (
     NameEncoder,
@@ -129,7 +130,7 @@ def open_extractor(night: Night) -> Extractor:
     return Extractor(store, night.runner(), shards, night.progress)
 
 
-def open_extractions(night: Night, records: RecordFile) -> Extractions:
+def open_extractions(night: Night, records: Sequence[MemoryRecord]) -> Extractions:
     """Return the extractions of tonight's memories, with a model's where one is configured."""
     extractor, told, settings = open_extractor(night), read_told(night), night.settings.graph
     if settings.extractor != "llm":

@@ -21,6 +21,8 @@ from noctuary.core.files import (
 from noctuary.core.store import StorePaths
 from noctuary.embed.documents import text_key, vector_kind
 from noctuary.embed.sentence import FINGERPRINT_KIND
+from noctuary.evaluate.abstain import everyday_keys, everyday_kind
+from noctuary.evaluate.generated import WRITTEN_ANSWERS_KIND, read_generated
 from noctuary.graph.duplicates import NEAR_KIND
 from noctuary.graph.extract import EXTRACTION_KIND
 from noctuary.graph.extract import iter_keyed as keyed_extractions
@@ -42,12 +44,6 @@ from noctuary.work.content import (
 from noctuary.work.shards import RecordBatch
 from noctuary.work.stage import hash_settled
 from noctuary_assets.compact import summary_recipe
-from noctuary_assets.evaluate import (
-    WRITTEN_ANSWERS_KIND,
-    everyday_keys,
-    everyday_kind,
-    live_answers,
-)
 from noctuary_assets.graph import CONCEPT_VECTORS, near_kind
 from noctuary_assets.index import chosen_face, keyed_batches
 from noctuary_assets.night import (
@@ -101,7 +97,7 @@ def _state(night: Night, places: Mapping[str, Path]) -> str:
 
 def _live_keys(night: Night) -> dict[str, Callable[[], Keys] | None]:
     """Return how to read the keys still needed, by kind; None for what its own stage prunes."""
-    face, memories = chosen_face(night), night.work(MEMORIES)
+    face, memories, generated = chosen_face(night), night.work(MEMORIES), night.work(GENERATED)
     fingerprint, compaction = night.fingerprint(), night.settings.compaction
     vectors = vector_kind(fingerprint, face.tag)
     recipe = summary_recipe(night, open_summarizer(compaction))
@@ -110,7 +106,7 @@ def _live_keys(night: Night) -> dict[str, Callable[[], Keys] | None]:
         EXTRACTION_KIND: lambda: _keys_of(keyed_extractions(memories)),
         vectors: lambda: np.concatenate([_keys_of(keyed_batches(memories)), _other_texts(night)]),
         everyday_kind(fingerprint.digest): everyday_keys,
-        WRITTEN_ANSWERS_KIND: lambda: live_answers(night),
+        WRITTEN_ANSWERS_KIND: lambda: [*map(bytes.fromhex, read_generated(generated).keys)],
         TRIPLES_KIND: lambda: live_triples(night.settings.graph, RecordFile(memories)),
         summary_kind(recipe): None,
         near_kind(night): None,

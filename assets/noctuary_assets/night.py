@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from noctuary.core.errors import EncoderError, StoreError
 from noctuary.core.files import tree_bytes, write_text
+from noctuary.core.manifest import Manifest
 from noctuary.core.settings import PROVIDERS, RunnerSettings, Settings
 from noctuary.core.store import SourceName, StorePaths
 from noctuary.core.types import SILENT, Progress
@@ -32,6 +36,7 @@ from noctuary.embed.onnx import (
 )
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.profile_layers import configured_profile, read_store_profiles
+from noctuary.recall.query_encoder import remember_query
 from noctuary.work.content import ContentStore
 from noctuary.work.runner import LocalRunner
 from noctuary.work.shards import Runner
@@ -376,3 +381,58 @@ def _whole_export(night: Night) -> OnnxHeader | None:
     except EncoderError:
         return None
     return header if is_whole else None
+
+
+# Vectors of queries before recall asks for them.
+#
+# Recall asks a provider for one query at a time, once, and answers without a vector where that
+# fails. In an evaluation this would be a drop that is none, so there it is asked patiently, and a
+# night whose provider is down fails with a sentence.
+
+
+def fetch_query_vectors(night: Night, manifest: Manifest, texts: Sequence[str]) -> int:
+    """Ask for the vectors of queries that are not known, and let this process's recalls find them.
+
+    Nothing is done for a snapshot whose vectors were made here, or by another model than tonight's.
+
+    Args:
+        night: The night.
+        manifest: Of the snapshot that will be asked.
+        texts: The queries.
+
+    Returns:
+        How many the provider was asked for.
+
+    Raises:
+        EncoderError: The provider gives none, or the budget does not cover them.
+    """
+    provider = night.settings.encoder.provider
+    if provider not in HOSTED or manifest.encoder is None:
+        return 0
+    fingerprint = night.fingerprint()
+    if EncoderFingerprint.from_json(manifest.encoder) != fingerprint:
+        return 0
+    found = embed_texts(
+        texts,
+        night.content(vector_kind(fingerprint, f"{provider}:query")),
+        fingerprint,
+        lambda: _Queries(night.hosted_encoder()),
+        night.progress,
+        batches_per_write=1,
+    )
+    for text, vector in zip(texts, found.vectors, strict=True):
+        remember_query(night.paths, manifest, text, vector.copy())
+    return found.computed
+
+
+@dataclass(frozen=True, slots=True)
+class _Queries:
+    """A hosted encoder whose texts are queries."""
+
+    encoder: HostedEncoder
+
+    def iter_document_batches(
+        self, texts: Sequence[str]
+    ) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
+        """Yield places and vectors; see `DocumentEncoder`."""
+        return self.encoder.iter_batches(texts, "query")

@@ -6,16 +6,14 @@ without a PASS for exactly the candidate's digest (noctuary.snapshot.publish).
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
-import numpy as np
-from numpy.typing import NDArray
 
 from noctuary.core.errors import (
     PublishRefusedError,
@@ -23,13 +21,12 @@ from noctuary.core.errors import (
     SnapshotMissingError,
     StoreError,
 )
-from noctuary.core.files import write_text
+from noctuary.core.files import read_json, write_json
 from noctuary.core.manifest import read_manifest, read_pointer
 from noctuary.core.store import record_night
-from noctuary.evaluate.labels import Query
-from noctuary.evaluate.run import Run, run_retriever
-from noctuary.evaluate.scores import Comparison, Difference, compare, score_run
-from noctuary.evaluate.statistics import Resampling, holm
+from noctuary.evaluate.arms import ProfileRetriever, compare_snapshots
+from noctuary.evaluate.questions import Questions
+from noctuary.evaluate.scores import HEADLINE_METRIC, Comparison
 from noctuary.recall.engine import Recaller
 from noctuary.recall.reader import SnapshotReader
 from noctuary.snapshot.checks import (
@@ -54,9 +51,7 @@ from noctuary.work.stage import Stage, StageOutput, StageResult, forget_result, 
 from noctuary_assets import evaluate, ingest, pack
 from noctuary_assets.evaluate import (
     FUSION_DECISION,
-    PLAN,
     RECALL_EVALUATION,
-    ProfileRetriever,
     read_calibration,
     read_questions,
     served_profile,
@@ -68,7 +63,7 @@ from noctuary_assets.night import COMPARISON, Night
 from noctuary_assets.pack import PACKED, SERVING_PACK, digest_of, embed_again
 from noctuary_assets.reporting import report_stage
 
-# Stages serving_pack, snapshot_candidate, gate_verdict, snapshot.
+# Stages snapshot_candidate, gate_verdict, snapshot.
 
 
 SNAPSHOT_CANDIDATE = Stage("snapshot_candidate", "3")
@@ -94,8 +89,8 @@ def seal_snapshot_candidate(
         facts = {"digest": manifest.digest, "adopted": ranking["adopted"] if ranking else None}
         return StageOutput(manifest.counts["memories"], facts)
 
-    known = night.paths.work / "stamps" / f"{SNAPSHOT_CANDIDATE.name}.json"
-    if known.exists() and not _is_still_there(night):
+    known = load_result(night.paths.work, SNAPSHOT_CANDIDATE)
+    if known and not _is_still_there(night, known.facts["digest"]):
         forget_result(night.paths.work, SNAPSHOT_CANDIDATE)
     inputs = {"pack": pack, "ranking": ranking, "abstention": abstention}
     return night.finish(night.run(SNAPSHOT_CANDIDATE, inputs, body))
@@ -139,11 +134,6 @@ def gate_context(night: Night, drops: DropReport) -> GateContext:
     """Return what the gate is told beside the candidate."""
     report = load_report(night)
     tiers = night.result_of(VECTOR_TIERS).facts
-    fingerprint = night.fingerprint()
-
-    def encode(texts: Sequence[str]) -> NDArray[np.float32]:
-        return embed_again(night, texts)
-
     return GateContext(
         source_counts={
             "source_rows": report.source_rows,
@@ -154,9 +144,9 @@ def gate_context(night: Night, drops: DropReport) -> GateContext:
         tier_rows=tiers["rows"],
         tier_faults=tiers["faults"],
         unindexed_rows=tiers["unindexed_rows"],
-        encoder_digest=fingerprint.digest,
+        encoder_digest=night.fingerprint().digest,
         preserve_threshold=night.settings.compaction.preserve_threshold,
-        encode=encode,
+        encode=partial(embed_again, night),
         drops=drops,
     )
 
@@ -169,8 +159,7 @@ def candidate_path(night: Night) -> Path:
     return directory
 
 
-def _is_still_there(night: Night) -> bool:
-    digest = digest_of(night, SNAPSHOT_CANDIDATE)
+def _is_still_there(night: Night, digest: str) -> bool:
     directory = find_by_digest(night.paths, digest)
     return directory is not None and is_intact(directory, digest)
 
@@ -180,17 +169,10 @@ def candidate_digest(night: Night) -> str:
     return digest_of(night, SNAPSHOT_CANDIDATE)
 
 
-# Stages recall_evaluation, fusion_decision and recall_comparison.
+# Stage recall_comparison: the candidate and the serving snapshot answer the same queries.
 
 
 RECALL_COMPARISON = Stage("recall_comparison", "1", (COMPARISON,))
-
-
-DROP_METRICS = ("recall@10", "ndcg@10")
-"""What a drop is told by: whether the answer is there at all, and where it stands."""
-
-
-Pair = tuple[Run, Run, Sequence[Query]]
 
 
 def compare_with_serving(night: Night) -> StageResult:
@@ -210,15 +192,26 @@ def compare_with_serving(night: Night) -> StageResult:
     }
 
     def body() -> StageOutput:
-        note = _nothing_to_compare(night, digest, serving)
-        if serving is None or note:
-            return _write_comparison(night, digest, [], DropReport(note=note))
-        try:
-            found, report = _compare(night, serving[0])
-        except SnapshotCorruptError as error:
-            note = f"the serving snapshot is damaged: {error}"
-            return _write_comparison(night, digest, [], DropReport(note=note))
-        return _write_comparison(night, digest, found, report)
+        questions, found = read_questions(night), dict[str, Comparison]()
+        report = DropReport(note=_nothing_to_compare(night, digest, serving, questions))
+        if serving and not report.note:
+            try:
+                found, report = _compare(night, serving[0], questions)
+            except SnapshotCorruptError as error:
+                report = DropReport(note=f"the serving snapshot is damaged: {error}")
+        groups = {group: comparison.to_json() for group, comparison in found.items()}
+        write_json(night.work(COMPARISON), {"report": asdict(report), "groups": groups})
+        facts: dict[str, Any] = {
+            "candidate": digest,
+            "tested": report.tested,
+            "dropped": len(report.drops),
+        }
+        if report.note:
+            facts["note"] = report.note
+        for group, comparison in found.items():
+            mean = comparison.overall[HEADLINE_METRIC].mean
+            facts[f"{group} {HEADLINE_METRIC}"] = round(mean, 4)
+        return StageOutput(report.queries, facts)
 
     return night.finish(night.run(RECALL_COMPARISON, inputs, body))
 
@@ -230,51 +223,14 @@ def read_drops(night: Night) -> DropReport:
         StoreError: If it has not run for tonight's candidate.
     """
     night.result_of(RECALL_COMPARISON)
-    raw = json.loads(night.work(COMPARISON).read_text(encoding="utf-8"))["report"]
-    fields: dict[str, Any] = {**raw, "drops": tuple(Drop(**drop) for drop in raw["drops"])}
-    return DropReport(**fields)
+    raw = read_json(night.work(COMPARISON))["report"]
+    return DropReport(tuple(Drop(**drop) for drop in raw.pop("drops")), **raw)
 
 
 def read_comparisons(night: Night) -> dict[str, Comparison]:
     """Return the differences to the serving snapshot by group; empty if none were made."""
-    raw = json.loads(night.work(COMPARISON).read_text(encoding="utf-8"))["groups"]
+    raw = read_json(night.work(COMPARISON))["groups"]
     return {group: Comparison.from_json(found) for group, found in raw.items()}
-
-
-def find_drops(
-    comparisons: Sequence[tuple[str, Comparison]],
-    resampling: Resampling = Resampling(),  # noqa: B008
-) -> tuple[list[Drop], int]:
-    """Return the significant losses and how many pairs were tested.
-
-    A loss is significant if its paired interval lies below zero and its permutation p, corrected
-    over every group, stratum and metric together (Holm), is below alpha.
-
-    Args:
-        comparisons: Group name and candidate against serving snapshot.
-        resampling: Where alpha comes from.
-    """
-    tested = [
-        (name, metric, difference)
-        for group, comparison in comparisons
-        for name, metric, difference in _differences(group, comparison)
-    ]
-    corrected = holm([difference.p_value for _, _, difference in tested])
-    drops = [
-        Drop(name, metric, d.mean, d.interval.low, d.interval.high, d.n, p)
-        for (name, metric, d), p in zip(tested, corrected, strict=True)
-        if d.interval is not None and d.interval.high < 0.0 and p < resampling.alpha
-    ]
-    return drops, len(tested)
-
-
-def _differences(group: str, comparison: Comparison) -> Iterator[tuple[str, str, Difference]]:
-    parts = {group: comparison.overall}
-    if len(comparison.strata) > 1:
-        parts |= {f"{group}: {stratum}": part for stratum, part in comparison.strata.items()}
-    for name, part in parts.items():
-        for metric in DROP_METRICS:
-            yield name, metric, part[metric]
 
 
 def _serving(night: Night) -> tuple[Path, str] | None:
@@ -286,82 +242,31 @@ def _serving(night: Night) -> tuple[Path, str] | None:
     return night.paths.snapshots / pointer.snapshot_id, pointer.digest
 
 
-def _nothing_to_compare(night: Night, digest: str, serving: tuple[Path, str] | None) -> str:
+def _nothing_to_compare(
+    night: Night, digest: str, serving: tuple[Path, str] | None, questions: Questions
+) -> str:
     if not night.settings.evaluation.enabled:
         return "the evaluation is switched off"
     if serving is None:
         return "nothing serves yet"
     if serving[1] == digest:
         return "the serving snapshot is this candidate"
-    if not read_questions(night).groups:
-        return "there is no query to ask"
-    return ""
+    return "" if questions.groups else "there is no query to ask"
 
 
 def _compare(
-    night: Night, serving_directory: Path
-) -> tuple[list[tuple[str, Comparison]], DropReport]:
-    candidate = SnapshotReader.open(candidate_path(night))
-    with closing(candidate), closing(SnapshotReader.open(serving_directory)) as serving:
-        pairs = {
-            group: pair
-            for group, queries in read_questions(night).groups.items()
-            if (pair := _ask_both(night, candidate, serving, queries)) is not None
-        }
-    found = [
-        (group, compare([(score_run(ours, queries), score_run(theirs, queries))])[0])
-        for group, (ours, theirs, queries) in pairs.items()
-    ]
-    drops, tested = find_drops(found)
-    return found, DropReport(
-        drops=tuple(drops),
-        tested=tested,
-        queries=sum(len(queries) for _, _, queries in pairs.values()),
-        note="" if found else "no query can be answered by both snapshots",
-        on_drop=night.settings.evaluation.on_drop,
-    )
-
-
-def _ask_both(
-    night: Night, candidate: SnapshotReader, serving: SnapshotReader, queries: Sequence[Query]
-) -> Pair | None:
-    """Run both snapshots on the queries whose relevant memories stand unchanged in both."""
-    labels = {i for query in queries for i in query.relevant_ids}
-    here, there = candidate.content_hashes(labels), serving.content_hashes(labels)
-    kept = [
-        query
-        for query in queries
-        if all(i in there and there[i] == here.get(i) for i in query.relevant_ids)
-    ]
-    if not kept:
-        return None
-    runs: list[Run] = []
-    for name, reader in (("candidate", candidate), ("serving", serving)):
+    night: Night, serving: Path, questions: Questions
+) -> tuple[dict[str, Comparison], DropReport]:
+    def asked(name: str, reader: SnapshotReader) -> ProfileRetriever:
         recaller = Recaller(night.paths, reader, name)
-        retriever = ProfileRetriever(name, recaller, served_profile(night, reader.adopted))
-        runs.append(run_retriever(retriever, kept, PLAN, progress=night.progress))
-    return runs[0], runs[1], kept
+        return ProfileRetriever(name, recaller, served_profile(night, reader.adopted))
 
-
-def _write_comparison(
-    night: Night, digest: str, found: Sequence[tuple[str, Comparison]], report: DropReport
-) -> StageOutput:
-    document = {
-        "report": asdict(report),
-        "groups": {group: comparison.to_json() for group, comparison in found},
-    }
-    write_text(night.work(COMPARISON), json.dumps(document, indent=1) + "\n")
-    facts: dict[str, Any] = {
-        "candidate": digest,
-        "tested": report.tested,
-        "dropped": len(report.drops),
-    }
-    if report.note:
-        facts["note"] = report.note
-    for group, comparison in found:
-        difference = comparison.overall[DROP_METRICS[0]]
-        facts[f"{group} {DROP_METRICS[0]}"] = round(difference.mean, 4)
-    return StageOutput(report.queries, facts)
+    candidate = SnapshotReader.open(candidate_path(night))
+    with closing(candidate), closing(SnapshotReader.open(serving)) as other:
+        found, report = compare_snapshots(
+            asked("candidate", candidate), asked("serving", other), questions, night.progress
+        )
+    return found, replace(report, on_drop=night.settings.evaluation.on_drop)
 
 
 # Stage evaluation_report: one HTML page about a night that measured something, and its plots.

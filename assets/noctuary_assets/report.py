@@ -16,6 +16,8 @@ from noctuary.core.errors import (
 )
 from noctuary.core.files import write_text
 from noctuary.core.manifest import read_manifest, read_pointer
+from noctuary.evaluate.arms import measure_abstention, score_group
+from noctuary.evaluate.decide import SERVED
 from noctuary.evaluate.page import (
     GateOutcome,
     NightReport,
@@ -28,6 +30,7 @@ from noctuary.evaluate.page import (
     night_plots,
     render_page,
 )
+from noctuary.evaluate.questions import UNANSWERABLE, Questions
 from noctuary.evaluate.scores import Comparison, Report
 from noctuary.snapshot.verdict import Verdict, read_verdict
 from noctuary.work.stage import Stage, StageOutput, StageResult
@@ -35,14 +38,9 @@ from noctuary_assets import evaluate, publish
 from noctuary_assets.evaluate import (
     FUSION_DECISION,
     RECALL_EVALUATION,
-    SERVED,
-    UNANSWERABLE,
-    Questions,
-    measure_abstention,
     read_calibration,
     read_questions,
     read_runs,
-    score_group,
 )
 from noctuary_assets.night import DECISION, EVALUATION, Night
 from noctuary_assets.publish import candidate_digest, candidate_path, read_comparisons, read_drops

@@ -27,6 +27,7 @@ from bench.constants.asking import RememberedVectors
 from bench.results import RESULTS_DIR
 from bench.suite.loading import load_set
 from bench.suite.night import build_store
+from noctuary.evaluate.arms import words_only
 from noctuary.evaluate.labels import Query
 from noctuary.evaluate.metrics import auroc
 from noctuary.recall.engine import Recaller
@@ -34,7 +35,6 @@ from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.query import Scope
 from noctuary.recall.result import SIGNALS, WORDS
 from noctuary.sources.injected import worth_injecting
-from noctuary_assets.evaluate import words_only
 
 RESULT = RESULTS_DIR / "silence.json"
 SETS = (SAMPLE, "locomo", "realmem", "2wikimultihopqa", "hotpotqa", "memdaily_zh", "prefeval")

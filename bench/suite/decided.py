@@ -64,12 +64,10 @@ def find_challengers(arms: Mapping[str, Mapping[str, Any]]) -> dict[str, str | N
     A challenger that equals the shipped profile is none, and is left out; None where no arm of the
     suite stands for one.
     """
-    from noctuary_assets.evaluate import challenger_profile
-
     shipped = RetrievalProfile()
     found: dict[str, str | None] = {}
     for challenger in CHALLENGERS:
-        profile = challenger_profile(shipped, challenger)
+        profile = challenger.apply(shipped)
         if profile != shipped:
             same = [
                 name for name, arm in arms.items() if dict(arm["settings"]) == profile.to_json()

@@ -196,6 +196,21 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode("utf-8"))
 
 
+def read_json(path: Path) -> Any:
+    """Return the value of a JSON file that `write_json` wrote.
+
+    Raises:
+        OSError: There is no such file.
+        ValueError: It is damaged.
+    """
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def write_json(path: Path, value: object) -> None:
+    """Replace a JSON file atomically; keys stay in their order."""
+    write_text(path, json.dumps(value, ensure_ascii=False) + "\n")
+
+
 def write_array(path: Path, array: NDArray[Any]) -> None:
     """Replace a `.npy` file atomically; the array is stored C-contiguous and without pickling."""
     import numpy as np

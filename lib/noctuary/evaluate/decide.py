@@ -1,9 +1,9 @@
-"""Whether another ranking than the configured one is proven better, and when to stay silent."""
+"""What is proven: a better ranking than the configured one, a loss, and when to stay silent."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.core.errors import FAULTS_SHOWN
-from noctuary.core.files import hash_text
+from noctuary.core.files import hash_json, hash_text
 from noctuary.evaluate.metrics import RiskCoverage, auroc, risk_coverage
+from noctuary.evaluate.questions import EXACT, GENERATED, LABELLED
 from noctuary.evaluate.run import Run
-from noctuary.evaluate.scores import Difference, Scores, compare
+from noctuary.evaluate.scores import HEADLINE_METRIC, Comparison, Difference, Scores, compare
 from noctuary.evaluate.statistics import (
     MIN_VALUES,
     STANDARD,
@@ -27,6 +28,8 @@ from noctuary.evaluate.statistics import (
     holm,
     interval_from_json,
 )
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.snapshot.checks import Drop
 
 # Whether the score of the best result tells that there is an answer, for one arm.
 
@@ -80,7 +83,7 @@ def judge_abstention(
     answerable: Run,
     unanswerable: Run | None,
     scores: Scores,
-    metric: str = "recall@10",
+    metric: str = HEADLINE_METRIC,
     resampling: Resampling = STANDARD,
 ) -> Abstention | None:
     """Judge an arm's top score as a sign that there is an answer.
@@ -385,6 +388,10 @@ MIN_HALF = 25
 would adopt on the strength of a few queries, higher leaves small label files without a decision."""
 
 
+SERVED = "served"
+"""What the configured ranking is called among the arms."""
+
+
 @dataclass(frozen=True, slots=True)
 class Challenger:
     """A ranking that differs from the configured one in the fields that are not None.
@@ -402,6 +409,23 @@ class Challenger:
     dense_share: float | None = None
     graph_weight: float | None = None
     session_weight: float | None = None
+
+    def changes(self, served: RetrievalProfile) -> dict[str, Any]:
+        """Return the fields of a profile that it replaces."""
+        found = {
+            name: value
+            for name in ("fusion", "graph_weight", "session_weight")
+            if (value := getattr(self, name)) is not None
+        }
+        if self.dense_share is not None:
+            total = (served.lexical_weight + served.dense_weight) or 1.0
+            found["dense_weight"] = round(total * self.dense_share, 6)
+            found["lexical_weight"] = round(total * (1.0 - self.dense_share), 6)
+        return found
+
+    def apply(self, served: RetrievalProfile) -> RetrievalProfile:
+        """Return the configured profile with what it changes."""
+        return replace(served, **self.changes(served))
 
 
 CHALLENGERS = (
@@ -514,6 +538,45 @@ def decide(
     if adopted is None:
         reason = f"the configured ranking stays: {reason}"
     return Decision(adopted, reason, tested, n, metric)
+
+
+DECIDING_GROUPS = (LABELLED, GENERATED)
+"""Groups that can adopt; the exact one is built from the corpus's own words and can only veto."""
+
+
+def decide_by_groups(scored: Mapping[str, Mapping[str, Scores]]) -> Decision:
+    """Choose at most one of CHALLENGERS by what every arm scored, by group and arm."""
+    deciding = _join([scored[group] for group in DECIDING_GROUPS if group in scored])
+    exact = scored.get(EXACT)
+    guards = [Guard(EXACT, exact[SERVED], exact)] if exact else []
+    challengers = {c.name: deciding[c.name] for c in CHALLENGERS if c.name in deciding}
+    return decide(deciding.get(SERVED), challengers, guards)
+
+
+def _join(groups: Sequence[Mapping[str, Scores]]) -> dict[str, Scores]:
+    """Put the groups' queries one after the other, arm by arm."""
+    return {
+        name: replace(
+            first,
+            query_ids=tuple(i for group in groups for i in group[name].query_ids),
+            strata=tuple(s for group in groups for s in group[name].strata),
+            values=np.concatenate([group[name].values for group in groups]),
+        )
+        for name, first in (groups[0] if groups else {}).items()
+    }
+
+
+def adopted_ranking(decision: Decision, served: RetrievalProfile) -> dict[str, Any] | None:
+    """Return what the snapshot carries: the adopted fields and the evidence; None for nothing."""
+    for challenger in CHALLENGERS:
+        if challenger.name == decision.adopted:
+            return {
+                "adopted": challenger.changes(served),
+                "challenger": challenger.name,
+                "reason": decision.reason,
+                "evidence": hash_json(decision.to_json()),
+            }
+    return None
 
 
 def selection_half(query_ids: Sequence[str]) -> NDArray[np.bool_]:
@@ -632,3 +695,45 @@ def _numbers(difference: Difference) -> str:
     found = difference.interval
     between = f" [{found.low:+.3f}, {found.high:+.3f}]" if found else ""
     return f"{difference.mean:+.3f}{between}, p = {difference.p_value:.4f}, n = {difference.n}"
+
+
+# Whether a candidate has lost recall against what serves.
+
+
+DROP_METRICS = (HEADLINE_METRIC, "ndcg@10")
+"""What a drop is told by: whether the answer is there at all, and where it stands."""
+
+
+def find_drops(
+    comparisons: Sequence[tuple[str, Comparison]], resampling: Resampling = STANDARD
+) -> tuple[list[Drop], int]:
+    """Return the significant losses and how many pairs were tested.
+
+    A loss is significant if its paired interval lies below zero and its permutation p, corrected
+    over every group, stratum and metric together (Holm), is below alpha.
+
+    Args:
+        comparisons: Group name and candidate against serving snapshot.
+        resampling: Where alpha comes from.
+    """
+    tested = [
+        (name, metric, part[metric])
+        for group, comparison in comparisons
+        for name, part in _parts(group, comparison)
+        for metric in DROP_METRICS
+    ]
+    corrected = holm([difference.p_value for _, _, difference in tested])
+    drops = [
+        Drop(name, metric, d.mean, d.interval.low, d.interval.high, d.n, p)
+        for (name, metric, d), p in zip(tested, corrected, strict=True)
+        if d.interval is not None and d.interval.high < 0.0 and p < resampling.alpha
+    ]
+    return drops, len(tested)
+
+
+def _parts(group: str, comparison: Comparison) -> Iterator[tuple[str, Mapping[str, Difference]]]:
+    """Yield all queries of a group and, where there are several strata, each of them."""
+    yield group, comparison.overall
+    if len(comparison.strata) > 1:
+        for stratum, part in comparison.strata.items():
+            yield f"{group}: {stratum}", part

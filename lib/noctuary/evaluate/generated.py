@@ -6,11 +6,14 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
 
-from noctuary.core.files import hash_text
+from noctuary.core.errors import ConfigError
+from noctuary.core.files import hash_text, read_json
 from noctuary.core.foreign_json import parse_json
+from noctuary.core.settings import EvaluationSettings
 from noctuary.core.types import SILENT, MemoryRecord, Progress
 from noctuary.evaluate.labels import Query
 from noctuary.text.tokens import tokenize
@@ -26,6 +29,7 @@ from noctuary.work.http import (
     complete,
     numbered,
     parse_batch,
+    read_api_key,
 )
 
 
@@ -350,6 +354,34 @@ class Generated:
     warnings: tuple[str, ...] = ()
     keys: frozenset[str] = frozenset()
 
+    def to_json(self) -> dict[str, Any]:
+        """Return what the next stages need, texts included."""
+        return {
+            "queries": [query.to_json() for query in self.queries],
+            "rejected": [asdict(rejected) for rejected in self.rejected],
+            "keys": sorted(self.keys),
+        }
+
+    def to_facts(self) -> dict[str, Any]:
+        """Return the counts, without a text."""
+        facts: dict[str, Any] = {
+            "asked": self.n_asked,
+            "pending": self.n_pending,
+            "rejected": len(self.rejected),
+            "faults": dict(self.faults),
+        }
+        return {**facts, "note": "; ".join(self.warnings)} if self.warnings else facts
+
+
+def read_generated(path: Path) -> Generated:
+    """Return the queries and keys of a file of `Generated.to_json`; empty where there is none."""
+    try:
+        document = read_json(path)
+    except FileNotFoundError:
+        return Generated()
+    queries = tuple(map(Query.from_json, document["queries"]))
+    return Generated(queries, keys=frozenset(document["keys"]))
+
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
@@ -366,6 +398,64 @@ class _Draft:
     @property
     def query_id(self) -> str:
         return "-".join((self.prompt.name, *self.memory_ids))
+
+
+WRITTEN_ANSWERS_KIND = "generated_queries:1"
+"""Kind under which a night keeps the answers of both models."""
+
+PAIRS_PER_MEMORY = 0.5
+"""Multi-hop questions per paraphrase: they cost two grades each and need linked memories."""
+
+
+def ask_configured_models(
+    chosen: EvaluationSettings,
+    records: Sequence[MemoryRecord],
+    links: Iterable[tuple[int, int]],
+    cache: Cache,
+    progress: Progress = SILENT,
+) -> Generated:
+    """Let the configured models write and grade queries about some memories of a corpus.
+
+    Args:
+        chosen: The models, and how many queries.
+        records: The whole corpus.
+        links: Positions of two memories that the graph links; either may come first.
+        cache: Answers of earlier nights.
+        progress: Told after every batch.
+
+    Raises:
+        ConfigError: A model's address, name or key is missing.
+    """
+    key = read_api_key(chosen.api_key_variable, "evaluation.api_key_variable")
+    try:
+        generator = Endpoint(chosen.generator_url, chosen.generator_model, key)
+        judge = Endpoint(chosen.judge_url, chosen.judge_model, key)
+    except ValueError as error:
+        raise ConfigError(f"evaluation.generator_* or judge_*: {error}") from error
+    asked = choose_memories(records, chosen.generated_queries)
+    pairs = choose_pairs(records, links, int(chosen.generated_queries * PAIRS_PER_MEMORY))
+    return generate_queries(asked, pairs, generator, judge, cache, progress=progress)
+
+
+def choose_memories(records: Sequence[MemoryRecord], wanted: int) -> list[MemoryRecord]:
+    """Return memories to paraphrase, by hash of their content: new ones change few choices.
+
+    Those of named users are left out: their texts must not leave for an endpoint unasked.
+    """
+    free = [record for record in records if record.user is None]
+    return sorted(free, key=lambda record: hash_text(record.content))[: max(wanted, 0)]
+
+
+def choose_pairs(
+    records: Sequence[MemoryRecord], links: Iterable[tuple[int, int]], wanted: int
+) -> list[Pair]:
+    """Return linked pairs of memories of nobody in particular, by hash of both contents."""
+    found: dict[str, Pair] = {}
+    for left, right in links:
+        pair = records[min(left, right)], records[max(left, right)]
+        if left != right and all(record.user is None for record in pair):
+            found[hash_text(pair[0].content, pair[1].content)] = pair
+    return [found[key] for key in sorted(found)[: max(wanted, 0)]]
 
 
 def generate_queries(

@@ -6,11 +6,11 @@ import gzip
 import json
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeGuard, TypeVar, cast
+from typing import Any, Self, TypeGuard, TypeVar, cast
 
 from noctuary.core.errors import (
     FAULTS_SHOWN,
@@ -213,6 +213,8 @@ def _require_unicode(text: str, where: str) -> str:
 DEFAULT_STRATUM = "all"
 UNGRADED = 1
 """Grade of a relevant id that has none of its own."""
+USER_KEY = "user"
+"""Extra key of a query: on whose behalf it is asked."""
 
 _OWN_KEYS = frozenset(
     {
@@ -247,6 +249,23 @@ class Query:
     as_of_seq: int | None = None
     extras: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
     grades: Mapping[str, int] = field(default_factory=dict[str, int], hash=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values; of the extra keys only that of the user."""
+        kept = {key: value for key, value in self.extras.items() if key == USER_KEY}
+        row = asdict(replace(self, extras=kept))
+        return {**row, "as_of": self.as_of.isoformat() if self.as_of else None}
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> Self:
+        """Read back what `to_json` returned."""
+        moment = row["as_of"]
+        fields: dict[str, Any] = {
+            **row,
+            "relevant_ids": tuple(row["relevant_ids"]),
+            "as_of": datetime.fromisoformat(moment) if moment else None,
+        }
+        return cls(**fields)
 
 
 @dataclass(frozen=True, slots=True)

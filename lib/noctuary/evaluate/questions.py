@@ -1,18 +1,197 @@
-"""Questions that a store can answer, made by rule of its own memories: no label, no model."""
+"""What a night asks its store: labelled queries, written ones, phrases, and questions by rule."""
 
 from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 
+from noctuary.core.errors import FileFaultsError, SourceError
 from noctuary.core.files import hash_text
+from noctuary.core.store import DatabaseName, SourceName
+from noctuary.evaluate.labels import QUERIES_FILE, USER_KEY, Query, QuerySet, read_queries
+from noctuary.evaluate.queries import build_exact_queries
 from noctuary.recall.query import Mask
 from noctuary.recall.reader import SnapshotReader
+from noctuary.sources.corpus import RecordFile, iter_batches
 from noctuary.text.tokens import UNSPACED, regex_class, tokenize
+
+# Queries with an answer that is known: the owner's, written ones, phrases of the corpus.
+
+
+LABELLED = "labelled"
+GENERATED = "generated"
+EXACT = "exact"
+UNANSWERABLE = "unanswerable"
+GROUPS = (LABELLED, GENERATED, EXACT)
+"""Groups that are ranked, in the order of reports; the unanswerable ones are kept apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """Queries by group, and what has to be said about them.
+
+    Attributes:
+        groups: Ranked queries by group, in the order of GROUPS; only groups that hold one.
+        unanswerable: The owner's queries that nothing answers.
+        notes: One sentence per thing that was left out.
+    """
+
+    groups: Mapping[str, tuple[Query, ...]] = field(default_factory=dict[str, tuple[Query, ...]])
+    unanswerable: tuple[Query, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def counts(self) -> dict[str, int]:
+        """Return how many queries each group holds."""
+        found = {name: len(queries) for name, queries in self.groups.items()}
+        return {**found, UNANSWERABLE: len(self.unanswerable)}
+
+    def texts(self) -> list[str]:
+        """Return what is asked, the unanswerable ones last."""
+        asked = (*self.groups.values(), self.unanswerable)
+        return [query.text for queries in asked for query in queries]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values, texts included."""
+        return {
+            "groups": {name: [q.to_json() for q in group] for name, group in self.groups.items()},
+            "unanswerable": [query.to_json() for query in self.unanswerable],
+            "notes": list(self.notes),
+        }
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Self:
+        """Read back what `to_json` returned."""
+        groups = {
+            name: tuple(map(Query.from_json, raw["groups"][name]))
+            for name in GROUPS
+            if name in raw["groups"]
+        }
+        unanswerable = tuple(map(Query.from_json, raw["unanswerable"]))
+        return cls(groups, unanswerable, tuple(raw["notes"]))
+
+
+def find_labels(source: SourceName, configured: str) -> Path | None:
+    """Return the file of labelled queries: the configured one, else the one beside the source.
+
+    Beside a database there is none.
+    """
+    if configured:
+        return Path(configured).expanduser()
+    if isinstance(source, DatabaseName):
+        return None
+    path = (source if source.is_dir() else source.parent) / QUERIES_FILE
+    return path if path.is_file() else None
+
+
+def gather_questions(
+    memories: Path, labels: Path | None, written: Sequence[Query], exact: int
+) -> Questions:
+    """Gather a night's queries; a fault in the owner's file is a note, it must not stop a night.
+
+    Args:
+        memories: The exported corpus.
+        labels: The owner's file, if there is one.
+        written: Queries that a model wrote.
+        exact: How many phrases of the corpus are wanted, at least 0.
+    """
+    found, notes = _read_labelled(labels)
+    wanted = {i for query in (*found.ranked, *written) for i in query.relevant_ids}
+    owners = _owners(memories, wanted)
+    labelled, gone = _answerable(found.ranked, owners)
+    if gone:
+        notes.append(f"{gone} labels name memories that the corpus does not hold")
+    if dropped := len(found.ranked) - len(labelled):
+        notes.append(f"{dropped} queries lost all their labels and are not asked")
+    phrases = build_exact_queries(RecordFile(memories), exact)
+    if not exact:
+        notes.append("the exact group is switched off (evaluation.exact_queries = 0)")
+    elif len(phrases) < exact:
+        held = f"only {len(phrases)} of {exact} memories hold a phrase"
+        notes.append(f"{held} that no other memory holds")
+    groups = {
+        LABELLED: _ask_as_owner(labelled, owners),
+        GENERATED: _ask_as_owner(_answerable(written, owners)[0], owners),
+        EXACT: phrases,
+    }
+    asked = {name: queries for name, queries in groups.items() if queries}
+    return Questions(asked, found.unanswerable, tuple(notes))
+
+
+def _read_labelled(path: Path | None) -> tuple[QuerySet, list[str]]:
+    """Return what the owner's file holds, and why it is not used if it is not."""
+    if path is None:
+        note = f"no {QUERIES_FILE} beside the source: only the corpus's own phrases are asked"
+    else:
+        try:
+            return read_queries(path), []
+        except FileFaultsError as error:
+            # Not the message: it quotes values, and this sentence goes into Dagster's event log.
+            first = error.faults[0]
+            said = f"{len(error.faults)} faults, the first on line {first.line} ({first.kind})"
+            hint = f"`noctuary evaluate check {path.parent}` lists them"
+            note = f"{path.name} is not used: {said}; {hint}"
+        except (SourceError, OSError) as error:
+            note = f"labelled queries not used: {error}"
+    return QuerySet((), ()), [note]
+
+
+def _owners(memories: Path, wanted: Collection[str]) -> dict[str, str | None]:
+    """Return those of some ids that the corpus holds, with the named user whose each is."""
+    if not wanted:
+        return {}
+    columns = ("memory_id", "user")
+    return {
+        memory_id: user or None
+        for batch in iter_batches(memories, columns)
+        for memory_id, user in zip(*(batch.column(c).to_pylist() for c in columns), strict=True)
+        if memory_id in wanted
+    }
+
+
+def _answerable(queries: Sequence[Query], known: Collection[str]) -> tuple[tuple[Query, ...], int]:
+    """Return the queries with the labels that the corpus holds, and how many labels it does not.
+
+    A labelled memory may be deleted or turn sensitive; that must not keep a night from publishing.
+    """
+    kept = [
+        replace(
+            query,
+            relevant_ids=tuple(i for i in query.relevant_ids if i in known),
+            grades={i: grade for i, grade in query.grades.items() if i in known},
+        )
+        for query in queries
+    ]
+    before, after = (sum(len(q.relevant_ids) for q in group) for group in (queries, kept))
+    return tuple(query for query in kept if query.relevant_ids), before - after
+
+
+def _ask_as_owner(queries: Sequence[Query], owners: Mapping[str, str | None]) -> tuple[Query, ...]:
+    """Say on whose behalf each query is asked: nobody else may see a named user's memories.
+
+    That is the user whom the query names, or else the owner of its first labelled memory that has
+    one.
+    """
+    asked: list[Query] = []
+    for query in queries:
+        named = query.extras.get(USER_KEY) or query.extras.get("user_id")
+        found = named or next((o for i in query.relevant_ids if (o := owners.get(i))), None)
+        asked.append(replace(query, extras={USER_KEY: str(found)} if found else {}))
+    return tuple(asked)
+
+
+# Questions that a store can answer, made by rule of its own memories: no label, no model.
+#
+# A question of words that stand in its memory is easier than one that somebody asks. So three
+# difficulties, each without the rarest word, in an order of their own: nearly all words, every
+# second one, and a few that are not rare, with what the memory is about called by its concept's
+# name.
+
 
 MEMORIES_ASKED = 60
 """More narrow what is known of a threshold and cost a night a second a dozen."""

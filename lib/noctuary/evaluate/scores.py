@@ -46,6 +46,8 @@ DEFAULT_METRICS = (
     "mrr@50",
     "map@50",
 )
+HEADLINE_METRIC = "recall@10"
+"""What a night is summed up by: whether the answer is there at all."""
 
 
 def _ndcg(ranking: Sequence[str], query: Query, k: int) -> float:

@@ -16,9 +16,18 @@ from noctuary.core.manifest import read_manifest
 from noctuary.core.settings import EvaluationSettings, Settings
 from noctuary.core.store import StorePaths
 from noctuary.embed.documents import put_vectors
-from noctuary.evaluate.abstain import find_asker, scope_mask
+from noctuary.evaluate.abstain import (
+    LENIENT,
+    LET_THROUGH,
+    OWN_METRIC,
+    everyday_keys,
+    everyday_kind,
+    find_asker,
+    scope_mask,
+)
 from noctuary.evaluate.decide import MAX_RECALL_LOSS, MIN_ANSWERABLE
 from noctuary.evaluate.questions import read_everyday
+from noctuary.evaluate.scores import HEADLINE_METRIC
 from noctuary.recall.engine import Recaller
 from noctuary.recall.inputs import LiveWorld
 from noctuary.recall.profile import RetrievalProfile
@@ -28,15 +37,9 @@ from noctuary.sources.corpus import read_records
 from noctuary.work.stage import StageOutput, StageResult
 from noctuary_assets.evaluate import (
     ABSTENTION_CALIBRATION,
-    HEADLINE_METRIC,
-    LENIENT,
-    LET_THROUGH,
-    OWN_METRIC,
     calibrate_abstention,
     decide_fusion,
     evaluate_pack,
-    everyday_keys,
-    everyday_kind,
     read_calibration,
     read_judged,
 )

@@ -9,19 +9,15 @@ import pytest
 
 from noctuary.core.settings import Settings
 from noctuary.core.store import StorePaths
-from noctuary.evaluate.decide import CHALLENGERS, Challenger
+from noctuary.evaluate.arms import list_arms
+from noctuary.evaluate.decide import CHALLENGERS, SERVED, Challenger
 from noctuary.recall.profile import RetrievalProfile
-from noctuary_assets.evaluate import (
-    challenger_fields,
-    challenger_profile,
-    evaluation_profiles,
-    served_profile,
-)
+from noctuary_assets.evaluate import served_profile
 from noctuary_assets.night import Night
 
 
-def night(tmp_path: Path, settings: Settings | None = None) -> Night:
-    return Night(StorePaths(tmp_path), tmp_path / "memory.db", settings or Settings())
+def night(tmp_path: Path) -> Night:
+    return Night(StorePaths(tmp_path), tmp_path / "memory.db", Settings())
 
 
 def named(name: str) -> Challenger:
@@ -42,24 +38,24 @@ def test_a_challenger_changes_the_fields_of_its_name_and_no_other(
     name: str, fields: dict[str, object]
 ) -> None:
     served = RetrievalProfile()
-    assert challenger_fields(served, named(name)) == fields
-    plain, found = asdict(served), asdict(challenger_profile(served, named(name)))
+    assert named(name).changes(served) == fields
+    plain, found = asdict(served), asdict(named(name).apply(served))
     differing = {key: found[key] for key in found if found[key] != plain[key]}
     assert differing == {key: value for key, value in fields.items() if plain[key] != value}
     assert differing
 
 
-def test_a_night_measures_recall_without_sessions(tmp_path: Path) -> None:
-    profiles = evaluation_profiles(night(tmp_path))
+def test_a_night_measures_recall_without_sessions() -> None:
+    profiles = list_arms(RetrievalProfile())
+    assert next(iter(profiles.items())) == (SERVED, RetrievalProfile())
     assert profiles["sessions_0"].session_weight == 0.0
     assert profiles["sessions_0"].graph_weight == RetrievalProfile().graph_weight > 0.0
     # Where the store asks no sessions anyway there is nothing to challenge.
-    off = Settings(profiles={"default": {"session_weight": 0.0}})
-    assert "sessions_0" not in evaluation_profiles(night(tmp_path, off))
+    assert "sessions_0" not in list_arms(RetrievalProfile(session_weight=0.0))
 
 
 def test_what_was_adopted_is_served(tmp_path: Path) -> None:
-    adopted = challenger_fields(RetrievalProfile(), named("sessions_0"))
+    adopted = named("sessions_0").changes(RetrievalProfile())
     assert served_profile(night(tmp_path), adopted).session_weight == 0.0
     # The store's own profiles are of people, and stand above what a night found.
     StorePaths(tmp_path).profiles.write_text("[default]\nsession_weight = 0.5\n")

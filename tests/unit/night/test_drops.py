@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from noctuary.evaluate.decide import DROP_METRICS, find_drops
 from noctuary.evaluate.scores import Scores, compare
-from noctuary_assets.publish import DROP_METRICS, find_drops
 
 N = 60
 RNG = np.random.default_rng(4)

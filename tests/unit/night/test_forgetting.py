@@ -9,6 +9,7 @@ import pytest
 
 from noctuary.compact.tables import write_summaries
 from noctuary.embed.documents import put_vectors, text_key, vector_kind
+from noctuary.evaluate.abstain import everyday_kind
 from noctuary.graph.duplicates import NEAR_KIND
 from noctuary.graph.extract import EXTRACTION_KIND
 from noctuary.graph.extract import iter_keyed as keyed_extractions
@@ -18,7 +19,7 @@ from noctuary.work.content import KEY, ContentStore, Keys
 from noctuary.work.shards import fragment_path
 from noctuary.work.stage import StageOutput
 from noctuary_assets import housekeeping
-from noctuary_assets.evaluate import WRITTEN_ANSWERS_KIND, everyday_kind
+from noctuary_assets.evaluate import WRITTEN_ANSWERS_KIND
 from noctuary_assets.graph import near_kind, open_extractor
 from noctuary_assets.index import MEMORY_VECTORS, index_memories, keyed_batches
 from noctuary_assets.ingest import CORPUS, export_memories

@@ -18,10 +18,9 @@ from noctuary.core.settings import EncoderSettings, Settings
 from noctuary.core.store import StorePaths
 from noctuary.embed.hosted import BudgetError, ProviderDownError, read_description
 from noctuary.recall.query_encoder import encode_query, forget_queries
-from noctuary_assets.evaluate import fetch_query_vectors
 from noctuary_assets.index import MEMORY_VECTORS, embed_memories, export_query_encoder
 from noctuary_assets.ingest import export_memories
-from noctuary_assets.night import VECTORS, Night, face_of
+from noctuary_assets.night import VECTORS, Night, face_of, fetch_query_vectors
 from tests.support.embedding_server import KEY, EmbeddingServer, vector_of
 from tests.support.store import Store
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from noctuary.core.types import SILENT
+from noctuary.evaluate.arms import KEPT_PER_WRITE, KeptAnswers, ProfileRetriever
 from noctuary.evaluate.labels import Query
 from noctuary.evaluate.run import RunPlan, run_retriever
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.work.content import ContentStore
-from noctuary_assets.evaluate import KEPT_PER_WRITE, KeptAnswers, ProfileRetriever
 from noctuary_assets.night import CONTENT
 from tests.support.archive_file import write_archive
 from tests.support.store import Store, household

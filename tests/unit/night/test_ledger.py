@@ -13,7 +13,7 @@ import pytest
 from noctuary.core.store import StorePaths
 from noctuary.work import ledger
 from noctuary.work.ledger import begin_night, end_night, find_faults, heal_dagster, record_dagster
-from noctuary.work.stage import Stage, hash_settled, run_stage
+from noctuary.work.stage import Stage, StageOutput, hash_settled, run_stage
 
 LETTERS = Stage("letters", "1", ("corpus/letters.txt",))
 
@@ -32,12 +32,12 @@ def paths(tmp_path: Path) -> StorePaths:
     return paths
 
 
-def write_letters(paths: StorePaths) -> tuple[int, dict[str, int]]:
+def write_letters(paths: StorePaths) -> StageOutput:
     for name in ("corpus/letters.txt", "corpus/kept/beside.txt"):
         file = paths.work / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("abc")
-    return 3, {}
+    return StageOutput(3, {})
 
 
 def rot(path: Path, text: str = "abd") -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from noctuary.core.settings import RecallSettings, Settings
 from noctuary.core.store import StorePaths
 from noctuary.recall.profile import RetrievalProfile
-from noctuary_assets.evaluate import SERVED, evaluation_profiles, served_profile
+from noctuary_assets.evaluate import served_profile
 from noctuary_assets.night import Night
 
 
@@ -38,7 +38,6 @@ def test_every_layer_of_settings_and_store_counts(tmp_path: Path) -> None:
         decay_floor=0.0,
     )
     assert served_profile(found, {"fusion": "rrf"}) == expected
-    assert evaluation_profiles(found)[SERVED] == served_profile(found)
 
 
 def test_what_only_watches_is_off(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from noctuary_assets.evaluate import choose_memories, choose_pairs
+from noctuary.evaluate.generated import choose_memories, choose_pairs
 from tests.support.store import memory, renumber
 
 RECORDS = renumber(
