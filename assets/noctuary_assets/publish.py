@@ -182,7 +182,7 @@ def candidate_digest(night: Night) -> str:
 # Stages recall_evaluation, fusion_decision and recall_comparison.
 
 
-RECALL_COMPARISON = Stage("recall_comparison", "1", (COMPARISON,))
+RECALL_COMPARISON = Stage("recall_comparison", "2", (COMPARISON,))
 
 
 DROP_METRICS = ("recall@10", "ndcg@10")
@@ -357,9 +357,13 @@ def _write_comparison(
     }
     if report.note:
         facts["note"] = report.note
+    intervals = facts["intervals"] = dict[str, list[float]]()
     for group, comparison in found:
         difference = comparison.overall[DROP_METRICS[0]]
         facts[f"{group} {DROP_METRICS[0]}"] = round(difference.mean, 4)
+        if difference.interval is not None:
+            ends = (difference.interval.low, difference.interval.high)
+            intervals[group] = [round(end, 4) for end in ends]
     return report.queries, facts
 
 

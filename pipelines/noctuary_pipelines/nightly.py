@@ -17,6 +17,7 @@ from noctuary.core.errors import NoctuaryError, PublishRefusedError, StoreError,
 from noctuary.core.files import remove_tree
 from noctuary.core.manifest import read_manifest, read_pointer
 from noctuary.core.store import StorePaths
+from noctuary.snapshot.verdict import Verdict, read_verdict
 from noctuary.text.marks import show_hidden
 from noctuary.work.ledger import LEDGER, record_dagster
 from noctuary.work.lock import hold_lock
@@ -47,6 +48,7 @@ class Outcome:
         message: One sentence for a person.
         stages: What each stage did, in order.
         said: Lines for a person beside the stages: what was healed, what is about to cost money.
+        note: What a person should know in the morning, see `write_note`.
     """
 
     exit_code: int
@@ -54,6 +56,7 @@ class Outcome:
     message: str
     stages: list[StageResult] = field(default_factory=list[StageResult])
     said: list[str] = field(default_factory=list[str])
+    note: list[str] = field(default_factory=list[str])
 
 
 @click.command(context_settings={"color": True})  # as noctuary.cli.main
@@ -63,7 +66,8 @@ class Outcome:
     help="Directory to write, or its name below NOCTUARY_HOME [default: derived from SOURCE].",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
-def main(source: str | None, store: str | None, as_json: bool) -> None:
+@click.option("-v", "--verbose", is_flag=True, help="Show what every stage counted.")
+def main(source: str | None, store: str | None, as_json: bool, verbose: bool) -> None:
     """Run the whole night on SOURCE and publish a snapshot of it.
 
     SOURCE is a claude-memory SQLite file, a .jsonl or .jsonl.gz corpus, or a folder that holds one.
@@ -86,7 +90,7 @@ def main(source: str | None, store: str | None, as_json: bool) -> None:
         _echo(f"source  {site.source}\nstore   {site.paths.root}\n")
         for line in healed:
             _echo(line)
-    outcome = _run_or_explain(site, echo=not as_json)
+    outcome = _run_or_explain(site, echo=not as_json, verbose=verbose)
     if is_new and outcome.exit_code in (EXIT_FAILED, EXIT_STOPPED) and not outcome.stages:
         _remove_begun(site.paths)
     _finish(replace(outcome, said=[*healed, *outcome.said]), site, started, as_json)
@@ -101,12 +105,12 @@ def _remove_begun(paths: StorePaths) -> None:
             remove_tree(paths.root)
 
 
-def _run_or_explain(site: Site, *, echo: bool) -> Outcome:
+def _run_or_explain(site: Site, *, echo: bool, verbose: bool) -> Outcome:
     """Run the night; where Dagster cannot keep its records (full disk), say so in one sentence."""
     from sqlalchemy.exc import SQLAlchemyError
 
     try:
-        return run_night(site, echo=echo)
+        return run_night(site, echo=echo, verbose=verbose)
     except (SQLAlchemyError, OSError) as error:
         cause = str(getattr(error, "orig", None) or error).splitlines()[0]
         message = (
@@ -115,10 +119,11 @@ def _run_or_explain(site: Site, *, echo: bool) -> Outcome:
         return Outcome(EXIT_FAILED, "failed", message)
 
 
-def run_night(site: Site, *, echo: bool = False) -> Outcome:
+def run_night(site: Site, *, echo: bool = False, verbose: bool = False) -> Outcome:
     """Execute the nightly job in this process, recorded in the store's own Dagster instance."""
     import dagster as dg
 
+    from noctuary_assets.report import write_note
     from noctuary_pipelines.definitions import build_definitions
     from noctuary_pipelines.resources import describe, make_night_resource
     from noctuary_pipelines.workers import make_workers_resource
@@ -134,7 +139,7 @@ def run_night(site: Site, *, echo: bool = False) -> Outcome:
     def report(result: StageResult) -> None:
         stages.append(result)
         if echo:
-            _echo(describe(result))
+            _echo(describe(result, counters=verbose))
 
     before = _serving_id(site)
     definitions = build_definitions(
@@ -154,7 +159,13 @@ def run_night(site: Site, *, echo: bool = False) -> Outcome:
     else:
         errors = [_error_of(event) for event in run.all_events if event.is_failure]
         outcome = _failure(errors, stages)
-    return replace(outcome, said=said)
+    return replace(outcome, said=said, note=write_note(stages, _verdict_on(site, stages)))
+
+
+def _verdict_on(site: Site, stages: list[StageResult]) -> Verdict | None:
+    """Return what the gate says of tonight's candidate; None where a night did not come so far."""
+    digests = [s.facts["digest"] for s in stages if s.name == "snapshot_candidate"]
+    return read_verdict(site.paths, digests[0]) if digests else None
 
 
 def _record_instance(site: Site) -> None:
@@ -239,19 +250,23 @@ def _finish(outcome: Outcome, site: Site | None, started: float, as_json: bool) 
         _echo(json.dumps(_to_json(outcome, site, seconds), indent=1))
     elif outcome.exit_code == EXIT_DONE:
         _echo(f"\n{outcome.message}\nin {seconds:.1f} s")
-        _echo_report(outcome)
+        _echo_note(outcome)
         _echo(f'\nask it:  {_command()} recall "..." --store {_shown(site)}')
     else:
         _echo(f"\n{outcome.status}: {outcome.message}", err=True)
-        _echo_report(outcome)
+        _echo_note(outcome)
     sys.exit(outcome.exit_code)
 
 
-def _echo_report(outcome: Outcome) -> None:
-    """Say where the page about this night's evaluation is, if it made one."""
+def _echo_note(outcome: Outcome) -> None:
+    """Show the note, and where the page about this night is, if it made one."""
+    if outcome.note:
+        _echo("")
+    for line in outcome.note:
+        _echo(f"- {line}")
     pages = [s.facts["page"] for s in outcome.stages if not s.reused and "page" in s.facts]
     for page in pages:
-        _echo(f"report  {page}")
+        _echo(f"\nreport  {page}")
 
 
 def _command() -> str:
@@ -279,6 +294,7 @@ def _to_json(outcome: Outcome, site: Site | None, seconds: float) -> dict[str, A
         "snapshot_id": _serving_id(site) if site else None,
         "wall_s": round(seconds, 2),
         "said": outcome.said,
+        "note": outcome.note,
         "stages": [
             {
                 "name": s.name,

@@ -106,6 +106,7 @@ class NightReport:
     Attributes:
         title: The store's name.
         night: Its date as text; passed in, so that equal nights make equal pages.
+        note: What a person should know in the morning, one sentence each.
         serving_snapshot: Id of the snapshot that serves and was compared with.
         encoder_model: Model of the dense leg.
         counts: Sizes to show, for example memories and edges.
@@ -117,6 +118,7 @@ class NightReport:
 
     title: str
     night: str
+    note: Sequence[str] = ()
     candidate_digest: str | None = None
     serving_snapshot: str | None = None
     encoder_model: str | None = None
