@@ -60,6 +60,7 @@ from noctuary.recall.result import (
     Calibration,
 )
 from noctuary.sources.corpus import RecordFile, iter_batches, read_records
+from noctuary.text.marks import plural
 from noctuary.work.content import ContentStore
 from noctuary.work.http import Endpoint, read_api_key
 from noctuary.work.stage import Stage, StageResult
@@ -309,8 +310,9 @@ def _answerable_noted(
 ) -> tuple[tuple[Query, ...], tuple[str, ...]]:
     kept, gone = _answerable(ranked, known)
     dropped = len(ranked) - len(kept)
-    notes = [f"{gone} labels name memories that the corpus does not hold"] if gone else []
-    notes += [f"{dropped} queries lost all their labels and are not asked"] if dropped else []
+    labels = f"{plural(gone, 'label')} of memories that the corpus does not hold"
+    asked = f"{plural(dropped, 'query', 'queries')} without a label left, not asked"
+    notes = [said for count, said in ((gone, labels), (dropped, asked)) if count]
     return kept, tuple(notes)
 
 

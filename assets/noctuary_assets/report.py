@@ -279,7 +279,7 @@ def _note_corpus(done: Done) -> Iterator[str]:
     counts = {"new": told["added"], "changed": told["edited"], "gone": told["deleted"]}
     changes = ", ".join(f"{count:,} {word}" for word, count in counts.items() if count)
     is_first = told["added"] == told["exported"]
-    all_of_them = "" if is_first and changes else f", {told['exported']:,} in all"
+    all_of_them = "" if is_first and changes else f"; {told['exported']:,} in all"
     yield f"Memories: {changes or 'nothing new, changed or gone'}{all_of_them}."
     if told["turned_sensitive"]:
         rows = plural(told["turned_sensitive"], "memory has", "memories have")
@@ -344,25 +344,32 @@ def _note_recall(done: Done) -> Iterator[str]:
     measured = _told(done, RECALL_EVALUATION.name)
     compared = _news(done, publish.RECALL_COMPARISON.name)
     means = {name: value for name, value in measured.items() if name.startswith(HEADLINE_METRIC)}
-    groups = [(name.removeprefix(HEADLINE_METRIC).strip(), mean) for name, mean in means.items()]
-    shown = [f"{group} {mean:.3f}{_against(compared, group)}" for group, mean in groups]
-    if shown and (compared or _news(done, RECALL_EVALUATION.name)):
-        why = f"; not compared: {compared['note']}" if "note" in compared else ""
-        losses = compared.get("dropped", 0)
+    groups = {name.removeprefix(HEADLINE_METRIC).strip(): mean for name, mean in means.items()}
+    if groups and (compared or _news(done, RECALL_EVALUATION.name)):
+        shown = ", ".join(f"{group} {mean:.3f}" for group, mean in groups.items())
+        why = (
+            f"; not compared with the last night: {compared['note']}" if "note" in compared else ""
+        )
+        yield f"{HEADLINE_METRIC.capitalize()}: {shown}{why}."
+    if found := [_against(compared, group) for group in groups if _difference(group) in compared]:
+        losses = compared["dropped"]
         lost = f"; {plural(losses, 'significant loss', 'significant losses')}" if losses else ""
-        yield f"{HEADLINE_METRIC.capitalize()}: {', '.join(shown)}{why}{lost}."
+        yield f"Against what served, on the same questions: {', '.join(found)}{lost}."
     if missing := _news(done, RECALL_EVALUATION.name).get("note"):
         yield f"Questions: {missing}."
 
 
+def _difference(group: str) -> str:
+    return f"{group} {HEADLINE_METRIC}"
+
+
 def _against(compared: Mapping[str, Any], group: str) -> str:
     """Return the difference of a group to what serves, with its interval where it has one."""
-    difference = compared.get(f"{group} {HEADLINE_METRIC}")
-    if difference is None:
-        return ""
-    ends = compared["intervals"].get(group)
-    shown = f", {as_signed(ends[0])} to {as_signed(ends[1])}" if ends else ""
-    return f" ({as_signed(difference)} against what served{shown})"
+    difference, ends = compared[_difference(group)], compared["intervals"].get(group)
+    if not difference and not any(ends or ()):
+        return f"{group} no different"
+    shown = f" ({as_signed(ends[0])} to {as_signed(ends[1])})" if ends else ""
+    return f"{group} {as_signed(difference)}{shown}"
 
 
 def _note_ranking(done: Done) -> Iterator[str]:
