@@ -281,9 +281,10 @@ def _note_corpus(done: Done) -> Iterator[str]:
     is_first = told["added"] == told["exported"]
     all_of_them = "" if is_first and changes else f"; {told['exported']:,} in all"
     yield f"Memories: {changes or 'nothing new, changed or gone'}{all_of_them}."
-    if told["turned_sensitive"]:
-        rows = plural(told["turned_sensitive"], "memory has", "memories have")
-        yield f"{rows} turned sensitive: they are taken out of every snapshot."
+    if turned := told["turned_sensitive"]:
+        they = "it is" if turned == 1 else "they are"
+        rows = plural(turned, "memory has", "memories have")
+        yield f"{rows} turned sensitive: {they} taken out of every snapshot."
 
 
 def _note_withheld(done: Done) -> Iterator[str]:
@@ -399,7 +400,9 @@ def _note_warnings(done: Done) -> Iterator[str]:
     unanswered = _told(done, SUMMARY_TABLE.name).get("by_fallback", {})
     if waiting := sum(unanswered.get(outcome, 0) for outcome in TRIED_AGAIN):
         groups = plural(waiting, "group of turns", "groups of turns")
-        warnings.append(f"the model of the summaries gave no answer for {groups}; asked again next")
+        warnings.append(
+            f"the model of the summaries gave no answer for {groups}; asked again next night"
+        )
     for stage in done.values():
         told = _told(done, stage.name)
         named = ("fault", "injections_fault", "warning", "hook_faults")
@@ -411,11 +414,17 @@ def _note_warnings(done: Done) -> Iterator[str]:
 
 
 def _note_refusal(verdict: Verdict | None) -> Iterator[str]:
-    for check in verdict.checks if verdict is not None else ():
-        if not check.passed:
-            numbers = ", ".join(f"{spoken(k)} {v}" for k, v in check.found.items() if v)
-            yield f"The gate refused: {check.name} found {numbers or 'nothing to look at'}."
-            yield f"What to do: {_REMEDIES.get(check.name, _RUN_AGAIN)}."
+    failed = [check for check in verdict.checks if not check.passed] if verdict is not None else []
+    if failed:
+        yield "The gate refused tonight's candidate: what served keeps serving."
+    for check in failed:
+        numbers = ", ".join(f"{spoken(name)} {value}" for name, value in check.found.items())
+        if check.name == DROP_CHECK:
+            losses = plural(int(check.found["dropped"]), "significant loss", "significant losses")
+            numbers = f"{losses} in {plural(int(check.found['queries']), 'query', 'queries')}"
+        yield f"{check.name} found {numbers}."
+    for remedy in dict.fromkeys(_REMEDIES.get(check.name, _RUN_AGAIN) for check in failed):
+        yield f"What to do: {remedy}."
 
 
 @dg.asset(
