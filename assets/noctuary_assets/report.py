@@ -400,9 +400,7 @@ def _note_warnings(done: Done) -> Iterator[str]:
     unanswered = _told(done, SUMMARY_TABLE.name).get("by_fallback", {})
     if waiting := sum(unanswered.get(outcome, 0) for outcome in TRIED_AGAIN):
         groups = plural(waiting, "group of turns", "groups of turns")
-        warnings.append(
-            f"the model of the summaries gave no answer for {groups}; asked again next night"
-        )
+        warnings.append(f"the summaries' model gave no answer for {groups}; asked again next night")
     for stage in done.values():
         told = _told(done, stage.name)
         named = ("fault", "injections_fault", "warning", "hook_faults")
@@ -419,7 +417,7 @@ def _note_refusal(verdict: Verdict | None) -> Iterator[str]:
         yield "The gate refused tonight's candidate: what served keeps serving."
     for check in failed:
         numbers = ", ".join(f"{spoken(name)} {value}" for name, value in check.found.items())
-        if check.name == DROP_CHECK:
+        if "dropped" in check.found:
             losses = plural(int(check.found["dropped"]), "significant loss", "significant losses")
             numbers = f"{losses} in {plural(int(check.found['queries']), 'query', 'queries')}"
         yield f"{check.name} found {numbers}."
