@@ -87,7 +87,9 @@ def describe(result: StageResult, *, counters: bool = True) -> str:
     """Return one line about a finished stage."""
     seconds = result.cost.get("wall_ms", 0.0) / 1000
     state = "unchanged" if result.reused else f"{seconds:7.1f} s"
-    line = f"{result.name:<22} {result.rows:>9,} rows  {state:>9}"
+    line = (
+        f"{result.name:<22} {result.rows:>9,} {'row ' if result.rows == 1 else 'rows'}  {state:>9}"
+    )
     if not counters:
         return line
     notes = {**result.facts, **result.notes}
