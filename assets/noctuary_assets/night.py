@@ -109,6 +109,7 @@ class Night:
         progress: Told about long work.
         report: Told of every finished stage.
         say: Shown a line for a person while a stage works, before money is spent for example.
+        results: What the stages that are done came to, in order.
     """
 
     paths: StorePaths
@@ -117,6 +118,7 @@ class Night:
     progress: Progress = SILENT
     report: Callable[[StageResult], None] = _ignore
     say: Callable[[str], None] = _say_nothing
+    results: list[StageResult] = field(default_factory=list[StageResult])
     _runner: Runner | None = None
     _hosted: HostedEncoder | None = None
     _encoder: SentenceEncoder | None = None
@@ -140,7 +142,11 @@ class Night:
             always: Run even if the stamp holds.
             places: Where it writes outside the work directory, for its size on disk.
         """
-        result = run_stage(self.paths.work, stage, inputs, body, always=always)
+        self.progress.update(stage.name, 0, 1)
+        try:
+            result = run_stage(self.paths.work, stage, inputs, body, always=always)
+        finally:
+            self.progress.update(stage.name, 1, 1)
         outside = sum(tree_bytes(place) for place in places if place.exists())
         size = result.cost["bytes_on_disk"] + outside
         result = replace(result, cost={**result.cost, "bytes_on_disk": size})
@@ -151,6 +157,7 @@ class Night:
 
     def finish(self, result: StageResult) -> StageResult:
         """Tell whoever listens that a stage is done, and return its result."""
+        self.results.append(result)
         self.report(result)
         return result
 

@@ -172,7 +172,7 @@ def candidate_digest(night: Night) -> str:
 # Stage recall_comparison: the candidate and the serving snapshot answer the same queries.
 
 
-RECALL_COMPARISON = Stage("recall_comparison", "1", (COMPARISON,))
+RECALL_COMPARISON = Stage("recall_comparison", "2", (COMPARISON,))
 
 
 def compare_with_serving(night: Night) -> StageResult:
@@ -208,9 +208,13 @@ def compare_with_serving(night: Night) -> StageResult:
         }
         if report.note:
             facts["note"] = report.note
+        intervals = facts["intervals"] = dict[str, list[float]]()
         for group, comparison in found.items():
-            mean = comparison.overall[HEADLINE_METRIC].mean
-            facts[f"{group} {HEADLINE_METRIC}"] = round(mean, 4)
+            difference = comparison.overall[HEADLINE_METRIC]
+            facts[f"{group} {HEADLINE_METRIC}"] = round(difference.mean, 4)
+            if difference.interval is not None:
+                ends = (difference.interval.low, difference.interval.high)
+                intervals[group] = [round(end, 4) for end in ends]
         return StageOutput(report.queries, facts)
 
     return night.finish(night.run(RECALL_COMPARISON, inputs, body))

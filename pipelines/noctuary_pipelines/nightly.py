@@ -18,6 +18,7 @@ from noctuary.core.errors import NoctuaryError, PublishRefusedError, StoreError,
 from noctuary.core.files import remove_tree
 from noctuary.core.manifest import read_manifest, read_pointer
 from noctuary.core.store import StorePaths
+from noctuary.snapshot.verdict import Verdict, read_verdict
 from noctuary.work.ledger import LEDGER, record_dagster
 from noctuary.work.lock import hold_lock
 from noctuary.work.stage import StageResult
@@ -53,6 +54,7 @@ class Outcome:
         message: One sentence for a person.
         stages: What each stage did, in order.
         said: Lines for a person beside the stages: what was healed, what is about to cost money.
+        note: What a person should know in the morning, see `write_note`.
     """
 
     exit_code: int
@@ -60,15 +62,17 @@ class Outcome:
     message: str
     stages: list[StageResult] = field(default_factory=list[StageResult])
     said: list[str] = field(default_factory=list[str])
+    note: list[str] = field(default_factory=list[str])
 
 
-def run(source: str | None, store: str | None, *, as_json: bool) -> NoReturn:
+def run(source: str | None, store: str | None, *, as_json: bool, verbose: bool) -> NoReturn:
     """Run the whole night and leave with its exit code, one of those above.
 
     Args:
         source: The memory store to read; None means the configured one, else the sample.
         store: Directory to write, or its name below home; None derives it from the source.
         as_json: Print one JSON object instead of text.
+        verbose: Show what every stage counted.
     """
     started = time.perf_counter()
     healed: list[str] = []
@@ -83,7 +87,7 @@ def run(source: str | None, store: str | None, *, as_json: bool) -> NoReturn:
         _echo(f"home    {site.home}\nsource  {site.source}\nstore   {site.paths.root}\n")
         for line in healed:
             _echo(line)
-    outcome = _run_or_explain(site, echo=not as_json)
+    outcome = _run_or_explain(site, echo=not as_json, verbose=verbose)
     if outcome.exit_code in (EXIT_FAILED, EXIT_GATE_FAILED):
         outcome.said.extend(notify(site, NIGHT_FAILED, status=outcome.status))
     if is_new and outcome.exit_code in (EXIT_FAILED, EXIT_STOPPED) and not outcome.stages:
@@ -100,12 +104,12 @@ def _remove_begun(paths: StorePaths) -> None:
             remove_tree(paths.root)
 
 
-def _run_or_explain(site: Site, *, echo: bool) -> Outcome:
+def _run_or_explain(site: Site, *, echo: bool, verbose: bool) -> Outcome:
     """Run the night; where Dagster cannot keep its records (full disk), say so in one sentence."""
     from sqlalchemy.exc import SQLAlchemyError
 
     try:
-        return run_night(site, echo=echo)
+        return run_night(site, echo=echo, verbose=verbose)
     except (SQLAlchemyError, OSError) as error:
         cause = str(getattr(error, "orig", None) or error).splitlines()[0]
         message = (
@@ -114,10 +118,11 @@ def _run_or_explain(site: Site, *, echo: bool) -> Outcome:
         return Outcome(EXIT_FAILED, "failed", message)
 
 
-def run_night(site: Site, *, echo: bool = False) -> Outcome:
+def run_night(site: Site, *, echo: bool = False, verbose: bool = False) -> Outcome:
     """Execute the nightly job in this process, recorded in the store's own Dagster instance."""
     import dagster as dg
 
+    from noctuary_assets.report import write_note
     from noctuary_pipelines.definitions import build_definitions
     from noctuary_pipelines.resources import describe, open_night
 
@@ -132,7 +137,7 @@ def run_night(site: Site, *, echo: bool = False) -> Outcome:
     def report(result: StageResult) -> None:
         stages.append(result)
         if echo:
-            _echo(describe(result))
+            _echo(describe(result, counters=verbose))
 
     @dg.resource
     def night(context: dg.InitResourceContext) -> Iterator[Night]:
@@ -153,7 +158,13 @@ def run_night(site: Site, *, echo: bool = False) -> Outcome:
         errors = [_error_of(event) for event in run.all_events if event.is_failure]
         unmet = [c for c in run.get_asset_check_evaluations() if c.blocking and not c.passed]
         outcome = describe_failure(errors, stages, unmet)
-    return replace(outcome, said=said)
+    return replace(outcome, said=said, note=write_note(stages, _verdict_on(site, stages)))
+
+
+def _verdict_on(site: Site, stages: list[StageResult]) -> Verdict | None:
+    """Return what the gate says of tonight's candidate; None where a night did not come so far."""
+    digests = [s.facts["digest"] for s in stages if s.name == "snapshot_candidate"]
+    return read_verdict(site.paths, digests[0]) if digests else None
 
 
 def _record_instance(site: Site) -> None:
@@ -254,19 +265,23 @@ def _finish(outcome: Outcome, site: Site | None, started: float, as_json: bool) 
         _echo(json.dumps(_to_json(outcome, site, seconds), indent=1))
     elif outcome.exit_code == EXIT_DONE:
         _echo(f"\n{outcome.message}\nin {seconds:.1f} s")
-        _echo_report(outcome)
+        _echo_note(outcome)
         _echo(f'\nask it:  {_command()} recall "..." --store {_shown(site)}')
     else:
         _echo(f"\n{outcome.status}: {outcome.message}", err=True)
-        _echo_report(outcome)
+        _echo_note(outcome)
     sys.exit(outcome.exit_code)
 
 
-def _echo_report(outcome: Outcome) -> None:
-    """Say where the page about this night's evaluation is, if it made one."""
+def _echo_note(outcome: Outcome) -> None:
+    """Show the note, and where the page about this night is, if it made one."""
+    if outcome.note:
+        _echo("")
+    for line in outcome.note:
+        _echo(f"- {line}")
     pages = [s.facts["page"] for s in outcome.stages if not s.reused and "page" in s.facts]
     for page in pages:
-        _echo(f"report  {page}")
+        _echo(f"\nreport  {page}")
 
 
 def _command() -> str:
@@ -294,6 +309,7 @@ def _to_json(outcome: Outcome, site: Site | None, seconds: float) -> dict[str, A
         "snapshot_id": _serving_id(site) if site else None,
         "wall_s": round(seconds, 2),
         "said": outcome.said,
+        "note": outcome.note,
         "stages": [
             {
                 "name": s.name,

@@ -1,4 +1,4 @@
-"""How progress looks: a bar on a terminal, a line every tenth otherwise."""
+"""How progress looks: what works now and bars on a terminal, a line every tenth otherwise."""
 
 from __future__ import annotations
 
@@ -16,18 +16,21 @@ _QUIET_S = 2.0  # tasks that finish sooner are not worth a line
 
 
 class BarProgress:
-    """A rich progress bar on standard error; one line per task, removed when it is done."""
+    """Live lines on standard error; one per task, removed when it is done.
+
+    A task of one step, such as a stage, shows how long it has been at work.
+    """
 
     def __init__(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as RichProgress
 
         self._rich: Any = RichProgress(
-            TextColumn("  {task.description:<18}"),
+            TextColumn("{task.description:<20}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TimeRemainingColumn(),
+            TimeElapsedColumn(),
             console=Console(file=sys.__stderr__),
             transient=True,
         )
@@ -35,20 +38,26 @@ class BarProgress:
 
     def update(self, task: str, done: int, total: int) -> None:
         """Move the task's bar; the display stops when no task is open."""
+        if done >= total:
+            self._end(task)
+            return
         if task not in self._tasks:
             if not self._tasks:
                 self._rich.start()
                 show_hidden()  # what is printed meanwhile goes through the bar's own streams
-            self._tasks[task] = self._rich.add_task(task, total=total)
-        self._rich.update(self._tasks[task], completed=done, total=total)
-        if done >= total:
+            self._tasks[task] = self._rich.add_task(task, total=None)
+        if total > 1:
+            self._rich.update(self._tasks[task], completed=done, total=total)
+
+    def _end(self, task: str) -> None:
+        if task in self._tasks:
             self._rich.remove_task(self._tasks.pop(task))
             if not self._tasks:
                 self._rich.stop()
 
 
 class LineProgress:
-    """Log lines, at most ten per task, none for tasks that take under two seconds."""
+    """Log lines, at most ten per task, none for tasks of one step or under two seconds."""
 
     def __init__(self, log: Callable[[str], Any]) -> None:
         self._log = log
@@ -57,6 +66,8 @@ class LineProgress:
 
     def update(self, task: str, done: int, total: int) -> None:
         """Log the task's share when it has passed another tenth."""
+        if total <= 1:
+            return
         started = self._started.setdefault(task, time.monotonic())
         share = done * _LOGGED_SHARES // max(total, 1)
         if time.monotonic() - started < _QUIET_S or share <= self._shown.get(task, 0):

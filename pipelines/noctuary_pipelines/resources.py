@@ -134,10 +134,15 @@ _SENTENCES = ("note", "reason")
 """Facts that are sentences for a person; all other facts in the line are numbers."""
 
 
-def describe(result: StageResult) -> str:
+def describe(result: StageResult, *, counters: bool = True) -> str:
     """Return one line about a finished stage."""
     seconds = result.cost.get("wall_ms", 0.0) / 1000
     state = "unchanged" if result.reused else f"{seconds:7.1f} s"
+    line = (
+        f"{result.name:<22} {result.rows:>9,} {'row ' if result.rows == 1 else 'rows'}  {state:>9}"
+    )
+    if not counters:
+        return line
     notes = {**result.facts, **result.notes}
     shown = ", ".join(
         f"{name.replace('_', ' ')} {value:,}" if isinstance(value, int) else f"{name} {value}"
@@ -146,4 +151,4 @@ def describe(result: StageResult) -> str:
     )
     said = "; ".join(str(notes[name]) for name in _SENTENCES if notes.get(name))
     told = " | ".join(part for part in (shown, said) if part)
-    return f"{result.name:<20} {result.rows:>9,} rows  {state:>9}  {told}".rstrip()
+    return f"{line}  {told}".rstrip()

@@ -101,10 +101,11 @@ def test_the_night_prints_what_readme_shows(full_night: FirstNight) -> None:
     known = {"digest": ""}
     lines = [f"home    {HOME}", f"source  {HOME}/sample/memory.db"]
     lines += [f"store   {HOME}/sample-memory-2e2e69", ""]
-    lines += [describe(StageResult(**known, **stage)) for stage in report["stages"]]
+    lines += [describe(StageResult(**known, **s), counters=False) for s in report["stages"]]
     (page,) = [s["facts"]["page"] for s in report["stages"] if "page" in s["facts"]]
     page = page.replace(str(full_night.bench.store), f"{HOME}/sample-memory-2e2e69")
-    lines += ["", report["message"], f"in {report['wall_s']} s", f"report  {page}"]
+    lines += ["", report["message"], f"in {report['wall_s']} s", ""]
+    lines += [*(f"- {line}" for line in report["note"]), "", f"report  {page}"]
     require_shown(shown, "\n".join([*lines, "", *shown.splitlines()[-1:]]))
     assert shown.splitlines()[-1].split()[2:3] == [".venv/bin/noctuary"]
 

@@ -28,7 +28,8 @@ def _built_options(command: F) -> F:
 @click.command()
 @_built_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
-def nightly(source: str | None, store: str | None, as_json: bool) -> None:
+@click.option("-v", "--verbose", is_flag=True, help="Show what every stage counted.")
+def nightly(source: str | None, store: str | None, as_json: bool, verbose: bool) -> None:
     """Run the whole night on SOURCE and publish a snapshot of it.
 
     SOURCE is a claude-memory SQLite file, a .jsonl or .jsonl.gz corpus, a folder that holds one, a
@@ -45,7 +46,9 @@ def nightly(source: str | None, store: str | None, as_json: bool) -> None:
     `pipelines` is missing; 3 the gate refused, yesterday's snapshot keeps serving; 4 another night
     is running on this store; 130 stopped by Ctrl-C.
     """  # noqa: D301 (click wants the control character)
-    _load("nightly", "dagster", as_json=as_json).run(source, store, as_json=as_json)
+    _load("nightly", "dagster", as_json=as_json).run(
+        source, store, as_json=as_json, verbose=verbose
+    )
 
 
 @click.command()

@@ -106,6 +106,7 @@ class NightReport:
     Attributes:
         title: The store's name.
         night: Its date as text; passed in, so that equal nights make equal pages.
+        note: What a person should know in the morning, one sentence each.
         serving_snapshot: Id of the snapshot that serves and was compared with.
         encoder_model: Model of the dense leg.
         counts: Sizes to show, for example memories and edges.
@@ -117,6 +118,7 @@ class NightReport:
 
     title: str
     night: str
+    note: Sequence[str] = ()
     candidate_digest: str | None = None
     serving_snapshot: str | None = None
     encoder_model: str | None = None
@@ -457,22 +459,7 @@ def _outcome(report: NightReport) -> tuple[str, str, str]:
     gate = report.gate
     if gate is not None:
         return (GOOD, "Passed", gate.sentence) if gate.passed else (BAD, "Refused", gate.sentence)
-    comparisons = [g.against_serving for g in report.groups if g.against_serving is not None]
-    if comparisons:
-        return _compared(comparisons)
-    if any(group.reports for group in report.groups):
-        return OPEN, "Measured", "There is no serving snapshot that tonight was compared with."
-    return OPEN, "Not measured", "Nothing was measured tonight: there was no query to ask."
-
-
-def _compared(comparisons: Sequence[Comparison]) -> tuple[str, str, str]:
-    parts = [part for c in comparisons for part in (c.overall, *c.strata.values())]
-    worse = {m for part in parts for m, d in part.items() if d.significant and d.mean < 0}
-    if worse:
-        named = ", ".join(sorted(worse))
-        return BAD, "Worse", f"The candidate is significantly worse in {named}."
-    # Not GOOD: too few queries would end here as well, and only the gate may pass a candidate.
-    return OPEN, "No loss shown", "The candidate is not significantly worse than what serves."
+    return OPEN, "Not judged", "The gate has not judged this candidate."
 
 
 # The night's plots as PNG: mean differences with their intervals, and risk over coverage.
@@ -493,6 +480,7 @@ LABEL_CHARACTERS = 60
 """Longest label; what is longer loses its middle (tables have the whole name)."""
 
 _FONT = "DejaVu Sans"
+_PLAIN: dict[str, Any] = {"family": _FONT, "parse_math": False}
 _UNKNOWN_GLYPH = "\u25a1"
 
 
@@ -555,14 +543,12 @@ def plot_differences(rows: Mapping[str, Difference], metric: str, title: str) ->
         )
     axes.axvline(0.0, color="black", linewidth=1.0)
     axes.grid(axis="x", alpha=0.3)
-    axes.set_yticks(
-        range(len(drawn)), [_label(name) for name, _ in drawn], family=_FONT, parse_math=False
-    )
+    axes.set_yticks(range(len(drawn)), [_label(name) for name, _ in drawn], **_PLAIN)
     axes.set_ylim(len(drawn) - 0.4, -0.6)
     words = f"difference in {_label(metric)}; right is better, filled is significant"
-    axes.set_xlabel(words, family=_FONT, parse_math=False)
+    axes.set_xlabel(words, **_PLAIN)
     cut = f" ({len(drawn)} of {len(rows)} rows)" if len(drawn) < len(rows) else ""
-    axes.set_title(_label(title) + cut, family=_FONT, parse_math=False, loc="left")
+    axes.set_title(_label(title) + cut, loc="left", **_PLAIN)
     return to_png(figure)
 
 
@@ -578,11 +564,10 @@ def plot_risk_coverage(abstention: Abstention) -> bytes:
     axes.set(xlim=(0.0, 1.0), ylim=(0.0, 1.0))
     axes.grid(alpha=0.3)
     axes.set_xlabel("coverage: share of queries answered, the most confident first")
-    wrong = f"risk: share of them wrong ({abstention.metric} = 0)"
-    axes.set_ylabel(_label(wrong), family=_FONT, parse_math=False)
+    axes.set_ylabel(_label(f"risk: share of them wrong ({abstention.metric} = 0)"), **_PLAIN)
     auroc = "" if abstention.auroc is None else f", AUROC {abstention.auroc:.3f}"
     title = f"{_label(abstention.name)}: area {curve.area:.3f}{auroc}"
-    axes.set_title(title, family=_FONT, parse_math=False, loc="left")
+    axes.set_title(title, loc="left", **_PLAIN)
     return to_png(figure)
 
 
@@ -629,7 +614,6 @@ _BREAKS_MARKDOWN = re.compile(r"[\[\]()<>!`\\\s]+")
 class Section(NamedTuple):
     """A chapter of the page: heading, sentences, plots, tables."""
 
-    anchor: str
     title: str
     notes: Sequence[str] = ()
     plots: Sequence[Plot | None] = ()
@@ -699,31 +683,27 @@ def _sections(report: NightReport, plots: Mapping[str, Plot]) -> Iterable[Sectio
     if report.query_counts:
         rows = [[c.group, c.stratum, as_count(c.n), bias_note(*c[:2])] for c in report.query_counts]
         counts = Table("Queries asked tonight", ("group", "stratum", "n", "note"), rows)
-        yield Section("queries", "Queries", tables=(counts,))
+        yield Section("Queries", tables=(counts,))
     elif not report.groups:
-        yield Section("queries", "Queries", ("There was no query to ask.",))
+        yield Section("Queries", ("There was no query to ask.",))
     if report.gate is not None and report.gate.drops:
         losses = drops_table(report.gate.drops)
-        yield Section("gate", "Losses that the gate counted", tables=(losses,))
-    for place, group in enumerate(report.groups):
-        yield _group_section(report, group, f"group-{place}", plots)
+        yield Section("Losses that the gate counted", tables=(losses,))
+    for group in report.groups:
+        yield _group_section(report, group, plots)
     if report.decision is not None:
         tested = decision_table(report.decision)
-        yield Section(
-            "decision", "Ranking", (decision_sentence(report.decision),), tables=(tested,)
-        )
+        yield Section("Ranking", (decision_sentence(report.decision),), tables=(tested,))
     if report.abstention is not None:
         note = ABSTENTION.format(metric=report.abstention.metric)
         found = abstention_table(report.abstention)
         curve = plots.get("risk_coverage")
-        yield Section("abstention", "Knowing when there is no answer", (note,), (curve,), (found,))
+        yield Section("Knowing when there is no answer", (note,), (curve,), (found,))
     if report.notes:
-        yield Section("notes", "Left out tonight", report.notes)
+        yield Section("Left out tonight", report.notes)
 
 
-def _group_section(
-    report: NightReport, group: QueryGroup, anchor: str, plots: Mapping[str, Plot]
-) -> Section:
+def _group_section(report: NightReport, group: QueryGroup, plots: Mapping[str, Plot]) -> Section:
     notes = [note for note in (bias_note(group.name),) if note]
     found = list(_group_tables(group))
     if group.per_query is not None:
@@ -739,7 +719,7 @@ def _group_section(
     if not found:
         notes.append("There is no result for these queries.")
     pictures = [plots.get(f"{group.name}_{name}") for name in ("against_serving", "differences")]
-    return Section(anchor, f"Queries: {group.name}", notes, pictures, found)
+    return Section(f"Queries: {group.name}", notes, pictures, found)
 
 
 def _group_tables(group: QueryGroup) -> Iterable[Table]:

@@ -19,6 +19,7 @@ from noctuary.evaluate.queries import build_exact_queries
 from noctuary.recall.query import Mask
 from noctuary.recall.reader import SnapshotReader
 from noctuary.sources.corpus import RecordFile, iter_batches
+from noctuary.text.marks import plural
 from noctuary.text.tokens import UNSPACED, regex_class, tokenize
 
 # Queries with an answer that is known: the owner's, written ones, phrases of the corpus.
@@ -105,9 +106,10 @@ def gather_questions(
     owners = _owners(memories, wanted)
     labelled, gone = _answerable(found.ranked, owners)
     if gone:
-        notes.append(f"{gone} labels name memories that the corpus does not hold")
+        notes.append(f"{plural(gone, 'label')} of memories that the corpus does not hold")
     if dropped := len(found.ranked) - len(labelled):
-        notes.append(f"{dropped} queries lost all their labels and are not asked")
+        lost = plural(dropped, "query", "queries")
+        notes.append(f"{lost} without a label left, not asked")
     phrases = build_exact_queries(RecordFile(memories), exact)
     if not exact:
         notes.append("the exact group is switched off (evaluation.exact_queries = 0)")

@@ -96,6 +96,7 @@ def full_report() -> NightReport:
     return NightReport(
         title="family notes",
         night="2026-11-20",
+        note=["Memories: 3 new, 18,234 in all."],
         candidate_digest="9f3a7c10",
         serving_snapshot="20261119-ab12",
         encoder_model="all-MiniLM-L6-v2",
@@ -119,6 +120,7 @@ def hostile_report() -> NightReport:
     return NightReport(
         title=HOSTILE,
         night=HOSTILE,
+        note=[HOSTILE],
         candidate_digest=HOSTILE,
         serving_snapshot=HOSTILE,
         encoder_model=HOSTILE,
@@ -192,10 +194,14 @@ REPORTS = {
 }
 
 
+def rendered(report: NightReport) -> str:
+    return render_page(report, night_plots(report))
+
+
 @cache
 def page_of(make: Callable[[], NightReport]) -> str:
     """The page of one of the reports; seconds of drawing, and several tests read it."""
-    return render_page(make())
+    return rendered(make())
 
 
 @pytest.mark.parametrize("make", REPORTS.values(), ids=REPORTS)
@@ -233,7 +239,7 @@ def test_pages_name_no_address(make: Callable[[], NightReport]) -> None:
 
 
 def test_the_page_forbids_every_request() -> None:
-    metas = Page(render_page(EMPTY)).all("meta")
+    metas = Page(rendered(EMPTY)).all("meta")
     (policy,) = [meta["content"] for meta in metas if "http-equiv" in meta]
     assert policy == "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
@@ -248,7 +254,7 @@ def test_hostile_names_and_texts_are_text() -> None:
 
 
 def test_equal_reports_give_equal_pages() -> None:
-    assert render_page(full_report()) == page_of(full_report)
+    assert rendered(full_report()) == page_of(full_report)
 
 
 def test_a_page_shows_the_plots_of_the_metadata() -> None:
@@ -286,27 +292,29 @@ def test_every_pair_of_candidate_and_serving_is_shown_in_every_metric() -> None:
     report = replace(EMPTY, groups=[group()])
     serving = report.groups[0].against_serving
     assert serving is not None
-    rows = Page(render_page(report)).rows
+    rows = Page(rendered(report)).rows
     for metric, found in serving.overall.items():
         assert [metric, *difference_cells(found)] in rows
 
 
-def test_the_verdict_comes_before_everything_else() -> None:
+def test_the_note_comes_first_then_the_verdict_then_folded_statistics() -> None:
     html = page_of(full_report)
-    assert 0 < html.index("It was refused.") < html.index("<table")
-    assert html.index("Refused.") < html.index("It was refused.")
+    note, word, verdict = map(html.index, ("3 new, 18,234 in all", "Refused.", "It was refused."))
+    assert html.index("<h1>") < note < word < verdict < html.index("<details")
+    assert html.index("<details") < min(html.index("<table"), html.index("<img"))
+    assert "<details open" not in html
 
 
 def test_the_bias_of_the_exact_group_is_stated_beside_its_count_and_its_results() -> None:
     text = Page(page_of(full_report)).text
     assert text.count(EXACT_BIAS) >= 2
-    assert EXACT_BIAS not in Page(render_page(replace(EMPTY, groups=[group()]))).text
+    assert EXACT_BIAS not in Page(rendered(replace(EMPTY, groups=[group()]))).text
 
 
 def test_losers_and_winners_are_ids_without_texts_unless_given() -> None:
     report = replace(full_report(), groups=[group()])
     texts = {f"q{i}": f"the secret question {i}" for i in range(40)}
-    bare, page = render_page(report), render_page(replace(report, query_texts=texts))
+    bare, page = rendered(report), rendered(replace(report, query_texts=texts))
     assert "secret" not in bare
     assert "appear by id only" in bare
     assert "the secret question" in page
@@ -315,15 +323,15 @@ def test_losers_and_winners_are_ids_without_texts_unless_given() -> None:
 
 
 def test_a_night_without_queries_says_so_in_words() -> None:
-    text = Page(render_page(EMPTY)).text
-    assert "Nothing was measured tonight: there was no query to ask." in text
-    assert not Page(render_page(EMPTY)).all("table")
+    text = Page(rendered(EMPTY)).text
+    assert "There was no query to ask." in text
+    assert not Page(rendered(EMPTY)).all("table")
 
 
 def test_queries_that_did_not_change_are_said_to_be_unchanged() -> None:
     same = scores("a", [[0.5, 0.5]] * 3)
     pair = PerQuery(same, replace(same, name="b"))
-    text = Page(render_page(replace(EMPTY, groups=[QueryGroup("x", per_query=pair)]))).text
+    text = Page(rendered(replace(EMPTY, groups=[QueryGroup("x", per_query=pair)]))).text
     assert "No query changed, a against b." in text
 
 

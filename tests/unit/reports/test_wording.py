@@ -17,7 +17,7 @@ from noctuary.evaluate.page import (
     word_verdict,
 )
 from noctuary.evaluate.scores import Difference
-from tests.unit.reports.builders import arms, comparison, difference
+from tests.unit.reports.builders import comparison, difference
 
 EMPTY = NightReport("store", "tonight")
 WORSE = difference(-0.041, -0.07, -0.012, p=0.0031)
@@ -28,36 +28,18 @@ def against(found: Difference) -> NightReport:
     return replace(EMPTY, groups=(group,))
 
 
-def test_a_night_without_queries_says_that_nothing_was_measured() -> None:
-    verdict = word_verdict(EMPTY)
-    assert verdict.kind == OPEN
-    assert verdict.sentence == "Nothing was measured tonight: there was no query to ask."
-    assert not verdict.details
-
-
-def test_a_first_night_says_that_nothing_serves() -> None:
-    reports, _ = arms(1)
-    verdict = word_verdict(replace(EMPTY, groups=(QueryGroup("labelled", reports),)))
-    assert (verdict.kind, verdict.word) == (OPEN, "Measured")
-    assert "no serving snapshot" in verdict.sentence
+def test_only_a_gate_passes_or_refuses_a_candidate() -> None:
+    for found in (WORSE, difference(0.1, 0.05, 0.15, p=0.001), difference(-1.0, n=13)):
+        verdict = word_verdict(against(found))
+        assert (verdict.kind, verdict.word) == (OPEN, "Not judged")
+        assert verdict.details == [f"labelled, recall@10: {difference_sentence(found)}"]
+    assert not word_verdict(EMPTY).details
 
 
 def test_the_gates_sentence_is_the_verdict() -> None:
     for passed, kind in ((True, GOOD), (False, BAD)):
         verdict = word_verdict(replace(EMPTY, gate=GateOutcome(passed, "said by the gate")))
         assert (verdict.kind, verdict.sentence) == (kind, "said by the gate")
-
-
-def test_without_a_gate_a_significant_loss_is_named() -> None:
-    verdict = word_verdict(against(WORSE))
-    assert verdict.kind == BAD
-    assert verdict.sentence == "The candidate is significantly worse in recall@10."
-
-
-def test_only_a_gate_passes_a_candidate() -> None:
-    for found in (difference(0.1, 0.05, 0.15, p=0.001), difference(-1.0, n=13)):
-        verdict = word_verdict(against(found))
-        assert (verdict.kind, verdict.word) == (OPEN, "No loss shown")
 
 
 def test_a_loss_is_told_with_its_numbers() -> None:
