@@ -87,13 +87,11 @@ class ProfileRetriever:
 
     def retrieve_hits(self, query: Query, k: int) -> list[tuple[str, float]]:
         """Return ids with their final scores, best first."""
-        found = self.recaller.recall(query.text, k, profile=self.profile, scope=scope_of(query))
-        return [(str(memory.id), memory.final_score) for memory in found.memories]
+        return self.recaller.rank(query.text, k, profile=self.profile, scope=scope_of(query))
 
     def retrieve(self, query: str, k: int) -> list[str]:
         """Return ids, best first."""
-        found = self.recaller.recall(query, k, profile=self.profile)
-        return [str(memory.id) for memory in found.memories]
+        return [name for name, _ in self.recaller.rank(query, k, profile=self.profile)]
 
 
 KEPT_PER_WRITE = 64

@@ -339,6 +339,26 @@ class Recaller:
         world = world or self.live_world(scope.user)
         return self._result(run, request, world, self._answer(run, request, world))
 
+    def rank(
+        self, query: str, k: int, *, profile: RetrievalProfile, scope: Scope | None = None
+    ) -> list[tuple[str, float]]:
+        """Return ids, as text, and final scores of what `recall` returns, in its order.
+
+        No text is read and nothing judged: for an evaluation, which asks a thousand times.
+
+        Raises:
+            ValueError: If k is negative.
+        """
+        scope = scope or Scope()
+        check_arguments(query, k, "relevance", scope, None, None)
+        request = Request(query, k, profile, "default", scope, "relevance", None, False)
+        world = self.live_world(scope.user)
+        answer = self._answer(RecallRun(time.perf_counter(), None), request, world)
+        best = answer.candidates.keep(np.arange(answer.candidates.size) < k)
+        positions: list[int] = best.positions.tolist()
+        named = answer.view(self.reader).public_ids(positions)
+        return [(str(named[p]), float(s)) for p, s in zip(positions, best.scores, strict=True)]
+
     def _answer(self, run: RecallRun, request: Request, world: World) -> Answer:
         answer = Answer.nothing()
         if not request.query.strip():

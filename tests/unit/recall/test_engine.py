@@ -264,3 +264,18 @@ def test_two_stores_at_once_do_not_mix(dense: Recaller, dense_store: Store) -> N
     second = Recaller.open(other.root)
     assert ids(second.recall("spare key")) == [901]
     assert ids(dense.recall("spare key", 1)) == [101]
+
+
+@pytest.mark.parametrize("k", [0, 1, 3, 50])
+@pytest.mark.parametrize("user", [None, "ana", "nobody"])
+@pytest.mark.parametrize("query", ["key", "feline", "where is the key of the shed", "", "zzz"])
+@pytest.mark.parametrize("turn_view", ["raw", "summaries"])
+def test_ranking_alone_gives_what_recall_returns(
+    dense_store: Store, query: str, user: str | None, k: int, turn_view: str
+) -> None:
+    recaller = Recaller.open(dense_store.root)
+    profile = RetrievalProfile(turn_view=turn_view)
+    scope = Scope(user=user)
+    found = recaller.recall(query, k, profile=profile, scope=scope)
+    expected = [(str(memory.id), memory.final_score) for memory in found.memories]
+    assert recaller.rank(query, k, profile=profile, scope=scope) == expected
