@@ -390,24 +390,30 @@ def _describe_hosted(night: Night, model: HostedModel) -> StageResult:
     return night.finish(night.run(QUERY_ENCODER, inputs, body, places=(directory,)))
 
 
+TABLES_REPLACED = "vectors/tables_replaced"
+"""There while the tables keep versions with rows that were replaced or removed."""
+
+
 def sync_vector_tiers(night: Night) -> StageResult:
     """Make the LanceDB tables equal to the vectors.
 
-    They are checked on disk even when nothing changed.
+    LanceDB does not fsync: where the last night does not vouch for every file, they are compared
+    even when nothing changed.
     """
     vectors_result = night.result_of(MEMORY_VECTORS)
-    fingerprint = night.fingerprint()
+    fingerprint, uri = night.fingerprint(), night.settings.tiers.uri
+    dims = (night.settings.tiers.small_dims, night.settings.tiers.medium_dims)
+    replaced = night.work(TABLES_REPLACED)
 
     def body() -> StageOutput:
         vectors = read_array(night.work(VECTORS))
-        home = TableHome(night.paths.lance, night.settings.tiers.uri)
+        home = TableHome(night.paths.lance, uri)
         rotation = fit_or_load(
             night.paths.rotations / fingerprint.digest, vectors, fingerprint.digest
         )
         if night.paths.purge_pending.exists():
             # LanceDB keeps the bytes of deleted rows until it compacts; a vector can tell its text.
             home.remove_all()
-        dims = (night.settings.tiers.small_dims, night.settings.tiers.medium_dims)
         ids = read_column(night.work(MEMORIES), "memory_id")
         synced = sync_tiers(
             home,
@@ -420,7 +426,7 @@ def sync_vector_tiers(night: Night) -> StageResult:
             progress=night.progress,
         )
         matches = tiers_match(home, ids)
-        if night.settings.tiers.uri:
+        if uri:
             # Tables that no night keeps up to date would keep what is forgotten.
             remove_tree(night.paths.lance)
         exits = _exit_thresholds(night, vectors_result.digest, vectors, rotation, dims)
@@ -432,13 +438,23 @@ def sync_vector_tiers(night: Night) -> StageResult:
             "rotation_fitted_on": rotation.fitted_on,
             "rotation_note": rotation.reason or "fitted and frozen",
         }
+        replaced.unlink(missing_ok=True)
+        if synced.dropped or any(t.updated or t.deleted for t in synced.tiers):
+            write_text(replaced, "")
         return StageOutput(len(ids), facts, _tier_notes(synced))
 
-    # LanceDB does not fsync and may have been damaged since: the tables are compared on every
-    # night.
-    inputs = {"vectors": vectors_result.digest}
+    inputs = {
+        "corpus": night.result_of(CORPUS).digest,
+        "vectors": vectors_result.digest,
+        "dims": list(dims),
+        "uri": uri,
+    }
+    # Old versions go with the next look at a table.
+    held = night.tables_hold and not (
+        uri or replaced.exists() or night.paths.purge_pending.exists()
+    )
     places = (night.paths.lance, night.paths.rotations)
-    return night.finish(night.run(VECTOR_TIERS, inputs, body, always=True, places=places))
+    return night.finish(night.run(VECTOR_TIERS, inputs, body, always=not held, places=places))
 
 
 def _tier_facts(synced: TierReport) -> dict[str, Any]:

@@ -110,6 +110,7 @@ class Night:
         report: Told of every finished stage.
         say: Shown a line for a person while a stage works, before money is spent for example.
         results: What the stages that are done came to, in order.
+        tables_hold: Whether the tables of vectors are certainly as the last night left them.
     """
 
     paths: StorePaths
@@ -119,6 +120,7 @@ class Night:
     report: Callable[[StageResult], None] = _ignore
     say: Callable[[str], None] = _say_nothing
     results: list[StageResult] = field(default_factory=list[StageResult])
+    tables_hold: bool = False
     _runner: Runner | None = None
     _hosted: HostedEncoder | None = None
     _encoder: SentenceEncoder | None = None

@@ -10,7 +10,7 @@ import dagster as dg
 from pydantic import Field
 
 from noctuary.core.files import private_umask
-from noctuary.work.ledger import begin_night, describe_healing, end_night
+from noctuary.work.ledger import begin_night, describe_healing, end_night, vouches_for
 from noctuary.work.lock import hold_lock
 from noctuary.work.stage import StageResult
 from noctuary_assets.housekeeping import sweep
@@ -70,7 +70,7 @@ def open_night(
         say: Shown lines for a person, which are logged to the run as well.
     """
     log = context.log
-    with hold_store(site) as healed:
+    with hold_store(site) as (healed, tables_hold):
         if context.instance is not None and context.run is not None:
             _introduce(context.instance, context.run, site)
         night = Night(
@@ -80,6 +80,7 @@ def open_night(
             progress=choose_progress(log.info if log is not None and report is None else None),
             report=report or (lambda result: log.info(describe(result)) if log else None),
             say=lambda line: _say(line, log, say),
+            tables_hold=tables_hold,
         )
         if healed:
             night.say(healed)
@@ -90,20 +91,23 @@ def open_night(
 
 
 @contextmanager
-def hold_store(site: Site) -> Generator[str]:
+def hold_store(site: Site) -> Generator[tuple[str, bool]]:
     """Keep others out of a store and its ledger true; remove what a killed night left.
 
     Yields:
-        What was healed, as a sentence; empty where nothing was.
+        What was healed, as a sentence, empty where nothing was; and whether the tables of vectors
+        are certainly those of the last night.
     """
-    with private_umask(), hold_lock(site.paths.lock):
-        sweep(site.paths)
-        healed = describe_healing(*begin_night(site.paths))
+    paths = site.paths
+    with private_umask(), hold_lock(paths.lock):
+        sweep(paths)
+        is_known = vouches_for(paths, paths.lance) and vouches_for(paths, paths.rotations)
+        faults, stages = begin_night(paths)
         through = _last_night(site)
         try:
-            yield healed
+            yield describe_healing(faults, stages), is_known and not faults
         finally:
-            end_night(site.paths, finished=_last_night(site) != through)
+            end_night(paths, finished=_last_night(site) != through)
 
 
 def _introduce(instance: dg.DagsterInstance, run: dg.DagsterRun, site: Site) -> None:

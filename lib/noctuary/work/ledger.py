@@ -100,6 +100,17 @@ def begin_night(paths: StorePaths) -> tuple[list[Fault], list[str]]:
     return faults, stages
 
 
+def vouches_for(paths: StorePaths, directory: Path) -> bool:
+    """Tell whether the last night ended and recorded every file below a directory, and no other.
+
+    Whether they still hold the same bytes is what `begin_night` finds out.
+    """
+    ledger, _ = _read(paths)
+    known = {name for name in ledger.files if name.startswith(f"{_name(paths, directory)}/")}
+    found = {_name(paths, path) for path in _below(directory)}
+    return ledger.state == _CLOSED and known == found
+
+
 def end_night(paths: StorePaths, *, finished: bool) -> None:
     """Record what a night leaves, which ended in order.
 
