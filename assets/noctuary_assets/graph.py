@@ -258,10 +258,12 @@ def _faults(tables: GraphTables) -> dict[str, tuple[pl.Series, str]]:
     stated = _columns(tables.concept_edges, "src_concept", "dst_concept")
     chains = _columns(tables.supersessions, "older_position", "head_position")
     # A link that the store itself tells of names no concept.
-    unknown = (edges["concept_id"] != "") & ~edges["concept_id"].is_in(known)
+    unknown = (edges["concept_id"] != "") & ~edges["concept_id"].is_in(known.implode())
     without = unknown | (edges["evidence_position"] < 0)
-    ends = ~(stated["src_concept"].is_in(known) & stated["dst_concept"].is_in(known))
-    open_ended = chains["head_position"].is_in(chains["older_position"])
+    ends = ~(
+        stated["src_concept"].is_in(known.implode()) & stated["dst_concept"].is_in(known.implode())
+    )
+    open_ended = chains["head_position"].is_in(chains["older_position"].implode())
     return {
         "every_edge_names_its_evidence": (without, "without_evidence"),
         "every_statement_joins_two_concepts": (ends, "dangling"),

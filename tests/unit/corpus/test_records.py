@@ -24,12 +24,12 @@ def test_batches_cover_all_records_in_order(make_store: Make, tmp_path: Path) ->
 
 
 def test_a_missing_corpus(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="There is no corpus at"):
+    with pytest.raises(StoreError, match="is missing or not a readable table"):
         read_records(tmp_path)
 
 
 def test_a_file_that_is_no_corpus(tmp_path: Path) -> None:
     (tmp_path / "memories.parquet").write_bytes(b"canary")
-    with pytest.raises(StoreError, match="not a readable corpus") as caught:
+    with pytest.raises(StoreError, match="is missing or not a readable table") as caught:
         read_records(tmp_path)
     assert "canary" not in str(caught.value)
