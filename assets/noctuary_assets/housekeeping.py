@@ -169,7 +169,9 @@ def tidy(night: Night) -> tuple[str, ...]:
     return removed
 
 
-_OLD_FILES = ("memo.sqlite*", "fragments", "graph_near.json", "graph_names.json")
+_OLD_FILES = (
+    "memo.sqlite*", "fragments", "graph_near.json", "graph_names.json", "evaluation/plots",
+)  # fmt: skip
 """What earlier versions kept results in, below the work directory."""
 
 
