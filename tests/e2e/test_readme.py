@@ -96,7 +96,7 @@ def store(full_night: FirstNight, tmp_path: Path) -> Path:
 
 
 def test_the_night_prints_what_readme_shows(full_night: FirstNight) -> None:
-    (shown,) = [block for _, block in blocks() if block.startswith("source ")]
+    (shown,) = [block for _, block in blocks() if block.startswith("home ")]
     report: dict[str, Any] = full_night.ran.report
     known = {"digest": ""}
     lines = [f"home    {HOME}", f"source  {HOME}/sample/memory.db"]
