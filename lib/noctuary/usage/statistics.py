@@ -322,6 +322,14 @@ class Fold:
     rows: int
 
 
+def fold_access_log(path: Path, known_ids: Collection[str]) -> AccessStatistics:
+    """Fold the whole log.
+
+    A missing log is an empty one, a damaged log is reported and counts nothing.
+    """
+    return fold_access_log_on(Folded(), path, known_ids).statistics
+
+
 def fold_access_log_on(before: Folded, path: Path, known_ids: Collection[str]) -> Fold:
     """Fold what was appended since `before`.
 

@@ -1,14 +1,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from noctuary.usage.access_log import append_retrievals
-from noctuary.usage.statistics import AccessStatistics, Folded, fold_access_log_on
+from noctuary.usage.statistics import AccessStatistics, fold_access_log
 
 
 @pytest.fixture
@@ -26,10 +25,6 @@ def write(path: Path, *rows: tuple[str, int]) -> None:
                 "WHERE position = (SELECT MAX(position) FROM retrievals)",
                 [moment_us],
             )
-
-
-def fold_access_log(path: Path, known: Collection[str]) -> AccessStatistics:
-    return fold_access_log_on(Folded(), path, known).statistics
 
 
 def test_no_log_is_an_empty_one(path: Path) -> None:
