@@ -246,7 +246,6 @@ def concept_graph(night: dg.ResourceParam[Night], workers: Workers) -> Iterator[
 
 
 def _at_a_glance(tables: GraphTables) -> dict[str, Any]:
-
     pages = {"top_concepts": top_concepts(tables), "merge_decisions": sample_merges(tables)}
     return {name: dg.MetadataValue.md(page) for name, page in pages.items()}
 

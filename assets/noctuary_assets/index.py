@@ -390,10 +390,6 @@ def _describe_hosted(night: Night, model: HostedModel) -> StageResult:
     return night.finish(night.run(QUERY_ENCODER, inputs, body, places=(directory,)))
 
 
-TABLES_REPLACED = "vectors/tables_replaced"
-"""There while the tables keep versions with rows that were replaced or removed."""
-
-
 def sync_vector_tiers(night: Night) -> StageResult:
     """Make the LanceDB tables equal to the vectors.
 
@@ -403,7 +399,6 @@ def sync_vector_tiers(night: Night) -> StageResult:
     vectors_result = night.result_of(MEMORY_VECTORS)
     fingerprint, uri = night.fingerprint(), night.settings.tiers.uri
     dims = (night.settings.tiers.small_dims, night.settings.tiers.medium_dims)
-    replaced = night.work(TABLES_REPLACED)
 
     def body() -> StageOutput:
         vectors = read_array(night.work(VECTORS))
@@ -438,9 +433,6 @@ def sync_vector_tiers(night: Night) -> StageResult:
             "rotation_fitted_on": rotation.fitted_on,
             "rotation_note": rotation.reason or "fitted and frozen",
         }
-        replaced.unlink(missing_ok=True)
-        if synced.dropped or any(t.updated or t.deleted for t in synced.tiers):
-            write_text(replaced, "")
         return StageOutput(len(ids), facts, _tier_notes(synced))
 
     inputs = {
@@ -449,10 +441,8 @@ def sync_vector_tiers(night: Night) -> StageResult:
         "dims": list(dims),
         "uri": uri,
     }
-    # Old versions go with the next look at a table.
-    held = night.tables_hold and not (
-        uri or replaced.exists() or night.paths.purge_pending.exists()
-    )
+    # Files of an object store are in no ledger.
+    held = night.tables_hold and not (uri or night.paths.purge_pending.exists())
     places = (night.paths.lance, night.paths.rotations)
     return night.finish(night.run(VECTOR_TIERS, inputs, body, always=not held, places=places))
 

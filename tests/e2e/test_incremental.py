@@ -32,7 +32,6 @@ from noctuary.sources.corpus import read_records
 from noctuary.work.content import KEY, MANIFEST_FILE
 from noctuary.work.ledger import end_night
 from noctuary.work.shards import open_table
-from noctuary_assets.index import TABLES_REPLACED
 from noctuary_assets.night import CLUSTERS, CONTENT, MEMORIES, VECTORS
 from tests.e2e.byte_scan import find_texts, pieces
 from tests.e2e.conftest import FirstNight
@@ -187,9 +186,8 @@ def test_every_file_of_the_snapshot_is_that_of_a_full_rebuild(nights: Nights) ->
 def test_every_work_artifact_is_that_of_a_full_rebuild(nights: Nights) -> None:
     grown, rebuilt = (checksums(b.paths.work) for b in (nights.grown, nights.rebuilt))
     differing = {n for n in grown.keys() | rebuilt.keys() if grown.get(n) != rebuilt.get(n)}
-    # Only one of them had a snapshot to compare with, and rows to replace.
+    # Only one of them had a snapshot to compare with.
     expected = {"corpus/report.json", "corpus/read_at", "evaluation/comparison.json"}
-    expected |= {TABLES_REPLACED}
     assert {n for n in differing if not n.startswith(_OF_ONE_STORE)} <= expected
     assert "vectors/memories.npy" in grown
     assert _account(nights.grown) == _account(nights.rebuilt)

@@ -597,18 +597,6 @@ def result_key(cluster: Cluster, parents: Sequence[Earlier] = ()) -> bytes:
     return bytes.fromhex(hash_text(cluster.cluster_id, *(p.summary_id for p in shown)))
 
 
-def summarize_group(
-    group: ClusterText, encode: Encode, *, settings: SummarySettings = DEFAULT_SETTINGS
-) -> BatchResult:
-    """Summarise one group of memories extractively and judge the result; see `summarize_batch`."""
-    return summarize_batch([group], encode, settings=settings)
-
-
-def fallback_counts(summaries: Iterable[Summary]) -> dict[str, int]:
-    """Return how often the configured summarizer's text is not used, by reason, sorted."""
-    return dict(sorted(Counter(s.fallback for s in summaries if s.fallback).items()))
-
-
 def _waves(batch: Sequence[ClusterText], in_order: bool) -> list[list[int]]:
     """Return places that may be summarised together: a session's clusters one after the other."""
     if not in_order:

@@ -12,7 +12,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.core.errors import ShardError
 from noctuary.core.files import hash_text
 from noctuary.core.types import SILENT, Progress
 from noctuary.embed.funnel import release_pages
@@ -347,7 +346,6 @@ def index_spec(dim: int, rows: int) -> IndexSpec:
 
 
 def settle_index(
-    home: TableHome,
     table: Any,
     dim: int,
     runner: Runner,
@@ -361,8 +359,7 @@ def settle_index(
     An index of another kind, left by an earlier version, is replaced.
 
     Args:
-        home: Where the table lies.
-        table: Its LanceDB handle; at the latest version afterwards.
+        table: The LanceDB handle of the tier; at the latest version afterwards.
         dim: Dimensions of its vectors.
         runner: Builds and compacts.
         changed: Whether rows were written tonight.
@@ -370,25 +367,20 @@ def settle_index(
         keep: How long replaced versions stay.
 
     Raises:
-        ShardError: It could not be built.
+        OSError, RuntimeError, ValueError: As LanceDB says it.
     """
     rows = table.count_rows()
     spec = index_spec(dim, max(rows, 1))
     held = table.list_indices()
-    try:
-        if rows < least:
-            for index in held:
-                table.drop_index(index.name)
-        elif [_kind(index) for index in held] != [spec.kind]:
-            for index in held:
-                table.drop_index(index.name)
-            runner.build_index(table, spec)
-        if changed or any(index.num_unindexed_rows for index in table.list_indices()):
-            runner.compact(table, keep)
-    except ShardError:
-        # Where the place was lost, that is what went wrong.
-        home.require_reachable()
-        raise
+    if rows < least:
+        for index in held:
+            table.drop_index(index.name)
+    elif [_kind(index) for index in held] != [spec.kind]:
+        for index in held:
+            table.drop_index(index.name)
+        runner.build_index(table, spec)
+    if changed or any(index.num_unindexed_rows for index in table.list_indices()):
+        runner.compact(table, keep)
     held = table.list_indices()
     return (_kind(held[0]) if held else EXACT), sum(int(i.num_unindexed_rows) for i in held)
 
@@ -502,7 +494,7 @@ def sync_tiers(
 
     Raises:
         ValueError: The inputs are not parallel, an id repeats, or the dimensions do not match.
-        ShardError: An index could not be built.
+        OSError, RuntimeError, ValueError: As LanceDB says it, where it builds no index.
         TablesUnreachableError: The home was lost.
     """
     home = as_home(where)
@@ -593,6 +585,7 @@ def _wanted(
 def _sync_tier(
     database: Database, tier: _Tier, runner: Runner, limits: tuple[int, timedelta]
 ) -> TierState:
+    index_min_rows, keep = limits
     table, rows, fault = _open(database, tier)
     if not fault and tier.home.is_dirty(tier.name):
         fault = "was being written when an earlier night stopped"
@@ -609,8 +602,9 @@ def _sync_tier(
             table = _create(database, tier)
         elif action == "synced":
             _apply(table, tier, changes)
-        index, unindexed = _settle(table, tier, runner, action == "synced", limits)
-    index_min_rows, _ = limits
+        index, unindexed = settle_index(
+            table, tier.dim, runner, changed=action == "synced", least=index_min_rows, keep=keep
+        )
     exact = f"{tier.keys.height} rows are scanned exactly, an index starts at {index_min_rows}"
     return TierState(
         name=tier.name,
@@ -712,11 +706,3 @@ def _apply(table: LanceTable, tier: _Tier, changes: _Changes) -> None:
         merge.execute(batch)
     for remaining in filters:
         table.delete(remaining)
-
-
-def _settle(
-    table: LanceTable, tier: _Tier, runner: Runner, changed: bool, limits: tuple[int, timedelta]
-) -> tuple[str, int]:
-    """Bring the index up to date and compact; see `settle_index`."""
-    least, keep = limits
-    return settle_index(tier.home, table, tier.dim, runner, changed=changed, least=least, keep=keep)

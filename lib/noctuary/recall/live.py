@@ -479,10 +479,6 @@ class Overlay:
         places = np.arange(self.view.first_live, self.view.end, dtype=np.int64)
         return dense.scores_at(places) if dense.ranking.size else np.zeros(places.size)
 
-    def without_vectors(self) -> int:
-        """Return how many rows the dense leg could not look at; 0 where there was none."""
-        return 0 if self._has_vectors is None else int(np.count_nonzero(~self._has_vectors))
-
     def _encode(self, query: str) -> None:
         """Fill in the vectors, of the rows that share words with the query first."""
         if self._has_vectors is not None:

@@ -13,11 +13,9 @@ from noctuary.compact.summaries import (
     BatchResult,
     Lookup,
     Settled,
-    fallback_counts,
     read_settled,
     recipe_digest,
     summarize_batch,
-    summarize_group,
     write_settled,
 )
 from noctuary.compact.summarizers import (
@@ -187,7 +185,6 @@ def test_drafts_that_fail_give_way_step_by_step(
     assert summary.fallback == fallback
     assert summary.method == ("extractive" if fallback else "scripted-aggressive")
     assert all(a.text == "" for a in result.attempts if a.outcome is Outcome.SECRET)
-    assert fallback_counts(result.summaries) == ({fallback: 1} if fallback else {})
 
 
 def test_turns_that_join_to_a_secret_are_declined_and_the_text_is_not_kept() -> None:
@@ -288,10 +285,6 @@ def test_a_fallback_is_reused_while_its_summarizer_would_be_shown_the_same() -> 
 def test_an_encoder_that_loses_a_text_is_refused() -> None:
     with pytest.raises(ValueError, match="0 vectors for 1"):
         summarize_batch([FOUR], lambda texts: np.zeros((0, 6)))
-
-
-def test_a_group_is_summarised_like_a_batch_of_one() -> None:
-    assert summarize_group(FOUR, Bag()) == run([FOUR])
 
 
 def test_a_recipe_depends_on_encoder_settings_and_summarizer() -> None:

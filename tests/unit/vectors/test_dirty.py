@@ -35,7 +35,7 @@ def test_a_tier_that_a_night_left_half_written_is_rebuilt(store: TierStore) -> N
     store.assert_equal_to_corpus()
 
 
-@pytest.mark.parametrize("step", ["_create", "_apply", "_settle"])
+@pytest.mark.parametrize("step", ["_create", "_apply", "settle_index"])
 def test_a_write_that_fails_leaves_its_mark_and_the_next_night_repairs_it(
     store: TierStore, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -44,8 +44,8 @@ def test_a_write_that_fails_leaves_its_mark_and_the_next_night_repairs_it(
         store.hashes[3] = "edited"
     real = vars(tiers)[step]
 
-    def full_disk(*arguments: Any) -> Any:
-        real(*arguments)
+    def full_disk(*arguments: Any, **named: Any) -> Any:
+        real(*arguments, **named)
         raise OSError("no space left")
 
     with monkeypatch.context() as patch:
