@@ -21,10 +21,9 @@ from noctuary.compact.summaries import (
 from noctuary.compact.summarizers import TRIED_AGAIN, Summarizer, Summary, open_summarizer
 from noctuary.compact.tables import SummaryWriter, iter_summaries, summary_facts
 from noctuary.embed.documents import vector_kind
-from noctuary.embed.onnx import onnx_directory
 from noctuary.work.stage import Stage, StageOutput, StageResult, load_result
 from noctuary_assets import index, ingest
-from noctuary_assets.index import MEMORY_VECTORS, chosen_face
+from noctuary_assets.index import MEMORY_VECTORS, chosen_backend
 from noctuary_assets.ingest import CORPUS
 from noctuary_assets.night import (
     ATTEMPTS,
@@ -34,8 +33,6 @@ from noctuary_assets.night import (
     TURNS,
     VECTORS,
     Night,
-    embed,
-    face_store,
 )
 from noctuary_assets.reporting import judge, report_stage
 from noctuary_assets.workers import Workers
@@ -101,20 +98,19 @@ def summarize_turn_clusters(night: Night) -> StageResult:
     waiting = before is not None and not TRIED_AGAIN.isdisjoint(before.facts["by_fallback"])
 
     def body() -> StageOutput:
-        face = chosen_face(night)
-        export = onnx_directory(night.paths.encoders, night.fingerprint())
+        backend, encoder = chosen_backend(night), night.encoder
         tables = night.work(SUMMARIES), night.work(ATTEMPTS)
         with SummaryWriter.open(*tables) as writer:
             made, embedded = summarize_clusters(
                 ClusterSources(night.work(CLUSTERS), night.work(MEMORIES), night.work(VECTORS)),
                 night.content(summary_kind(recipe)),
-                face_store(night, face),
-                partial(embed, night, face),
+                encoder.vectors(backend),
+                partial(encoder.embed, backend),
                 writer.add,
                 summarizer=summarizer,
                 settings=SummarySettings.of(night.settings.compaction),
-                export=export if face.is_onnx else None,
-                runner=night.runner(),
+                export=encoder.onnx_directory if backend.is_onnx else None,
+                runner=night.runner,
                 shards=night.shards(SUMMARY_TABLE.name),
                 progress=night.progress,
             )
@@ -131,7 +127,7 @@ def summarize_turn_clusters(night: Night) -> StageResult:
 
 def summary_recipe(night: Night, summarizer: Summarizer) -> str:
     """Return what decides a summary tonight, beside its turns."""
-    kind = vector_kind(night.fingerprint(), chosen_face(night).tag)
+    kind = vector_kind(night.encoder.fingerprint, chosen_backend(night).tag)
     return recipe_digest(kind, SummarySettings.of(night.settings.compaction), summarizer)
 
 

@@ -5,7 +5,7 @@ Metadata holds numbers, query ids and plots; never the text of a query or a memo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
@@ -15,6 +15,8 @@ import dagster as dg
 
 from noctuary.core.errors import EncoderError
 from noctuary.core.files import hash_file, hash_text, read_json, write_json
+from noctuary.core.manifest import Manifest
+from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.evaluate.abstain import calibrate_signals, judged_signals
 from noctuary.evaluate.arms import (
     KeptAnswers,
@@ -43,7 +45,7 @@ from noctuary.evaluate.questions import (
 from noctuary.evaluate.run import Run
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.query_encoder import warm_up
+from noctuary.recall.query_encoder import remember_query, warm_up
 from noctuary.recall.reader import SnapshotReader
 from noctuary.sources.corpus import read_records
 from noctuary.work.stage import Stage, StageOutput, StageResult
@@ -59,7 +61,6 @@ from noctuary_assets.night import (
     GENERATED,
     MEMORIES,
     Night,
-    fetch_query_vectors,
     store_profile,
 )
 from noctuary_assets.pack import SERVING_PACK, pack_path
@@ -301,3 +302,28 @@ def abstention_calibration(night: dg.ResourceParam[Night]) -> dg.MaterializeResu
         for name, found in judged.items()
     }
     return report_stage(night, result, more=plots)
+
+
+def fetch_query_vectors(night: Night, manifest: Manifest, texts: Sequence[str]) -> int:
+    """Ask a provider for the vectors of queries at once, and let this process's recalls find them.
+
+    Recall asks for one query at a time, once, and answers without a vector where that fails. In an
+    evaluation this would be a drop that is none: here the provider is asked patiently, and a night
+    whose provider is down fails with a sentence. Nothing is asked for a snapshot whose vectors were
+    made here, or by another model than tonight's.
+
+    Returns:
+        How many the provider was asked for.
+
+    Raises:
+        EncoderError: The provider gives none, or the budget does not cover them.
+    """
+    encoder = night.encoder
+    if not encoder.is_hosted or manifest.encoder is None:
+        return 0
+    if EncoderFingerprint.from_json(manifest.encoder) != encoder.fingerprint:
+        return 0
+    found = encoder.embed_queries(texts)
+    for text, vector in zip(texts, found.vectors, strict=True):
+        remember_query(night.paths, manifest, text, vector.copy())
+    return found.computed

@@ -10,6 +10,7 @@ import dagster as dg
 
 from noctuary.core.files import hash_file, read_array
 from noctuary.core.types import MemoryRecord
+from noctuary.embed.backend import Backend
 from noctuary.embed.documents import vector_kind
 from noctuary.graph.build import (
     NameEncoder,
@@ -44,10 +45,7 @@ from noctuary_assets.night import (
     GRAPH_STATE,
     MEMORIES,
     VECTORS,
-    Face,
     Night,
-    embed,
-    face_of,
 )
 from noctuary_assets.reporting import judge, report_stage
 from noctuary_assets.workers import Workers
@@ -93,10 +91,10 @@ def _build(night: Night) -> StageOutput:
     rules = MergeRules.read(night.paths.merges)
     records = RecordFile(night.work(MEMORIES))
     found = open_extractions(night, records)
-    face, known = _face(night), night.content(NEAR_KIND)
-    encode = None if face is None else partial(embed, night, face)
+    backend, known = _backend(night), night.content(NEAR_KIND)
+    encode = None if backend is None else partial(night.encoder.embed, backend)
     names = NameEncoder(night.content(near_kind(night)), encode, night.progress)
-    search = RunnerSearch(night.runner(), night.shards("search_texts"), night.progress)
+    search = RunnerSearch(night.runner, night.shards("search_texts"), night.progress)
     with GraphState.open(night.work(GRAPH_STATE), night.settings.runner.memory_mb) as state:
         synced = state.sync(records, found.keys, found.load, search)
         built = build_graph(
@@ -127,7 +125,7 @@ def _build(night: Night) -> StageOutput:
 def open_extractor(night: Night) -> Extractor:
     """Return who extracts tonight."""
     store, shards = night.content(EXTRACTION_KIND), night.shards(ExtractMemories().name)
-    return Extractor(store, night.runner(), shards, night.progress)
+    return Extractor(store, night.runner, shards, night.progress)
 
 
 def open_extractions(night: Night, records: Sequence[MemoryRecord]) -> Extractions:
@@ -142,14 +140,16 @@ def open_extractions(night: Night, records: Sequence[MemoryRecord]) -> Extractio
 
 def near_kind(night: Night) -> str:
     """Return the kind of what is known of names and of the nearest name of each, by encoder."""
-    face = _face(night)
-    return near_names_kind("" if face is None else vector_kind(night.fingerprint(), face.tag))
+    backend = _backend(night)
+    return near_names_kind(
+        "" if backend is None else vector_kind(night.encoder.fingerprint, backend.tag)
+    )
 
 
-def _face(night: Night) -> Face | None:
+def _backend(night: Night) -> Backend | None:
     """Return what made the memory vectors; None where no encoder of this project did."""
     facts = night.result_of(MEMORY_VECTORS).facts
-    return face_of(facts) if "face" in facts else None
+    return Backend.from_facts(facts) if "face" in facts else None
 
 
 def load_tables(night: Night, names: Collection[str] = tuple(FILES)) -> GraphTables:

@@ -19,6 +19,7 @@ from noctuary.core.files import (
     write_text,
 )
 from noctuary.core.store import StorePaths
+from noctuary.embed.backend import keyed_memories
 from noctuary.embed.documents import text_key, vector_kind
 from noctuary.embed.sentence import FINGERPRINT_KIND
 from noctuary.evaluate.abstain import everyday_keys, everyday_kind
@@ -45,7 +46,7 @@ from noctuary.work.shards import RecordBatch
 from noctuary.work.stage import hash_settled
 from noctuary_assets.compact import summary_recipe
 from noctuary_assets.graph import CONCEPT_VECTORS, near_kind
-from noctuary_assets.index import chosen_face, keyed_batches
+from noctuary_assets.index import chosen_backend
 from noctuary_assets.night import (
     CONTENT,
     GENERATED,
@@ -97,14 +98,14 @@ def _state(night: Night, places: Mapping[str, Path]) -> str:
 
 def _live_keys(night: Night) -> dict[str, Callable[[], Keys] | None]:
     """Return how to read the keys still needed, by kind; None for what its own stage prunes."""
-    face, memories, generated = chosen_face(night), night.work(MEMORIES), night.work(GENERATED)
-    fingerprint, compaction = night.fingerprint(), night.settings.compaction
-    vectors = vector_kind(fingerprint, face.tag)
+    memories, generated = night.work(MEMORIES), night.work(GENERATED)
+    fingerprint, compaction = night.encoder.fingerprint, night.settings.compaction
+    vectors = vector_kind(fingerprint, chosen_backend(night).tag)
     recipe = summary_recipe(night, open_summarizer(compaction))
     return {
         TOKENS_KIND: lambda: _keys_of(keyed_tokens(memories)),
         EXTRACTION_KIND: lambda: _keys_of(keyed_extractions(memories)),
-        vectors: lambda: np.concatenate([_keys_of(keyed_batches(memories)), _other_texts(night)]),
+        vectors: lambda: np.concatenate([_keys_of(keyed_memories(memories)), _other_texts(night)]),
         everyday_kind(fingerprint.digest): everyday_keys,
         WRITTEN_ANSWERS_KIND: lambda: [*map(bytes.fromhex, read_generated(generated).keys)],
         TRIPLES_KIND: lambda: live_triples(night.settings.graph, RecordFile(memories)),
@@ -171,6 +172,7 @@ def tidy(night: Night) -> tuple[str, ...]:
 
 _OLD_FILES = (
     "memo.sqlite*", "fragments", "graph_near.json", "graph_names.json", "evaluation/plots",
+    "usage/access.json",
 )  # fmt: skip
 """What earlier versions kept results in, below the work directory."""
 

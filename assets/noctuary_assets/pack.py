@@ -20,6 +20,7 @@ from noctuary.embed.funnel import FUNNEL_MIN_ROWS, PrefixTier
 from noctuary.embed.rotation import build_prefix_tier, fit_or_load
 from noctuary.graph.build import to_arrays
 from noctuary.graph.tables import FILES
+from noctuary.lexical.build import read_postings
 from noctuary.snapshot.pack import PackInputs, Provenance, build_candidate
 from noctuary.snapshot.publish import find_pack
 from noctuary.sources.corpus import RecordFile
@@ -34,11 +35,10 @@ from noctuary_assets.index import (
     MEMORY_VECTORS,
     QUERY_ENCODER,
     VECTOR_TIERS,
-    chosen_face,
-    load_postings,
+    chosen_backend,
 )
 from noctuary_assets.ingest import CORPUS, load_report, read_at_us
-from noctuary_assets.night import CLUSTERS, MEMORIES, VECTORS, Night, embed
+from noctuary_assets.night import CLUSTERS, MEMORIES, POSTINGS, VECTORS, Night
 from noctuary_assets.reporting import report_stage
 
 SERVING_PACK = Stage("serving_pack", "3")
@@ -94,7 +94,7 @@ def _tier_inputs(night: Night) -> dict[str, Any] | None:
     Only then: the frozen rotation tells of earlier nights, which a small pack does not.
     """
     dim = night.settings.tiers.small_dims
-    full = night.fingerprint().dimension
+    full = night.encoder.fingerprint.dimension
     if night.result_of(MEMORY_VECTORS).rows < FUNNEL_MIN_ROWS or not 0 < dim < full:
         return None
     facts = night.result_of(VECTOR_TIERS).facts
@@ -118,7 +118,7 @@ def _pack_inputs(night: Night) -> PackInputs:
         vectors_file=night.work(VECTORS),
         tier=None if wanted is None else _prefix_tier(night, wanted["dim"]),
         exits={int(name): at for name, at in wanted["exits"].items()} if wanted else {},
-        postings=load_postings(night),
+        postings=read_postings(night.work(POSTINGS), night.result_of(LEXICAL_INDEX).rows),
         graph=load_tables(night, set(FILES) - {"edges"}),
         graph_arrays=graph_arrays,
         clusters=read_clusters(night.work(CLUSTERS)),
@@ -130,7 +130,7 @@ def _pack_inputs(night: Night) -> PackInputs:
 
 
 def _prefix_tier(night: Night, dim: int) -> PrefixTier:
-    path, digest = night.work(VECTORS), night.fingerprint().digest
+    path, digest = night.work(VECTORS), night.encoder.fingerprint.digest
     # Mapped, but of a rotation that is frozen only the shape is looked at.
     rotation = fit_or_load(night.paths.rotations / digest, read_array(path), digest)
     with VectorRows(path) as vectors:
@@ -148,13 +148,13 @@ def _archived_summaries(night: Night) -> list[list[str]] | None:
 def _summary_vectors(night: Night, texts: Sequence[str]) -> NDArray[np.float32]:
     """Return the vectors that the summaries were judged by: remembered, so not embedded again."""
     if not texts:
-        return np.empty((0, night.fingerprint().dimension), dtype=np.float32)
+        return np.empty((0, night.encoder.fingerprint.dimension), dtype=np.float32)
     return embed_again(night, texts)
 
 
 def embed_again(night: Night, texts: Sequence[str]) -> NDArray[np.float32]:
     """Return the vectors of summaries, which were embedded once when they were judged."""
-    return embed(night, chosen_face(night), texts).vectors
+    return night.encoder.embed(chosen_backend(night), texts).vectors
 
 
 def _state_read(night: Night, report: ExportReport) -> dict[str, int]:
@@ -167,7 +167,7 @@ def _state_read(night: Night, report: ExportReport) -> dict[str, int]:
 
 def _provenance(night: Night) -> Provenance:
     report = load_report(night)
-    fingerprint = night.fingerprint()
+    fingerprint = night.encoder.fingerprint
     return Provenance(
         id_kind=report.identity.id_kind,
         encoder=fingerprint.to_json(),

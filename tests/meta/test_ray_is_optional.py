@@ -88,8 +88,9 @@ def test_a_fresh_process_that_imports_it_has_no_ray(module: str) -> None:
 
 def test_opening_the_default_runner_imports_no_ray() -> None:
     code = """
-from noctuary.core.settings import Settings
-from noctuary_assets.night import open_runner
-assert type(open_runner(Settings().runner)).__name__ == "LocalRunner"
+from pathlib import Path
+from noctuary.core.store import StorePaths
+from noctuary_assets.night import Night
+assert type(Night(StorePaths(Path("store")), Path("source")).runner).__name__ == "LocalRunner"
 """
     assert not tops(frozenset(loaded_after(code))) & RAY

@@ -45,7 +45,8 @@ class Nights:
     def run(self, *, enabled: bool = True) -> StageResult:
         """Export, embed, connect and propose; nothing is near anything else."""
         settings = Settings(curation=CurationSettings(enabled=enabled))
-        night = Night(self.paths, self.source, settings, _fingerprint=ENCODER)
+        night = Night(self.paths, self.source, settings)
+        night.encoder.fingerprint = ENCODER
         export_memories(night)
         rows = night.result_of(CORPUS).rows
 

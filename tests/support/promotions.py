@@ -97,7 +97,8 @@ class Nights:
     ) -> StageResult:
         """Export, embed and judge; without vectors nothing is near anything else."""
         settings = Settings(promotion=PromotionSettings(enabled, threshold))
-        night = Night(self.paths, self.source, settings, _fingerprint=ENCODER)
+        night = Night(self.paths, self.source, settings)
+        night.encoder.fingerprint = ENCODER
         export_memories(night)
         rows = night.result_of(CORPUS).rows
         made = np.eye(rows, max(rows, DIM), dtype=np.float32) if vectors is None else vectors

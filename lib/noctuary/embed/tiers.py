@@ -64,6 +64,25 @@ class TierReport:
     tiers: tuple[TierState, ...]
     dropped: tuple[str, ...]
 
+    def to_facts(self) -> dict[str, Any]:
+        """Return what the gate and the pack ask of the tables, by table."""
+        return {
+            "rows": {t.name: t.rows for t in self.tiers},
+            "dims": {t.name: t.dim for t in self.tiers},
+            "index": {t.name: t.index for t in self.tiers},
+            "unindexed_rows": {t.name: t.unindexed_rows for t in self.tiers},
+        }
+
+    def to_notes(self) -> dict[str, Any]:
+        """Return what was done to the tables."""
+        return {
+            "rows_written": sum(t.inserted + t.updated + t.deleted for t in self.tiers),
+            "rebuilt": {t.name: t.reason for t in self.tiers if t.action == "rebuilt"},
+            # A table that was lost is written anew like one of a first night.
+            "created": {t.name: t.reason for t in self.tiers if t.action == "created"},
+            "dropped_tables": ", ".join(self.dropped),
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class TierHit:

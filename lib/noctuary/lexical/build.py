@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,11 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.core.files import hash_text
+from noctuary.core.files import hash_text, read_array, write_array, write_text
 from noctuary.lexical.search import K1, B, idf, saturation
 from noctuary.sources.corpus import iter_batches
 from noctuary.text.tokens import TOKENIZER_VERSION, document_tokens, encode_tokens
-from noctuary.work.content import KEY_BYTES
+from noctuary.work.content import KEY, KEY_BYTES, ContentStore
 from noctuary.work.shards import BatchFunction, RecordBatch
 
 if TYPE_CHECKING:
@@ -74,6 +75,12 @@ def iter_keyed(memories: Path) -> Iterator[RecordBatch]:
         yield pa.RecordBatch.from_arrays(named, names=["key", *_KEYED])
 
 
+def iter_tokens(memories: Path, store: ContentStore) -> Iterator[bytes]:
+    """Yield every memory's tokens, by position."""
+    for batch in iter_keyed(memories):
+        yield from store.take(store.find(batch.column(KEY).to_pylist())).to_pylist()
+
+
 def _tokenize(batch: RecordBatch) -> RecordBatch:
     import pyarrow as pa
 
@@ -117,6 +124,26 @@ class Postings:
         if index == len(self.terms) or self.terms[index] != term:
             return (0, 0)
         return int(self.starts[index]), int(self.starts[index + 1])
+
+
+POSTING_FILES = ("terms.json", "starts.npy", "positions.npy", "scores.npy")
+
+
+def write_postings(postings: Postings, directory: Path) -> None:
+    """Write POSTING_FILES."""
+    terms, *arrays = (directory / name for name in POSTING_FILES)
+    write_text(terms, json.dumps(postings.terms, ensure_ascii=False))
+    columns = (postings.starts, postings.positions, postings.scores)
+    for path, array in zip(arrays, columns, strict=True):
+        write_array(path, array)
+
+
+def read_postings(directory: Path, n_memories: int) -> Postings:
+    """Read what `write_postings` wrote."""
+    terms, *arrays = (directory / name for name in POSTING_FILES)
+    starts, positions, scores = map(read_array, arrays)
+    words = json.loads(terms.read_text(encoding="utf-8"))
+    return Postings(words, starts, positions, scores, n_memories)
 
 
 def build_postings(documents: Iterable[bytes], k1: float = K1, b: float = B) -> Postings:

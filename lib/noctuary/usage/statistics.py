@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from noctuary.core.errors import StoreError
-from noctuary.core.files import replace_with
+from noctuary.core.files import replace_with, write_text
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.sqlite import connect_immutable, delete_rows, filling, open_log
 from noctuary.core.types import fire
@@ -36,7 +36,7 @@ from noctuary.usage.reader import (
     ltp_score,
     read_counts,
 )
-from noctuary.work.stage import BatchTimings
+from noctuary.work.stage import BatchTimings, StageOutput
 
 # Folding the access log from where the last night stopped. Build side.
 #
@@ -515,6 +515,19 @@ class ScanReport:
             f"{self.last_offset % self.total:,}"
         )
 
+    def to_notes(self) -> dict[str, Any]:
+        """Return what the stage says of tonight's scan."""
+        updated = sum(self.updated)
+        return {
+            "ltp_updated": updated,
+            "ltp_skipped_unchanged": self.scanned - updated,
+            "warning": self.warning,
+            "hook_faults": "; ".join(self.hook_faults) or None,
+            "paginated_scoring": self.timings.report(),
+            "pagination_state": self.pagination_state(),
+            "batches": {"batches": self.batches()},
+        }
+
     def pagination_state(self) -> dict[str, Any]:
         """Return the RFC's object for a replay packet."""
         return {
@@ -666,3 +679,56 @@ def prune_access_log(path: Path, *, folded: Mark, now_us: int) -> tuple[int, str
     )
     values = (folded.position, now_us - RETENTION_DAYS * _DAY_US, folded.log_id)
     return delete_rows(path, ACCESS_LOG, "retrievals", "position", where, values)
+
+
+def fold_usage(
+    folded: Path,
+    log: Path,
+    usage: Path,
+    known: Collection[str],
+    window_days: int,
+    as_of_us: int,
+) -> StageOutput:
+    """Fold what recall appended to the log, write usage.sqlite, and delete what is old and folded.
+
+    Args:
+        folded: The sums of the nights before; those with tonight's replace them.
+        log: The access log.
+        usage: usage.sqlite; without a readable log it holds the sums alone.
+        known: The memories that exist now; fast to look into.
+        window_days: Of the LTP window; beyond the retention there are no single rows to count.
+        as_of_us: The moment of counting.
+    """
+    fold = fold_access_log_on(read_folded(folded), log, known)
+    # The sums with their mark first, in one file: killed anywhere, no row counts twice, and none
+    # is deleted that is not counted.
+    write_text(folded, fold.folded.to_json())
+    mark, fault, pruned = fold.folded.mark, fold.statistics.fault, 0
+    window_days, window = min(window_days, RETENTION_DAYS), Window()
+    if fault is None:
+        # Removed or replaced since it was folded: the next night counts the new one.
+        with suppress(sqlite3.Error):
+            window = count_window(
+                log,
+                mark,
+                known,
+                recent_since_us=as_of_us - window_days * _DAY_US,
+                pairs_since_us=as_of_us - RETENTION_DAYS * _DAY_US,
+            )
+    digest = write_usage(
+        usage, fold.folded, window, known, window_days=window_days, as_of_us=as_of_us
+    )
+    if fault is None:
+        pruned, fault = prune_access_log(log, folded=mark, now_us=as_of_us)
+    facts = {
+        "retrievals": sum(n for n, _ in fold.statistics.by_memory.values()),
+        "orphaned_retrievals": fold.statistics.orphaned,
+        "fault": fault,
+        "usage_digest": digest,
+        "window_days": window_days,
+        "recalled_in_window": len(window.recent),
+        "co_retrieved_pairs": len(window.pairs),
+        "co_retrieved_pairs_left_out": window.pairs_left_out,
+    }
+    notes = {"rows_folded": fold.rows, "rows_pruned": pruned}
+    return StageOutput(len(fold.statistics.by_memory), facts, notes)

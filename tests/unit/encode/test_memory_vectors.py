@@ -20,24 +20,17 @@ from noctuary.core.errors import EncoderError
 from noctuary.core.files import read_array
 from noctuary.core.settings import EncoderSettings, Settings
 from noctuary.core.store import StorePaths
+from noctuary.embed import backend as choosing
+from noctuary.embed.backend import Backend, sample_texts
 from noctuary.embed.documents import text_key
-from noctuary.embed.onnx import OnnxEncoder, onnx_directory
+from noctuary.embed.onnx import OnnxEncoder
 from noctuary.sources.corpus import iter_batches
 from noctuary.work.content import ContentStore, Filled
 from noctuary.work.shards import Fragment, write_table
 from noctuary.work.stage import forget_result
-from noctuary_assets import index as vector_rows
-from noctuary_assets import night as choosing
-from noctuary_assets.index import (
-    MEMORY_VECTORS,
-    chosen_face,
-    embed_memories,
-    fill_store,
-    sample_texts,
-    tonights_face,
-)
+from noctuary_assets.index import MEMORY_VECTORS, chosen_backend, embed_memories
 from noctuary_assets.ingest import export_memories
-from noctuary_assets.night import VECTORS, Face, Night, face_store
+from noctuary_assets.night import MEMORIES, VECTORS, Night
 
 TinyModel = Callable[..., Path]
 TEXTS = ["a river", "stone and paper", "window lamp stone river", "a river", "the key is blue"]
@@ -66,21 +59,26 @@ def night(tiny_model: TinyModel, tmp_path: Path, shared: Path) -> Night:
     if (shared / "encoders").is_dir():
         shutil.copytree(shared / "encoders", night.paths.encoders)
     else:
-        tonights_face(night)
+        tonights_backend(night)
         shutil.copytree(night.paths.encoders, shared / "encoders")
     return night
 
 
 def vectors_kept(night: Night) -> ContentStore:
-    return face_store(night, chosen_face(night))
+    return night.encoder.vectors(chosen_backend(night))
 
 
-def fill_all(night: Night, face: Face) -> Filled:
-    return fill_store(night, face, face_store(night, face))
+def tonights_backend(night: Night) -> Backend:
+    return night.encoder.choose_backend(sample_texts(night.work(MEMORIES)))
+
+
+def fill_all(night: Night, backend: Backend) -> Filled:
+    store, shards = night.encoder.vectors(backend), night.shards("memory_vectors")
+    return night.encoder.fill_store(store, night.work(MEMORIES), backend, night.runner, shards)
 
 
 def vectors_by_one_encoder(night: Night, texts: Sequence[str]) -> NDArray[np.float32]:
-    directory = onnx_directory(night.paths.encoders, night.fingerprint())
+    directory = night.encoder.onnx_directory
     return OnnxEncoder.open(directory, 1).encode_documents(texts)
 
 
@@ -133,7 +131,7 @@ def test_a_damaged_vector_is_computed_again(night: Night, damage: str) -> None:
 
 
 def test_memories_can_be_embedded_ahead(night: Night) -> None:
-    filled = fill_all(night, tonights_face(night))
+    filled = fill_all(night, tonights_backend(night))
     assert (filled.computed, filled.reused) == (4, 0)
     result = embed_memories(night)
     assert (result.notes["texts_embedded"], result.notes["texts_reused"]) == (0, 4)
@@ -142,10 +140,10 @@ def test_memories_can_be_embedded_ahead(night: Night) -> None:
 def test_shards_are_a_thirtieth_of_the_memories_in_bounds(
     night: Night, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    face = tonights_face(night)
-    monkeypatch.setattr(vector_rows, "LEAST_SHARD_ROWS", 1)
-    monkeypatch.setattr(vector_rows, "SHARDS_OF_A_NIGHT", 3)
-    filled = fill_all(night, face)
+    backend = tonights_backend(night)
+    monkeypatch.setattr(choosing, "LEAST_SHARD_ROWS", 1)
+    monkeypatch.setattr(choosing, "SHARDS_OF_A_NIGHT", 3)
+    filled = fill_all(night, backend)
     embed_memories(night)
     assert filled.computed == 4
     assert [fragment.rows for fragment in vectors_kept(night).fragments] == [2, 2]
@@ -154,9 +152,9 @@ def test_shards_are_a_thirtieth_of_the_memories_in_bounds(
 def test_what_a_killed_night_left_counts_as_known(
     night: Night, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    face = tonights_face(night)
-    monkeypatch.setattr(vector_rows, "LEAST_SHARD_ROWS", 1)
-    monkeypatch.setattr(vector_rows, "SHARDS_OF_A_NIGHT", 3)
+    backend = tonights_backend(night)
+    monkeypatch.setattr(choosing, "LEAST_SHARD_ROWS", 1)
+    monkeypatch.setattr(choosing, "SHARDS_OF_A_NIGHT", 3)
 
     def power_cut(_: ContentStore, __: object) -> None:
         raise KeyboardInterrupt
@@ -164,10 +162,10 @@ def test_what_a_killed_night_left_counts_as_known(
     with monkeypatch.context() as patch:
         patch.setattr(ContentStore, "commit", power_cut)
         with pytest.raises(KeyboardInterrupt):
-            fill_all(night, face)
-    first, second = sorted(face_store(night, face).directory.glob("*.arrow"))
+            fill_all(night, backend)
+    first, second = sorted(night.encoder.vectors(backend).directory.glob("*.arrow"))
     first.unlink()
-    filled = fill_all(night, face)
+    filled = fill_all(night, backend)
     assert (filled.computed, filled.reused) == (2, 2)
     assert first.exists()
     assert second.exists()
@@ -176,13 +174,13 @@ def test_what_a_killed_night_left_counts_as_known(
 def test_without_onnx_the_library_keeps_its_vectors_the_same_way(
     night: Night, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fill_all(night, tonights_face(night))
+    fill_all(night, tonights_backend(night))
     monkeypatch.setattr(choosing, "toolchain", lambda: None)
     result = embed_memories(night)
     assert (result.notes["texts_embedded"], result.notes["texts_reused"]) == (4, 0)
-    assert chosen_face(night).tag == ""
+    assert chosen_backend(night).tag == ""
     assert vectors_kept(night).rows == 4
-    wanted = night.encoder().encode_documents(TEXTS)
+    wanted = night.encoder.sentence.encode_documents(TEXTS)
     np.testing.assert_allclose(read_array(night.work(VECTORS)), wanted, atol=1e-6)
     forget_result(night.paths.work, MEMORY_VECTORS)
     later = Night(night.paths, night.source, night.settings)
@@ -191,10 +189,10 @@ def test_without_onnx_the_library_keeps_its_vectors_the_same_way(
 
 
 def test_an_export_that_was_damaged_stops_the_night(night: Night) -> None:
-    face = tonights_face(night)
-    (onnx_directory(night.paths.encoders, night.fingerprint()) / "model.onnx").write_bytes(b"x")
+    backend = tonights_backend(night)
+    (night.encoder.onnx_directory / "model.onnx").write_bytes(b"x")
     with pytest.raises(EncoderError, match="not what its header vouches for"):
-        fill_all(night, face)
+        fill_all(night, backend)
 
 
 @given(rows=st.integers(0, 60), count=st.integers(1, 20), group=st.integers(1, 9))
@@ -206,6 +204,6 @@ def test_the_sample_is_evenly_spread(
     table = pa.table({"content": pa.array(texts, pa.string())})
     pq.write_table(table, path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vector_rows, "iter_batches", partial(iter_batches, rows=group))
+        patch.setattr(choosing, "iter_batches", partial(iter_batches, rows=group))
         found = sample_texts(path, count)
     assert found == texts[:: max(rows // count, 1)][:count]

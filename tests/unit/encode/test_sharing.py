@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from noctuary.embed.backend import share_files
 from noctuary.embed.lean import LeanEncoder
-from noctuary_assets.index import share_files
 from tests.support.lean import write_encoder
 
 

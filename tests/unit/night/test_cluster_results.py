@@ -16,10 +16,10 @@ from noctuary.compact.summarizers import EXTRACTIVE
 from noctuary.compact.tables import SummaryWriter, read_summaries
 from noctuary.core.files import remove_tree
 from noctuary.embed import documents
+from noctuary.embed.backend import Backend, NightEncoder
 from noctuary.work.content import ContentStore, Filled, fill
-from noctuary_assets import index
 from noctuary_assets.compact import summary_recipe
-from noctuary_assets.night import ATTEMPTS, CONTENT, SHARDS, SUMMARIES, Face, Night
+from noctuary_assets.night import ATTEMPTS, CONTENT, SHARDS, SUMMARIES, Night
 from noctuary_assets.pack import _summary_vectors  # pyright: ignore[reportPrivateUsage]
 from tests.support.turns import word_vectors
 from tests.unit.night.test_compaction import DIMENSION, CountingEncoder, Nights
@@ -47,12 +47,12 @@ class MemoryExport(Export):
     seen: list[str]
 
 
-def onnx(night: Night, texts: Sequence[str]) -> Face:
-    return Face("onnx-words")
+def onnx(encoder: NightEncoder, texts: Sequence[str]) -> Backend:
+    return Backend("onnx-words")
 
 
-def library(night: Night, texts: Sequence[str]) -> Face:
-    return Face("")
+def library(encoder: NightEncoder, texts: Sequence[str]) -> Backend:
+    return Backend("")
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def nights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Nights:
     monkeypatch.setattr(cluster_task, "OnnxEncoder", Export)
     monkeypatch.setattr(MemoryExport, "seen", [], raising=False)
     monkeypatch.setattr(documents, "OnnxEncoder", MemoryExport)
-    monkeypatch.setattr(index, "choose_face", onnx)
+    monkeypatch.setattr(NightEncoder, "choose_backend", onnx)
     return Nights(tmp_path, CountingEncoder())
 
 
@@ -88,7 +88,7 @@ def test_the_tables_are_those_made_in_this_process(
     nights.write(31)
     night, _, first = nights.run()
     assert Export.seen or summarizer == "sentences"
-    monkeypatch.setattr(index, "choose_face", library)
+    monkeypatch.setattr(NightEncoder, "choose_backend", library)
     other = Nights(tmp_path / "other", CountingEncoder(), nights.settings)
     other.root.mkdir()
     other.write(31)

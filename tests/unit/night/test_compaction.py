@@ -20,10 +20,10 @@ from noctuary.compact.summarizers import EXTRACTIVE, ExtractiveSummarizer
 from noctuary.compact.tables import read_summaries, write_summaries
 from noctuary.core.settings import CompactionSettings, Settings
 from noctuary.core.store import StorePaths
+from noctuary.embed import backend as embedding
 from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.work.stage import StageResult
 from noctuary_assets import compact as compaction
-from noctuary_assets import night as embedding
 from noctuary_assets.compact import (
     SUMMARY_TABLE,
     accepted_summaries,
@@ -96,9 +96,9 @@ class Nights:
             StorePaths(self.root / "store"),
             self.root / "memories.jsonl",
             settings=replace(Settings(), compaction=self.settings),
-            _encoder=self.encoder,  # type: ignore[arg-type]
-            _fingerprint=FINGERPRINT,
         )
+        night.encoder.sentence = self.encoder  # type: ignore[assignment]
+        night.encoder.fingerprint = FINGERPRINT
         export_memories(night)
         embed_memories(night)
         return night, cluster_old_turns(night), summarize_turn_clusters(night)

@@ -35,7 +35,8 @@ class Scans:
         return scan_tables(directory)
 
     def export(self) -> Night:
-        night = Night(self.nights.paths, self.nights.source, _fingerprint=ENCODER)
+        night = Night(self.nights.paths, self.nights.source)
+        night.encoder.fingerprint = ENCODER
         export_memories(night)
         return night
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from noctuary.compact.tables import write_summaries
+from noctuary.embed.backend import keyed_memories
 from noctuary.embed.documents import put_vectors, text_key, vector_kind
 from noctuary.evaluate.abstain import everyday_kind
 from noctuary.graph.duplicates import NEAR_KIND
@@ -21,7 +22,7 @@ from noctuary.work.stage import StageOutput
 from noctuary_assets import housekeeping
 from noctuary_assets.evaluate import WRITTEN_ANSWERS_KIND
 from noctuary_assets.graph import near_kind, open_extractor
-from noctuary_assets.index import MEMORY_VECTORS, index_memories, keyed_batches
+from noctuary_assets.index import MEMORY_VECTORS, index_memories
 from noctuary_assets.ingest import CORPUS, export_memories
 from noctuary_assets.night import CONTENT, MEMORIES, SHARDS, SUMMARIES, Night
 from tests.support.promotions import DIM, ENCODER, Nights, turn
@@ -40,7 +41,8 @@ class Forgetting(Nights):
 
     def prepare(self) -> Night:
         """Export, and compute what the content store keeps."""
-        night = Night(self.paths, self.source, _fingerprint=ENCODER)
+        night = Night(self.paths, self.source)
+        night.encoder.fingerprint = ENCODER
         export_memories(night)
         rows, facts = night.result_of(CORPUS).rows, {"face": self.face}
         key = {"corpus": night.result_of(CORPUS).digest}
@@ -53,7 +55,7 @@ class Forgetting(Nights):
 
     def embed(self, night: Night) -> None:
         """Keep a vector of every memory."""
-        (batch,) = keyed_batches(night.work(MEMORIES))
+        (batch,) = keyed_memories(night.work(MEMORIES))
         keys = batch.column(KEY).to_pylist()
         vectors = {key: np.ones(DIM, np.float32) for key in keys}
         put_vectors(night.content(vector_kind(ENCODER, self.face)), vectors)

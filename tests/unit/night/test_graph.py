@@ -49,7 +49,8 @@ class Source:
             for n, text in enumerate(texts)
         ]
         self._file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        night = Night(self.paths, self._file, _fingerprint=ENCODER)
+        night = Night(self.paths, self._file)
+        night.encoder.fingerprint = ENCODER
         export_memories(night)
         _embed(night, texts)
         return night, connect_memories(night)

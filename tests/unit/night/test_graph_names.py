@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from noctuary.core.errors import EncoderError
 from noctuary.core.files import write_array
 from noctuary.core.store import StorePaths
+from noctuary.embed.backend import LIBRARY
 from noctuary.embed.documents import text_key
 from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.embed.sentence import SentenceEncoder
@@ -31,7 +32,7 @@ from noctuary_assets.graph import (
 )
 from noctuary_assets.index import MEMORY_VECTORS
 from noctuary_assets.ingest import export_memories
-from noctuary_assets.night import LIBRARY, VECTORS, Night
+from noctuary_assets.night import VECTORS, Night
 
 DIM = 16
 ENCODER = EncoderFingerprint("m", "0" * 64, DIM, "mean", True, "", "", 64)
@@ -82,13 +83,9 @@ class Store:
         """Export, pretend to have embedded the memories, and connect."""
         rows = [{"id": n, "content": text} for n, text in enumerate(texts)]
         self._file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        night = Night(
-            self.paths,
-            self._file,
-            progress=self.progress,
-            _encoder=cast(SentenceEncoder, encoder),
-            _fingerprint=ENCODER,
-        )
+        night = Night(self.paths, self._file, progress=self.progress)
+        night.encoder.sentence = cast(SentenceEncoder, encoder)
+        night.encoder.fingerprint = ENCODER
         export_memories(night)
 
         def body() -> StageOutput:
@@ -147,8 +144,9 @@ def test_neighbours_of_another_encoder_are_not_taken_over(store: Store) -> None:
     assert {json.loads(value)[0] for value in kept.values()} == set(NAMES)
     kept.replace([], [])
     # Were it read, no name would be near any other.
-    other = replace(ENCODER, weights_sha256="1" * 64)
-    foreign = near_kind(replace(night, _fingerprint=other))
+    other = replace(night)
+    other.encoder.fingerprint = replace(ENCODER, weights_sha256="1" * 64)
+    foreign = near_kind(other)
     assert foreign != kept.kind
     values = [json.dumps([name, True, None]).encode() for name in NAMES]
     night.content(foreign).put(list(map(text_key, NAMES)), values)

@@ -18,9 +18,10 @@ from noctuary.core.settings import EncoderSettings, Settings
 from noctuary.core.store import StorePaths
 from noctuary.embed.hosted import BudgetError, ProviderDownError, read_description
 from noctuary.recall.query_encoder import encode_query, forget_queries
-from noctuary_assets.index import MEMORY_VECTORS, embed_memories, export_query_encoder
+from noctuary_assets.evaluate import fetch_query_vectors
+from noctuary_assets.index import chosen_backend, embed_memories, export_query_encoder
 from noctuary_assets.ingest import export_memories
-from noctuary_assets.night import VECTORS, Night, face_of, fetch_query_vectors
+from noctuary_assets.night import VECTORS, Night
 from tests.support.embedding_server import KEY, EmbeddingServer, vector_of
 from tests.support.store import Store
 
@@ -131,10 +132,10 @@ def test_a_provider_that_is_down_fails_the_night_and_leaves_no_vectors(
 
 def test_recall_is_told_whom_to_ask_and_a_moved_gateway_is_noticed(night: Night) -> None:
     first = export_query_encoder(night)
-    directory = night.paths.encoders / night.fingerprint().digest
+    directory = night.paths.encoders / night.encoder.fingerprint.digest
     assert read_description(directory).url == night.settings.encoder.url
     moved = again(night, url="http://127.0.0.1:9/v1")
-    assert moved.fingerprint() == night.fingerprint()
+    assert moved.encoder.fingerprint == night.encoder.fingerprint
     second = export_query_encoder(moved)
     assert not second.reused
     assert second.digest != first.digest
@@ -146,16 +147,16 @@ def test_recall_is_told_whom_to_ask_and_a_moved_gateway_is_noticed(night: Night)
 
 def test_vectors_of_one_encoder_are_not_mixed_with_another_s(night: Night) -> None:
     embed_memories(night)
-    face = face_of(night.result_of(MEMORY_VECTORS).facts)
-    assert (face.tag, face.batches_per_write) == ("voyage", 1)
+    backend = chosen_backend(night)
+    assert (backend.tag, backend.batches_per_write) == ("voyage", 1)
     other = again(night, provider="openai", model="text-embedding-3-small")
     with pytest.raises(EncoderError, match=r"made by voyage, .* now has openai"):
-        face_of(night.result_of(MEMORY_VECTORS).facts).opened(other, ["x"])
+        other.encoder.open_backend(backend, ["x"])
 
 
 def manifest_of(store: Store, night: Night) -> Manifest:
     found = read_manifest(store.snapshot(read_pointer(store.paths).snapshot_id))
-    known = night.fingerprint()
+    known = night.encoder.fingerprint
     return replace(found, encoder=known.to_json(), encoder_digest=known.digest)
 
 

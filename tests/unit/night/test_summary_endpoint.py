@@ -15,8 +15,8 @@ from noctuary.compact.summarizers import Summary
 from noctuary.compact.tables import read_attempts, read_summaries
 from noctuary.core.settings import CompactionSettings, Settings
 from noctuary.core.store import StorePaths
+from noctuary.embed import backend as embedding
 from noctuary.embed.fingerprint import EncoderFingerprint
-from noctuary_assets import night as embedding
 from noctuary_assets.compact import cluster_old_turns, summarize_turn_clusters
 from noctuary_assets.index import embed_memories
 from noctuary_assets.ingest import export_memories
@@ -62,9 +62,9 @@ class Store:
             StorePaths(self.root / "store"),
             self.root / "memories.jsonl",
             settings=replace(Settings(), compaction=compaction),
-            _encoder=Words(),  # type: ignore[arg-type]
-            _fingerprint=FINGERPRINT,
         )
+        night.encoder.sentence = Words()  # type: ignore[assignment]
+        night.encoder.fingerprint = FINGERPRINT
         export_memories(night)
         embed_memories(night)
         cluster_old_turns(night)

@@ -35,7 +35,8 @@ MARKS = {
 
 def night(root: Path) -> tuple[Night, StageResult]:
     """Export, embed so that nothing is near anything, and connect."""
-    night = Night(StorePaths(root / "store"), root / "palace", _fingerprint=ENCODER)
+    night = Night(StorePaths(root / "store"), root / "palace")
+    night.encoder.fingerprint = ENCODER
     export_memories(night)
 
     def body() -> StageOutput:

@@ -55,7 +55,9 @@ def night(tmp_path: Path) -> Night:
 
 def a_night(tmp_path: Path, source: Path, dims: tuple[int, int] = DIMS) -> Night:
     settings = Settings(tiers=TierSettings(*dims))
-    return Night(StorePaths(tmp_path / "store"), source, settings, _fingerprint=ENCODER)
+    night = Night(StorePaths(tmp_path / "store"), source, settings)
+    night.encoder.fingerprint = ENCODER
+    return night
 
 
 def embed(night: Night, seed: int = 0) -> StageResult:

@@ -6,7 +6,6 @@ import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,7 @@ from noctuary.core.store import StorePaths
 from noctuary.usage.access_log import append_retrievals
 from noctuary_assets.index import FOLDED, fold_accesses
 from noctuary_assets.ingest import export_memories
-from noctuary_assets.night import ACCESS, Night
+from noctuary_assets.night import Night
 
 
 @pytest.fixture
@@ -32,8 +31,11 @@ def recalled(night: Night, *ids: str) -> None:
     assert append_retrievals(path, snapshot_id="s", memory_ids=ids) is None
 
 
-def rows_of(night: Night) -> dict[str, Any]:
-    return json.loads(night.work(ACCESS).read_text())
+def rows_of(night: Night) -> dict[str, tuple[int, int]]:
+    """Return retrievals and the last of them by memory, as recall reads them."""
+    with closing(sqlite3.connect(night.paths.usage)) as db:
+        rows = db.execute("SELECT memory_id, retrievals, last_us FROM access").fetchall()
+    return {memory_id: (retrievals, last_us) for memory_id, retrievals, last_us in rows}
 
 
 def test_each_night_reads_what_is_new_and_keeps_what_was(night: Night) -> None:
@@ -45,7 +47,7 @@ def test_each_night_reads_what_is_new_and_keeps_what_was(night: Night) -> None:
     assert fold_accesses(night).notes == {"rows_folded": 0, "rows_pruned": 0}
     recalled(night, "1")
     assert fold_accesses(night).notes == {"rows_folded": 1, "rows_pruned": 0}
-    assert {m: row["retrievals"] for m, row in rows_of(night).items()} == {"1": 2, "2": 1}
+    assert {m: count for m, (count, _) in rows_of(night).items()} == {"1": 2, "2": 1}
 
 
 def test_statistics_outlive_their_rows_and_without_the_sums_the_log_is_read_again(
@@ -56,7 +58,7 @@ def test_statistics_outlive_their_rows_and_without_the_sums_the_log_is_read_agai
         log.execute("UPDATE retrievals SET retrieved_at_us = 5 WHERE memory_id = '1'")
     assert fold_accesses(night).notes == {"rows_folded": 2, "rows_pruned": 1}
     assert fold_accesses(night).facts["retrievals"] == 2
-    assert rows_of(night)["1"] == {"retrievals": 1, "last_accessed_us": 5}
+    assert rows_of(night)["1"] == (1, 5)
     night.work(FOLDED).unlink()
     assert fold_accesses(night).notes == {"rows_folded": 1, "rows_pruned": 0}
     assert list(rows_of(night)) == ["2"]
