@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.embed.rotation import fit, rotated_prefix
-from noctuary.embed.tiers import FULL_TIER, TierReport, TierState, sync_tiers, tier_tables
+from noctuary.embed.rotation import fit, prefix, rotated_prefix
+from noctuary.embed.tables import TableHome, as_home
+from noctuary.embed.tiers import (
+    FULL_TIER,
+    TABLE_PREFIX,
+    TierReport,
+    TierState,
+    sync_tiers,
+    tier_tables,
+)
 
 DIM = 96
 ROWS = 300
@@ -24,6 +33,37 @@ def clustered(rows: int, dim: int = DIM, seed: int = 0) -> Floats:
     topics = rng.normal(size=(12, dim))[rng.integers(0, 12, rows)]
     vectors = ((topics + rng.normal(size=(rows, dim))) * scales) @ basis.T
     return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class TierHit:
+    """One memory found in a tier; `cosine` is in [-1, 1] up to float32 rounding."""
+
+    memory_id: str
+    cosine: float
+
+
+def search_tier(
+    where: Path | TableHome, dim: int, query: NDArray[np.floating[Any]], k: int
+) -> list[TierHit]:
+    """Return the k nearest rows of one tier by cosine, best first, ties by id.
+
+    A zero vector has no cosine: it finds nothing and is never found.
+
+    Args:
+        where: The home of the tables, or its directory.
+        dim: Dimensions of the tier; the query's length or more means the full tier.
+        query: Rotated query of full length, shape (d,); it is cut to the tier here.
+        k: How many, at least 1.
+    """
+    name = FULL_TIER if dim >= len(query) else f"{TABLE_PREFIX}{dim}"
+    vector = prefix(query, min(dim, len(query)))
+    search = as_home(where).connect().open_table(name).search(vector, vector_column_name="vector")
+    # Indexed distances are on another scale: ten times as many are scored again.
+    search = search.distance_type("cosine").refine_factor(10).limit(k)
+    found = search.select(["memory_id", "_distance"]).to_arrow().to_pylist()
+    hits = [TierHit(row["memory_id"], 1.0 - row["_distance"]) for row in found]
+    return sorted(hits, key=lambda hit: (-hit.cosine, hit.memory_id))
 
 
 class TierStore:

@@ -590,10 +590,8 @@ def _parse(value: Mapping[str, Any]) -> Header:
     return header
 
 
-# The read side's encoder: a BERT forward pass in numpy over memory-mapped weights.
-#
-# The arithmetic is in `bert_math`, the format in `lean_format`. Imports numpy and the standard
-# library only: a hook pays for every import.
+# A BERT forward pass over memory-mapped weights. Numpy and the standard library only: a hook pays
+# for every import.
 
 
 _FLOAT32 = np.dtype("<f4")

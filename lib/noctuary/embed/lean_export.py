@@ -32,7 +32,7 @@ from noctuary.embed.lean import (
 )
 from noctuary.embed.sentence import SentenceEncoder, open_sentence_encoder
 
-# Read a published BERT checkpoint into the numpy encoder's tensors. Build side.
+# Reading a published BERT checkpoint into the numpy encoder's tensors.
 
 
 Tensors = dict[str, NDArray[np.float32]]
@@ -173,9 +173,7 @@ def _layer(raw: Tensors, arch: Architecture, layer: int) -> Tensors:
     }
 
 
-# Turn a sentence-transformers model into the directory that `lean` reads. Build side.
-#
-# The conversion of the tensors is in `bert_weights`.
+# Turning a sentence-transformers model into the directory that `lean` reads.
 
 
 MIN_COSINE = 0.9999

@@ -36,10 +36,7 @@ from noctuary.embed.sentence import (
     readable_head,
 )
 
-# The directory of an exported ONNX encoder: names, header, and what identifies its vectors.
-#
-# Exporting is in `onnx_export`, running in `onnx_encoder`; neither onnxruntime nor torch is
-# imported here.
+# The directory of an export: names, header, and what identifies its vectors.
 
 
 MODEL_FILE = "model.onnx"
@@ -160,7 +157,7 @@ def hash_files(directory: Path) -> dict[str, str]:
         ) from error
 
 
-# The bulk face of an encoder: ONNX Runtime, fp32, one text per call, several calls at once.
+# Running it: one text per call, several calls at once.
 #
 # A text is never padded and never shares a call, and every call is one thread's work, so a vector
 # cannot depend on its neighbours, on the order or on how many threads there are.
@@ -329,7 +326,7 @@ def _clean(text: str) -> str:
     return _SURROGATE.sub("\ufffd", text)
 
 
-# Turn a sentence-transformers model into the directory that `onnx_encoder` runs. Build side.
+# Turning a sentence-transformers model into such a directory.
 #
 # A model that is not exported is recorded as declined, so that it is not tried again every night.
 

@@ -311,10 +311,7 @@ def _files_state(directory: Path) -> str:
     return hash_text(weights_sha256(directory), *parts)
 
 
-# The build side's encoder: any local sentence-transformers model, reproducible to the last bit.
-#
-# Where its files are is in `locate`, which texts go together in `batching`. Nothing heavy is
-# imported before a model is opened.
+# The encoder, reproducible to the last bit. Nothing heavy is imported before a model is opened.
 
 
 _COUNT_CHUNK = 512
@@ -348,29 +345,6 @@ class _Verbosity(Protocol):
     disable_progress_bar: Callable[[], None]
 
 
-class DocumentBatches(Iterator[tuple[list[int], NDArray[np.float32]]]):
-    """Encoded batches, computed one at a time as they are asked for.
-
-    Attributes:
-        total: Texts that will be yielded in all.
-        truncated_count: Texts longer than the model reads; their ends do not count.
-    """
-
-    def __init__(
-        self,
-        batches: Iterator[tuple[list[int], NDArray[np.float32]]],
-        total: int,
-        truncated_count: int,
-    ) -> None:
-        self._batches = batches
-        self.total = total
-        self.truncated_count = truncated_count
-
-    def __next__(self) -> tuple[list[int], NDArray[np.float32]]:
-        """Return positions of the texts and their vectors, shape (len(positions), dimension)."""
-        return next(self._batches)
-
-
 class SentenceEncoder:
     """A loaded sentence-transformers model on the CPU; implements `Encoder`.
 
@@ -401,24 +375,24 @@ class SentenceEncoder:
         length = min(self.token_counts([head], prefix)[0], self.fingerprint.max_tokens)
         return self._encode_batch([head], [0], length, prefix)[0]
 
-    def iter_document_batches(self, texts: Sequence[str]) -> DocumentBatches:
-        """Encode batch by batch, longest texts first, so that the caller can keep each batch.
+    def iter_document_batches(
+        self, texts: Sequence[str]
+    ) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
+        """Yield positions of texts and their vectors, shape (len(positions), dimension).
 
-        Only the token counts are computed before the first batch is asked for.
+        Batch by batch, longest texts first, so that the caller can keep each of them.
 
         Raises:
-            EncoderError: On iteration, a text got a vector that is not finite or not of unit
-            length.
+            EncoderError: A text got a vector that is not finite or not of unit length.
         """
         limit = self.fingerprint.max_tokens
         heads = [self._head(text) for text in texts]
         counts = self.token_counts(heads, self.fingerprint.document_prefix)
         lengths = [min(count, limit) for count in counts]
-        truncated_count = sum(
-            count > limit or len(head) < len(text)
-            for count, head, text in zip(counts, heads, texts, strict=True)
-        )
-        return DocumentBatches(self._encoded(heads, lengths), len(texts), truncated_count)
+        for positions in plan_batches(lengths):
+            members = [heads[position] for position in positions]
+            length, prefix = lengths[positions[0]], self.fingerprint.document_prefix
+            yield positions, self._encode_batch(members, positions, length, prefix)
 
     def token_counts(self, texts: Sequence[str], prefix: str = "") -> list[int]:
         """Return the tokens of each text behind a prefix, control tokens included, untruncated."""
@@ -439,15 +413,6 @@ class SentenceEncoder:
     def _head(self, text: str) -> str:
         limit = self.fingerprint.max_tokens
         return readable_head(text, limit, lambda head: self.token_counts([head])[0])
-
-    def _encoded(
-        self, texts: Sequence[str], lengths: Sequence[int]
-    ) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
-        for positions in plan_batches(lengths):
-            members = [texts[position] for position in positions]
-            length = lengths[positions[0]]
-            prefix = self.fingerprint.document_prefix
-            yield positions, self._encode_batch(members, positions, length, prefix)
 
     def _encode_batch(
         self, texts: Sequence[str], positions: Sequence[int], length: int, prefix: str

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from noctuary.core.files import hash_text
 from noctuary.core.types import SILENT, Progress
 from noctuary.embed.funnel import release_pages
-from noctuary.embed.rotation import Rotation, prefix, rotated_prefix
+from noctuary.embed.rotation import Rotation, rotated_prefix
 from noctuary.embed.tables import TableHome, as_home
 from noctuary.work.runner import LocalRunner
 from noctuary.work.shards import IndexKind, IndexSpec, Runner
 
-# What the tiers are found to be: states after a sync, matches with the memories, hits of a search.
+# What the tiers are found to be: states after a sync, matches with the memories.
 
 
 Action = Literal["created", "rebuilt", "synced", "unchanged"]
@@ -82,14 +82,6 @@ class TierReport:
             "created": {t.name: t.reason for t in self.tiers if t.action == "created"},
             "dropped_tables": ", ".join(self.dropped),
         }
-
-
-@dataclass(frozen=True, slots=True)
-class TierHit:
-    """One memory found in a tier; `cosine` is in [-1, 1] up to float32 rounding."""
-
-    memory_id: str
-    cosine: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,9 +422,6 @@ MAX_DELETE_IDS = 10_000
 KEEP_VERSIONS = timedelta(hours=1)
 # Longer protects a reader that still has a replaced version open; shorter frees its disk sooner.
 
-REFINE_FACTOR = 10
-# An indexed search re-scores this many times k exactly; unrefined distances are on another scale.
-
 TABLE_PREFIX = "memory_vectors_"
 FULL_TIER = "memory_vectors_full"
 _KEYS = ["memory_id", "content_hash"]
@@ -531,26 +520,6 @@ def sync_tiers(
             states.append(_sync_tier(database, tier, runner or LocalRunner(), limits))
             progress.update("vector_tiers", len(states), len(tables))
     return TierReport(tiers=tuple(states), dropped=dropped)
-
-
-def search_tier(where: Path | TableHome, dim: int, query: AnyFloats, k: int) -> list[TierHit]:
-    """Return the k nearest rows of one tier by cosine, best first, ties by id.
-
-    For verification. A zero vector has no cosine: it finds nothing and is never found.
-
-    Args:
-        where: The home of the tables, or its directory.
-        dim: Dimensions of the tier; the query's length or more means the full tier.
-        query: Rotated query of full length, shape (d,); it is cut to the tier here.
-        k: How many, at least 1.
-    """
-    name = FULL_TIER if dim >= len(query) else f"{TABLE_PREFIX}{dim}"
-    vector = prefix(query, min(dim, len(query)))
-    search = as_home(where).connect().open_table(name).search(vector, vector_column_name="vector")
-    search = search.distance_type("cosine").refine_factor(REFINE_FACTOR).limit(k)
-    found = search.select(["memory_id", "_distance"]).to_arrow().to_pylist()
-    hits = [TierHit(row["memory_id"], 1.0 - row["_distance"]) for row in found]
-    return sorted(hits, key=lambda hit: (-hit.cosine, hit.memory_id))
 
 
 def tiers_match(

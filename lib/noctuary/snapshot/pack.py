@@ -435,8 +435,7 @@ CREATE TABLE clusters (
     cluster_id TEXT PRIMARY KEY, session_id TEXT NOT NULL, ordinal INTEGER NOT NULL, first_us
     INTEGER NOT NULL, last_us INTEGER NOT NULL, trivial INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-"""  # The summaries' tables: `summary_pack`.
-
+"""
 ROWS_SCHEMA = _SCHEMA + LINEAGE_SCHEMA
 """Every table of rows.sqlite."""
 

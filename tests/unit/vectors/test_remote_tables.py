@@ -13,12 +13,11 @@ from noctuary.embed.tables import TableHome, TablesUnreachableError, as_home, co
 from noctuary.embed.tiers import (
     FULL_TIER,
     TierReport,
-    search_tier,
     sync_tiers,
     tier_tables,
     tiers_match,
 )
-from tests.support.tier_store import DIM, ROWS, TierStore, counts
+from tests.support.tier_store import DIM, ROWS, TierStore, counts, search_tier
 
 DIMS = (32, 64)
 KEY, SECRET = "AKIAOFTHETESTS", "s3cr3t-of-the-tests"

@@ -7,9 +7,9 @@ import numpy as np
 from lancedb.index import HnswSq
 
 from noctuary.embed.rotation import rotate
-from noctuary.embed.tiers import FULL_TIER, index_spec, search_tier
+from noctuary.embed.tiers import FULL_TIER, index_spec
 from noctuary.work.shards import IndexSpec
-from tests.support.tier_store import DIM, ROWS, TierStore, clustered
+from tests.support.tier_store import DIM, ROWS, TierStore, clustered, search_tier
 
 
 def test_long_vectors_get_codes_and_short_ones_a_byte_a_dimension() -> None:

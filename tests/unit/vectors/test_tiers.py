@@ -11,8 +11,8 @@ import pytest
 
 from noctuary.embed import tiers
 from noctuary.embed.rotation import Rotation, fit, identity, rotate, rotated_prefix
-from noctuary.embed.tiers import FULL_TIER, search_tier, sync_tiers, tier_tables, tiers_match
-from tests.support.tier_store import DIM, ROWS, Floats, TierStore, clustered, counts
+from noctuary.embed.tiers import FULL_TIER, sync_tiers, tier_tables, tiers_match
+from tests.support.tier_store import DIM, ROWS, Floats, TierStore, clustered, counts, search_tier
 
 
 def test_tiers_collapse_into_the_full_one_for_small_models() -> None:
