@@ -317,9 +317,20 @@ def _note_graph(done: Done) -> Iterator[str]:
         ("merges", "merged name", "merged names"),
         ("supersessions", "superseded memory", "superseded memories"),
     )
-    found = [plural(told[key], *nouns) for key, *nouns in counts if told.get(key)]
+    before = done[CONCEPT_GRAPH.name].before if told else {}
+    found = [
+        plural(told[key], *nouns) + _change(told, before, key)
+        for key, *nouns in counts
+        if told.get(key) or before.get(key)
+    ]
     if found:
         yield f"Graph: {', '.join(found)}."
+
+
+def _change(told: Mapping[str, int], before: Mapping[str, int], key: str) -> str:
+    """Return how a count differs from last night's; empty where it does not, or none is known."""
+    change = told[key] - before[key] if key in before else 0
+    return f" ({change:+,})".replace("-", "\u2212") if change else ""
 
 
 def _note_summaries(done: Done) -> Iterator[str]:
@@ -328,8 +339,10 @@ def _note_summaries(done: Done) -> Iterator[str]:
     if accepted := status.get("accepted", 0):
         verb = "stands" if accepted == 1 else "stand"
         saved = told["source_tokens"] - told["summary_tokens"]
+        change = _change(status, done[SUMMARY_TABLE.name].before.get("by_status", {}), "accepted")
         yield (
-            f"Summaries: {accepted:,} {verb} for {plural(told['summarised_turns'], 'turn')} and "
+            f"Summaries: {accepted:,}{change} {verb} for "
+            f"{plural(told['summarised_turns'], 'turn')} and "
             f"{'saves' if accepted == 1 else 'save'} {plural(saved, 'token')} "
             f"({told['tokens_saved_share']:.0%})."
         )

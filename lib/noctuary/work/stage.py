@@ -157,6 +157,7 @@ class StageResult:
         rows: Rows in the artifact.
         cost: wall_ms, cpu_ms, peak_rss_bytes of tonight; bytes_on_disk of the artifact.
         notes: What is only true of tonight's run, none where nothing ran; never part of a digest.
+        before: The facts of the run before this one; empty where none is known, or nothing ran.
     """
 
     name: str
@@ -166,6 +167,7 @@ class StageResult:
     facts: dict[str, Any] = field(default_factory=dict)
     cost: dict[str, float] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
+    before: dict[str, Any] = field(default_factory=dict)
 
 
 class StageOutput(NamedTuple):
@@ -225,7 +227,7 @@ def run_stage(
     write_text(stamp_path, json.dumps(told, indent=1, sort_keys=True) + "\n")
     reused = held and fresh == stamp
     result = _result(work, stage, fresh, reused=reused, cost=cost.to_json())
-    return replace(result, notes=dict(notes))
+    return replace(result, notes=dict(notes), before=known.get("facts", {}))
 
 
 def load_result(work: Path, stage: Stage) -> StageResult | None:

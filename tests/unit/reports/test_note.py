@@ -23,8 +23,10 @@ LYING = "every_summary_preserves_its_sources"
 BROKEN = "every_edge_has_evidence"
 
 
-def stage(name: str, facts: dict[str, Any], *, reused: bool = False) -> StageResult:
-    return StageResult(name, "", reused, 0, facts)
+def stage(
+    name: str, facts: dict[str, Any], *, reused: bool = False, before: dict[str, Any] | None = None
+) -> StageResult:
+    return StageResult(name, "", reused, 0, facts, before=before or {})
 
 
 def corpus(**facts: Any) -> StageResult:
@@ -69,6 +71,17 @@ CASES: list[tuple[list[StageResult], str]] = [
         "Graph: 1 concept, 1 merged name, 1 superseded memory.",
     ),
     ([stage("concept_graph", GRAPH, reused=True)], ""),
+    (
+        [
+            stage("concept_graph", GRAPH, before={**GRAPH, "concepts": 2_001, "merges": 0}),
+            stage("summaries", SUMMARIES, before={"by_status": {"accepted": 3}}),
+        ],
+        """Graph: 1 concept (\u22122,000), 1 merged name (+1), 1 superseded memory.
+        Summaries: 1 (\u22122) stands for 20 turns and saves 1 token (1%).
+        1 summary was declined; the turns stay.
+        Warning: the summaries' model gave no answer for 1 group of turns; asked again next night.
+        `noctuary doctor` says how the store is.""",
+    ),
     (
         [stage("summaries", SUMMARIES)],
         """Summaries: 1 stands for 20 turns and saves 1 token (1%).
