@@ -53,17 +53,11 @@ _NOTES = b"noctuary"
 
 
 class ProposalTable(NamedTuple):
-    """What a night proposed.
+    """What a night proposed."""
 
-    Attributes:
-        proposals: In the order of `propose`.
-        is_on: False where curation.enabled was off, and nothing was looked for.
-        corpus: Digest of the corpus that they were made from; "" where it was off.
-    """
-
-    proposals: tuple[Proposal, ...]
-    is_on: bool
-    corpus: str
+    proposals: tuple[Proposal, ...]  # In the order of `propose`
+    is_on: bool  # False where curation.enabled was off, and nothing was looked for
+    corpus: str  # Digest of the corpus that they were made from; "" where it was off
 
 
 def write_proposals(path: Path, table: ProposalTable) -> None:
@@ -81,11 +75,7 @@ def write_proposals(path: Path, table: ProposalTable) -> None:
 
 
 def read_proposals(path: Path) -> ProposalTable:
-    """Read what `write_proposals` wrote.
-
-    Raises:
-        StoreError: There is no such table, or it is damaged.
-    """
+    """Read what `write_proposals` wrote."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -124,30 +114,16 @@ def _proposal(row: dict[str, Any]) -> Proposal:
 
 
 class Proposed(NamedTuple):
-    """The last night's proposals.
+    """The last night's proposals."""
 
-    Attributes:
-        proposals: In order of the table.
-        is_on: False where that night did not look.
-        source: Where the night read the memories.
-        text_of: Contents by memory id, of every target that is still what it was.
-    """
-
-    proposals: tuple[Proposal, ...]
-    is_on: bool
-    source: str
-    text_of: Mapping[str, str]
+    proposals: tuple[Proposal, ...]  # In order of the table
+    is_on: bool  # False where that night did not look
+    source: str  # Where the night read the memories
+    text_of: Mapping[str, str]  # Contents by memory id, of every target that is still what it was
 
 
 def read_proposed(work: Path) -> Proposed:
-    """Return what the last night proposed.
-
-    Args:
-        work: The work directory of the store.
-
-    Raises:
-        StoreError: There is no table, or no corpus beside it.
-    """
+    """Return what the last night proposed."""
     table = read_proposals(work / PROPOSALS)
     report = read_report(work / "corpus")
     hashes = {t.memory_id: t.text_hash for p in table.proposals for t in p.targets}
@@ -179,10 +155,6 @@ def chosen(
         proposals: What there is.
         ids: Ids or their beginnings; empty takes every one that is no NOOP.
         least_confidence: In [0, 1]; only counts where none is named.
-
-    Raises:
-        ConfigError: The confidence is out of range.
-        CurationRefusedError: An id names no proposal, or more than one.
     """
     if not 0 <= least_confidence <= 1:
         raise ConfigError(f"found --min-confidence {least_confidence}, expected 0 to 1")
@@ -218,15 +190,10 @@ Matched = Mapping[str, StoredRow]
 
 
 class Where(NamedTuple):
-    """What is known of the source that is written.
+    """What is known of the source that is written."""
 
-    Attributes:
-        is_own: It is the one that the night read.
-        text_of: Contents by memory id, as the night read them.
-    """
-
-    is_own: bool
-    text_of: Mapping[str, str]
+    is_own: bool  # It is the one that the night read
+    text_of: Mapping[str, str]  # Contents by memory id, as the night read them
 
 
 def match(proposal: Proposal, source: Transaction, where: Where) -> Matched:
@@ -322,23 +289,14 @@ REFUSALS_SHOWN = 5
 
 
 class AppliedProposals(NamedTuple):
-    """What was written.
+    """What was written."""
 
-    Attributes:
-        journal_id: What `undo` takes; None where there was nothing to do.
-        written: Ids of the proposals that were applied now.
-        held: Ids of those that were applied before, with their journal ids.
-        tombstones: Rows that were marked.
-        updated: Rows whose fields were filled up.
-        added: New rows.
-    """
-
-    journal_id: int | None
-    written: tuple[str, ...]
-    held: Mapping[str, int]
-    tombstones: tuple[int, ...]
-    updated: tuple[int, ...]
-    added: tuple[int, ...]
+    journal_id: int | None  # What `undo` takes; None where there was nothing to do
+    written: tuple[str, ...]  # Ids of the proposals that were applied now
+    held: Mapping[str, int]  # Ids of those that were applied before, with their journal ids
+    tombstones: tuple[int, ...]  # Rows that were marked
+    updated: tuple[int, ...]  # Rows whose fields were filled up
+    added: tuple[int, ...]  # New rows
 
 
 class _Write(NamedTuple):
@@ -491,17 +449,11 @@ ROWS_SHOWN = 5
 
 
 class Undone(NamedTuple):
-    """What was taken back.
+    """What was taken back."""
 
-    Attributes:
-        journal_id: Which application.
-        restored: Rows that are as they were.
-        taken_back: Rows that had been added.
-    """
-
-    journal_id: int
-    restored: tuple[int, ...]
-    taken_back: tuple[int, ...]
+    journal_id: int  # Which application
+    restored: tuple[int, ...]  # Rows that are as they were
+    taken_back: tuple[int, ...]  # Rows that had been added
 
 
 def undo(store: WritableStore, journal_id: int, *, now: datetime | None = None) -> Undone:

@@ -12,8 +12,6 @@ from noctuary.embed.rotation import FIT_ROWS_PER_CELL, assign, fit_centroids
 from noctuary.text.marks import split_speaker
 
 # Which turns count: those that a person says, by the label before the first colon.
-#
-# Standard library only.
 
 
 MACHINE_SPEAKERS = frozenset(
@@ -32,9 +30,6 @@ def read_statement(content: str) -> str | None:
 
     Every named person counts, so that in a conversation between two people both do. A turn without
     a label does not: it may be an answer.
-
-    Args:
-        content: The turn as exported, `Speaker: text`.
     """
     speaker, text = split_speaker(content)
     if speaker is None:
@@ -63,15 +58,10 @@ Ints = NDArray[np.int64]
 
 
 class Neighbour(NamedTuple):
-    """A row that is like another.
+    """A row that is like another."""
 
-    Attributes:
-        cosine: In [-1, 1], to 6 digits.
-        position: Its row.
-    """
-
-    cosine: float
-    position: int
+    cosine: float  # In [-1, 1], to 6 digits
+    position: int  # Its row
 
 
 class Best:
@@ -83,13 +73,7 @@ class Best:
     """
 
     def __init__(self, n_rows: int, k: int, least_cosine: float = -1.0) -> None:
-        """Start without candidates.
-
-        Args:
-            n_rows: How many rows, at least 0.
-            k: How many candidates are kept per row, at least 1.
-            least_cosine: What is less is not kept, but for rounding.
-        """
+        """Start without candidates."""
         self.cosines = np.full((n_rows, k), -np.inf, dtype=np.float32)
         self.positions = np.full((n_rows, k), -1, dtype=np.int64)
         self._least = least_cosine - _SLACK
@@ -222,15 +206,10 @@ Probes = NDArray[np.int32]
 
 
 class Cells(NamedTuple):
-    """Cells fitted to some rows, as turns see them.
+    """Cells fitted to some rows, as turns see them."""
 
-    Attributes:
-        centroids: Unit directions, float32, shape (c, d).
-        probes: The cells nearest to every turn, nearest first, shape (n_turns, p).
-    """
-
-    centroids: Floats
-    probes: Probes
+    centroids: Floats  # Unit directions, float32, shape (c, d)
+    probes: Probes  # The cells nearest to every turn, nearest first, shape (n_turns, p)
 
     def narrowed(self, probes: int) -> Cells:
         """Return the same with at most so many probes of every turn."""

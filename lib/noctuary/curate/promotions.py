@@ -77,24 +77,16 @@ NOTHING_SAID = "nothing_said"
 
 
 class Judged(NamedTuple):
-    """What the gate made of one turn.
+    """What the gate made of one turn."""
 
-    Attributes:
-        position: Its row.
-        h: Novelty.
-        r: Repetition.
-        gate: G and its branches.
-        reason: One of the three above.
-        durable: Nearest durable rows, at most `DURABLE_HITS`, whatever their cosine.
-        repeated: Nearest earlier turns of `REPEATED_COSINE` and more, at most `REPEATED_HITS`.
-    """
-
-    position: int
-    h: float
-    r: float
-    gate: Gate
-    reason: str
+    position: int  # Its row
+    h: float  # Novelty
+    r: float  # Repetition
+    gate: Gate  # G and its branches
+    reason: str  # One of the three above
+    # Nearest durable rows, at most `DURABLE_HITS`, whatever their cosine
     durable: tuple[Neighbour, ...]
+    # Nearest earlier turns of `REPEATED_COSINE` and more, at most `REPEATED_HITS`
     repeated: tuple[Neighbour, ...]
 
 
@@ -150,13 +142,7 @@ class _Around:
     def of_block(
         self, start: int, rows: Ints, let_in: Sequence[int]
     ) -> tuple[NearestRows, NearestRows]:
-        """Return the nearest durable rows and earlier turns of a block, but for its own let-ins.
-
-        Args:
-            start: Number of its first turn.
-            rows: Its turns.
-            let_in: What was let in before it.
-        """
+        """Return the nearest durable rows and earlier turns of a block, but for its own let-ins."""
         part = slice(start, start + len(rows))
         durable = NearestRows(rows, self._vectors, DURABLE_HITS)
         if self._durable is None:
@@ -237,46 +223,31 @@ _TOLD_EVERY = 1_024
 
 
 class Heard(NamedTuple):
-    """A turn that a person said: what the table knows of it. No text.
+    """A turn that a person said: what the table knows of it. No text."""
 
-    Attributes:
-        position: Its row.
-        memory_id: The source's id.
-        user: Whose it is, or None.
-        wing: Its wing, or None.
-        session_id: Its conversation, or None.
-        created_at_us: Microseconds since the epoch, UNDATED_US where unknown.
-        content_hash: Of the record, so that a listing can tell whether it is still the same.
-        signals: What its words say.
-    """
-
-    position: int
-    memory_id: str
-    user: str | None
-    wing: str | None
-    session_id: str | None
-    created_at_us: int
-    content_hash: str
-    signals: Signals
+    position: int  # Its row
+    memory_id: str  # The source's id
+    user: str | None  # Whose it is, or None
+    wing: str | None  # Its wing, or None
+    session_id: str | None  # Its conversation, or None
+    created_at_us: int  # Microseconds since the epoch, UNDATED_US where unknown
+    content_hash: str  # Of the record, so that a listing can tell whether it is still the same
+    signals: Signals  # What its words say
 
 
 @dataclass(slots=True)
 class Candidates:
-    """What of a corpus takes part.
+    """What of a corpus takes part."""
 
-    Attributes:
-        heard: The turns that people said, by user.
-        memories: Positions of durable memories, by user.
-        unheard: Turns that no person is known to have said.
-    """
-
+    # The turns that people said, by user
     heard: dict[str | None, list[Heard]] = field(
         default_factory=lambda: defaultdict[str | None, list[Heard]](list)
     )
+    # Positions of durable memories, by user
     memories: dict[str | None, list[int]] = field(
         default_factory=lambda: defaultdict[str | None, list[int]](list)
     )
-    unheard: int = 0
+    unheard: int = 0  # Turns that no person is known to have said
 
     def seen_by(self, user: str | None) -> Ints:
         """Return the positions of the durable memories that a user may see, ascending."""
@@ -376,63 +347,37 @@ _NOTES = b"noctuary"
 
 
 class Relation(NamedTuple):
-    """A row that a turn was compared with.
+    """A row that a turn was compared with."""
 
-    Attributes:
-        memory_id: Of a durable memory, an earlier proposal or an earlier turn.
-        kind: "durable" (what novelty is against) or "repeated" (what is said again).
-        cosine: In [-1, 1].
-    """
-
-    memory_id: str
-    kind: str
-    cosine: float
+    memory_id: str  # Of a durable memory, an earlier proposal or an earlier turn
+    kind: str  # "durable" (what novelty is against) or "repeated" (what is said again)
+    cosine: float  # In [-1, 1]
 
 
 class PromotionRow(NamedTuple):
-    """A turn and its judgement.
+    """A turn and its judgement."""
 
-    Attributes:
-        turn_id: The source's id of the turn.
-        content_hash: Of the record that was judged.
-        user: Whose it is, or None.
-        wing: Its wing, or None.
-        session_id: Its conversation, or None.
-        created_at_us: Microseconds since the epoch, UNDATED_US where unknown.
-        scores: By the names in `SCORES`, each in [0, 1].
-        marks: What its words hold ("date", "preference", ...), sorted.
-        neighbours: What it was compared with, nearest first, durable ones before repeated ones.
-        decision: "propose" or "leave".
-        reason: "proposed", "below_threshold" or "nothing_said".
-    """
-
-    turn_id: str
-    content_hash: str
-    user: str | None
-    wing: str | None
-    session_id: str | None
-    created_at_us: int
-    scores: Mapping[str, float]
-    marks: tuple[str, ...]
+    turn_id: str  # The source's id of the turn
+    content_hash: str  # Of the record that was judged
+    user: str | None  # Whose it is, or None
+    wing: str | None  # Its wing, or None
+    session_id: str | None  # Its conversation, or None
+    created_at_us: int  # Microseconds since the epoch, UNDATED_US where unknown
+    scores: Mapping[str, float]  # By the names in `SCORES`, each in [0, 1]
+    marks: tuple[str, ...]  # What its words hold ("date", "preference", ...), sorted
+    # What it was compared with, nearest first, durable ones before repeated ones
     neighbours: tuple[Relation, ...]
-    decision: str
-    reason: str
+    decision: str  # "propose" or "leave"
+    reason: str  # "proposed", "below_threshold" or "nothing_said"
 
 
 class PromotionTable(NamedTuple):
-    """What a night judged.
+    """What a night judged."""
 
-    Attributes:
-        rows: By user, nobody first, then by time.
-        is_on: False where promotion.enabled was off, and nothing was judged.
-        threshold: Least G of a proposal.
-        corpus: Digest of the corpus that was judged; "" where it was off.
-    """
-
-    rows: tuple[PromotionRow, ...]
-    is_on: bool
-    threshold: float
-    corpus: str
+    rows: tuple[PromotionRow, ...]  # By user, nobody first, then by time
+    is_on: bool  # False where promotion.enabled was off, and nothing was judged
+    threshold: float  # Least G of a proposal
+    corpus: str  # Digest of the corpus that was judged; "" where it was off
 
     def proposals(self) -> list[PromotionRow]:
         """Return what is proposed, highest G first; of equal ones, the newest first."""
@@ -441,13 +386,7 @@ class PromotionTable(NamedTuple):
 
 
 def make_row(heard: Heard, judged: Judged, id_of: Callable[[int], str]) -> PromotionRow:
-    """Return the row of a judged turn.
-
-    Args:
-        heard: The turn.
-        judged: Its judgement.
-        id_of: Gives the memory id at a position, of everything that it was compared with.
-    """
+    """Return the row of a judged turn."""
     s = heard.signals
     branches = judged.gate
     numbers = (
@@ -531,11 +470,7 @@ def write_table(
 
 
 def read_table(path: Path) -> PromotionTable:
-    """Read what `write_table` wrote.
-
-    Raises:
-        StoreError: There is no such table, or it is damaged.
-    """
+    """Read what `write_table` wrote."""
     with open_table(path) as (file, notes):
         rows = tuple(_row(found) for found in file.read().to_pylist())
         return PromotionTable(
@@ -545,11 +480,7 @@ def read_table(path: Path) -> PromotionTable:
 
 @contextmanager
 def open_table(path: Path) -> Generator[tuple[Any, dict[str, Any]]]:
-    """Open the table as a `pyarrow.parquet.ParquetFile`, with the night's notes on it.
-
-    Raises:
-        StoreError: There is no such table, or what was asked of it shows that it is damaged.
-    """
+    """Open the table as a `pyarrow.parquet.ParquetFile`, with the night's notes on it."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -606,9 +537,6 @@ def count_faults(path: Path) -> dict[str, int]:
 
     Returns:
         "judged", "proposals" and the names in FAULTS.
-
-    Raises:
-        StoreError: There is no such table, or it is damaged.
     """
     import polars as pl
 
@@ -647,21 +575,14 @@ def _holds(condition: pl.Expr) -> pl.Expr:
 
 
 class Promotions(NamedTuple):
-    """What a night proposed to one user.
+    """What a night proposed to one user."""
 
-    Attributes:
-        rows: Highest G first; proposals only, or everything that was judged.
-        text_of: Contents by turn id, of every row whose turn is still what was judged.
-        is_on: False where that night did not judge.
-        threshold: Least G of a proposal.
-        counts: By reason, of all turns of this user, listed or not.
-    """
-
-    rows: tuple[PromotionRow, ...]
+    rows: tuple[PromotionRow, ...]  # Highest G first; proposals only, or everything that was judged
+    # Contents by turn id, of every row whose turn is still what was judged
     text_of: Mapping[str, str]
-    is_on: bool
-    threshold: float
-    counts: Mapping[str, int]
+    is_on: bool  # False where that night did not judge
+    threshold: float  # Least G of a proposal
+    counts: Mapping[str, int]  # By reason, of all turns of this user, listed or not
 
 
 def list_promotions(
@@ -674,9 +595,6 @@ def list_promotions(
         user: Whose turns; None for those of nobody in particular, never for everybody's.
         with_left: Turns that were left alone as well, after the proposals.
         limit: Most rows, >= 0; None for all.
-
-    Raises:
-        StoreError: There is no table, or no corpus beside it.
     """
     table = read_table(work / PROMOTIONS)
     own = table._replace(rows=tuple(row for row in table.rows if row.user == user))

@@ -37,14 +37,10 @@ BUSY_TIMEOUT_MS = 30_000
 
 
 class StoredRow(NamedTuple):
-    """A row of the source, locked by this transaction.
+    """A row of the source, locked by this transaction."""
 
-    Attributes:
-        row_id: Its id there.
-        record: The memory that it is, or None where it is sensitive, deleted or damaged.
-    """
-
-    row_id: int
+    row_id: int  # Its id there
+    # The memory that it is, or None where it is sensitive, deleted or damaged
     record: MemoryRecord | None
 
 
@@ -89,15 +85,10 @@ class Transaction(Protocol):
 
 
 class WritableStore(Protocol):
-    """A source that can be tidied.
+    """A source that can be tidied."""
 
-    Attributes:
-        display: What it is called in messages; no secret.
-        notes: What its owner should know before writing, as sentences.
-    """
-
-    display: str
-    notes: tuple[str, ...]
+    display: str  # What it is called in messages; no secret
+    notes: tuple[str, ...]  # What its owner should know before writing, as sentences
 
     def transaction(self) -> AbstractContextManager[Transaction]:
         """Begin to write; commit at the end of the block, roll back whatever is raised in it.
@@ -121,13 +112,7 @@ class WritableStore(Protocol):
 
 
 def judge(row_id: int, fields: Mapping[str, object], settings: CorpusSettings) -> StoredRow:
-    """Return a row with the memory that an export of it would give.
-
-    Args:
-        row_id: Its id.
-        fields: The columns that an export reads.
-        settings: As of the night that made the proposals.
-    """
+    """Return a row with the memory that an export of it would give."""
     raw = RawRow(locator=f"id {row_id}", key=row_id, fields=fields)
     if find_sensitivity(raw) is not None:
         return StoredRow(row_id, None)
@@ -173,50 +158,30 @@ class Execute(Protocol):
 
 
 class Entry(NamedTuple):
-    """One touched row.
+    """One touched row."""
 
-    Attributes:
-        journal_id: Of the whole application; what `--undo` takes.
-        entry: Order within it, from 0.
-        proposal_id: Why.
-        row_id: Which row of the source.
-        change: "tombstone", "update" or "add".
-        before_image: Every column before, as JSON; None for an added row, after an undo, and where
-            the row has been marked sensitive or deleted since.
-        after_hash: Of the image after, so that a later change is seen.
-        applied_at: ISO 8601, UTC.
-        undone_at: Likewise, or None while it holds.
-    """
-
-    journal_id: int
-    entry: int
-    proposal_id: str
-    row_id: int
-    change: Change
+    journal_id: int  # Of the whole application; what `--undo` takes
+    entry: int  # Order within it, from 0
+    proposal_id: str  # Why
+    row_id: int  # Which row of the source
+    change: Change  # "tombstone", "update" or "add"
+    # Every column before, as JSON; None for an added row, after an undo, and where the row has been
+    # marked sensitive or deleted since
     before_image: str | None
-    after_hash: str
-    applied_at: str
-    undone_at: str | None
+    after_hash: str  # Of the image after, so that a later change is seen
+    applied_at: str  # ISO 8601, UTC
+    undone_at: str | None  # Likewise, or None while it holds
 
 
 class Application(NamedTuple):
-    """One journal_id at a glance.
+    """One journal_id at a glance."""
 
-    Attributes:
-        journal_id: What `--undo` takes.
-        applied_at: ISO 8601, UTC.
-        undone_at: Likewise, or None.
-        proposals: How many proposals it wrote.
-        rows: How many rows it touched.
-        undoable: False where images were forgotten, or it is undone already.
-    """
-
-    journal_id: int
-    applied_at: str
-    undone_at: str | None
-    proposals: int
-    rows: int
-    undoable: bool
+    journal_id: int  # What `--undo` takes
+    applied_at: str  # ISO 8601, UTC
+    undone_at: str | None  # Likewise, or None
+    proposals: int  # How many proposals it wrote
+    rows: int  # How many rows it touched
+    undoable: bool  # False where images were forgotten, or it is undone already
 
 
 def ensure_journal(db: Execute) -> None:
@@ -287,16 +252,7 @@ class SqliteStore:
     def __init__(
         self, path: Path, settings: CorpusSettings, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS
     ) -> None:
-        """Check the schema and connect.
-
-        Args:
-            path: The file.
-            settings: As of the night that made the proposals.
-            busy_timeout_ms: How long to wait for another writer.
-
-        Raises:
-            SourceError: It is no claude-memory store, or cannot be opened.
-        """
+        """Check the schema and connect."""
         SqliteSource(path).close()  # its checks of the schema, and what it says where they fail
         self.display = str(path)
         self._settings = settings
@@ -501,16 +457,7 @@ class PostgresStore:
     def __init__(
         self, address: Address, settings: CorpusSettings, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS
     ) -> None:
-        """Connect and check the schema.
-
-        Args:
-            address: Where it is.
-            settings: As of the night that made the proposals.
-            busy_timeout_ms: How long to wait for another writer.
-
-        Raises:
-            SourceError: psycopg is not installed, nobody answers, or it is no claude-memory.
-        """
+        """Connect and check the schema."""
         self.display = address.display
         self.notes: tuple[str, ...] = ()
         self._address = address
@@ -712,10 +659,6 @@ def _placed(sql: str) -> LiteralString:
 
 def open_writable(source: str, settings: CorpusSettings) -> WritableStore:
     """Open a source for writing.
-
-    Args:
-        source: A path, `postgresql://...`, or `env:NAME`.
-        settings: As of the night that made the proposals.
 
     Raises:
         SourceError: There is none, it is read-only, or it cannot be opened.

@@ -91,49 +91,34 @@ class ExportedContents:
 
 
 # What the night knows of past injections: the record read into memory, looked up by wording.
-#
-# Build side.
 
 
 _READ = "SELECT kind, text_hash, memory_hash, user_hash, anchor, words, first_us FROM injected"
 
 
 class Occurrence(NamedTuple):
-    """One wording of one memory, as it was injected.
+    """One wording of one memory, as it was injected."""
 
-    Attributes:
-        memory_hash: Of the id of the memory that it came from, or `NOBODY`.
-        user_hash: Of the user that the memory belongs to, or `NOBODY`.
-        first_us: When it was first injected, microseconds since the epoch.
-    """
-
-    memory_hash: bytes
-    user_hash: bytes
-    first_us: int
+    memory_hash: bytes  # Of the id of the memory that it came from, or `NOBODY`
+    user_hash: bytes  # Of the user that the memory belongs to, or `NOBODY`
+    first_us: int  # When it was first injected, microseconds since the epoch
 
 
 @dataclass(frozen=True, slots=True)
 class KnownInjections:
-    """All recorded wordings; about 300 bytes each.
+    """All recorded wordings; about 300 bytes each."""
 
-    Attributes:
-        occurrences: Hash of a wording -> where it came from.
-        lengths: Anchor -> lengths in words of the wordings that begin with it, longest first.
-        short: Hashes of wordings that count beside longer ones only.
-        asked: Hashes of questions.
-        lookups: Hashes of prompts that only asked memory -> when first, microseconds since the
-            epoch.
-        fault: Why the record could not be read, or None.
-    """
-
+    # Hash of a wording -> where it came from
     occurrences: Mapping[bytes, tuple[Occurrence, ...]] = field(
         default_factory=dict[bytes, tuple[Occurrence, ...]]
     )
+    # Anchor -> lengths in words of the wordings that begin with it, longest first
     lengths: Mapping[bytes, tuple[int, ...]] = field(default_factory=dict[bytes, tuple[int, ...]])
-    short: frozenset[bytes] = frozenset()
-    asked: frozenset[bytes] = frozenset()
+    short: frozenset[bytes] = frozenset()  # Hashes of wordings that count beside longer ones only
+    asked: frozenset[bytes] = frozenset()  # Hashes of questions
+    # Hashes of prompts that only asked memory -> when first, microseconds since the epoch
     lookups: Mapping[bytes, int] = field(default_factory=dict[bytes, int])
-    fault: str | None = None
+    fault: str | None = None  # Why the record could not be read, or None
 
     def find(
         self,
@@ -141,13 +126,7 @@ class KnownInjections:
         start: int,
         counts: Callable[[tuple[Occurrence, ...]], bool],
     ) -> tuple[bytes, int] | None:
-        """Return the longest recorded wording that begins at a word: its hash and where it ends.
-
-        Args:
-            words: The words of a text.
-            start: Index into them.
-            counts: Whether a wording of these origins is to be found.
-        """
+        """Return the longest recorded wording that begins at a word: its hash and where it ends."""
         longest = min(ANCHOR_WORDS, len(words) - start)
         for anchored in range(longest, 0, -1):
             for length in self.lengths.get(hash_anchor(words[start : start + anchored]), ()):
@@ -250,21 +229,14 @@ class Contents(Protocol):
 
 
 class _Line(NamedTuple):
-    """One line of a row.
+    """One line of a row."""
 
-    Attributes:
-        text: As it is.
-        start: Index of its first word among the row's words.
-        end: Index behind its last one.
-        starts: Where a wording may begin: its first word, or behind bullet, id, day and label.
-        is_empty: Whether it says nothing: no word, the note of a block, or a label alone.
-    """
-
-    text: str
-    start: int
-    end: int
+    text: str  # As it is
+    start: int  # Index of its first word among the row's words
+    end: int  # Index behind its last one
+    # Where a wording may begin: its first word, or behind bullet, id, day and label
     starts: tuple[int, ...]
-    is_empty: bool
+    is_empty: bool  # Whether it says nothing: no word, the note of a block, or a label alone
 
 
 class EchoGuard:

@@ -46,15 +46,12 @@ _UNSPACED = re.compile("[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 
 
 class BackedNames(NamedTuple):
-    """The names that may leave.
+    """The names that may leave."""
 
-    Attributes:
-        name_of: The store's canonical name to the one that is used here: itself if a memory says
-            it, else the first alias that one says.
-        aliases_of: The same key to the other names that a memory says, sorted.
-    """
-
+    # The store's canonical name to the one that is used here: itself if a memory says it, else the
+    # first alias that one says
     name_of: Mapping[str, str]
+    # The same key to the other names that a memory says, sorted
     aliases_of: Mapping[str, tuple[str, ...]]
 
     def rename_concept(self, concept: KnownConcept) -> KnownConcept | None:
@@ -191,17 +188,11 @@ _KINDS = {
 
 
 class Known(NamedTuple):
-    """What a store knows about concepts; each sorted.
+    """What a store knows about concepts; each sorted."""
 
-    Attributes:
-        concepts: By name.
-        mentions: By memory id, concept, relation.
-        edges: By source, target, relation.
-    """
-
-    concepts: tuple[KnownConcept, ...] = ()
-    mentions: tuple[KnownMention, ...] = ()
-    edges: tuple[KnownEdge, ...] = ()
+    concepts: tuple[KnownConcept, ...] = ()  # By name
+    mentions: tuple[KnownMention, ...] = ()  # By memory id, concept, relation
+    edges: tuple[KnownEdge, ...] = ()  # By source, target, relation
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,10 +220,6 @@ def write_evidence(source: Source, out_dir: Path) -> EvidenceCounts:
     so (others are dropped from it). Names of concepts leave only where an exported memory that is
     about the concept says them (`noctuary.sources.evidence`): others may be of a row that stays.
 
-    Args:
-        source: Open and pinned, the one that was exported; one that says nothing removes tables.
-        out_dir: Holds memories.parquet; each table there is replaced atomically or removed.
-
     Raises:
         SourceError: The source cannot be read to its end; the tables stay as they were.
         StoreError: There is no memories.parquet.
@@ -258,14 +245,7 @@ def write_evidence(source: Source, out_dir: Path) -> EvidenceCounts:
 
 
 def read_links(directory: Path) -> tuple[MemoryLink, ...]:
-    """Return the links between exported memories, sorted; empty where there is no table.
-
-    Args:
-        directory: The corpus directory.
-
-    Raises:
-        StoreError: The table is not readable.
-    """
+    """Return the links between exported memories, sorted; empty where there is no table."""
     return _read(directory / LINKS_FILE, MemoryLink)
 
 

@@ -136,31 +136,19 @@ WARN_NOTHING_EXPORTED = "nothing_exported"
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """The exact account of one export.
+    """The exact account of one export."""
 
-    Attributes:
-        identity: What was read.
-        source_rows: Rows that the source counts; exported + quarantined + sensitive.
-        exported: Rows of memories.parquet.
-        quarantined: Reason to rows.
-        sensitive: Reason to rows; nothing else is known of them.
-        warnings: Name to occurrences: what was bent, and oddities of the source as a whole.
-        turns: Rows of turns.parquet.
-        retracted: Sensitive rows that the export before still held.
-        corpus_digest: SHA-256 over the content hashes in position order; equal for equal corpora.
-        files: Name of each table to its SHA-256.
-    """
-
-    identity: SourceIdentity
-    source_rows: int
-    exported: int
-    quarantined: Mapping[str, int]
-    sensitive: Mapping[str, int]
+    identity: SourceIdentity  # What was read
+    source_rows: int  # Rows that the source counts; exported + quarantined + sensitive
+    exported: int  # Rows of memories.parquet
+    quarantined: Mapping[str, int]  # Reason to rows
+    sensitive: Mapping[str, int]  # Reason to rows; nothing else is known of them
+    # Name to occurrences: what was bent, and oddities of the source as a whole
     warnings: Mapping[str, int]
-    turns: int
-    retracted: int
-    corpus_digest: str
-    files: Mapping[str, str]
+    turns: int  # Rows of turns.parquet
+    retracted: int  # Sensitive rows that the export before still held
+    corpus_digest: str  # SHA-256 over the content hashes in position order; equal for equal corpora
+    files: Mapping[str, str]  # Name of each table to its SHA-256
 
     @property
     def quarantined_rows(self) -> int:
@@ -231,19 +219,12 @@ _COMPARE = """
 
 @dataclass(frozen=True, slots=True)
 class CorpusDiff:
-    """Counts of memories by what became of them.
+    """Counts of memories by what became of them."""
 
-    Attributes:
-        added: In the new export only.
-        edited: In both, with different fields.
-        deleted: In the old export only (deleted, quarantined or sensitive by now).
-        unchanged: In both, with equal fields.
-    """
-
-    added: int
-    edited: int
-    deleted: int
-    unchanged: int
+    added: int  # In the new export only
+    edited: int  # In both, with different fields
+    deleted: int  # In the old export only (deleted, quarantined or sensitive by now)
+    unchanged: int  # In both, with equal fields
 
     @property
     def is_empty(self) -> bool:
@@ -257,9 +238,6 @@ def diff_corpora(previous: Path | None, current: Path) -> CorpusDiff:
     Args:
         previous: memories.parquet of the earlier export or its directory; None for the first night.
         current: The same of the later one.
-
-    Raises:
-        StoreError: One of the files is not there.
     """
     new = _memories_file(current)
     if previous is None:
@@ -463,34 +441,21 @@ PLACES_SHOWN = 10
 
 
 class Finding(NamedTuple):
-    """A text that should not be there; no part of it.
+    """A text that should not be there; no part of it."""
 
-    Attributes:
-        table: File name without its ending.
-        column: The column.
-        row: Its number in the file, from 0.
-        reason: As `find_text_sensitivity` names it.
-    """
-
-    table: str
-    column: str
-    row: int
-    reason: str
+    table: str  # File name without its ending
+    column: str  # The column
+    row: int  # Its number in the file, from 0
+    reason: str  # As `find_text_sensitivity` names it
 
 
 @dataclass(frozen=True, slots=True)
 class TableScan:
-    """What was looked at and what was found.
+    """What was looked at and what was found."""
 
-    Attributes:
-        tables: Files.
-        texts: Texts in them, each item of a list by itself.
-        findings: In the order of files, columns and rows.
-    """
-
-    tables: int
-    texts: int
-    findings: tuple[Finding, ...]
+    tables: int  # Files
+    texts: int  # Texts in them, each item of a list by itself
+    findings: tuple[Finding, ...]  # In the order of files, columns and rows
 
     def to_json(self) -> dict[str, Any]:
         """Return counts, reasons and the first places; no text."""
@@ -506,14 +471,7 @@ class TableScan:
 
 
 def scan_tables(directory: Path) -> TableScan:
-    """Scan every text column of every Parquet file of a directory.
-
-    Args:
-        directory: That of an export: memories, turns, quarantine, what the store says about them.
-
-    Raises:
-        OSError: A file cannot be read.
-    """
+    """Scan every text column of every Parquet file of a directory."""
     import polars as pl
     import pyarrow.parquet as pq
 

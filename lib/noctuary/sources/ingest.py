@@ -54,8 +54,6 @@ from noctuary.sources.turns import (
 from noctuary.text.secrets import find_text_sensitivity, read_rules
 
 # The lines of a growing file from a byte offset on.
-#
-# Standard library only.
 
 
 MAX_READ_BYTES = 64 * 2**20
@@ -74,30 +72,18 @@ _BLANK = b" \t\r\n\x00"
 
 
 class Line(NamedTuple):
-    """One line, or the length of one that is too long.
+    """One line, or the length of one that is too long."""
 
-    Attributes:
-        end: Byte offset behind it, its line end included.
-        size_bytes: Its length, line end included.
-        data: Its bytes without the line end and without encoded images; None where it is longer
-            than is read or parsed.
-        is_ended: False for the last line of a file that has no line end yet.
-    """
-
-    end: int
-    size_bytes: int
+    end: int  # Byte offset behind it, its line end included
+    size_bytes: int  # Its length, line end included
+    # Its bytes without the line end and without encoded images; None where it is longer than is
+    # read or parsed
     data: bytes | None
-    is_ended: bool
+    is_ended: bool  # False for the last line of a file that has no line end yet
 
 
 def read_lines(handle: BinaryIO, start: int, stop: int) -> Iterator[Line]:
-    """Yield the lines between two offsets of a file, blank ones included.
-
-    Args:
-        handle: The file; its position is moved.
-        start: Where a line begins.
-        stop: Bytes from here on are not read; what a writer appends meanwhile stays for later.
-    """
+    """Yield the lines between two offsets of a file, blank ones included."""
     handle.seek(start)
     place = start
     while place < stop:
@@ -139,8 +125,6 @@ def _bounded(data: bytes | None) -> bytes | None:
 
 
 # Which files are transcripts.
-#
-# Standard library only.
 
 
 SUFFIX = ".jsonl"
@@ -155,11 +139,7 @@ _CLAUDE_TYPES = frozenset({"user", "assistant", "system", "attachment", "progres
 
 
 def find_transcripts(root: Path) -> Iterator[Path]:
-    """Yield every *.jsonl file at or below a path, by folder and name; links to folders are left.
-
-    Raises:
-        OSError: The path itself cannot be listed; folders below that cannot are left out.
-    """
+    """Yield every *.jsonl file at or below a path, in order; links to folders are left."""
     if not root.is_dir():
         root.stat()
         yield root
@@ -198,8 +178,6 @@ def _holds_transcript(path: Path) -> bool:
 
 
 # One transcript from where it was left into the file of turns.
-#
-# Standard library only.
 
 
 BATCH_BYTES = 4 * 2**20
@@ -209,19 +187,12 @@ for one."""
 
 @dataclass(slots=True)
 class _Batch:
-    """Messages that are not kept yet.
+    """Messages that are not kept yet."""
 
-    Attributes:
-        end: Up to where the file is read when they are.
-        size_bytes: Line bytes that they came from.
-        messages: In the order of the file.
-        touched: Turns that parts were kept of.
-    """
-
-    end: int
-    size_bytes: int = 0
-    messages: list[Message] = field(default_factory=list[Message])
-    touched: set[int] = field(default_factory=set[int])
+    end: int  # Up to where the file is read when they are
+    size_bytes: int = 0  # Line bytes that they came from
+    messages: list[Message] = field(default_factory=list[Message])  # In the order of the file
+    touched: set[int] = field(default_factory=set[int])  # Turns that parts were kept of
 
 
 def read_transcript(
@@ -307,12 +278,7 @@ class _Run:
         return True
 
     def keep(self, batch: _Batch, *, is_partial: bool = False) -> None:
-        """Keep a batch and the new offset in one transaction.
-
-        Args:
-            batch: What was read.
-            is_partial: Reading may stop before the end: the file must not look unchanged.
-        """
+        """Keep a batch and the new offset in one transaction."""
         with self.turns.transaction():
             for message in batch.messages:
                 self._keep_message(message, batch)
@@ -392,8 +358,6 @@ class _Run:
 
 
 # All transcripts at a path into the file of turns, as a night does it.
-#
-# Standard library only.
 
 
 TASK = "transcripts"
@@ -446,9 +410,6 @@ def forget_sensitive(turns_path: Path) -> int:
 
     Returns:
         How many turns were marked.
-
-    Raises:
-        StoreError: The file cannot be read or written.
     """
     if not turns_path.is_file():
         return 0
@@ -527,8 +488,6 @@ def _rules_digest() -> str:
 
 
 # Keeping the turns of one session when its agent stops: what the Stop hook calls.
-#
-# Standard library only.
 
 
 CAPTURE_DEADLINE_S = 20.0
@@ -620,9 +579,6 @@ class TranscriptSource(PinnedFile):
             taken: Negative integers that are ids of another source: a turn whose number is among
                 them is named by the next one that is free.
             location: What the turns were read from, for the identity; None means the file itself.
-
-        Raises:
-            StoreError: The file cannot be read, or is of another format.
         """
         super().__init__(path)
         self._location = self._path if location is None else location.absolute()
@@ -736,11 +692,7 @@ class TranscriptSource(PinnedFile):
 
 
 def holds_turns(path: Path) -> bool:
-    """Say whether there is a file of turns at a path that holds one.
-
-    Raises:
-        StoreError: There is a file that cannot be read.
-    """
+    """Say whether there is a file of turns at a path that holds one."""
     if not path.is_file():
         return False
     with TranscriptSource(path, include_sidechains=True) as source:

@@ -11,8 +11,6 @@ from noctuary.sources.injected import words_of
 from noctuary.text.marks import SENTENCE_END, ends_as_question
 
 # Whether a prompt only asks memory, and so says nothing that could be remembered.
-#
-# Standard library only.
 
 
 def is_lookup(prompt: str, recalled: Iterable[str]) -> bool:
@@ -21,10 +19,6 @@ def is_lookup(prompt: str, recalled: Iterable[str]) -> bool:
     A question that is kept as a memory ranks above its own answers when it is asked again. One that
     tells something beside what it asks is no lookup; a question that tells something inside ("did
     you know that ...?") counts as one.
-
-    Args:
-        prompt: What somebody typed.
-        recalled: The texts that memory gave.
     """
     sentences = [s for s in SENTENCE_END.split(prompt) if words_of(s)]
     told = [set(words_of(s)) for s in sentences if not ends_as_question(s)]
@@ -35,7 +29,7 @@ def is_lookup(prompt: str, recalled: Iterable[str]) -> bool:
 # The record of what was injected: hashes and times in `injected.sqlite`, written by readers.
 #
 # No text of a memory or of a question has a place in it. Appending never raises and waits a
-# bounded time (`noctuary.core.sqlite`). Standard library only.
+# bounded time (`noctuary.core.sqlite`).
 #
 # One row per wording, origin and user, however often it was injected: the file grows with what
 # there is to inject, not with the number of prompts.
@@ -85,23 +79,14 @@ ON CONFLICT (kind, text_hash, memory_hash, user_hash) DO UPDATE SET
 
 
 class InjectedWording(NamedTuple):
-    """What the record keeps of one wording.
+    """What the record keeps of one wording."""
 
-    Attributes:
-        kind: `LINE`, `SHORT`, `BLOCK`, `ASKED` or `LOOKUP`.
-        text_hash: Of its words (`hash_words`).
-        memory_hash: Of the id of the memory that it came from, or `NOBODY`.
-        user_hash: Of the user that the memory belongs to, or `NOBODY`.
-        anchor: Of its first words (`hash_anchor`), for looking it up.
-        words: How many words it has, > 0.
-    """
-
-    kind: str
-    text_hash: bytes
-    memory_hash: bytes
-    user_hash: bytes
-    anchor: bytes
-    words: int
+    kind: str  # `LINE`, `SHORT`, `BLOCK`, `ASKED` or `LOOKUP`
+    text_hash: bytes  # Of its words (`hash_words`)
+    memory_hash: bytes  # Of the id of the memory that it came from, or `NOBODY`
+    user_hash: bytes  # Of the user that the memory belongs to, or `NOBODY`
+    anchor: bytes  # Of its first words (`hash_anchor`), for looking it up
+    words: int  # How many words it has, > 0
 
 
 def append_injection(path: Path, wordings: Sequence[InjectedWording], *, now_us: int) -> str | None:

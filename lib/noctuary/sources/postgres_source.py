@@ -164,18 +164,7 @@ class PostgresSource(PostgresEvidence, Closing):
     def __init__(
         self, name: DatabaseName, settings: SourceSettings, limits: Limits = NIGHTLY
     ) -> None:
-        """Connect, pin the state and look at its shape.
-
-        Args:
-            name: Where it is.
-            settings: Whose rows are read.
-            limits: How long to wait.
-
-        Raises:
-            ConfigError: The address cannot be read.
-            SourceError: Nobody answers, or what answers is no claude-memory database that this
-                user may read.
-        """
+        """Connect, pin the state and look at its shape."""
         self._pinned = Pinned(read_address(name), limits)
         try:
             schema = read_schema(self._pinned)

@@ -23,17 +23,11 @@ from noctuary.core.types import MemoryRecord
 
 
 class Verdict(NamedTuple):
-    """What becomes of a row.
+    """What becomes of a row."""
 
-    Attributes:
-        text: The content to go on with; None where nothing of the row is its own.
-        blocks: How many tagged blocks were in it.
-        lines: How many injected lines were found and not let stand, blocks aside.
-    """
-
-    text: str | None
-    blocks: int = 0
-    lines: int = 0
+    text: str | None  # The content to go on with; None where nothing of the row is its own
+    blocks: int = 0  # How many tagged blocks were in it
+    lines: int = 0  # How many injected lines were found and not let stand, blocks aside
 
 
 class Guard(Protocol):
@@ -60,36 +54,22 @@ LINK_TYPES = (PART_OF, SUPERSEDES, SEE_ALSO, RESOLVED_BY)
 
 @dataclass(frozen=True, slots=True)
 class MemoryLink:
-    """One memory points at another.
+    """One memory points at another."""
 
-    Attributes:
-        from_id: The memory that points, as `MemoryRecord.memory_id`.
-        to_id: The memory that is pointed at.
-        link_type: One of LINK_TYPES.
-        created_at_us: When it was made; UNDATED_US where unknown.
-        user: Whose link it is, or None.
-    """
-
-    from_id: str
-    to_id: str
-    link_type: str
-    created_at_us: int
-    user: str | None
+    from_id: str  # The memory that points, as `MemoryRecord.memory_id`
+    to_id: str  # The memory that is pointed at
+    link_type: str  # One of LINK_TYPES
+    created_at_us: int  # When it was made; UNDATED_US where unknown
+    user: str | None  # Whose link it is, or None
 
 
 @dataclass(frozen=True, slots=True)
 class KnownConcept:
-    """A concept that the store names.
+    """A concept that the store names."""
 
-    Attributes:
-        name: Its canonical name.
-        aliases: Other names.
-        category: The store's own kind, possibly empty.
-    """
-
-    name: str
-    aliases: tuple[str, ...]
-    category: str
+    name: str  # Its canonical name
+    aliases: tuple[str, ...]  # Other names
+    category: str  # The store's own kind, possibly empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,21 +83,13 @@ class KnownMention:
 
 @dataclass(frozen=True, slots=True)
 class KnownEdge:
-    """A relation between two concepts, and the memories that say so.
+    """A relation between two concepts, and the memories that say so."""
 
-    Attributes:
-        source: Canonical name of the concept it starts from.
-        target: Canonical name of the concept it leads to.
-        relation: As the store names it.
-        weight: The store's own weight, >= 0.
-        evidence: Ids of memories; one without any is of no use and dropped.
-    """
-
-    source: str
-    target: str
-    relation: str
-    weight: int
-    evidence: tuple[str, ...]
+    source: str  # Canonical name of the concept it starts from
+    target: str  # Canonical name of the concept it leads to
+    relation: str  # As the store names it
+    weight: int  # The store's own weight, >= 0
+    evidence: tuple[str, ...]  # Ids of memories; one without any is of no use and dropped
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,17 +160,11 @@ class QuarantineReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QuarantineRow:
-    """One row that was set aside.
+    """One row that was set aside."""
 
-    Attributes:
-        locator: Where it is in its source ("id 17", "line 42").
-        reason: Why it is not a memory.
-        detail: Field names, types and sizes; free of any text of the row.
-    """
-
-    locator: str
-    reason: QuarantineReason
-    detail: str
+    locator: str  # Where it is in its source ("id 17", "line 42")
+    reason: QuarantineReason  # Why it is not a memory
+    detail: str  # Field names, types and sizes; free of any text of the row
 
 
 # What a memory store looks like to the export: the protocol, its nouns and the dispatch by path.
@@ -224,46 +190,33 @@ _JSONL_SUFFIXES = (".jsonl", ".ndjson", ".gz")
 
 @dataclass(frozen=True, slots=True)
 class SourceIdentity:
-    """What exactly was read.
+    """What exactly was read."""
 
-    Attributes:
-        kind: "claude-memory-sqlite", "mempalace-chroma", "jsonl", "jsonl.gz" or that of a database.
-        location: Absolute path.
-        schema_version: The store's schema as its kind names it.
-        id_kind: "int" when ids order by number, "str" when they order by code point.
-        marker: Size, digest and the like; equal markers mean that the same state was read.
-        notes: Machine-readable oddities of the store as a whole, reported as warnings.
-    """
-
+    # "claude-memory-sqlite", "mempalace-chroma", "jsonl", "jsonl.gz" or that of a database
     kind: str
-    location: str
-    schema_version: str
-    id_kind: IdKind
+    location: str  # Absolute path
+    schema_version: str  # The store's schema as its kind names it
+    id_kind: IdKind  # "int" when ids order by number, "str" when they order by code point
+    # Size, digest and the like; equal markers mean that the same state was read
     marker: Mapping[str, int | str]
+    # Machine-readable oddities of the store as a whole, reported as warnings
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class RawRow:
-    """One row as the store gave it, before any judgement.
+    """One row as the store gave it, before any judgement."""
 
-    Attributes:
-        locator: Where it is ("id 17", "line 42").
-        key: Its id, of one type within a source; None when it has no usable one.
-        fields: Column or key to value, untyped.
-        problem: Why the row could not be read as a row at all, or None.
-        problem_detail: Sizes and types that go with the problem; no text of the row.
-        unread_text: What could be decoded of an unreadable row, for the sensitivity scan alone.
-        withheld: Why the store itself kept the text back (its query left sensitive columns out), or
-            None; such a row is counted as sensitive under this reason and has no fields.
-    """
-
-    locator: str
-    key: int | str | None
-    fields: Mapping[str, object]
+    locator: str  # Where it is ("id 17", "line 42")
+    key: int | str | None  # Its id, of one type within a source; None when it has no usable one
+    fields: Mapping[str, object]  # Column or key to value, untyped
+    # Why the row could not be read as a row at all, or None
     problem: QuarantineReason | None = None
-    problem_detail: str = ""
+    problem_detail: str = ""  # Sizes and types that go with the problem; no text of the row
+    # What could be decoded of an unreadable row, for the sensitivity scan alone
     unread_text: str = ""
+    # Why the store itself kept the text back (its query left sensitive columns out), or None; such
+    # a row is counted as sensitive under this reason and has no fields
     withheld: str | None = None
 
 
@@ -449,17 +402,8 @@ def read_marker(source: SourceName, settings: Settings) -> str:
     A file costs a `stat` and its first bytes, a folder of transcripts a `stat` per file, a database
     one query on its indexes and counters.
 
-    Args:
-        source: The memory store.
-        settings: Whose rows are read (`source.user`), and where transcripts are
-            (`transcripts.path`).
-
     Returns:
         Hexadecimal, `MARKER_CHARS` long, without any text of the store.
-
-    Raises:
-        SourceMissingError: There is nothing at the source's path.
-        SourceError: It cannot be looked at.
     """
     looks: Look = [settings.source.user]
     if isinstance(source, DatabaseName):

@@ -26,12 +26,7 @@ class PinnedFile(Closing):
     _stamp: tuple[int, int] | None = None
 
     def __init__(self, path: Path) -> None:
-        """Open the file and take the read snapshot at once.
-
-        Raises:
-            SourceError: It cannot be opened, or a writer holds it.
-            SourceFormatError: It is no database, or a damaged one.
-        """
+        """Open the file and take the read snapshot at once."""
         self._path = path.absolute()
         with self._telling():
             self._db = self._connect()
