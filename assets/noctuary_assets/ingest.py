@@ -303,7 +303,7 @@ def _exported_before(night: Night, previous: Path | None) -> ExportedContents:
 
 def _said(counts: EvidenceCounts) -> dict[str, Any]:
     """Return what the store says about its memories, if it says anything."""
-    return {"evidence": asdict(counts)} if counts != EvidenceCounts() else {}
+    return {"evidence": counts._asdict()} if counts != EvidenceCounts() else {}
 
 
 def read_at_us(night: Night) -> int | None:

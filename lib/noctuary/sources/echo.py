@@ -31,7 +31,6 @@ from noctuary.sources.injected import (
     words_of,
 )
 from noctuary.sources.injections import ASKED, LOOKUP, NOBODY, RECORD, SHORT
-from noctuary.sources.source import Verdict
 from noctuary.text.marks import split_speaker
 
 # What an earlier export held: which ids, and a hash of each content. No text is kept.
@@ -237,6 +236,14 @@ class _Line(NamedTuple):
     # Where a wording may begin: its first word, or behind bullet, id, day and label
     starts: tuple[int, ...]
     is_empty: bool  # Whether it says nothing: no word, the note of a block, or a label alone
+
+
+class Verdict(NamedTuple):
+    """What becomes of a row."""
+
+    text: str | None  # The content to go on with; None where nothing of the row is its own
+    blocks: int = 0  # How many tagged blocks were in it
+    lines: int = 0  # How many injected lines were found and not let stand, blocks aside
 
 
 class EchoGuard:

@@ -29,8 +29,6 @@ from noctuary.sources.corpus import (
 from noctuary.sources.normalize import SHARES_ID, Rejected, find_sensitivity, normalize
 from noctuary.sources.source import (
     DEFAULT_BATCH_ROWS,
-    Closing,
-    Guard,
     QuarantineReason,
     QuarantineRow,
     RawRow,
@@ -43,6 +41,8 @@ from noctuary.text.secrets import find_text_sensitivity
 if TYPE_CHECKING:
     import polars as pl
 
+    from noctuary.sources.echo import EchoGuard
+
 # A memory store and another source of the same kind of ids as one.
 #
 # The other are the turns of agents' transcripts (`noctuary.sources.ingest`).
@@ -52,8 +52,8 @@ MAX_TAKEN = 1_000_000
 """Negative ids of a store that are held to keep turns from being named alike."""
 
 
-class CombinedSource(Closing):
-    """A source with the rows of another joined to it; see `noctuary.sources.source.Source`.
+class CombinedSource(Source):
+    """A source with the rows of another joined to it.
 
     It is named as the first: that is the store which its owner writes. Ids of the two should
     differ; of a row of each with the same id the store's comes first, and the export reports the
@@ -307,7 +307,7 @@ def sift(
     tally: Tally,
     quarantine: Sink,
     previous_ids: Container[str] = frozenset(),
-    guard: Guard | None = None,
+    guard: EchoGuard | None = None,
 ) -> Iterator[MemoryRecord]:
     """Yield the memories among the rows, positions 0, 1, 2, ... in the order of the rows.
 
@@ -357,7 +357,7 @@ def _settle(
     settings: CorpusSettings,
     tally: Tally,
     quarantine: Sink,
-    guard: Guard | None,
+    guard: EchoGuard | None,
 ) -> MemoryRecord | None:
     if group is None:
         return None
@@ -407,7 +407,7 @@ def _find_made_sensitivity(row: RawRow, record: MemoryRecord) -> str | None:
     return next(filter(None, map(find_text_sensitivity, made)), None)
 
 
-def _guarded(record: MemoryRecord, guard: Guard, tally: Tally) -> MemoryRecord | Rejected:
+def _guarded(record: MemoryRecord, guard: EchoGuard, tally: Tally) -> MemoryRecord | Rejected:
     """Return a memory without what recall injected, or why nothing of it is its own."""
     found = guard.judge(record)
     if found.text is None:
@@ -532,7 +532,7 @@ class _Run:
     batch_rows: int
     progress: Progress
     previous_ids: Container[str]
-    guard: Guard | None
+    guard: EchoGuard | None
 
 
 def export_corpus(
@@ -544,7 +544,7 @@ def export_corpus(
     batch_rows: int = DEFAULT_BATCH_ROWS,
     progress: Progress = SILENT,
     previous_ids: Container[str] = frozenset(),
-    guard: Guard | None = None,
+    guard: EchoGuard | None = None,
 ) -> ExportReport:
     """Export every memory that may leave its store and account for every row that did not.
 

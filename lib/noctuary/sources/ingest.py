@@ -555,7 +555,7 @@ _SHOWN = """
 
 
 class TranscriptSource(PinnedFile):
-    """The turns of a turns.sqlite, pinned to one state; see `noctuary.sources.source.Source`.
+    """The turns of a turns.sqlite, pinned to one state.
 
     Ids are text ("turn-" and 16 hexadecimal digits) or negative integers, both the same on every
     night. A turn that held a secret is a row that is marked as sensitive and holds no text.

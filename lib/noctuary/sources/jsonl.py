@@ -22,10 +22,10 @@ from noctuary.core.foreign_json import parse_json
 from noctuary.sources.source import (
     DEFAULT_BATCH_ROWS,
     GZIP_MAGIC,
-    Closing,
     IdKind,
     QuarantineReason,
     RawRow,
+    Source,
     SourceIdentity,
 )
 
@@ -211,8 +211,8 @@ class _Scan:
         return "str" if self.texts else "int"
 
 
-class JsonlSource(Closing):
-    """A JSONL file, pinned to the bytes it had; see `noctuary.sources.source.Source`."""
+class JsonlSource(Source):
+    """A JSONL file, pinned to the bytes it had."""
 
     def __init__(
         self,

@@ -20,13 +20,9 @@ from noctuary.sources.source import (
     DEFAULT_BATCH_ROWS,
     PART_OF,
     SUPERSEDES,
-    KnownConcept,
-    KnownEdge,
-    KnownMention,
     MemoryLink,
     QuarantineReason,
     RawRow,
-    Share,
     SourceIdentity,
     batch_rows,
 )
@@ -305,7 +301,7 @@ NOTE_QUEUED = "drawers_in_queue"
 
 
 class PalaceSource(PinnedFile):
-    """A palace, pinned to one snapshot; see `Source` and `HasEvidence`."""
+    """A palace, pinned to one snapshot."""
 
     def __init__(self, path: Path) -> None:
         """Open `chroma.sqlite3`."""
@@ -348,22 +344,6 @@ class PalaceSource(PinnedFile):
                 if link not in seen:
                     seen.add(link)
                     yield link
-
-    def concepts(self) -> Iterator[KnownConcept]:
-        """Yield nothing: a palace's file has none."""
-        yield from ()
-
-    def mentions(self) -> Iterator[KnownMention]:
-        """Yield nothing, as above."""
-        yield from ()
-
-    def edges(self) -> Iterator[KnownEdge]:
-        """Yield nothing, as above."""
-        yield from ()
-
-    def shares(self) -> Iterator[Share]:
-        """Yield nothing: a palace has one owner."""
-        yield from ()
 
     def _look(self) -> None:
         self._shape = read_shape(self._db, self._path)

@@ -7,36 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, Literal, NamedTuple, Self
 
 from noctuary.core.errors import SourceError, SourceFormatError, SourceMissingError
 from noctuary.core.files import hash_json
 from noctuary.core.settings import Settings, SourceSettings
 from noctuary.core.store import DatabaseName, SourceName
-from noctuary.core.types import MemoryRecord
-
-# Who says a turn, under the name that the export and what builds on it use.
-
-
-# What the export asks about a row that is a memory otherwise: is any of it injected text?
-
-
-class Verdict(NamedTuple):
-    """What becomes of a row."""
-
-    text: str | None  # The content to go on with; None where nothing of the row is its own
-    blocks: int = 0  # How many tagged blocks were in it
-    lines: int = 0  # How many injected lines were found and not let stand, blocks aside
-
-
-class Guard(Protocol):
-    """Knows what recall put into prompts."""
-
-    def judge(self, record: MemoryRecord) -> Verdict:
-        """Return what becomes of a row that is a memory otherwise."""
-        ...
-
 
 # What a store says about its own memories: links, concepts, edges, shares.
 #
@@ -52,8 +28,7 @@ LINK_TYPES = (PART_OF, SUPERSEDES, SEE_ALSO, RESOLVED_BY)
 """Of memory_links (claude-memory, migration 006); of supersedes the first memory is the newer."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryLink:
+class MemoryLink(NamedTuple):
     """One memory points at another."""
 
     from_id: str  # The memory that points, as `MemoryRecord.memory_id`
@@ -63,8 +38,7 @@ class MemoryLink:
     user: str | None  # Whose link it is, or None
 
 
-@dataclass(frozen=True, slots=True)
-class KnownConcept:
+class KnownConcept(NamedTuple):
     """A concept that the store names."""
 
     name: str  # Its canonical name
@@ -72,8 +46,7 @@ class KnownConcept:
     category: str  # The store's own kind, possibly empty
 
 
-@dataclass(frozen=True, slots=True)
-class KnownMention:
+class KnownMention(NamedTuple):
     """A memory that is about a concept, as the store has it."""
 
     memory_id: str
@@ -81,8 +54,7 @@ class KnownMention:
     relation: str
 
 
-@dataclass(frozen=True, slots=True)
-class KnownEdge:
+class KnownEdge(NamedTuple):
     """A relation between two concepts, and the memories that say so."""
 
     source: str  # Canonical name of the concept it starts from
@@ -92,37 +64,11 @@ class KnownEdge:
     evidence: tuple[str, ...]  # Ids of memories; one without any is of no use and dropped
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(NamedTuple):
     """A memory of one user that another may read (memory_shares, and tag_shares spelled out)."""
 
     memory_id: str
     shared_with: str
-
-
-@runtime_checkable
-class HasEvidence(Protocol):
-    """A source that says more about its memories than their rows; all of one pinned state."""
-
-    def links(self) -> Iterator[MemoryLink]:
-        """Yield every link between memories that are there."""
-        ...
-
-    def concepts(self) -> Iterator[KnownConcept]:
-        """Yield every concept."""
-        ...
-
-    def mentions(self) -> Iterator[KnownMention]:
-        """Yield which memory is about which concept."""
-        ...
-
-    def edges(self) -> Iterator[KnownEdge]:
-        """Yield every relation between concepts."""
-        ...
-
-    def shares(self) -> Iterator[Share]:
-        """Yield who else may read which memory."""
-        ...
 
 
 # Why a row was set aside.
@@ -165,9 +111,6 @@ class QuarantineRow:
     locator: str  # Where it is in its source ("id 17", "line 42")
     reason: QuarantineReason  # Why it is not a memory
     detail: str  # Field names, types and sizes; free of any text of the row
-
-
-# What a memory store looks like to the export: the protocol, its nouns and the dispatch by path.
 
 
 IdKind = Literal["int", "str"]
@@ -220,54 +163,55 @@ class RawRow:
     withheld: str | None = None
 
 
-class Source(Protocol):
-    """A memory store, pinned to the state it had when it was opened."""
+class Source:
+    """A memory store, pinned to the state it had when it was opened; `with` closes it.
+
+    Most kinds say nothing about their memories beside the rows.
+    """
 
     def identity(self) -> SourceIdentity:
         """Return what is being read."""
-        ...
+        raise NotImplementedError
 
     def count(self) -> int:
         """Return the exact number of rows that `batches` will yield."""
-        ...
+        raise NotImplementedError
 
     def batches(self, size: int = DEFAULT_BATCH_ROWS) -> Iterator[Sequence[RawRow]]:
         """Yield every row once in key order, at most `size` at a time.
 
         Rows of one id are adjacent, but for rows without an id, which lie where they were read.
         """
-        ...
-
-    def close(self) -> None:
-        """Release the store; safe to call twice."""
-        ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
-
-
-class Closing:
-    """What `with` does for every kind of source: it closes it."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Release the store; safe to call twice."""
         raise NotImplementedError
 
+    def links(self) -> Iterable[MemoryLink]:
+        """Return every link between memories that are there."""
+        return ()
+
+    def concepts(self) -> Iterable[KnownConcept]:
+        """Return every concept."""
+        return ()
+
+    def mentions(self) -> Iterable[KnownMention]:
+        """Return which memory is about which concept."""
+        return ()
+
+    def edges(self) -> Iterable[KnownEdge]:
+        """Return every relation between concepts."""
+        return ()
+
+    def shares(self) -> Iterable[Share]:
+        """Return who else may read which memory."""
+        return ()
+
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,6 @@ from noctuary.sources.evidence import (
     LINKS_FILE,
     EvidenceCounts,
     Known,
-    evidence_of,
     find_backed_names,
     read_known,
     read_links,
@@ -115,7 +114,6 @@ def test_a_store_that_says_nothing_leaves_no_table(corpus: Corpus) -> None:
     corpus.write(Said(links=(link("a", "b"),)))
     # Another source in its place, of a kind that never says anything.
     with JsonlSource(corpus.source) as source:
-        assert evidence_of(source) is None
         assert write_evidence(source, corpus.out) == EvidenceCounts()
     assert corpus.tables() == {}
     assert (read_links(corpus.out), read_shares(corpus.out)) == ((), ())
@@ -123,7 +121,7 @@ def test_a_store_that_says_nothing_leaves_no_table(corpus: Corpus) -> None:
 
 
 def test_a_link_needs_both_its_ends_and_a_known_type(corpus: Corpus) -> None:
-    kept = (link("b", "a"), link("b", "a", "part-of"), replace(link("a", "c"), user="zoe"))
+    kept = (link("b", "a"), link("b", "a", "part-of"), link("a", "c")._replace(user="zoe"))
     lost = (link("a", "s"), link("s", "a"), link("d", "a"), link("a", "x"), link("a", "a"))
     corpus.write(Said(links=(*kept, *lost, kept[0], link("a", "b", "blocks"))))
     assert read_links(corpus.out) == (kept[2], kept[1], kept[0])
@@ -280,7 +278,8 @@ def test_a_name_is_said_where_its_words_stand_together(
         for i, j in about
         if i < len(records) and j < len(concepts)
     ]
-    found = find_backed_names(concepts, mentions, [], [records])
+    by_memory = {m.memory_id: {n.concept for n in mentions if n[0] == m[0]} for m in mentions}
+    found = find_backed_names(concepts, by_memory, [records])
     expected: set[str] = set()
     for mention in mentions:
         said = [word.casefold() for word in texts[int(mention.memory_id)]]
