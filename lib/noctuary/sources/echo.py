@@ -16,21 +16,25 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from noctuary.core.errors import StoreError
-from noctuary.core.sqlite import delete_rows, open_log
+from noctuary.core.sqlite import connect_immutable, delete_rows, open_log
 from noctuary.core.types import UNDATED_US, MemoryRecord
 from noctuary.sources.corpus import iter_batches
 from noctuary.sources.injected import (
     ANCHOR_WORDS,
+    ASKED,
     HASH_BYTES,
+    LOOKUP,
+    NOBODY,
     NOTES,
     PLACE,
+    RECORD,
+    SHORT,
     cut_blocks,
     hash_anchor,
     hash_exact,
     hash_words,
     words_of,
 )
-from noctuary.sources.injections import ASKED, LOOKUP, NOBODY, RECORD, SHORT
 from noctuary.text.marks import split_speaker
 
 # What an earlier export held: which ids, and a hash of each content. No text is kept.
@@ -52,19 +56,27 @@ class ExportedContents:
         self._contents = np.ascontiguousarray(halves[order, 2:]).tobytes()
 
     @classmethod
-    def read(cls, memories: Path | None) -> ExportedContents:
-        """Read an export; one that is not there or cannot be read had no row that we know of."""
-        if memories is None:
-            return cls()
-        columns = ("memory_id", "content")
+    def read(cls, memories: Path | None, serving: Path | None = None) -> ExportedContents:
+        """Read an export; one that is not there or cannot be read had no row that we know of.
+
+        Where none is left, the rows of the snapshot that serves tell it: else a row that has turned
+        sensitive since would stay in older snapshots.
+        """
         try:
-            return cls(
-                row
-                for batch in iter_batches(memories, columns)
-                for row in zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
-            )
-        except StoreError:
-            return cls()
+            if memories is not None:
+                columns = ("memory_id", "content")
+                batches = iter_batches(memories, columns)
+                return cls(
+                    row
+                    for batch in batches
+                    for row in zip(*(batch.column(n).to_pylist() for n in columns), strict=True)
+                )
+            if serving is not None:
+                with closing(connect_immutable(serving)) as rows:
+                    return cls(rows.execute("SELECT memory_id, content FROM memories"))
+        except (StoreError, sqlite3.Error):
+            pass
+        return cls()
 
     def __len__(self) -> int:
         return len(self._high)

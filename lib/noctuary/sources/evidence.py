@@ -18,7 +18,6 @@ from noctuary.sources.corpus import (
     iter_records,
     read_column,
 )
-from noctuary.sources.export import CombinedSource
 from noctuary.sources.source import (
     LINK_TYPES,
     KnownConcept,
@@ -174,7 +173,7 @@ def write_evidence(source: Source, out_dir: Path) -> EvidenceCounts:
     """
     import polars as pl
 
-    own = source.primary if isinstance(source, CombinedSource) else source
+    own = source.own
     all_concepts = _frame(KnownConcept, own.concepts())
     said = {
         LINKS_FILE: _frame(MemoryLink, own.links()),

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from noctuary.core.errors import SourceError, StoreError
-from noctuary.core.files import hash_file, remove_tree, replace_with, write_text
+from noctuary.core.errors import SourceEmptyError, SourceError, StoreError
+from noctuary.core.files import hash_file, hash_text, remove_tree, replace_with, write_text
 from noctuary.core.foreign_json import parse_json
+from noctuary.core.manifest import read_manifest, read_pointer
 from noctuary.core.settings import CorpusSettings
+from noctuary.core.store import StorePaths
 from noctuary.core.types import SILENT, MemoryRecord, Progress, content_hash, corpus_digest
 from noctuary.sources.corpus import (
     MEMORIES_FILE,
@@ -34,93 +38,13 @@ from noctuary.sources.source import (
     RawRow,
     Source,
     SourceIdentity,
-    batch_rows,
 )
-from noctuary.text.secrets import find_text_sensitivity
+from noctuary.text.secrets import find_text_sensitivity, read_rules
 
 if TYPE_CHECKING:
     import polars as pl
 
     from noctuary.sources.echo import EchoGuard
-
-# A memory store and another source of the same kind of ids as one.
-#
-# The other are the turns of agents' transcripts (`noctuary.sources.ingest`).
-
-
-MAX_TAKEN = 1_000_000
-"""Negative ids of a store that are held to keep turns from being named alike."""
-
-
-class CombinedSource(Source):
-    """A source with the rows of another joined to it.
-
-    It is named as the first: that is the store which its owner writes. Ids of the two should
-    differ; of a row of each with the same id the store's comes first, and the export reports the
-    other as a duplicate.
-
-    Attributes:
-        primary: The memory store.
-    """
-
-    def __init__(self, primary: Source, joined: Source) -> None:
-        """Join two open sources of one kind of ids, which are closed with this one."""
-        self.primary = primary
-        self._joined = joined
-
-    def identity(self) -> SourceIdentity:
-        """Return what the store is, with the state of what is joined among its marks."""
-        identity, joined = self.primary.identity(), self._joined.identity()
-        marks = {f"{joined.kind}_{name}": mark for name, mark in joined.marker.items()}
-        return replace(identity, marker={**identity.marker, **marks})
-
-    def count(self) -> int:
-        """Return the number of rows of both."""
-        return self.primary.count() + self._joined.count()
-
-    def batches(self, size: int = DEFAULT_BATCH_ROWS) -> Iterator[Sequence[RawRow]]:
-        """Yield the rows of both by ascending id, the store's first among equals."""
-        yield from batch_rows(self._merged(size), size)
-
-    def close(self) -> None:
-        """Close both."""
-        try:
-            self._joined.close()
-        finally:
-            self.primary.close()
-
-    def _merged(self, size: int) -> Iterator[RawRow]:
-        others = (row for batch in self._joined.batches(size) for row in batch)
-        other = next(others, None)
-        for batch in self.primary.batches(size):
-            for row in batch:
-                while other is not None and _is_before(other.key, row.key):
-                    yield other
-                    other = next(others, None)
-                yield row
-        while other is not None:
-            yield other
-            other = next(others, None)
-
-
-def _is_before(one: int | str | None, other: int | str | None) -> bool:
-    """Say whether a joined row's id sorts before a store's; one without stays in its place."""
-    if isinstance(one, int):
-        return isinstance(other, int) and one < other
-    return isinstance(one, str) and isinstance(other, str) and one < other
-
-
-def negative_ids(source: Source) -> frozenset[int]:
-    """Return the negative ids of a source, which come first in its order; `MAX_TAKEN` at most."""
-    found: set[int] = set()
-    for batch in source.batches():
-        for row in batch:
-            if isinstance(row.key, int):
-                if row.key >= 0 or len(found) >= MAX_TAKEN:
-                    return frozenset(found)
-                found.add(row.key)
-    return frozenset(found)
-
 
 # What an export did, as numbers: the report beside its tables.
 #
@@ -159,6 +83,20 @@ class ExportReport:
     def sensitive_rows(self) -> int:
         """Return how many rows stayed in the store because they are sensitive."""
         return sum(self.sensitive.values())
+
+    def to_facts(self) -> dict[str, Any]:
+        """Return what the stage of the export shows of it."""
+        return {
+            "source_rows": self.source_rows,
+            "exported": self.exported,
+            "quarantined": self.quarantined_rows,
+            "sensitive": self.sensitive_rows,
+            "turns": self.turns,
+            "quarantined_by_reason": dict(self.quarantined),
+            "sensitive_by_reason": dict(self.sensitive),
+            "warnings": dict(self.warnings),
+            "corpus_digest": self.corpus_digest,
+        }
 
 
 def write_report(report: ExportReport, out_dir: Path) -> None:
@@ -217,8 +155,7 @@ _COMPARE = """
 """
 
 
-@dataclass(frozen=True, slots=True)
-class CorpusDiff:
+class CorpusDiff(NamedTuple):
     """Counts of memories by what became of them."""
 
     added: int  # In the new export only
@@ -249,6 +186,21 @@ def diff_corpora(previous: Path | None, current: Path) -> CorpusDiff:
         row = db.execute(_COMPARE, [str(old), str(new)]).fetchone()
     assert row is not None  # an aggregate always gives one row
     return CorpusDiff(*(int(value) for value in row))
+
+
+@contextmanager
+def previous_export(memories: Path) -> Generator[Path | None]:
+    """Keep last night's table under another name for the comparison; nothing is copied."""
+    kept = memories.with_name(".previous.parquet")
+    # One that is still there was left by a night that died or failed: what it was compared with
+    # still counts, or a row that turned sensitive in that night would never be noticed.
+    if not kept.is_file():
+        if not memories.is_file():
+            yield None
+            return
+        os.link(memories, kept)
+    yield kept
+    kept.unlink()
 
 
 def _memories_file(path: Path) -> Path:
@@ -492,6 +444,15 @@ def scan_tables(directory: Path) -> TableScan:
     return TableScan(len(files), texts, tuple(findings))
 
 
+def rules_digest() -> str:
+    """Return the digest of the modules that choose texts and judge them.
+
+    Of their very lines: a version that somebody has to raise would let a new rule wait until the
+    export changes.
+    """
+    return hash_text(Path(__file__).read_text("utf-8"), *read_rules())
+
+
 def _scan_column(column: pl.Series) -> tuple[int, list[tuple[int, str]]]:
     """Return how many texts a column holds, and (row, reason) of those that read like secrets."""
     import polars as pl
@@ -507,6 +468,41 @@ def _scan_column(column: pl.Series) -> tuple[int, list[tuple[int, str]]]:
     found = {text: reason for text, reason in reasons.items() if reason is not None}
     hits = texts.filter(pl.col("text").is_in(list(found)))
     return texts.height, [(row, found[text]) for row, text in hits.iter_rows()]
+
+
+def refuse_emptied(source: Source, last: Path, paths: StorePaths) -> None:
+    """Refuse a source without a row where a snapshot with rows serves.
+
+    That is an accident far more often than a wish.
+
+    Args:
+        source: Open.
+        last: The directory of the last export.
+        paths: Of the store.
+
+    Raises:
+        SourceEmptyError: Naming both.
+    """
+    own = source.own
+    with suppress(StoreError):
+        if own.count() or (own is not source and _last_rows(last) == 0):
+            return
+        serving = read_pointer(paths).snapshot_id
+        held = read_manifest(paths.snapshots / serving).counts["memories"]
+        if held:
+            raise SourceEmptyError(
+                f"{own.identity().location} holds no row any more, but snapshot {serving} holds "
+                f"{held:,} memories: it keeps serving and nothing was published. If the store was "
+                f"emptied on purpose, remove {paths.root}"
+            )
+
+
+def _last_rows(directory: Path) -> object:
+    """Return how many rows of its own the source had at the last export; None if unknown."""
+    try:
+        return read_report(directory).identity.marker.get("rows")
+    except StoreError:
+        return None
 
 
 # From a source to the corpus on disk: tables and their account, whole or not at all.

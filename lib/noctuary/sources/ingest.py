@@ -7,27 +7,19 @@ import re
 import sqlite3
 import stat
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import BinaryIO, NamedTuple, cast
 
 from noctuary.core.errors import NoctuaryError, StoreError
 from noctuary.core.files import hash_text
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.settings import TranscriptSettings
-from noctuary.core.sqlite import name_fault, open_log
-from noctuary.core.types import SILENT, Progress, from_micros
-from noctuary.sources.source import (
-    DEFAULT_BATCH_ROWS,
-    IdKind,
-    RawRow,
-    SourceIdentity,
-    batch_rows,
-)
-from noctuary.sources.sqlite import PinnedFile
+from noctuary.core.sqlite import name_fault
+from noctuary.core.types import SILENT, Progress
 from noctuary.sources.transcripts import (
     FileContext,
     IngestReport,
@@ -42,14 +34,11 @@ from noctuary.sources.transcripts import (
     vet_part,
 )
 from noctuary.sources.turns import (
-    TURNS,
     FileState,
     TurnsFile,
     digest_before,
     is_unchanged,
-    join_parts,
     may_continue,
-    next_number,
 )
 from noctuary.text.secrets import find_text_sensitivity, read_rules
 
@@ -534,166 +523,3 @@ def capture_session(
     except Exception as error:  # a hook must never see one
         report.fail(f"{path} cannot be captured: {type(error).__name__}")
     return report
-
-
-# Reading the turns of agents' transcripts from turns.sqlite.
-#
-# Build side: the other modules of the package do not import it.
-
-
-KIND = "transcripts"
-CATEGORY = "turn"
-
-TOOL_IMPORTANCE = 0.2
-"""Importance of a turn in which nobody says anything but to tools; that of others is the default.
-Lower buries what was run beneath what was said, higher does not tell them apart."""
-
-_SHOWN = """
-    (is_sensitive OR EXISTS (SELECT 1 FROM parts WHERE parts.number = turns.number))
-    AND (? OR NOT is_sidechain)
-"""
-
-
-class TranscriptSource(PinnedFile):
-    """The turns of a turns.sqlite, pinned to one state.
-
-    Ids are text ("turn-" and 16 hexadecimal digits) or negative integers, both the same on every
-    night. A turn that held a secret is a row that is marked as sensitive and holds no text.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        *,
-        id_kind: IdKind = "str",
-        include_sidechains: bool = False,
-        taken: Collection[int] = frozenset(),
-        location: Path | None = None,
-    ) -> None:
-        """Open the file.
-
-        Args:
-            path: `StorePaths.turns`.
-            id_kind: Which of its two ids a turn is named by.
-            include_sidechains: Yield the turns of subagents that are kept as well.
-            taken: Negative integers that are ids of another source: a turn whose number is among
-                them is named by the next one that is free.
-            location: What the turns were read from, for the identity; None means the file itself.
-        """
-        super().__init__(path)
-        self._location = self._path if location is None else location.absolute()
-        self._id_kind: IdKind = id_kind
-        self._sidechains = include_sidechains
-        self._renamed = self._rename(taken)
-
-    def identity(self) -> SourceIdentity:
-        """Return what the turns come from and which state of them is read."""
-        return SourceIdentity(
-            kind=KIND,
-            location=str(self._location),
-            schema_version=str(TURNS.version),
-            id_kind=self._id_kind,
-            marker=self.marker(),
-        )
-
-    def marker(self) -> dict[str, int | str]:
-        """Return what tells one state of the turns from another."""
-        parts, last = self._rows("SELECT count(*), coalesce(max(part), 0) FROM parts")[0]
-        return {"turns": self.count(), "parts": int(parts), "last_part": int(last)}
-
-    def count(self) -> int:
-        """Return the number of rows that `batches` yields."""
-        sql = f"SELECT count(*) FROM turns WHERE {_SHOWN}"
-        return int(self._rows(sql, self._sidechains)[0][0])
-
-    def batches(self, size: int = DEFAULT_BATCH_ROWS) -> Iterator[Sequence[RawRow]]:
-        """Yield the turns by ascending id; a batch is cut short when its texts reach the bound."""
-        yield from batch_rows(self._in_order(size), size)
-
-    def _connect(self) -> sqlite3.Connection:
-        # A pipeline may open the source in one thread and read it in another.
-        return open_log(self._path, TURNS, wait_s=WAIT_S, check_same_thread=False)
-
-    def _damaged(self, error: sqlite3.Error) -> StoreError:
-        return damaged(self._path, error)
-
-    def _in_order(self, size: int) -> Iterator[RawRow]:
-        if self._id_kind == "str":
-            yield from (self._raw_row(turn) for turn in self._pages("turn_id", "", size))
-            return
-        # The few that had to be renamed are put in their new places.
-        waiting = sorted(self._renamed, key=self._renamed.__getitem__)
-        for turn in self._pages("number", -(2**63), size):
-            if turn[0] in self._renamed:
-                continue
-            while waiting and self._renamed[waiting[0]] < turn[0]:
-                yield self._turn(waiting.pop(0))
-            yield self._raw_row(turn)
-        yield from map(self._turn, waiting)
-
-    def _pages(self, key: str, first: int | str, size: int) -> Iterator[tuple[Any, ...]]:
-        place = ("number", "turn_id").index(key)
-        last: int | str = first
-        while page := self._rows(
-            f"SELECT number, turn_id, role, session, wing, at_us, is_sensitive FROM turns "
-            f"WHERE {key} > ? AND {_SHOWN} ORDER BY {key} LIMIT ?",
-            last,
-            self._sidechains,
-            size,
-        ):
-            yield from page
-            last = page[-1][place]
-
-    def _turn(self, number: int) -> RawRow:
-        found = self._rows(
-            "SELECT number, turn_id, role, session, wing, at_us, is_sensitive FROM turns "
-            "WHERE number = ?",
-            number,
-        )
-        return self._raw_row(found[0])
-
-    def _raw_row(self, turn: tuple[Any, ...]) -> RawRow:
-        number, turn_id, role, session, wing, at_us, is_sensitive = turn
-        key: int | str = (
-            turn_id if self._id_kind == "str" else self._renamed.get(number, int(number))
-        )
-        locator = f"turn {turn_id}"
-        if is_sensitive:
-            return RawRow(locator, key, {"id": key, "content": "", "is_sensitive": 1})
-        parts = self._rows("SELECT kind, text FROM parts WHERE number = ? ORDER BY part", number)
-        is_said = any(kind == "text" for kind, _ in parts)
-        moment = None if at_us is None else from_micros(at_us)
-        fields: dict[str, object] = {
-            "id": key,
-            "content": join_parts(role, [text for _, text in parts]),
-            "category": CATEGORY,
-            "importance": None if is_said else TOOL_IMPORTANCE,
-            "created_at": None if moment is None else moment.isoformat(),
-            "session_id": session or None,
-            "wing": wing or None,
-        }
-        return RawRow(locator, key, fields)
-
-    def _rename(self, taken: Collection[int]) -> dict[int, int]:
-        """Return the numbers of turns that another source uses, with those to use instead."""
-        renamed: dict[int, int] = {}
-        for number in sorted(taken):
-            if not self._holds(number):
-                continue
-            free = next_number(number)
-            while free in taken or free in renamed.values() or self._holds(free):
-                free = next_number(free)
-            renamed[number] = free
-        return renamed
-
-    def _holds(self, number: int) -> bool:
-        sql = f"SELECT 1 FROM turns WHERE number = ? AND {_SHOWN}"
-        return bool(self._rows(sql, number, self._sidechains))
-
-
-def holds_turns(path: Path) -> bool:
-    """Say whether there is a file of turns at a path that holds one."""
-    if not path.is_file():
-        return False
-    with TranscriptSource(path, include_sidechains=True) as source:
-        return source.count() > 0

@@ -188,6 +188,11 @@ class Source:
         """Release the store; safe to call twice."""
         raise NotImplementedError
 
+    @property
+    def own(self) -> Source:
+        """Return the memory store itself, of one that turns are joined to."""
+        return self
+
     def links(self) -> Iterable[MemoryLink]:
         """Return every link between memories that are there."""
         return ()

@@ -23,9 +23,10 @@ from noctuary.sources.evidence import (
     read_shares,
     write_evidence,
 )
-from noctuary.sources.export import CombinedSource, export_corpus
+from noctuary.sources.export import export_corpus
 from noctuary.sources.jsonl import JsonlSource
 from noctuary.sources.source import KnownConcept, KnownEdge, KnownMention, MemoryLink, Share
+from noctuary.sources.turn_source import CombinedSource
 from tests.unit.corpus.conftest import MakeJsonl
 
 TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
