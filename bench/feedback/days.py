@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from noctuary.context.inject import Injection
-from noctuary.sources.injections import is_lookup
+from noctuary.sources.injected import is_lookup
 from noctuary.text.secrets import find_text_sensitivity
 
 PROMPTS_A_DAY = 4

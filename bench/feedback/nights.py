@@ -15,8 +15,7 @@ from unittest.mock import patch
 from bench.feedback.days import Recalled
 from noctuary.core.types import MemoryRecord
 from noctuary.recall.api import recall
-from noctuary.sources.echo import EchoGuard
-from noctuary.sources.source import Verdict
+from noctuary.sources.echo import EchoGuard, Verdict
 
 RECALLED = 5
 """Memories per prompt: what a hook asks for."""

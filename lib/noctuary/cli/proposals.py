@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from noctuary.curate.apply import AppliedProposals, Proposed, Undone
     from noctuary.curate.promotions import PromotionRow, Promotions
     from noctuary.curate.proposals import Proposal
-    from noctuary.curate.stores import WritableStore
+    from noctuary.curate.stores import Store
 
 
 # `noctuary compact`: what could be archived and why; archiving it; taking that back.
@@ -348,10 +348,8 @@ def _undo_proposals(work: Path, journal_id: int, source: str | None, as_json: bo
 
 
 def _journal(work: Path, source: str | None, as_json: bool) -> None:
-    from noctuary.curate.stores import applications
-
     with closing(_open(source or _night_source(work))) as opened:
-        found = applications(opened) if opened.has_journal() else []
+        found = opened.applications()
     if as_json:
         print_json({"source": opened.display, "journal": [a._asdict() for a in found]})
         return
@@ -365,7 +363,7 @@ def _journal(work: Path, source: str | None, as_json: bool) -> None:
         click.echo("nothing was ever applied to this source")
 
 
-def _open(source: str) -> WritableStore:
+def _open(source: str) -> Store:
     from noctuary.core.settings import Settings
     from noctuary.core.store import find_home
     from noctuary.curate.stores import open_writable
@@ -383,7 +381,7 @@ def _is_same(display: str, source: str) -> bool:
     return Path(display).resolve() == Path(source).resolve()
 
 
-def _tell_notes(opened: WritableStore) -> None:
+def _tell_notes(opened: Store) -> None:
     for note in opened.notes:
         click.echo(f"! {note}", err=True)
 

@@ -43,7 +43,7 @@ from noctuary.recall.profile_layers import current_settings, read_store_profiles
 from noctuary.recall.query import Scope, aware, check_arguments
 from noctuary.recall.query_encoder import encode_query, text_encoder
 from noctuary.recall.result import RecalledMemory, RecallResult, RecallWarning
-from noctuary.sources.injections import append_injection
+from noctuary.sources.injected import append_injection
 from noctuary.usage.access_log import append_retrievals
 
 if TYPE_CHECKING:

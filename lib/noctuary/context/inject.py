@@ -13,28 +13,26 @@ from typing import Any, NamedTuple, Protocol
 
 from noctuary.core.store import StorePaths
 from noctuary.sources.injected import (
+    ASKED,
+    BLOCK,
     FRAME_CHARS,
+    LINE,
+    LOOKUP,
+    NOBODY,
+    SHORT,
+    InjectedWording,
     Line,
+    append_injection,
     hash_anchor,
     hash_exact,
     hash_words,
+    is_lookup,
     one_line,
     place_of,
     render_block,
     size_bytes,
     words_of,
     worth_injecting,
-)
-from noctuary.sources.injections import (
-    ASKED,
-    BLOCK,
-    LINE,
-    LOOKUP,
-    NOBODY,
-    SHORT,
-    InjectedWording,
-    append_injection,
-    is_lookup,
 )
 from noctuary.text.marks import split_speaker
 

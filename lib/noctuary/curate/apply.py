@@ -16,7 +16,6 @@ from noctuary.core.types import MemoryRecord
 from noctuary.curate.finders import fields_of
 from noctuary.curate.proposals import (
     Evidence,
-    Fields,
     Piece,
     Proposal,
     Span,
@@ -24,19 +23,7 @@ from noctuary.curate.proposals import (
     joined_text,
     united,
 )
-from noctuary.curate.stores import (
-    Change,
-    Entry,
-    StoredRow,
-    Transaction,
-    WritableStore,
-    applied_proposals,
-    ensure_journal,
-    entries_of,
-    mark_undone,
-    next_id,
-    write_entry,
-)
+from noctuary.curate.stores import Change, Entry, Store, StoredRow
 from noctuary.sources.corpus import iter_records
 from noctuary.sources.export import read_report
 from noctuary.text.marks import TOMBSTONE_IMPORTANCE, buried
@@ -53,17 +40,11 @@ _NOTES = b"noctuary"
 
 
 class ProposalTable(NamedTuple):
-    """What a night proposed.
+    """What a night proposed."""
 
-    Attributes:
-        proposals: In the order of `propose`.
-        is_on: False where curation.enabled was off, and nothing was looked for.
-        corpus: Digest of the corpus that they were made from; "" where it was off.
-    """
-
-    proposals: tuple[Proposal, ...]
-    is_on: bool
-    corpus: str
+    proposals: tuple[Proposal, ...]  # In the order of `propose`
+    is_on: bool  # False where curation.enabled was off, and nothing was looked for
+    corpus: str  # Digest of the corpus that they were made from; "" where it was off
 
 
 def write_proposals(path: Path, table: ProposalTable) -> None:
@@ -81,11 +62,7 @@ def write_proposals(path: Path, table: ProposalTable) -> None:
 
 
 def read_proposals(path: Path) -> ProposalTable:
-    """Read what `write_proposals` wrote.
-
-    Raises:
-        StoreError: There is no such table, or it is damaged.
-    """
+    """Read what `write_proposals` wrote."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -124,30 +101,16 @@ def _proposal(row: dict[str, Any]) -> Proposal:
 
 
 class Proposed(NamedTuple):
-    """The last night's proposals.
+    """The last night's proposals."""
 
-    Attributes:
-        proposals: In order of the table.
-        is_on: False where that night did not look.
-        source: Where the night read the memories.
-        text_of: Contents by memory id, of every target that is still what it was.
-    """
-
-    proposals: tuple[Proposal, ...]
-    is_on: bool
-    source: str
-    text_of: Mapping[str, str]
+    proposals: tuple[Proposal, ...]  # In order of the table
+    is_on: bool  # False where that night did not look
+    source: str  # Where the night read the memories
+    text_of: Mapping[str, str]  # Contents by memory id, of every target that is still what it was
 
 
 def read_proposed(work: Path) -> Proposed:
-    """Return what the last night proposed.
-
-    Args:
-        work: The work directory of the store.
-
-    Raises:
-        StoreError: There is no table, or no corpus beside it.
-    """
+    """Return what the last night proposed."""
     table = read_proposals(work / PROPOSALS)
     report = read_report(work / "corpus")
     hashes = {t.memory_id: t.text_hash for p in table.proposals for t in p.targets}
@@ -179,10 +142,6 @@ def chosen(
         proposals: What there is.
         ids: Ids or their beginnings; empty takes every one that is no NOOP.
         least_confidence: In [0, 1]; only counts where none is named.
-
-    Raises:
-        ConfigError: The confidence is out of range.
-        CurationRefusedError: An id names no proposal, or more than one.
     """
     if not 0 <= least_confidence <= 1:
         raise ConfigError(f"found --min-confidence {least_confidence}, expected 0 to 1")
@@ -213,70 +172,63 @@ def chosen(
 
 _ROW_ID = re.compile(r"-?[0-9]{1,19}")
 
-Matched = Mapping[str, StoredRow]
-"""Rows by the memory id of the target."""
+Matched = Mapping[str, MemoryRecord]
+"""What the target of a memory id is in the source that is written."""
 
 
 class Where(NamedTuple):
-    """What is known of the source that is written.
+    """What is known of the source that is written."""
 
-    Attributes:
-        is_own: It is the one that the night read.
-        text_of: Contents by memory id, as the night read them.
-    """
-
-    is_own: bool
-    text_of: Mapping[str, str]
+    is_own: bool  # It is the one that the night read
+    text_of: Mapping[str, str]  # Contents by memory id, as the night read them
 
 
-def match(proposal: Proposal, source: Transaction, where: Where) -> Matched:
+def match(proposal: Proposal, store: Store, where: Where) -> Matched:
     """Return the row of every target, locked.
 
     Raises:
         CurationRefusedError: The source is not as it was when this was proposed.
     """
-    found = _by_id(proposal, source)
+    found = {
+        t.memory_id: store.row(int(t.memory_id)) if _is_row_id(t.memory_id) else None
+        for t in proposal.targets
+    }
     wrong = _first_wrong(proposal, found, where)
     if wrong is not None and not where.is_own:
-        found = _by_text(proposal, source, where)
+        found = _by_text(proposal, store, where)
         wrong = _first_wrong(proposal, found, where)
     if wrong is not None:
         raise CurationRefusedError(f"{proposal.proposal_id}: memory {wrong}")
-    matched = {memory_id: row for memory_id, row in found.items() if row is not None}
-    _check_users(proposal, matched)
+    matched = {i: row.record for i, row in found.items() if row is not None and row.record}
+    users = {record.user for record in matched.values()}
+    if len(users) > 1 or (proposal.user is not None and users != {proposal.user}):
+        raise CurationRefusedError(
+            f"{proposal.proposal_id}: its memories are not all of one user in this source"
+        )
     return matched
-
-
-def _by_id(proposal: Proposal, source: Transaction) -> dict[str, StoredRow | None]:
-    return {
-        t.memory_id: source.row(int(t.memory_id)) if _is_row_id(t.memory_id) else None
-        for t in proposal.targets
-    }
 
 
 def _is_row_id(memory_id: str) -> bool:
     return _ROW_ID.fullmatch(memory_id) is not None and -(2**63) <= int(memory_id) < 2**63
 
 
-def _by_text(proposal: Proposal, source: Transaction, where: Where) -> dict[str, StoredRow | None]:
+def _by_text(proposal: Proposal, store: Store, where: Where) -> dict[str, StoredRow | None]:
     groups: defaultdict[str, list[Target]] = defaultdict(list)
     for target in proposal.targets:
         groups[target.text_hash].append(target)
     found: dict[str, StoredRow | None] = {}
     for targets in groups.values():
         text = where.text_of.get(targets[0].memory_id)
-        rows = [] if text is None else list(_alike(proposal, source, text))
+        rows = [] if text is None else list(_alike(proposal, store, text))
         # More rows than targets: which are meant cannot be told.
-        chosen: Sequence[StoredRow | None] = (
-            rows if len(rows) == len(targets) else [None] * len(targets)
-        )
-        found.update(zip((t.memory_id for t in targets), chosen, strict=True))
+        taken = rows if len(rows) == len(targets) else [None] * len(targets)
+        found.update(zip((t.memory_id for t in targets), taken, strict=True))
     return found
 
 
-def _alike(proposal: Proposal, source: Transaction, text: str) -> Iterator[StoredRow]:
-    for row_id in source.ids_with_text(text):
-        row = source.row(row_id)
+def _alike(proposal: Proposal, store: Store, text: str) -> Iterator[StoredRow]:
+    for row_id in store.ids_with_text(text):
+        row = store.row(row_id)
         if row is None or row.record is None or row.record.wing != proposal.wing:
             continue
         if proposal.user is None or row.record.user == proposal.user:
@@ -302,43 +254,25 @@ def _first_wrong(
     return None
 
 
-def _check_users(proposal: Proposal, matched: Matched) -> None:
-    users = {row.record.user for row in matched.values() if row.record is not None}
-    wanted = proposal.user
-    if len(users) > 1 or (wanted is not None and users != {wanted}):
-        raise CurationRefusedError(
-            f"{proposal.proposal_id}: its memories are not all of one user in this source"
-        )
-
-
 # Writing proposals to a source: all of them or none, with a journal that takes them back.
 #
 # Everything is compared before anything is written, so that proposals of one night that share a
 # row (what one keeps, another supersedes) agree with the state that they were made from.
 
 
-REFUSALS_SHOWN = 5
-"""Refusals spelled out in a message; the number of all is given."""
+SHOWN = 5
+"""Refusals, and rows, spelled out in a message; the number of all is given."""
 
 
 class AppliedProposals(NamedTuple):
-    """What was written.
+    """What was written."""
 
-    Attributes:
-        journal_id: What `undo` takes; None where there was nothing to do.
-        written: Ids of the proposals that were applied now.
-        held: Ids of those that were applied before, with their journal ids.
-        tombstones: Rows that were marked.
-        updated: Rows whose fields were filled up.
-        added: New rows.
-    """
-
-    journal_id: int | None
-    written: tuple[str, ...]
-    held: Mapping[str, int]
-    tombstones: tuple[int, ...]
-    updated: tuple[int, ...]
-    added: tuple[int, ...]
+    journal_id: int | None  # What `undo` takes; None where there was nothing to do
+    written: tuple[str, ...]  # Ids of the proposals that were applied now
+    held: Mapping[str, int]  # Ids of those that were applied before, with their journal ids
+    tombstones: tuple[int, ...] = ()  # Rows that were marked
+    updated: tuple[int, ...] = ()  # Rows whose fields were filled up
+    added: tuple[int, ...] = ()  # New rows
 
 
 class _Write(NamedTuple):
@@ -349,19 +283,9 @@ class _Write(NamedTuple):
 
 
 def apply_proposals(
-    store: WritableStore,
-    proposals: Sequence[Proposal],
-    where: Where,
-    *,
-    now: datetime | None = None,
+    store: Store, proposals: Sequence[Proposal], where: Where, *, now: datetime | None = None
 ) -> AppliedProposals:
     """Write proposals in one transaction; those that hold already are left out.
-
-    Args:
-        store: The source.
-        proposals: None of them a NOOP.
-        where: What is known of the source.
-        now: Moment for updated_at and the journal; None means now.
 
     Raises:
         CurationRefusedError: A proposal is a NOOP, or the source changed since; nothing is written.
@@ -373,32 +297,31 @@ def apply_proposals(
             f"{', '.join(idle)} would change nothing (NOOP): edit or delete the memories yourself"
         )
     moment = (now or datetime.now(UTC)).isoformat()
-    with store.transaction() as source:
-        ensure_journal(source)
-        source.forget_lost_rows()
-        holding = applied_proposals(source)
+    with store.transaction():
+        store.ensure_journal()
+        store.forget_lost_rows()
+        holding = store.applied_proposals()
         held = {
             p.proposal_id: holding[p.proposal_id] for p in proposals if p.proposal_id in holding
         }
         due = [proposal for proposal in proposals if proposal.proposal_id not in held]
-        matched = _match_all(due, source, where)
+        matched = _match_all(due, store, where)
         writes = [w for p, rows in zip(due, matched, strict=True) for w in _writes(p, rows, moment)]
-        return _write(source, writes, held, moment) if writes else _nothing(held)
+        return _write(store, writes, held, moment) if writes else AppliedProposals(None, (), held)
 
 
-def _match_all(proposals: Sequence[Proposal], source: Transaction, where: Where) -> list[Matched]:
+def _match_all(proposals: Sequence[Proposal], store: Store, where: Where) -> list[Matched]:
     matched: list[Matched] = []
     refusals: list[str] = []
     for proposal in proposals:
         try:
-            matched.append(match(proposal, source, where))
+            matched.append(match(proposal, store, where))
         except CurationRefusedError as error:
             refusals.append(str(error))
     if refusals:
-        shown = "; ".join(refusals[:REFUSALS_SHOWN])
-        more = len(refusals) - REFUSALS_SHOWN
+        more = len(refusals) - SHOWN
         raise CurationRefusedError(
-            f"the source is not as it was when this was proposed ({shown}"
+            f"the source is not as it was when this was proposed ({'; '.join(refusals[:SHOWN])}"
             + (f"; and {more} more" if more > 0 else "")
             + "). Nothing was written. Run the night again, or name the proposals to apply."
         )
@@ -407,51 +330,49 @@ def _match_all(proposals: Sequence[Proposal], source: Transaction, where: Where)
 
 def _writes(proposal: Proposal, rows: Matched, moment: str) -> Iterator[_Write]:
     """Yield what a proposal writes; a row that stands for others before these go."""
-    records = {memory_id: _record_of(rows, memory_id) for memory_id in rows}
-    older = [records[target.memory_id] for target in proposal.having("superseded")]
+    older = [rows[target.memory_id] for target in proposal.having("superseded")]
+    others = [fields_of(record) for record in older]
     if proposal.action == "ADD":
-        last = max(proposal.having("superseded"), key=lambda t: _age(records[t.memory_id]))
-        text = joined_text(proposal.pieces, {i: record.content for i, record in records.items()})
         # A joined text is as old as its newest part, not as this night.
-        fields = united(fields_of(records[last.memory_id]), [fields_of(record) for record in older])
-        values = {"content": text, **fields._asdict(), "updated_at": moment}
-        yield _Write(proposal.proposal_id, "add", rows[last.memory_id].row_id, values)
+        last = max(older, key=lambda r: (r.created_at_us, int(r.memory_id)))
+        text = joined_text(proposal.pieces, {i: record.content for i, record in rows.items()})
+        values = {"content": text, **united(fields_of(last), others)._asdict()}
+        yield _Write(
+            proposal.proposal_id, "add", int(last.memory_id), {**values, "updated_at": moment}
+        )
     for target in proposal.having("updated"):
-        fields = united(fields_of(records[target.memory_id]), [fields_of(r) for r in older])
-        values = {**_named(fields, proposal.fields), "updated_at": moment}
-        yield _Write(proposal.proposal_id, "update", rows[target.memory_id].row_id, values)
-    for target in proposal.having("superseded"):
-        record = records[target.memory_id]
+        record = rows[target.memory_id]
+        fields = united(fields_of(record), others)
+        values = {name: getattr(fields, name) for name in proposal.fields}
+        yield _Write(
+            proposal.proposal_id, "update", int(record.memory_id), {**values, "updated_at": moment}
+        )
+    for record in older:
         values = {
             "content": buried(record.content),
             "importance": min(record.importance, TOMBSTONE_IMPORTANCE),
             "updated_at": moment,
         }
-        yield _Write(proposal.proposal_id, "tombstone", rows[target.memory_id].row_id, values)
+        yield _Write(proposal.proposal_id, "tombstone", int(record.memory_id), values)
 
 
 def _write(
-    source: Transaction, writes: Sequence[_Write], held: Mapping[str, int], moment: str
+    store: Store, writes: Sequence[_Write], held: Mapping[str, int], moment: str
 ) -> AppliedProposals:
-    journal_id = next_id(source)
+    journal_id = store.next_id()
     touched: dict[Change, list[int]] = {"tombstone": [], "update": [], "add": []}
-    for number, write in enumerate(writes):
+    for number, (proposal_id, change, row_id, values) in enumerate(writes):
         before: str | None = None
-        row_id = write.row_id
-        if write.change == "add":
-            row_id = source.copy(row_id, write.values)
+        if change == "add":
+            row_id = store.copy(row_id, values)
         else:
-            before = source.image(row_id)
-            source.update(row_id, write.values)
-        after = hash_text(source.image(row_id) or "")
-        touched[write.change].append(row_id)
-        write_entry(
-            source,
-            Entry(
-                journal_id, number, write.proposal_id, row_id, write.change, before, after, moment,
-                None,
-            ),
-        )  # fmt: skip
+            before = store.image(row_id)
+            store.update(row_id, values)
+        after = hash_text(store.image(row_id) or "")
+        touched[change].append(row_id)
+        store.write_entry(
+            Entry(journal_id, number, proposal_id, row_id, change, before, after, moment, None)
+        )
     return AppliedProposals(
         journal_id,
         tuple(dict.fromkeys(write.proposal_id for write in writes)),
@@ -462,55 +383,22 @@ def _write(
     )
 
 
-def _nothing(held: Mapping[str, int]) -> AppliedProposals:
-    return AppliedProposals(None, (), held, (), (), ())
-
-
-def _record_of(rows: Matched, memory_id: str) -> MemoryRecord:
-    record = rows[memory_id].record
-    assert record is not None  # `match` returns live rows only
-    return record
-
-
-def _age(record: MemoryRecord) -> tuple[int, int]:
-    return record.created_at_us, int(record.memory_id)
-
-
-def _named(fields: Fields, names: Sequence[str]) -> dict[str, object]:
-    return {name: getattr(fields, name) for name in names}
-
-
 # Taking an application back: every row as it was, or nothing.
 #
 # An added row is taken out of sight in the way in which its source removes rows: its words are all
 # in the restored ones.
 
 
-ROWS_SHOWN = 5
-"""Rows named in a refusal; the number of all is given."""
-
-
 class Undone(NamedTuple):
-    """What was taken back.
-
-    Attributes:
-        journal_id: Which application.
-        restored: Rows that are as they were.
-        taken_back: Rows that had been added.
-    """
+    """What was taken back."""
 
     journal_id: int
-    restored: tuple[int, ...]
-    taken_back: tuple[int, ...]
+    restored: tuple[int, ...]  # Rows that are as they were
+    taken_back: tuple[int, ...]  # Rows that had been added
 
 
-def undo(store: WritableStore, journal_id: int, *, now: datetime | None = None) -> Undone:
+def undo(store: Store, journal_id: int, *, now: datetime | None = None) -> Undone:
     """Take one application back in one transaction.
-
-    Args:
-        store: The source.
-        journal_id: As `Applied.journal_id`.
-        now: Moment for the journal; None means now.
 
     Raises:
         CurationRefusedError: There is no such application, it is undone already, or one of its rows
@@ -518,18 +406,23 @@ def undo(store: WritableStore, journal_id: int, *, now: datetime | None = None) 
         SourceError: The source is locked or cannot be written; nothing is.
     """
     moment = (now or datetime.now(UTC)).isoformat()
-    with store.transaction() as source:
-        ensure_journal(source)
-        source.forget_lost_rows()
-        entries = entries_of(source, journal_id)
-        _check(source, journal_id, entries)
+    with store.transaction():
+        store.ensure_journal()
+        store.forget_lost_rows()
+        entries = store.entries_of(journal_id)
+        _check(store, journal_id, entries)
         for entry in reversed(entries):
             if entry.before_image is None:
-                source.take_back(entry.row_id)
+                store.take_back(entry.row_id)
             else:
-                source.restore(entry.row_id, entry.before_image)
-        _check_restored(source, entries)
-        mark_undone(source, journal_id, moment)
+                store.restore(entry.row_id, entry.before_image)
+        # Roll back rather than leave a row that is not exactly what it was.
+        images = [e for e in entries if e.before_image is not None]
+        _refuse(
+            [e.row_id for e in images if store.image(e.row_id) != e.before_image],
+            "did not come back as they were (does a trigger change them?)",
+        )
+        store.mark_undone(journal_id, moment)
     return Undone(
         journal_id,
         tuple(entry.row_id for entry in entries if entry.change != "add"),
@@ -537,7 +430,7 @@ def undo(store: WritableStore, journal_id: int, *, now: datetime | None = None) 
     )
 
 
-def _check(source: Transaction, journal_id: int, entries: Sequence[Entry]) -> None:
+def _check(store: Store, journal_id: int, entries: Sequence[Entry]) -> None:
     if not entries:
         raise CurationRefusedError(
             f"the journal holds no application {journal_id}: see `noctuary curate --journal`"
@@ -549,24 +442,14 @@ def _check(source: Transaction, journal_id: int, entries: Sequence[Entry]) -> No
         "are sensitive or deleted by now, and what they said was forgotten",
     )
     _refuse(
-        [e.row_id for e in entries if hash_text(source.image(e.row_id) or "") != e.after_hash],
+        [e.row_id for e in entries if hash_text(store.image(e.row_id) or "") != e.after_hash],
         "were changed since (undo a later application first, if one touched them)",
     )
 
 
-def _check_restored(source: Transaction, entries: Sequence[Entry]) -> None:
-    """Roll back rather than leave a row that is not exactly what it was."""
-    wrong = [
-        e.row_id
-        for e in entries
-        if e.before_image is not None and source.image(e.row_id) != e.before_image
-    ]
-    _refuse(wrong, "did not come back as they were (does a trigger change them?)")
-
-
 def _refuse(row_ids: Sequence[int], why: str) -> None:
     if row_ids:
-        shown = ", ".join(map(str, row_ids[:ROWS_SHOWN]))
-        more = len(row_ids) - ROWS_SHOWN
+        more = len(row_ids) - SHOWN
         rest = f" and {more} more" if more > 0 else ""
+        shown = ", ".join(map(str, row_ids[:SHOWN]))
         raise CurationRefusedError(f"rows {shown}{rest} {why}. Nothing was written.")

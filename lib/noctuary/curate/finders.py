@@ -72,12 +72,7 @@ def fields_of(record: MemoryRecord) -> Fields:
 
 
 def exact_duplicates(records: Iterable[MemoryRecord], claims: Claims) -> Iterator[Proposal]:
-    """Yield one proposal per group of equal memories; the newest of each stays.
-
-    Args:
-        records: Open ones (`scopes.is_open`).
-        claims: Takes note of what is superseded and updated.
-    """
+    """Yield one proposal per group of equal memories; the newest of each stays."""
     for scope in by_scope(claims.free(records)):
         groups: defaultdict[tuple[str, str], list[MemoryRecord]] = defaultdict(list)
         for record in scope:
@@ -144,25 +139,15 @@ _SEPARATORS = " \t\r\n:.-–—|,;"
 
 
 class FragmentMark(NamedTuple):
-    """A content that says which part of how many it is.
+    """A content that says which part of how many it is."""
 
-    Attributes:
-        number: From 1.
-        of: How many parts there are, 2 to MAX_PARTS.
-        title: What stands before the mark, as span [0, title_end); empty where title_end is 0.
-        title_end: See above.
-        start: First character of the part's own text.
-        end: One past its last character; start where there is none.
-        is_worded: It says "part", not numbers alone, which may be a date or a fraction.
-    """
-
-    number: int
-    of: int
-    title: str
-    title_end: int
-    start: int
-    end: int
-    is_worded: bool
+    number: int  # From 1
+    of: int  # How many parts there are, 2 to MAX_PARTS
+    title: str  # What stands before the mark, as span [0, title_end); empty where title_end is 0
+    title_end: int  # See above
+    start: int  # First character of the part's own text
+    end: int  # One past its last character; start where there is none
+    is_worded: bool  # It says "part", not numbers alone, which may be a date or a fraction
 
 
 def read_mark(content: str) -> FragmentMark | None:
@@ -244,12 +229,7 @@ _Key = tuple[str, str, int, str]
 
 
 def fragment_sets(records: Iterable[MemoryRecord], claims: Claims) -> Iterator[Proposal]:
-    """Yield one proposal per set of parts.
-
-    Args:
-        records: Open ones (`scopes.is_open`).
-        claims: Takes note of parts that are superseded.
-    """
+    """Yield one proposal per set of parts."""
     for scope in by_scope(claims.free(records)):
         groups: defaultdict[_Key, list[_Part]] = defaultdict(list)
         for place, record in enumerate(scope):
@@ -367,13 +347,7 @@ _SAID = {
 def superseded_facts(
     records: Iterable[MemoryRecord], supersessions: Iterable[Supersession], claims: Claims
 ) -> Iterator[Proposal]:
-    """Yield one proposal per superseded memory whose successor is of the same user and wing.
-
-    Args:
-        records: Open ones: a turn neither becomes a tombstone nor makes one.
-        supersessions: The night's table.
-        claims: Takes note of what is superseded.
-    """
+    """Yield one proposal per superseded memory whose successor is of the same user and wing."""
     free: Mapping[int, MemoryRecord] = {r.position: r for r in claims.free(records)}
     for found in sorted(supersessions, key=lambda s: s.older_position):
         older, newer = free.get(found.older_position), free.get(found.newer_position)
@@ -435,15 +409,10 @@ Pair = tuple[int, int]
 
 
 class Likeness(NamedTuple):
-    """How alike two memories are.
+    """How alike two memories are."""
 
-    Attributes:
-        shingles: Jaccard of trigrams, in [0, 1]; None where a text is too long.
-        cosine: Of the vectors, or None without vectors.
-    """
-
-    shingles: float | None
-    cosine: float | None
+    shingles: float | None  # Jaccard of trigrams, in [0, 1]; None where a text is too long
+    cosine: float | None  # Of the vectors, or None without vectors
 
 
 def near_duplicates(
@@ -476,11 +445,7 @@ def near_duplicates(
 
 
 def shingle_pairs(records: Sequence[MemoryRecord]) -> list[Pair]:
-    """Return the pairs of one scope that share LEAST_SHINGLES of their trigrams, sorted.
-
-    Args:
-        records: Of one user and wing.
-    """
+    """Return the pairs of one scope that share LEAST_SHINGLES of their trigrams, sorted."""
     texts: list[str] = []
     chosen: list[MemoryRecord] = []
     for record in sorted(records, key=lambda r: r.position):
@@ -572,13 +537,7 @@ _SubjectKey = tuple[Scope, str, str]
 def contradictions(
     memories: Memories, canonical_of: Mapping[str, str], claims: Claims
 ) -> Iterator[Proposal]:
-    """Yield one proposal per pair of memories that contradict each other.
-
-    Args:
-        memories: With what was found in them; turns, tombstones and taken ones are left out.
-        canonical_of: Folded names that were merged away, and what stands for them.
-        claims: Who is to become a tombstone contradicts nobody.
-    """
+    """Yield one proposal per pair of memories that contradict each other."""
     groups: defaultdict[_SubjectKey, list[Statement]] = defaultdict(list)
     for position, memory in memories.items():
         if not is_open(memory.record) or claims.holds(position):
@@ -662,29 +621,18 @@ TOMBSTONE = 1.0
 
 
 class Materials(NamedTuple):
-    """What a night knows of its memories.
+    """What a night knows of its memories."""
 
-    Attributes:
-        records: Memories, with positions; turns are never proposed for anything.
-        extractions: What was found in each, in the same order.
-        supersessions: The night's table.
-        canonical_of: Folded names that were merged away, and what stands for them.
-        vectors: Unit rows by position, shape (n, d), or None.
-    """
-
+    # Memories, with positions; turns are never proposed for anything
     records: Sequence[MemoryRecord]
-    extractions: Sequence[Extraction]
-    supersessions: Sequence[Supersession]
-    canonical_of: Mapping[str, str]
-    vectors: NDArray[np.float32] | None
+    extractions: Sequence[Extraction]  # What was found in each, in the same order
+    supersessions: Sequence[Supersession]  # The night's table
+    canonical_of: Mapping[str, str]  # Folded names that were merged away, and what stands for them
+    vectors: NDArray[np.float32] | None  # Unit rows by position, shape (n, d), or None
 
 
 def propose(materials: Materials) -> list[Proposal]:
-    """Return every proposal, in the order of KINDS and positions; a pure function of its input.
-
-    Raises:
-        ValueError: Records and extractions do not line up.
-    """
+    """Return every proposal, in the order of KINDS and positions; a pure function of its input."""
     memories = line_up(materials.records, materials.extractions)
     open_records = [r for r in materials.records if is_open(r)]
     claims = Claims()

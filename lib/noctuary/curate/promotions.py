@@ -18,17 +18,12 @@ from noctuary.core.files import replace_with
 from noctuary.core.types import SILENT, UNDATED_US, MemoryRecord, Progress
 from noctuary.curate.neighbours import (
     ALIKE_PROBES,
-    Best,
-    Cells,
     Floats,
     Ints,
-    NearestRows,
+    Nearest,
     Neighbour,
     exact_cosines,
-    fit_cells,
-    nearest_by_cells,
     nearness,
-    needs_cells,
     read_statement,
 )
 from noctuary.curate.signals import (
@@ -51,24 +46,13 @@ if TYPE_CHECKING:
 
 # Turn after turn: what is durable by then, how new and how often said, and whether G lets it in.
 #
-# Of a user with very many turns and memories the nearest are sought in cells (`nearby_cells`),
-# which may miss some; below `EXACT_PAIRS` pairs, everything is compared.
-#
 # A turn that is let in is kept from being proposed again by being durable from then on: the next
 # one like it is less novel.
 
 
 BLOCK_ROWS = 256
-"""Turns compared at once. More make larger products; the turns of a block are compared with each
-other one by one."""
-
-STRETCH_ROWS = 32 * BLOCK_ROWS
-"""Turns between two lookups of what was let in before, by cells: fewer look more often, more leave
-more for one-by-one comparisons."""
-
-EXACT_ROWS = 8_192
-"""Earlier turns, and let-in turns, up to which each turn is compared with all of them: cells would
-look at as many."""
+"""Turns compared at once with what was let in before them; with what a block lets in itself, they
+are compared one by one."""
 
 PROPOSED = "proposed"
 BELOW_THRESHOLD = "below_threshold"
@@ -77,25 +61,15 @@ NOTHING_SAID = "nothing_said"
 
 
 class Judged(NamedTuple):
-    """What the gate made of one turn.
-
-    Attributes:
-        position: Its row.
-        h: Novelty.
-        r: Repetition.
-        gate: G and its branches.
-        reason: One of the three above.
-        durable: Nearest durable rows, at most `DURABLE_HITS`, whatever their cosine.
-        repeated: Nearest earlier turns of `REPEATED_COSINE` and more, at most `REPEATED_HITS`.
-    """
+    """What the gate made of one turn."""
 
     position: int
-    h: float
-    r: float
-    gate: Gate
-    reason: str
-    durable: tuple[Neighbour, ...]
-    repeated: tuple[Neighbour, ...]
+    h: float  # Novelty
+    r: float  # Repetition
+    gate: Gate  # G and its branches
+    reason: str  # One of the three above
+    durable: tuple[Neighbour, ...]  # The nearest `DURABLE_HITS`, whatever their cosine
+    repeated: tuple[Neighbour, ...]  # Earlier turns of `REPEATED_COSINE` and more
 
 
 def walk(
@@ -114,100 +88,28 @@ def walk(
         vectors: Unit rows by position.
         threshold: Least G that lets in, in [0, 1].
     """
-    near = _Around(turns, memories, vectors)
+    durable = Nearest(turns, vectors, DURABLE_HITS)
+    durable.offer(memories)
+    repeated = Nearest(turns, vectors, REPEATED_HITS, REPEATED_COSINE)
+    repeated.offer(turns, earlier_only=True, probes=ALIKE_PROBES)
     let_in: list[int] = []
     for start in range(0, len(turns), BLOCK_ROWS):
-        rows = turns[start : start + BLOCK_ROWS]
-        durable, repeated = near.of_block(start, rows, let_in)
-        block = _Block(rows, vectors)
-        for i, (kept, said) in enumerate(zip(durable, repeated, strict=True)):
-            found = sorted([*kept, *block.let_in_before(i)], key=nearness)[:DURABLE_HITS]
-            judged = _judge(int(rows[i]), signals[start + i], found, said, threshold)
+        rows = np.arange(start, min(start + BLOCK_ROWS, len(turns)))
+        durable.offer(turns[let_in], rows)
+        block = np.asarray(vectors[turns[rows]], dtype=np.float32)
+        fresh: list[int] = []
+        for i in range(len(rows)):
+            cosines = exact_cosines(block[i], block[fresh])
+            just = (
+                Neighbour(c, int(turns[start + j])) for c, j in zip(cosines, fresh, strict=True)
+            )
+            kept = sorted([*durable.of(start + i), *just], key=nearness)[:DURABLE_HITS]
+            position = int(turns[start + i])
+            judged = _judge(position, signals[start + i], kept, repeated.of(start + i), threshold)
             if judged.reason == PROPOSED:
-                let_in.append(judged.position)
-                block.let_in(i)
+                fresh.append(i)
             yield judged
-
-
-class _Around:
-    """What surrounds the turns of one user: compared with everything, or with near cells."""
-
-    def __init__(self, turns: Ints, memories: Ints, vectors: Floats) -> None:
-        """Look up what does not depend on the order of time where there is too much of it."""
-        self._turns, self._memories, self._vectors = turns, memories, vectors
-        self._durable = self._repeated = self._let_in = self._turn_cells = None
-        self._in_cells = 0
-        if needs_cells(len(turns), len(memories)):
-            best = Best(len(turns), DURABLE_HITS)
-            cells = fit_cells(turns, memories, vectors)
-            self._durable = nearest_by_cells(turns, cells, memories, vectors, best)
-        if needs_cells(len(turns), len(turns) // 2):
-            best = Best(len(turns), REPEATED_HITS, REPEATED_COSINE)
-            self._turn_cells = fit_cells(turns, turns, vectors)
-            alike = self._turn_cells.narrowed(ALIKE_PROBES)
-            self._repeated = nearest_by_cells(turns, alike, turns, vectors, best, earlier_only=True)
-
-    def of_block(
-        self, start: int, rows: Ints, let_in: Sequence[int]
-    ) -> tuple[NearestRows, NearestRows]:
-        """Return the nearest durable rows and earlier turns of a block, but for its own let-ins.
-
-        Args:
-            start: Number of its first turn.
-            rows: Its turns.
-            let_in: What was let in before it.
-        """
-        part = slice(start, start + len(rows))
-        durable = NearestRows(rows, self._vectors, DURABLE_HITS)
-        if self._durable is None:
-            durable.offer(self._memories)
-        else:
-            durable.join(self._durable.cosines[part], self._durable.positions[part])
-        self._offer_let_in(start, durable, let_in)
-        repeated = NearestRows(rows, self._vectors, REPEATED_HITS, REPEATED_COSINE)
-        if self._repeated is None or part.stop <= EXACT_ROWS:
-            repeated.offer(self._turns[: part.stop], first_row=start)
-        else:
-            repeated.join(self._repeated.cosines[part], self._repeated.positions[part])
-        return durable, repeated
-
-    def _offer_let_in(self, start: int, durable: NearestRows, let_in: Sequence[int]) -> None:
-        """Offer what was let in: of much, what was there before this stretch of turns by cells."""
-        if start % STRETCH_ROWS == 0 and self._turn_cells and len(let_in) > EXACT_ROWS:
-            self._look_up_let_in(start, self._turn_cells, let_in)
-        if self._let_in is not None:
-            first = start % STRETCH_ROWS
-            part = slice(first, first + BLOCK_ROWS)
-            durable.join(self._let_in.cosines[part], self._let_in.positions[part])
-        durable.offer(np.asarray(let_in[self._in_cells :], dtype=np.int64))
-
-    def _look_up_let_in(self, start: int, cells: Cells, let_in: Sequence[int]) -> None:
-        part = slice(start, start + STRETCH_ROWS)
-        stretch, probed = self._turns[part], cells.of_turns(part)
-        best = Best(len(stretch), DURABLE_HITS)
-        rows = np.asarray(let_in, dtype=np.int64)
-        self._let_in = nearest_by_cells(stretch, probed, rows, self._vectors, best)
-        self._in_cells = len(let_in)
-
-
-class _Block:
-    """The turns of one block among each other."""
-
-    def __init__(self, rows: Ints, vectors: Floats) -> None:
-        self._rows = rows
-        self._vectors = np.asarray(vectors[rows], dtype=np.float32)
-        self._let_in: list[int] = []
-
-    def let_in(self, i: int) -> None:
-        """Note that row i is durable from now on."""
-        self._let_in.append(i)
-
-    def let_in_before(self, i: int) -> list[Neighbour]:
-        """Return the rows that were let in so far, with their cosine to row i."""
-        cosines = exact_cosines(self._vectors[i], self._vectors[self._let_in])
-        return [
-            Neighbour(c, int(self._rows[j])) for c, j in zip(cosines, self._let_in, strict=True)
-        ]
+        let_in += [start + i for i in fresh]
 
 
 def _judge(
@@ -237,46 +139,31 @@ _TOLD_EVERY = 1_024
 
 
 class Heard(NamedTuple):
-    """A turn that a person said: what the table knows of it. No text.
+    """A turn that a person said: what the table knows of it. No text."""
 
-    Attributes:
-        position: Its row.
-        memory_id: The source's id.
-        user: Whose it is, or None.
-        wing: Its wing, or None.
-        session_id: Its conversation, or None.
-        created_at_us: Microseconds since the epoch, UNDATED_US where unknown.
-        content_hash: Of the record, so that a listing can tell whether it is still the same.
-        signals: What its words say.
-    """
-
-    position: int
-    memory_id: str
-    user: str | None
-    wing: str | None
-    session_id: str | None
-    created_at_us: int
-    content_hash: str
-    signals: Signals
+    position: int  # Its row
+    memory_id: str  # The source's id
+    user: str | None  # Whose it is, or None
+    wing: str | None  # Its wing, or None
+    session_id: str | None  # Its conversation, or None
+    created_at_us: int  # Microseconds since the epoch, UNDATED_US where unknown
+    content_hash: str  # Of the record, so that a listing can tell whether it is still the same
+    signals: Signals  # What its words say
 
 
 @dataclass(slots=True)
 class Candidates:
-    """What of a corpus takes part.
+    """What of a corpus takes part."""
 
-    Attributes:
-        heard: The turns that people said, by user.
-        memories: Positions of durable memories, by user.
-        unheard: Turns that no person is known to have said.
-    """
-
+    # The turns that people said, by user
     heard: dict[str | None, list[Heard]] = field(
         default_factory=lambda: defaultdict[str | None, list[Heard]](list)
     )
+    # Positions of durable memories, by user
     memories: dict[str | None, list[int]] = field(
         default_factory=lambda: defaultdict[str | None, list[int]](list)
     )
-    unheard: int = 0
+    unheard: int = 0  # Turns that no person is known to have said
 
     def seen_by(self, user: str | None) -> Ints:
         """Return the positions of the durable memories that a user may see, ascending."""
@@ -376,63 +263,37 @@ _NOTES = b"noctuary"
 
 
 class Relation(NamedTuple):
-    """A row that a turn was compared with.
+    """A row that a turn was compared with."""
 
-    Attributes:
-        memory_id: Of a durable memory, an earlier proposal or an earlier turn.
-        kind: "durable" (what novelty is against) or "repeated" (what is said again).
-        cosine: In [-1, 1].
-    """
-
-    memory_id: str
-    kind: str
-    cosine: float
+    memory_id: str  # Of a durable memory, an earlier proposal or an earlier turn
+    kind: str  # "durable" (what novelty is against) or "repeated" (what is said again)
+    cosine: float  # In [-1, 1]
 
 
 class PromotionRow(NamedTuple):
-    """A turn and its judgement.
+    """A turn and its judgement."""
 
-    Attributes:
-        turn_id: The source's id of the turn.
-        content_hash: Of the record that was judged.
-        user: Whose it is, or None.
-        wing: Its wing, or None.
-        session_id: Its conversation, or None.
-        created_at_us: Microseconds since the epoch, UNDATED_US where unknown.
-        scores: By the names in `SCORES`, each in [0, 1].
-        marks: What its words hold ("date", "preference", ...), sorted.
-        neighbours: What it was compared with, nearest first, durable ones before repeated ones.
-        decision: "propose" or "leave".
-        reason: "proposed", "below_threshold" or "nothing_said".
-    """
-
-    turn_id: str
-    content_hash: str
-    user: str | None
-    wing: str | None
-    session_id: str | None
-    created_at_us: int
-    scores: Mapping[str, float]
-    marks: tuple[str, ...]
+    turn_id: str  # The source's id of the turn
+    content_hash: str  # Of the record that was judged
+    user: str | None  # Whose it is, or None
+    wing: str | None  # Its wing, or None
+    session_id: str | None  # Its conversation, or None
+    created_at_us: int  # Microseconds since the epoch, UNDATED_US where unknown
+    scores: Mapping[str, float]  # By the names in `SCORES`, each in [0, 1]
+    marks: tuple[str, ...]  # What its words hold ("date", "preference", ...), sorted
+    # What it was compared with, nearest first, durable ones before repeated ones
     neighbours: tuple[Relation, ...]
-    decision: str
-    reason: str
+    decision: str  # "propose" or "leave"
+    reason: str  # "proposed", "below_threshold" or "nothing_said"
 
 
 class PromotionTable(NamedTuple):
-    """What a night judged.
+    """What a night judged."""
 
-    Attributes:
-        rows: By user, nobody first, then by time.
-        is_on: False where promotion.enabled was off, and nothing was judged.
-        threshold: Least G of a proposal.
-        corpus: Digest of the corpus that was judged; "" where it was off.
-    """
-
-    rows: tuple[PromotionRow, ...]
-    is_on: bool
-    threshold: float
-    corpus: str
+    rows: tuple[PromotionRow, ...]  # By user, nobody first, then by time
+    is_on: bool  # False where promotion.enabled was off, and nothing was judged
+    threshold: float  # Least G of a proposal
+    corpus: str  # Digest of the corpus that was judged; "" where it was off
 
     def proposals(self) -> list[PromotionRow]:
         """Return what is proposed, highest G first; of equal ones, the newest first."""
@@ -441,13 +302,7 @@ class PromotionTable(NamedTuple):
 
 
 def make_row(heard: Heard, judged: Judged, id_of: Callable[[int], str]) -> PromotionRow:
-    """Return the row of a judged turn.
-
-    Args:
-        heard: The turn.
-        judged: Its judgement.
-        id_of: Gives the memory id at a position, of everything that it was compared with.
-    """
+    """Return the row of a judged turn."""
     s = heard.signals
     branches = judged.gate
     numbers = (
@@ -531,11 +386,7 @@ def write_table(
 
 
 def read_table(path: Path) -> PromotionTable:
-    """Read what `write_table` wrote.
-
-    Raises:
-        StoreError: There is no such table, or it is damaged.
-    """
+    """Read what `write_table` wrote."""
     with open_table(path) as (file, notes):
         rows = tuple(_row(found) for found in file.read().to_pylist())
         return PromotionTable(
@@ -545,11 +396,7 @@ def read_table(path: Path) -> PromotionTable:
 
 @contextmanager
 def open_table(path: Path) -> Generator[tuple[Any, dict[str, Any]]]:
-    """Open the table as a `pyarrow.parquet.ParquetFile`, with the night's notes on it.
-
-    Raises:
-        StoreError: There is no such table, or what was asked of it shows that it is damaged.
-    """
+    """Open the table as a `pyarrow.parquet.ParquetFile`, with the night's notes on it."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -606,9 +453,6 @@ def count_faults(path: Path) -> dict[str, int]:
 
     Returns:
         "judged", "proposals" and the names in FAULTS.
-
-    Raises:
-        StoreError: There is no such table, or it is damaged.
     """
     import polars as pl
 
@@ -647,21 +491,14 @@ def _holds(condition: pl.Expr) -> pl.Expr:
 
 
 class Promotions(NamedTuple):
-    """What a night proposed to one user.
+    """What a night proposed to one user."""
 
-    Attributes:
-        rows: Highest G first; proposals only, or everything that was judged.
-        text_of: Contents by turn id, of every row whose turn is still what was judged.
-        is_on: False where that night did not judge.
-        threshold: Least G of a proposal.
-        counts: By reason, of all turns of this user, listed or not.
-    """
-
-    rows: tuple[PromotionRow, ...]
+    rows: tuple[PromotionRow, ...]  # Highest G first; proposals only, or everything that was judged
+    # Contents by turn id, of every row whose turn is still what was judged
     text_of: Mapping[str, str]
-    is_on: bool
-    threshold: float
-    counts: Mapping[str, int]
+    is_on: bool  # False where that night did not judge
+    threshold: float  # Least G of a proposal
+    counts: Mapping[str, int]  # By reason, of all turns of this user, listed or not
 
 
 def list_promotions(
@@ -674,9 +511,6 @@ def list_promotions(
         user: Whose turns; None for those of nobody in particular, never for everybody's.
         with_left: Turns that were left alone as well, after the proposals.
         limit: Most rows, >= 0; None for all.
-
-    Raises:
-        StoreError: There is no table, or no corpus beside it.
     """
     table = read_table(work / PROMOTIONS)
     own = table._replace(rows=tuple(row for row in table.rows if row.user == user))

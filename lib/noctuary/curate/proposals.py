@@ -37,37 +37,22 @@ _VERSION = "curation/1"
 
 
 class Target(NamedTuple):
-    """One memory that a proposal is about.
+    """One memory that a proposal is about."""
 
-    Attributes:
-        memory_id: The source's id, as text.
-        position: In the corpus of that night.
-        role: One of Role.
-        content_hash: Of every field of the memory, when it was looked at.
-        text_hash: Of its content alone: what another copy of the source must have.
-    """
-
-    memory_id: str
-    position: int
-    role: Role
-    content_hash: str
-    text_hash: str
+    memory_id: str  # The source's id, as text
+    position: int  # In the corpus of that night
+    role: Role  # One of Role
+    content_hash: str  # Of every field of the memory, when it was looked at
+    text_hash: str  # Of its content alone: what another copy of the source must have
 
 
 class Piece(NamedTuple):
-    """A stretch of one memory's content, for a text that is joined from several.
+    """A stretch of one memory's content, for a text that is joined from several."""
 
-    Attributes:
-        before: Separator that goes before it: punctuation and spaces, no text.
-        memory_id: The memory.
-        start: First character.
-        end: One past the last one.
-    """
-
-    before: str
-    memory_id: str
-    start: int
-    end: int
+    before: str  # Separator that goes before it: punctuation and spaces, no text
+    memory_id: str  # The memory
+    start: int  # First character
+    end: int  # One past the last one
 
 
 class Span(NamedTuple):
@@ -80,47 +65,30 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Why.
+    """Why."""
 
-    Attributes:
-        reason: One sentence for people, without any text of a memory.
-        spans: Where it is said.
-        cosine: Of the two memories' vectors, in [-1, 1], or None.
-        shingles: Jaccard of their character trigrams, in [0, 1], or None.
-    """
-
-    reason: str
-    spans: tuple[Span, ...] = ()
-    cosine: float | None = None
-    shingles: float | None = None
+    reason: str  # One sentence for people, without any text of a memory
+    spans: tuple[Span, ...] = ()  # Where it is said
+    cosine: float | None = None  # Of the two memories' vectors, in [-1, 1], or None
+    shingles: float | None = None  # Jaccard of their character trigrams, in [0, 1], or None
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What could be done.
+    """What could be done."""
 
-    Attributes:
-        action: One of Action.
-        kind: What the targets are to each other.
-        confidence: In [0, 1]: how sure it is that they are what `kind` says.
-        user: Whose memories they are, all of them, or None for nobody's.
-        wing: The wing of all of them, or None.
-        targets: In order of position.
-        evidence: Why.
-        pieces: The joined text of an ADD, in order; empty for every other action.
-        fields: Fields of the target `updated` that an UPDATE fills up from the superseded ones.
-        proposal_id: Hash of all of the above that decides what would be written; set by `named`.
-    """
-
-    action: Action
-    kind: Kind
-    confidence: float
-    user: str | None
-    wing: str | None
-    targets: tuple[Target, ...]
-    evidence: Evidence
+    action: Action  # One of Action
+    kind: Kind  # What the targets are to each other
+    confidence: float  # In [0, 1]: how sure it is that they are what `kind` says
+    user: str | None  # Whose memories they are, all of them, or None for nobody's
+    wing: str | None  # The wing of all of them, or None
+    targets: tuple[Target, ...]  # In order of position
+    evidence: Evidence  # Why
+    # The joined text of an ADD, in order; empty for every other action
     pieces: tuple[Piece, ...] = ()
+    # Fields of the target `updated` that an UPDATE fills up from the superseded ones
     fields: tuple[str, ...] = ()
+    # Hash of all of the above that decides what would be written; set by `named`
     proposal_id: str = ""
 
     @property
@@ -198,14 +166,11 @@ def is_open(record: MemoryRecord) -> bool:
 
 @dataclass(slots=True)
 class Claims:
-    """What earlier finders of this night have taken, by position.
+    """What earlier finders of this night have taken, by position."""
 
-    Attributes:
-        superseded: Memories that are to become tombstones: nobody looks at them again.
-        updated: Memories whose fields are to change: nobody touches them again this time.
-    """
-
+    # Memories that are to become tombstones: nobody looks at them again
     superseded: set[int] = field(default_factory=set[int])
+    # Memories whose fields are to change: nobody touches them again this time
     updated: set[int] = field(default_factory=set[int])
 
     def free(self, records: Iterable[MemoryRecord]) -> list[MemoryRecord]:
@@ -255,17 +220,11 @@ _WORD = re.compile(r"[^\W_]+(?:['’.,:/_@+-]+[^\W_]+)*[%+#]*")
 
 
 class Words(NamedTuple):
-    """What of a text counts.
+    """What of a text counts."""
 
-    Attributes:
-        content: Stems of the words that are no function words, in order.
-        numbers: Words with a digit, in order.
-        turns: Denials and modals, sorted.
-    """
-
-    content: tuple[str, ...]
-    numbers: tuple[str, ...]
-    turns: tuple[str, ...]
+    content: tuple[str, ...]  # Stems of the words that are no function words, in order
+    numbers: tuple[str, ...]  # Words with a digit, in order
+    turns: tuple[str, ...]  # Denials and modals, sorted
 
 
 def words_of(text: str) -> Words:
@@ -326,12 +285,7 @@ class Fields(NamedTuple):
 
 
 def joined_text(pieces: Iterable[Piece], text_of: Mapping[str, str]) -> str:
-    """Return the pieces in order, each after its separator.
-
-    Args:
-        pieces: What to join.
-        text_of: Content by memory id.
-    """
+    """Return the pieces in order, each after its separator."""
     return "".join(p.before + text_of[p.memory_id][p.start : p.end] for p in pieces)
 
 

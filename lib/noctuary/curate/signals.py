@@ -9,21 +9,15 @@ from typing import NamedTuple
 from noctuary.text.marks import SENTENCE_END
 
 # A mark: one pattern of a text, its name and what it counts.
-#
-# Standard library only.
 
 
 class Finder(NamedTuple):
-    """Something to look for in a text.
+    """Something to look for in a text."""
 
-    Attributes:
-        pattern: Linear in the length of the text: no repetition inside a repetition without a
-            bound.
-        hint: A much cheaper pattern that is in every text that `pattern` is in; most prose is done
-            with after it.
-    """
-
+    # Linear in the length of the text: no repetition inside a repetition without a bound
     pattern: re.Pattern[str]
+    # A much cheaper pattern that is in every text that `pattern` is in; most prose is done with
+    # after it
     hint: re.Pattern[str]
 
     def is_in(self, text: str) -> bool:
@@ -36,29 +30,18 @@ class Finder(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """What a signal looks for.
+    """What a signal looks for."""
 
-    Attributes:
-        name: As the table and the commands show it.
-        weight: What its presence, or each occurrence, adds; in (0, 1].
-        finder: What it looks like.
-    """
-
-    name: str
-    weight: float
-    finder: Finder
+    name: str  # As the table and the commands show it
+    weight: float  # What its presence, or each occurrence, adds; in (0, 1]
+    finder: Finder  # What it looks like
 
 
 class Weighed(NamedTuple):
-    """What the marks of one signal found in a text.
+    """What the marks of one signal found in a text."""
 
-    Attributes:
-        total: A sum of weights, >= 0; capped where the function says so.
-        names: Of the marks that are there, in the order of the list.
-    """
-
-    total: float
-    names: tuple[str, ...]
+    total: float  # A sum of weights, >= 0; capped where the function says so
+    names: tuple[str, ...]  # Of the marks that are there, in the order of the list
 
 
 def either(*patterns: str, flags: int = 0, hint: str = "") -> Finder:
@@ -89,8 +72,6 @@ def weigh_occurrences(marks: Sequence[Mark], text: str) -> Weighed:
 
 
 # What code looks like inside a sentence: paths, calls, commands, addresses, codes, references.
-#
-# Standard library only.
 
 
 _EXTENSIONS = (
@@ -433,7 +414,7 @@ def conversational_structure(text: str) -> Weighed:
 
 # The technical signals of a text: how technical it is, how specific, actionable and structured.
 #
-# Weights: research/peers.md 1.2. Standard library only.
+# Weights: research/peers.md 1.2.
 
 
 TECHNICAL_NORM = 1.5
@@ -591,8 +572,6 @@ def structure(text: str) -> Weighed:
 
 
 # The signals of one text: everything that the gate reads from the words alone.
-#
-# Standard library only.
 
 
 READ_CHARS = 16_384
@@ -602,23 +581,14 @@ _DIGITS = 6
 
 
 class Signals(NamedTuple):
-    """What the words of a text say; every number is in [0, 1].
+    """What the words of a text say; every number is in [0, 1]."""
 
-    Attributes:
-        t: Technical density, T: how far the technical branch counts.
-        d: Conversational structure, D.
-        p: Technical specificity, P.
-        a: Actionability, A.
-        dtech: Technical structure, Dt.
-        marks: Names of what was found, sorted.
-    """
-
-    t: float
-    d: float
-    p: float
-    a: float
-    dtech: float
-    marks: tuple[str, ...] = ()
+    t: float  # Technical density, T: how far the technical branch counts
+    d: float  # Conversational structure, D
+    p: float  # Technical specificity, P
+    a: float  # Actionability, A
+    dtech: float  # Technical structure, Dt
+    marks: tuple[str, ...] = ()  # Names of what was found, sorted
 
 
 BLANK = Signals(0.0, 0.0, 0.0, 0.0, 0.0)
@@ -628,9 +598,6 @@ def read_signals(text: str) -> Signals:
     """Return the signals of what a person said; all are 0 for a blank text.
 
     Source: libravdb's gate as of research/peers.md 1.2.
-
-    Args:
-        text: Without the speaker's label; `READ_CHARS` of it are read.
     """
     read = text[:READ_CHARS]
     if not read.strip():
@@ -700,13 +667,7 @@ def repetition(turn_cosines: list[float], durable_cosines: list[float]) -> float
 
 
 def gate(signals: Signals, h: float, r: float) -> Gate:
-    """Return G = (1 - T) Gconv + T Gtech with both branches, to 6 digits.
-
-    Args:
-        signals: T, D, P, A and Dt of the text.
-        h: Novelty.
-        r: Repetition.
-    """
+    """Return G = (1 - T) Gconv + T Gtech with both branches, to 6 digits."""
     gconv = NOVELTY_WEIGHT * h + REPETITION_WEIGHT * r + CONVERSATION_WEIGHT * signals.d
     gtech = (
         SPECIFICITY_WEIGHT * signals.p

@@ -192,23 +192,12 @@ DEFAULT_READ_ROWS = 4_096
 
 
 def read_records(path: Path) -> list[MemoryRecord]:
-    """Return every memory of an export in position order.
-
-    Args:
-        path: memories.parquet, or the directory that holds it.
-
-    Raises:
-        StoreError: There is no such file, or it is not an export's.
-    """
+    """Return every memory of an export in position order."""
     return [record for batch in iter_records(path) for record in batch]
 
 
 def iter_records(path: Path, batch: int = DEFAULT_READ_ROWS) -> Iterator[list[MemoryRecord]]:
-    """Yield the memories of an export in position order, at most `batch` at a time.
-
-    Raises:
-        StoreError: As for `read_records`.
-    """
+    """Yield the memories of an export in position order, at most `batch` at a time."""
     file = path / MEMORIES_FILE if path.is_dir() else path
     for rows in iter_batches(file, _RECORD_COLUMNS, batch):
         yield _records_of(rows)
@@ -222,11 +211,7 @@ READ_ROWS = 16_384
 
 
 def iter_batches(path: Path, columns: Sequence[str], rows: int = READ_ROWS) -> Iterator[Any]:
-    """Yield pyarrow.RecordBatches of some columns, in the table's order and that of the names.
-
-    Raises:
-        StoreError: The table is missing or damaged, or lacks a column.
-    """
+    """Yield pyarrow.RecordBatches of some columns, in the table's order and that of the names."""
     wanted = list(columns)
     with _opened(path) as table:
         # A column that is not there is left out by Arrow without a word.
@@ -237,11 +222,7 @@ def iter_batches(path: Path, columns: Sequence[str], rows: int = READ_ROWS) -> I
 
 
 def read_column(path: Path, name: str) -> Any:
-    """Return a whole column as one pyarrow.Array; for ids, hashes, times, not for texts.
-
-    Raises:
-        StoreError: As `iter_batches`.
-    """
+    """Return a whole column as one pyarrow.Array; for ids, hashes, times, not for texts."""
     import pyarrow as pa
 
     pieces = [batch.column(0) for batch in iter_batches(path, [name])]
@@ -249,11 +230,7 @@ def read_column(path: Path, name: str) -> Any:
 
 
 def count_rows(path: Path) -> int:
-    """Return how many rows a table holds, from its footer.
-
-    Raises:
-        StoreError: As `iter_batches`.
-    """
+    """Return how many rows a table holds, from its footer."""
     with _opened(path) as table:
         return table.metadata.num_rows
 
@@ -283,17 +260,11 @@ def _unreadable(path: Path) -> StoreError:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPage:
-    """Memories of neighbouring positions.
+    """Memories of neighbouring positions."""
 
-    Attributes:
-        first: Position of the first one.
-        memory_ids: Their ids, in order of position.
-        created_at_us: int64, aligned; UNDATED_US where unknown.
-    """
-
-    first: int
-    memory_ids: list[str]
-    created_at_us: NDArray[np.int64]
+    first: int  # Position of the first one
+    memory_ids: list[str]  # Their ids, in order of position
+    created_at_us: NDArray[np.int64]  # int64, aligned; UNDATED_US where unknown
 
 
 def iter_pages(
@@ -308,9 +279,6 @@ def iter_pages(
         size: Memories per page, >= 1.
         first: Where to begin.
         stop: Where to end; None reads to the last one.
-
-    Raises:
-        StoreError: There is no such table, or it cannot be read.
     """
     ids, created = (read_column(path, name)[first:stop] for name in ("memory_id", "created_at_us"))
     for start in range(0, len(ids), size):
@@ -329,11 +297,7 @@ class RecordFile(Sequence[MemoryRecord]):
     """
 
     def __init__(self, path: Path) -> None:
-        """Open an export's memories.parquet.
-
-        Raises:
-            StoreError: It is missing or damaged.
-        """
+        """Open an export's memories.parquet."""
         self.path = path
         self._group = -1
         self._held: list[MemoryRecord] = []
@@ -362,11 +326,7 @@ class RecordFile(Sequence[MemoryRecord]):
         return self._held[at - (self._ends[group - 1] if group else 0)]
 
     def batches(self, columns: Sequence[str], rows: int = READ_ROWS) -> Iterator[Any]:
-        """Yield pyarrow.RecordBatches of some columns, by position.
-
-        Raises:
-            StoreError: As `iter_batches`.
-        """
+        """Yield pyarrow.RecordBatches of some columns, by position."""
         return iter_batches(self.path, columns, rows)
 
     def take(self, positions: NDArray[np.int64], columns: Sequence[str]) -> Iterator[Any]:
@@ -478,13 +438,7 @@ def turn_row(record: MemoryRecord) -> tuple[object, ...]:
 
 
 def order_turns(unordered: Path, ordered: Path) -> int:
-    """Sort a file of turns by session and time, number them per session; return how many there are.
-
-    Args:
-        unordered: Parquet with the columns of turns.parquet, ordinals unset.
-        ordered: Written anew, by (session_id, user, ordinal); within a session by
-            (created_at_us, position).
-    """
+    """Sort turns by (session, user, time, position), number them; return how many there are."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -16,22 +16,25 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from noctuary.core.errors import StoreError
-from noctuary.core.sqlite import delete_rows, open_log
+from noctuary.core.sqlite import connect_immutable, delete_rows, open_log
 from noctuary.core.types import UNDATED_US, MemoryRecord
 from noctuary.sources.corpus import iter_batches
 from noctuary.sources.injected import (
     ANCHOR_WORDS,
+    ASKED,
     HASH_BYTES,
+    LOOKUP,
+    NOBODY,
     NOTES,
     PLACE,
+    RECORD,
+    SHORT,
     cut_blocks,
     hash_anchor,
     hash_exact,
     hash_words,
     words_of,
 )
-from noctuary.sources.injections import ASKED, LOOKUP, NOBODY, RECORD, SHORT
-from noctuary.sources.source import Verdict
 from noctuary.text.marks import split_speaker
 
 # What an earlier export held: which ids, and a hash of each content. No text is kept.
@@ -53,19 +56,27 @@ class ExportedContents:
         self._contents = np.ascontiguousarray(halves[order, 2:]).tobytes()
 
     @classmethod
-    def read(cls, memories: Path | None) -> ExportedContents:
-        """Read an export; one that is not there or cannot be read had no row that we know of."""
-        if memories is None:
-            return cls()
-        columns = ("memory_id", "content")
+    def read(cls, memories: Path | None, serving: Path | None = None) -> ExportedContents:
+        """Read an export; one that is not there or cannot be read had no row that we know of.
+
+        Where none is left, the rows of the snapshot that serves tell it: else a row that has turned
+        sensitive since would stay in older snapshots.
+        """
         try:
-            return cls(
-                row
-                for batch in iter_batches(memories, columns)
-                for row in zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
-            )
-        except StoreError:
-            return cls()
+            if memories is not None:
+                columns = ("memory_id", "content")
+                batches = iter_batches(memories, columns)
+                return cls(
+                    row
+                    for batch in batches
+                    for row in zip(*(batch.column(n).to_pylist() for n in columns), strict=True)
+                )
+            if serving is not None:
+                with closing(connect_immutable(serving)) as rows:
+                    return cls(rows.execute("SELECT memory_id, content FROM memories"))
+        except (StoreError, sqlite3.Error):
+            pass
+        return cls()
 
     def __len__(self) -> int:
         return len(self._high)
@@ -91,49 +102,34 @@ class ExportedContents:
 
 
 # What the night knows of past injections: the record read into memory, looked up by wording.
-#
-# Build side.
 
 
 _READ = "SELECT kind, text_hash, memory_hash, user_hash, anchor, words, first_us FROM injected"
 
 
 class Occurrence(NamedTuple):
-    """One wording of one memory, as it was injected.
+    """One wording of one memory, as it was injected."""
 
-    Attributes:
-        memory_hash: Of the id of the memory that it came from, or `NOBODY`.
-        user_hash: Of the user that the memory belongs to, or `NOBODY`.
-        first_us: When it was first injected, microseconds since the epoch.
-    """
-
-    memory_hash: bytes
-    user_hash: bytes
-    first_us: int
+    memory_hash: bytes  # Of the id of the memory that it came from, or `NOBODY`
+    user_hash: bytes  # Of the user that the memory belongs to, or `NOBODY`
+    first_us: int  # When it was first injected, microseconds since the epoch
 
 
 @dataclass(frozen=True, slots=True)
 class KnownInjections:
-    """All recorded wordings; about 300 bytes each.
+    """All recorded wordings; about 300 bytes each."""
 
-    Attributes:
-        occurrences: Hash of a wording -> where it came from.
-        lengths: Anchor -> lengths in words of the wordings that begin with it, longest first.
-        short: Hashes of wordings that count beside longer ones only.
-        asked: Hashes of questions.
-        lookups: Hashes of prompts that only asked memory -> when first, microseconds since the
-            epoch.
-        fault: Why the record could not be read, or None.
-    """
-
+    # Hash of a wording -> where it came from
     occurrences: Mapping[bytes, tuple[Occurrence, ...]] = field(
         default_factory=dict[bytes, tuple[Occurrence, ...]]
     )
+    # Anchor -> lengths in words of the wordings that begin with it, longest first
     lengths: Mapping[bytes, tuple[int, ...]] = field(default_factory=dict[bytes, tuple[int, ...]])
-    short: frozenset[bytes] = frozenset()
-    asked: frozenset[bytes] = frozenset()
+    short: frozenset[bytes] = frozenset()  # Hashes of wordings that count beside longer ones only
+    asked: frozenset[bytes] = frozenset()  # Hashes of questions
+    # Hashes of prompts that only asked memory -> when first, microseconds since the epoch
     lookups: Mapping[bytes, int] = field(default_factory=dict[bytes, int])
-    fault: str | None = None
+    fault: str | None = None  # Why the record could not be read, or None
 
     def find(
         self,
@@ -141,13 +137,7 @@ class KnownInjections:
         start: int,
         counts: Callable[[tuple[Occurrence, ...]], bool],
     ) -> tuple[bytes, int] | None:
-        """Return the longest recorded wording that begins at a word: its hash and where it ends.
-
-        Args:
-            words: The words of a text.
-            start: Index into them.
-            counts: Whether a wording of these origins is to be found.
-        """
+        """Return the longest recorded wording that begins at a word: its hash and where it ends."""
         longest = min(ANCHOR_WORDS, len(words) - start)
         for anchored in range(longest, 0, -1):
             for length in self.lengths.get(hash_anchor(words[start : start + anchored]), ()):
@@ -250,21 +240,22 @@ class Contents(Protocol):
 
 
 class _Line(NamedTuple):
-    """One line of a row.
+    """One line of a row."""
 
-    Attributes:
-        text: As it is.
-        start: Index of its first word among the row's words.
-        end: Index behind its last one.
-        starts: Where a wording may begin: its first word, or behind bullet, id, day and label.
-        is_empty: Whether it says nothing: no word, the note of a block, or a label alone.
-    """
-
-    text: str
-    start: int
-    end: int
+    text: str  # As it is
+    start: int  # Index of its first word among the row's words
+    end: int  # Index behind its last one
+    # Where a wording may begin: its first word, or behind bullet, id, day and label
     starts: tuple[int, ...]
-    is_empty: bool
+    is_empty: bool  # Whether it says nothing: no word, the note of a block, or a label alone
+
+
+class Verdict(NamedTuple):
+    """What becomes of a row."""
+
+    text: str | None  # The content to go on with; None where nothing of the row is its own
+    blocks: int = 0  # How many tagged blocks were in it
+    lines: int = 0  # How many injected lines were found and not let stand, blocks aside
 
 
 class EchoGuard:

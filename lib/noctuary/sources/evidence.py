@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from noctuary.core.files import fsync_dir, replace_with
 from noctuary.core.types import MemoryRecord
-from noctuary.sources.corpus import ZSTD_LEVEL, iter_batches, iter_records
-from noctuary.sources.export import CombinedSource
+from noctuary.sources.corpus import (
+    MEMORIES_FILE,
+    ZSTD_LEVEL,
+    iter_batches,
+    iter_records,
+    read_column,
+)
 from noctuary.sources.source import (
     LINK_TYPES,
-    HasEvidence,
     KnownConcept,
     KnownEdge,
     KnownMention,
@@ -27,7 +30,7 @@ from noctuary.sources.source import (
 from noctuary.text.secrets import find_text_sensitivity
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    import polars as pl
 
 
 # Which names of a store's concepts an exported memory says itself.
@@ -46,43 +49,15 @@ _UNSPACED = re.compile("[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 
 
 class BackedNames(NamedTuple):
-    """The names that may leave.
+    """The names that may leave, by the store's canonical name."""
 
-    Attributes:
-        name_of: The store's canonical name to the one that is used here: itself if a memory says
-            it, else the first alias that one says.
-        aliases_of: The same key to the other names that a memory says, sorted.
-    """
-
-    name_of: Mapping[str, str]
-    aliases_of: Mapping[str, tuple[str, ...]]
-
-    def rename_concept(self, concept: KnownConcept) -> KnownConcept | None:
-        """Return a concept by the names that may leave, or None."""
-        name = self.name_of.get(concept.name)
-        if name is None:
-            return None
-        return KnownConcept(name, self.aliases_of[concept.name], _label(concept.category))
-
-    def rename_mention(self, mention: KnownMention) -> KnownMention | None:
-        """Return a mention of a concept that may be named, or None."""
-        name = self.name_of.get(mention.concept)
-        if name is None:
-            return None
-        return replace(mention, concept=name, relation=_label(mention.relation))
-
-    def rename_edge(self, edge: KnownEdge) -> KnownEdge | None:
-        """Return an edge between two concepts that may be named, or None."""
-        source, target = self.name_of.get(edge.source), self.name_of.get(edge.target)
-        if source is None or target is None or source == target:
-            return None
-        return replace(edge, source=source, target=target, relation=_label(edge.relation))
+    name_of: Mapping[str, str]  # Itself if a memory says it, else the first alias that one says
+    aliases_of: Mapping[str, tuple[str, ...]]  # The other names that a memory says, sorted
 
 
 def find_backed_names(
-    concepts: Sequence[KnownConcept],
-    mentions: Iterable[KnownMention],
-    edges: Iterable[KnownEdge],
+    concepts: Iterable[KnownConcept],
+    about: Mapping[str, Collection[str]],
     batches: Iterable[Iterable[MemoryRecord]],
 ) -> BackedNames:
     """Return the names that exported memories say about themselves.
@@ -92,39 +67,20 @@ def find_backed_names(
 
     Args:
         concepts: Of the store, each name once.
-        mentions: Of exported memories.
-        edges: With exported memories as evidence only.
+        about: The names of the concepts that a memory is about, by its id.
         batches: The exported memories.
     """
-    about = _concepts_by_memory(mentions, edges)
     spellings = {x.name: _spellings(x) for x in concepts}
     said: dict[str, set[str]] = defaultdict(set)
     for batch in batches:
         for record in batch:
-            names = about.get(record.memory_id)
-            if names:
+            if names := about.get(record.memory_id):
                 _mark_said(record, names, spellings, said)
-    name_of: dict[str, str] = {}
-    aliases_of: dict[str, tuple[str, ...]] = {}
-    for concept in concepts:
-        found = sorted(said.get(concept.name, ()))
-        if found:
-            name = concept.name if concept.name in found else found[0]
-            name_of[concept.name] = name
-            aliases_of[concept.name] = tuple(x for x in found if x != name)
+    name_of = {
+        name: name if name in said[name] else min(said[name]) for name in spellings if said[name]
+    }
+    aliases_of = {name: tuple(sorted(said[name] - {own})) for name, own in name_of.items()}
     return BackedNames(name_of, aliases_of)
-
-
-def _concepts_by_memory(
-    mentions: Iterable[KnownMention], edges: Iterable[KnownEdge]
-) -> Mapping[str, set[str]]:
-    about: dict[str, set[str]] = defaultdict(set)
-    for mention in mentions:
-        about[mention.memory_id].add(mention.concept)
-    for edge in edges:
-        for memory_id in edge.evidence:
-            about[memory_id].update((edge.source, edge.target))
-    return about
 
 
 def _mark_said(
@@ -180,32 +136,16 @@ EVIDENCE_FILES = (LINKS_FILE, SHARES_FILE, CONCEPTS_FILE, MENTIONS_FILE, EDGES_F
 
 _Noun = TypeVar("_Noun", MemoryLink, Share, KnownConcept, KnownMention, KnownEdge)
 
-# Arrow types by field name; columns are in the order of the noun's fields.
-_KINDS = {
-    MemoryLink: ("string", "string", "string", "int64", "string"),
-    Share: ("string", "string"),
-    KnownConcept: ("string", "list<string>", "string"),
-    KnownMention: ("string", "string", "string"),
-    KnownEdge: ("string", "string", "string", "int64", "list<string>"),
-}
-
 
 class Known(NamedTuple):
-    """What a store knows about concepts; each sorted.
-
-    Attributes:
-        concepts: By name.
-        mentions: By memory id, concept, relation.
-        edges: By source, target, relation.
-    """
+    """What a store knows about concepts; each sorted."""
 
     concepts: tuple[KnownConcept, ...] = ()
     mentions: tuple[KnownMention, ...] = ()
     edges: tuple[KnownEdge, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class EvidenceCounts:
+class EvidenceCounts(NamedTuple):
     """Rows of each table, and how much was left out because nothing exported stands behind it."""
 
     links: int = 0
@@ -216,18 +156,12 @@ class EvidenceCounts:
     left_out: int = 0
 
 
-def evidence_of(source: Source) -> HasEvidence | None:
-    """Return the source that says more about its memories, or None."""
-    own = source.primary if isinstance(source, CombinedSource) else source
-    return own if isinstance(own, HasEvidence) else None
-
-
 def write_evidence(source: Source, out_dir: Path) -> EvidenceCounts:
     """Write what a source says about the memories that were exported from it, and nothing else.
 
     A link needs both its ends, a share and a mention their memory, an edge one memory that says
     so (others are dropped from it). Names of concepts leave only where an exported memory that is
-    about the concept says them (`noctuary.sources.evidence`): others may be of a row that stays.
+    about the concept says them: others may be of a row that stays.
 
     Args:
         source: Open and pinned, the one that was exported; one that says nothing removes tables.
@@ -237,35 +171,55 @@ def write_evidence(source: Source, out_dir: Path) -> EvidenceCounts:
         SourceError: The source cannot be read to its end; the tables stay as they were.
         StoreError: There is no memories.parquet.
     """
-    evidence = evidence_of(source)
-    if evidence is None:
-        _remove_tables(out_dir)
-        return EvidenceCounts()
-    exported = frozenset(r.memory_id for rows in iter_records(out_dir) for r in rows)
-    links, lost_links = _kept(evidence.links(), lambda x: _keep_link(x, exported))
-    shares, lost_shares = _kept(
-        evidence.shares(), lambda x: x if x.memory_id in exported and x.shared_with else None
+    import polars as pl
+
+    own = source.own
+    all_concepts = _frame(KnownConcept, own.concepts())
+    said = {
+        LINKS_FILE: _frame(MemoryLink, own.links()),
+        SHARES_FILE: _frame(Share, own.shares()),
+        MENTIONS_FILE: _frame(KnownMention, own.mentions()),
+        EDGES_FILE: _frame(KnownEdge, own.edges()),
+    }
+    is_there = _is_one_of(read_column(out_dir / MEMORIES_FILE, "memory_id").to_pylist())
+    said[EDGES_FILE] = said[EDGES_FILE].with_columns(
+        pl.col("evidence")
+        .list.eval(pl.element().filter(is_there(pl.element())))
+        .list.unique()
+        .list.sort()
     )
-    known, lost_known = _keep_known(evidence, out_dir, exported)
-    _write(out_dir / LINKS_FILE, MemoryLink, links)
-    _write(out_dir / SHARES_FILE, Share, shares)
-    _write(out_dir / CONCEPTS_FILE, KnownConcept, known.concepts)
-    _write(out_dir / MENTIONS_FILE, KnownMention, known.mentions)
-    _write(out_dir / EDGES_FILE, KnownEdge, known.edges)
-    return EvidenceCounts(
-        *map(len, (links, shares, *known)), left_out=lost_links + lost_shares + lost_known
+    ends = pl.col("from_id"), pl.col("to_id")
+    backed = {
+        LINKS_FILE: is_there(ends[0])
+        & is_there(ends[1])
+        & (ends[0] != ends[1])
+        & pl.col("link_type").is_in(LINK_TYPES),
+        SHARES_FILE: is_there(pl.col("memory_id")) & (pl.col("shared_with") != ""),
+        MENTIONS_FILE: is_there(pl.col("memory_id")),
+        EDGES_FILE: pl.col("evidence").list.len() > 0,
+    }
+    kept = {name: said[name].filter(backed[name]) for name in said}
+    lost = sum(said[name].height - kept[name].height for name in said)
+    tables = {name: frame.unique() for name, frame in kept.items()}
+    mentions, edges = tables[MENTIONS_FILE], tables[EDGES_FILE]
+    concepts = [KnownConcept(*row) for row in all_concepts.sort("name").iter_rows()]
+    names = find_backed_names(concepts, _about(mentions, edges), iter_records(out_dir))
+    named = [x for x in concepts if x.name in names.name_of]
+    tables[CONCEPTS_FILE] = _frame(KnownConcept, _join_concepts(named, names))
+    tables[MENTIONS_FILE] = _renamed(mentions, names, "concept")
+    renamed = _renamed(edges, names, "source", "target")
+    renamed = renamed.filter(pl.col("source") != pl.col("target"))
+    tables[EDGES_FILE] = renamed.group_by("source", "target", "relation").agg(
+        pl.col("weight").sum(), pl.col("evidence").explode().unique().sort()
     )
+    lost += mentions.height - tables[MENTIONS_FILE].height + edges.height - renamed.height
+    counts = [_write(out_dir / name, tables[name].unique()) for name in EVIDENCE_FILES]
+    fsync_dir(out_dir)
+    return EvidenceCounts(*counts, left_out=lost + len(concepts) - len(named))
 
 
 def read_links(directory: Path) -> tuple[MemoryLink, ...]:
-    """Return the links between exported memories, sorted; empty where there is no table.
-
-    Args:
-        directory: The corpus directory.
-
-    Raises:
-        StoreError: The table is not readable.
-    """
+    """Return the links between exported memories, sorted; empty where there is no table."""
     return _read(directory / LINKS_FILE, MemoryLink)
 
 
@@ -283,121 +237,67 @@ def read_known(directory: Path) -> Known:
     )
 
 
-def _keep_link(link: MemoryLink, exported: frozenset[str]) -> MemoryLink | None:
-    ends = {link.from_id, link.to_id}
-    is_kept = len(ends) == 2 and ends <= exported and link.link_type in LINK_TYPES
-    return link if is_kept else None
+def _frame(noun: type[_Noun], rows: Iterable[_Noun]) -> pl.DataFrame:
+    import polars as pl
+
+    texts, number = pl.List(pl.String), pl.Int64()
+    kinds = {"aliases": texts, "evidence": texts, "created_at_us": number, "weight": number}
+    schema = {name: kinds.get(name, pl.String()) for name in noun._fields}
+    return pl.DataFrame(list(rows), schema=schema, orient="row")
 
 
-def _keep_known(
-    evidence: HasEvidence, out_dir: Path, exported: frozenset[str]
-) -> tuple[Known, int]:
-    mentions, lost_mentions = _kept(
-        evidence.mentions(), lambda x: x if x.memory_id in exported else None
-    )
-    edges, lost_edges = _kept(evidence.edges(), lambda x: _keep_edge(x, exported))
-    concepts = sorted(evidence.concepts(), key=lambda x: x.name)
-    names = find_backed_names(concepts, mentions, edges, iter_records(out_dir))
-    named = [x for concept in concepts if (x := names.rename_concept(concept)) is not None]
-    kept_mentions, unnamed_mentions = _kept(mentions, names.rename_mention)
-    kept_edges, unnamed_edges = _kept(edges, names.rename_edge)
-    known = Known(
-        tuple(_join_concepts(named)), tuple(kept_mentions), tuple(_join_edges(kept_edges))
-    )
-    lost = lost_mentions + lost_edges + unnamed_mentions + unnamed_edges
-    return known, lost + len(concepts) - len(named)
+def _is_one_of(memory_ids: list[str]) -> Callable[[pl.Expr], pl.Expr]:
+    import polars as pl
+
+    known = pl.lit(pl.Series([memory_ids], dtype=pl.List(pl.String)))
+    return lambda column: column.is_in(known.first())
 
 
-def _keep_edge(edge: KnownEdge, exported: frozenset[str]) -> KnownEdge | None:
-    backed = tuple(sorted({x for x in edge.evidence if x in exported}))
-    return replace(edge, evidence=backed) if backed else None
+def _about(mentions: pl.DataFrame, edges: pl.DataFrame) -> Mapping[str, set[str]]:
+    """Return the names of the concepts that a memory is about, by its id."""
+    about: dict[str, set[str]] = defaultdict(set)
+    for memory_id, concept, _ in mentions.iter_rows():
+        about[memory_id].add(concept)
+    for source, target, _, _, evidence in edges.iter_rows():
+        for memory_id in evidence:
+            about[memory_id] |= {source, target}
+    return about
 
 
-def _join_concepts(concepts: Iterable[KnownConcept]) -> Iterator[KnownConcept]:
-    """Yield one concept per name: two may have been left with the same one."""
+def _join_concepts(concepts: Iterable[KnownConcept], names: BackedNames) -> Iterable[KnownConcept]:
+    """Return one concept per name that may leave: two may have been left with the same one."""
     joined: dict[str, KnownConcept] = {}
     for concept in concepts:
-        other = joined.get(concept.name)
-        if other is not None:
-            aliases = {*other.aliases, *concept.aliases} - {concept.name}
-            concept = replace(other, aliases=tuple(sorted(aliases)))
-        joined[concept.name] = concept
-    yield from (joined[name] for name in sorted(joined))
+        name, aliases = names.name_of[concept.name], names.aliases_of[concept.name]
+        known = joined.get(name) or KnownConcept(name, (), _label(concept.category))
+        joined[name] = known._replace(aliases=tuple(sorted({*known.aliases, *aliases})))
+    return joined.values()
 
 
-def _join_edges(edges: Iterable[KnownEdge]) -> Iterator[KnownEdge]:
-    joined: dict[tuple[str, str, str], KnownEdge] = {}
-    for edge in edges:
-        key = (edge.source, edge.target, edge.relation)
-        other = joined.get(key)
-        if other is not None:
-            both = tuple(sorted({*other.evidence, *edge.evidence}))
-            edge = replace(edge, weight=other.weight + edge.weight, evidence=both)
-        joined[key] = edge
-    yield from (joined[key] for key in sorted(joined))
+def _renamed(rows: pl.DataFrame, names: BackedNames, *columns: str) -> pl.DataFrame:
+    """Return the rows whose concepts have names that may leave, under these."""
+    import polars as pl
+
+    relation = pl.col("relation").map_elements(_label, pl.String)
+    found = [pl.col(c).replace_strict(names.name_of, default=None) for c in columns]
+    return rows.with_columns(*found, relation).drop_nulls(columns)
 
 
-def _kept(found: Iterable[_Noun], keep: Callable[[_Noun], _Noun | None]) -> tuple[list[_Noun], int]:
-    """Return what is kept, sorted and once, and how many were left out."""
-    kept: set[_Noun] = set()
-    lost = 0
-    for noun in found:
-        mine = keep(noun)
-        if mine is None:
-            lost += 1
-        else:
-            kept.add(mine)
-    return sorted(kept, key=_sort_key), lost
-
-
-def _sort_key(noun: Any) -> tuple[Any, ...]:
-    values = (getattr(noun, name) for name in noun.__slots__)
-    return tuple("" if value is None else value for value in values)
-
-
-def _remove_tables(directory: Path) -> None:
-    present = [directory / name for name in EVIDENCE_FILES if (directory / name).exists()]
-    for path in present:
-        path.unlink()
-    if present:
-        fsync_dir(directory)
-
-
-def _schema(noun: type) -> pa.Schema:  # pyright: ignore[reportUnknownParameterType]
-    import pyarrow as pa
-
-    kinds = {"string": pa.string(), "int64": pa.int64(), "list<string>": pa.list_(pa.string())}
-    columns = zip(fields(noun), _KINDS[noun], strict=True)
-    return pa.schema([pa.field(field.name, kinds[kind]) for field, kind in columns])
-
-
-def _write(path: Path, noun: type[_Noun], rows: Sequence[_Noun]) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    if not rows:
+def _write(path: Path, rows: pl.DataFrame) -> int:
+    if rows.is_empty():
         path.unlink(missing_ok=True)
-        return
-    schema = _schema(noun)
-    columns = [
-        pa.array([getattr(row, field.name) for row in rows], type=field.type) for field in schema
-    ]
-    table = pa.Table.from_arrays(columns, schema=schema)
-    replace_with(
-        path,
-        lambda tmp: pq.write_table(
-            table, tmp, compression="zstd", compression_level=ZSTD_LEVEL, use_dictionary=False
-        ),
-    )
+    else:
+        ordered = rows.sort(rows.columns)
+        replace_with(path, lambda tmp: ordered.write_parquet(tmp, compression_level=ZSTD_LEVEL))
+    return rows.height
 
 
 def _read(path: Path, noun: type[_Noun]) -> tuple[_Noun, ...]:
     if not path.is_file():
         return ()
-    batches = iter_batches(path, [field.name for field in fields(noun)])
     return tuple(
         noun(*values)
-        for batch in batches
+        for batch in iter_batches(path, noun._fields)
         for values in zip(*map(_values, batch.columns), strict=True)
     )
 

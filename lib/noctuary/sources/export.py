@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from noctuary.core.errors import SourceError, StoreError
-from noctuary.core.files import hash_file, remove_tree, replace_with, write_text
+from noctuary.core.errors import SourceEmptyError, SourceError, StoreError
+from noctuary.core.files import hash_file, hash_text, remove_tree, replace_with, write_text
 from noctuary.core.foreign_json import parse_json
+from noctuary.core.manifest import read_manifest, read_pointer
 from noctuary.core.settings import CorpusSettings
+from noctuary.core.store import StorePaths
 from noctuary.core.types import SILENT, MemoryRecord, Progress, content_hash, corpus_digest
 from noctuary.sources.corpus import (
     MEMORIES_FILE,
@@ -29,98 +33,18 @@ from noctuary.sources.corpus import (
 from noctuary.sources.normalize import SHARES_ID, Rejected, find_sensitivity, normalize
 from noctuary.sources.source import (
     DEFAULT_BATCH_ROWS,
-    Closing,
-    Guard,
     QuarantineReason,
     QuarantineRow,
     RawRow,
     Source,
     SourceIdentity,
-    batch_rows,
 )
-from noctuary.text.secrets import find_text_sensitivity
+from noctuary.text.secrets import find_text_sensitivity, read_rules
 
 if TYPE_CHECKING:
     import polars as pl
 
-# A memory store and another source of the same kind of ids as one.
-#
-# The other are the turns of agents' transcripts (`noctuary.sources.ingest`).
-
-
-MAX_TAKEN = 1_000_000
-"""Negative ids of a store that are held to keep turns from being named alike."""
-
-
-class CombinedSource(Closing):
-    """A source with the rows of another joined to it; see `noctuary.sources.source.Source`.
-
-    It is named as the first: that is the store which its owner writes. Ids of the two should
-    differ; of a row of each with the same id the store's comes first, and the export reports the
-    other as a duplicate.
-
-    Attributes:
-        primary: The memory store.
-    """
-
-    def __init__(self, primary: Source, joined: Source) -> None:
-        """Join two open sources of one kind of ids, which are closed with this one."""
-        self.primary = primary
-        self._joined = joined
-
-    def identity(self) -> SourceIdentity:
-        """Return what the store is, with the state of what is joined among its marks."""
-        identity, joined = self.primary.identity(), self._joined.identity()
-        marks = {f"{joined.kind}_{name}": mark for name, mark in joined.marker.items()}
-        return replace(identity, marker={**identity.marker, **marks})
-
-    def count(self) -> int:
-        """Return the number of rows of both."""
-        return self.primary.count() + self._joined.count()
-
-    def batches(self, size: int = DEFAULT_BATCH_ROWS) -> Iterator[Sequence[RawRow]]:
-        """Yield the rows of both by ascending id, the store's first among equals."""
-        yield from batch_rows(self._merged(size), size)
-
-    def close(self) -> None:
-        """Close both."""
-        try:
-            self._joined.close()
-        finally:
-            self.primary.close()
-
-    def _merged(self, size: int) -> Iterator[RawRow]:
-        others = (row for batch in self._joined.batches(size) for row in batch)
-        other = next(others, None)
-        for batch in self.primary.batches(size):
-            for row in batch:
-                while other is not None and _is_before(other.key, row.key):
-                    yield other
-                    other = next(others, None)
-                yield row
-        while other is not None:
-            yield other
-            other = next(others, None)
-
-
-def _is_before(one: int | str | None, other: int | str | None) -> bool:
-    """Say whether a joined row's id sorts before a store's; one without stays in its place."""
-    if isinstance(one, int):
-        return isinstance(other, int) and one < other
-    return isinstance(one, str) and isinstance(other, str) and one < other
-
-
-def negative_ids(source: Source) -> frozenset[int]:
-    """Return the negative ids of a source, which come first in its order; `MAX_TAKEN` at most."""
-    found: set[int] = set()
-    for batch in source.batches():
-        for row in batch:
-            if isinstance(row.key, int):
-                if row.key >= 0 or len(found) >= MAX_TAKEN:
-                    return frozenset(found)
-                found.add(row.key)
-    return frozenset(found)
-
+    from noctuary.sources.echo import EchoGuard
 
 # What an export did, as numbers: the report beside its tables.
 #
@@ -136,31 +60,19 @@ WARN_NOTHING_EXPORTED = "nothing_exported"
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """The exact account of one export.
+    """The exact account of one export."""
 
-    Attributes:
-        identity: What was read.
-        source_rows: Rows that the source counts; exported + quarantined + sensitive.
-        exported: Rows of memories.parquet.
-        quarantined: Reason to rows.
-        sensitive: Reason to rows; nothing else is known of them.
-        warnings: Name to occurrences: what was bent, and oddities of the source as a whole.
-        turns: Rows of turns.parquet.
-        retracted: Sensitive rows that the export before still held.
-        corpus_digest: SHA-256 over the content hashes in position order; equal for equal corpora.
-        files: Name of each table to its SHA-256.
-    """
-
-    identity: SourceIdentity
-    source_rows: int
-    exported: int
-    quarantined: Mapping[str, int]
-    sensitive: Mapping[str, int]
+    identity: SourceIdentity  # What was read
+    source_rows: int  # Rows that the source counts; exported + quarantined + sensitive
+    exported: int  # Rows of memories.parquet
+    quarantined: Mapping[str, int]  # Reason to rows
+    sensitive: Mapping[str, int]  # Reason to rows; nothing else is known of them
+    # Name to occurrences: what was bent, and oddities of the source as a whole
     warnings: Mapping[str, int]
-    turns: int
-    retracted: int
-    corpus_digest: str
-    files: Mapping[str, str]
+    turns: int  # Rows of turns.parquet
+    retracted: int  # Sensitive rows that the export before still held
+    corpus_digest: str  # SHA-256 over the content hashes in position order; equal for equal corpora
+    files: Mapping[str, str]  # Name of each table to its SHA-256
 
     @property
     def quarantined_rows(self) -> int:
@@ -171,6 +83,20 @@ class ExportReport:
     def sensitive_rows(self) -> int:
         """Return how many rows stayed in the store because they are sensitive."""
         return sum(self.sensitive.values())
+
+    def to_facts(self) -> dict[str, Any]:
+        """Return what the stage of the export shows of it."""
+        return {
+            "source_rows": self.source_rows,
+            "exported": self.exported,
+            "quarantined": self.quarantined_rows,
+            "sensitive": self.sensitive_rows,
+            "turns": self.turns,
+            "quarantined_by_reason": dict(self.quarantined),
+            "sensitive_by_reason": dict(self.sensitive),
+            "warnings": dict(self.warnings),
+            "corpus_digest": self.corpus_digest,
+        }
 
 
 def write_report(report: ExportReport, out_dir: Path) -> None:
@@ -229,21 +155,13 @@ _COMPARE = """
 """
 
 
-@dataclass(frozen=True, slots=True)
-class CorpusDiff:
-    """Counts of memories by what became of them.
+class CorpusDiff(NamedTuple):
+    """Counts of memories by what became of them."""
 
-    Attributes:
-        added: In the new export only.
-        edited: In both, with different fields.
-        deleted: In the old export only (deleted, quarantined or sensitive by now).
-        unchanged: In both, with equal fields.
-    """
-
-    added: int
-    edited: int
-    deleted: int
-    unchanged: int
+    added: int  # In the new export only
+    edited: int  # In both, with different fields
+    deleted: int  # In the old export only (deleted, quarantined or sensitive by now)
+    unchanged: int  # In both, with equal fields
 
     @property
     def is_empty(self) -> bool:
@@ -257,9 +175,6 @@ def diff_corpora(previous: Path | None, current: Path) -> CorpusDiff:
     Args:
         previous: memories.parquet of the earlier export or its directory; None for the first night.
         current: The same of the later one.
-
-    Raises:
-        StoreError: One of the files is not there.
     """
     new = _memories_file(current)
     if previous is None:
@@ -271,6 +186,21 @@ def diff_corpora(previous: Path | None, current: Path) -> CorpusDiff:
         row = db.execute(_COMPARE, [str(old), str(new)]).fetchone()
     assert row is not None  # an aggregate always gives one row
     return CorpusDiff(*(int(value) for value in row))
+
+
+@contextmanager
+def previous_export(memories: Path) -> Generator[Path | None]:
+    """Keep last night's table under another name for the comparison; nothing is copied."""
+    kept = memories.with_name(".previous.parquet")
+    # One that is still there was left by a night that died or failed: what it was compared with
+    # still counts, or a row that turned sensitive in that night would never be noticed.
+    if not kept.is_file():
+        if not memories.is_file():
+            yield None
+            return
+        os.link(memories, kept)
+    yield kept
+    kept.unlink()
 
 
 def _memories_file(path: Path) -> Path:
@@ -329,7 +259,7 @@ def sift(
     tally: Tally,
     quarantine: Sink,
     previous_ids: Container[str] = frozenset(),
-    guard: Guard | None = None,
+    guard: EchoGuard | None = None,
 ) -> Iterator[MemoryRecord]:
     """Yield the memories among the rows, positions 0, 1, 2, ... in the order of the rows.
 
@@ -379,7 +309,7 @@ def _settle(
     settings: CorpusSettings,
     tally: Tally,
     quarantine: Sink,
-    guard: Guard | None,
+    guard: EchoGuard | None,
 ) -> MemoryRecord | None:
     if group is None:
         return None
@@ -429,7 +359,7 @@ def _find_made_sensitivity(row: RawRow, record: MemoryRecord) -> str | None:
     return next(filter(None, map(find_text_sensitivity, made)), None)
 
 
-def _guarded(record: MemoryRecord, guard: Guard, tally: Tally) -> MemoryRecord | Rejected:
+def _guarded(record: MemoryRecord, guard: EchoGuard, tally: Tally) -> MemoryRecord | Rejected:
     """Return a memory without what recall injected, or why nothing of it is its own."""
     found = guard.judge(record)
     if found.text is None:
@@ -463,34 +393,21 @@ PLACES_SHOWN = 10
 
 
 class Finding(NamedTuple):
-    """A text that should not be there; no part of it.
+    """A text that should not be there; no part of it."""
 
-    Attributes:
-        table: File name without its ending.
-        column: The column.
-        row: Its number in the file, from 0.
-        reason: As `find_text_sensitivity` names it.
-    """
-
-    table: str
-    column: str
-    row: int
-    reason: str
+    table: str  # File name without its ending
+    column: str  # The column
+    row: int  # Its number in the file, from 0
+    reason: str  # As `find_text_sensitivity` names it
 
 
 @dataclass(frozen=True, slots=True)
 class TableScan:
-    """What was looked at and what was found.
+    """What was looked at and what was found."""
 
-    Attributes:
-        tables: Files.
-        texts: Texts in them, each item of a list by itself.
-        findings: In the order of files, columns and rows.
-    """
-
-    tables: int
-    texts: int
-    findings: tuple[Finding, ...]
+    tables: int  # Files
+    texts: int  # Texts in them, each item of a list by itself
+    findings: tuple[Finding, ...]  # In the order of files, columns and rows
 
     def to_json(self) -> dict[str, Any]:
         """Return counts, reasons and the first places; no text."""
@@ -506,14 +423,7 @@ class TableScan:
 
 
 def scan_tables(directory: Path) -> TableScan:
-    """Scan every text column of every Parquet file of a directory.
-
-    Args:
-        directory: That of an export: memories, turns, quarantine, what the store says about them.
-
-    Raises:
-        OSError: A file cannot be read.
-    """
+    """Scan every text column of every Parquet file of a directory."""
     import polars as pl
     import pyarrow.parquet as pq
 
@@ -534,6 +444,15 @@ def scan_tables(directory: Path) -> TableScan:
     return TableScan(len(files), texts, tuple(findings))
 
 
+def rules_digest() -> str:
+    """Return the digest of the modules that choose texts and judge them.
+
+    Of their very lines: a version that somebody has to raise would let a new rule wait until the
+    export changes.
+    """
+    return hash_text(Path(__file__).read_text("utf-8"), *read_rules())
+
+
 def _scan_column(column: pl.Series) -> tuple[int, list[tuple[int, str]]]:
     """Return how many texts a column holds, and (row, reason) of those that read like secrets."""
     import polars as pl
@@ -549,6 +468,41 @@ def _scan_column(column: pl.Series) -> tuple[int, list[tuple[int, str]]]:
     found = {text: reason for text, reason in reasons.items() if reason is not None}
     hits = texts.filter(pl.col("text").is_in(list(found)))
     return texts.height, [(row, found[text]) for row, text in hits.iter_rows()]
+
+
+def refuse_emptied(source: Source, last: Path, paths: StorePaths) -> None:
+    """Refuse a source without a row where a snapshot with rows serves.
+
+    That is an accident far more often than a wish.
+
+    Args:
+        source: Open.
+        last: The directory of the last export.
+        paths: Of the store.
+
+    Raises:
+        SourceEmptyError: Naming both.
+    """
+    own = source.own
+    with suppress(StoreError):
+        if own.count() or (own is not source and _last_rows(last) == 0):
+            return
+        serving = read_pointer(paths).snapshot_id
+        held = read_manifest(paths.snapshots / serving).counts["memories"]
+        if held:
+            raise SourceEmptyError(
+                f"{own.identity().location} holds no row any more, but snapshot {serving} holds "
+                f"{held:,} memories: it keeps serving and nothing was published. If the store was "
+                f"emptied on purpose, remove {paths.root}"
+            )
+
+
+def _last_rows(directory: Path) -> object:
+    """Return how many rows of its own the source had at the last export; None if unknown."""
+    try:
+        return read_report(directory).identity.marker.get("rows")
+    except StoreError:
+        return None
 
 
 # From a source to the corpus on disk: tables and their account, whole or not at all.
@@ -574,7 +528,7 @@ class _Run:
     batch_rows: int
     progress: Progress
     previous_ids: Container[str]
-    guard: Guard | None
+    guard: EchoGuard | None
 
 
 def export_corpus(
@@ -586,7 +540,7 @@ def export_corpus(
     batch_rows: int = DEFAULT_BATCH_ROWS,
     progress: Progress = SILENT,
     previous_ids: Container[str] = frozenset(),
-    guard: Guard | None = None,
+    guard: EchoGuard | None = None,
 ) -> ExportReport:
     """Export every memory that may leave its store and account for every row that did not.
 

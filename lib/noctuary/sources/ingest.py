@@ -7,27 +7,19 @@ import re
 import sqlite3
 import stat
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import BinaryIO, NamedTuple, cast
 
 from noctuary.core.errors import NoctuaryError, StoreError
 from noctuary.core.files import hash_text
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.settings import TranscriptSettings
-from noctuary.core.sqlite import name_fault, open_log
-from noctuary.core.types import SILENT, Progress, from_micros
-from noctuary.sources.source import (
-    DEFAULT_BATCH_ROWS,
-    IdKind,
-    RawRow,
-    SourceIdentity,
-    batch_rows,
-)
-from noctuary.sources.sqlite import PinnedFile
+from noctuary.core.sqlite import name_fault
+from noctuary.core.types import SILENT, Progress
 from noctuary.sources.transcripts import (
     FileContext,
     IngestReport,
@@ -42,20 +34,15 @@ from noctuary.sources.transcripts import (
     vet_part,
 )
 from noctuary.sources.turns import (
-    TURNS,
     FileState,
     TurnsFile,
     digest_before,
     is_unchanged,
-    join_parts,
     may_continue,
-    next_number,
 )
 from noctuary.text.secrets import find_text_sensitivity, read_rules
 
 # The lines of a growing file from a byte offset on.
-#
-# Standard library only.
 
 
 MAX_READ_BYTES = 64 * 2**20
@@ -74,30 +61,18 @@ _BLANK = b" \t\r\n\x00"
 
 
 class Line(NamedTuple):
-    """One line, or the length of one that is too long.
+    """One line, or the length of one that is too long."""
 
-    Attributes:
-        end: Byte offset behind it, its line end included.
-        size_bytes: Its length, line end included.
-        data: Its bytes without the line end and without encoded images; None where it is longer
-            than is read or parsed.
-        is_ended: False for the last line of a file that has no line end yet.
-    """
-
-    end: int
-    size_bytes: int
+    end: int  # Byte offset behind it, its line end included
+    size_bytes: int  # Its length, line end included
+    # Its bytes without the line end and without encoded images; None where it is longer than is
+    # read or parsed
     data: bytes | None
-    is_ended: bool
+    is_ended: bool  # False for the last line of a file that has no line end yet
 
 
 def read_lines(handle: BinaryIO, start: int, stop: int) -> Iterator[Line]:
-    """Yield the lines between two offsets of a file, blank ones included.
-
-    Args:
-        handle: The file; its position is moved.
-        start: Where a line begins.
-        stop: Bytes from here on are not read; what a writer appends meanwhile stays for later.
-    """
+    """Yield the lines between two offsets of a file, blank ones included."""
     handle.seek(start)
     place = start
     while place < stop:
@@ -139,8 +114,6 @@ def _bounded(data: bytes | None) -> bytes | None:
 
 
 # Which files are transcripts.
-#
-# Standard library only.
 
 
 SUFFIX = ".jsonl"
@@ -155,11 +128,7 @@ _CLAUDE_TYPES = frozenset({"user", "assistant", "system", "attachment", "progres
 
 
 def find_transcripts(root: Path) -> Iterator[Path]:
-    """Yield every *.jsonl file at or below a path, by folder and name; links to folders are left.
-
-    Raises:
-        OSError: The path itself cannot be listed; folders below that cannot are left out.
-    """
+    """Yield every *.jsonl file at or below a path, in order; links to folders are left."""
     if not root.is_dir():
         root.stat()
         yield root
@@ -198,8 +167,6 @@ def _holds_transcript(path: Path) -> bool:
 
 
 # One transcript from where it was left into the file of turns.
-#
-# Standard library only.
 
 
 BATCH_BYTES = 4 * 2**20
@@ -209,19 +176,12 @@ for one."""
 
 @dataclass(slots=True)
 class _Batch:
-    """Messages that are not kept yet.
+    """Messages that are not kept yet."""
 
-    Attributes:
-        end: Up to where the file is read when they are.
-        size_bytes: Line bytes that they came from.
-        messages: In the order of the file.
-        touched: Turns that parts were kept of.
-    """
-
-    end: int
-    size_bytes: int = 0
-    messages: list[Message] = field(default_factory=list[Message])
-    touched: set[int] = field(default_factory=set[int])
+    end: int  # Up to where the file is read when they are
+    size_bytes: int = 0  # Line bytes that they came from
+    messages: list[Message] = field(default_factory=list[Message])  # In the order of the file
+    touched: set[int] = field(default_factory=set[int])  # Turns that parts were kept of
 
 
 def read_transcript(
@@ -307,12 +267,7 @@ class _Run:
         return True
 
     def keep(self, batch: _Batch, *, is_partial: bool = False) -> None:
-        """Keep a batch and the new offset in one transaction.
-
-        Args:
-            batch: What was read.
-            is_partial: Reading may stop before the end: the file must not look unchanged.
-        """
+        """Keep a batch and the new offset in one transaction."""
         with self.turns.transaction():
             for message in batch.messages:
                 self._keep_message(message, batch)
@@ -392,8 +347,6 @@ class _Run:
 
 
 # All transcripts at a path into the file of turns, as a night does it.
-#
-# Standard library only.
 
 
 TASK = "transcripts"
@@ -446,9 +399,6 @@ def forget_sensitive(turns_path: Path) -> int:
 
     Returns:
         How many turns were marked.
-
-    Raises:
-        StoreError: The file cannot be read or written.
     """
     if not turns_path.is_file():
         return 0
@@ -527,8 +477,6 @@ def _rules_digest() -> str:
 
 
 # Keeping the turns of one session when its agent stops: what the Stop hook calls.
-#
-# Standard library only.
 
 
 CAPTURE_DEADLINE_S = 20.0
@@ -575,173 +523,3 @@ def capture_session(
     except Exception as error:  # a hook must never see one
         report.fail(f"{path} cannot be captured: {type(error).__name__}")
     return report
-
-
-# Reading the turns of agents' transcripts from turns.sqlite.
-#
-# Build side: the other modules of the package do not import it.
-
-
-KIND = "transcripts"
-CATEGORY = "turn"
-
-TOOL_IMPORTANCE = 0.2
-"""Importance of a turn in which nobody says anything but to tools; that of others is the default.
-Lower buries what was run beneath what was said, higher does not tell them apart."""
-
-_SHOWN = """
-    (is_sensitive OR EXISTS (SELECT 1 FROM parts WHERE parts.number = turns.number))
-    AND (? OR NOT is_sidechain)
-"""
-
-
-class TranscriptSource(PinnedFile):
-    """The turns of a turns.sqlite, pinned to one state; see `noctuary.sources.source.Source`.
-
-    Ids are text ("turn-" and 16 hexadecimal digits) or negative integers, both the same on every
-    night. A turn that held a secret is a row that is marked as sensitive and holds no text.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        *,
-        id_kind: IdKind = "str",
-        include_sidechains: bool = False,
-        taken: Collection[int] = frozenset(),
-        location: Path | None = None,
-    ) -> None:
-        """Open the file.
-
-        Args:
-            path: `StorePaths.turns`.
-            id_kind: Which of its two ids a turn is named by.
-            include_sidechains: Yield the turns of subagents that are kept as well.
-            taken: Negative integers that are ids of another source: a turn whose number is among
-                them is named by the next one that is free.
-            location: What the turns were read from, for the identity; None means the file itself.
-
-        Raises:
-            StoreError: The file cannot be read, or is of another format.
-        """
-        super().__init__(path)
-        self._location = self._path if location is None else location.absolute()
-        self._id_kind: IdKind = id_kind
-        self._sidechains = include_sidechains
-        self._renamed = self._rename(taken)
-
-    def identity(self) -> SourceIdentity:
-        """Return what the turns come from and which state of them is read."""
-        return SourceIdentity(
-            kind=KIND,
-            location=str(self._location),
-            schema_version=str(TURNS.version),
-            id_kind=self._id_kind,
-            marker=self.marker(),
-        )
-
-    def marker(self) -> dict[str, int | str]:
-        """Return what tells one state of the turns from another."""
-        parts, last = self._rows("SELECT count(*), coalesce(max(part), 0) FROM parts")[0]
-        return {"turns": self.count(), "parts": int(parts), "last_part": int(last)}
-
-    def count(self) -> int:
-        """Return the number of rows that `batches` yields."""
-        sql = f"SELECT count(*) FROM turns WHERE {_SHOWN}"
-        return int(self._rows(sql, self._sidechains)[0][0])
-
-    def batches(self, size: int = DEFAULT_BATCH_ROWS) -> Iterator[Sequence[RawRow]]:
-        """Yield the turns by ascending id; a batch is cut short when its texts reach the bound."""
-        yield from batch_rows(self._in_order(size), size)
-
-    def _connect(self) -> sqlite3.Connection:
-        # A pipeline may open the source in one thread and read it in another.
-        return open_log(self._path, TURNS, wait_s=WAIT_S, check_same_thread=False)
-
-    def _damaged(self, error: sqlite3.Error) -> StoreError:
-        return damaged(self._path, error)
-
-    def _in_order(self, size: int) -> Iterator[RawRow]:
-        if self._id_kind == "str":
-            yield from (self._raw_row(turn) for turn in self._pages("turn_id", "", size))
-            return
-        # The few that had to be renamed are put in their new places.
-        waiting = sorted(self._renamed, key=self._renamed.__getitem__)
-        for turn in self._pages("number", -(2**63), size):
-            if turn[0] in self._renamed:
-                continue
-            while waiting and self._renamed[waiting[0]] < turn[0]:
-                yield self._turn(waiting.pop(0))
-            yield self._raw_row(turn)
-        yield from map(self._turn, waiting)
-
-    def _pages(self, key: str, first: int | str, size: int) -> Iterator[tuple[Any, ...]]:
-        place = ("number", "turn_id").index(key)
-        last: int | str = first
-        while page := self._rows(
-            f"SELECT number, turn_id, role, session, wing, at_us, is_sensitive FROM turns "
-            f"WHERE {key} > ? AND {_SHOWN} ORDER BY {key} LIMIT ?",
-            last,
-            self._sidechains,
-            size,
-        ):
-            yield from page
-            last = page[-1][place]
-
-    def _turn(self, number: int) -> RawRow:
-        found = self._rows(
-            "SELECT number, turn_id, role, session, wing, at_us, is_sensitive FROM turns "
-            "WHERE number = ?",
-            number,
-        )
-        return self._raw_row(found[0])
-
-    def _raw_row(self, turn: tuple[Any, ...]) -> RawRow:
-        number, turn_id, role, session, wing, at_us, is_sensitive = turn
-        key: int | str = (
-            turn_id if self._id_kind == "str" else self._renamed.get(number, int(number))
-        )
-        locator = f"turn {turn_id}"
-        if is_sensitive:
-            return RawRow(locator, key, {"id": key, "content": "", "is_sensitive": 1})
-        parts = self._rows("SELECT kind, text FROM parts WHERE number = ? ORDER BY part", number)
-        is_said = any(kind == "text" for kind, _ in parts)
-        moment = None if at_us is None else from_micros(at_us)
-        fields: dict[str, object] = {
-            "id": key,
-            "content": join_parts(role, [text for _, text in parts]),
-            "category": CATEGORY,
-            "importance": None if is_said else TOOL_IMPORTANCE,
-            "created_at": None if moment is None else moment.isoformat(),
-            "session_id": session or None,
-            "wing": wing or None,
-        }
-        return RawRow(locator, key, fields)
-
-    def _rename(self, taken: Collection[int]) -> dict[int, int]:
-        """Return the numbers of turns that another source uses, with those to use instead."""
-        renamed: dict[int, int] = {}
-        for number in sorted(taken):
-            if not self._holds(number):
-                continue
-            free = next_number(number)
-            while free in taken or free in renamed.values() or self._holds(free):
-                free = next_number(free)
-            renamed[number] = free
-        return renamed
-
-    def _holds(self, number: int) -> bool:
-        sql = f"SELECT 1 FROM turns WHERE number = ? AND {_SHOWN}"
-        return bool(self._rows(sql, number, self._sidechains))
-
-
-def holds_turns(path: Path) -> bool:
-    """Say whether there is a file of turns at a path that holds one.
-
-    Raises:
-        StoreError: There is a file that cannot be read.
-    """
-    if not path.is_file():
-        return False
-    with TranscriptSource(path, include_sidechains=True) as source:
-        return source.count() > 0

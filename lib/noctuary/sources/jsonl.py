@@ -22,10 +22,10 @@ from noctuary.core.foreign_json import parse_json
 from noctuary.sources.source import (
     DEFAULT_BATCH_ROWS,
     GZIP_MAGIC,
-    Closing,
     IdKind,
     QuarantineReason,
     RawRow,
+    Source,
     SourceIdentity,
 )
 
@@ -51,20 +51,13 @@ class _Lines(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One non-blank line.
+    """One non-blank line."""
 
-    Attributes:
-        number: 1-based line of the (unpacked) file.
-        data: Its bytes without the line end; the first MAX_LINE_BYTES of it when `size_bytes` is
-            more.
-        size_bytes: Its whole length.
-        terminated: False for a last line without a line end.
-    """
-
-    number: int
+    number: int  # 1-based line of the (unpacked) file
+    # Its bytes without the line end; the first MAX_LINE_BYTES of it when `size_bytes` is more
     data: bytes
-    size_bytes: int
-    terminated: bool
+    size_bytes: int  # Its whole length
+    terminated: bool  # False for a last line without a line end
 
 
 class PinnedFile:
@@ -218,8 +211,8 @@ class _Scan:
         return "str" if self.texts else "int"
 
 
-class JsonlSource(Closing):
-    """A JSONL file, pinned to the bytes it had; see `noctuary.sources.source.Source`."""
+class JsonlSource(Source):
+    """A JSONL file, pinned to the bytes it had."""
 
     def __init__(
         self,

@@ -35,29 +35,18 @@ Fields = Mapping[str, object]
 
 
 class Since(NamedTuple):
-    """What the snapshot knows of its store.
+    """What the snapshot knows of its store."""
 
-    Attributes:
-        last_id: The highest id that the store had when it was read, whatever became of that row.
-        rows: How many rows it had then; None where that is not known.
-        read_us: When it was read, microseconds since the epoch.
-    """
-
-    last_id: int
-    rows: int | None
-    read_us: int
+    last_id: int  # The highest id that the store had when it was read, whatever became of that row
+    rows: int | None  # How many rows it had then; None where that is not known
+    read_us: int  # When it was read, microseconds since the epoch
 
 
 class Limits(NamedTuple):
-    """What a look may take.
+    """What a look may take."""
 
-    Attributes:
-        max_rows: Rows at most, the newest first.
-        until_s: `time.perf_counter` at which it ends.
-    """
-
-    max_rows: int
-    until_s: float
+    max_rows: int  # Rows at most, the newest first
+    until_s: float  # `time.perf_counter` at which it ends
 
     def left_s(self) -> float:
         """Return the time left in seconds; 0 when it is over."""
@@ -65,20 +54,15 @@ class Limits(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Rows that are new or may have changed.
+    """Rows that are new or may have changed."""
 
-    Attributes:
-        rows: Id -> columns, of rows that bear no mark of sensitivity.
-        withheld: Ids of rows whose text the query left in the store, because they are marked.
-        ids: The id, as text, of every row that is there; None where none can have vanished or that
-            was not found out.
-        missed: What was left undone, in words; empty where nothing was.
-    """
-
-    rows: Mapping[int, Fields]
+    rows: Mapping[int, Fields]  # Id -> columns, of rows that bear no mark of sensitivity
+    # Ids of rows whose text the query left in the store, because they are marked
     withheld: tuple[int, ...] = ()
+    # The id, as text, of every row that is there; None where none can have vanished or that was not
+    # found out
     ids: frozenset[str] | None = None
-    missed: str = ""
+    missed: str = ""  # What was left undone, in words; empty where nothing was
 
 
 # A look into a claude-memory PostgreSQL database: what was written since, by its index.
@@ -101,12 +85,6 @@ def look_into_postgres(
     """Return what a database gained and changed.
 
     The connection has its own thread: a server that does not answer holds it, and not the recall.
-
-    Args:
-        name: The database.
-        settings: Whose rows are read.
-        since: What the snapshot knows.
-        limits: What may be taken.
 
     Raises:
         TimeoutError: The server did not answer in time.
@@ -180,11 +158,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def stamp_of(path: Path) -> tuple[tuple[int, int, int], ...]:
-    """Return size, time of change (ns) and inode of a store and of its write-ahead log.
-
-    Raises:
-        OSError: If the store is not there.
-    """
+    """Return size, time of change (ns) and inode of a store and of its write-ahead log."""
     found = [path.stat()]
     with suppress(FileNotFoundError):
         found.append(path.with_name(f"{path.name}-wal").stat())
@@ -194,11 +168,6 @@ def stamp_of(path: Path) -> tuple[tuple[int, int, int], ...]:
 
 def look_into_sqlite(path: Path, since: Since, limits: Limits) -> Found:
     """Return what a store gained, changed and lost.
-
-    Args:
-        path: The database file.
-        since: What the snapshot knows.
-        limits: What may be taken. New rows come first, then changes, then losses.
 
     Raises:
         sqlite3.Error, OSError, ValueError: The store cannot be read, is locked for longer than the
@@ -236,15 +205,10 @@ def look_into_sqlite(path: Path, since: Since, limits: Limits) -> Found:
 
 
 class _Changes(NamedTuple):
-    """Ids of rows that were there then, the highest first.
+    """Ids of rows that were there then, the highest first."""
 
-    Attributes:
-        written: Written since.
-        marked: Bear a mark of sensitivity now, whenever it was set.
-    """
-
-    written: list[int]
-    marked: list[int]
+    written: list[int]  # Written since
+    marked: list[int]  # Bear a mark of sensitivity now, whenever it was set
 
 
 class _RowQuery:
@@ -348,17 +312,12 @@ _NOT_KEPT = ("content", "expanded_keywords")
 
 
 class LiveRow(NamedTuple):
-    """One memory as the store has it now.
+    """One memory as the store has it now."""
 
-    Attributes:
-        memory: Judged by the rules of the export; its position means nothing.
-        counts: Token -> how often it stands in what would be indexed; digests in a replay.
-        length: Tokens, repeats included.
-    """
-
-    memory: MemoryRecord
+    memory: MemoryRecord  # Judged by the rules of the export; its position means nothing
+    # Token -> how often it stands in what would be indexed; digests in a replay
     counts: Mapping[str, int]
-    length: int
+    length: int  # Tokens, repeats included
 
     @staticmethod
     def of(memory: MemoryRecord, tokens: Sequence[str]) -> LiveRow:
@@ -367,20 +326,14 @@ class LiveRow(NamedTuple):
 
 
 class LiveState(NamedTuple):
-    """What differs between a snapshot and its store.
+    """What differs between a snapshot and its store."""
 
-    Attributes:
-        rows: New and changed memories by ascending id.
-        hidden: Ids, as text, of the snapshot's memories that the store changed, lost or marked
-            sensitive since.
-        faults: Warnings, as (code, message); no text of a row.
-        hashed: Whether `LiveRow.counts` holds `token_digest`s, as in a replay.
-    """
-
-    rows: tuple[LiveRow, ...] = ()
+    rows: tuple[LiveRow, ...] = ()  # New and changed memories by ascending id
+    # Ids, as text, of the snapshot's memories that the store changed, lost or marked sensitive
+    # since
     hidden: tuple[str, ...] = ()
-    faults: tuple[tuple[str, str], ...] = ()
-    hashed: bool = False
+    faults: tuple[tuple[str, str], ...] = ()  # Warnings, as (code, message); no text of a row
+    hashed: bool = False  # Whether `LiveRow.counts` holds `token_digest`s, as in a replay
 
     @property
     def changes_nothing(self) -> bool:
@@ -611,12 +564,6 @@ def look_now(
     """Return what the store has beyond a snapshot; None where that is nothing.
 
     Never raises: a store that cannot be looked into is a fault of the state.
-
-    Args:
-        paths: Of the store's own directory.
-        snapshot: The one that answers.
-        live: What the look may take.
-        source: Where a database is, and whose rows are read.
     """
     since = _since(snapshot.manifest.source)
     kind = snapshot.manifest.source.get("kind")
@@ -688,11 +635,7 @@ def _look_at_database(
 
 
 def _database(snapshot: Snapshot, source: SourceSettings) -> DatabaseName:
-    """Return the database, whose password no manifest holds.
-
-    Raises:
-        ConfigError: The settings name another source.
-    """
+    """Return the database, whose password no manifest holds."""
     from noctuary.core.errors import ConfigError
 
     location = str(snapshot.manifest.source["location"])

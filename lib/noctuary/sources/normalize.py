@@ -88,28 +88,18 @@ _SCOPES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A row that is a memory.
+    """A row that is a memory."""
 
-    Attributes:
-        record: The memory.
-        warnings: What had to be bent, by name; each is counted.
-    """
-
-    record: MemoryRecord
-    warnings: tuple[str, ...]
+    record: MemoryRecord  # The memory
+    warnings: tuple[str, ...]  # What had to be bent, by name; each is counted
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A row that is none.
+    """A row that is none."""
 
-    Attributes:
-        reason: The first rule that it breaks.
-        detail: Field, type and size; no text of the row.
-    """
-
-    reason: QuarantineReason
-    detail: str
+    reason: QuarantineReason  # The first rule that it breaks
+    detail: str  # Field, type and size; no text of the row
 
 
 class _RejectError(Exception):

@@ -20,13 +20,9 @@ from noctuary.sources.source import (
     DEFAULT_BATCH_ROWS,
     PART_OF,
     SUPERSEDES,
-    KnownConcept,
-    KnownEdge,
-    KnownMention,
     MemoryLink,
     QuarantineReason,
     RawRow,
-    Share,
     SourceIdentity,
     batch_rows,
 )
@@ -61,25 +57,16 @@ _METADATA_SCOPE = "METADATA"
 
 @dataclass(frozen=True, slots=True)
 class PalaceShape:
-    """How one palace is to be read.
+    """How one palace is to be read."""
 
-    Attributes:
-        collection_id: Of the collection of drawers.
-        segment_id: Of its rows in `embeddings`.
-        value_columns: Columns of a metadata value, in the order in which they are tried.
-        has_arrays: Whether lists are kept, in a table of their own.
-        has_queue: Whether writes pass through a queue that can be looked at.
-        schema_version: The last migration of each part, "sysdb 10, metadb 6, ...".
-        is_newer: Whether any of them is later than KNOWN_MIGRATIONS.
-    """
-
-    collection_id: str
-    segment_id: str
+    collection_id: str  # Of the collection of drawers
+    segment_id: str  # Of its rows in `embeddings`
+    # Columns of a metadata value, in the order in which they are tried
     value_columns: tuple[str, ...]
-    has_arrays: bool
-    has_queue: bool
-    schema_version: str
-    is_newer: bool
+    has_arrays: bool  # Whether lists are kept, in a table of their own
+    has_queue: bool  # Whether writes pass through a queue that can be looked at
+    schema_version: str  # The last migration of each part, "sysdb 10, metadb 6, ..."
+    is_newer: bool  # Whether any of them is later than KNOWN_MIGRATIONS
 
 
 def holds_palace(file: Path) -> bool:
@@ -93,16 +80,7 @@ def holds_palace(file: Path) -> bool:
 
 
 def read_shape(db: sqlite3.Connection, path: Path) -> PalaceShape:
-    """Find the drawers.
-
-    Args:
-        db: An open connection.
-        path: The file, for messages.
-
-    Raises:
-        SourceFormatError: Tables or columns are missing, no collection can hold the drawers,
-            several can, or the collection was never finished.
-    """
+    """Find the drawers."""
     tables = _tables(db)
     for table, columns in _REQUIRED.items():
         _check_columns(db, path, table, columns, tables)
@@ -219,13 +197,7 @@ Metadata = Mapping[str, object]
 
 
 def drawer_row(row_id: int, drawer_id: object, metadata: Metadata) -> RawRow:
-    """Return a drawer as a row of a source.
-
-    Args:
-        row_id: Its number in the file, which says where it is without any text of it.
-        drawer_id: Its id, a text unless the file is damaged.
-        metadata: Everything that is stored with it, its document among it.
-    """
+    """Return a drawer as a row of a source."""
     locator = f"row {row_id}"
     if not isinstance(drawer_id, str) or not drawer_id:
         detail = f"drawer id: {type(drawer_id).__name__}"
@@ -329,15 +301,10 @@ NOTE_QUEUED = "drawers_in_queue"
 
 
 class PalaceSource(PinnedFile):
-    """A palace, pinned to one snapshot; see `Source` and `HasEvidence`."""
+    """A palace, pinned to one snapshot."""
 
     def __init__(self, path: Path) -> None:
-        """Open `chroma.sqlite3`.
-
-        Raises:
-            SourceError: It cannot be opened, or a writer holds it.
-            SourceFormatError: It is no palace, a half-built one, or its drawers are ambiguous.
-        """
+        """Open `chroma.sqlite3`."""
         super().__init__(path)
         self._page_sql = _page_sql(self._shape.value_columns, has_arrays=self._shape.has_arrays)
 
@@ -377,22 +344,6 @@ class PalaceSource(PinnedFile):
                 if link not in seen:
                     seen.add(link)
                     yield link
-
-    def concepts(self) -> Iterator[KnownConcept]:
-        """Yield nothing: a palace's file has none."""
-        yield from ()
-
-    def mentions(self) -> Iterator[KnownMention]:
-        """Yield nothing, as above."""
-        yield from ()
-
-    def edges(self) -> Iterator[KnownEdge]:
-        """Yield nothing, as above."""
-        yield from ()
-
-    def shares(self) -> Iterator[Share]:
-        """Yield nothing: a palace has one owner."""
-        yield from ()
 
     def _look(self) -> None:
         self._shape = read_shape(self._db, self._path)

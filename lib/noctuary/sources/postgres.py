@@ -29,17 +29,11 @@ _SHORTEST = 3  # of a secret that is replaced in a message: a shorter one would 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A database.
+    """A database."""
 
-    Attributes:
-        conninfo: For libpq, password included; not shown by repr.
-        display: For people: user, host, port and database.
-        secrets: What must not be shown.
-    """
-
-    conninfo: str = field(repr=False)
-    display: str
-    secrets: tuple[str, ...] = field(repr=False)
+    conninfo: str = field(repr=False)  # For libpq, password included; not shown by repr
+    display: str  # For people: user, host, port and database
+    secrets: tuple[str, ...] = field(repr=False)  # What must not be shown
 
     def cleaned(self, message: str) -> str:
         """Return a message of libpq's in one line, without the address and its secrets."""
@@ -50,12 +44,7 @@ class Address:
 
 
 def read_address(source: str | DatabaseName, environ: Mapping[str, str] | None = None) -> Address:
-    """Return the database that a source names.
-
-    Raises:
-        ConfigError: The variable is not set, or it is no address of PostgreSQL.
-        SourceError: psycopg is not installed.
-    """
+    """Return the database that a source names."""
     named = name_source(source, environ) if isinstance(source, str) else source
     if not isinstance(named, DatabaseName):
         raise ConfigError(f"{named} is a path; expected postgresql://... or env:NAME")
@@ -102,20 +91,16 @@ _DENIED = "42501"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long to wait.
+    """How long to wait."""
 
-    Attributes:
-        connect_s: Seconds for a connection; libpq takes at least 2. The address may say otherwise.
-        statement_ms: Milliseconds for one statement.
-        idle_ms: Milliseconds that the server keeps the transaction open while nothing is asked;
-            afterwards it must be free to clean up. 0 leaves it to the server's setting.
-        grace_ms: Milliseconds after `statement_ms` for which the server's own limit is waited for,
-            because it says why; then the connection is cut.
-    """
-
+    # Seconds for a connection; libpq takes at least 2. The address may say otherwise.
     connect_s: int = 10
-    statement_ms: int = 300_000
+    statement_ms: int = 300_000  # Milliseconds for one statement
+    # Milliseconds that the server keeps the transaction open while nothing is asked; afterwards it
+    # must be free to clean up. 0 leaves it to the server's setting.
     idle_ms: int = 1_800_000
+    # Milliseconds after `statement_ms` for which the server's own limit is waited for, because it
+    # says why; then the connection is cut
     grace_ms: int = 5_000
 
 
@@ -129,11 +114,7 @@ class Pinned:
     """
 
     def __init__(self, address: Address, limits: Limits = NIGHTLY) -> None:
-        """Connect and begin.
-
-        Raises:
-            SourceError: psycopg is not installed, or nobody answers.
-        """
+        """Connect and begin."""
         self.display = address.display
         self._address = address
         self._limits = limits
@@ -147,15 +128,7 @@ class Pinned:
     def rows(
         self, statement: str, values: Mapping[str, object] | None = None
     ) -> list[tuple[Any, ...]]:
-        """Run a statement of this project's own and return all its rows.
-
-        Args:
-            statement: SQL; values stand in it as %(name)s.
-            values: By name.
-
-        Raises:
-            SourceError: It failed, took too long, or the connection was lost.
-        """
+        """Run a statement of this project's own and return all its rows."""
         with self._guarded():
             return self._db.execute(cast("LiteralString", statement), values).fetchall()
 
@@ -334,19 +307,13 @@ _INTEGERS = ("smallint", "integer", "bigint")
 
 @dataclass(frozen=True, slots=True)
 class DatabaseSchema:
-    """What of a database may be read.
+    """What of a database may be read."""
 
-    Attributes:
-        version: The migration that it has seen last, "001" and later.
-        columns: Of `memories`: name to type, as `format_type` has it.
-        tables: Of the others that noctuary reads: those that are there and may be read.
-        notes: Oddities, by name (docs/formats.md).
-    """
-
-    version: str
-    columns: Mapping[str, str]
+    version: str  # The migration that it has seen last, "001" and later
+    columns: Mapping[str, str]  # Of `memories`: name to type, as `format_type` has it
+    # Of the others that noctuary reads: those that are there and may be read
     tables: frozenset[str]
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # Oddities, by name (docs/formats.md)
 
 
 def read_schema(pinned: Pinned) -> DatabaseSchema:
@@ -355,10 +322,6 @@ def read_schema(pinned: Pinned) -> DatabaseSchema:
     Vectors are of no use here, so that it does not matter whether the server has pgvector. A table
     that this user may not read counts as one that is not there: nobody reads a share that cannot
     be seen.
-
-    Raises:
-        SourceFormatError: It is no claude-memory database.
-        SourceError: This user may not read `memories`, or not its marks of sensitivity.
     """
     columns, unreadable = _read_columns(pinned)
     _check_columns(pinned, columns, unreadable)
@@ -464,17 +427,12 @@ DEFAULT_USER = "default"
 
 
 class Reader(NamedTuple):
-    """What is read of one database, by whom.
+    """What is read of one database, by whom."""
 
-    Attributes:
-        schema: Its shape.
-        user: Whose rows, and those shared with them; None reads everyone's.
-        has_users: Whether the store knows several users: then every row is somebody's. Otherwise
-            the server's one user is nobody in particular.
-    """
-
-    schema: DatabaseSchema
-    user: str | None
+    schema: DatabaseSchema  # Its shape
+    user: str | None  # Whose rows, and those shared with them; None reads everyone's
+    # Whether the store knows several users: then every row is somebody's. Otherwise the server's
+    # one user is nobody in particular.
     has_users: bool
 
     @property
@@ -584,21 +542,14 @@ _MOMENTS = ("created_at", "updated_at", "deleted_at")
 
 
 class Row(NamedTuple):
-    """One row.
+    """One row."""
 
-    Attributes:
-        key: Its id.
-        fields: Column to value: text, float, None, bytes where text is not in any encoding;
-            moments as ISO 8601 text with an offset, `infinity` as it is. Empty where the row was
-            withheld or too large.
-        withheld: `FLAGGED` or `VAULTED` where the server kept the text back, else None.
-        too_large: Bytes of its texts, where they are more than MAX_ROW_BYTES, else 0.
-    """
-
-    key: int
+    key: int  # Its id
+    # Column to value: text, float, None, bytes where text is not in any encoding; moments as ISO
+    # 8601 text with an offset, `infinity` as it is. Empty where the row was withheld or too large.
     fields: Mapping[str, object]
-    withheld: str | None
-    too_large: int
+    withheld: str | None  # `FLAGGED` or `VAULTED` where the server kept the text back, else None
+    too_large: int  # Bytes of its texts, where they are more than MAX_ROW_BYTES, else 0
 
 
 def mark_sql(schema: DatabaseSchema, table: str = "m") -> str:

@@ -7,42 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, Literal, NamedTuple, Self
 
 from noctuary.core.errors import SourceError, SourceFormatError, SourceMissingError
 from noctuary.core.files import hash_json
 from noctuary.core.settings import Settings, SourceSettings
 from noctuary.core.store import DatabaseName, SourceName
-from noctuary.core.types import MemoryRecord
-
-# Who says a turn, under the name that the export and what builds on it use.
-
-
-# What the export asks about a row that is a memory otherwise: is any of it injected text?
-
-
-class Verdict(NamedTuple):
-    """What becomes of a row.
-
-    Attributes:
-        text: The content to go on with; None where nothing of the row is its own.
-        blocks: How many tagged blocks were in it.
-        lines: How many injected lines were found and not let stand, blocks aside.
-    """
-
-    text: str | None
-    blocks: int = 0
-    lines: int = 0
-
-
-class Guard(Protocol):
-    """Knows what recall put into prompts."""
-
-    def judge(self, record: MemoryRecord) -> Verdict:
-        """Return what becomes of a row that is a memory otherwise."""
-        ...
-
 
 # What a store says about its own memories: links, concepts, edges, shares.
 #
@@ -58,42 +28,25 @@ LINK_TYPES = (PART_OF, SUPERSEDES, SEE_ALSO, RESOLVED_BY)
 """Of memory_links (claude-memory, migration 006); of supersedes the first memory is the newer."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryLink:
-    """One memory points at another.
+class MemoryLink(NamedTuple):
+    """One memory points at another."""
 
-    Attributes:
-        from_id: The memory that points, as `MemoryRecord.memory_id`.
-        to_id: The memory that is pointed at.
-        link_type: One of LINK_TYPES.
-        created_at_us: When it was made; UNDATED_US where unknown.
-        user: Whose link it is, or None.
-    """
-
-    from_id: str
-    to_id: str
-    link_type: str
-    created_at_us: int
-    user: str | None
+    from_id: str  # The memory that points, as `MemoryRecord.memory_id`
+    to_id: str  # The memory that is pointed at
+    link_type: str  # One of LINK_TYPES
+    created_at_us: int  # When it was made; UNDATED_US where unknown
+    user: str | None  # Whose link it is, or None
 
 
-@dataclass(frozen=True, slots=True)
-class KnownConcept:
-    """A concept that the store names.
+class KnownConcept(NamedTuple):
+    """A concept that the store names."""
 
-    Attributes:
-        name: Its canonical name.
-        aliases: Other names.
-        category: The store's own kind, possibly empty.
-    """
-
-    name: str
-    aliases: tuple[str, ...]
-    category: str
+    name: str  # Its canonical name
+    aliases: tuple[str, ...]  # Other names
+    category: str  # The store's own kind, possibly empty
 
 
-@dataclass(frozen=True, slots=True)
-class KnownMention:
+class KnownMention(NamedTuple):
     """A memory that is about a concept, as the store has it."""
 
     memory_id: str
@@ -101,56 +54,21 @@ class KnownMention:
     relation: str
 
 
-@dataclass(frozen=True, slots=True)
-class KnownEdge:
-    """A relation between two concepts, and the memories that say so.
+class KnownEdge(NamedTuple):
+    """A relation between two concepts, and the memories that say so."""
 
-    Attributes:
-        source: Canonical name of the concept it starts from.
-        target: Canonical name of the concept it leads to.
-        relation: As the store names it.
-        weight: The store's own weight, >= 0.
-        evidence: Ids of memories; one without any is of no use and dropped.
-    """
-
-    source: str
-    target: str
-    relation: str
-    weight: int
-    evidence: tuple[str, ...]
+    source: str  # Canonical name of the concept it starts from
+    target: str  # Canonical name of the concept it leads to
+    relation: str  # As the store names it
+    weight: int  # The store's own weight, >= 0
+    evidence: tuple[str, ...]  # Ids of memories; one without any is of no use and dropped
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(NamedTuple):
     """A memory of one user that another may read (memory_shares, and tag_shares spelled out)."""
 
     memory_id: str
     shared_with: str
-
-
-@runtime_checkable
-class HasEvidence(Protocol):
-    """A source that says more about its memories than their rows; all of one pinned state."""
-
-    def links(self) -> Iterator[MemoryLink]:
-        """Yield every link between memories that are there."""
-        ...
-
-    def concepts(self) -> Iterator[KnownConcept]:
-        """Yield every concept."""
-        ...
-
-    def mentions(self) -> Iterator[KnownMention]:
-        """Yield which memory is about which concept."""
-        ...
-
-    def edges(self) -> Iterator[KnownEdge]:
-        """Yield every relation between concepts."""
-        ...
-
-    def shares(self) -> Iterator[Share]:
-        """Yield who else may read which memory."""
-        ...
 
 
 # Why a row was set aside.
@@ -188,20 +106,11 @@ class QuarantineReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QuarantineRow:
-    """One row that was set aside.
+    """One row that was set aside."""
 
-    Attributes:
-        locator: Where it is in its source ("id 17", "line 42").
-        reason: Why it is not a memory.
-        detail: Field names, types and sizes; free of any text of the row.
-    """
-
-    locator: str
-    reason: QuarantineReason
-    detail: str
-
-
-# What a memory store looks like to the export: the protocol, its nouns and the dispatch by path.
+    locator: str  # Where it is in its source ("id 17", "line 42")
+    reason: QuarantineReason  # Why it is not a memory
+    detail: str  # Field names, types and sizes; free of any text of the row
 
 
 IdKind = Literal["int", "str"]
@@ -224,97 +133,90 @@ _JSONL_SUFFIXES = (".jsonl", ".ndjson", ".gz")
 
 @dataclass(frozen=True, slots=True)
 class SourceIdentity:
-    """What exactly was read.
+    """What exactly was read."""
 
-    Attributes:
-        kind: "claude-memory-sqlite", "mempalace-chroma", "jsonl", "jsonl.gz" or that of a database.
-        location: Absolute path.
-        schema_version: The store's schema as its kind names it.
-        id_kind: "int" when ids order by number, "str" when they order by code point.
-        marker: Size, digest and the like; equal markers mean that the same state was read.
-        notes: Machine-readable oddities of the store as a whole, reported as warnings.
-    """
-
+    # "claude-memory-sqlite", "mempalace-chroma", "jsonl", "jsonl.gz" or that of a database
     kind: str
-    location: str
-    schema_version: str
-    id_kind: IdKind
+    location: str  # Absolute path
+    schema_version: str  # The store's schema as its kind names it
+    id_kind: IdKind  # "int" when ids order by number, "str" when they order by code point
+    # Size, digest and the like; equal markers mean that the same state was read
     marker: Mapping[str, int | str]
+    # Machine-readable oddities of the store as a whole, reported as warnings
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class RawRow:
-    """One row as the store gave it, before any judgement.
+    """One row as the store gave it, before any judgement."""
 
-    Attributes:
-        locator: Where it is ("id 17", "line 42").
-        key: Its id, of one type within a source; None when it has no usable one.
-        fields: Column or key to value, untyped.
-        problem: Why the row could not be read as a row at all, or None.
-        problem_detail: Sizes and types that go with the problem; no text of the row.
-        unread_text: What could be decoded of an unreadable row, for the sensitivity scan alone.
-        withheld: Why the store itself kept the text back (its query left sensitive columns out), or
-            None; such a row is counted as sensitive under this reason and has no fields.
-    """
-
-    locator: str
-    key: int | str | None
-    fields: Mapping[str, object]
+    locator: str  # Where it is ("id 17", "line 42")
+    key: int | str | None  # Its id, of one type within a source; None when it has no usable one
+    fields: Mapping[str, object]  # Column or key to value, untyped
+    # Why the row could not be read as a row at all, or None
     problem: QuarantineReason | None = None
-    problem_detail: str = ""
+    problem_detail: str = ""  # Sizes and types that go with the problem; no text of the row
+    # What could be decoded of an unreadable row, for the sensitivity scan alone
     unread_text: str = ""
+    # Why the store itself kept the text back (its query left sensitive columns out), or None; such
+    # a row is counted as sensitive under this reason and has no fields
     withheld: str | None = None
 
 
-class Source(Protocol):
-    """A memory store, pinned to the state it had when it was opened."""
+class Source:
+    """A memory store, pinned to the state it had when it was opened; `with` closes it.
+
+    Most kinds say nothing about their memories beside the rows.
+    """
 
     def identity(self) -> SourceIdentity:
         """Return what is being read."""
-        ...
+        raise NotImplementedError
 
     def count(self) -> int:
         """Return the exact number of rows that `batches` will yield."""
-        ...
+        raise NotImplementedError
 
     def batches(self, size: int = DEFAULT_BATCH_ROWS) -> Iterator[Sequence[RawRow]]:
         """Yield every row once in key order, at most `size` at a time.
 
         Rows of one id are adjacent, but for rows without an id, which lie where they were read.
         """
-        ...
-
-    def close(self) -> None:
-        """Release the store; safe to call twice."""
-        ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
-
-
-class Closing:
-    """What `with` does for every kind of source: it closes it."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Release the store; safe to call twice."""
         raise NotImplementedError
 
+    @property
+    def own(self) -> Source:
+        """Return the memory store itself, of one that turns are joined to."""
+        return self
+
+    def links(self) -> Iterable[MemoryLink]:
+        """Return every link between memories that are there."""
+        return ()
+
+    def concepts(self) -> Iterable[KnownConcept]:
+        """Return every concept."""
+        return ()
+
+    def mentions(self) -> Iterable[KnownMention]:
+        """Return which memory is about which concept."""
+        return ()
+
+    def edges(self) -> Iterable[KnownEdge]:
+        """Return every relation between concepts."""
+        return ()
+
+    def shares(self) -> Iterable[Share]:
+        """Return who else may read which memory."""
+        return ()
+
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -449,17 +351,8 @@ def read_marker(source: SourceName, settings: Settings) -> str:
     A file costs a `stat` and its first bytes, a folder of transcripts a `stat` per file, a database
     one query on its indexes and counters.
 
-    Args:
-        source: The memory store.
-        settings: Whose rows are read (`source.user`), and where transcripts are
-            (`transcripts.path`).
-
     Returns:
         Hexadecimal, `MARKER_CHARS` long, without any text of the store.
-
-    Raises:
-        SourceMissingError: There is nothing at the source's path.
-        SourceError: It cannot be looked at.
     """
     looks: Look = [settings.source.user]
     if isinstance(source, DatabaseName):

@@ -10,7 +10,7 @@ from typing import Any
 
 from noctuary.core.errors import NoctuaryError, SourceError, SourceFormatError
 from noctuary.core.sqlite import name_fault, open_foreign
-from noctuary.sources.source import DEFAULT_BATCH_ROWS, Closing, RawRow, SourceIdentity
+from noctuary.sources.source import DEFAULT_BATCH_ROWS, RawRow, Source, SourceIdentity
 from noctuary.text.secrets import FLAG_FIELDS, VAULT_FIELDS, mark_sql
 
 # A SQLite file of somebody else, opened read-only beside its live writer and pinned to one state.
@@ -20,18 +20,13 @@ BUSY_TIMEOUT_MS = 30_000
 """How long to wait for a writer that locks the whole file; the stores' own clients wait as long."""
 
 
-class PinnedFile(Closing):
+class PinnedFile(Source):
     """One state of a SQLite file."""
 
     _stamp: tuple[int, int] | None = None
 
     def __init__(self, path: Path) -> None:
-        """Open the file and take the read snapshot at once.
-
-        Raises:
-            SourceError: It cannot be opened, or a writer holds it.
-            SourceFormatError: It is no database, or a damaged one.
-        """
+        """Open the file and take the read snapshot at once."""
         self._path = path.absolute()
         with self._telling():
             self._db = self._connect()
@@ -150,7 +145,7 @@ BATCH_BYTES = 64 * 2**20
 
 
 class SqliteSource(PinnedFile):
-    """A claude-memory store, pinned to one snapshot; see `noctuary.sources.source.Source`."""
+    """A claude-memory store, pinned to one snapshot."""
 
     def _look(self) -> None:
         self._columns = _check_schema(self._db, self._path)

@@ -19,8 +19,6 @@ from noctuary.sources.injected import cut_blocks, is_tool_answer
 from noctuary.text.secrets import find_text_sensitivity
 
 # What an ingest did, as counts: nothing of what was said.
-#
-# Standard library only.
 
 
 class Skip(StrEnum):
@@ -50,37 +48,24 @@ class Skip(StrEnum):
 
 @dataclass(slots=True)
 class IngestReport:
-    """The account of one ingest.
+    """The account of one ingest."""
 
-    Attributes:
-        files: Files that were looked at.
-        unchanged: Those of them that nothing was read of.
-        restarted: Those that were read from their beginning again: truncated, replaced, rewritten.
-        bytes_read: Bytes of the lines that were read.
-        lines: Lines that were read.
-        turns: Turns that were new.
-        parts: Texts, tool calls and results that were new or changed.
-        sensitive: Turns that turned out to hold a secret: of them only the id is kept.
-        withheld: Tool calls and results whose text was not kept because of a secret.
-        cut: Texts that were too long and were cut.
-        skipped: Why lines gave no turn (`Skip`) to how many.
-        faults: A sentence for each file or folder that could not be read.
-        is_complete: False where a deadline or a fault came before the end.
-    """
-
-    files: int = 0
-    unchanged: int = 0
+    files: int = 0  # Files that were looked at
+    unchanged: int = 0  # Those of them that nothing was read of
+    # Those that were read from their beginning again: truncated, replaced, rewritten
     restarted: int = 0
-    bytes_read: int = 0
-    lines: int = 0
-    turns: int = 0
-    parts: int = 0
-    sensitive: int = 0
-    withheld: int = 0
-    cut: int = 0
+    bytes_read: int = 0  # Bytes of the lines that were read
+    lines: int = 0  # Lines that were read
+    turns: int = 0  # Turns that were new
+    parts: int = 0  # Texts, tool calls and results that were new or changed
+    sensitive: int = 0  # Turns that turned out to hold a secret: of them only the id is kept
+    withheld: int = 0  # Tool calls and results whose text was not kept because of a secret
+    cut: int = 0  # Texts that were too long and were cut
+    # Why lines gave no turn (`Skip`) to how many
     skipped: Counter[str] = field(default_factory=Counter[str])
+    # A sentence for each file or folder that could not be read
     faults: list[str] = field(default_factory=list[str])
-    is_complete: bool = True
+    is_complete: bool = True  # False where a deadline or a fault came before the end
 
     def fail(self, sentence: str) -> None:
         """Note that something could not be read."""
@@ -102,8 +87,6 @@ class IngestReport:
 
 
 # When a turn was said: the line's stamp, put in the order of the file.
-#
-# Standard library only.
 
 
 MAX_SKEW_US = 3_600_000_000
@@ -144,8 +127,6 @@ def place_after(stamp_us: int | None, last_us: int | None) -> int | None:
 
 
 # The project that a folder belongs to, as the wing of its turns and of a hook's recall.
-#
-# Standard library only.
 
 
 MAX_PROJECT_CHARS = 120
@@ -161,11 +142,6 @@ def project_of(folder: str) -> str:
     It is the name of the last folder, whether or not the path exists: "/home/me/shop" is "shop".
     A worktree that Claude Code made inside a repository belongs to that repository. Two folders of
     one name are one project.
-
-    Args:
-        folder: A working directory of any system, or the name of a folder that Claude Code keeps
-            transcripts in ("-home-me-shop"): separators cannot be told from dashes in it, so all
-            of it but the leading dash is the name.
 
     Returns:
         At most `MAX_PROJECT_CHARS` characters, NFC, without control characters; never raises.
@@ -192,7 +168,7 @@ def _without_worktree(parts: list[str]) -> list[str]:
 
 # What of a text its speaker said: without what the agent and noctuary put around it.
 #
-# Linear in the length of the text. Standard library only.
+# Linear in the length of the text.
 
 
 _NAMES = (
@@ -240,8 +216,6 @@ def _without_tagged(text: str) -> str:
 
 
 # What a line of a transcript comes to, whichever agent wrote it.
-#
-# Standard library only.
 
 
 Role = Literal["user", "assistant"]
@@ -252,67 +226,42 @@ MAX_NAME_CHARS = 200
 
 
 class Part(NamedTuple):
-    """A piece of a message, before it is vetted.
+    """A piece of a message, before it is vetted."""
 
-    Attributes:
-        key: Equal for the same piece on every reading, across files. Of a call and its result it
-            ends in the agent's id of the call: that id is the bundle of the two.
-        kind: What was said, a tool call, or what the tool gave back.
-        label: The tool's name; "" of a text and of a result.
-        texts: Its texts; of a text and a result they follow each other.
-        is_error: Of a result: the tool failed.
-    """
-
+    # Equal for the same piece on every reading, across files. Of a call and its result it ends in
+    # the agent's id of the call: that id is the bundle of the two.
     key: str
-    kind: PartKind
-    label: str
-    texts: tuple[str, ...]
-    is_error: bool = False
+    kind: PartKind  # What was said, a tool call, or what the tool gave back
+    label: str  # The tool's name; "" of a text and of a result
+    texts: tuple[str, ...]  # Its texts; of a text and a result they follow each other
+    is_error: bool = False  # Of a result: the tool failed
 
 
 class Message(NamedTuple):
-    """What one line adds to one turn.
+    """What one line adds to one turn."""
 
-    Attributes:
-        native_id: The agent's id of the turn: lines that share it are one turn. "" of results,
-            which join the turn of their call.
-        role: Who says it.
-        agent: "claude" or "codex".
-        session: The conversation.
-        project: The wing; "" where none is known.
-        at_us: Microseconds since the epoch, or None.
-        is_sidechain: Said by or to a subagent.
-        parts: In order; at least one.
-    """
-
+    # The agent's id of the turn: lines that share it are one turn. "" of results, which join the
+    # turn of their call.
     native_id: str
-    role: Role
-    agent: str
-    session: str
-    project: str
-    at_us: int | None
-    is_sidechain: bool
-    parts: tuple[Part, ...]
+    role: Role  # Who says it
+    agent: str  # "claude" or "codex"
+    session: str  # The conversation
+    project: str  # The wing; "" where none is known
+    at_us: int | None  # Microseconds since the epoch, or None
+    is_sidechain: bool  # Said by or to a subagent
+    parts: tuple[Part, ...]  # In order; at least one
 
 
 @dataclass(slots=True)
 class FileContext:
-    """What a reader knows of a file from the lines before: kept between two readings.
+    """What a reader knows of a file from the lines before: kept between two readings."""
 
-    Attributes:
-        session: The conversation; "" until a line names it.
-        project: The wing of the folder that the session began in.
-        last_us: When the last turn was said; None before the first dated one.
-        step: Codex: native id of the answer that the next tool call belongs to.
-        is_sidechain: Codex: the whole file is a subagent's.
-        has_meta: Codex: the file's own session was named; a fork repeats its parent's lines.
-    """
-
-    session: str = ""
-    project: str = ""
-    last_us: int | None = None
-    step: str = ""
-    is_sidechain: bool = False
+    session: str = ""  # The conversation; "" until a line names it
+    project: str = ""  # The wing of the folder that the session began in
+    last_us: int | None = None  # When the last turn was said; None before the first dated one
+    step: str = ""  # Codex: native id of the answer that the next tool call belongs to
+    is_sidechain: bool = False  # Codex: the whole file is a subagent's
+    # Codex: the file's own session was named; a fork repeats its parent's lines
     has_meta: bool = False
 
     def to_json(self) -> str:
@@ -352,8 +301,6 @@ def as_name(value: object) -> str:
 
 
 # Tool calls and their results as short text.
-#
-# Standard library only.
 #
 #     [Bash: git log -3]
 #     [Bash result: 4f2a fix the tax rounding ... ]
@@ -429,8 +376,6 @@ def _bracketed(head: str, text: str, empty: str | None = None) -> str:
 
 
 # What of a message may be kept, as it will be kept.
-#
-# Standard library only.
 
 
 MAX_TEXT_CHARS = 100_000
@@ -441,25 +386,15 @@ _UNWRITABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 class Vetted(NamedTuple):
-    """A part that may be kept.
+    """A part that may be kept."""
 
-    Attributes:
-        key: As of the part.
-        kind: As of the part.
-        label: As of the part.
-        text: As it is kept; never empty, but for a result of which nothing is shown.
-        withheld: Its text held a secret and is not in `text`.
-        is_secret: It held a secret and was somebody's words: the whole turn must go.
-        was_cut: It was longer than `MAX_TEXT_CHARS`.
-    """
-
-    key: str
-    kind: PartKind
-    label: str
-    text: str
-    withheld: bool = False
-    is_secret: bool = False
-    was_cut: bool = False
+    key: str  # As of the part
+    kind: PartKind  # As of the part
+    label: str  # As of the part
+    text: str  # As it is kept; never empty, but for a result of which nothing is shown
+    withheld: bool = False  # Its text held a secret and is not in `text`
+    is_secret: bool = False  # It held a secret and was somebody's words: the whole turn must go
+    was_cut: bool = False  # It was longer than `MAX_TEXT_CHARS`
 
 
 def vet_part(part: Part, tool_chars: int) -> Vetted | None:
@@ -503,8 +438,6 @@ def clean_text(text: str) -> str:
 
 
 # One line of a Claude Code transcript to what it adds to a turn.
-#
-# Standard library only.
 #
 # The format is internal to the agent and changes: nothing is required of a line, and what is not
 # known is skipped. Source: research/ecosystem.md 1.3.
@@ -615,8 +548,6 @@ def _is_sidechain(line: Mapping[str, object]) -> bool:
 
 
 # One line of a Codex rollout to what it adds to a turn.
-#
-# Standard library only.
 #
 # What its user typed is taken from `event_msg` lines, because `response_item` messages of that
 # role also hold what the agent puts into the prompt. Answers, calls and results are

@@ -15,8 +15,6 @@ from noctuary.sources.transcripts import Message, Vetted
 
 # How far a file was read, and whether what was read of it is still there.
 #
-# Standard library only.
-#
 # A file is known by its bytes, not by its inode: a digest of its beginning and of what lies right
 # before the offset. Appended to: both hold. Truncated, replaced, rotated away or rewritten: one
 # does not, and it is read from its beginning; turns that are kept already are recognised by their
@@ -30,25 +28,15 @@ which agents do not make."""
 
 
 class FileState(NamedTuple):
-    """What is known of a file from the last time it was read.
+    """What is known of a file from the last time it was read."""
 
-    Attributes:
-        device: Of the file.
-        inode: Of the file.
-        size: In bytes, then.
-        mtime_ns: Then.
-        offset: Up to where its lines were read.
-        digest: Of its bytes before the offset (`digest_before`).
-        context: What its lines told so far, as JSON (`FileContext`).
-    """
-
-    device: int
-    inode: int
-    size: int
-    mtime_ns: int
-    offset: int
-    digest: str
-    context: str
+    device: int  # Of the file
+    inode: int  # Of the file
+    size: int  # In bytes, then
+    mtime_ns: int  # Then
+    offset: int  # Up to where its lines were read
+    digest: str  # Of its bytes before the offset (`digest_before`)
+    context: str  # What its lines told so far, as JSON (`FileContext`)
 
 
 def digest_before(fd: int, offset: int) -> str:
@@ -78,7 +66,7 @@ def may_continue(state: FileState, fd: int) -> bool:
 # turns.sqlite: turns, the parts that they are made of, and how far each transcript was read.
 #
 # The file is changed in place, by a night and by hooks at once: every batch of a file and its new
-# offset are one transaction. Standard library only.
+# offset are one transaction.
 #
 # A turn is a row of `turns` and its parts in the order in which they arrived; its text is joined
 # when it is read. A turn that held a secret keeps its row, marked, and loses its parts: its id
@@ -120,31 +108,17 @@ CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WI
 
 
 class Call(NamedTuple):
-    """A tool call that is kept.
+    """A tool call that is kept."""
 
-    Attributes:
-        number: Of its turn.
-        label: The tool's name.
-    """
-
-    number: int
-    label: str
+    number: int  # Of its turn
+    label: str  # The tool's name
 
 
 class TurnsFile:
     """An open turns.sqlite that may be changed; use within one thread."""
 
     def __init__(self, path: Path, *, wait_s: float) -> None:
-        """Open the file, or make it (readable by its owner only).
-
-        Args:
-            path: `StorePaths.turns`.
-            wait_s: How long each access waits for another writer.
-
-        Raises:
-            sqlite3.Error: It is damaged, locked, of another format or cannot be made.
-            OSError: Its directory cannot be made.
-        """
+        """Open the file, or make it (readable by its owner only)."""
         make_directory(path.parent)
         self._db = open_log(path, TURNS, "rwc", wait_s=wait_s)
 
@@ -286,10 +260,5 @@ def next_number(number: int) -> int:
 
 
 def join_parts(role: str, texts: Iterable[str]) -> str:
-    """Return the content of a turn as a memory: its speaker, then its parts on lines of their own.
-
-    Args:
-        role: "user" or "assistant".
-        texts: Of its parts, in order.
-    """
+    """Return the content of a turn as a memory: its speaker, then its parts line by line."""
     return f"{role.capitalize()}: " + "\n".join(texts)

@@ -9,8 +9,9 @@ import pytest
 
 from noctuary.core.errors import SourceError
 from noctuary.sources.corpus import read_records
-from noctuary.sources.export import CombinedSource, export_corpus, negative_ids
+from noctuary.sources.export import export_corpus
 from noctuary.sources.source import Source, open_source
+from noctuary.sources.turn_source import CombinedSource, negative_ids
 
 Make = Callable[..., Path]
 

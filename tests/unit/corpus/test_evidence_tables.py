@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -17,16 +17,16 @@ from noctuary.sources.evidence import (
     LINKS_FILE,
     EvidenceCounts,
     Known,
-    evidence_of,
     find_backed_names,
     read_known,
     read_links,
     read_shares,
     write_evidence,
 )
-from noctuary.sources.export import CombinedSource, export_corpus
+from noctuary.sources.export import export_corpus
 from noctuary.sources.jsonl import JsonlSource
 from noctuary.sources.source import KnownConcept, KnownEdge, KnownMention, MemoryLink, Share
+from noctuary.sources.turn_source import CombinedSource
 from tests.unit.corpus.conftest import MakeJsonl
 
 TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
@@ -115,7 +115,6 @@ def test_a_store_that_says_nothing_leaves_no_table(corpus: Corpus) -> None:
     corpus.write(Said(links=(link("a", "b"),)))
     # Another source in its place, of a kind that never says anything.
     with JsonlSource(corpus.source) as source:
-        assert evidence_of(source) is None
         assert write_evidence(source, corpus.out) == EvidenceCounts()
     assert corpus.tables() == {}
     assert (read_links(corpus.out), read_shares(corpus.out)) == ((), ())
@@ -123,7 +122,7 @@ def test_a_store_that_says_nothing_leaves_no_table(corpus: Corpus) -> None:
 
 
 def test_a_link_needs_both_its_ends_and_a_known_type(corpus: Corpus) -> None:
-    kept = (link("b", "a"), link("b", "a", "part-of"), replace(link("a", "c"), user="zoe"))
+    kept = (link("b", "a"), link("b", "a", "part-of"), link("a", "c")._replace(user="zoe"))
     lost = (link("a", "s"), link("s", "a"), link("d", "a"), link("a", "x"), link("a", "a"))
     corpus.write(Said(links=(*kept, *lost, kept[0], link("a", "b", "blocks"))))
     assert read_links(corpus.out) == (kept[2], kept[1], kept[0])
@@ -280,7 +279,8 @@ def test_a_name_is_said_where_its_words_stand_together(
         for i, j in about
         if i < len(records) and j < len(concepts)
     ]
-    found = find_backed_names(concepts, mentions, [], [records])
+    by_memory = {m.memory_id: {n.concept for n in mentions if n[0] == m[0]} for m in mentions}
+    found = find_backed_names(concepts, by_memory, [records])
     expected: set[str] = set()
     for mention in mentions:
         said = [word.casefold() for word in texts[int(mention.memory_id)]]

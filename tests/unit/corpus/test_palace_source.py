@@ -24,7 +24,7 @@ from noctuary.sources.palace import (
     KNOWN_MIGRATIONS,
     PalaceSource,
 )
-from noctuary.sources.source import PART_OF, SUPERSEDES, HasEvidence, RawRow, open_source
+from noctuary.sources.source import PART_OF, SUPERSEDES, RawRow, open_source
 from noctuary.text.secrets import find_mark
 from tests.support.palaces import (
     Drawer,
@@ -164,7 +164,6 @@ def test_a_secret_in_metadata_that_is_not_exported_keeps_the_drawer_in(tmp_path:
 
 def test_marks_are_links_each_once(filed: Path) -> None:
     with open_source(filed) as source:
-        assert isinstance(source, HasEvidence)
         links = [(link.from_id, link.link_type, link.to_id) for link in source.links()]
         assert not [*source.concepts(), *source.mentions(), *source.edges(), *source.shares()]
     assert sorted(links) == [

@@ -17,7 +17,7 @@ from noctuary.sources.corpus import read_records
 from noctuary.sources.export import export_corpus
 from noctuary.sources.normalize import find_sensitivity
 from noctuary.sources.postgres_source import KIND
-from noctuary.sources.source import HasEvidence, open_source
+from noctuary.sources.source import open_source
 from noctuary.text.secrets import find_mark
 from tests.support.claude_memory import MIGRATIONS, Row, insert_rows, migrations
 from tests.support.databases import (
@@ -44,7 +44,6 @@ def test_every_migration_is_read_with_and_without_vectors(
     row = {"content": "One.", "tags": "a,wing:b", "importance": 0.7, "created_at": DATE}
     dsn = database([row, {"content": "Two."}], schema=migrations(version, vectors=vectors))
     with open_source(name_database(dsn)) as source:
-        assert isinstance(source, HasEvidence)
         identity = source.identity()
         assert (identity.kind, identity.schema_version, identity.id_kind) == (KIND, version, "int")
         assert identity.notes == (("no_sensitivity_marks",) if version == "001" else ())

@@ -13,7 +13,7 @@ from noctuary.core.errors import CurationRefusedError, SourceError, SourceFormat
 from noctuary.core.settings import CorpusSettings
 from noctuary.curate.apply import Where, apply_proposals, undo
 from noctuary.curate.proposals import Proposal
-from noctuary.curate.stores import TABLE, PostgresStore, applications, open_writable
+from noctuary.curate.stores import TABLE, PostgresStore, open_writable
 from noctuary.sources.postgres import read_address
 from noctuary.sources.sqlite import SqliteSource
 from tests.support.claude_memory import proposals_for, records_of
@@ -81,7 +81,7 @@ def test_proposals_of_a_cache_are_written_to_the_server_by_content(
         "Tides: high at six.\nlow at noon.",
     ]
     assert [round(row[2], 6) for row in found[4:]] == [0.3, 0.9, 0.1, 0.3, 0.4]
-    assert applications(store)[0].undoable
+    assert store.applications()[0].undoable
     assert undo(store, 1).taken_back == applied.added
     # The added row is deleted the server's way, so that its clients learn of it; nothing else is.
     assert everything(dsn)[:-1] == before

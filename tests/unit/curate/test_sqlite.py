@@ -19,7 +19,7 @@ from noctuary.core.settings import CorpusSettings
 from noctuary.curate.apply import AppliedProposals as Applied
 from noctuary.curate.apply import Where, apply_proposals, undo
 from noctuary.curate.proposals import Proposal
-from noctuary.curate.stores import TABLE, SqliteStore, applications, open_writable
+from noctuary.curate.stores import TABLE, SqliteStore, open_writable
 from tests.support.claude_memory import (
     Row,
     found_by_words,
@@ -195,7 +195,7 @@ def test_what_was_undone_can_be_applied_and_undone_again(
         with_store(path, lambda store: undo(store, 1))
     with_store(path, lambda store: undo(store, 2))
     assert table_of(path) == before
-    found = with_store(path, lambda store: applications(store))
+    found = with_store(path, lambda store: store.applications())
     assert [(a.journal_id, a.rows, bool(a.undone_at)) for a in found] == [
         (1, 5, True),
         (2, 5, True),
@@ -285,7 +285,7 @@ def test_the_journal_forgets_what_turned_sensitive_or_is_gone(
         assert db.execute(sql).fetchall() == [(1,), (3,)]
     with pytest.raises(CurationRefusedError, match="rows 1, 3 are sensitive or deleted"):
         with_store(path, lambda store: undo(store, 1))
-    (found,) = with_store(path, lambda store: applications(store))
+    (found,) = with_store(path, lambda store: store.applications())
     assert not found.undoable
 
 

@@ -10,8 +10,7 @@ import pytest
 from noctuary.context.inject import inject
 from noctuary.core.types import UNDATED_US
 from noctuary.sources.echo import CLOCK_OFFSET_US
-from noctuary.sources.injected import hash_exact, hash_words, words_of
-from noctuary.sources.injections import is_lookup
+from noctuary.sources.injected import hash_exact, hash_words, is_lookup, words_of
 from tests.support.injections import INJECTED_US, answer, guard_of, memory, put_in_prompt, row
 
 KEY = "The spare key hangs in the pantry, left of the door."

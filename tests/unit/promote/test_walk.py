@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from noctuary.curate import neighbours
 from noctuary.curate import promotions as walk
-from noctuary.curate.neighbours import NearestRows
+from noctuary.curate.neighbours import Nearest
 from noctuary.curate.promotions import BELOW_THRESHOLD, NOTHING_SAID, PROPOSED, Judged
 from noctuary.curate.signals import BLANK, Signals
 from tests.support.promotions import Vectors, naive_walk, unit_rows
@@ -167,12 +167,13 @@ def test_the_nearest_rows_are_the_nearest(
     rows: int, candidates: int, k: int, least: float, seed: int, chunk: int
 ) -> None:
     vectors = unit_rows(rows + candidates, 5, seed, 0.6)
-    nearest = NearestRows(np.arange(rows), vectors, k, least)
+    nearest = Nearest(np.arange(rows), vectors, k, least)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(neighbours, "CANDIDATE_ROWS", chunk)
         nearest.offer(np.arange(rows, rows + candidates))
     exact = vectors.astype(np.float64) @ vectors.astype(np.float64).T
-    for row, found in enumerate(nearest):
+    for row in range(rows):
+        found = nearest.of(row)
         wanted = np.sort(np.round(exact[row, rows:], 6))[::-1][:k]
         wanted = wanted[wanted >= least]
         assert [n.cosine for n in found] == pytest.approx(wanted.tolist(), abs=2e-6)

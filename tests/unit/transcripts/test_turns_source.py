@@ -8,12 +8,8 @@ from pathlib import Path
 import pytest
 
 from noctuary.core.errors import StoreError
-from noctuary.sources.ingest import (
-    TranscriptSource,
-    capture_session,
-    holds_turns,
-    ingest_transcripts,
-)
+from noctuary.sources.ingest import capture_session, ingest_transcripts
+from noctuary.sources.turn_source import TranscriptSource, holds_turns
 from noctuary.sources.turns import NUMBER_BITS, first_number, next_number
 from tests.support.transcripts import ClaudeSession, kept_rows, working_session, write_session
 
