@@ -78,23 +78,15 @@ def choose_names(names: Sequence[NameStats]) -> list[str]:
 
 @dataclass
 class NameEncoder:
-    """Embeds the names of one night; what is known of near names outlives it.
-
-    Attributes:
-        store: Of `near_names_kind`.
-        encode: The night's encoder; None without one.
-        progress: Told of names embedded.
-        by_name: Filled by `embed`.
-        computed: Names that the encoder saw tonight.
-        failure: Why there are none; empty where there is nothing to tell.
-    """
+    """Embeds the names of one night; what is known of near names outlives it."""
 
     store: ContentStore
-    encode: Encode | None
+    encode: Encode | None  # the night's encoder; None without one
     progress: Progress = SILENT
+    # filled by `embed`
     by_name: NameVectors = field(default_factory=dict[str, NDArray[np.float32]])
     computed: int = 0
-    failure: str = ""
+    failure: str = ""  # why there are none; empty where there is nothing to tell
 
     def embed(self, names: Sequence[NameStats]) -> NameVectors | None:
         """Return vectors of the chosen names; None without an encoder, whose failure is noted."""
@@ -128,11 +120,7 @@ class NameEncoder:
 
 
 def near_names_kind(vectors: str) -> str:
-    """Return the kind of what is known of names and of the nearest name of each.
-
-    Args:
-        vectors: The `vector_kind` of the encoder; empty without one.
-    """
+    """Return the kind of what is known of names and of the nearest name of each."""
     return f"near_names:1:{vectors}"
 
 
@@ -165,25 +153,15 @@ NameEmbedder = Callable[[Sequence[NameStats]], NameVectors | None]
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A graph and what was decided on the way.
-
-    Attributes:
-        tables: The graph.
-        unmerged: Pairs of names that were not merged, by the guard that bit.
-        rejected: Statements and links that superseded nothing, by reason.
-        unknown_names: Names in merge rules that no memory holds.
-        memo: For the next canonicalisation.
-        near_memo: For the next search for near duplicates.
-        concept_vectors: By concept_id, the vector of its canonical name, or of its best ranked name
-            that has one.
-    """
+    """A graph and what was decided on the way."""
 
     tables: GraphTables
-    unmerged: Mapping[str, int]
-    rejected: Mapping[str, int]
+    unmerged: Mapping[str, int]  # pairs of names that were not merged, by the guard that bit
+    rejected: Mapping[str, int]  # statements and links that superseded nothing, by reason
     unknown_names: tuple[str, ...]
     memo: Memo
     near_memo: NearMemo
+    # by concept_id, the vector of its canonical name, or of its best ranked name that has one
     concept_vectors: Mapping[str, NDArray[np.float32]]
 
     def to_facts(self) -> dict[str, Any]:
@@ -274,11 +252,6 @@ def close(
 
     Only edges of memories on either side of a supersession are looked at as objects: no other can
     end, and there are some millions of them.
-
-    Args:
-        tables: A graph without supersessions.
-        found: The supersession of every memory that is superseded.
-        others: Further contradictions of the same memories.
     """
     chosen = replace(tables, supersessions=to_table("supersessions", found))
     items = (*found, *others)
@@ -344,11 +317,7 @@ def _with_ends(table: ArrowTable, rows: NDArray[np.int64], edges: Sequence[objec
 
 
 def to_arrays(tables: GraphTables, n: int) -> GraphArrays:
-    """Return the edges in compressed sparse rows over n positions; equal graphs give equal bytes.
-
-    Raises:
-        ValueError: An edge leaves or reaches a position outside 0..n-1, or names no concept.
-    """
+    """Return the edges in compressed sparse rows over n positions; equal graphs, equal bytes."""
     edges = tables.edges
     sources, targets = _integers(edges, "src_position"), _integers(edges, "dst_position")
     _check_range("source", sources, n)
@@ -378,11 +347,7 @@ def to_arrays(tables: GraphTables, n: int) -> GraphArrays:
 
 
 def to_mention_arrays(tables: GraphTables) -> MentionArrays:
-    """Return the mentions in compressed sparse rows over the concepts' ordinals.
-
-    Raises:
-        ValueError: A mention names no concept.
-    """
+    """Return the mentions in compressed sparse rows over the concepts' ordinals."""
     mentions = tables.mentions
     concepts = concept_ordinals(tables.concepts, mentions["concept_id"])
     positions = _integers(mentions, "position").astype(np.int32)
@@ -408,11 +373,7 @@ def speaking_concepts(mentions: MentionArrays) -> dict[int, int]:
 
 
 def concept_ordinals(concepts: ArrowTable, ids: ArrowColumn) -> NDArray[np.int64]:
-    """Return the ordinals of concepts by id.
-
-    Raises:
-        ValueError: An id is no concept's.
-    """
+    """Return the ordinals of concepts by id."""
     pc = arrow_compute()
 
     found = pc.index_in(ids, value_set=concepts["concept_id"].combine_chunks())

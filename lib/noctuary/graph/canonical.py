@@ -38,12 +38,7 @@ from noctuary.graph.tables import Merge
 
 
 class Groups:
-    """Names in groups, each with its best-ranked name as the canonical one; `never` is kept.
-
-    Args:
-        names: Best rank first.
-        never: Pairs that must not end in one group.
-    """
+    """Names in groups, each with its best-ranked name as the canonical one; `never` is kept."""
 
     def __init__(self, names: Sequence[str], never: Iterable[tuple[str, str]]) -> None:
         self._rank = {name: place for place, name in enumerate(names)}
@@ -149,27 +144,12 @@ RUN_MAX_WORDS = 8
 
 
 def c_values(counts: Mapping[str, int]) -> dict[str, float]:
-    """Return the C-value of every run, in the order given.
-
-    Args:
-        counts: Total frequency by folded run, occurrences inside longer runs included, as in the
-            paper: a run counted only where it stands alone would be charged twice for its hosts.
-
-    Returns:
-        log2(words) * (count - mean count of the longer runs in `counts` that contain it as
-        consecutive words); the mean is 0 where there is none. Never negative where the counts are
-        total frequencies and runs stand once a memory.
-    """
+    """Return the C-value of every run, in the order given."""
     return _score(counts, counts, 1)
 
 
 def keep_runs(counts: Mapping[str, int], memories: int) -> tuple[str, ...]:
-    """Return the runs that become concepts, sorted.
-
-    Args:
-        counts: By run, the number of memories that hold it anywhere, also inside a longer run.
-        memories: Size of the corpus; 2 % of it is the limit, which never falls below DF_MIN.
-    """
+    """Return the runs that become concepts, sorted."""
     df_max = max(DF_MIN, math.floor(DF_MAX_SHARE * memories))
     asked = {
         run: count for run, count in counts.items() if DF_MIN <= count <= df_max and " " in run
@@ -219,10 +199,6 @@ Pair = tuple[str, str]
 @dataclass(frozen=True, slots=True)
 class MergeRules:
     """Rules over folded names.
-
-    Attributes:
-        never: Pairs that must not be one concept, directly or through others.
-        same: Pairs that are one concept; they chain.
 
     Raises:
         ConfigError: Two names are forced to be one and kept apart.
@@ -359,32 +335,21 @@ def _no_neighbours() -> dict[str, Neighbour | None]:
 
 @dataclass(frozen=True, slots=True)
 class Memo:
-    """What the next run need not compute again; the result never depends on it.
-
-    Attributes:
-        neighbours: Nearest names of exactly the names that took part in the embedding stage. Valid
-            while the encoder is the same: drop the memo when its fingerprint changes.
-    """
+    """What the next run need not compute again; the result never depends on it."""
 
     neighbours: Mapping[str, Neighbour | None] = field(default_factory=_no_neighbours)
 
 
 @dataclass(frozen=True, slots=True)
 class Canonical:
-    """Which names stand for which.
+    """Which names stand for which."""
 
-    Attributes:
-        canonical_of: Canonical name of every name that moved; a canonical name never moves itself.
-        merges: Why, sorted by canonical name and name.
-        refused: Pairs (for "crowded_bucket": names) that were not merged, by the guard that bit.
-        unknown_names: Names in rules that no memory holds, sorted.
-        memo: For the next run.
-    """
-
+    # canonical name of every name that moved; a canonical name never moves itself
     canonical_of: Mapping[str, str]
-    merges: tuple[Merge, ...]
+    merges: tuple[Merge, ...]  # why, sorted by canonical name and name
+    # pairs (for "crowded_bucket": names) that were not merged, by the guard that bit
     refused: Mapping[str, int]
-    unknown_names: tuple[str, ...]
+    unknown_names: tuple[str, ...]  # names in rules that no memory holds, sorted
     memo: Memo
 
 
@@ -395,20 +360,7 @@ def canonicalise(
     vectors: Mapping[str, NDArray[np.float32]] | None = None,
     previous: Memo | None = None,
 ) -> Canonical:
-    """Decide which names are one concept.
-
-    Args:
-        names: Every folded name once, in any order.
-        aliases: (alias, canonical, detail), folded, as texts or authors declared them. The best
-            ranked of the two becomes the canonical name all the same. An alias declared for two
-            names counts for neither.
-        rules: What people forced or forbade; they outweigh all else.
-        vectors: By name, for the names that have one; None leaves the embedding stage out.
-        previous: Memo of an earlier run.
-
-    Raises:
-        ValueError: A name stands twice, or vectors differ in shape or are not finite.
-    """
+    """Decide which names are one concept."""
     order = ranked(names)
     run = _Run(order, rules, previous or Memo())
     run.join_strong(aliases, rules)

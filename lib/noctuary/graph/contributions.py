@@ -242,11 +242,7 @@ class Columns:
         return self._values[self._names.index(name)]
 
     def to_table(self, **codes: Sequence[int]) -> ArrowTable:
-        """Return an Arrow table with these rows.
-
-        Args:
-            codes: Further columns by name, or what stands in a column instead of what was added.
-        """
+        """Return an Arrow table with these rows."""
         import pyarrow as pa
 
         columns = {**dict(zip(self._names, self._values, strict=True)), **codes}
@@ -428,13 +424,7 @@ def place_memories(
     records: Sequence[MemoryRecord],
     kept_runs: Collection[str],
 ) -> None:
-    """Fill the temporary tables `place` (a row per memory) and `holding` (a row per finding).
-
-    Args:
-        connection: A state in step with the records.
-        records: The memories, by position.
-        kept_runs: Names of kind `run` that may be concepts.
-    """
+    """Fill the temporary tables `place` (a row per memory) and `holding` (a row per finding)."""
     import pyarrow as pa
 
     connection.execute(_PLACES)

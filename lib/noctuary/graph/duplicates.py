@@ -37,24 +37,14 @@ REASONS = ("explicit", "is_now", "newer_value", "near_duplicate")
 
 
 class Link(NamedTuple):
-    """A candidate for a supersession; both memories are of one user and of wings that agree.
-
-    Attributes:
-        older: Position of the memory that is out of date.
-        newer: Position of its successor.
-        reason: One of REASONS.
-        confidence: 0 low, 1 medium, 2 high.
-        similarity: Cosine of the two, or None where none was needed.
-        concept_id: The subject on which both speak, or "".
-        evidence: Where it is said.
-    """
+    """A candidate for a supersession; both memories are of one user and of wings that agree."""
 
     older: int
     newer: int
     reason: str
     confidence: int
-    similarity: float | None
-    concept_id: str
+    similarity: float | None  # cosine of the two, or None where none was needed
+    concept_id: str  # the subject on which both speak, or ""
     evidence: Evidence
 
 
@@ -81,33 +71,19 @@ class Sighting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MemoryColumns:
-    """Columns over the n memories of a corpus, by position.
-
-    Attributes:
-        memory_ids: n strings.
-        created_at_us: int64 (n,), UNDATED_US where unknown.
-        updated_at_us: int64 (n,).
-        owners: int32 (n,), index into `owner_names`.
-        wings: int32 (n,), index into `wing_names`.
-        turns: bool (n,).
-        tombstones: bool (n,), marked as superseded in the source.
-        marks: int64 (n,), the text's `guards.Keys.marks`; 0 for turns.
-        alike: int64 (n,), the text's `guards.Keys.alike`; 0 for turns.
-        owner_names: Users, sorted; "" for nobody.
-        wing_names: Wings, sorted; "" for none.
-    """
+    """Columns over the n memories of a corpus, by position."""
 
     memory_ids: pl.Series
-    created_at_us: Ints
-    updated_at_us: Ints
-    owners: NDArray[np.int32]
-    wings: NDArray[np.int32]
-    turns: NDArray[np.bool_]
-    tombstones: NDArray[np.bool_]
-    marks: Ints
-    alike: Ints
-    owner_names: tuple[str, ...]
-    wing_names: tuple[str, ...]
+    created_at_us: Ints  # int64 (n,), UNDATED_US where unknown
+    updated_at_us: Ints  # int64 (n,)
+    owners: NDArray[np.int32]  # int32 (n,), index into `owner_names`
+    wings: NDArray[np.int32]  # int32 (n,), index into `wing_names`
+    turns: NDArray[np.bool_]  # bool (n,)
+    tombstones: NDArray[np.bool_]  # bool (n,), marked as superseded in the source
+    marks: Ints  # int64 (n,), the text's `guards.Keys.marks`; 0 for turns
+    alike: Ints  # int64 (n,), the text's `guards.Keys.alike`; 0 for turns
+    owner_names: tuple[str, ...]  # users, sorted; "" for nobody
+    wing_names: tuple[str, ...]  # wings, sorted; "" for none
 
     def __len__(self) -> int:
         """Return n."""
@@ -115,11 +91,7 @@ class MemoryColumns:
 
     @staticmethod
     def read(records: Sequence[MemoryRecord]) -> MemoryColumns:
-        """Walk through the memories once, in whatever order they come.
-
-        Raises:
-            ValueError: Positions are not 0..n-1, each once.
-        """
+        """Walk through the memories once, in whatever order they come."""
         import polars as pl
 
         none = arrow_schema(MEMORIES_FILE).empty_table()
@@ -173,11 +145,7 @@ def _read_batch(batch: Any) -> pl.DataFrame:
 
 
 def _expect_positions(positions: Ints) -> None:
-    """Check that ascending positions are 0..n-1.
-
-    Raises:
-        ValueError: They are not.
-    """
+    """Check that ascending positions are 0..n-1."""
     if not np.array_equal(positions, np.arange(len(positions))):
         raise ValueError(
             f"found {len(np.unique(positions))} positions for {len(positions)} memories, expected "
@@ -239,11 +207,7 @@ small corpus (`line_up`), or the few that state something (`corpus.Corpus`)."""
 
 
 def line_up(records: Sequence[MemoryRecord], extractions: Sequence[Extraction]) -> Memories:
-    """Return the memories by position.
-
-    Raises:
-        ValueError: The two do not line up, or two memories share a position.
-    """
+    """Return the memories by position."""
     if len(records) != len(extractions):
         raise ValueError(
             f"found {len(extractions)} extractions for {len(records)} memories, expected one each"
@@ -330,35 +294,21 @@ class Outlines(Protocol):
     """Gives, each time anew, what memories say; of the findings, subjects and tags are enough."""
 
     def __call__(self, *, stated_only: bool = False) -> Iterable[tuple[int, Extraction]]:
-        """Yield position and extraction of every memory with a subject, a tag or a statement.
-
-        Args:
-            stated_only: Leave out memories that neither state anything nor are a `key: value`.
-        """
+        """Yield position and extraction of every memory with a subject, a tag or a statement."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """The memories of one night.
-
-    Attributes:
-        columns: Of all memories.
-        stating: Memories that may state something, by position, ascending.
-        outlines: What all memories are about and tagged with.
-    """
+    """The memories of one night."""
 
     columns: MemoryColumns
-    stating: Mapping[int, Memory]
+    stating: Mapping[int, Memory]  # memories that may state something, by position, ascending
     outlines: Outlines
 
     @staticmethod
     def read(records: Sequence[MemoryRecord], outlines: Outlines) -> Corpus:
-        """Read the columns, and the memories that state something.
-
-        Raises:
-            ValueError: Positions are not 0..n-1, each once, or an outline is of no memory.
-        """
+        """Read the columns, and the memories that state something."""
         columns = MemoryColumns.read(records)
         said = dict(outlines(stated_only=True))
         if said and not 0 <= min(said) <= max(said) < len(columns):
@@ -507,26 +457,15 @@ class NearPair(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Rows whose newest near duplicates are sought among other rows.
+    """Rows whose newest near duplicates are sought among other rows."""
 
-    Attributes:
-        olders: Positions in order of moment, shape (a,).
-        newers: Positions in order of moment, shape (b,).
-        bits: Hyperplanes per table of cells, or 0 for an exact comparison.
-    """
-
-    olders: Ints
-    newers: Ints
+    olders: Ints  # positions in order of moment, shape (a,)
+    newers: Ints  # positions in order of moment, shape (b,)
     bits: int
 
 
 def comparisons(memories: MemoryColumns, *, exact_pairs: int = EXACT_PAIRS) -> Iterator[Comparison]:
-    """Yield what has to be compared in a corpus: a function of users, wings and dates.
-
-    Args:
-        memories: Of the corpus; turns and undated memories are left out.
-        exact_pairs: Most pairs of an exact comparison.
-    """
+    """Yield what has to be compared in a corpus: a function of users, wings and dates."""
     by_moment = np.argsort(memories.created_at_us, kind="stable")
     rows = by_moment[(memories.dated() & ~memories.turns)[by_moment]]
     _, groups, sizes = np.unique(memories.alike[rows], return_inverse=True, return_counts=True)
@@ -688,15 +627,9 @@ def write_near_memo(store: ContentStore, memo: NearMemo) -> None:
 
 
 class NearDuplicates(NamedTuple):
-    """What was found, and what to keep for the next night.
+    """What was found, and what to keep for the next night."""
 
-    Attributes:
-        pairs: Sorted by older and newer position; at most two per older memory.
-        memo: To be handed in next time.
-        asked: Pairs of rows that had to be considered.
-    """
-
-    pairs: tuple[NearPair, ...]
+    pairs: tuple[NearPair, ...]  # sorted by older and newer position; at most two per older memory
     memo: NearMemo
     asked: int
 

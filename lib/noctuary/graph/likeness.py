@@ -54,14 +54,7 @@ def jaccard(left: str, right: str) -> float:
 
 
 def gram_hashes(names: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """Return the hashed trigrams of all names on end, repeats included, and where each begins.
-
-    Args:
-        names: Each of three characters or more, at least one.
-
-    Raises:
-        ValueError: A name is shorter.
-    """
+    """Return the hashed trigrams of all names on end, repeats included, and where each begins."""
     lengths = np.fromiter(map(len, names), np.int64, len(names))
     if lengths.min() < GRAM:
         short = names[int(lengths.argmin())]
@@ -243,14 +236,7 @@ def _least_entropy_bits(length: int, distinct: int) -> float:
 
 
 def signatures(names: Sequence[str]) -> Signatures:
-    """Return a MinHash signature per name; a row depends on its name alone.
-
-    Args:
-        names: Each of three characters or more.
-
-    Raises:
-        ValueError: A name is shorter.
-    """
+    """Return a MinHash signature per name; a row depends on its name alone."""
     chunks = [
         _signatures_of(names[start : start + _SIGNATURE_NAMES])
         for start in range(0, len(names), _SIGNATURE_NAMES)
@@ -261,13 +247,7 @@ def signatures(names: Sequence[str]) -> Signatures:
 def candidates(
     names: Sequence[str], rows: Signatures, refused: Counter[str]
 ) -> Iterator[tuple[int, int]]:
-    """Yield pairs (better rank, lower rank) of indices that share a band, each once.
-
-    Args:
-        names: Best rank first.
-        rows: Their signatures.
-        refused: Names beyond BUCKET_MAX_NAMES in a bucket are counted here under CROWDED.
-    """
+    """Yield pairs (better rank, lower rank) of indices that share a band, each once."""
     seen: set[int] = set()
     crowded: set[int] = set()
     for bucket in _split(names, _buckets(rows)):
@@ -283,15 +263,7 @@ def candidates(
 
 
 def similar_pairs(names: Sequence[str], refused: Counter[str]) -> list[tuple[int, int, float]]:
-    """Return pairs with Jaccard of JACCARD_MIN or more.
-
-    Args:
-        names: Folded, best rank first; those that may not be compared are left out.
-        refused: As in `candidates`.
-
-    Returns:
-        Triples (index of the better name, index of the other, Jaccard), sorted.
-    """
+    """Return pairs with Jaccard of JACCARD_MIN or more."""
     chosen = _worth_comparing(names)
     texts = [names[index] for index in chosen]
     pairs: list[tuple[int, int, float]] = []
@@ -369,15 +341,10 @@ _COSINE_DIGITS = 9  # of the exact cosine; float64 sums of any order agree to th
 
 
 class Neighbour(NamedTuple):
-    """The name nearest to another.
-
-    Attributes:
-        name: It.
-        cosine: In [COSINE_MIN, 1].
-    """
+    """The name nearest to another."""
 
     name: str
-    cosine: float
+    cosine: float  # in [COSINE_MIN, 1]
 
 
 Neighbours = Mapping[str, Neighbour | None]
@@ -393,12 +360,6 @@ def nearest_neighbours(
         vectors: By name, shape (dimension,), any length; a zero vector has no neighbour.
         known: What an earlier run over other names returned, with the same vector for each name
             that is still here. It must hold that run's names and no others.
-
-    Returns:
-        A neighbour or None for each name, in code-point order of the names.
-
-    Raises:
-        ValueError: Vectors of differing shapes, or with values that are not finite.
     """
     names = sorted(vectors)
     if not names:
@@ -534,33 +495,19 @@ Reader = Callable[[str], Traits]
 
 
 class Link(NamedTuple):
-    """Two names that a stage holds for one.
-
-    Attributes:
-        name: The one that ranks lower.
-        other: The one that ranks higher.
-        reason: As in `noctuary.graph.tables.Merge.reason`.
-        score: In [0, 1].
-        detail: What was compared, in a few words.
-    """
+    """Two names that a stage holds for one."""
 
     name: str
     other: str
     reason: str
-    score: float
+    score: float  # in [0, 1]
     detail: str
 
 
 def spelling_links(
     stats: Mapping[str, NameStats], read: Reader, refused: Counter[str]
 ) -> list[Link]:
-    """Link every name to the best name of its spelling that the guards let stand.
-
-    Args:
-        stats: By name, best rank first.
-        read: Gives the traits of a name; asked only for names that have company.
-        refused: Guards that bit are counted here, once per pair compared.
-    """
+    """Link every name to the best name of its spelling that the guards let stand."""
     keys = [spelling_key(name) for name in stats]
     shared = {key for key, names in Counter(keys).items() if names > 1}
     buckets: defaultdict[str, list[Traits]] = defaultdict(list)

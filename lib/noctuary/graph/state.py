@@ -89,25 +89,13 @@ class TextSearch(Protocol):
     def __call__(
         self, names: Mapping[str, bool], texts: Iterator[RecordBatch], count: int, *, words: bool
     ) -> Iterator[RecordBatch]:
-        """Yield what is found, as `search_texts` gives it; read as slowly as it is asked for.
-
-        Args:
-            names: By folded name, whether a mention must show a capital or a digit.
-            texts: Batches of `mid`, `content` and `own`, the folded names of the text's subjects.
-            count: About how many texts there are.
-            words: Whether the words of each text are wanted as well.
-        """
+        """Yield what is found, as `search_texts` gives it; read as slowly as it is asked for."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SearchTexts:
-    """The task. Its results rest on the dictionary, so that the salt of its shards must name it.
-
-    Attributes:
-        dictionary: A file that `write_dictionary` wrote.
-        words: Whether the words of each text are wanted as well.
-    """
+    """The task. Its results rest on the dictionary, so that the salt of its shards must name it."""
 
     dictionary: Path
     words: bool
@@ -147,14 +135,7 @@ def search_here(
 
 @dataclass(frozen=True, slots=True)
 class RunnerSearch:
-    """A `TextSearch` by a runner, where there are enough texts for it.
-
-    Attributes:
-        runner: Who searches.
-        place: A directory for dictionary, texts and findings; removed at the end.
-        progress: Told of texts done.
-        shard_rows: Texts of a shard; up to as many are searched in this process.
-    """
+    """A `TextSearch` by a runner, where there are enough texts for it."""
 
     runner: Runner
     place: Path
@@ -192,11 +173,6 @@ def search_texts(texts: RecordBatch, dictionary: Dictionary, *, words: bool) -> 
     """Return one row whose columns are the state's tables `word`, `matched` and `declined`.
 
     Each is a list of rows, so that a batch may give as many of each as there are.
-
-    Args:
-        texts: `mid`, `content` and `own`.
-        dictionary: The names.
-        words: Whether `word` is filled.
     """
     rows = TextRows()
     mids, contents, own = (texts.column(name).to_pylist() for name in ("mid", "content", "own"))
@@ -332,10 +308,6 @@ def iter_outlines(
     """Yield position, subjects, tags and statements of memories that hold any, by position.
 
     Both queries are done before the first is yielded, so that others may follow meanwhile.
-
-    Args:
-        connection: A state with `place`.
-        stated_only: Leave out memories that neither state anything nor are a `key: value`.
     """
     limits = {"stated_only": stated_only}
     found = _by_position(connection.sql(_FOUND, params=limits).to_arrow_table())
@@ -378,12 +350,7 @@ weigh less than 1/50, and their number is the product of both counts."""
 
 
 class Hubs(NamedTuple):
-    """Limits beyond which a concept tells nothing apart.
-
-    Attributes:
-        mentions: Memories that may mention it.
-        subjects: Memories that may be about it.
-    """
+    """Limits beyond which a concept tells nothing apart."""
 
     mentions: int
     subjects: int
@@ -481,10 +448,6 @@ def sum_links(connection: duckdb.DuckDBPyConnection, hubs: Hubs) -> ArrowTable:
     """Return the names that a query may link to, with the concept's ordinal as `concept`.
 
     Needs `rate_concepts`. A name of a concept that only speaks has weight 0.
-
-    Args:
-        connection: The state.
-        hubs: Limits of concepts that lead anywhere.
     """
     limits = {"hub_mentions": hubs.mentions, "hub_subjects": hubs.subjects}
     return connection.sql(_LINKS, params=limits).to_arrow_table()
@@ -570,10 +533,6 @@ def sum_edges(connection: duckdb.DuckDBPyConnection, hubs: Hubs) -> ArrowTable:
 
     The ordinal is null for a link of the store. Needs `place_memories`, `name_concepts` and
     `rate_concepts`.
-
-    Args:
-        connection: The state.
-        hubs: Limits of concepts that lead anywhere.
     """
     limits = {"hub_mentions": hubs.mentions, "hub_subjects": hubs.subjects}
     connection.execute(f"CREATE OR REPLACE TEMP TABLE step AS {_SUBJECT_STEPS}", limits)
@@ -604,15 +563,7 @@ SELECT coalesce(names, []::VARCHAR[]) AS names FROM chosen LEFT JOIN own USING (
 
 
 class SyncReport(NamedTuple):
-    """What a sync did.
-
-    Attributes:
-        added: Memories that were not there before.
-        edited: Memories whose findings may differ from before.
-        deleted: Memories that are no longer there.
-        rematched: Other memories whose text was searched again, because a name changed.
-        changed_names: Dictionary names that appeared, vanished or changed their case rule.
-    """
+    """What a sync did."""
 
     added: int
     edited: int
@@ -643,18 +594,7 @@ def sync(
     load: Load,
     search: TextSearch = search_here,
 ) -> SyncReport:
-    """Make the contributions equal to the corpus; all or nothing.
-
-    Args:
-        connection: An opened state.
-        records: The memories, by position; read in batches, so that they may lie in a file.
-        keys: Their extraction keys: equal keys promise equal content and equal extraction.
-        load: Called once, for added and edited memories only; not where there are none.
-        search: Searches texts for names.
-
-    Raises:
-        ValueError: Keys and records do not line up, or positions have gaps.
-    """
+    """Make the contributions equal to the corpus; all or nothing."""
     with _transaction(connection):
         difference = _compare(connection, records, keys)
         if not len(difference.fresh) and not difference.deleted:
@@ -874,10 +814,6 @@ class GraphState:
         """Open or make the file; what is damaged, foreign or older is dropped and made anew.
 
         When the block ends, a file in which rows were deleted is written anew without them.
-
-        Args:
-            path: The file; beside it lies, while it is open, what does not fit into memory.
-            memory_mb: What the database may hold in memory.
         """
         connection = open_database(path, memory_mb)
         try:
@@ -895,17 +831,7 @@ class GraphState:
         load: Load,
         search: TextSearch = search_here,
     ) -> SyncReport:
-        """Make the contributions equal to the corpus, see `sync.sync`; all or nothing.
-
-        Args:
-            records: The memories, ordered by position from 0.
-            keys: Their extraction keys.
-            load: Gives the extractions of those that are new or changed.
-            search: Searches texts for names.
-
-        Raises:
-            ValueError: The two do not line up, or positions have gaps.
-        """
+        """Make the contributions equal to the corpus, see `sync.sync`; all or nothing."""
         return sync(self._db, records, keys, load, search)
 
     def runs(self) -> dict[str, int]:
@@ -917,9 +843,6 @@ class GraphState:
 
         The rest of the findings, some nine tenths, is left out, as are aliases and memories that
         hold neither. Each call begins anew.
-
-        Args:
-            stated_only: Leave out memories that neither state anything nor are a `key: value`.
         """
         return iter_outlines(self._db, stated_only=stated_only)
 
@@ -931,12 +854,7 @@ class GraphState:
         return [(alias, canonical, detail) for alias, canonical, detail in rows.fetchall()]
 
     def place(self, records: Sequence[MemoryRecord], kept_runs: Collection[str] = ()) -> None:
-        """Join the contributions with where and when the memories stand; `sync` came before.
-
-        Args:
-            records: Those of the last sync.
-            kept_runs: The names of kind `run` that may be concepts.
-        """
+        """Join the contributions with where and when the memories stand; `sync` came before."""
         self._memories = len(records)
         place_memories(self._db, records, kept_runs)
 
@@ -947,13 +865,7 @@ class GraphState:
     def fold(
         self, canonical_of: Mapping[str, str] | None = None, merges: Sequence[Merge] = ()
     ) -> GraphTables:
-        """Add up the graph; `place` came before, and comes again before another sum.
-
-        Args:
-            canonical_of: By folded name, the name that stands for it; names that stand for
-                themselves are left out.
-            merges: Why, for the record.
-        """
+        """Add up the graph; `place` came before, and comes again before another sum."""
         import pyarrow as pa
 
         name_concepts(self._db, canonical_of or {})

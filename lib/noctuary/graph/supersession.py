@@ -47,28 +47,16 @@ _RANK = {reason: rank for rank, reason in enumerate(REASONS)}
 
 
 class Resolved(NamedTuple):
-    """The links that count.
+    """The links that count."""
 
-    Attributes:
-        chosen: The direct successor's link, by older position.
-        head_of: Last memory of the chain, by position of every older or newer memory.
-        others: What else was stated about superseded memories: links to other successors, or about
-            other subjects. Sorted.
-    """
-
-    chosen: Mapping[int, Link]
+    chosen: Mapping[int, Link]  # the direct successor's link, by older position
+    # last memory of the chain, by position of every older or newer memory
     head_of: Mapping[int, int]
     others: tuple[Link, ...]
 
 
 def resolve(links: Iterable[Link], memories: MemoryColumns, rejected: Counter[str]) -> Resolved:
-    """Choose one successor per memory; the order of the links makes no difference.
-
-    Args:
-        links: Candidates, repeats allowed.
-        memories: Of the corpus.
-        rejected: Counts dropped links by "cycle" and "chain_scope".
-    """
+    """Choose one successor per memory; the order of the links makes no difference."""
     waiting = _by_older(set(links), memories)
     chosen = {older: candidates.pop() for older, candidates in waiting.items()}
     others: list[Link] = []
@@ -200,10 +188,6 @@ def close_intervals(graph: Graph, found: Iterable[Supersession]) -> Graph:
 
     The same edges in the same order; closed ones keep their end, so that a second call changes
     nothing.
-
-    Args:
-        graph: Any graph.
-        found: `Supersessions.found` and `Supersessions.others` of the same corpus.
     """
     successors = _links_by_older(found)
     if not successors:
@@ -369,21 +353,14 @@ _OF_A_VALUE = 1
 
 
 class Supersessions(NamedTuple):
-    """What was found.
+    """What was found."""
 
-    Attributes:
-        found: One per superseded memory, sorted by older position.
-        others: Further contradictions of the same memories (one moved and changed jobs, told by two
-            newer memories): not for recall, but `close_intervals` needs them. Sorted as above,
-            then by strength.
-        rejected: Statements and links that came to nothing, by reason, sorted: unknown_id, self,
-            scope, undated, generic, no_target, many_values, cycle, chain_scope.
-        near_memo: What to hand in as `known_near` next time.
-        pairs_asked: Pairs of vectors that had to be considered.
-    """
-
-    found: tuple[Supersession, ...]
+    found: tuple[Supersession, ...]  # one per superseded memory, sorted by older position
+    # further contradictions of the same memories (one moved and changed jobs, told by two newer
+    # memories): not for recall, but `close_intervals` needs them. Sorted as above, then by strength
     others: tuple[Supersession, ...]
+    # statements and links that came to nothing, by reason, sorted: unknown_id, self, scope,
+    # undated, generic, no_target, many_values, cycle, chain_scope
     rejected: Mapping[str, int]
     near_memo: NearMemo
     pairs_asked: int
@@ -402,9 +379,6 @@ def find_supersessions(
         canonical_of: Folded names that were merged away, and what stands for them.
         vectors: Unit rows by position, shape (n, d); None leaves near duplicates out.
         known_near: `near_memo` of an earlier call with vectors of the same encoder.
-
-    Raises:
-        ValueError: There are fewer rows than memories.
     """
     memories = corpus.columns
     near = NearDuplicates((), {}, 0)

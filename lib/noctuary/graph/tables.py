@@ -37,78 +37,49 @@ of its memories."""
 
 @dataclass(frozen=True, slots=True)
 class Concept:
-    """Something that memories are about or name.
+    """Something that memories are about or name."""
 
-    Attributes:
-        concept_id: 16 hex digits, a hash of the folded name (`noctuary.graph.fold.concept_id`).
-        canonical_name: The most frequent surface form (ties: the smallest in code-point order).
-        kind: The strongest kind that any memory gave it (`noctuary.graph.extract.KINDS`).
-        aliases: The other surface forms, sorted.
-        df: Number of memories in which it has any role, at least 1.
-    """
-
-    concept_id: str
-    canonical_name: str
-    kind: str
-    aliases: tuple[str, ...]
+    concept_id: str  # 16 hex digits, a hash of the folded name (`noctuary.graph.fold.concept_id`)
+    canonical_name: str  # the most frequent surface form (ties: the smallest in code-point order)
+    kind: str  # the strongest kind that any memory gave it (`noctuary.graph.extract.KINDS`)
+    aliases: tuple[str, ...]  # the other surface forms, sorted
     df: int
 
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """One place where a memory holds a concept: the evidence.
-
-    Attributes:
-        position: Position of the memory.
-        concept_id: The concept.
-        role: How the memory holds it.
-        start: First character of the evidence in the content, or NO_SPAN for an author field.
-        end: One past the last character, or NO_SPAN.
-        surface: The text as it stands there; for an author field, the field's value.
-    """
+    """One place where a memory holds a concept: the evidence."""
 
     position: int
     concept_id: str
     role: Role
-    start: int
-    end: int
+    start: int  # first character of the evidence in the content, or NO_SPAN for an author field
+    end: int  # one past the last character, or NO_SPAN
     surface: str
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A directed, typed, dated step from one memory to another.
-
-    Attributes:
-        src_position: The memory the step starts from.
-        dst_position: The memory it leads to, never the source itself.
-        relation: Its type.
-        weight: In (0, 1]; worth of the concept as a link / (number of memories with the subject),
-            1 for adjacent turns and for links of the store.
-        concept_id: The concept that the edge rests on (the session, for adjacent turns), "" for a
-            link of the store.
-        evidence_position: The memory that holds the evidence.
-        evidence_start: First character of the evidence there, or NO_SPAN (session field, link).
-        evidence_end: One past its last character, or NO_SPAN.
-        valid_from_us: Microseconds; when the later of the two memories was created.
-        valid_to_us: Exclusive end in microseconds, None while it holds.
-        recorded_at_us: Microseconds; when the store last wrote the evidence memory. Taken from the
-            data and not from the clock, so that a rebuild gives the same graph.
-        retracted_at_us: When the store wrote what ended it, None while it holds.
-    """
+    """A directed, typed, dated step from one memory to another."""
 
     src_position: int
-    dst_position: int
+    dst_position: int  # the memory it leads to, never the source itself
     relation: Relation
+    # in (0, 1]; worth of the concept as a link / (number of memories with the subject), 1 for
+    # adjacent turns and for links of the store
     weight: float
+    # the concept that the edge rests on (the session, for adjacent turns), "" for a link of the
+    # store
     concept_id: str
     evidence_position: int
-    evidence_start: int
-    evidence_end: int
-    valid_from_us: int
-    valid_to_us: int | None
+    evidence_start: int  # first character of the evidence there, or NO_SPAN (session field, link)
+    evidence_end: int  # one past its last character, or NO_SPAN
+    valid_from_us: int  # microseconds; when the later of the two memories was created
+    valid_to_us: int | None  # exclusive end in microseconds, None while it holds
+    # microseconds; when the store last wrote the evidence memory. Taken from the data and not from
+    # the clock, so that a rebuild gives the same graph
     recorded_at_us: int
-    retracted_at_us: int | None = None
+    retracted_at_us: int | None = None  # when the store wrote what ended it, None while it holds
 
     def holds_at(self, as_of_us: int) -> bool:
         """Say whether the edge is valid at a moment (from inclusive, to exclusive)."""
@@ -119,109 +90,63 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Where a memory states something.
-
-    Attributes:
-        position: The memory.
-        start: First character in its content, or NO_SPAN.
-        end: One past the last character, or NO_SPAN.
-    """
+    """Where a memory states something."""
 
     position: int
-    start: int
-    end: int
+    start: int  # first character in its content, or NO_SPAN
+    end: int  # one past the last character, or NO_SPAN
 
 
 @dataclass(frozen=True, slots=True)
 class ConceptEdge:
-    """A relation between two concepts that memories state, contribution counted.
-
-    Attributes:
-        src_concept: The subject's concept_id.
-        dst_concept: The object's concept_id, never the subject's.
-        relation: Its type.
-        weight: In (0, 1]: 1 - 1 / (1 + number of memories that state it).
-        evidence: Every place that states it, by position and span, never empty; NO_SPAN where the
-            memory's store says so and not its text.
-        valid_from_us: When the earliest memory that states it was created.
-        valid_to_us: Exclusive end, None while it holds.
-        recorded_at_us: When the store last wrote the earliest memory that states it.
-        retracted_at_us: When the store wrote what ended it, None while it holds.
-    """
+    """A relation between two concepts that memories state, contribution counted."""
 
     src_concept: str
-    dst_concept: str
+    dst_concept: str  # the object's concept_id, never the subject's
     relation: StatedRelation
-    weight: float
+    weight: float  # in (0, 1]: 1 - 1 / (1 + number of memories that state it)
+    # every place that states it, by position and span, never empty; NO_SPAN where the memory's
+    # store says so and not its text
     evidence: tuple[Evidence, ...]
     valid_from_us: int
-    valid_to_us: int | None
+    valid_to_us: int | None  # exclusive end, None while it holds
     recorded_at_us: int
-    retracted_at_us: int | None
+    retracted_at_us: int | None  # when the store wrote what ended it, None while it holds
 
 
 @dataclass(frozen=True, slots=True)
 class NameLink:
-    """A name by which a query may mean a concept.
+    """A name by which a query may mean a concept."""
 
-    Attributes:
-        name: Folded.
-        concept_id: The concept.
-        weight: In [0, 1], what naming it gives each memory about it; 0 where it only speaks.
-        cased: Whether the query must show a capital or a digit.
-    """
-
-    name: str
+    name: str  # folded
     concept_id: str
-    weight: float
+    weight: float  # in [0, 1], what naming it gives each memory about it; 0 where it only speaks
     cased: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Two names that are one concept, and why.
+    """Two names that are one concept, and why."""
 
-    Attributes:
-        name: Folded name that was merged away.
-        canonical: Folded name that stands for it.
-        reason: "alias", "minhash", "embedding" or "rule".
-        score: Jaccard or cosine in [0, 1]; 1 for aliases and rules.
-        detail: One short phrase for people: what was compared or which rule.
-    """
-
-    name: str
-    canonical: str
-    reason: str
-    score: float
+    name: str  # folded name that was merged away
+    canonical: str  # folded name that stands for it
+    reason: str  # "alias", "minhash", "embedding" or "rule"
+    score: float  # jaccard or cosine in [0, 1]; 1 for aliases and rules
     detail: str
 
 
 @dataclass(frozen=True, slots=True)
 class Supersession:
-    """A memory that a newer one replaces.
-
-    Attributes:
-        older_position: The memory that is out of date.
-        newer_position: The direct successor.
-        head_position: The newest of the chain; the successor itself where nothing replaced it.
-        reason: "explicit", "is_now", "newer_value" or "near_duplicate".
-        confidence: 0 low, 1 medium, 2 high.
-        similarity: Cosine of the two memories, or None where none was needed.
-        age_gap_days: Whole days between the two, or 0 where a date is missing.
-        concept_id: The subject on which both speak, or "" for near duplicates and explicit links.
-        evidence: Where the newer memory says so.
-        valid_to_us: When the older one stopped holding: creation of the newer.
-        recorded_at_us: When the store wrote the newer.
-    """
+    """A memory that a newer one replaces."""
 
     older_position: int
     newer_position: int
     head_position: int
-    reason: str
+    reason: str  # "explicit", "is_now", "newer_value" or "near_duplicate"
     confidence: int
-    similarity: float | None
+    similarity: float | None  # cosine of the two memories, or None where none was needed
     age_gap_days: int
-    concept_id: str
+    concept_id: str  # the subject on which both speak, or "" for near duplicates and explicit links
     evidence: Evidence
     valid_to_us: int
     recorded_at_us: int
@@ -229,29 +154,20 @@ class Supersession:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A whole graph, every tuple in a canonical order.
+    """A whole graph, every tuple in a canonical order."""
 
-    Attributes:
-        concepts: Sorted by concept_id; the index is the concept's ordinal.
-        mentions: Sorted by position, start, end, role, concept_id.
-        edges: Sorted by source, relation code, target.
-        skipped_subjects: Names that were not matched in contents, counted by reason.
-        declined_runs: Runs of text in scripts without spaces that were not segmented, by script.
-        concept_edges: Sorted by source concept, relation, target concept.
-        merges: Sorted by merged name.
-        supersessions: Sorted by older position, newer position.
-        links: Sorted by name.
-    """
-
-    concepts: tuple[Concept, ...]
-    mentions: tuple[Mention, ...]
-    edges: tuple[Edge, ...]
+    concepts: tuple[Concept, ...]  # sorted by concept_id; the index is the concept's ordinal
+    mentions: tuple[Mention, ...]  # sorted by position, start, end, role, concept_id
+    edges: tuple[Edge, ...]  # sorted by source, relation code, target
+    # names that were not matched in contents, counted by reason
     skipped_subjects: Mapping[str, int]
+    # runs of text in scripts without spaces that were not segmented, by script
     declined_runs: Mapping[str, int]
+    # sorted by source concept, relation, target concept
     concept_edges: tuple[ConceptEdge, ...] = ()
-    merges: tuple[Merge, ...] = ()
-    supersessions: tuple[Supersession, ...] = ()
-    links: tuple[NameLink, ...] = ()
+    merges: tuple[Merge, ...] = ()  # sorted by merged name
+    supersessions: tuple[Supersession, ...] = ()  # sorted by older position, newer position
+    links: tuple[NameLink, ...] = ()  # sorted by name
 
 
 # The graph as Arrow tables and Parquet files; as objects where it is small.
@@ -294,19 +210,7 @@ _DECLINED = b"noctuary.declined_runs"
 
 @dataclass(frozen=True, slots=True)
 class GraphTables:
-    """A whole graph by columns, every table in the canonical order of `Graph`.
-
-    Attributes:
-        concepts: A row per Concept; the row is the concept's ordinal.
-        mentions: A row per Mention.
-        concept_edges: A row per ConceptEdge.
-        edges: A row per Edge.
-        merges: A row per Merge.
-        supersessions: A row per Supersession.
-        links: A row per NameLink.
-        skipped_subjects: As in Graph.
-        declined_runs: As in Graph.
-    """
+    """A whole graph by columns, every table in the canonical order of `Graph`."""
 
     concepts: ArrowTable
     mentions: ArrowTable
@@ -333,11 +237,6 @@ def write_tables(tables: GraphTables, directory: Path) -> None:
 
 def read_tables(directory: Path, names: Collection[str] = tuple(FILES)) -> GraphTables:
     """Read the files of a graph.
-
-    Args:
-        directory: Where they are.
-        names: Tables, fields of GraphTables; the others stay empty. At a million memories the edges
-            and the mentions are half a gigabyte each.
 
     Raises:
         StoreError: If one is missing or damaged.

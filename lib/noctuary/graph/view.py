@@ -34,17 +34,11 @@ LINE_CHARACTERS = 160
 
 
 class Line(NamedTuple):
-    """A line of a memory.
-
-    Attributes:
-        text: At most about LINE_CHARACTERS, on one line, nothing that steers a terminal.
-        start: First character of the evidence in it, or -1.
-        end: One past its last character, or -1.
-    """
+    """A line of a memory."""
 
     text: str
-    start: int = -1
-    end: int = -1
+    start: int = -1  # first character of the evidence in it, or -1
+    end: int = -1  # one past its last character, or -1
 
 
 def evidence_line(content: str, start: int, end: int) -> Line:
@@ -79,20 +73,12 @@ MemoryId = int | str
 
 
 class MergeView(NamedTuple):
-    """Two names that are one concept, and why.
+    """Two names that are one concept, and why."""
 
-    Attributes:
-        name: Folded name that was merged away.
-        canonical: Folded name that stands for it.
-        reason: "alias", "minhash", "embedding" or "rule".
-        score: Jaccard or cosine in [0, 1]; 1 for aliases and rules.
-        detail: What was compared, or which rule.
-    """
-
-    name: str
-    canonical: str
-    reason: str
-    score: float
+    name: str  # folded name that was merged away
+    canonical: str  # folded name that stands for it
+    reason: str  # "alias", "minhash", "embedding" or "rule"
+    score: float  # jaccard or cosine in [0, 1]; 1 for aliases and rules
     detail: str
 
     def to_json(self) -> dict[str, Any]:
@@ -101,26 +87,15 @@ class MergeView(NamedTuple):
 
 
 class MemoryView(NamedTuple):
-    """One memory that holds the concept.
-
-    Attributes:
-        memory_id: Its id.
-        created_at_us: When it came about.
-        role: Its strongest role.
-        line: The line of its content that holds the evidence, else its first line.
-        start: First character of the evidence in the line, or -1 where an author field holds it.
-        end: One past its last character, or -1.
-        replaced_by: The memory that superseded it, or None.
-        replaced_at_us: When that was.
-    """
+    """One memory that holds the concept."""
 
     memory_id: MemoryId
     created_at_us: int
     role: str
-    line: str
-    start: int
-    end: int
-    replaced_by: MemoryId | None
+    line: str  # the line of its content that holds the evidence, else its first line
+    start: int  # first character of the evidence in the line, or -1 where an author field holds it
+    end: int  # one past its last character, or -1
+    replaced_by: MemoryId | None  # the memory that superseded it, or None
     replaced_at_us: int | None
 
     def to_json(self) -> dict[str, Any]:
@@ -137,29 +112,17 @@ class MemoryView(NamedTuple):
 
 
 class RelationView(NamedTuple):
-    """A relation that memories state between the concept and another.
-
-    Attributes:
-        relation: Its type.
-        outward: Whether the concept is its subject.
-        other: Name of the other concept.
-        other_ordinal: Which concept that is.
-        weight: In (0, 1], 1 - 1 / (1 + number of memories that state it).
-        evidence: The memories that state it and may be seen.
-        valid_from_us: When the earliest of them was created.
-        valid_to_us: Exclusive end, None while it holds.
-        closed_by: The memory that ended it, or None where it is not known.
-    """
+    """A relation that memories state between the concept and another."""
 
     relation: str
     outward: bool
     other: str
     other_ordinal: int
-    weight: float
+    weight: float  # in (0, 1], 1 - 1 / (1 + number of memories that state it)
     evidence: tuple[MemoryId, ...]
     valid_from_us: int
-    valid_to_us: int | None
-    closed_by: MemoryId | None
+    valid_to_us: int | None  # exclusive end, None while it holds
+    closed_by: MemoryId | None  # the memory that ended it, or None where it is not known
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -177,23 +140,14 @@ class RelationView(NamedTuple):
 
 
 class NeighbourView(NamedTuple):
-    """A concept that the same memories hold.
-
-    Attributes:
-        name: Its name.
-        ordinal: Which concept it is.
-        kind: Its kind.
-        shared: Memories that hold both.
-        held: Memories that hold it.
-        score: shared / held ** SPECIFICITY_POWER (`noctuary.graph.view`).
-    """
+    """A concept that the same memories hold."""
 
     name: str
     ordinal: int
     kind: str
     shared: int
     held: int
-    score: float
+    score: float  # shared / held ** SPECIFICITY_POWER (`noctuary.graph.view`)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -207,23 +161,14 @@ class NeighbourView(NamedTuple):
 
 
 class StepView(NamedTuple):
-    """A memory that others lead to over the concept.
-
-    Attributes:
-        memory_id: The memory led to.
-        created_at_us: When it came about.
-        line: Its first line.
-        relation: How: the type of the strongest step.
-        sources: Number of memories that lead there.
-        weight: The strongest step's weight, in (0, 1].
-    """
+    """A memory that others lead to over the concept."""
 
     memory_id: MemoryId
     created_at_us: int
-    line: str
+    line: str  # its first line
     relation: str
     sources: int
-    weight: float
+    weight: float  # the strongest step's weight, in (0, 1]
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -238,39 +183,22 @@ class StepView(NamedTuple):
 
 
 class ConceptView(NamedTuple):
-    """One concept with everything around it; lists are cut to a limit, totals are not.
-
-    Attributes:
-        name: Its name.
-        kind: Its strongest kind.
-        concept_id: 16 hex digits.
-        aliases: Other spellings, sorted.
-        held: Memories that hold it.
-        roles: Number of those memories by role, strongest role first.
-        merges: Names that were merged into it.
-        memories: By role, then newest first.
-        relations: Open ones first, then the newest.
-        neighbours: Best score first.
-        steps: Most sources first.
-        totals: Length of each list before it was cut, by name.
-        as_of_us: The moment of valid time that is shown, or None for now.
-        known_at_us: The moment of transaction time, or None for now.
-    """
+    """One concept with everything around it; lists are cut to a limit, totals are not."""
 
     name: str
     kind: str
     concept_id: str
-    aliases: tuple[str, ...]
+    aliases: tuple[str, ...]  # other spellings, sorted
     held: int
-    roles: dict[str, int]
+    roles: dict[str, int]  # number of those memories by role, strongest role first
     merges: tuple[MergeView, ...]
-    memories: tuple[MemoryView, ...]
-    relations: tuple[RelationView, ...]
-    neighbours: tuple[NeighbourView, ...]
-    steps: tuple[StepView, ...]
-    totals: dict[str, int]
-    as_of_us: int | None = None
-    known_at_us: int | None = None
+    memories: tuple[MemoryView, ...]  # by role, then newest first
+    relations: tuple[RelationView, ...]  # open ones first, then the newest
+    neighbours: tuple[NeighbourView, ...]  # best score first
+    steps: tuple[StepView, ...]  # most sources first
+    totals: dict[str, int]  # length of each list before it was cut, by name
+    as_of_us: int | None = None  # the moment of valid time that is shown, or None for now
+    known_at_us: int | None = None  # the moment of transaction time, or None for now
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -298,20 +226,14 @@ Mask = NDArray[np.bool_]
 
 
 class Sight(NamedTuple):
-    """What may be seen.
+    """What may be seen."""
 
-    Attributes:
-        allowed: (n,) True where the scope allows the memory and the store had written it by
-            `known_at_us`; what other memories say does not exist.
-        seen: (n,) True where it is allowed and existed at `as_of_us`.
-        as_of_us: The moment of valid time that is looked at, or None for now.
-        known_at_us: The moment of transaction time, or None for now.
-    """
-
+    # (n,) True where the scope allows the memory and the store had written it by `known_at_us`;
+    # what other memories say does not exist
     allowed: Mask
-    seen: Mask
-    as_of_us: int | None = None
-    known_at_us: int | None = None
+    seen: Mask  # (n,) True where it is allowed and existed at `as_of_us`
+    as_of_us: int | None = None  # the moment of valid time that is looked at, or None for now
+    known_at_us: int | None = None  # the moment of transaction time, or None for now
 
     @property
     def hides(self) -> bool:
@@ -378,14 +300,11 @@ _AUTHOR_FIELDS = "tags, category, expanded_keywords, wing, room, session_id, use
 
 
 class Arrays(NamedTuple):
-    """The arrays of a graph, M mentions of C concepts and E steps between n memories.
+    """The arrays of a graph, M mentions of C concepts and E steps between n memories."""
 
-    Attributes:
-        mentions: By MENTION_FIELDS: `indptr` (C+1,), the others (M,), sorted by concept, position.
-        steps: By STEP_FIELDS: `indptr` (n+1,), the others (E,), sorted by source.
-    """
-
+    # by MENTION_FIELDS: `indptr` (C+1,), the others (M,), sorted by concept, position
     mentions: Mapping[str, NDArray[Any]]
+    # by STEP_FIELDS: `indptr` (n+1,), the others (E,), sorted by source
     steps: Mapping[str, NDArray[Any]]
 
 
@@ -408,15 +327,7 @@ class GraphSource:
         *,
         ids_are_integers: bool,
     ) -> None:
-        """Wrap an opened snapshot.
-
-        Args:
-            rows: Its tables.
-            arrays: Its arrays.
-            sight: Which memories may be seen.
-            relations: Names of the step relations by code.
-            ids_are_integers: Whether the source's own ids are numbers.
-        """
+        """Wrap an opened snapshot."""
         self._rows = rows
         self.mentions = arrays.mentions
         self.steps = arrays.steps
@@ -535,18 +446,11 @@ _MOST_HELD = 1_500
 
 
 class Names(NamedTuple):
-    """How a concept may be called here.
-
-    Attributes:
-        shown: Its canonical name, or the most frequent spelling that may be seen.
-        aliases: The other spellings that may be seen, sorted.
-        folded: Folded forms of them all.
-        complete: Whether every memory that holds the concept may be seen.
-    """
+    """How a concept may be called here."""
 
     shown: str
-    aliases: tuple[str, ...]
-    folded: frozenset[str]
+    aliases: tuple[str, ...]  # the other spellings that may be seen, sorted
+    folded: frozenset[str]  # folded forms of them all
     complete: bool
 
 
@@ -688,27 +592,16 @@ _COLUMNS = "src, dst, relation, weight, evidence, valid_from_us, valid_to_us, re
 
 
 class SeenRelation(NamedTuple):
-    """A stated relation of which at least one statement may be seen.
-
-    Attributes:
-        src: Ordinal of the subject.
-        dst: Ordinal of the object.
-        relation: Its type.
-        weight: In (0, 1]; counts only what may be seen.
-        positions: Memories that state it and may be seen, ascending, never empty.
-        valid_from_us: When the earliest of them was created.
-        valid_to_us: Exclusive end, None while it holds or what ended it may not be seen.
-        closer: Position of the memory that ended it, or None where it is not known.
-    """
+    """A stated relation of which at least one statement may be seen."""
 
     src: int
     dst: int
     relation: str
-    weight: float
-    positions: tuple[int, ...]
+    weight: float  # in (0, 1]; counts only what may be seen
+    positions: tuple[int, ...]  # memories that state it and may be seen, ascending, never empty
     valid_from_us: int
-    valid_to_us: int | None
-    closer: int | None
+    valid_to_us: int | None  # exclusive end, None while it holds or what ended it may not be seen
+    closer: int | None  # position of the memory that ended it, or None where it is not known
 
     def holds(self, as_of_us: int | None) -> bool:
         """Say whether it is valid at a moment; None: whether it has not ended."""
@@ -817,14 +710,7 @@ def positions_of(relation: SeenRelation) -> list[int]:
 def view_relation(
     relation: SeenRelation, seen_from: int, other_name: str, ids: Mapping[int, MemoryId]
 ) -> RelationView:
-    """Return a relation as seen from a concept.
-
-    Args:
-        relation: The relation.
-        seen_from: The concept, one of the relation's two.
-        other_name: Name of the other one.
-        ids: Public ids of at least `positions_of(relation)`.
-    """
+    """Return a relation as seen from a concept."""
     outward = relation.src == seen_from
     return RelationView(
         relation=relation.relation,
@@ -848,14 +734,7 @@ puts whatever a single memory names first, 0 what every memory names."""
 
 
 class Neighbours(NamedTuple):
-    """Concepts beside one, best first; all int64 but scores, (m,).
-
-    Attributes:
-        ordinals: The concepts.
-        shared: Memories that hold both.
-        held: Memories that hold the neighbour.
-        scores: shared / held ** SPECIFICITY_POWER, float64.
-    """
+    """Concepts beside one, best first; all int64 but scores, (m,)."""
 
     ordinals: NDArray[np.int64]
     shared: NDArray[np.int64]
@@ -864,14 +743,7 @@ class Neighbours(NamedTuple):
 
 
 class Targets(NamedTuple):
-    """Memories that steps over one concept reach, most sources first; (m,).
-
-    Attributes:
-        positions: int64, the memories.
-        sources: int64, how many memories lead there.
-        weights: float64, of the strongest step.
-        relations: int64, its type's code.
-    """
+    """Memories that steps over one concept reach, most sources first; (m,)."""
 
     positions: NDArray[np.int64]
     sources: NDArray[np.int64]
@@ -960,17 +832,11 @@ _TABLES = frozenset({"concepts", "concept_names", "concept_edges", "supersession
 
 
 class GraphFiles(NamedTuple):
-    """Where the graph of one snapshot lies.
-
-    Attributes:
-        rows: The SQLite file.
-        mentions: Its mention arrays, by MENTION_FIELDS.
-        steps: Its step arrays, by STEP_FIELDS.
-    """
+    """Where the graph of one snapshot lies."""
 
     rows: Path
-    mentions: Mapping[str, Path]
-    steps: Mapping[str, Path]
+    mentions: Mapping[str, Path]  # its mention arrays, by MENTION_FIELDS
+    steps: Mapping[str, Path]  # its step arrays, by STEP_FIELDS
 
     @staticmethod
     def locate(
@@ -986,23 +852,14 @@ class GraphFiles(NamedTuple):
 
 
 class Looking(NamedTuple):
-    """What is looked at.
+    """What is looked at."""
 
-    Attributes:
-        allowed: (n,) True where the scope allows the memory, or None for everything.
-        created_at_us: (n,) when each memory came about.
-        relations: Names of the step relations by code.
-        ids_are_integers: Whether the source's own ids are numbers.
-        as_of_us: Moment of valid time, or None for now.
-        known_at_us: Moment of transaction time, or None for now.
-    """
-
-    allowed: Mask | None
-    created_at_us: NDArray[np.int64]
-    relations: Sequence[str]
+    allowed: Mask | None  # (n,) True where the scope allows the memory, or None for everything
+    created_at_us: NDArray[np.int64]  # (n,) when each memory came about
+    relations: Sequence[str]  # names of the step relations by code
     ids_are_integers: bool
-    as_of_us: int | None = None
-    known_at_us: int | None = None
+    as_of_us: int | None = None  # moment of valid time, or None for now
+    known_at_us: int | None = None  # moment of transaction time, or None for now
 
 
 @contextmanager

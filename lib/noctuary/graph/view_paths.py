@@ -62,21 +62,13 @@ _FAR = int(np.iinfo(np.int64).max)
 
 
 class Ways(NamedTuple):
-    """What a search found.
-
-    Attributes:
-        chains: Concepts on the way, ends included; all of the same cost. Empty where there is none.
-        cost: In thousandths; 0 where there is none.
-        expanded: Concepts looked at.
-        gave_up: Whether MAX_EXPANDED ended the search.
-        hubs: Concepts of which only MAX_HOLDERS memories were walked through, ascending.
-        uncounted: Whether there are more than MAX_WAYS ways.
-    """
+    """What a search found."""
 
     chains: tuple[tuple[int, ...], ...]
     cost: int
     expanded: int
     gave_up: bool
+    # concepts of which only MAX_HOLDERS memories were walked through, ascending
     hubs: tuple[int, ...]
     uncounted: bool
 
@@ -207,19 +199,13 @@ _UNNAMED = "(a name that only hidden memories hold)"
 
 
 class HopView(NamedTuple):
-    """One hop of a path.
-
-    Attributes:
-        start: Name of the concept it leaves.
-        end: Name of the concept it reaches.
-        relations: What is stated between the two and holds; empty where shared memories join them.
-        shared: Newest memories that hold both; empty where a relation joins them.
-        shared_count: How many memories hold both.
-    """
+    """One hop of a path."""
 
     start: str
     end: str
+    # what is stated between the two and holds; empty where shared memories join them
     relations: tuple[RelationView, ...]
+    # newest memories that hold both; empty where a relation joins them
     shared: tuple[MemoryId, ...]
     shared_count: int
 
@@ -236,24 +222,16 @@ class HopView(NamedTuple):
 
 
 class PathView(NamedTuple):
-    """How two concepts are connected.
+    """How two concepts are connected."""
 
-    Attributes:
-        start: Name of the first concept.
-        end: Name of the other.
-        paths: Equally cheap paths, in the order of their names, at most PATHS_SHOWN.
-        found: How many there are (at most MAX_WAYS are counted).
-        cost: Of each; 0 where there is none.
-        max_hops: Longest path that was looked for.
-        bounds: What cut the search short, in words; with any, "none" means "none was found".
-    """
-
-    start: str
+    start: str  # name of the first concept
     end: str
+    # equally cheap paths, in the order of their names, at most PATHS_SHOWN
     paths: tuple[tuple[HopView, ...], ...]
-    found: int
+    found: int  # how many there are (at most MAX_WAYS are counted)
     cost: float
     max_hops: int
+    # what cut the search short, in words; with any, "none" means "none was found"
     bounds: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -494,15 +472,7 @@ def _steps(source: GraphSource, ordinal: int, limit: int) -> tuple[tuple[StepVie
 
 
 class TopView(NamedTuple):
-    """A concept and how it is connected.
-
-    Attributes:
-        name: Its name.
-        kind: Its kind.
-        memories: Memories that hold it.
-        relations: Stated relations from or to it that hold.
-        steps: Steps between memories that rest on it and hold.
-    """
+    """A concept and how it is connected."""
 
     name: str
     kind: str
@@ -521,12 +491,6 @@ def top_concepts(
     """Return the most connected concepts, at most `limit`.
 
     By relations and steps together, then by memories that hold them, then by ordinal.
-
-    Args:
-        source: The graph.
-        book: Its names.
-        limit: How many, >= 0.
-        kind: Only concepts of this kind; None for all.
     """
     held, size = source.frequencies, source.concept_count
     relations = np.zeros(size, dtype=np.int64)
@@ -673,13 +637,7 @@ def top_lines(views: Sequence[TopView]) -> Iterator[str]:
 
 
 def merge_lines(merges: Sequence[MergeView], total: int, rules_file: str) -> Iterator[str]:
-    """Yield merges and how to undo one.
-
-    Args:
-        merges: The first ones.
-        total: How many there are.
-        rules_file: Path of the store's `merges.toml`.
-    """
+    """Yield merges and how to undo one."""
     for merge in merges:
         yield merge_text(merge)
     if total > len(merges):
