@@ -20,12 +20,12 @@ from noctuary.graph.build import (
     top_concepts,
 )
 from noctuary.graph.canonical import MergeRules
-from noctuary.graph.contributions import STATE_VERSION
+from noctuary.graph.contributions import STATE_VERSION, RunnerSearch
 from noctuary.graph.duplicates import NEAR_KIND, read_near_memo, write_near_memo
 from noctuary.graph.extract import EXTRACTION_KIND, EXTRACTOR_VERSION, ExtractMemories
 from noctuary.graph.findings import ExtendedExtractions, Extractions, Extractor
 from noctuary.graph.llm import TRIPLES_KIND, extend_extractions, llm_inputs
-from noctuary.graph.state import GraphState, RunnerSearch
+from noctuary.graph.state import GraphState
 from noctuary.graph.tables import (
     FILES,
     ArrowTable,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,10 +24,7 @@ from noctuary.graph.tables import (
     FILES,
     ArrowColumn,
     ArrowTable,
-    Graph,
     GraphTables,
-    Supersession,
-    rows_of,
     to_table,
 )
 from noctuary.graph.walk import (
@@ -224,8 +221,9 @@ def build_graph(
     tables = state.fold(merged.canonical_of, merged.merges)
     corpus = Corpus.read(records, state.iter_outlines)
     replaced = find_supersessions(corpus, merged.canonical_of, vectors, near_memo)
+    tables = replace(tables, supersessions=to_table("supersessions", replaced.found))
     return Built(
-        tables=close(tables, replaced.found, replaced.others),
+        tables=close_intervals(tables, (*replaced.found, *replaced.others)),
         unmerged=merged.refused,
         rejected=replaced.rejected,
         unknown_names=merged.unknown_names,
@@ -245,35 +243,6 @@ def _merge_names(
     return merged, vectors_of or {}
 
 
-def close(
-    tables: GraphTables, found: Sequence[Supersession], others: Sequence[Supersession] = ()
-) -> GraphTables:
-    """Return the tables with the supersessions, and the intervals closed that they end.
-
-    Only edges of memories on either side of a supersession are looked at as objects: no other can
-    end, and there are some millions of them.
-    """
-    chosen = replace(tables, supersessions=to_table("supersessions", found))
-    items = (*found, *others)
-    sides = {p for item in items for p in (item.older_position, item.newer_position)}
-    edges = _rows_with(tables.edges["src_position"].to_numpy(), sides)
-    concept_edges = _concept_edges_of(tables.concept_edges, sides)
-    part = Graph(
-        concepts=(),
-        mentions=(),
-        edges=tuple(rows_of("edges", tables.edges.take(edges))),
-        skipped_subjects={},
-        declined_runs={},
-        concept_edges=tuple(rows_of("concept_edges", tables.concept_edges.take(concept_edges))),
-    )
-    closed = close_intervals(part, items)
-    return replace(
-        chosen,
-        edges=_with_ends(tables.edges, edges, closed.edges),
-        concept_edges=_with_ends(tables.concept_edges, concept_edges, closed.concept_edges),
-    )
-
-
 def _by_concept(
     vectors: Mapping[str, NDArray[np.float32]], canonical_of: Mapping[str, str]
 ) -> dict[str, NDArray[np.float32]]:
@@ -283,34 +252,6 @@ def _by_concept(
         if name not in canonical_of or key not in found:
             found[key] = vector
     return found
-
-
-def _rows_with(positions: NDArray[np.int64], wanted: Iterable[int]) -> NDArray[np.int64]:
-    return np.flatnonzero(np.isin(positions, np.array(sorted(wanted), dtype=np.int64)))
-
-
-def _concept_edges_of(table: ArrowTable, sides: Iterable[int]) -> NDArray[np.int64]:
-    """Return the rows of which any evidence stands in one of the memories."""
-    pc = arrow_compute()
-
-    evidence = table["evidence"].combine_chunks()
-    owners = pc.list_parent_indices(evidence).to_numpy()
-    positions = evidence.flatten().field("position").to_numpy()
-    return np.unique(owners[_rows_with(positions, sides)]).astype(np.int64)
-
-
-def _with_ends(table: ArrowTable, rows: NDArray[np.int64], edges: Sequence[object]) -> ArrowTable:
-    """Return the table with the ends of some rows replaced by those of their objects."""
-    import pyarrow as pa
-
-    for name in ("valid_to_us", "retracted_at_us"):
-        is_open, ends = np.ones(table.num_rows, dtype=np.bool_), np.zeros(table.num_rows, np.int64)
-        for row, edge in zip(rows.tolist(), edges, strict=True):
-            end: int | None = getattr(edge, name)
-            is_open[row], ends[row] = end is None, end or 0
-        column = pa.array(ends, pa.int64(), mask=is_open)
-        table = table.set_column(table.schema.get_field_index(name), name, column)
-    return table
 
 
 # The graph's edges and mentions as arrays. Build side: knows the tables; recall knows `arrays`.
