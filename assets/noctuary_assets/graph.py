@@ -14,8 +14,8 @@ from noctuary.embed.documents import vector_kind
 from noctuary.graph.build import (
     NameEncoder,
     build_graph,
+    embedded_names_kind,
     encoder_failed,
-    near_names_kind,
     sample_merges,
     top_concepts,
 )
@@ -95,7 +95,7 @@ def _build(night: Night) -> StageOutput:
     found = open_extractions(night, records)
     face, known = _face(night), night.content(NEAR_KIND)
     encode = None if face is None else partial(embed, night, face)
-    names = NameEncoder(night.content(near_kind(night)), encode, night.progress)
+    names = NameEncoder(night.content(names_kind(night)), encode, night.progress)
     search = RunnerSearch(night.runner(), night.shards("search_texts"), night.progress)
     with GraphState.open(night.work(GRAPH_STATE), night.settings.runner.memory_mb) as state:
         synced = state.sync(records, found.keys, found.load, search)
@@ -105,10 +105,9 @@ def _build(night: Night) -> StageOutput:
             rules=rules,
             vectors=read_array(night.work(VECTORS)),
             embed_names=names.embed,
-            memo=names.read_memo(),
             near_memo=read_near_memo(known),
         )
-    names.write_memo(built.memo)
+    names.keep()
     write_near_memo(known, built.near_memo)
     write_tables(built.tables, night.work(GRAPH))
     write_concept_vectors(night.work(CONCEPT_VECTORS), built.concept_vectors)
@@ -140,10 +139,10 @@ def open_extractions(night: Night, records: Sequence[MemoryRecord]) -> Extractio
     return ExtendedExtractions(extractor, records, told, extend)
 
 
-def near_kind(night: Night) -> str:
-    """Return the kind of what is known of names and of the nearest name of each, by encoder."""
+def names_kind(night: Night) -> str:
+    """Return the kind of what is known of embedded names, by encoder."""
     face = _face(night)
-    return near_names_kind("" if face is None else vector_kind(night.fingerprint(), face.tag))
+    return embedded_names_kind("" if face is None else vector_kind(night.fingerprint(), face.tag))
 
 
 def _face(night: Night) -> Face | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,11 +12,10 @@ from numpy.typing import NDArray
 from noctuary.core.errors import EncoderError
 from noctuary.core.types import SILENT, MemoryRecord, Progress
 from noctuary.embed.documents import Embedded, text_key
-from noctuary.graph.canonical import Memo, MergeRules, canonicalise, keep_runs
+from noctuary.graph.canonical import MergeRules, canonicalise, keep_runs
 from noctuary.graph.duplicates import Corpus, NearMemo
 from noctuary.graph.fold import concept_id
 from noctuary.graph.guards import NameStats, family, ranked
-from noctuary.graph.likeness import Neighbour
 from noctuary.graph.state import GraphState
 from noctuary.graph.supersession import close_intervals, find_supersessions
 from noctuary.graph.tables import (
@@ -75,7 +73,7 @@ def choose_names(names: Sequence[NameStats]) -> list[str]:
 
 @dataclass
 class NameEncoder:
-    """Embeds the names of one night; what is known of near names outlives it."""
+    """Embeds the names of one night."""
 
     store: ContentStore
     encode: Encode | None  # the night's encoder; None without one
@@ -103,22 +101,14 @@ class NameEncoder:
         """Return what the stage's facts say; `encoder_failed` reads it back."""
         return {_FAILURE: self.failure} if self.failure else {}
 
-    def read_memo(self) -> Memo:
-        """Return what is known of near names."""
-        told = map(json.loads, self.store.values())
-        took_part = ((name, nearest) for name, is_known, nearest in told if is_known)
-        return Memo({name: None if near is None else Neighbour(*near) for name, near in took_part})
-
-    def write_memo(self, memo: Memo) -> None:
-        """Keep what is known of near names, and which names were embedded."""
-        near, names = memo.neighbours, sorted({*self.by_name, *memo.neighbours})
-        values = [json.dumps([name, name in near, near.get(name)]).encode() for name in names]
-        self.store.replace(list(map(text_key, names)), values)
+    def keep(self) -> None:
+        """Keep which names were embedded: their vectors stay as long."""
+        self.store.replace(list(map(text_key, self.by_name)), [b""] * len(self.by_name))
 
 
-def near_names_kind(vectors: str) -> str:
-    """Return the kind of what is known of names and of the nearest name of each."""
-    return f"near_names:1:{vectors}"
+def embedded_names_kind(vectors: str) -> str:
+    """Return the kind of what is known of embedded names, by the kind of their vectors."""
+    return f"embedded_names:1:{vectors}"
 
 
 def encoder_failed(facts: Mapping[str, Any]) -> bool:
@@ -156,7 +146,6 @@ class Built:
     unmerged: Mapping[str, int]  # pairs of names that were not merged, by the guard that bit
     rejected: Mapping[str, int]  # statements and links that superseded nothing, by reason
     unknown_names: tuple[str, ...]
-    memo: Memo
     near_memo: NearMemo
     # by concept_id, the vector of its canonical name, or of its best ranked name that has one
     concept_vectors: Mapping[str, NDArray[np.float32]]
@@ -201,12 +190,9 @@ def build_graph(
     rules: MergeRules = _NO_RULES,
     vectors: NDArray[np.float32] | None = None,
     embed_names: NameEmbedder | None = None,
-    memo: Memo | None = None,
     near_memo: NearMemo | None = None,
 ) -> Built:
     """Build the graph of the records that the state was last brought in step with.
-
-    Memos of the same encoder make this run quicker, never another one.
 
     Args:
         state: In step with the records.
@@ -214,13 +200,13 @@ def build_graph(
         rules: What people forced or forbade.
         vectors: Unit rows by position, shape (n, d); None finds no near duplicates.
         embed_names: Gives vectors of names; None leaves merging by embedding out.
-        memo: Of the last canonicalisation.
-        near_memo: Of the last search for near duplicates.
+        near_memo: Of the last search for near duplicates with vectors of the same encoder; makes
+            this one quicker, never another.
     """
     state.place(records, keep_runs(state.runs(), len(records)))
     names = list(state.names())
     vectors_of = None if embed_names is None else embed_names(names)
-    merged = canonicalise(names, state.aliases(), rules, vectors_of, memo)
+    merged = canonicalise(names, state.aliases(), rules, vectors_of)
     del names  # hundreds of thousands of objects
     tables = state.fold(merged.canonical_of, merged.merges)
     corpus = Corpus.read(records, state.iter_outlines)
@@ -236,7 +222,6 @@ def build_graph(
         unmerged=merged.refused,
         rejected=replaced.rejected,
         unknown_names=merged.unknown_names,
-        memo=merged.memo,
         near_memo=replaced.near_memo,
         concept_vectors=by_concept,
     )

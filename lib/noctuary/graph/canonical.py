@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,9 +26,7 @@ from noctuary.graph.guards import (
 )
 from noctuary.graph.likeness import (
     Link,
-    Neighbour,
     mutual_pairs,
-    nearest_neighbours,
     similar_pairs,
     spelling_links,
 )
@@ -329,17 +327,6 @@ def _message(where: str, faults: list[str]) -> str:
 _NO_RULES = MergeRules()
 
 
-def _no_neighbours() -> dict[str, Neighbour | None]:
-    return {}
-
-
-@dataclass(frozen=True, slots=True)
-class Memo:
-    """What the next run need not compute again; the result never depends on it."""
-
-    neighbours: Mapping[str, Neighbour | None] = field(default_factory=_no_neighbours)
-
-
 @dataclass(frozen=True, slots=True)
 class Canonical:
     """Which names stand for which."""
@@ -350,7 +337,6 @@ class Canonical:
     # pairs (for "crowded_bucket": names) that were not merged, by the guard that bit
     refused: Mapping[str, int]
     unknown_names: tuple[str, ...]  # names in rules that no memory holds, sorted
-    memo: Memo
 
 
 def canonicalise(
@@ -358,11 +344,10 @@ def canonicalise(
     aliases: Sequence[tuple[str, str, str]] = (),
     rules: MergeRules = _NO_RULES,
     vectors: Mapping[str, NDArray[np.float32]] | None = None,
-    previous: Memo | None = None,
 ) -> Canonical:
     """Decide which names are one concept."""
     order = ranked(names)
-    run = _Run(order, rules, previous or Memo())
+    run = _Run(order, rules)
     run.join_strong(aliases, rules)
     run.join_minhash()
     if vectors is not None:
@@ -373,14 +358,12 @@ def canonicalise(
 class _Run:
     """One canonicalisation in the making."""
 
-    def __init__(self, order: Sequence[NameStats], rules: MergeRules, previous: Memo) -> None:
+    def __init__(self, order: Sequence[NameStats], rules: MergeRules) -> None:
         self._stats = {stats.name: stats for stats in order}
         self._traits: dict[str, Traits] = {}
         self._groups = Groups([stats.name for stats in order], rules.never)
-        self._previous = previous
         self._refused: Counter[str] = Counter()
         self._links: list[Link] = []
-        self._neighbours: Mapping[str, Neighbour | None] = {}
 
     def join_strong(self, aliases: Sequence[tuple[str, str, str]], rules: MergeRules) -> None:
         for left, right in sorted((min(pair), max(pair)) for pair in rules.same):
@@ -401,10 +384,8 @@ class _Run:
     def join_embedding(self, vectors: Mapping[str, NDArray[np.float32]]) -> None:
         leaders = self._groups.leaders()
         taking_part = {name: vectors[name] for name in leaders if name in vectors}
-        known = self._previous.neighbours or None
-        self._neighbours = nearest_neighbours(taking_part, known)
         links: list[Link] = []
-        for left, right, cosine in mutual_pairs(self._neighbours):
+        for left, right, cosine in mutual_pairs(taking_part):
             if unlike_words(self._of(left), self._of(right), cosine):
                 self._refused[unlike_words.__name__] += 1
                 continue
@@ -420,7 +401,6 @@ class _Run:
             merges=tuple(self._explain(moved)),
             refused=dict(sorted(self._refused.items())),
             unknown_names=tuple(unknown),
-            memo=Memo(self._neighbours),
         )
 
     def _declared(self, aliases: Sequence[tuple[str, str, str]]) -> list[Link]:

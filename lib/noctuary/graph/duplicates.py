@@ -7,11 +7,11 @@ import json
 import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,7 +97,12 @@ class MemoryColumns:
         none = arrow_schema(MEMORIES_FILE).empty_table()
         batches = chain([none], column_batches(records, _COLUMNS))
         rows = pl.concat(map(_read_batch, batches)).sort("position")
-        _expect_positions(rows["position"].to_numpy())
+        positions = rows["position"].to_numpy()
+        if not np.array_equal(positions, np.arange(len(positions))):
+            raise ValueError(
+                f"found {len(np.unique(positions))} positions for {len(positions)} memories, "
+                f"expected 0..{len(positions) - 1}, each once: export the corpus again"
+            )
         names = {of: rows[of].unique().sort() for of in ("user", "wing")}
         codes = {of: rows[of].cast(pl.Enum(names[of])).to_physical() for of in names}
         return MemoryColumns(
@@ -123,10 +128,6 @@ class MemoryColumns:
             int(self.created_at_us[position]),
         )
 
-    def dated(self) -> NDArray[np.bool_]:
-        """Return which memories have a date, shape (n,)."""
-        return self.created_at_us != UNDATED_US
-
 
 def _read_batch(batch: Any) -> pl.DataFrame:
     """Return the columns of some memories, what is asked of their texts in place of the texts."""
@@ -142,15 +143,6 @@ def _read_batch(batch: Any) -> pl.DataFrame:
         pl.Series("marks", [k.marks for k in keys], pl.Int64),
         pl.Series("alike", [k.alike for k in keys], pl.Int64),
     )
-
-
-def _expect_positions(positions: Ints) -> None:
-    """Check that ascending positions are 0..n-1."""
-    if not np.array_equal(positions, np.arange(len(positions))):
-        raise ValueError(
-            f"found {len(np.unique(positions))} positions for {len(positions)} memories, expected "
-            f"0..{len(positions) - 1}, each once: export the corpus again"
-        )
 
 
 # What every source asks of two memories: do their scopes agree, and which one is newer.
@@ -170,28 +162,8 @@ class Moment(NamedTuple):
     position: int
 
 
-class Placed(Protocol):
-    """Whatever tells when and whose a memory is: a MemoryRecord, or a `columns.Sighting`."""
-
-    @property
-    def position(self) -> int:
-        """Row of the corpus."""
-        ...
-
-    @property
-    def user(self) -> str | None:
-        """Whose memory it is; None or "" for nobody's."""
-        ...
-
-    @property
-    def wing(self) -> str | None:
-        """Its wing; None or "" for none."""
-        ...
-
-    @property
-    def created_at_us(self) -> int:
-        """Microseconds since the epoch, or UNDATED_US."""
-        ...
+Placed = MemoryRecord | Sighting
+"""Whatever tells when and whose a memory is."""
 
 
 class Memory(NamedTuple):
@@ -290,12 +262,10 @@ class Timeline:
 # something, or is a `key: value` one, is read as a text: some twentieth of them.
 
 
-class Outlines(Protocol):
-    """Gives, each time anew, what memories say; of the findings, subjects and tags are enough."""
-
-    def __call__(self, *, stated_only: bool = False) -> Iterable[tuple[int, Extraction]]:
-        """Yield position and extraction of every memory with a subject, a tag or a statement."""
-        ...
+Outlines = Callable[..., Iterable[tuple[int, Extraction]]]
+"""Gives, each time anew, position and extraction of every memory with a subject, a tag or a
+statement; of the findings, subjects and tags are enough. With `stated_only=True` only of those that
+state something or are a `key: value`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,11 +323,6 @@ _SEED = 5_000_186
 """Of the hyperplanes; another one finds other borderline pairs."""
 
 _ROWS_AT_ONCE = 4_096
-
-
-def bits_for(rows: int) -> int:
-    """Return how many hyperplanes cut a group of this size into cells, at least 1."""
-    return max((max(rows, 1) // ROWS_PER_CELL).bit_length(), 1)
 
 
 def tables_for(bits: int) -> int:
@@ -467,7 +432,7 @@ class Comparison(NamedTuple):
 def comparisons(memories: MemoryColumns, *, exact_pairs: int = EXACT_PAIRS) -> Iterator[Comparison]:
     """Yield what has to be compared in a corpus: a function of users, wings and dates."""
     by_moment = np.argsort(memories.created_at_us, kind="stable")
-    rows = by_moment[(memories.dated() & ~memories.turns)[by_moment]]
+    rows = by_moment[((memories.created_at_us != UNDATED_US) & ~memories.turns)[by_moment]]
     _, groups, sizes = np.unique(memories.alike[rows], return_inverse=True, return_counts=True)
     rows = rows[sizes[groups] > 1]
     shared = [
@@ -526,7 +491,8 @@ def exact_cosine(one: Floats, other: Floats) -> float:
 
 def _comparison(olders: Ints, newers: Ints, exact_pairs: int) -> Comparison:
     exact = len(olders) * len(newers) <= exact_pairs
-    return Comparison(olders, newers, 0 if exact else bits_for(len(newers)))
+    bits = max((len(newers) // ROWS_PER_CELL).bit_length(), 1)
+    return Comparison(olders, newers, 0 if exact else bits)
 
 
 def _by_cells(comparison: Comparison, vectors: Floats) -> Iterator[tuple[Ints, Ints]]:
