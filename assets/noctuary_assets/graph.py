@@ -15,18 +15,18 @@ from noctuary.embed.documents import vector_kind
 from noctuary.graph.build import (
     NameEncoder,
     build_graph,
+    embedded_names_kind,
     encoder_failed,
-    near_names_kind,
     sample_merges,
     top_concepts,
 )
 from noctuary.graph.canonical import MergeRules
-from noctuary.graph.contributions import STATE_VERSION
+from noctuary.graph.contributions import STATE_VERSION, RunnerSearch
 from noctuary.graph.duplicates import NEAR_KIND, read_near_memo, write_near_memo
 from noctuary.graph.extract import EXTRACTION_KIND, EXTRACTOR_VERSION, ExtractMemories
 from noctuary.graph.findings import ExtendedExtractions, Extractions, Extractor
 from noctuary.graph.llm import TRIPLES_KIND, extend_extractions, llm_inputs
-from noctuary.graph.state import GraphState, RunnerSearch
+from noctuary.graph.state import GraphState
 from noctuary.graph.tables import (
     FILES,
     ArrowTable,
@@ -93,7 +93,7 @@ def _build(night: Night) -> StageOutput:
     found = open_extractions(night, records)
     backend, known = _backend(night), night.content(NEAR_KIND)
     encode = None if backend is None else partial(night.encoder.embed, backend)
-    names = NameEncoder(night.content(near_kind(night)), encode, night.progress)
+    names = NameEncoder(night.content(names_kind(night)), encode, night.progress)
     search = RunnerSearch(night.runner, night.shards("search_texts"), night.progress)
     with GraphState.open(night.work(GRAPH_STATE), night.settings.runner.memory_mb) as state:
         synced = state.sync(records, found.keys, found.load, search)
@@ -103,10 +103,9 @@ def _build(night: Night) -> StageOutput:
             rules=rules,
             vectors=read_array(night.work(VECTORS)),
             embed_names=names.embed,
-            memo=names.read_memo(),
             near_memo=read_near_memo(known),
         )
-    names.write_memo(built.memo)
+    names.keep()
     write_near_memo(known, built.near_memo)
     write_tables(built.tables, night.work(GRAPH))
     write_concept_vectors(night.work(CONCEPT_VECTORS), built.concept_vectors)
@@ -138,10 +137,10 @@ def open_extractions(night: Night, records: Sequence[MemoryRecord]) -> Extractio
     return ExtendedExtractions(extractor, records, told, extend)
 
 
-def near_kind(night: Night) -> str:
-    """Return the kind of what is known of names and of the nearest name of each, by encoder."""
+def names_kind(night: Night) -> str:
+    """Return the kind of what is known of embedded names, by encoder."""
     backend = _backend(night)
-    return near_names_kind(
+    return embedded_names_kind(
         "" if backend is None else vector_kind(night.encoder.fingerprint, backend.tag)
     )
 

@@ -45,7 +45,7 @@ from noctuary.work.content import (
 from noctuary.work.shards import RecordBatch
 from noctuary.work.stage import hash_settled
 from noctuary_assets.compact import summary_recipe
-from noctuary_assets.graph import CONCEPT_VECTORS, near_kind
+from noctuary_assets.graph import CONCEPT_VECTORS, names_kind
 from noctuary_assets.index import chosen_backend
 from noctuary_assets.night import (
     CONTENT,
@@ -110,7 +110,7 @@ def _live_keys(night: Night) -> dict[str, Callable[[], Keys] | None]:
         WRITTEN_ANSWERS_KIND: lambda: [*map(bytes.fromhex, read_generated(generated).keys)],
         TRIPLES_KIND: lambda: live_triples(night.settings.graph, RecordFile(memories)),
         summary_kind(recipe): None,
-        near_kind(night): None,
+        names_kind(night): None,
         NEAR_KIND: None,
         FINGERPRINT_KIND: None,
     }
@@ -125,7 +125,7 @@ def _other_texts(night: Night) -> NDArray[np.uint8]:
     texts = [s.text for s in iter_summaries(night.work(SUMMARIES))]
     records = RecordFile(night.work(MEMORIES))
     texts += [a.summary.text for a in applied_summaries(night.paths.archive, records)]
-    return np.concatenate([as_rows(map(text_key, texts)), night.content(near_kind(night)).keys()])
+    return np.concatenate([as_rows(map(text_key, texts)), night.content(names_kind(night)).keys()])
 
 
 # Before a night: remove what a killed one left. After publishing: forget what the corpus lost.

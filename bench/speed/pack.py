@@ -30,7 +30,7 @@ from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.embed.funnel import FUNNEL_MIN_ROWS
 from noctuary.embed.lean import read_header
 from noctuary.embed.rotation import build_prefix_tier, fit
-from noctuary.graph.tables import NO_SPAN, Graph, to_tables
+from noctuary.graph.tables import FILES, NO_SPAN, GraphTables, to_table
 from noctuary.graph.walk import OPEN_END_US, RELATIONS, GraphArrays
 from noctuary.lexical.build import build_postings
 from noctuary.snapshot.pack import PackInputs, Provenance, build_candidate
@@ -98,7 +98,7 @@ def make_inputs(
         records=make_records(corpus),
         vectors=vectors,
         postings=build_postings(map(encode_tokens, corpus.tokens())),
-        graph=to_tables(Graph((), (), (), {}, {})),
+        graph=GraphTables(**{name: to_table(name, ()) for name in FILES}),
         graph_arrays=make_graph(count, seed),
         clusters=(),
         summaries=(),

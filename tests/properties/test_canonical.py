@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from noctuary.core.errors import ConfigError
-from noctuary.graph.canonical import Canonical, Memo, MergeRules, canonicalise
+from noctuary.graph.canonical import Canonical, MergeRules, canonicalise
 from noctuary.graph.fold import fold_name
 from noctuary.graph.guards import NameStats
 from noctuary.graph.likeness import JACCARD_MIN, jaccard, may_compare, similar_pairs
@@ -123,20 +123,6 @@ def test_canonicalising_again_with_what_was_found_changes_nothing(
     found = [(merge.name, merge.canonical, merge.detail) for merge in first.merges]
     again = canonicalise(names, found, MergeRules(never=rules.never))
     assert again.canonical_of == first.canonical_of
-
-
-@given(_inputs(), st.data())
-def test_a_memo_changes_nothing(
-    inputs: tuple[list[NameStats], list[tuple[str, str, str]], MergeRules], data: st.DataObject
-) -> None:
-    names, aliases, rules = inputs
-    vectors = data.draw(_vectors(names))
-    some = [item for item in names if data.draw(st.booleans())]
-    memo = canonicalise(some, aliases, rules, vectors).memo
-    fresh = canonicalise(names, aliases, rules, vectors)
-    kept = canonicalise(names, aliases, rules, vectors, memo)
-    assert _visible(kept) == _visible(fresh)
-    assert _visible(canonicalise(names, aliases, rules, vectors, Memo())) == _visible(fresh)
 
 
 def _near_twins(seed: int, count: int) -> list[str]:

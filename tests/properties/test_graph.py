@@ -21,7 +21,7 @@ from noctuary.graph.extract import (
     find_matches,
 )
 from noctuary.graph.fold import concept_id, fold_name, words
-from noctuary.graph.tables import NO_SPAN, Graph, to_tables
+from noctuary.graph.tables import NO_SPAN
 from noctuary.graph.walk import (
     DAMPING_POWER,
     OPEN_END_US,
@@ -30,6 +30,7 @@ from noctuary.graph.walk import (
     GraphArrays,
     walk,
 )
+from tests.support.graph_objects import Graph, to_tables
 from tests.support.naive_graph import naive_graph
 
 _WORDS = ["Fox", "fox", "Fox's", "Red", "red", "den", "Den", "bay", "Hill", "of", "7"]

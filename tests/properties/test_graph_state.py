@@ -14,7 +14,7 @@ from noctuary.core.types import MemoryRecord
 from noctuary.graph import state as hub_limits
 from noctuary.graph.canonical import canonicalise, keep_runs
 from noctuary.graph.state import GraphState, SyncReport
-from noctuary.graph.tables import Graph, to_graph, to_tables
+from tests.support.graph_objects import Graph, to_graph, to_tables
 from tests.support.graphs import extract_all, synced_keys
 from tests.support.naive_graph import naive_graph
 from tests.support.store import memory

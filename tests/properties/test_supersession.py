@@ -14,8 +14,9 @@ from noctuary.graph.duplicates import NearMemo
 from noctuary.graph.extract import Extraction, Stated
 from noctuary.graph.fold import concept_id
 from noctuary.graph.successors import DAY_US, SupersessionIndex, SupersessionRow
-from noctuary.graph.supersession import Supersessions, close_intervals, find_supersessions
-from noctuary.graph.tables import ConceptEdge, Edge, Evidence, Graph, StatedRelation
+from noctuary.graph.supersession import Supersessions, find_supersessions
+from noctuary.graph.tables import Evidence, StatedRelation
+from tests.support.graph_objects import ConceptEdge, Edge, Graph, close_graph
 from tests.support.supersession import corpus_of
 
 RELATIONS: tuple[StatedRelation, ...] = ("is_now", "is_a", "has", "works_at", "supersedes")
@@ -162,7 +163,7 @@ def graph_of(store: list[Drawn]) -> Graph:
 @given(STORES)
 def test_closing_intervals_deletes_nothing_and_changes_only_ends(store: list[Drawn]) -> None:
     result, before = find(store), graph_of(store)
-    after = close_intervals(before, (*result.found, *result.others))
+    after = close_graph(before, (*result.found, *result.others))
     superseded = {s.older_position for s in result.found}
     for old, new in zip(before.concept_edges, after.concept_edges, strict=True):
         assert replace(new, valid_to_us=None, retracted_at_us=None) == old
@@ -172,7 +173,7 @@ def test_closing_intervals_deletes_nothing_and_changes_only_ends(store: list[Dra
     for old, new in zip(before.edges, after.edges, strict=True):
         assert replace(new, valid_to_us=None, retracted_at_us=None) == old
         assert new.valid_to_us is None or new.src_position in superseded
-    assert close_intervals(after, (*result.found, *result.others)) == after
+    assert close_graph(after, (*result.found, *result.others)) == after
 
 
 @given(STORES, st.integers(-1, 41), st.integers(0, 2), st.lists(st.booleans(), min_size=10))

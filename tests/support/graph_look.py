@@ -6,8 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from noctuary.core import store as layout
-from noctuary.graph.view import GraphFiles, GraphSource, Looking, NameBook, open_graph
+from noctuary.graph.view import GraphSource, NameBook, open_graph
 from noctuary.recall.query import Scope, build_mask
 from noctuary.recall.reader import SnapshotReader
 from tests.support.graph_snapshot import GraphSpec
@@ -37,10 +36,15 @@ def looks_into(snapshot: Path, stack: ExitStack) -> Look:
         reader = SnapshotReader.open(snapshot)
         stack.callback(reader.close)
         mask, _ = build_mask(Scope(user=user, wing=wing), reader.facets, reader.created_at_us)
-        looking = Looking(mask, reader.created_at_us, reader.relations, True, as_of_us, known_at_us)
-        files = GraphFiles.locate(
-            snapshot, layout.ROWS_FILE, layout.mention_file, layout.graph_file
+        opened = open_graph(
+            snapshot,
+            mask,
+            reader.created_at_us,
+            reader.relations,
+            ids_are_integers=True,
+            as_of_us=as_of_us,
+            known_at_us=known_at_us,
         )
-        return stack.enter_context(open_graph(files, looking))
+        return stack.enter_context(opened)
 
     return look

@@ -10,7 +10,8 @@ from noctuary.core.types import MemoryRecord
 from noctuary.graph.build import Built, build_graph
 from noctuary.graph.extract import Extraction, extract
 from noctuary.graph.state import GraphState
-from noctuary.graph.tables import Graph, GraphTables, to_graph
+from noctuary.graph.tables import GraphTables
+from tests.support.graph_objects import Graph, to_graph
 
 
 def extract_all(records: Sequence[MemoryRecord]) -> list[Extraction]:

@@ -23,21 +23,9 @@ from noctuary.graph.state import (
     LONG_LEADING_WORTH,
     LOWER_CASE_WORTH,
 )
-from noctuary.graph.tables import (
-    NO_SPAN,
-    Concept,
-    ConceptEdge,
-    Edge,
-    Evidence,
-    Graph,
-    Mention,
-    Merge,
-    NameLink,
-    Relation,
-    Role,
-    StatedRelation,
-)
+from noctuary.graph.tables import NO_SPAN, Evidence, Merge, Relation, Role, StatedRelation
 from noctuary.graph.walk import RELATIONS
+from tests.support.graph_objects import Concept, ConceptEdge, Edge, Graph, Mention, NameLink
 
 _DICTIONARY_KINDS = frozenset({"title", "heading", "key", "label", "leading", "tag"})
 _KINDS_BY_CASE = frozenset({"title", "key", "leading"})

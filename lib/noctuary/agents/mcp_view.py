@@ -35,21 +35,18 @@ from noctuary.agents.mcp_schemas import (
     item_uri,
 )
 from noctuary.context.inject import wordings_of
-from noctuary.core import store as layout
 from noctuary.core.errors import NoctuaryError, SnapshotCorruptError, StoreError
 from noctuary.core.store import find_home, find_store, last_night_hours
 from noctuary.core.types import from_micros
 from noctuary.graph.view import (
     ConceptView,
-    GraphFiles,
     GraphSource,
-    Looking,
     NameBook,
     RelationView,
+    describe_concept,
     evidence_line,
     open_graph,
 )
-from noctuary.graph.view_paths import describe_concept
 from noctuary.graph.walk import OPEN_END_US, ROLES
 from noctuary.recall.api import recall
 from noctuary.recall.engine import Recaller, find_serving, staleness
@@ -170,13 +167,13 @@ class Seen(NamedTuple):
             StoreError: The snapshot is too old for it.
         """
         reader = self.recaller.reader
-        looking = Looking(
-            self.allowed, reader.created_at_us, reader.relations, reader.id_kind == "int"
-        )
-        files = GraphFiles.locate(
-            reader.directory, layout.ROWS_FILE, layout.mention_file, layout.graph_file
-        )
-        with open_graph(files, looking) as source:
+        with open_graph(
+            reader.directory,
+            self.allowed,
+            reader.created_at_us,
+            reader.relations,
+            ids_are_integers=reader.id_kind == "int",
+        ) as source:
             yield source, NameBook(source)
 
 
@@ -452,7 +449,7 @@ def joined_with(source: GraphSource, position: int) -> list[Joined]:
         leads_out = int(steps["targets"][i]) != position
         other = int((steps["targets"] if leads_out else source.step_sources)[i])
         holds = int(steps["valid_to_us"][i]) == OPEN_END_US
-        if holds and other != position and source.sight.seen[other]:
+        if holds and other != position and source.seen[other]:
             relation = source.relations[int(steps["relations"][i])]
             weight, concept = float(steps["weights"][i]), int(steps["concepts"][i])
             found.append(Joined(other, relation, leads_out, weight, concept))
@@ -472,7 +469,7 @@ def _supersession_steps(source: GraphSource, position: int) -> list[Joined]:
         "SELECT older, newer FROM supersessions WHERE older = ? OR newer = ?", [position, position]
     )
     ends = [(n, SUPERSEDED_BY) if o == position else (o, SUPERSEDES) for o, n in rows]
-    return [Joined(int(p), name, True, 1.0, -1) for p, name in ends if source.sight.seen[p]]
+    return [Joined(int(p), name, True, 1.0, -1) for p, name in ends if source.seen[p]]
 
 
 def _neighbours(source: GraphSource, book: NameBook, steps: Sequence[Joined]) -> list[Neighbour]:
@@ -488,7 +485,7 @@ def _neighbours(source: GraphSource, book: NameBook, steps: Sequence[Joined]) ->
             line=evidence_line(contents[step.position], -1, -1).text,
             created_at=iso(created[step.position]),
             # Shared out over all memories about the concept: it would tell how many others have.
-            weight=None if source.sight.hides else round(step.weight, 6),
+            weight=None if source.hides else round(step.weight, 6),
             concept=book.shown(step.concept) if step.concept >= 0 else None,
         )
         for step in steps

@@ -18,7 +18,6 @@ from noctuary.cli.common import (
     read_moment,
     store_options,
 )
-from noctuary.core import store as layout
 from noctuary.core.errors import NoctuaryError, SnapshotCorruptError
 from noctuary.core.store import StorePaths
 from noctuary.core.types import to_micros
@@ -128,7 +127,8 @@ def show(
     Exit code 3 when no concept has this name (similar names are listed), 1 when the store could
     not answer.
     """  # noqa: D301 (click wants the control character)
-    from noctuary.graph.view_paths import concept_chart, concept_lines, describe_concept
+    from noctuary.graph.view import describe_concept
+    from noctuary.graph.view_paths import concept_chart, concept_lines
 
     _refuse_two_formats(mermaid, as_json)
     with _look(store, as_json, options) as seen:
@@ -192,7 +192,8 @@ def top(kind: str | None, limit: int, store: str | None, as_json: bool, **option
     \b
     noctuary graph top --kind title --limit 20
     """  # noqa: D301 (click wants the control character)
-    from noctuary.graph.view_paths import kinds_of, top_concepts, top_lines
+    from noctuary.graph.view import kinds_of, top_concepts
+    from noctuary.graph.view_paths import top_lines
 
     with _look(store, as_json, options) as seen:
         views = top_concepts(seen.source, seen.book, limit, kind)
@@ -281,7 +282,7 @@ def _look(store: str | None, as_json: bool, options: dict[str, Any]) -> Generato
 
 @contextmanager
 def _open(paths: StorePaths, as_json: bool, options: dict[str, Any]) -> Generator[_Seen]:
-    from noctuary.graph.view import GraphFiles, Looking, NameBook, open_graph
+    from noctuary.graph.view import NameBook, open_graph
     from noctuary.recall.query import Scope, build_mask
     from noctuary.recall.reader import open_serving
 
@@ -290,18 +291,15 @@ def _open(paths: StorePaths, as_json: bool, options: dict[str, Any]) -> Generato
     try:
         scope = Scope(**{name: options[name] for name in _SCOPE})
         mask, warnings = build_mask(scope, reader.facets, reader.created_at_us)
-        looking = Looking(
+        with open_graph(
+            reader.directory,
             mask,
             reader.created_at_us,
             reader.relations,
-            reader.id_kind == "int",
-            options.get("as_of"),
-            options.get("known_at"),
-        )
-        files = GraphFiles.locate(
-            reader.directory, layout.ROWS_FILE, layout.mention_file, layout.graph_file
-        )
-        with open_graph(files, looking) as source:
+            ids_are_integers=reader.id_kind == "int",
+            as_of_us=options.get("as_of"),
+            known_at_us=options.get("known_at"),
+        ) as source:
             rules = paths.merges
             book = NameBook(source)
             yield _Seen(source, book, opened.snapshot_id, rules, warnings, as_json)

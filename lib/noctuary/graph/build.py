@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,21 +12,17 @@ from numpy.typing import NDArray
 from noctuary.core.errors import EncoderError
 from noctuary.core.types import SILENT, MemoryRecord, Progress
 from noctuary.embed.documents import Embedded, text_key
-from noctuary.graph.canonical import Canonical, Memo, MergeRules, canonicalise, keep_runs
+from noctuary.graph.canonical import MergeRules, canonicalise, keep_runs
 from noctuary.graph.duplicates import Corpus, NearMemo
 from noctuary.graph.fold import concept_id
 from noctuary.graph.guards import NameStats, family, ranked
-from noctuary.graph.likeness import Neighbour
 from noctuary.graph.state import GraphState
 from noctuary.graph.supersession import close_intervals, find_supersessions
 from noctuary.graph.tables import (
     FILES,
     ArrowColumn,
     ArrowTable,
-    Graph,
     GraphTables,
-    Supersession,
-    rows_of,
     to_table,
 )
 from noctuary.graph.walk import (
@@ -78,23 +73,15 @@ def choose_names(names: Sequence[NameStats]) -> list[str]:
 
 @dataclass
 class NameEncoder:
-    """Embeds the names of one night; what is known of near names outlives it.
-
-    Attributes:
-        store: Of `near_names_kind`.
-        encode: The night's encoder; None without one.
-        progress: Told of names embedded.
-        by_name: Filled by `embed`.
-        computed: Names that the encoder saw tonight.
-        failure: Why there are none; empty where there is nothing to tell.
-    """
+    """Embeds the names of one night."""
 
     store: ContentStore
-    encode: Encode | None
+    encode: Encode | None  # the night's encoder; None without one
     progress: Progress = SILENT
+    # filled by `embed`
     by_name: NameVectors = field(default_factory=dict[str, NDArray[np.float32]])
     computed: int = 0
-    failure: str = ""
+    failure: str = ""  # why there are none; empty where there is nothing to tell
 
     def embed(self, names: Sequence[NameStats]) -> NameVectors | None:
         """Return vectors of the chosen names; None without an encoder, whose failure is noted."""
@@ -114,26 +101,14 @@ class NameEncoder:
         """Return what the stage's facts say; `encoder_failed` reads it back."""
         return {_FAILURE: self.failure} if self.failure else {}
 
-    def read_memo(self) -> Memo:
-        """Return what is known of near names."""
-        told = map(json.loads, self.store.values())
-        took_part = ((name, nearest) for name, is_known, nearest in told if is_known)
-        return Memo({name: None if near is None else Neighbour(*near) for name, near in took_part})
-
-    def write_memo(self, memo: Memo) -> None:
-        """Keep what is known of near names, and which names were embedded."""
-        near, names = memo.neighbours, sorted({*self.by_name, *memo.neighbours})
-        values = [json.dumps([name, name in near, near.get(name)]).encode() for name in names]
-        self.store.replace(list(map(text_key, names)), values)
+    def keep(self) -> None:
+        """Keep which names were embedded: their vectors stay as long."""
+        self.store.replace(list(map(text_key, self.by_name)), [b""] * len(self.by_name))
 
 
-def near_names_kind(vectors: str) -> str:
-    """Return the kind of what is known of names and of the nearest name of each.
-
-    Args:
-        vectors: The `vector_kind` of the encoder; empty without one.
-    """
-    return f"near_names:1:{vectors}"
+def embedded_names_kind(vectors: str) -> str:
+    """Return the kind of what is known of embedded names, by the kind of their vectors."""
+    return f"embedded_names:1:{vectors}"
 
 
 def encoder_failed(facts: Mapping[str, Any]) -> bool:
@@ -165,25 +140,14 @@ NameEmbedder = Callable[[Sequence[NameStats]], NameVectors | None]
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A graph and what was decided on the way.
-
-    Attributes:
-        tables: The graph.
-        unmerged: Pairs of names that were not merged, by the guard that bit.
-        rejected: Statements and links that superseded nothing, by reason.
-        unknown_names: Names in merge rules that no memory holds.
-        memo: For the next canonicalisation.
-        near_memo: For the next search for near duplicates.
-        concept_vectors: By concept_id, the vector of its canonical name, or of its best ranked name
-            that has one.
-    """
+    """A graph and what was decided on the way."""
 
     tables: GraphTables
-    unmerged: Mapping[str, int]
-    rejected: Mapping[str, int]
+    unmerged: Mapping[str, int]  # pairs of names that were not merged, by the guard that bit
+    rejected: Mapping[str, int]  # statements and links that superseded nothing, by reason
     unknown_names: tuple[str, ...]
-    memo: Memo
     near_memo: NearMemo
+    # by concept_id, the vector of its canonical name, or of its best ranked name that has one
     concept_vectors: Mapping[str, NDArray[np.float32]]
 
     def to_facts(self) -> dict[str, Any]:
@@ -226,7 +190,6 @@ def build_graph(
     rules: MergeRules = _NO_RULES,
     vectors: NDArray[np.float32] | None = None,
     embed_names: NameEmbedder | None = None,
-    memo: Memo | None = None,
     near_memo: NearMemo | None = None,
 ) -> Built:
     """Build the graph of the records that the state was last brought in step with.
@@ -237,141 +200,77 @@ def build_graph(
         rules: What people forced or forbade.
         vectors: Unit rows by position, shape (n, d); None finds no near duplicates.
         embed_names: Gives vectors of names; None leaves merging by embedding out.
-        memo: Of the last canonicalisation with vectors of the same encoder; makes this one quicker,
-            never another.
-        near_memo: Likewise for near duplicates, with vectors of the same encoder.
+        near_memo: Of the last search for near duplicates with vectors of the same encoder; makes
+            this one quicker, never another.
     """
     state.place(records, keep_runs(state.runs(), len(records)))
-    merged, vectors_of = _merge_names(state, rules, embed_names, memo)
+    names = list(state.names())
+    vectors_of = None if embed_names is None else embed_names(names)
+    merged = canonicalise(names, state.aliases(), rules, vectors_of)
+    del names  # hundreds of thousands of objects
     tables = state.fold(merged.canonical_of, merged.merges)
     corpus = Corpus.read(records, state.iter_outlines)
     replaced = find_supersessions(corpus, merged.canonical_of, vectors, near_memo)
+    tables = replace(tables, supersessions=to_table("supersessions", replaced.found))
+    by_concept: dict[str, NDArray[np.float32]] = {}
+    for name, vector in (vectors_of or {}).items():
+        key = concept_id(merged.canonical_of.get(name, name))
+        if name not in merged.canonical_of or key not in by_concept:
+            by_concept[key] = vector
     return Built(
-        tables=close(tables, replaced.found, replaced.others),
+        tables=close_intervals(tables, (*replaced.found, *replaced.others)),
         unmerged=merged.refused,
         rejected=replaced.rejected,
         unknown_names=merged.unknown_names,
-        memo=merged.memo,
-        concept_vectors=_by_concept(vectors_of, merged.canonical_of),
         near_memo=replaced.near_memo,
+        concept_vectors=by_concept,
     )
 
 
-def _merge_names(
-    state: GraphState, rules: MergeRules, embed_names: NameEmbedder | None, memo: Memo | None
-) -> tuple[Canonical, NameVectors]:
-    """Return which names stand for which, and the vectors of names; no list of names is kept."""
-    names = list(state.names())
-    vectors_of = embed_names(names) if embed_names is not None else None
-    merged = canonicalise(names, state.aliases(), rules, vectors_of, memo)
-    return merged, vectors_of or {}
-
-
-def close(
-    tables: GraphTables, found: Sequence[Supersession], others: Sequence[Supersession] = ()
-) -> GraphTables:
-    """Return the tables with the supersessions, and the intervals closed that they end.
-
-    Only edges of memories on either side of a supersession are looked at as objects: no other can
-    end, and there are some millions of them.
-
-    Args:
-        tables: A graph without supersessions.
-        found: The supersession of every memory that is superseded.
-        others: Further contradictions of the same memories.
-    """
-    chosen = replace(tables, supersessions=to_table("supersessions", found))
-    items = (*found, *others)
-    sides = {p for item in items for p in (item.older_position, item.newer_position)}
-    edges = _rows_with(tables.edges["src_position"].to_numpy(), sides)
-    concept_edges = _concept_edges_of(tables.concept_edges, sides)
-    part = Graph(
-        concepts=(),
-        mentions=(),
-        edges=tuple(rows_of("edges", tables.edges.take(edges))),
-        skipped_subjects={},
-        declined_runs={},
-        concept_edges=tuple(rows_of("concept_edges", tables.concept_edges.take(concept_edges))),
-    )
-    closed = close_intervals(part, items)
-    return replace(
-        chosen,
-        edges=_with_ends(tables.edges, edges, closed.edges),
-        concept_edges=_with_ends(tables.concept_edges, concept_edges, closed.concept_edges),
-    )
-
-
-def _by_concept(
-    vectors: Mapping[str, NDArray[np.float32]], canonical_of: Mapping[str, str]
-) -> dict[str, NDArray[np.float32]]:
-    found: dict[str, NDArray[np.float32]] = {}
-    for name, vector in vectors.items():
-        key = concept_id(canonical_of.get(name, name))
-        if name not in canonical_of or key not in found:
-            found[key] = vector
-    return found
-
-
-def _rows_with(positions: NDArray[np.int64], wanted: Iterable[int]) -> NDArray[np.int64]:
-    return np.flatnonzero(np.isin(positions, np.array(sorted(wanted), dtype=np.int64)))
-
-
-def _concept_edges_of(table: ArrowTable, sides: Iterable[int]) -> NDArray[np.int64]:
-    """Return the rows of which any evidence stands in one of the memories."""
-    pc = arrow_compute()
-
-    evidence = table["evidence"].combine_chunks()
-    owners = pc.list_parent_indices(evidence).to_numpy()
-    positions = evidence.flatten().field("position").to_numpy()
-    return np.unique(owners[_rows_with(positions, sides)]).astype(np.int64)
-
-
-def _with_ends(table: ArrowTable, rows: NDArray[np.int64], edges: Sequence[object]) -> ArrowTable:
-    """Return the table with the ends of some rows replaced by those of their objects."""
-    import pyarrow as pa
-
-    for name in ("valid_to_us", "retracted_at_us"):
-        is_open, ends = np.ones(table.num_rows, dtype=np.bool_), np.zeros(table.num_rows, np.int64)
-        for row, edge in zip(rows.tolist(), edges, strict=True):
-            end: int | None = getattr(edge, name)
-            is_open[row], ends[row] = end is None, end or 0
-        column = pa.array(ends, pa.int64(), mask=is_open)
-        table = table.set_column(table.schema.get_field_index(name), name, column)
-    return table
-
-
-# The graph's edges and mentions as arrays. Build side: knows the tables; recall knows `arrays`.
+# The graph's edges and mentions as arrays: recall knows these and no tables.
 
 
 def to_arrays(tables: GraphTables, n: int) -> GraphArrays:
-    """Return the edges in compressed sparse rows over n positions; equal graphs give equal bytes.
+    """Return the edges in compressed sparse rows over n positions; equal graphs, equal bytes.
 
     Raises:
         ValueError: An edge leaves or reaches a position outside 0..n-1, or names no concept.
     """
+    pc = arrow_compute()
     edges = tables.edges
-    sources, targets = _integers(edges, "src_position"), _integers(edges, "dst_position")
-    _check_range("source", sources, n)
-    _check_range("target", targets, n)
+    sources, targets = (edges[name].to_numpy() for name in ("src_position", "dst_position"))
+    for name, ends in (("source", sources), ("target", targets)):
+        if ends.size and (int(ends.min()) < 0 or int(ends.max()) >= n):
+            raise ValueError(
+                f"found an edge with {name} {int(ends.min())}..{int(ends.max())}, expected "
+                f"positions in 0..{n - 1}: the graph belongs to another corpus"
+            )
     relations = _codes(edges["relation"], RELATIONS)
-    concepts = _evidence_ordinals(tables)
+    is_link: NDArray[np.bool_] = pc.equal(edges["concept_id"], "").to_numpy()
+    concepts = np.full(len(sources), NO_CONCEPT, dtype=np.int64)
+    found = np.flatnonzero(~is_link)
+    concepts[found] = concept_ordinals(tables.concepts, edges["concept_id"].take(found))
+    in_degrees = np.zeros(len(targets), dtype=np.int64)
+    for code in range(len(RELATIONS)):
+        chosen = relations == code
+        in_degrees[chosen] = np.bincount(targets[chosen], minlength=n)[targets[chosen]]
     order = np.lexsort((concepts, targets, relations, sources))
 
     # One column at a time is as wide as the table has it: there are some millions of edges.
     def read(name: str, kind: type[np.generic]) -> NDArray[Any]:
-        return _integers(edges, name)[order].astype(kind)
+        return pc.fill_null(edges[name], OPEN_END_US).to_numpy()[order].astype(kind)
 
     return GraphArrays(
         indptr=_indptr(sources, n),
         targets=targets[order].astype(np.int32),
-        weights=read("weight", np.float32),
+        weights=edges["weight"].to_numpy()[order].astype(np.float32),
         relations=relations[order].astype(np.int8),
         concepts=concepts[order].astype(np.int32),
-        in_degrees=_in_degrees(targets, relations, n)[order].astype(np.int32),
+        in_degrees=in_degrees[order].astype(np.int32),
         valid_from_us=read("valid_from_us", np.int64),
-        valid_to_us=_ends(edges, "valid_to_us")[order],
+        valid_to_us=read("valid_to_us", np.int64),
         recorded_at_us=read("recorded_at_us", np.int64),
-        retracted_at_us=_ends(edges, "retracted_at_us")[order],
+        retracted_at_us=read("retracted_at_us", np.int64),
         evidence_starts=read("evidence_start", np.int32),
         evidence_ends=read("evidence_end", np.int32),
     )
@@ -385,18 +284,13 @@ def to_mention_arrays(tables: GraphTables) -> MentionArrays:
     """
     mentions = tables.mentions
     concepts = concept_ordinals(tables.concepts, mentions["concept_id"])
-    positions = _integers(mentions, "position").astype(np.int32)
-    starts = _integers(mentions, "start").astype(np.int32)
-    ends = _integers(mentions, "end").astype(np.int32)
+    positions, starts, ends = (
+        mentions[name].to_numpy().astype(np.int32) for name in ("position", "start", "end")
+    )
     roles = _codes(mentions["role"], ROLES).astype(np.int8)
     order = np.lexsort((roles, ends, starts, positions, concepts))
-    return MentionArrays(
-        indptr=_indptr(concepts, tables.concepts.num_rows),
-        positions=positions[order],
-        roles=roles[order],
-        starts=starts[order],
-        ends=ends[order],
-    )
+    indptr = _indptr(concepts, tables.concepts.num_rows)
+    return MentionArrays(indptr, positions[order], roles[order], starts[order], ends[order])
 
 
 def speaking_concepts(mentions: MentionArrays) -> dict[int, int]:
@@ -413,9 +307,7 @@ def concept_ordinals(concepts: ArrowTable, ids: ArrowColumn) -> NDArray[np.int64
     Raises:
         ValueError: An id is no concept's.
     """
-    pc = arrow_compute()
-
-    found = pc.index_in(ids, value_set=concepts["concept_id"].combine_chunks())
+    found = arrow_compute().index_in(ids, value_set=concepts["concept_id"].combine_chunks())
     if found.null_count:
         raise ValueError(
             f"found {found.null_count} ids of no concept: the tables are of different graphs"
@@ -423,36 +315,10 @@ def concept_ordinals(concepts: ArrowTable, ids: ArrowColumn) -> NDArray[np.int64
     return found.to_numpy().astype(np.int64)
 
 
-def _evidence_ordinals(tables: GraphTables) -> NDArray[np.int64]:
-    """Return the concept of every edge, NO_CONCEPT for those of links."""
-    pc = arrow_compute()
-
-    ids = tables.edges["concept_id"]
-    is_link: NDArray[np.bool_] = pc.equal(ids, "").to_numpy()
-    ordinals = np.full(len(ids), NO_CONCEPT, dtype=np.int64)
-    rows = np.flatnonzero(~is_link)
-    ordinals[rows] = concept_ordinals(tables.concepts, ids.take(rows))
-    return ordinals
-
-
-def _integers(table: ArrowTable, name: str) -> NDArray[np.int64]:
-    values: NDArray[np.int64] = table[name].to_numpy()
-    return values
-
-
-def _ends(table: ArrowTable, name: str) -> NDArray[np.int64]:
-    pc = arrow_compute()
-
-    values: NDArray[np.int64] = pc.fill_null(table[name], OPEN_END_US).to_numpy()
-    return values
-
-
 def _codes(names: ArrowColumn, known: Sequence[str]) -> NDArray[np.int64]:
     import pyarrow as pa
 
-    pc = arrow_compute()
-
-    found = pc.index_in(names, value_set=pa.array(known, pa.string()))
+    found = arrow_compute().index_in(names, value_set=pa.array(known, pa.string()))
     return found.to_numpy().astype(np.int64)
 
 
@@ -460,24 +326,6 @@ def _indptr(rows: NDArray[np.int64], n: int) -> NDArray[np.int64]:
     indptr = np.zeros(n + 1, dtype=np.int64)
     np.cumsum(np.bincount(rows, minlength=n), out=indptr[1:])
     return indptr
-
-
-def _check_range(name: str, ends: NDArray[np.int64], n: int) -> None:
-    if ends.size and (int(ends.min()) < 0 or int(ends.max()) >= n):
-        raise ValueError(
-            f"found an edge with {name} {int(ends.min())}..{int(ends.max())}, expected "
-            f"positions in 0..{n - 1}: the graph belongs to another corpus"
-        )
-
-
-def _in_degrees(
-    targets: NDArray[np.int64], relations: NDArray[np.int64], n: int
-) -> NDArray[np.int64]:
-    degrees = np.zeros(targets.size, dtype=np.int64)
-    for code in range(len(RELATIONS)):
-        chosen = relations == code
-        degrees[chosen] = np.bincount(targets[chosen], minlength=n)[targets[chosen]]
-    return degrees
 
 
 # The graph at a glance: its best-known concepts and a few merges, as Markdown for the night's UI.
@@ -498,45 +346,31 @@ SHOWN_DF_MIN = 3
 
 def top_concepts(tables: GraphTables) -> str:
     """Return the concepts that most memories hold, as a Markdown table."""
-    rows = [
-        f"| {_cell(row['canonical_name'])} | {row['kind']} | {row['df']} |"
-        for row in _best_known(tables.concepts)
-    ]
-    return _table(("concept", "kind", "memories"), rows[:SHOWN_ROWS])
+    rows = [(row["canonical_name"], row["kind"], row["df"]) for row in _best_known(tables.concepts)]
+    return _markdown(("concept", "kind", "memories"), rows)
 
 
 def sample_merges(tables: GraphTables) -> str:
     """Return merges into the best-known concepts, as a Markdown table."""
     places = {row["concept_id"]: i for i, row in enumerate(_best_known(tables.concepts))}
-    merges: list[tuple[int, str, dict[str, Any]]] = [
-        (places[key], merge["name"], merge)
+    known = [
+        (places[key], merge["name"], merge["canonical"], merge["reason"], f"{merge['score']:.2f}")
         for merge in tables.merges.to_pylist()
-        if (key := concept_id(merge["canonical"])) in places and _is_short(merge["name"])
+        if (key := concept_id(merge["canonical"])) in places
+        and len(merge["name"]) <= NAME_MAX_CHARS
     ]
-    rows = [
-        f"| {_cell(merge['name'])} | {_cell(merge['canonical'])} | {merge['reason']} | "
-        f"{merge['score']:.2f} |"
-        for _, _, merge in sorted(merges, key=lambda item: item[:2])
-    ]
-    return _table(("name", "concept", "reason", "score"), rows[:SHOWN_ROWS])
+    return _markdown(("name", "concept", "reason", "score"), [row[1:] for row in sorted(known)])
 
 
 def _best_known(concepts: ArrowTable) -> list[dict[str, Any]]:
-    pc = arrow_compute()
-
-    known = concepts.filter(pc.greater_equal(concepts["df"], SHOWN_DF_MIN))
-    ordered = known.sort_by([("df", "descending"), ("concept_id", "ascending")])
-    columns = ordered.select(["concept_id", "canonical_name", "kind", "df"])
-    return [row for row in columns.to_pylist() if _is_short(row["canonical_name"])]
+    known = concepts.filter(arrow_compute().greater_equal(concepts["df"], SHOWN_DF_MIN))
+    ordered = known.sort_by([("df", "descending"), ("concept_id", "ascending")]).to_pylist()
+    return [row for row in ordered if len(row["canonical_name"]) <= NAME_MAX_CHARS]
 
 
-def _is_short(name: str) -> bool:
-    return len(name) <= NAME_MAX_CHARS
-
-
-def _table(columns: tuple[str, ...], rows: list[str]) -> str:
-    return "\n".join([f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}", *rows])
-
-
-def _cell(value: object) -> str:
-    return str(value).replace("|", "\\|").replace("\n", " ")
+def _markdown(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+    for row in rows[:SHOWN_ROWS]:
+        cells = (str(value).replace("|", "\\|").replace("\n", " ") for value in row)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,9 +26,7 @@ from noctuary.graph.guards import (
 )
 from noctuary.graph.likeness import (
     Link,
-    Neighbour,
     mutual_pairs,
-    nearest_neighbours,
     similar_pairs,
     spelling_links,
 )
@@ -38,12 +36,7 @@ from noctuary.graph.tables import Merge
 
 
 class Groups:
-    """Names in groups, each with its best-ranked name as the canonical one; `never` is kept.
-
-    Args:
-        names: Best rank first.
-        never: Pairs that must not end in one group.
-    """
+    """Names in groups, each with its best-ranked name as the canonical one; `never` is kept."""
 
     def __init__(self, names: Sequence[str], never: Iterable[tuple[str, str]]) -> None:
         self._rank = {name: place for place, name in enumerate(names)}
@@ -149,27 +142,12 @@ RUN_MAX_WORDS = 8
 
 
 def c_values(counts: Mapping[str, int]) -> dict[str, float]:
-    """Return the C-value of every run, in the order given.
-
-    Args:
-        counts: Total frequency by folded run, occurrences inside longer runs included, as in the
-            paper: a run counted only where it stands alone would be charged twice for its hosts.
-
-    Returns:
-        log2(words) * (count - mean count of the longer runs in `counts` that contain it as
-        consecutive words); the mean is 0 where there is none. Never negative where the counts are
-        total frequencies and runs stand once a memory.
-    """
+    """Return the C-value of every run, in the order given."""
     return _score(counts, counts, 1)
 
 
 def keep_runs(counts: Mapping[str, int], memories: int) -> tuple[str, ...]:
-    """Return the runs that become concepts, sorted.
-
-    Args:
-        counts: By run, the number of memories that hold it anywhere, also inside a longer run.
-        memories: Size of the corpus; 2 % of it is the limit, which never falls below DF_MIN.
-    """
+    """Return the runs that become concepts, sorted."""
     df_max = max(DF_MIN, math.floor(DF_MAX_SHARE * memories))
     asked = {
         run: count for run, count in counts.items() if DF_MIN <= count <= df_max and " " in run
@@ -219,10 +197,6 @@ Pair = tuple[str, str]
 @dataclass(frozen=True, slots=True)
 class MergeRules:
     """Rules over folded names.
-
-    Attributes:
-        never: Pairs that must not be one concept, directly or through others.
-        same: Pairs that are one concept; they chain.
 
     Raises:
         ConfigError: Two names are forced to be one and kept apart.
@@ -353,39 +327,16 @@ def _message(where: str, faults: list[str]) -> str:
 _NO_RULES = MergeRules()
 
 
-def _no_neighbours() -> dict[str, Neighbour | None]:
-    return {}
-
-
-@dataclass(frozen=True, slots=True)
-class Memo:
-    """What the next run need not compute again; the result never depends on it.
-
-    Attributes:
-        neighbours: Nearest names of exactly the names that took part in the embedding stage. Valid
-            while the encoder is the same: drop the memo when its fingerprint changes.
-    """
-
-    neighbours: Mapping[str, Neighbour | None] = field(default_factory=_no_neighbours)
-
-
 @dataclass(frozen=True, slots=True)
 class Canonical:
-    """Which names stand for which.
+    """Which names stand for which."""
 
-    Attributes:
-        canonical_of: Canonical name of every name that moved; a canonical name never moves itself.
-        merges: Why, sorted by canonical name and name.
-        refused: Pairs (for "crowded_bucket": names) that were not merged, by the guard that bit.
-        unknown_names: Names in rules that no memory holds, sorted.
-        memo: For the next run.
-    """
-
+    # canonical name of every name that moved; a canonical name never moves itself
     canonical_of: Mapping[str, str]
-    merges: tuple[Merge, ...]
+    merges: tuple[Merge, ...]  # why, sorted by canonical name and name
+    # pairs (for "crowded_bucket": names) that were not merged, by the guard that bit
     refused: Mapping[str, int]
-    unknown_names: tuple[str, ...]
-    memo: Memo
+    unknown_names: tuple[str, ...]  # names in rules that no memory holds, sorted
 
 
 def canonicalise(
@@ -393,24 +344,10 @@ def canonicalise(
     aliases: Sequence[tuple[str, str, str]] = (),
     rules: MergeRules = _NO_RULES,
     vectors: Mapping[str, NDArray[np.float32]] | None = None,
-    previous: Memo | None = None,
 ) -> Canonical:
-    """Decide which names are one concept.
-
-    Args:
-        names: Every folded name once, in any order.
-        aliases: (alias, canonical, detail), folded, as texts or authors declared them. The best
-            ranked of the two becomes the canonical name all the same. An alias declared for two
-            names counts for neither.
-        rules: What people forced or forbade; they outweigh all else.
-        vectors: By name, for the names that have one; None leaves the embedding stage out.
-        previous: Memo of an earlier run.
-
-    Raises:
-        ValueError: A name stands twice, or vectors differ in shape or are not finite.
-    """
+    """Decide which names are one concept."""
     order = ranked(names)
-    run = _Run(order, rules, previous or Memo())
+    run = _Run(order, rules)
     run.join_strong(aliases, rules)
     run.join_minhash()
     if vectors is not None:
@@ -421,14 +358,12 @@ def canonicalise(
 class _Run:
     """One canonicalisation in the making."""
 
-    def __init__(self, order: Sequence[NameStats], rules: MergeRules, previous: Memo) -> None:
+    def __init__(self, order: Sequence[NameStats], rules: MergeRules) -> None:
         self._stats = {stats.name: stats for stats in order}
         self._traits: dict[str, Traits] = {}
         self._groups = Groups([stats.name for stats in order], rules.never)
-        self._previous = previous
         self._refused: Counter[str] = Counter()
         self._links: list[Link] = []
-        self._neighbours: Mapping[str, Neighbour | None] = {}
 
     def join_strong(self, aliases: Sequence[tuple[str, str, str]], rules: MergeRules) -> None:
         for left, right in sorted((min(pair), max(pair)) for pair in rules.same):
@@ -449,10 +384,8 @@ class _Run:
     def join_embedding(self, vectors: Mapping[str, NDArray[np.float32]]) -> None:
         leaders = self._groups.leaders()
         taking_part = {name: vectors[name] for name in leaders if name in vectors}
-        known = self._previous.neighbours or None
-        self._neighbours = nearest_neighbours(taking_part, known)
         links: list[Link] = []
-        for left, right, cosine in mutual_pairs(self._neighbours):
+        for left, right, cosine in mutual_pairs(taking_part):
             if unlike_words(self._of(left), self._of(right), cosine):
                 self._refused[unlike_words.__name__] += 1
                 continue
@@ -468,7 +401,6 @@ class _Run:
             merges=tuple(self._explain(moved)),
             refused=dict(sorted(self._refused.items())),
             unknown_names=tuple(unknown),
-            memo=Memo(self._neighbours),
         )
 
     def _declared(self, aliases: Sequence[tuple[str, str, str]]) -> list[Link]:

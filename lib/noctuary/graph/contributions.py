@@ -1,39 +1,59 @@
-"""What every memory contributes to the graph, kept between nights in one DuckDB file."""
+"""What every memory contributes to the graph, kept between nights in step with the corpus."""
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
-from itertools import repeat
+from itertools import count, islice, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from zlib import crc32
 
-from noctuary.core.files import fsync_dir, fsync_file, hash_text, remove_tree
-from noctuary.core.types import MemoryRecord
+import numpy as np
+from numpy.typing import NDArray
+
+from noctuary.core.files import (
+    fsync_dir,
+    fsync_file,
+    hash_file,
+    hash_text,
+    remove_tree,
+    write_text,
+)
+from noctuary.core.types import SILENT, MemoryRecord, Progress
 from noctuary.graph.extract import (
     EXTRACTOR_VERSION,
     KINDS,
     REFUSALS,
     Dictionary,
     Extraction,
+    Found,
+    Stated,
     Tokens,
     find_matches,
+    index_dictionary,
     needs_case,
     refusal,
 )
-from noctuary.graph.fold import CONCEPT_ID_HEX, fold_name
-from noctuary.graph.guards import NameStats
 from noctuary.graph.tables import NO_SPAN, ArrowTable
 from noctuary.graph.walk import ROLES
-from noctuary.sources.corpus import column_batches
-from noctuary.work.shards import RecordBatch, arrow_compute
+from noctuary.sources.corpus import column_batches, take_columns
+from noctuary.work.content import WAVE_SHARDS
+from noctuary.work.shards import (
+    SHARD_ROWS,
+    BatchFunction,
+    RecordBatch,
+    Runner,
+    list_shards,
+    read_batches,
+)
 
 if TYPE_CHECKING:
     import duckdb
-
 
 # The file of the contributions: one DuckDB database, rebuilt whenever it is not ours.
 
@@ -65,12 +85,8 @@ CREATE TABLE matched (mid BIGINT, name VARCHAR, start INTEGER, stop INTEGER, sur
 CREATE TABLE declined (mid BIGINT, script VARCHAR, runs INTEGER);
 CREATE TABLE meta (version VARCHAR, has_leftovers BOOLEAN);
 """
-
-OWN_TABLES = ("memory", "found", "stated", "stated_end", "alias", "word")
-"""Tables whose rows rest on one memory's own extraction."""
-
-MATCH_TABLES = ("matched", "declined")
-"""Tables whose rows rest on one memory's text and on the dictionary."""
+_OWN_TABLES = ("memory", "found", "stated", "stated_end", "alias", "word")
+_MATCH_TABLES = ("matched", "declined")  # these rest on the dictionary as well
 
 
 def open_database(path: Path, memory_mb: int = MEMORY_MB) -> duckdb.DuckDBPyConnection:
@@ -80,18 +96,25 @@ def open_database(path: Path, memory_mb: int = MEMORY_MB) -> duckdb.DuckDBPyConn
     path.parent.mkdir(parents=True, exist_ok=True)
     # A killed process leaves these, and both hold texts.
     remove_tree(_spill(path))
-    drop_database(_fresh(path))
+    _drop(_fresh(path))
     existed = path.exists()
     try:
-        connection = _connect(path, memory_mb)
+        connection = duckdb.connect(str(path), config=_config(path, memory_mb))
     except duckdb.Error as error:
-        return _make_anew(path, memory_mb, f"cannot be read ({type(error).__name__})")
-    reason = _mismatch(connection) if existed else None
-    if reason is not None:
+        reason = f"cannot be read ({type(error).__name__})"
+    else:
+        reason = _mismatch(connection) if existed else None
+        if existed and reason is None:
+            return connection
         connection.close()
-        return _make_anew(path, memory_mb, reason)
-    if not existed:
-        _create(connection)
+    if reason is not None:
+        _LOG.warning("the graph's state %s %s: it is rebuilt from the memories", path, reason)
+        _drop(path)
+    connection = duckdb.connect(str(path), config=_config(path, memory_mb))
+    connection.begin()
+    connection.execute(_TABLES)
+    connection.execute("INSERT INTO meta VALUES (?, false)", [STATE_VERSION])
+    connection.commit()
     return connection
 
 
@@ -106,20 +129,15 @@ def release_memory(connection: duckdb.DuckDBPyConnection, memory_mb: int = MEMOR
     connection.execute(f"SET memory_limit = '{memory_mb}MB'")
 
 
-def drop_database(path: Path) -> None:
-    """Remove the file and what DuckDB keeps beside it."""
-    for name in (path.name, f"{path.name}.wal"):
-        path.with_name(name).unlink(missing_ok=True)
-
-
 def compact_database(path: Path, memory_mb: int = MEMORY_MB) -> None:
     """Write the file anew without the blocks of deleted rows, which still hold their texts."""
     import duckdb
 
     fresh = _fresh(path)
+    old, new = (str(file).replace("'", "''") for file in (path, fresh))
     with duckdb.connect(config=_config(path, memory_mb)) as connection:
-        connection.execute(f"ATTACH '{_quoted(path)}' AS old (READ_ONLY)")
-        connection.execute(f"ATTACH '{_quoted(fresh)}' AS new")
+        connection.execute(f"ATTACH '{old}' AS old (READ_ONLY)")
+        connection.execute(f"ATTACH '{new}' AS new")
         connection.execute("COPY FROM DATABASE old TO new")
         connection.execute("UPDATE new.meta SET has_leftovers = false")
         connection.execute("CHECKPOINT new")
@@ -127,20 +145,6 @@ def compact_database(path: Path, memory_mb: int = MEMORY_MB) -> None:
     path.with_name(f"{path.name}.wal").unlink(missing_ok=True)
     fresh.replace(path)
     fsync_dir(path.parent)
-
-
-def _make_anew(path: Path, memory_mb: int, reason: str) -> duckdb.DuckDBPyConnection:
-    _LOG.warning("the graph's state %s %s: it is rebuilt from the memories", path, reason)
-    drop_database(path)
-    connection = _connect(path, memory_mb)
-    _create(connection)
-    return connection
-
-
-def _connect(path: Path, memory_mb: int) -> duckdb.DuckDBPyConnection:
-    import duckdb
-
-    return duckdb.connect(str(path), config=_config(path, memory_mb))
 
 
 def _config(path: Path, memory_mb: int) -> dict[str, str | bool | int | float | list[str]]:
@@ -153,13 +157,6 @@ def _config(path: Path, memory_mb: int) -> dict[str, str | bool | int | float | 
     }
 
 
-def _create(connection: duckdb.DuckDBPyConnection) -> None:
-    connection.begin()
-    connection.execute(_TABLES)
-    connection.execute("INSERT INTO meta VALUES (?, false)", [STATE_VERSION])
-    connection.commit()
-
-
 def _mismatch(connection: duckdb.DuckDBPyConnection) -> str | None:
     """Return what is wrong with an opened file, or None; reads one row of every table."""
     import duckdb
@@ -168,11 +165,16 @@ def _mismatch(connection: duckdb.DuckDBPyConnection) -> str | None:
         rows = connection.execute("SELECT version FROM meta").fetchall()
         if rows != [(STATE_VERSION,)]:
             return f"is of version {rows!r} and not {STATE_VERSION}"
-        for table in (*OWN_TABLES, *MATCH_TABLES, "dictionary"):
+        for table in (*_OWN_TABLES, *_MATCH_TABLES, "dictionary"):
             connection.execute(f"SELECT * FROM {table} LIMIT 1").fetchall()
     except duckdb.Error as error:
         return f"is no state of this graph ({type(error).__name__})"
     return None
+
+
+def _drop(path: Path) -> None:
+    for name in (path.name, f"{path.name}.wal"):
+        path.with_name(name).unlink(missing_ok=True)
 
 
 def _spill(path: Path) -> Path:
@@ -183,148 +185,478 @@ def _fresh(path: Path) -> Path:
     return path.with_name(f".{path.name}.fresh")
 
 
-def _quoted(path: Path) -> str:
-    return str(path).replace("'", "''")
-
-
-# Findings of single memories as columns of rows, in batches. No database, no corpus.
+# The corpus brought in: only what changed is written, all or nothing.
 
 
 DICTIONARY_KINDS = frozenset({"title", "heading", "key", "label", "leading", "tag"})
 """Kinds of finding whose names are looked for in other memories."""
 
-NOT_LOOKED_FOR = -1
-"""`look` of a finding that gives no dictionary name."""
-
-ANY_CASE, NEEDS_CASE, FIRST_REFUSAL = 0, 1, 2
-"""`look` of a finding that gives one; from FIRST_REFUSAL on, the reason why it is refused."""
+# `look` of a finding: what it gives to the dictionary; from FIRST_REFUSAL on, why it is refused.
+_NOT_LOOKED_FOR, _ANY_CASE, _NEEDS_CASE, FIRST_REFUSAL = -1, 0, 1, 2
+_LOOKED_FOR = f"look IN ({_ANY_CASE}, {_NEEDS_CASE})"
 
 _WORD_CACHE_SIZE = 1 << 18
 """Word codes remembered: a few tens of MB for not hashing frequent words again."""
 
+Load = Callable[[Sequence[int]], Iterable[Extraction]]
+"""Gives the extractions of the memories at these ascending positions, in that order; read as slowly
+as they are written."""
+
+
+class SyncReport(NamedTuple):
+    """What a sync did."""
+
+    added: int
+    edited: int
+    deleted: int
+    rematched: int  # other memories whose text was searched again, because a name changed
+    changed_names: int  # dictionary names that appeared, vanished or changed their case rule
+
+    @property
+    def touched(self) -> int:
+        """Memories of which any row was written or removed."""
+        return self.added + self.edited + self.deleted + self.rematched
+
+
+def sync(
+    connection: duckdb.DuckDBPyConnection,
+    records: Sequence[MemoryRecord],
+    keys: Sequence[str],
+    load: Load,
+    search: TextSearch,
+) -> SyncReport:
+    """Make the contributions equal to the corpus; see `GraphState.sync`."""
+    connection.begin()
+    try:
+        report = _sync(connection, records, keys, load, search)
+    except BaseException:
+        connection.rollback()
+        raise
+    connection.commit()
+    return report
+
+
+def _sync(
+    connection: duckdb.DuckDBPyConnection,
+    records: Sequence[MemoryRecord],
+    keys: Sequence[str],
+    load: Load,
+    search: TextSearch,
+) -> SyncReport:
+    _write_current(connection, records, keys)
+    connection.execute(
+        f"""CREATE OR REPLACE TEMP TABLE gone AS
+        SELECT mid, memory_id FROM memory ANTI JOIN current USING (memory_id, key);
+        CREATE OR REPLACE TEMP TABLE touched_name AS
+        SELECT DISTINCT name FROM found SEMI JOIN gone USING (mid) WHERE {_LOOKED_FOR}"""
+    )
+    fresh = _numbers(
+        connection,
+        "SELECT position FROM current ANTI JOIN memory USING (memory_id, key) ORDER BY position",
+    )
+    ((gone, edited, first),) = connection.execute(
+        """SELECT (SELECT count(*) FROM gone),
+            (SELECT count(*) FROM gone SEMI JOIN current USING (memory_id)),
+            (SELECT coalesce(max(mid) + 1, 0) FROM memory)"""
+    ).fetchall()
+    if not len(fresh) and not gone:
+        return SyncReport(0, 0, 0, 0, 0)
+    _remove_gone(connection)
+    _add_findings(connection, records, keys, fresh, first, load)
+    changed = _update_dictionary(connection)
+    concerned = find_concerned(connection, changed)
+    _match(connection, records, np.arange(first, first + len(fresh)), fresh, concerned, search)
+    return SyncReport(len(fresh) - edited, edited, gone - edited, len(concerned), len(changed))
+
+
+def _write_current(
+    connection: duckdb.DuckDBPyConnection, records: Sequence[MemoryRecord], keys: Sequence[str]
+) -> None:
+    """Fill `current`: position, id and key of tonight's memories."""
+    import pyarrow as pa
+
+    if len(records) != len(keys):
+        raise ValueError(
+            f"found {len(keys)} extraction keys for {len(records)} memories, expected one each"
+        )
+    connection.execute(
+        "CREATE OR REPLACE TEMP TABLE current (position BIGINT, memory_id VARCHAR, key VARCHAR)"
+    )
+    done = 0
+    for batch in column_batches(records, ("position", "memory_id")):
+        positions = batch.column("position").to_numpy()
+        wrong = np.flatnonzero(positions != np.arange(done, done + len(positions)))
+        if len(wrong):
+            raise ValueError(
+                f"found position {positions[wrong[0]]} at index {done + wrong[0]}, expected the "
+                "memories ordered by position without gaps"
+            )
+        some = pa.array(keys[done : done + batch.num_rows], pa.string())
+        _insert(connection, {"current": pa.table(batch.append_column("key", some))})
+        done += batch.num_rows
+
+
+def _remove_gone(connection: duckdb.DuckDBPyConnection) -> None:
+    removed = 0
+    for table in (*_OWN_TABLES, *_MATCH_TABLES):
+        counted = connection.execute(f"DELETE FROM {table} WHERE mid IN (SELECT mid FROM gone)")
+        removed += counted.fetchall()[0][0]
+    if removed:
+        # The blocks of deleted rows keep their texts until the file is written anew.
+        connection.execute("UPDATE meta SET has_leftovers = true")
+
+
+def _add_findings(
+    connection: duckdb.DuckDBPyConnection,
+    records: Sequence[MemoryRecord],
+    keys: Sequence[str],
+    fresh: NDArray[np.int64],
+    first: int,
+    load: Load,
+) -> None:
+    if not len(fresh):
+        return
+    mids, extractions = count(first), iter(load(fresh.tolist()))
+    for batch in take_columns(records, fresh, ("position", "memory_id", "content")):
+        rows: dict[str, list[tuple[Any, ...]]] = {table: [] for table in _OWN_TABLES[:-1]}
+        columns = (batch.column(name).to_pylist() for name in ("position", "memory_id", "content"))
+        for position, memory_id, content in zip(*columns, strict=True):
+            mid, extraction = next(mids), next(extractions)
+            rows["memory"].append((mid, memory_id, keys[position]))
+            rows["found"] += ((mid, *_found_row(item)) for item in extraction.found)
+            rows["stated"] += ((mid, *item) for item in extraction.stated)
+            rows["stated_end"] += ((mid, *end) for end in _ends_of(content, extraction.stated))
+            rows["alias"] += ((mid, *alias) for alias in extraction.aliases)
+        _insert(connection, {table: _to_table(table, found) for table, found in rows.items()})
+    connection.execute(
+        f"""INSERT INTO touched_name SELECT DISTINCT name FROM found
+        WHERE mid >= {first} AND {_LOOKED_FOR} AND name NOT IN (SELECT name FROM touched_name)"""
+    )
+
+
+def _found_row(item: Found) -> tuple[int, int, int, str, int, int, str]:
+    role, kind, name, start, end, surface = item
+    look = _NOT_LOOKED_FOR
+    if kind in DICTIONARY_KINDS:
+        reason = refusal(name)
+        look = _NEEDS_CASE if needs_case(name, surface) else _ANY_CASE
+        look = look if reason is None else FIRST_REFUSAL + REFUSALS.index(reason)
+    return _ROLE_CODES[role], _KIND_CODES[kind], look, name, start, end, surface
+
+
 _ROLE_CODES = {role: code for code, role in enumerate(ROLES)}
 _KIND_CODES = {kind: code for code, kind in enumerate(KINDS)}
 
+
+def _ends_of(content: str, stated: Iterable[Stated]) -> Iterator[tuple[str, int, int, str]]:
+    """Yield name, span and surface of both ends of every statement between two names.
+
+    The span is that of the surface inside the statement, the first for the subject and the last for
+    the object; NO_SPAN where it does not stand there as such.
+    """
+    for item in stated:
+        if not item.subject or not item.object or "#" in (item.subject[0], item.object[0]):
+            continue  # about a memory itself
+        where = (item.start, item.end) if item.start >= 0 else (0, 0)
+        for name, surface, find in (
+            (item.subject, item.subject_surface, content.find),
+            (item.object, item.object_surface, content.rfind),
+        ):
+            start, text = find(surface, *where) if surface else NO_SPAN, surface or name
+            yield name, start, start + len(text) if start >= 0 else NO_SPAN, text
+
+
 _COLUMNS = {
-    "memory": ("mid", "memory_id", "key"),
-    "found": ("mid", "role", "kind", "name", "start", "stop", "surface"),
-    "stated": (
-        "mid", "subject", "relation", "object", "start", "stop", "subject_surface",
-        "object_surface",
-    ),
-    "stated_end": ("mid", "name", "start", "stop", "surface"),
-    "alias": ("mid", "alias", "canonical", "detail"),
-    "matched": ("mid", "name", "start", "stop", "surface"),
-    "declined": ("mid", "script", "runs"),
-}  # fmt: skip
-_OWN = ("memory", "found", "stated", "stated_end", "alias")
-_OF_TEXT = ("matched", "declined")
+    "memory": "mid memory_id key",
+    "found": "mid role kind look name start stop surface",
+    "stated": "mid subject relation object start stop subject_surface object_surface",
+    "stated_end": "mid name start stop surface",
+    "alias": "mid alias canonical detail",
+    "matched": "mid name start stop surface",
+    "declined": "mid script runs",
+}
+_INTEGERS = frozenset({"role", "kind", "look", "start", "stop", "runs"})
 
 
-class Columns:
-    """Rows of one table of the state, column by column: a fraction of the objects that rows are."""
+def _to_table(table: str, rows: Sequence[tuple[Any, ...]]) -> ArrowTable:
+    """Return rows of one table of the state as Arrow columns."""
+    import pyarrow as pa
 
-    def __init__(self, table: str) -> None:
-        self._names = _COLUMNS[table]
-        self._values: list[list[Any]] = [[] for _ in self._names]
+    def type_of(name: str) -> Any:
+        return pa.int64() if name == "mid" else pa.int32() if name in _INTEGERS else pa.string()
 
-    def add(self, mid: int, rows: Sequence[Sequence[Any]]) -> None:
-        """Add rows of one memory, each without the memory's number in front."""
-        if not rows:
-            return
-        mids, *others = self._values
-        mids += repeat(mid, len(rows))
-        for values, added in zip(others, zip(*rows, strict=True), strict=True):
-            values += added
+    columns = zip(*rows, strict=True) if rows else repeat(())
+    return pa.table(
+        {
+            name: pa.array(values, type_of(name))
+            for name, values in zip(_COLUMNS[table].split(), columns, strict=False)
+        }
+    )
 
-    def column(self, name: str) -> list[Any]:
-        """Return the values of a column."""
-        return self._values[self._names.index(name)]
 
-    def to_table(self, **codes: Sequence[int]) -> ArrowTable:
-        """Return an Arrow table with these rows.
+def _update_dictionary(connection: duckdb.DuckDBPyConnection) -> list[str]:
+    """Bring the dictionary up to date for the names in `touched_name`; return those that changed.
 
-        Args:
-            codes: Further columns by name, or what stands in a column instead of what was added.
+    A name changed if it appeared, vanished, or needs a capital from now on or no longer.
+    """
+    connection.execute(
+        f"""CREATE OR REPLACE TEMP TABLE changed AS
+        WITH renewed AS (
+            SELECT name, bool_and(look = {_NEEDS_CASE}) AS cased FROM found
+            WHERE {_LOOKED_FOR} AND name IN (SELECT name FROM touched_name) GROUP BY name)
+        SELECT t.name, r.cased FROM touched_name t LEFT JOIN renewed r USING (name)
+        LEFT JOIN dictionary d USING (name) WHERE r.cased IS DISTINCT FROM d.cased;
+        DELETE FROM dictionary WHERE name IN (SELECT name FROM changed);
+        INSERT INTO dictionary SELECT * FROM changed WHERE cased IS NOT NULL"""
+    )
+    rows = connection.execute("SELECT name FROM changed ORDER BY name").fetchall()
+    return [name for (name,) in rows]
+
+
+# A text may name X only if it holds every word of X. The rarest word gives the candidates, so that
+# the cost follows the rarest and not the most frequent word of a name.
+_RAREST = """
+CREATE OR REPLACE TEMP TABLE rarest AS
+WITH uses AS (
+    SELECT word, count(*) AS uses FROM word WHERE word IN (SELECT word FROM part) GROUP BY word)
+SELECT name, arg_min(word, (coalesce(uses, 0), word)) AS word, count(*) AS parts
+FROM part LEFT JOIN uses USING (word) GROUP BY name
+"""
+_CONCERNED = """
+WITH candidate AS (SELECT word.mid, name, parts FROM word JOIN rarest USING (word))
+SELECT DISTINCT mid FROM (
+    SELECT candidate.mid FROM candidate JOIN part USING (name)
+    JOIN word ON word.mid = candidate.mid AND word.word = part.word
+    GROUP BY candidate.mid, name, parts HAVING count(*) = parts)
+ORDER BY mid
+"""
+
+
+def find_concerned(connection: duckdb.DuckDBPyConnection, changed: list[str]) -> list[int]:
+    """Return the memories in the index of words that hold every word of a changed name."""
+    import pyarrow as pa
+
+    pairs = [(name, code) for name in changed for code in sorted(set(map(word_code, name.split())))]
+    if not pairs:
+        return []
+    names, codes = zip(*pairs, strict=True)
+    parts = pa.table({"name": pa.array(names, pa.string()), "word": pa.array(codes, pa.uint32())})
+    connection.execute("CREATE OR REPLACE TEMP TABLE part (name VARCHAR, word UINTEGER)")
+    _insert(connection, {"part": parts})
+    connection.execute(_RAREST)
+    return [mid for (mid,) in connection.execute(_CONCERNED).fetchall()]
+
+
+def _match(
+    connection: duckdb.DuckDBPyConnection,
+    records: Sequence[MemoryRecord],
+    mids: NDArray[np.int64],
+    fresh: NDArray[np.int64],
+    concerned: Sequence[int],
+    search: TextSearch,
+) -> None:
+    """Search the texts of fresh memories and, again, of those that a changed name concerns."""
+    names = dict(connection.execute("SELECT name, cased FROM dictionary ORDER BY name").fetchall())
+    for found in search(names, _texts(connection, records, mids, fresh), len(fresh), words=True):
+        _insert(connection, unpack_tables(found))
+    _name_mids(connection, concerned)
+    for table in _MATCH_TABLES:
+        connection.execute(f"DELETE FROM {table} WHERE mid IN (SELECT mid FROM chosen)")
+    placed = """FROM chosen JOIN memory USING (mid) JOIN current USING (memory_id)
+        ORDER BY position"""
+    chosen = [_numbers(connection, f"SELECT {name} {placed}") for name in ("mid", "position")]
+    texts = _texts(connection, records, *chosen)
+    for found in search(names, texts, len(concerned), words=False):
+        _insert(connection, unpack_tables(found))
+
+
+# What the chosen memories are about, and who speaks in them. The range lets blocks be skipped.
+_OWN_NAMES = f"""
+WITH own AS (
+    SELECT mid, list_sort(list(DISTINCT name)) AS names FROM found SEMI JOIN chosen USING (mid)
+    WHERE role IN ({_ROLE_CODES["about"]}, {_ROLE_CODES["speaker"]}) AND mid BETWEEN ? AND ?
+    GROUP BY mid)
+SELECT coalesce(names, []::VARCHAR[]) AS names FROM chosen LEFT JOIN own USING (mid) ORDER BY place
+"""
+
+
+def _texts(
+    connection: duckdb.DuckDBPyConnection,
+    records: Sequence[MemoryRecord],
+    mids: NDArray[np.int64],
+    positions: NDArray[np.int64],
+) -> Iterator[RecordBatch]:
+    """Yield `mid`, `content` and `own` of the memories at ascending positions."""
+    import pyarrow as pa
+
+    done = 0
+    for batch in take_columns(records, positions, ("content",)):
+        some = mids[done : done + batch.num_rows]
+        _name_mids(connection, some)
+        own = connection.sql(_OWN_NAMES, params=[int(some.min()), int(some.max())])
+        names = own.to_arrow_table().column("names").combine_chunks()
+        yield pa.record_batch(
+            {"mid": pa.array(some), "content": batch.column("content"), "own": names}
+        )
+        done += batch.num_rows
+
+
+def _name_mids(
+    connection: duckdb.DuckDBPyConnection, mids: Sequence[int] | NDArray[np.int64]
+) -> None:
+    """Fill `chosen`: the numbers and where they stand among the given ones."""
+    import pyarrow as pa
+
+    connection.execute("CREATE OR REPLACE TEMP TABLE chosen (mid BIGINT, place BIGINT)")
+    columns = {"mid": pa.array(mids, pa.int64()), "place": np.arange(len(mids))}
+    _insert(connection, {"chosen": pa.table(columns)})
+
+
+def _insert(connection: duckdb.DuckDBPyConnection, tables: Mapping[str, ArrowTable]) -> None:
+    for table, rows in tables.items():
+        if rows.num_rows:
+            connection.register("incoming", rows)
+            connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM incoming")
+            connection.unregister("incoming")
+
+
+def _numbers(connection: duckdb.DuckDBPyConnection, sql: str) -> NDArray[np.int64]:
+    (column,) = connection.execute(sql).fetchnumpy().values()
+    return np.asarray(column, dtype=np.int64)
+
+
+# Texts of many memories searched for dictionary names, as a task over record batches.
+
+
+SEARCH_ROW_MS = 0.06
+"""About what one text of 200 characters takes on one core."""
+
+
+class TextSearch(Protocol):
+    """Whoever searches many texts."""
+
+    def __call__(
+        self, names: Mapping[str, bool], texts: Iterator[RecordBatch], count: int, *, words: bool
+    ) -> Iterator[RecordBatch]:
+        """Yield what `search_texts` finds; read as slowly as it is asked for.
+
+        The names come with their case rule, the texts as `mid`, `content` and `own`, the folded
+        names of the text's subjects; `count` says about how many there are.
         """
-        import pyarrow as pa
-
-        columns = {**dict(zip(self._names, self._values, strict=True)), **codes}
-        return pa.table(
-            {name: pa.array(values, type=_arrow_type(name)) for name, values in columns.items()}
-        )
+        ...
 
 
-class OwnRows:
-    """Rows that rest on a memory's own extraction, by table (see `schema`)."""
+@dataclass(frozen=True, slots=True)
+class SearchTexts:
+    """The task. Its results rest on the dictionary, so that the salt of its shards must name it."""
 
-    def __init__(self) -> None:
-        self._of = {table: Columns(table) for table in _OWN}
+    dictionary: Path  # a file that `write_dictionary` wrote
+    words: bool
 
-    def add(self, mid: int, memory_id: str, key: str, content: str, found: Extraction) -> None:
-        """Add the rows of one memory."""
-        self._of["memory"].add(mid, [(memory_id, key)])
-        self._of["found"].add(mid, found.found)
-        self._of["stated"].add(mid, found.stated)
-        self._of["stated_end"].add(mid, stated_ends(content, found))
-        self._of["alias"].add(mid, found.aliases)
+    @property
+    def name(self) -> str:
+        """See `BatchTask`."""
+        return "search_texts"
 
-    def tables(self) -> dict[str, ArrowTable]:
-        """Return the rows as Arrow tables."""
-        found = self._of["found"]
-        kinds, names, surfaces = map(found.column, ("kind", "name", "surface"))
-        codes = {
-            "role": [_ROLE_CODES[role] for role in found.column("role")],
-            "kind": [_KIND_CODES[kind] for kind in kinds],
-            "look": [
-                _look(name, surface) if kind in DICTIONARY_KINDS else NOT_LOOKED_FOR
-                for kind, name, surface in zip(kinds, names, surfaces, strict=True)
-            ],
+    @property
+    def row_ms(self) -> float:
+        """See `BatchTask`."""
+        return SEARCH_ROW_MS
+
+    def open(self, threads: int) -> BatchFunction:
+        """See `BatchTask`; one thread is used."""
+        del threads
+        dictionary = index_dictionary(json.loads(self.dictionary.read_text(encoding="utf-8")), {})
+        return lambda texts: search_texts(texts, dictionary, words=self.words)
+
+
+def write_dictionary(names: Mapping[str, bool], path: Path) -> None:
+    """Write names and their case rules to where every worker reads them."""
+    write_text(path, json.dumps(dict(sorted(names.items())), ensure_ascii=False))
+
+
+def search_here(
+    names: Mapping[str, bool], texts: Iterator[RecordBatch], count: int, *, words: bool
+) -> Iterator[RecordBatch]:
+    """Search in this process; see `TextSearch`."""
+    del count
+    dictionary = index_dictionary(names, {})
+    for batch in texts:
+        yield search_texts(batch, dictionary, words=words)
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerSearch:
+    """A `TextSearch` by a runner, where there are enough texts for it."""
+
+    runner: Runner
+    place: Path  # a directory for dictionary, texts and findings; removed at the end
+    progress: Progress = SILENT
+    shard_rows: int = SHARD_ROWS  # up to as many texts are searched in this process
+
+    def __call__(
+        self, names: Mapping[str, bool], texts: Iterator[RecordBatch], count: int, *, words: bool
+    ) -> Iterator[RecordBatch]:
+        """See `TextSearch`."""
+        if count <= self.shard_rows:
+            yield from search_here(names, texts, count, words=words)
+            return
+        remove_tree(self.place)
+        self.place.mkdir(parents=True)
+        task = SearchTexts(self.place / "dictionary.json", words)
+        write_dictionary(names, task.dictionary)
+        try:
+            yield from self._search(task, texts)
+        finally:
+            remove_tree(self.place)
+
+    def _search(self, task: SearchTexts, texts: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
+        salt = f"{task.name}:{EXTRACTOR_VERSION}:{task.words}:{hash_file(task.dictionary)}"
+        shards = list_shards(texts, self.place / "texts", salt, self.shard_rows)
+        while wave := list(islice(shards, WAVE_SHARDS)):
+            for fragment in self.runner.run(task, wave, self.place / "found", self.progress):
+                yield from read_batches(fragment.path)
+                fragment.path.unlink()
+            for shard in wave:
+                shard.path.unlink(missing_ok=True)
+
+
+def search_texts(texts: RecordBatch, dictionary: Dictionary, *, words: bool) -> RecordBatch:
+    """Return one row whose columns are the state's tables `word`, `matched` and `declined`.
+
+    Each is a list of rows, so that a batch may give as many of each as there are; `word` is only
+    filled where that is asked for.
+    """
+    import pyarrow as pa
+
+    holders, codes = list[int](), list[int]()
+    matched, declined = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
+    columns = (texts.column(name).to_pylist() for name in ("mid", "content", "own"))
+    for mid, content, own in zip(*columns, strict=True):
+        tokens = Tokens(content)
+        found = find_matches(content, dictionary, frozenset(own), tokens)
+        matched += ((mid, *match, content[match.start : match.end]) for match in found.found)
+        declined += ((mid, *runs) for runs in found.declined.items())
+        if words:
+            mine = word_codes(tokens)
+            holders += repeat(mid, len(mine))
+            codes += mine
+    word = {"mid": np.array(holders, np.int64), "word": np.array(codes, np.uint32)}
+    return pack_tables(
+        {
+            "word": pa.table(word),
+            "matched": _to_table("matched", matched),
+            "declined": _to_table("declined", declined),
         }
-        return {
-            table: columns.to_table(**codes) if table == "found" else columns.to_table()
-            for table, columns in self._of.items()
-        }
+    )
 
 
-class TextRows:
-    """Rows that rest on a memory's text: its dictionary matches and its words."""
-
-    def __init__(self) -> None:
-        self._of = {table: Columns(table) for table in _OF_TEXT}
-        self._mids: list[int] = []
-        self._counts: list[int] = []
-        self._words: list[int] = []
-
-    def add_matches(
-        self, mid: int, content: str, tokens: Tokens, dictionary: Dictionary, own: frozenset[str]
-    ) -> None:
-        """Add what the dictionary finds in one text."""
-        matches = find_matches(content, dictionary, own, tokens)
-        self._of["matched"].add(
-            mid, [(name, start, stop, content[start:stop]) for name, start, stop in matches.found]
-        )
-        self._of["declined"].add(mid, list(matches.declined.items()))
-
-    def add_words(self, mid: int, tokens: Tokens) -> None:
-        """Add the words of one text to the index."""
-        distinct = set(tokens.folded)
-        # A character may fold to several words, and a name is matched word by word.
-        distinct |= {part for word in distinct if " " in word for part in word.split(" ")}
-        codes = set(map(word_code, distinct))
-        self._mids.append(mid)
-        self._counts.append(len(codes))
-        # The order of a set differs from process to process.
-        self._words += sorted(codes)
-
-    def tables(self) -> dict[str, ArrowTable]:
-        """Return the rows as Arrow tables, those of the index of words among them."""
-        import numpy as np
-        import pyarrow as pa
-
-        mids = np.repeat(np.array(self._mids, np.int64), np.array(self._counts, np.int64))
-        words = pa.table({"mid": mids, "word": np.array(self._words, np.uint32)})
-        return {"word": words, **{table: found.to_table() for table, found in self._of.items()}}
+def word_codes(tokens: Tokens) -> list[int]:
+    """Return the codes of the words of a text, sorted: the order of a set is not that elsewhere."""
+    distinct = set(tokens.folded)
+    # A character may fold to several words, and a name is matched word by word.
+    distinct |= {part for word in distinct if " " in word for part in word.split(" ")}
+    return sorted(set(map(word_code, distinct)))
 
 
 @lru_cache(maxsize=_WORD_CACHE_SIZE)
@@ -333,314 +665,23 @@ def word_code(word: str) -> int:
     return crc32(word.encode("utf-8", "surrogatepass"))
 
 
-def stated_ends(content: str, found: Extraction) -> list[tuple[str, int, int, str]]:
-    """Return name, span and surface of both ends of every statement between two names.
-
-    The span is that of the surface inside the statement, the first for the subject and the last for
-    the object; NO_SPAN where it does not stand there as such.
-    """
-    ends: list[tuple[str, int, int, str]] = []
-    for item in found.stated:
-        if not joins_names(item.subject, item.object):
-            continue
-        where = (item.start, item.end) if item.start >= 0 else (0, 0)
-        first = content.find(item.subject_surface, *where) if item.subject_surface else NO_SPAN
-        last = content.rfind(item.object_surface, *where) if item.object_surface else NO_SPAN
-        ends.append(_end(item.subject, first, item.subject_surface))
-        ends.append(_end(item.object, last, item.object_surface))
-    return ends
-
-
-def joins_names(subject: str, thing: str) -> bool:
-    """Say whether a statement is between two names and not about a memory itself."""
-    return bool(subject and thing) and "#" not in (subject[0], thing[0])
-
-
-def _end(name: str, start: int, surface: str) -> tuple[str, int, int, str]:
-    text = surface or name
-    return (name, start, start + len(text), text) if start >= 0 else (name, NO_SPAN, NO_SPAN, text)
-
-
-def _look(name: str, surface: str) -> int:
-    reason = refusal(name)
-    if reason is not None:
-        return FIRST_REFUSAL + REFUSALS.index(reason)
-    return NEEDS_CASE if needs_case(name, surface) else ANY_CASE
-
-
-def _arrow_type(name: str) -> Any:
+def pack_tables(tables: Mapping[str, ArrowTable]) -> RecordBatch:
+    """Return one row that holds whole tables, a column each."""
     import pyarrow as pa
 
-    if name == "mid":
-        return pa.int64()
-    return pa.int32() if name in _INTEGERS else pa.string()
+    lists = {}
+    for name, table in tables.items():
+        rows = table.combine_chunks().to_struct_array()
+        rows = rows.combine_chunks() if isinstance(rows, pa.ChunkedArray) else rows
+        lists[name] = pa.ListArray.from_arrays(pa.array([0, len(rows)], pa.int32()), rows)
+    return pa.record_batch(lists)
 
 
-_INTEGERS = frozenset({"role", "kind", "look", "start", "stop", "runs"})
-
-
-# Where tonight's memories stand, and everything they hold, under the names the texts use.
-
-
-_SESSION_CACHE_SIZE = 1 << 12
-"""Folded names of conversations remembered: their turns stand near one another."""
-
-_MENTIONS, _AUTHOR = ROLES.index("mentions"), ROLES.index("author")
-_NAME, _STATED, _SESSION, _RUN = map(KINDS.index, ("name", "stated", "session", "run"))
-
-# A statement makes its ends concepts, but counts as a mention only where the memory does not hold
-# the name anyway.
-_HOLDING = f"""
-CREATE OR REPLACE TEMP TABLE holding AS
-WITH own AS (
-    SELECT place.position, role, kind, name, start, stop, surface, false AS by_match
-    FROM found JOIN place USING (mid) WHERE kind <> {_RUN} OR name IN (SELECT name FROM kept_run)
-    UNION ALL
-    SELECT place.position, {_MENTIONS}, {_NAME}, name, start, stop, surface, true
-    FROM matched JOIN place USING (mid)
-), ends AS (
-    SELECT DISTINCT place.position, {_MENTIONS}, {_STATED}, name, start, stop, surface, false
-    FROM stated_end JOIN place USING (mid)
-)
-SELECT * FROM own
-UNION ALL SELECT * FROM ends WHERE NOT EXISTS (
-    SELECT 1 FROM own WHERE own.position = ends.position AND own.name = ends.name)
-UNION ALL SELECT position, {_AUTHOR}, {_SESSION}, session_name, {NO_SPAN}, {NO_SPAN}, session_id,
-    false FROM place WHERE session_name IS NOT NULL
-"""
-_PLACES = """
-CREATE OR REPLACE TEMP TABLE places (position INTEGER, memory_id VARCHAR, created_at_us BIGINT,
-    updated_at_us BIGINT, session_id VARCHAR, session_name VARCHAR, user_name VARCHAR, wing VARCHAR,
-    chars INTEGER)
-"""
-_PLACE_COLUMNS = (
-    "position", "memory_id", "created_at_us", "updated_at_us", "session_id", "user", "wing",
-    "is_turn", "content",
-)  # fmt: skip
-_RUN_COUNTS = f"""
-SELECT name, count(*) FROM (SELECT DISTINCT name, mid FROM found WHERE kind = {_RUN})
-GROUP BY name ORDER BY name
-"""
-
-
-def place_memories(
-    connection: duckdb.DuckDBPyConnection,
-    records: Sequence[MemoryRecord],
-    kept_runs: Collection[str],
-) -> None:
-    """Fill the temporary tables `place` (a row per memory) and `holding` (a row per finding).
-
-    Args:
-        connection: A state in step with the records.
-        records: The memories, by position.
-        kept_runs: Names of kind `run` that may be concepts.
-    """
+def unpack_tables(packed: RecordBatch) -> dict[str, ArrowTable]:
+    """Return the tables that `pack_tables` put in each row, those of one name together."""
     import pyarrow as pa
 
-    connection.execute(_PLACES)
-    for batch in column_batches(records, _PLACE_COLUMNS):
-        connection.register("incoming", _places(batch))
-        connection.execute("INSERT INTO places SELECT * FROM incoming")
-        connection.unregister("incoming")
-    connection.execute(
-        """CREATE OR REPLACE TEMP TABLE place AS
-        SELECT memory.mid, places.* EXCLUDE (memory_id)
-        FROM memory JOIN places USING (memory_id)"""
-    )
-    connection.execute("DROP TABLE places")
-    connection.register("runs", pa.table({"name": pa.array(sorted(kept_runs), pa.string())}))
-    connection.execute("CREATE OR REPLACE TEMP TABLE kept_run AS SELECT name FROM runs")
-    connection.unregister("runs")
-    connection.execute(_HOLDING)
-
-
-def count_runs(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
-    """Return how many memories hold every name of kind `run`; needs only a synced state."""
-    table = connection.sql(_RUN_COUNTS).to_arrow_table()
-    names, counts = (column.to_numpy(zero_copy_only=False).tolist() for column in table.columns)
-    return dict(zip(names, counts, strict=True))
-
-
-def _places(batch: RecordBatch) -> ArrowTable:
-    import pyarrow as pa
-
-    pc = arrow_compute()
-    columns = {name: batch.column(name) for name in _PLACE_COLUMNS}
-    turns, sessions = (columns[name].to_pylist() for name in ("is_turn", "session_id"))
-    names = [_folded(s) if turn and s else None for turn, s in zip(turns, sessions, strict=True)]
-    return pa.table(
-        {
-            "position": columns["position"].cast(pa.int32()),
-            "memory_id": columns["memory_id"],
-            "created_at_us": columns["created_at_us"],
-            "updated_at_us": columns["updated_at_us"],
-            "session_id": columns["session_id"],
-            "session_name": pa.array(names, pa.string()),
-            "user_name": pc.fill_null(columns["user"], ""),
-            "wing": pc.fill_null(columns["wing"], ""),
-            "chars": pc.utf8_length(columns["content"]),
-        }
-    )
-
-
-@lru_cache(maxsize=_SESSION_CACHE_SIZE)
-def _folded(session_id: str) -> str | None:
-    return fold_name(session_id) or None
-
-
-# What all memories hold together: names, concepts, mentions, concept edges.
-
-
-_ROLE_NAMES = f"{list(ROLES)!r}"
-_KIND_NAMES = f"{list(KINDS)!r}"
-
-_NAMES = """
-WITH stood AS (
-    SELECT name, position, min(kind) AS kind, min(surface) AS first, max(surface) AS last
-    FROM holding GROUP BY name, position)
-SELECT name, min(kind)::INTEGER, count(*), min(first), max(last)
-FROM stood GROUP BY name ORDER BY name
-"""
-_CONCEPT_OF = f"""
-CREATE OR REPLACE TEMP TABLE concept_of AS
-WITH named AS (
-    SELECT name, coalesce(canonical, name) AS canonical
-    FROM (SELECT DISTINCT name FROM holding) LEFT JOIN canonical_of USING (name)
-), numbered AS (
-    SELECT canonical, concept_id,
-        (row_number() OVER (ORDER BY concept_id) - 1)::INTEGER AS concept
-    FROM (SELECT DISTINCT canonical, left(sha256(canonical), {CONCEPT_ID_HEX}) AS concept_id
-        FROM named))
-SELECT name, concept, concept_id, name = canonical AS is_canonical
-FROM named JOIN numbered USING (canonical)
-"""
-_HELD = """
-CREATE OR REPLACE TEMP TABLE held AS
-SELECT holding.* EXCLUDE (name), concept, is_canonical FROM holding JOIN concept_of USING (name)
-"""
-# The name by which people call it most: among the spellings of the canonical name, where any.
-_CONCEPTS = f"""
-WITH spelling AS (
-    SELECT concept, surface, count(*) AS uses, bool_or(is_canonical) AS is_canonical
-    FROM held GROUP BY concept, surface
-), spelt AS (
-    SELECT concept, list(surface ORDER BY is_canonical DESC, uses DESC, surface) AS surfaces
-    FROM spelling GROUP BY concept
-), summed AS (
-    SELECT concept, {_KIND_NAMES}[min(kind) + 1] AS kind, count(DISTINCT position) AS df
-    FROM held GROUP BY concept)
-SELECT concept_id, surfaces[1] AS canonical_name, kind,
-    list_sort(surfaces[2:]) AS aliases, df
-FROM summed JOIN spelt USING (concept)
-JOIN (SELECT DISTINCT concept, concept_id FROM concept_of) USING (concept)
-ORDER BY concept
-"""
-_MENTION_ROWS = f"""
-SELECT position::BIGINT AS position, concept, {_ROLE_NAMES}[role + 1] AS role,
-    start::BIGINT AS start, stop::BIGINT AS "end", surface
-FROM (SELECT DISTINCT position, concept, role, start, stop, surface FROM held)
-ORDER BY position, start, "end", role, concept, surface
-"""
-_CONCEPT_EDGES = """
-WITH told AS (
-    SELECT DISTINCT s.concept AS src, relation, o.concept AS dst, position, start, stop,
-        created_at_us, updated_at_us
-    FROM stated JOIN place USING (mid)
-    JOIN concept_of s ON s.name = subject JOIN concept_of o ON o.name = object
-    WHERE s.concept <> o.concept)
-SELECT src, dst, relation, 1.0::DOUBLE - 1.0::DOUBLE / (1 + count(DISTINCT position)) AS weight,
-    list({'position': position::BIGINT, 'start': start::BIGINT, 'end': stop::BIGINT}
-        ORDER BY position, start, stop) AS evidence,
-    min(created_at_us) AS valid_from_us, NULL::BIGINT AS valid_to_us,
-    arg_min(updated_at_us, (created_at_us, position)) AS recorded_at_us,
-    NULL::BIGINT AS retracted_at_us
-FROM told GROUP BY src, relation, dst ORDER BY src, relation, dst
-"""
-
-
-def name_stats(connection: duckdb.DuckDBPyConnection) -> Iterator[NameStats]:
-    """Yield every name that is held, in code-point order; needs `place_memories`."""
-    table = connection.sql(_NAMES).to_arrow_table()
-    names, kinds, df, first, last = (
-        column.to_numpy(zero_copy_only=False).tolist() for column in table.columns
-    )
-    # Nine names in ten are spelt one way: only the others need a list.
-    several = [name for name, a, b in zip(names, first, last, strict=True) if a != b]
-    surfaces: dict[str, tuple[str, ...]] = {
-        name: (surface,) for name, surface in zip(names, first, strict=True)
+    return {
+        name: pa.Table.from_batches([pa.RecordBatch.from_struct_array(column.flatten())])
+        for name, column in zip(packed.schema.names, packed.columns, strict=True)
     }
-    surfaces.update(_all_surfaces(connection, several))
-    yield from map(NameStats, names, map(KINDS.__getitem__, kinds), surfaces.values(), df)
-
-
-def _all_surfaces(
-    connection: duckdb.DuckDBPyConnection, names: list[str]
-) -> Iterator[tuple[str, tuple[str, ...]]]:
-    import pyarrow as pa
-
-    connection.register("several", pa.table({"name": pa.array(names, pa.string())}))
-    rows = connection.execute(
-        """SELECT name, list_sort(list(DISTINCT surface)) FROM holding
-        WHERE name IN (SELECT name FROM several) GROUP BY name"""
-    ).fetchall()
-    connection.unregister("several")
-    return ((name, tuple(found)) for name, found in rows)
-
-
-def name_concepts(connection: duckdb.DuckDBPyConnection, canonical_of: Mapping[str, str]) -> None:
-    """Fill the temporary tables `concept_of` (a row per name) and `held` (a row per finding).
-
-    `held` takes the place of `holding`: both are as large as all findings together.
-    """
-    import pyarrow as pa
-
-    moved = pa.table(
-        {
-            "name": pa.array(list(canonical_of), pa.string()),
-            "canonical": pa.array(list(canonical_of.values()), pa.string()),
-        }
-    )
-    connection.register("moved", moved)
-    connection.execute("CREATE OR REPLACE TEMP TABLE canonical_of AS SELECT * FROM moved")
-    connection.unregister("moved")
-    connection.execute(_CONCEPT_OF)
-    connection.execute(_HELD)
-    connection.execute("DROP TABLE holding")
-
-
-def drop_sums(connection: duckdb.DuckDBPyConnection) -> None:
-    """Let go of the temporary tables that only `fold` reads."""
-    for table in ("held", "rated", "step"):
-        connection.execute(f"DROP TABLE IF EXISTS {table}")
-
-
-def sum_concepts(connection: duckdb.DuckDBPyConnection) -> ArrowTable:
-    """Return the concepts, sorted by concept_id; the row is the ordinal."""
-    return connection.sql(_CONCEPTS).to_arrow_table()
-
-
-def sum_mentions(connection: duckdb.DuckDBPyConnection) -> ArrowTable:
-    """Return the mentions in their canonical order, with the concept's ordinal as `concept`."""
-    return connection.sql(_MENTION_ROWS).to_arrow_table()
-
-
-def sum_concept_edges(connection: duckdb.DuckDBPyConnection) -> ArrowTable:
-    """Return what is stated between concepts, with ordinals as `src` and `dst`."""
-    return connection.sql(_CONCEPT_EDGES).to_arrow_table()
-
-
-def count_skipped(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
-    """Return the number of subjects that are not looked for, by reason."""
-    rows = connection.execute(
-        """SELECT look, count(DISTINCT name) FROM found WHERE look >= ? GROUP BY look""",
-        [FIRST_REFUSAL],
-    ).fetchall()
-    return dict(sorted((REFUSALS[look - FIRST_REFUSAL], names) for look, names in rows))
-
-
-def count_declined(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
-    """Return the number of runs of text that were not segmented, by script."""
-    rows = connection.execute(
-        "SELECT script, sum(runs)::BIGINT FROM declined GROUP BY script ORDER BY script"
-    ).fetchall()
-    return dict(rows)

@@ -7,11 +7,11 @@ import json
 import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,24 +37,14 @@ REASONS = ("explicit", "is_now", "newer_value", "near_duplicate")
 
 
 class Link(NamedTuple):
-    """A candidate for a supersession; both memories are of one user and of wings that agree.
-
-    Attributes:
-        older: Position of the memory that is out of date.
-        newer: Position of its successor.
-        reason: One of REASONS.
-        confidence: 0 low, 1 medium, 2 high.
-        similarity: Cosine of the two, or None where none was needed.
-        concept_id: The subject on which both speak, or "".
-        evidence: Where it is said.
-    """
+    """A candidate for a supersession; both memories are of one user and of wings that agree."""
 
     older: int
     newer: int
     reason: str
     confidence: int
-    similarity: float | None
-    concept_id: str
+    similarity: float | None  # cosine of the two, or None where none was needed
+    concept_id: str  # the subject on which both speak, or ""
     evidence: Evidence
 
 
@@ -81,33 +71,19 @@ class Sighting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MemoryColumns:
-    """Columns over the n memories of a corpus, by position.
-
-    Attributes:
-        memory_ids: n strings.
-        created_at_us: int64 (n,), UNDATED_US where unknown.
-        updated_at_us: int64 (n,).
-        owners: int32 (n,), index into `owner_names`.
-        wings: int32 (n,), index into `wing_names`.
-        turns: bool (n,).
-        tombstones: bool (n,), marked as superseded in the source.
-        marks: int64 (n,), the text's `guards.Keys.marks`; 0 for turns.
-        alike: int64 (n,), the text's `guards.Keys.alike`; 0 for turns.
-        owner_names: Users, sorted; "" for nobody.
-        wing_names: Wings, sorted; "" for none.
-    """
+    """Columns over the n memories of a corpus, by position."""
 
     memory_ids: pl.Series
-    created_at_us: Ints
-    updated_at_us: Ints
-    owners: NDArray[np.int32]
-    wings: NDArray[np.int32]
-    turns: NDArray[np.bool_]
-    tombstones: NDArray[np.bool_]
-    marks: Ints
-    alike: Ints
-    owner_names: tuple[str, ...]
-    wing_names: tuple[str, ...]
+    created_at_us: Ints  # int64 (n,), UNDATED_US where unknown
+    updated_at_us: Ints  # int64 (n,)
+    owners: NDArray[np.int32]  # int32 (n,), index into `owner_names`
+    wings: NDArray[np.int32]  # int32 (n,), index into `wing_names`
+    turns: NDArray[np.bool_]  # bool (n,)
+    tombstones: NDArray[np.bool_]  # bool (n,), marked as superseded in the source
+    marks: Ints  # int64 (n,), the text's `guards.Keys.marks`; 0 for turns
+    alike: Ints  # int64 (n,), the text's `guards.Keys.alike`; 0 for turns
+    owner_names: tuple[str, ...]  # users, sorted; "" for nobody
+    wing_names: tuple[str, ...]  # wings, sorted; "" for none
 
     def __len__(self) -> int:
         """Return n."""
@@ -115,17 +91,18 @@ class MemoryColumns:
 
     @staticmethod
     def read(records: Sequence[MemoryRecord]) -> MemoryColumns:
-        """Walk through the memories once, in whatever order they come.
-
-        Raises:
-            ValueError: Positions are not 0..n-1, each once.
-        """
+        """Walk through the memories once, in whatever order they come."""
         import polars as pl
 
         none = arrow_schema(MEMORIES_FILE).empty_table()
         batches = chain([none], column_batches(records, _COLUMNS))
         rows = pl.concat(map(_read_batch, batches)).sort("position")
-        _expect_positions(rows["position"].to_numpy())
+        positions = rows["position"].to_numpy()
+        if not np.array_equal(positions, np.arange(len(positions))):
+            raise ValueError(
+                f"found {len(np.unique(positions))} positions for {len(positions)} memories, "
+                f"expected 0..{len(positions) - 1}, each once: export the corpus again"
+            )
         names = {of: rows[of].unique().sort() for of in ("user", "wing")}
         codes = {of: rows[of].cast(pl.Enum(names[of])).to_physical() for of in names}
         return MemoryColumns(
@@ -151,10 +128,6 @@ class MemoryColumns:
             int(self.created_at_us[position]),
         )
 
-    def dated(self) -> NDArray[np.bool_]:
-        """Return which memories have a date, shape (n,)."""
-        return self.created_at_us != UNDATED_US
-
 
 def _read_batch(batch: Any) -> pl.DataFrame:
     """Return the columns of some memories, what is asked of their texts in place of the texts."""
@@ -170,19 +143,6 @@ def _read_batch(batch: Any) -> pl.DataFrame:
         pl.Series("marks", [k.marks for k in keys], pl.Int64),
         pl.Series("alike", [k.alike for k in keys], pl.Int64),
     )
-
-
-def _expect_positions(positions: Ints) -> None:
-    """Check that ascending positions are 0..n-1.
-
-    Raises:
-        ValueError: They are not.
-    """
-    if not np.array_equal(positions, np.arange(len(positions))):
-        raise ValueError(
-            f"found {len(np.unique(positions))} positions for {len(positions)} memories, expected "
-            f"0..{len(positions) - 1}, each once: export the corpus again"
-        )
 
 
 # What every source asks of two memories: do their scopes agree, and which one is newer.
@@ -202,28 +162,8 @@ class Moment(NamedTuple):
     position: int
 
 
-class Placed(Protocol):
-    """Whatever tells when and whose a memory is: a MemoryRecord, or a `columns.Sighting`."""
-
-    @property
-    def position(self) -> int:
-        """Row of the corpus."""
-        ...
-
-    @property
-    def user(self) -> str | None:
-        """Whose memory it is; None or "" for nobody's."""
-        ...
-
-    @property
-    def wing(self) -> str | None:
-        """Its wing; None or "" for none."""
-        ...
-
-    @property
-    def created_at_us(self) -> int:
-        """Microseconds since the epoch, or UNDATED_US."""
-        ...
+Placed = MemoryRecord | Sighting
+"""Whatever tells when and whose a memory is."""
 
 
 class Memory(NamedTuple):
@@ -239,11 +179,7 @@ small corpus (`line_up`), or the few that state something (`corpus.Corpus`)."""
 
 
 def line_up(records: Sequence[MemoryRecord], extractions: Sequence[Extraction]) -> Memories:
-    """Return the memories by position.
-
-    Raises:
-        ValueError: The two do not line up, or two memories share a position.
-    """
+    """Return the memories by position."""
     if len(records) != len(extractions):
         raise ValueError(
             f"found {len(extractions)} extractions for {len(records)} memories, expected one each"
@@ -326,39 +262,23 @@ class Timeline:
 # something, or is a `key: value` one, is read as a text: some twentieth of them.
 
 
-class Outlines(Protocol):
-    """Gives, each time anew, what memories say; of the findings, subjects and tags are enough."""
-
-    def __call__(self, *, stated_only: bool = False) -> Iterable[tuple[int, Extraction]]:
-        """Yield position and extraction of every memory with a subject, a tag or a statement.
-
-        Args:
-            stated_only: Leave out memories that neither state anything nor are a `key: value`.
-        """
-        ...
+Outlines = Callable[..., Iterable[tuple[int, Extraction]]]
+"""Gives, each time anew, position and extraction of every memory with a subject, a tag or a
+statement; of the findings, subjects and tags are enough. With `stated_only=True` only of those that
+state something or are a `key: value`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """The memories of one night.
-
-    Attributes:
-        columns: Of all memories.
-        stating: Memories that may state something, by position, ascending.
-        outlines: What all memories are about and tagged with.
-    """
+    """The memories of one night."""
 
     columns: MemoryColumns
-    stating: Mapping[int, Memory]
+    stating: Mapping[int, Memory]  # memories that may state something, by position, ascending
     outlines: Outlines
 
     @staticmethod
     def read(records: Sequence[MemoryRecord], outlines: Outlines) -> Corpus:
-        """Read the columns, and the memories that state something.
-
-        Raises:
-            ValueError: Positions are not 0..n-1, each once, or an outline is of no memory.
-        """
+        """Read the columns, and the memories that state something."""
         columns = MemoryColumns.read(records)
         said = dict(outlines(stated_only=True))
         if said and not 0 <= min(said) <= max(said) < len(columns):
@@ -403,11 +323,6 @@ _SEED = 5_000_186
 """Of the hyperplanes; another one finds other borderline pairs."""
 
 _ROWS_AT_ONCE = 4_096
-
-
-def bits_for(rows: int) -> int:
-    """Return how many hyperplanes cut a group of this size into cells, at least 1."""
-    return max((max(rows, 1) // ROWS_PER_CELL).bit_length(), 1)
 
 
 def tables_for(bits: int) -> int:
@@ -507,28 +422,17 @@ class NearPair(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Rows whose newest near duplicates are sought among other rows.
+    """Rows whose newest near duplicates are sought among other rows."""
 
-    Attributes:
-        olders: Positions in order of moment, shape (a,).
-        newers: Positions in order of moment, shape (b,).
-        bits: Hyperplanes per table of cells, or 0 for an exact comparison.
-    """
-
-    olders: Ints
-    newers: Ints
+    olders: Ints  # positions in order of moment, shape (a,)
+    newers: Ints  # positions in order of moment, shape (b,)
     bits: int
 
 
 def comparisons(memories: MemoryColumns, *, exact_pairs: int = EXACT_PAIRS) -> Iterator[Comparison]:
-    """Yield what has to be compared in a corpus: a function of users, wings and dates.
-
-    Args:
-        memories: Of the corpus; turns and undated memories are left out.
-        exact_pairs: Most pairs of an exact comparison.
-    """
+    """Yield what has to be compared in a corpus: a function of users, wings and dates."""
     by_moment = np.argsort(memories.created_at_us, kind="stable")
-    rows = by_moment[(memories.dated() & ~memories.turns)[by_moment]]
+    rows = by_moment[((memories.created_at_us != UNDATED_US) & ~memories.turns)[by_moment]]
     _, groups, sizes = np.unique(memories.alike[rows], return_inverse=True, return_counts=True)
     rows = rows[sizes[groups] > 1]
     shared = [
@@ -587,7 +491,8 @@ def exact_cosine(one: Floats, other: Floats) -> float:
 
 def _comparison(olders: Ints, newers: Ints, exact_pairs: int) -> Comparison:
     exact = len(olders) * len(newers) <= exact_pairs
-    return Comparison(olders, newers, 0 if exact else bits_for(len(newers)))
+    bits = max((len(newers) // ROWS_PER_CELL).bit_length(), 1)
+    return Comparison(olders, newers, 0 if exact else bits)
 
 
 def _by_cells(comparison: Comparison, vectors: Floats) -> Iterator[tuple[Ints, Ints]]:
@@ -688,15 +593,9 @@ def write_near_memo(store: ContentStore, memo: NearMemo) -> None:
 
 
 class NearDuplicates(NamedTuple):
-    """What was found, and what to keep for the next night.
+    """What was found, and what to keep for the next night."""
 
-    Attributes:
-        pairs: Sorted by older and newer position; at most two per older memory.
-        memo: To be handed in next time.
-        asked: Pairs of rows that had to be considered.
-    """
-
-    pairs: tuple[NearPair, ...]
+    pairs: tuple[NearPair, ...]  # sorted by older and newer position; at most two per older memory
     memo: NearMemo
     asked: int
 

@@ -73,63 +73,44 @@ _RELATION_SET = frozenset(cast("tuple[str, ...]", get_args(StatedRelation)))
 
 
 class Found(NamedTuple):
-    """One finding of the extractor.
-
-    Attributes:
-        role: How the memory holds it.
-        kind: One of KINDS.
-        name: Its folded name, never empty.
-        start: First character in the content, or NO_SPAN.
-        end: One past the last character, or NO_SPAN.
-        surface: The text as authored.
-    """
+    """One finding of the extractor."""
 
     role: Role
     kind: str
-    name: str
-    start: int
-    end: int
+    name: str  # its folded name, never empty
+    start: int  # first character in the content, or NO_SPAN
+    end: int  # one past the last character, or NO_SPAN
     surface: str
 
 
 class Stated(NamedTuple):
-    """A relation that the text states between two names.
+    """A relation that the text states between two names."""
 
-    Attributes:
-        subject: Folded name; "" only where the memory itself is the subject, "#" + id where another
-            memory is ("resolves #12": #12 resolved_by #).
-        relation: What is stated. `has` of an attribute: "my manager is Dana" is `user manager` has
-            `dana`; `has` of the memory itself with another one: a plain link ("see [[12]]").
-        object: Folded name, never empty; "#" + id where another memory is meant ("supersedes #12"),
-            "#" alone where the memory itself is.
-        start: First character of the whole statement in the content, or NO_SPAN.
-        end: One past its last character, or NO_SPAN.
-        subject_surface: What folds to the subject: as authored, the speaker for "I", "X's Y" for
-            "my Y"; "" or "#" + id for a memory.
-        object_surface: Likewise.
-    """
-
+    # folded name; "" only where the memory itself is the subject, "#" + id where another memory is
+    # ("resolves #12": #12 resolved_by #)
     subject: str
+    # what is stated. `has` of an attribute: "my manager is Dana" is `user manager` has `dana`;
+    # `has` of the memory itself with another one: a plain link ("see [[12]]")
     relation: StatedRelation
+    # folded name, never empty; "#" + id where another memory is meant ("supersedes #12"), "#" alone
+    # where the memory itself is
     object: str
-    start: int
-    end: int
+    start: int  # first character of the whole statement in the content, or NO_SPAN
+    end: int  # one past its last character, or NO_SPAN
+    # what folds to the subject: as authored, the speaker for "I", "X's Y" for "my Y"; "" or "#" +
+    # id for a memory
     subject_surface: str
     object_surface: str
 
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """All findings of one memory, sorted by start, end, role, kind and name; a pure function of it.
-
-    Attributes:
-        found: The findings, without repeats.
-        stated: The relations stated, sorted by start, end, relation, subject, object.
-        aliases: (alias, canonical name, why) that the text gives, both folded, sorted.
-    """
+    """All findings of one memory, by start, end, role, kind and name; a pure function of it."""
 
     found: tuple[Found, ...]
+    # the relations stated, sorted by start, end, relation, subject, object
     stated: tuple[Stated, ...] = ()
+    # (alias, canonical name, why) that the text gives, both folded, sorted
     aliases: tuple[tuple[str, str, str], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -235,13 +216,6 @@ def aliases_of(
     name beside exactly one full name that begins with it, where the text says that one of them is
     a person; a date beside its ISO form. What belongs to somebody ("my manager Dana") is a
     statement and no alias: it changes with time.
-
-    Args:
-        content: The text.
-        tokens: Its words.
-        found: Its names so far.
-        dates: Its dates.
-        people: Folded names that statements of the text treat as persons.
     """
     pairs = [
         *_known_as(content, tokens),
@@ -351,15 +325,7 @@ def extract(
     *,
     is_turn: bool = False,
 ) -> Extraction:
-    """Return what one memory is about, names, states and is tagged with.
-
-    Args:
-        content: The text.
-        category: Reserved for rules by category; every category reads alike in this version.
-        tags: Comma-separated; scope tags are left out.
-        expanded_keywords: Space-separated.
-        is_turn: A turn of a conversation: `Name: text` names the speaker and not the subject.
-    """
+    """Return what one memory is about, names, states and is tagged with."""
     del category
     tokens = words(content)
     dates = find_dates(content)
@@ -511,9 +477,6 @@ def extraction_key(
 def iter_keyed(memories: Path) -> Iterator[RecordBatch]:
     """Yield what the task reads of every memory, by position.
 
-    Args:
-        memories: memories.parquet.
-
     Raises:
         StoreError: It is missing or damaged.
     """
@@ -585,31 +548,23 @@ class Match(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Dictionary:
-    """Names to look for.
+    """Names to look for."""
 
-    Attributes:
-        cased: By folded name, whether a mention must show a capital or a digit: true for a single
-            word that was never authored in lower case.
-        seconds: By first word of names, by their second word, the lengths in words of the names
-            that begin so, longest first; empty where a name is that one word.
-        skipped: Names that were left out, counted by reason.
-    """
-
+    # by folded name, whether a mention must show a capital or a digit: true for a single word that
+    # was never authored in lower case
     cased: Mapping[str, bool]
+    # by first word of names, by their second word, the lengths in words of the names that begin so,
+    # longest first; empty where a name is that one word
     seconds: Mapping[str, Mapping[str, tuple[int, ...]]]
-    skipped: Mapping[str, int]
+    skipped: Mapping[str, int]  # names that were left out, counted by reason
 
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """The mentions in one text.
-
-    Attributes:
-        found: Left to right, not overlapping.
-        declined: Runs without inner word boundaries that were compared only as a whole, by script.
-    """
+    """The mentions in one text."""
 
     found: tuple[Match, ...]
+    # runs without inner word boundaries that were compared only as a whole, by script
     declined: Mapping[str, int]
 
 
@@ -707,12 +662,6 @@ def find_matches(
     At each word the longest name that fits is taken and its words are used up, so that a name
     inside a longer one is not a mention. The text's own subjects use up their words too, without
     being mentions.
-
-    Args:
-        text: The text.
-        dictionary: The names.
-        own: Folded names of the text's own subjects.
-        tokens: The words of the text, where they are known already.
     """
     tokens = Tokens(text) if tokens is None else tokens
     folded, seconds, cased = tokens.folded, dictionary.seconds, dictionary.cased

@@ -35,14 +35,7 @@ _READ_ROWS = 4_096
 
 @dataclass(frozen=True, slots=True)
 class Extractor:
-    """Reads findings from where they are kept, and lets a runner make what is lacking.
-
-    Attributes:
-        store: Of EXTRACTION_KIND.
-        runner: Who extracts.
-        shards: A directory for the shards of texts; removed at the end.
-        progress: Told of memories done.
-    """
+    """Reads findings from where they are kept, and lets a runner make what is lacking."""
 
     store: ContentStore
     runner: Runner
@@ -78,12 +71,6 @@ class Extractions:
     """Extractions of tonight's memories on demand.
 
     What the store tells of a memory is added to what its text gave, and is part of its key.
-
-    Attributes:
-        keys: By position, as hex digits: equal keys promise equal extractions.
-        extracted: How many distinct texts were read so far.
-        facts: What a language model told of these memories.
-        notes: What it did tonight.
     """
 
     def __init__(
@@ -92,13 +79,7 @@ class Extractions:
         records: Sequence[MemoryRecord],
         told: Mapping[str, Extraction],
     ) -> None:
-        """Read the keys; nothing is extracted before `load`.
-
-        Args:
-            extractor: Who reads and extracts.
-            records: The memories, by position.
-            told: By memory id, what the store tells of a memory.
-        """
+        """Read the keys; nothing is extracted before `load`."""
         self._extractor = extractor
         self._records = records
         self._text_keys = _keys_of(records)

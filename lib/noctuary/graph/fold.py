@@ -19,20 +19,13 @@ class Script(NamedTuple):
 
     In every script: author fields, titles, headings, labels, `key: value`, speakers, quoted strings
     and identifiers are found. Statements are read in English only.
-
-    Attributes:
-        name: In lower case, as in counts of declined runs.
-        ranges: First and last code point of each block, both inclusive.
-        boundaries: "spaces": its words stand between spaces, and dictionary names are matched word
-            by word. "none": a run of it is a phrase; it is matched against the dictionary as a
-            whole only, and each run that matches nothing is counted as declined.
-        has_case: Capitalised runs are names. Without case they are declined.
-        has_runs: Stop-word-free runs are taken. Without a list of stop words they are declined.
-        declined: What is not done, in words.
     """
 
     name: str
     ranges: tuple[tuple[int, int], ...]
+    # "spaces": its words stand between spaces, and dictionary names are matched word by word.
+    # "none": a run of it is a phrase; it is matched against the dictionary as a whole only, and
+    # each run that matches nothing is counted as declined
     boundaries: Boundaries
     has_case: bool
     has_runs: bool
@@ -126,16 +119,11 @@ _POSSESSIVE = re.compile(rf"[{_APOSTROPHES}]s$", re.IGNORECASE)
 
 
 class Word(NamedTuple):
-    """A word of a text.
+    """A word of a text."""
 
-    Attributes:
-        start: Offset of its first character.
-        end: One past its last character, the possessive included.
-        folded: Its canonical form, never empty; may hold spaces where a character expands to them.
-    """
-
-    start: int
+    start: int  # offset of its first character
     end: int
+    # its canonical form, never empty; may hold spaces where a character expands to them
     folded: str
 
 

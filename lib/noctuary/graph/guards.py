@@ -99,13 +99,7 @@ def family(kind: str) -> Family:
 
 
 def may_be_one(left: str, right: str, *, spelled: bool) -> bool:
-    """Say whether names of two kinds may stand for one concept.
-
-    Args:
-        left: Kind of one name.
-        right: Kind of the other.
-        spelled: They differ in spacing or accents only: code names may then be words as well.
-    """
+    """Say whether names of two kinds may stand for one concept."""
     families = {family(left), family(right)}
     if "exact" in families:
         return False
@@ -183,17 +177,10 @@ def without_article(tokens: Sequence[str]) -> Sequence[str]:
 
 
 class NameStats(NamedTuple):
-    """A folded name and how the memories hold it.
+    """A folded name and how the memories hold it."""
 
-    Attributes:
-        name: Folded (`noctuary.graph.fold.fold_name`), never empty.
-        kind: Its strongest kind (`noctuary.graph.extract.KINDS`).
-        surfaces: Its distinct spellings as authored; they give case and parentheses.
-        df: Number of memories in which it has any role, at least 1.
-    """
-
-    name: str
-    kind: str
+    name: str  # folded (`noctuary.graph.fold.fold_name`), never empty
+    kind: str  # its strongest kind (`noctuary.graph.extract.KINDS`)
     surfaces: tuple[str, ...]
     df: int
 
@@ -207,11 +194,7 @@ def rank(stats: NameStats) -> tuple[int, int, str]:
 
 
 def ranked(names: Sequence[NameStats]) -> list[NameStats]:
-    """Return the names best first, whatever order they came in.
-
-    Raises:
-        ValueError: A name stands twice.
-    """
+    """Return the names best first, whatever order they came in."""
     found = sorted(names, key=rank)
     if len({stats.name for stats in found}) < len(found):
         twice = Counter(stats.name for stats in found).most_common(1)[0][0]
@@ -234,22 +217,7 @@ _QUALIFIED = re.compile(r"\s*(.*\S)\s*[(（]([^()（）]+)[)）]\s*")
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """A name as the guards see it.
-
-    Attributes:
-        stats: The name itself.
-        tokens: Its words.
-        capitals: Words with a capital in every spelling; connectors and the article left out, other
-            function words not: New South Wales is not South Wales.
-        content: Its words in the singular, without function words.
-        common: Some spelling writes its last word without a capital.
-        proper: Every word that counts carries a capital in every spelling.
-        numbers: Digit runs, roman numerals and number words, sorted.
-        letters: One-letter words, sorted: plan a, plan b.
-        versions: Dotted versions and words such as beta, sorted.
-        base: Folded name without the parenthesis at its end; "" where none stands in each spelling.
-        qualifier: What stands in that parenthesis, folded; "" as above.
-    """
+    """A name as the guards see it."""
 
     stats: NameStats
     tokens: tuple[str, ...]
@@ -257,11 +225,12 @@ class Traits:
     content: frozenset[str]
     common: bool
     proper: bool
-    numbers: tuple[str, ...]
-    letters: tuple[str, ...]
-    versions: tuple[str, ...]
+    numbers: tuple[str, ...]  # digit runs, roman numerals and number words, sorted
+    letters: tuple[str, ...]  # one-letter words, sorted: plan a, plan b
+    versions: tuple[str, ...]  # dotted versions and words such as beta, sorted
+    # folded name without the parenthesis at its end; "" where none stands in each spelling
     base: str
-    qualifier: str
+    qualifier: str  # what stands in that parenthesis, folded; "" as above
 
 
 def read_traits(stats: NameStats) -> Traits:

@@ -203,17 +203,11 @@ _AFTER_YEAR = re.compile(
 
 
 class Date(NamedTuple):
-    """A date in a text.
-
-    Attributes:
-        start: First character in the content.
-        end: One past the last one.
-        iso: `2024-05-12`, or `2024-05` where no day is given.
-    """
+    """A date in a text."""
 
     start: int
     end: int
-    iso: str
+    iso: str  # `2024-05-12`, or `2024-05` where no day is given
 
 
 def find_dates(content: str) -> list[Date]:
@@ -293,17 +287,11 @@ _CHUNK = re.compile(r"\S+")
 
 
 class Identifier(NamedTuple):
-    """An identifier in a text: offsets into it, end exclusive.
-
-    Attributes:
-        start: First character.
-        end: One past the last one.
-        kind: "url", "email", "path", "ticket", "version" or "identifier".
-    """
+    """An identifier in a text: offsets into it, end exclusive."""
 
     start: int
     end: int
-    kind: str
+    kind: str  # "url", "email", "path", "ticket", "version" or "identifier"
 
 
 def find_identifiers(content: str) -> list[Identifier]:

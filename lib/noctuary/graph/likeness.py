@@ -54,14 +54,7 @@ def jaccard(left: str, right: str) -> float:
 
 
 def gram_hashes(names: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """Return the hashed trigrams of all names on end, repeats included, and where each begins.
-
-    Args:
-        names: Each of three characters or more, at least one.
-
-    Raises:
-        ValueError: A name is shorter.
-    """
+    """Return the hashed trigrams of all names on end, repeats included, and where each begins."""
     lengths = np.fromiter(map(len, names), np.int64, len(names))
     if lengths.min() < GRAM:
         short = names[int(lengths.argmin())]
@@ -243,14 +236,7 @@ def _least_entropy_bits(length: int, distinct: int) -> float:
 
 
 def signatures(names: Sequence[str]) -> Signatures:
-    """Return a MinHash signature per name; a row depends on its name alone.
-
-    Args:
-        names: Each of three characters or more.
-
-    Raises:
-        ValueError: A name is shorter.
-    """
+    """Return a MinHash signature per name; a row depends on its name alone."""
     chunks = [
         _signatures_of(names[start : start + _SIGNATURE_NAMES])
         for start in range(0, len(names), _SIGNATURE_NAMES)
@@ -261,13 +247,7 @@ def signatures(names: Sequence[str]) -> Signatures:
 def candidates(
     names: Sequence[str], rows: Signatures, refused: Counter[str]
 ) -> Iterator[tuple[int, int]]:
-    """Yield pairs (better rank, lower rank) of indices that share a band, each once.
-
-    Args:
-        names: Best rank first.
-        rows: Their signatures.
-        refused: Names beyond BUCKET_MAX_NAMES in a bucket are counted here under CROWDED.
-    """
+    """Yield pairs (better rank, lower rank) of indices that share a band, each once."""
     seen: set[int] = set()
     crowded: set[int] = set()
     for bucket in _split(names, _buckets(rows)):
@@ -283,15 +263,7 @@ def candidates(
 
 
 def similar_pairs(names: Sequence[str], refused: Counter[str]) -> list[tuple[int, int, float]]:
-    """Return pairs with Jaccard of JACCARD_MIN or more.
-
-    Args:
-        names: Folded, best rank first; those that may not be compared are left out.
-        refused: As in `candidates`.
-
-    Returns:
-        Triples (index of the better name, index of the other, Jaccard), sorted.
-    """
+    """Return pairs with Jaccard of JACCARD_MIN or more."""
     chosen = _worth_comparing(names)
     texts = [names[index] for index in chosen]
     pairs: list[tuple[int, int, float]] = []
@@ -353,11 +325,9 @@ def _permutations() -> list[tuple[np.uint64, np.uint64]]:
     return [(a | np.uint64(1), b) for a, b in zip(drawn[::2], drawn[1::2], strict=True)]
 
 
-# Names whose vectors are each other's nearest, by blocks of rows; incremental between runs.
-#
-# The one step that sees all pairs, so only names that were given a vector take part. With the
-# neighbours of an earlier run, work is (new names) x (all names) instead of the square. Cosines
-# are exact to 1e-9 and ties go to the smaller name, so that blocks make no difference.
+# Names whose vectors are each other's nearest, by blocks of rows: the one step that sees all pairs,
+# some 0.2 s for as many names as are given a vector. Cosines are exact to 1e-9 and ties go to the
+# smaller name, so that blocks make no difference.
 
 
 COSINE_MIN = 0.8
@@ -368,159 +338,60 @@ _NEAR = 1e-5  # float32 products of unit vectors err by less: what is this close
 _COSINE_DIGITS = 9  # of the exact cosine; float64 sums of any order agree to this
 
 
-class Neighbour(NamedTuple):
-    """The name nearest to another.
-
-    Attributes:
-        name: It.
-        cosine: In [COSINE_MIN, 1].
-    """
-
-    name: str
-    cosine: float
-
-
-Neighbours = Mapping[str, Neighbour | None]
-"""Nearest name of every name that has a vector; None where nothing reaches COSINE_MIN."""
-
-
-def nearest_neighbours(
-    vectors: Mapping[str, NDArray[np.float32]], known: Neighbours | None = None
-) -> dict[str, Neighbour | None]:
-    """Return every name's nearest other name.
+def mutual_pairs(vectors: Mapping[str, NDArray[np.float32]]) -> list[tuple[str, str, float]]:
+    """Return pairs (smaller name, larger name, cosine) that are each other's nearest, sorted.
 
     Args:
         vectors: By name, shape (dimension,), any length; a zero vector has no neighbour.
-        known: What an earlier run over other names returned, with the same vector for each name
-            that is still here. It must hold that run's names and no others.
-
-    Returns:
-        A neighbour or None for each name, in code-point order of the names.
 
     Raises:
         ValueError: Vectors of differing shapes, or with values that are not finite.
     """
     names = sorted(vectors)
     if not names:
-        return {}
-    units = _unit_rows(names, vectors)
-    found = {name: _still_valid((known or {}).get(name), vectors) for name in names}
-    changed = [index for index, name in enumerate(names) if _must_ask(name, known, vectors)]
-    fresh = [index for index in changed if _is_new(names[index], known)]
-    for index in changed:
-        found[names[index]] = None
-    _ask(names, units, np.array(changed, np.int64), found)
-    _offer(names, units, np.array(fresh, np.int64), found)
-    return found
+        return []
+    units = _unit_rows([vectors[name] for name in names])
+    size = max(1, _BLOCK_VALUES // len(names))
+    nearest: dict[int, tuple[int, float]] = {}
+    for start in range(0, len(names), size):
+        nearest.update(_nearest(units, np.arange(start, min(start + size, len(names)))))
+    return [
+        (names[row], names[other], cosine)
+        for row, (other, cosine) in sorted(nearest.items())
+        if row < other and nearest.get(other, (-1, 0.0))[0] == row
+    ]
 
 
-def mutual_pairs(neighbours: Neighbours) -> list[tuple[str, str, float]]:
-    """Return pairs (smaller name, larger name, cosine) that are each other's nearest, sorted."""
-    pairs: list[tuple[str, str, float]] = []
-    for name, neighbour in neighbours.items():
-        if neighbour is None or neighbour.name < name:
-            continue
-        back = neighbours.get(neighbour.name)
-        if back is not None and back.name == name:
-            pairs.append((name, neighbour.name, neighbour.cosine))
-    return sorted(pairs)
-
-
-def _still_valid(
-    neighbour: Neighbour | None, vectors: Mapping[str, NDArray[np.float32]]
-) -> Neighbour | None:
-    return neighbour if neighbour is not None and neighbour.name in vectors else None
-
-
-def _is_new(name: str, known: Neighbours | None) -> bool:
-    return known is None or name not in known
-
-
-def _must_ask(
-    name: str, known: Neighbours | None, vectors: Mapping[str, NDArray[np.float32]]
-) -> bool:
-    """Say whether a name is new or has lost the neighbour it had."""
-    if known is None or name not in known:
-        return True
-    neighbour = known[name]
-    return neighbour is not None and neighbour.name not in vectors
-
-
-def _unit_rows(
-    names: Sequence[str], vectors: Mapping[str, NDArray[np.float32]]
-) -> NDArray[np.float32]:
-    shapes = {np.shape(vectors[name]) for name in names}
+def _unit_rows(vectors: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+    shapes = set(map(np.shape, vectors))
     if len(shapes) != 1:
         raise ValueError(f"found vectors of shapes {sorted(shapes)}, expected one: embed anew")
-    rows = np.stack([vectors[name] for name in names]).astype(np.float32)
+    rows = np.stack(vectors).astype(np.float32)
     if not np.isfinite(rows).all():
         raise ValueError("found vectors with values that are not finite: embed these names anew")
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
 
 
-def _ask(
-    names: Sequence[str],
-    units: NDArray[np.float32],
-    rows: NDArray[np.int64],
-    found: dict[str, Neighbour | None],
-) -> None:
-    """Find the nearest name of each row among all names."""
-    columns = np.arange(len(names))
-    for block in _blocks(rows, len(names)):
-        for row, column, cosine in _best(units, block, columns):
-            found[names[row]] = Neighbour(names[column], cosine)
-
-
-def _offer(
-    names: Sequence[str],
-    units: NDArray[np.float32],
-    fresh: NDArray[np.int64],
-    found: dict[str, Neighbour | None],
-) -> None:
-    """Give every name that kept its neighbour a nearer one among the new names."""
-    if len(fresh) in (0, len(names)):
-        return
-    for block in _blocks(np.arange(len(names)), len(fresh)):
-        for row, column, cosine in _best(units, block, fresh):
-            offered = Neighbour(names[column], cosine)
-            held = found[names[row]]
-            if held is None or (-cosine, offered.name) < (-held.cosine, held.name):
-                found[names[row]] = offered
-
-
-def _blocks(rows: NDArray[np.int64], columns: int) -> list[NDArray[np.int64]]:
-    size = max(1, _BLOCK_VALUES // max(columns, 1))
-    return [rows[start : start + size] for start in range(0, len(rows), size)]
-
-
-def _best(
-    units: NDArray[np.float32], rows: NDArray[np.int64], columns: NDArray[np.int64]
-) -> list[tuple[int, int, float]]:
-    """Return (row, nearest other column, cosine) for rows that have one within COSINE_MIN."""
-    cosines = units[rows] @ units[columns].T
-    cosines[rows[:, None] == columns[None, :]] = -1.0
+def _nearest(units: NDArray[np.float32], rows: NDArray[np.int64]) -> dict[int, tuple[int, float]]:
+    """Return the nearest other row and its cosine for rows that have one within COSINE_MIN."""
+    cosines = units[rows] @ units.T
+    cosines[np.arange(len(rows)), rows] = -1.0
     highest = cosines.max(axis=1)
     near = np.flatnonzero(highest >= COSINE_MIN - _NEAR)
-    places, picks = np.nonzero(cosines[near] >= highest[near, None] - _NEAR)
-    owners, others = rows[near[places]], columns[picks]
-    exact = _exact(units, owners, others)
-    best: dict[int, tuple[float, int]] = {}
-    for owner, other, cosine in zip(owners.tolist(), others.tolist(), exact.tolist(), strict=True):
-        # Indices follow the names' order, so the smaller index is the smaller name.
-        if cosine >= COSINE_MIN and (-cosine, other) < best.get(owner, (2.0, -1)):
-            best[owner] = (-cosine, other)
-    return [(owner, other, -negative) for owner, (negative, other) in best.items()]
-
-
-def _exact(
-    units: NDArray[np.float32], left: NDArray[np.int64], right: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    ours, theirs = units[left].astype(np.float64), units[right].astype(np.float64)
-    products = np.einsum("ij,ij->i", ours, theirs)
+    places, others = np.nonzero(cosines[near] >= highest[near, None] - _NEAR)
+    owners = rows[near[places]]
+    ours, theirs = units[owners].astype(np.float64), units[others].astype(np.float64)
     # float32 unit rows are off by 1e-7: their true lengths are divided out.
     lengths = np.einsum("ij,ij->i", ours, ours) * np.einsum("ij,ij->i", theirs, theirs)
-    return np.minimum(np.round(products / np.sqrt(lengths), _COSINE_DIGITS), 1.0)
+    exact = np.einsum("ij,ij->i", ours, theirs) / np.sqrt(lengths)
+    exact = np.minimum(np.round(exact, _COSINE_DIGITS), 1.0)
+    best: dict[int, tuple[int, float]] = {}
+    for owner, other, cosine in zip(owners.tolist(), others.tolist(), exact.tolist(), strict=True):
+        # Columns ascend, and follow the names' order: of equal ones the smaller name stays.
+        if cosine >= COSINE_MIN and cosine > best.get(owner, (-1, 0.0))[1]:
+            best[owner] = (other, cosine)
+    return best
 
 
 # Names that are one but for their spelling: spaces, accents, an article, a plural, a qualifier.
@@ -534,33 +405,19 @@ Reader = Callable[[str], Traits]
 
 
 class Link(NamedTuple):
-    """Two names that a stage holds for one.
-
-    Attributes:
-        name: The one that ranks lower.
-        other: The one that ranks higher.
-        reason: As in `noctuary.graph.tables.Merge.reason`.
-        score: In [0, 1].
-        detail: What was compared, in a few words.
-    """
+    """Two names that a stage holds for one."""
 
     name: str
     other: str
     reason: str
-    score: float
+    score: float  # in [0, 1]
     detail: str
 
 
 def spelling_links(
     stats: Mapping[str, NameStats], read: Reader, refused: Counter[str]
 ) -> list[Link]:
-    """Link every name to the best name of its spelling that the guards let stand.
-
-    Args:
-        stats: By name, best rank first.
-        read: Gives the traits of a name; asked only for names that have company.
-        refused: Guards that bit are counted here, once per pair compared.
-    """
+    """Link every name to the best name of its spelling that the guards let stand."""
     keys = [spelling_key(name) for name in stats]
     shared = {key for key, names in Counter(keys).items() if names > 1}
     buckets: defaultdict[str, list[Traits]] = defaultdict(list)

@@ -114,10 +114,6 @@ def merge_extractions(base: Extraction, extra: Extraction) -> Extraction:
 
     What the second found at a place where the rules found the same stays theirs, kind and span
     included. A name that the memory is about, or that speaks, is not also mentioned by it.
-
-    Args:
-        base: What the rules found.
-        extra: What the store told, or a language model read.
     """
     own = {item.name for item in base.found if item.role in ("about", "speaker")}
     new = [item for item in extra.found if item.role == "about" or item.name not in own]
@@ -200,13 +196,7 @@ Triple = tuple[str, str, str]
 
 
 class RawAnswer(NamedTuple):
-    """A memory's answer as given; kept as it is, so that stricter checks ask nothing anew.
-
-    Attributes:
-        names: Names, at most MAX_NAMES.
-        triples: Subject, relation, object; at most MAX_TRIPLES.
-        malformed: Entries that were neither, or too long, or too many.
-    """
+    """A memory's answer as given; kept as it is, so that stricter checks ask nothing anew."""
 
     names: tuple[str, ...]
     triples: tuple[Triple, ...]
@@ -228,17 +218,12 @@ class Failures(NamedTuple):
 
 
 class Grounded(NamedTuple):
-    """What is left of an answer.
+    """What is left of an answer."""
 
-    Attributes:
-        extraction: The findings that stand in the text, in canonical order.
-        dropped: How many names and statements were not kept, by reason: "not_in_text",
-            "not_a_name" (no letter, or function words only), "too_long", "same_name" and
-            "overlapping" (the two names of a statement are one, or stand in one place only).
-        unmapped: How many relations the graph has not; their ends are names all the same.
-    """
-
-    extraction: Extraction
+    extraction: Extraction  # the findings that stand in the text, in canonical order
+    # how many names and statements were not kept, by reason: "not_in_text", "not_a_name" (no
+    # letter, or function words only), "too_long", "same_name" and "overlapping" (the two names of a
+    # statement are one, or stand in one place only)
     dropped: Counter[str]
     unmapped: int
 
@@ -288,12 +273,7 @@ def read_answer(row: Mapping[str, Any]) -> RawAnswer | None:
 
 
 def ground(content: str, answer: RawAnswer) -> Grounded:
-    """Keep what stands in the content, at every place where it stands.
-
-    Args:
-        content: The memory's text.
-        answer: What the model said about it.
-    """
+    """Keep what stands in the content, at every place where it stands."""
     places, dropped = _Places(content), Counter[str]()
     found: set[Found] = set()
     stated: set[Stated] = set()
@@ -450,44 +430,31 @@ UNANSWERED = "graph_memories_unanswered"
 
 
 class Extended(NamedTuple):
-    """Extractions with what the model added.
+    """Extractions with what the model added."""
 
-    Attributes:
-        extractions: One per memory, in the order given.
-        facts: For the stage's facts: what is known of these memories, and "warnings", a list of
-            {"code", "message"} that is only there when something went wrong.
-        notes: For the stage's notes: what only tonight did.
-    """
-
-    extractions: list[Extraction]
+    extractions: list[Extraction]  # one per memory, in the order given
+    # for the stage's facts: what is known of these memories, and "warnings", a list of {"code",
+    # "message"} that is only there when something went wrong
     facts: dict[str, Any]
     notes: dict[str, int]
 
 
 @dataclass(slots=True)
 class TripleReader:
-    """One model, what it said of some texts, and what is still to be asked.
-
-    Attributes:
-        endpoint: The model.
-        batch_memories: Texts per request, at least 1.
-        store: Where answers are kept, batch by batch. A kill loses what is under way, at most
-            PARALLEL_REQUESTS batches.
-        progress: Told after every batch.
-        sleep: Waits between tries.
-        kept: By `answer_key`, what is known.
-        tonight: Requests, answers remembered and faults of answers, by name.
-        given_up: Why the endpoint was left alone, or None.
-    """
+    """One model, what it said of some texts, and what is still to be asked."""
 
     endpoint: Endpoint
     batch_memories: int
+    # where answers are kept, batch by batch. A kill loses what is under way, at most
+    # PARALLEL_REQUESTS batches
     store: ContentStore
     progress: Progress
     sleep: Sleep = time.sleep
+    # by `answer_key`, what is known
     kept: dict[str, RawAnswer | Failures] = field(default_factory=dict[str, RawAnswer | Failures])
+    # requests, answers remembered and faults of answers, by name
     tonight: Counter[str] = field(default_factory=Counter[str])
-    given_up: str | None = None
+    given_up: str | None = None  # why the endpoint was left alone, or None
     _queue: deque[dict[str, str]] = field(default_factory=deque[dict[str, str]])
     _useless: int = 0
 
@@ -601,13 +568,6 @@ def extend_extractions(
     """Add what the model finds to what the rules found; for settings with `llm_inputs`.
 
     An endpoint that is down leaves the extractions as they are, and a warning in the facts.
-
-    Args:
-        settings: Which model, and what it may see.
-        store: What earlier nights were answered, of TRIPLES_KIND.
-        records: Tonight's memories.
-        extractions: What the rules found in them, one each.
-        progress: Told after every batch.
 
     Raises:
         ConfigError: If the endpoint is set up wrongly: an address that is none, no API key.
@@ -731,12 +691,6 @@ def findings_told(
     - An edge is a statement of each memory that is evidence of it.
 
     Names that fold to nothing, and edges whose ends are one name, say nothing.
-
-    Args:
-        links: Between memories.
-        concepts: Names and aliases; those that nothing below names are of no use.
-        mentions: Which memory is about which concept.
-        edges: Between concepts, with the memories that say so.
     """
     known = {concept.name: concept for concept in concepts}
     found: defaultdict[str, set[Found]] = defaultdict(set)

@@ -258,13 +258,7 @@ _OWNER_MARKS = ("'s", "’s")
 
 
 def find_runs(content: str, tokens: Sequence[Word], taken: Sequence[tuple[int, int]]) -> list[Span]:
-    """Return the stop-word-free runs of a text, left to right, not overlapping.
-
-    Args:
-        content: The text.
-        tokens: Its words.
-        taken: Spans that are names already: their words end a run, like a stop word.
-    """
+    """Return the stop-word-free runs of a text, left to right, not overlapping."""
     found: list[Span] = []
     blocked = sorted([*taken, *fences(content)])
     first, block, previous_end = 0, 0, 0
@@ -325,14 +319,9 @@ _BEFORE_PHRASE = frozenset(" \t\u00a0*_([$€£¥")
 
 
 class Phrase(NamedTuple):
-    """A run of words.
+    """A run of words."""
 
-    Attributes:
-        first: Index of its first word.
-        last: Index of its last word.
-    """
-
-    first: int
+    first: int  # index of its first word
     last: int
 
 

@@ -56,17 +56,11 @@ _LIST_GAP = frozenset({", ", " "})
 
 
 class Side(NamedTuple):
-    """Subject or object of a statement.
+    """Subject or object of a statement."""
 
-    Attributes:
-        surface: What names it; "" for the memory itself, "#12" for another memory.
-        start: First character of the words it rests on, NO_SPAN where it is left out.
-        end: One past the last one, or NO_SPAN.
-    """
-
-    surface: str
-    start: int
-    end: int
+    surface: str  # what names it; "" for the memory itself, "#12" for another memory
+    start: int  # first character of the words it rests on, NO_SPAN where it is left out
+    end: int  # one past the last one, or NO_SPAN
 
     @property
     def is_memory(self) -> bool:
@@ -85,14 +79,7 @@ class Statement(NamedTuple):
 
 
 class Reader:
-    """One text with its words, its clauses and who speaks.
-
-    Args:
-        content: The text.
-        tokens: Its words.
-        speaker: Surface of who speaks, "" where nobody is named.
-        about: Surface of the memory's own subject, which a left-out subject means; "" without one.
-    """
+    """One text with its words, its clauses and who speaks."""
 
     def __init__(self, content: str, tokens: Sequence[Word], speaker: str, about: str) -> None:
         self.content = content
@@ -175,12 +162,7 @@ class Reader:
         return side.surface[:1].isupper() and side.surface.split()[-1][0].isupper()
 
     def is_named_or_closed(self, side: Side, place: int) -> bool:
-        """Say whether a value is a name, a number, a phrase with a determiner, or ends its clause.
-
-        Args:
-            side: The value.
-            place: Where the verb before it ends.
-        """
+        """Say whether a value is a name or a number, has a determiner, or ends its clause."""
         if side.surface[0].isupper() or side.surface[0].isdigit():
             return True
         if self.content[place : side.start].strip(" \"'`*").lower() in ("a", "an", "the"):
@@ -351,12 +333,6 @@ def find_statements(
     Questions, denials, wishes, conditions and fenced code state nothing. "I", "my", "we" and "our"
     are the speaker, "user" where nobody is named; other pronouns are not resolved, and what they
     would state is left out. `X's Y is Z` is read as `X's Y` has `Z`.
-
-    Args:
-        content: The text.
-        tokens: Its words (`noctuary.graph.fold.words`).
-        speaker: Surface of who speaks, "" where nobody is named.
-        about: Surface of the memory's own subject, which a left-out subject means; "" without one.
     """
     owners = {match.start() for match in _OWNER_MARK.finditer(content)}
     if not owners and _CUES.isdisjoint([word.folded for word in tokens]):

@@ -40,26 +40,15 @@ _DENIALS = frozenset({"not", "no", "never", "without", "longer", "isnt", "off", 
 
 
 class Preference(NamedTuple):
-    """A topic and what is preferred there.
-
-    Attributes:
-        topic: What two preferences must share to contradict each other.
-        value: What is preferred.
-        is_stated: False where the topic is only the last word ("dark theme", "light theme").
-    """
+    """A topic and what is preferred there."""
 
     topic: str
     value: str
-    is_stated: bool
+    is_stated: bool  # false where the topic is only the last word ("dark theme", "light theme")
 
 
 def read_preference(name: str, after: str = "") -> Preference | None:
-    """Return the topic and the value of a folded object, or None where it names no topic.
-
-    Args:
-        name: What is preferred.
-        after: The folded rest of its clause, where the topic may stand instead.
-    """
+    """Return the topic and the value of a folded object, or None where it names no topic."""
     whole = f"{name} {after}" if after.startswith(_STARTS) else name
     for word in _CONTRASTS:
         value, _, other = whole.partition(f" {word} ")
@@ -110,13 +99,7 @@ _BY_ID, _BY_SUBJECT, _BY_OBJECT_ONLY = 2, 1, 0
 def explicit_links(
     corpus: Corpus, canonical_of: Mapping[str, str], rejected: Counter[str]
 ) -> Iterator[Link]:
-    """Yield the links that memories state.
-
-    Args:
-        corpus: The memories.
-        canonical_of: Folded names that were merged away, and what stands for them.
-        rejected: Counts by reason: unknown_id, self, scope, undated, generic, no_target.
-    """
+    """Yield the links that memories state."""
     told = [
         (memory, stated)
         for memory in corpus.stating.values()
@@ -288,40 +271,22 @@ _CLAUSE = re.compile(r"[^.,;:!?\n。！？，；：]{0,60}")
 
 
 class Statement(NamedTuple):
-    """One value of one subject.
-
-    Attributes:
-        position: The memory.
-        subject: Canonical folded name; "" for the owner of the memory.
-        slot: What two statements must share beside the subject to contradict each other.
-        relation: As stated; KEY for a `key: value` memory.
-        value: Canonical folded name.
-        is_vague: The slot was guessed, or the value is a remark: contradictions are of low
-            confidence.
-        share: Part of the content that the statement takes, in [0, 1].
-        evidence: Where it stands.
-    """
+    """One value of one subject."""
 
     position: int
-    subject: str
+    subject: str  # canonical folded name; "" for the owner of the memory
     slot: str
     relation: str
-    value: str
+    value: str  # canonical folded name
     is_vague: bool
-    share: float
+    share: float  # part of the content that the statement takes, in [0, 1]
     evidence: Evidence
 
 
 def statements_of(
     memory: Memory, canonical_of: Mapping[str, str], rejected: Counter[str]
 ) -> Iterator[Statement]:
-    """Yield what a memory says of its subjects.
-
-    Args:
-        memory: A memory.
-        canonical_of: Folded names that were merged away, and what stands for them.
-        rejected: Counts statements about a generic word by "generic".
-    """
+    """Yield what a memory says of its subjects."""
     for stated in memory.extraction.stated:
         if stated.start == NO_SPAN:
             # Told by the store: evidence for the graph, no words of this memory to be compared.
@@ -434,13 +399,7 @@ GroupKey = tuple[str, str, str]
 def value_groups(
     memories: Memories, canonical_of: Mapping[str, str], rejected: Counter[str]
 ) -> dict[GroupKey, list[Statement]]:
-    """Return every statement by what it may contradict; linear in the statements.
-
-    Args:
-        memories: Those that may state something.
-        canonical_of: Folded names that were merged away, and what stands for them.
-        rejected: Counts statements of undated memories ("undated") and generic ones ("generic").
-    """
+    """Return every statement by what it may contradict; linear in the statements."""
     groups: dict[GroupKey, list[Statement]] = defaultdict(list)
     for memory in memories.values():
         for statement in statements_of(memory, canonical_of, rejected):
@@ -455,13 +414,7 @@ def value_groups(
 def links_of_group(
     statements: Sequence[Statement], memories: Memories, rejected: Counter[str]
 ) -> Iterator[Link]:
-    """Yield one link per ended statement of one group.
-
-    Args:
-        statements: Of one user, subject and slot.
-        memories: Where the statements stand.
-        rejected: Counts statements of relations with too many values by "many_values".
-    """
+    """Yield one link per ended statement of one group."""
     if len({statement.position for statement in statements}) < 2:
         return
     kept = _without_lists(statements, memories, rejected)

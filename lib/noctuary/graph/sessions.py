@@ -27,22 +27,15 @@ class SessionArrays:
     """Sessions of n memories: S sessions with M members in all.
 
     A session is the memories of one owner and one wing that carry the same session id.
-
-    Attributes:
-        codes: int32 (n,), the session of every memory, -1 for none.
-        places: int32 (n,), the memory's index in `order`, -1 for none.
-        order: int32 (M,), members by session, then time, then position.
-        indptr: int64 (S+1,); the members of session s are order[indptr[s]:indptr[s+1]].
-        turns: int8 (n,), 1 for a turn of a conversation, 0 for any other memory.
-        speakers: int32 (n,), ordinal of the concept that speaks, -1 for none.
     """
 
-    codes: NDArray[np.int32]
-    places: NDArray[np.int32]
-    order: NDArray[np.int32]
+    codes: NDArray[np.int32]  # int32 (n,), the session of every memory, -1 for none
+    places: NDArray[np.int32]  # int32 (n,), the memory's index in `order`, -1 for none
+    order: NDArray[np.int32]  # int32 (M,), members by session, then time, then position
+    # int64 (S+1,); the members of session s are order[indptr[s]:indptr[s+1]]
     indptr: NDArray[np.int64]
-    turns: NDArray[np.int8]
-    speakers: NDArray[np.int32]
+    turns: NDArray[np.int8]  # int8 (n,), 1 for a turn of a conversation, 0 for any other memory
+    speakers: NDArray[np.int32]  # int32 (n,), ordinal of the concept that speaks, -1 for none
 
 
 def session_key(record: MemoryRecord) -> tuple[str, str, str] | None:
@@ -55,12 +48,7 @@ def session_key(record: MemoryRecord) -> tuple[str, str, str] | None:
 def build_sessions(
     records: Iterable[MemoryRecord], speakers: Mapping[int, int] | None = None
 ) -> SessionArrays:
-    """Return the sessions of a corpus; no record is kept.
-
-    Args:
-        records: Ordered by position from 0.
-        speakers: By position, the ordinal of the concept that speaks there.
-    """
+    """Return the sessions of a corpus; no record is kept."""
     numbers: dict[tuple[str, str, str], int] = {}
     keys, created, turns = array("q"), array("q"), array("b")
     for record in records:
@@ -156,32 +144,18 @@ MEMBERS_MAX = 8192
 
 
 class Talk(NamedTuple):
-    """What sessions lend their members; c members of active sessions, in session order.
+    """What sessions lend their members; c members of active sessions, in session order."""
 
-    Attributes:
-        members: int64 (c,), positions, distinct.
-        owners: int64 (c,), index of the session among the active ones.
-        words: (t, c), BM25 score of every query term in every member.
-        context: (c,), words in and near the member, over the largest; [0, 1].
-        own: (c,), what of `context` are the member's own words.
-        coverage: (c,), the session as one document, over the largest; [0, 1].
-        speakers: int32 (c,), ordinal of the concept that speaks, -1 for none.
-        said: bool (c,), said by somebody whom the query names.
-        company: bool (c,), in a wing where that person speaks.
-        is_turn: bool (c,).
-        left_out: Sessions that the bounds left out.
-    """
-
-    members: Ints
-    owners: Ints
-    words: Floats
-    context: Floats
-    own: Floats
-    coverage: Floats
-    speakers: NDArray[np.int32]
-    said: NDArray[np.bool_]
-    company: NDArray[np.bool_]
-    is_turn: NDArray[np.bool_]
+    members: Ints  # int64 (c,), positions, distinct
+    owners: Ints  # int64 (c,), index of the session among the active ones
+    words: Floats  # (t, c), BM25 score of every query term in every member
+    context: Floats  # (c,), words in and near the member, over the largest; [0, 1]
+    own: Floats  # (c,), what of `context` are the member's own words
+    coverage: Floats  # (c,), the session as one document, over the largest; [0, 1]
+    speakers: NDArray[np.int32]  # int32 (c,), ordinal of the concept that speaks, -1 for none
+    said: NDArray[np.bool_]  # bool (c,), said by somebody whom the query names
+    company: NDArray[np.bool_]  # bool (c,), in a wing where that person speaks
+    is_turn: NDArray[np.bool_]  # bool (c,)
     left_out: int
 
 
@@ -205,9 +179,6 @@ def listen(
         mask: (n,) True where a memory may be seen; others neither lend nor receive.
         speakers: Ordinals of the concepts that the query names.
         wings: (n,) wing codes, -1 for none; None where nothing has a wing.
-
-    Returns:
-        None where no candidate belongs to a session.
     """
     sizes = _visible_sizes(sessions, mask)
     active, left_out = _active_sessions(pool, base, sessions, sizes)

@@ -112,16 +112,12 @@ def marks_of(text: str) -> frozenset[str]:
 
 
 class Keys(NamedTuple):
-    """A text's marks as 64 bits each.
-
-    Attributes:
-        marks: Equal for texts that do not `differ`.
-        alike: Equal for texts of which one may replace the other for being near: `marks`, or, where
-            the text is one sentence that gives a subject a value ("The meeting is on 3 May"),
-            everything but the value, since another value replaces it.
-    """
+    """A text's marks as 64 bits each."""
 
     marks: int
+    # equal for texts of which one may replace the other for being near: `marks`, or, where the text
+    # is one sentence that gives a subject a value ("The meeting is on 3 May"), everything but the
+    # value, since another value replaces it
     alike: int
 
 
@@ -189,25 +185,14 @@ NO_SUCCESSOR = -1
 
 
 class SupersessionRow(NamedTuple):
-    """One row of the table: a memory and its direct successor.
-
-    Attributes:
-        older: Position.
-        newer: Position of the direct successor.
-        head: Position of the last of the chain.
-        reason: One of `noctuary.graph.duplicates.REASONS`.
-        confidence: 0 low, 1 medium, 2 high.
-        similarity: Cosine, or None.
-        age_gap_days: Whole days between the two.
-        valid_to_us: When the older stopped holding.
-    """
+    """One row of the table: a memory and its direct successor."""
 
     older: int
     newer: int
     head: int
     reason: str
     confidence: int
-    similarity: float | None
+    similarity: float | None  # cosine, or None
     age_gap_days: int
     valid_to_us: int
 
@@ -220,11 +205,7 @@ class SupersessionIndex:
     """
 
     def __init__(self, rows: Iterable[SupersessionRow]) -> None:
-        """Index the rows; at most one per older memory.
-
-        Raises:
-            ValueError: Two rows have the same older memory.
-        """
+        """Index the rows; at most one per older memory."""
         ordered = sorted(rows, key=lambda row: row.older)
         self._rows = {row.older: row for row in ordered}
         if len(self._rows) != len(ordered):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,10 @@ from noctuary.graph.duplicates import (
 )
 from noctuary.graph.replacements import explicit_links, links_of_group, value_groups
 from noctuary.graph.successors import DAY_US, confidence_of
-from noctuary.graph.tables import NO_SPAN, ConceptEdge, Edge, Evidence, Graph, Supersession
+from noctuary.graph.tables import NO_SPAN, ArrowTable, Evidence, GraphTables, Supersession
+
+if TYPE_CHECKING:
+    import polars as pl
 
 # One direct successor per memory, without cycles, and the head of every chain.
 #
@@ -47,28 +50,16 @@ _RANK = {reason: rank for rank, reason in enumerate(REASONS)}
 
 
 class Resolved(NamedTuple):
-    """The links that count.
+    """The links that count."""
 
-    Attributes:
-        chosen: The direct successor's link, by older position.
-        head_of: Last memory of the chain, by position of every older or newer memory.
-        others: What else was stated about superseded memories: links to other successors, or about
-            other subjects. Sorted.
-    """
-
-    chosen: Mapping[int, Link]
+    chosen: Mapping[int, Link]  # the direct successor's link, by older position
+    # last memory of the chain, by position of every older or newer memory
     head_of: Mapping[int, int]
     others: tuple[Link, ...]
 
 
 def resolve(links: Iterable[Link], memories: MemoryColumns, rejected: Counter[str]) -> Resolved:
-    """Choose one successor per memory; the order of the links makes no difference.
-
-    Args:
-        links: Candidates, repeats allowed.
-        memories: Of the corpus.
-        rejected: Counts dropped links by "cycle" and "chain_scope".
-    """
+    """Choose one successor per memory; the order of the links makes no difference."""
     waiting = _by_older(set(links), memories)
     chosen = {older: candidates.pop() for older, candidates in waiting.items()}
     others: list[Link] = []
@@ -181,174 +172,138 @@ def _moment(memories: MemoryColumns, position: int) -> Moment:
 # Order of turns, and edges of other memories that lead to the superseded one, stay as they are.
 
 
-CLOSABLE = frozenset({"mentions_subject", "mentions_tag"})
+CLOSABLE = ("mentions_subject", "mentions_tag")
 """Memory edges that rest on what a text says; the order of turns rests on the session."""
 
-ENDED_BY_IS_NOW = frozenset({"is_now", "is_a"})
+ENDED_BY_IS_NOW = ("is_now", "is_a")
 """Relations that a different `is_now` of the same subject contradicts. What it has, it may keep."""
 
-
-class _End(NamedTuple):
-    """When something stopped holding, and when the store learned it."""
-
-    valid_to_us: int
-    retracted_at_us: int
+_END = ("valid_to_us", "retracted_at_us")
+_NEAR = "near_duplicate"
 
 
-def close_intervals(graph: Graph, found: Iterable[Supersession]) -> Graph:
-    """Return the graph with the intervals closed that the supersessions end.
+def close_intervals(tables: GraphTables, found: Sequence[Supersession]) -> GraphTables:
+    """Return the tables with the intervals closed that the supersessions end.
 
     The same edges in the same order; closed ones keep their end, so that a second call changes
-    nothing.
-
-    Args:
-        graph: Any graph.
-        found: `Supersessions.found` and `Supersessions.others` of the same corpus.
+    nothing. `found` holds `Supersessions.found` and `Supersessions.others` of the same corpus.
     """
-    successors = _links_by_older(found)
-    if not successors:
-        return graph
-    statements = _Statements(graph.concept_edges)
-    ends = [statements.end_of(edge, successors) for edge in graph.concept_edges]
-    steps = _Steps(graph.edges)
+    if not found:
+        return tables
+    items = _items(found)
+    stated = _evidence_rows(tables.concept_edges)
+    contradicted = _contradictions(stated, items)
     return replace(
-        graph,
-        concept_edges=tuple(
-            _closed_concept_edge(edge, end)
-            for edge, end in zip(graph.concept_edges, ends, strict=True)
-        ),
-        edges=tuple(
-            _closed_edge(edge, _step_end(edge, successors, statements, steps))
-            for edge in graph.edges
-        ),
+        tables,
+        concept_edges=_with_ends(tables.concept_edges, _statement_ends(stated, contradicted)),
+        edges=_with_ends(tables.edges, _step_ends(tables.edges, items, contradicted)),
     )
 
 
-def _links_by_older(found: Iterable[Supersession]) -> Mapping[int, list[Supersession]]:
-    successors: dict[int, list[Supersession]] = defaultdict(list)
-    for item in found:
-        successors[item.older_position].append(item)
-    return successors
+def _items(found: Sequence[Supersession]) -> pl.DataFrame:
+    import polars as pl
+
+    columns = {
+        "older": [item.older_position for item in found],
+        "newer": [item.newer_position for item in found],
+        "valid_to_us": [item.valid_to_us for item in found],
+        "retracted_at_us": [item.recorded_at_us for item in found],
+    }
+    said = {"reason": [i.reason for i in found], "subject": [i.concept_id for i in found]}
+    return pl.DataFrame({**columns, **said}).with_row_index("item")
 
 
-class _Statements:
-    """Which memory states what, by subject and relation."""
+def _evidence_rows(concept_edges: ArrowTable) -> pl.DataFrame:
+    """Return a row per piece of evidence, with the row of its edge."""
+    import polars as pl
 
-    def __init__(self, edges: Iterable[ConceptEdge]) -> None:
-        self._objects: dict[tuple[int, str, str], set[str]] = defaultdict(set)
-        self._edges_at: dict[int, list[tuple[ConceptEdge, Evidence]]] = defaultdict(list)
-        for edge in edges:
-            for evidence in edge.evidence:
-                key = (evidence.position, edge.src_concept, edge.relation)
-                self._objects[key].add(edge.dst_concept)
-                self._edges_at[evidence.position].append((edge, evidence))
-
-    def end_of(
-        self, edge: ConceptEdge, successors: Mapping[int, list[Supersession]]
-    ) -> _End | None:
-        """Return when the last of its evidence was contradicted, None where some still stands."""
-        ends: list[_End] = []
-        for evidence in edge.evidence:
-            end = self._contradicted(edge, successors.get(evidence.position, ()))
-            if end is None:
-                return None
-            ends.append(end)
-        return _End(max(e.valid_to_us for e in ends), max(e.retracted_at_us for e in ends))
-
-    def under(self, position: int, concept: str, start: int, end: int) -> Iterable[ConceptEdge]:
-        """Yield the statements of a memory whose object stands at a span."""
-        for edge, evidence in self._edges_at.get(position, ()):
-            if edge.dst_concept == concept and evidence.start <= start and end <= evidence.end:
-                yield edge
-
-    def contradicts(self, edge: ConceptEdge, item: Supersession) -> bool:
-        """Say whether the newer memory states another object for the same subject and relation."""
-        if item.reason == "near_duplicate":
-            return False
-        if item.reason != "explicit" and item.concept_id != edge.src_concept:
-            return False
-        stated = self._stated(item.newer_position, edge.src_concept, edge.relation)
-        if edge.relation in ENDED_BY_IS_NOW:
-            stated = stated | self._stated(item.newer_position, edge.src_concept, "is_now")
-        return bool(stated) and edge.dst_concept not in stated
-
-    def _stated(self, position: int, subject: str, relation: str) -> set[str]:
-        return self._objects.get((position, subject, relation), set())
-
-    def _contradicted(self, edge: ConceptEdge, items: Iterable[Supersession]) -> _End | None:
-        ends = [
-            _End(item.valid_to_us, item.recorded_at_us)
-            for item in items
-            if self.contradicts(edge, item)
-        ]
-        # The first contradiction ended it; later ones only say more.
-        return min(ends, default=None)
+    names = ["src_concept", "relation", "dst_concept", "evidence"]
+    edges = pl.DataFrame(concept_edges.select(names)).with_row_index("row")
+    return edges.explode("evidence").unnest("evidence").with_row_index("place")
 
 
-class _Steps:
-    """Which steps every memory offers."""
+def _contradictions(stated: pl.DataFrame, items: pl.DataFrame) -> pl.DataFrame:
+    """Return evidence by item that states another object for the same subject and relation."""
+    import polars as pl
 
-    def __init__(self, edges: Iterable[Edge]) -> None:
-        self._targets = {(e.src_position, e.dst_position) for e in edges}
-        self._steps = {(e.src_position, e.dst_position, e.relation, e.concept_id) for e in edges}
-
-    def leads(self, source: int, edge: Edge) -> bool:
-        """Say whether a memory leads to the edge's target by any relation."""
-        return source == edge.dst_position or (source, edge.dst_position) in self._targets
-
-    def restates(self, source: int, edge: Edge) -> bool:
-        """Say whether a memory has the same edge: concept, relation and target."""
-        return (source, edge.dst_position, edge.relation, edge.concept_id) in self._steps
-
-
-def _step_end(
-    edge: Edge,
-    successors: Mapping[int, list[Supersession]],
-    statements: _Statements,
-    steps: _Steps,
-) -> _End | None:
-    if edge.relation not in CLOSABLE or edge.evidence_position != edge.src_position:
-        return None
-    items = successors.get(edge.src_position, ())
-    ends = [
-        _End(item.valid_to_us, item.recorded_at_us)
-        for item in items
-        if _ends_step(edge, item, statements, steps)
-    ]
-    return min(ends, default=None)
-
-
-def _ends_step(edge: Edge, item: Supersession, statements: _Statements, steps: _Steps) -> bool:
-    newer = item.newer_position
-    if item.reason == "near_duplicate":
-        return steps.restates(newer, edge)
-    if edge.evidence_start == NO_SPAN or steps.leads(newer, edge):
-        return False
-    resting_on = statements.under(
-        edge.src_position, edge.concept_id, edge.evidence_start, edge.evidence_end
-    )
-    return any(statements.contradicts(statement, item) for statement in resting_on)
-
-
-def _closed_concept_edge(edge: ConceptEdge, end: _End | None) -> ConceptEdge:
-    if end is None or edge.valid_to_us is not None:
-        return edge
-    return replace(
-        edge,
-        valid_to_us=max(end.valid_to_us, edge.valid_from_us),
-        retracted_at_us=end.retracted_at_us,
+    is_now = stated.filter(pl.col("relation") == "is_now").with_columns(relation=pl.lit("is_a"))
+    said = pl.concat([stated, is_now]).group_by("position", "src_concept", "relation")
+    objects = said.agg(objects=pl.col("dst_concept")).rename({"position": "newer"})
+    speaks = (pl.col("reason") == "explicit") | (pl.col("subject") == pl.col("src_concept"))
+    return (
+        stated.join(items.filter(pl.col("reason") != _NEAR), left_on="position", right_on="older")
+        .filter(speaks)
+        .join(objects, on=["newer", "src_concept", "relation"])
+        .filter(~pl.col("dst_concept").is_in(pl.col("objects")))
     )
 
 
-def _closed_edge(edge: Edge, end: _End | None) -> Edge:
-    if end is None or edge.valid_to_us is not None:
-        return edge
-    # An edge begins with the later of its two memories, which may be later than what ended it.
-    return replace(
-        edge,
-        valid_to_us=max(end.valid_to_us, edge.valid_from_us),
-        retracted_at_us=end.retracted_at_us,
+def _statement_ends(stated: pl.DataFrame, contradicted: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of concept edges of which no evidence stands, and when the last one fell."""
+    import polars as pl
+
+    # The first contradiction ended a piece of evidence; later ones only say more.
+    fallen = contradicted.sort(*_END).unique("place", keep="first", maintain_order=True)
+    ended = fallen.group_by("row").agg(pl.col(_END).max(), fallen=pl.len())
+    whole = ended.join(stated.group_by("row").len(), on="row")
+    return whole.filter(pl.col("fallen") == pl.col("len")).select("row", *_END)
+
+
+def _step_ends(edges: ArrowTable, items: pl.DataFrame, contradicted: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of memory edges that end, and when."""
+    import polars as pl
+
+    # Of memories on either side of a supersession: there are some millions of edges.
+    sides = pl.concat([items["older"], items["newer"]]).unique()
+    rows = np.flatnonzero(np.isin(edges["src_position"].to_numpy(), sides.to_numpy()))
+    names = ["src_position", "dst_position", "relation", "concept_id", "evidence_position"]
+    steps = pl.DataFrame(edges.select([*names, "evidence_start", "evidence_end"]).take(rows))
+    steps = steps.with_columns(row=pl.Series(rows, dtype=pl.UInt32))
+    resting = steps.filter(
+        pl.col("relation").is_in(CLOSABLE), pl.col("evidence_position") == pl.col("src_position")
+    ).join(items, left_on="src_position", right_on="older")
+    is_near = pl.col("reason") == _NEAR
+    same = ["dst_position", "relation", "concept_id"]
+    restated = resting.filter(is_near).join(
+        steps, left_on=["newer", *same], right_on=["src_position", *same], how="semi"
     )
+    lost = (
+        resting.filter(
+            ~is_near, pl.col("evidence_start") != NO_SPAN, pl.col("newer") != pl.col("dst_position")
+        )
+        .join(
+            steps,
+            left_on=["newer", "dst_position"],
+            right_on=["src_position", "dst_position"],
+            how="anti",
+        )
+        .join(contradicted, left_on=["item", "concept_id"], right_on=["item", "dst_concept"])
+        .filter(
+            pl.col("start") <= pl.col("evidence_start"), pl.col("evidence_end") <= pl.col("end")
+        )
+    )
+    ended = pl.concat([found.select("row", *_END) for found in (restated, lost)])
+    return ended.sort(*_END).unique("row", keep="first", maintain_order=True)
+
+
+def _with_ends(table: ArrowTable, ends: pl.DataFrame) -> ArrowTable:
+    """Return the table with the ends of some rows that are open; nothing ends before it begins."""
+    import polars as pl
+
+    if ends.is_empty():
+        return table
+    held = pl.DataFrame(table.select(["valid_from_us", *_END])).with_row_index("row")
+    both = held.join(ends, on="row", how="left", suffix="_new", maintain_order="left")
+    ending = pl.col("valid_to_us").is_null() & pl.col("valid_to_us_new").is_not_null()
+    end = pl.max_horizontal("valid_to_us_new", "valid_from_us")
+    closed = both.select(
+        valid_to_us=pl.when(ending).then(end).otherwise("valid_to_us"),
+        retracted_at_us=pl.when(ending).then("retracted_at_us_new").otherwise("retracted_at_us"),
+    )
+    for name in _END:
+        place = table.schema.get_field_index(name)
+        table = table.set_column(place, name, closed[name].to_arrow())
+    return table
 
 
 # Which memories a newer one replaces: the four sources together.
@@ -369,21 +324,14 @@ _OF_A_VALUE = 1
 
 
 class Supersessions(NamedTuple):
-    """What was found.
+    """What was found."""
 
-    Attributes:
-        found: One per superseded memory, sorted by older position.
-        others: Further contradictions of the same memories (one moved and changed jobs, told by two
-            newer memories): not for recall, but `close_intervals` needs them. Sorted as above,
-            then by strength.
-        rejected: Statements and links that came to nothing, by reason, sorted: unknown_id, self,
-            scope, undated, generic, no_target, many_values, cycle, chain_scope.
-        near_memo: What to hand in as `known_near` next time.
-        pairs_asked: Pairs of vectors that had to be considered.
-    """
-
-    found: tuple[Supersession, ...]
+    found: tuple[Supersession, ...]  # one per superseded memory, sorted by older position
+    # further contradictions of the same memories (one moved and changed jobs, told by two newer
+    # memories): not for recall, but `close_intervals` needs them. Sorted as above, then by strength
     others: tuple[Supersession, ...]
+    # statements and links that came to nothing, by reason, sorted: unknown_id, self, scope,
+    # undated, generic, no_target, many_values, cycle, chain_scope
     rejected: Mapping[str, int]
     near_memo: NearMemo
     pairs_asked: int
@@ -402,9 +350,6 @@ def find_supersessions(
         canonical_of: Folded names that were merged away, and what stands for them.
         vectors: Unit rows by position, shape (n, d); None leaves near duplicates out.
         known_near: `near_memo` of an earlier call with vectors of the same encoder.
-
-    Raises:
-        ValueError: There are fewer rows than memories.
     """
     memories = corpus.columns
     near = NearDuplicates((), {}, 0)

@@ -1,10 +1,10 @@
-"""The nouns of the concept graph, and the graph as Arrow tables and Parquet files."""
+"""The tables of the concept graph: their columns, and their Parquet files."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,9 +13,6 @@ from numpy.typing import NDArray
 
 from noctuary.core.errors import StoreError
 from noctuary.core.files import replace_with
-
-# The nouns of the concept graph. Frozen dataclasses only; no extraction, no matching, no files.
-
 
 Role = Literal["about", "mentions", "author", "speaker"]
 Relation = Literal[
@@ -34,232 +31,6 @@ NO_SPAN = -1
 """`start` and `end` of what stands in no content: a mention in an author field, what a store tells
 of its memories."""
 
-
-@dataclass(frozen=True, slots=True)
-class Concept:
-    """Something that memories are about or name.
-
-    Attributes:
-        concept_id: 16 hex digits, a hash of the folded name (`noctuary.graph.fold.concept_id`).
-        canonical_name: The most frequent surface form (ties: the smallest in code-point order).
-        kind: The strongest kind that any memory gave it (`noctuary.graph.extract.KINDS`).
-        aliases: The other surface forms, sorted.
-        df: Number of memories in which it has any role, at least 1.
-    """
-
-    concept_id: str
-    canonical_name: str
-    kind: str
-    aliases: tuple[str, ...]
-    df: int
-
-
-@dataclass(frozen=True, slots=True)
-class Mention:
-    """One place where a memory holds a concept: the evidence.
-
-    Attributes:
-        position: Position of the memory.
-        concept_id: The concept.
-        role: How the memory holds it.
-        start: First character of the evidence in the content, or NO_SPAN for an author field.
-        end: One past the last character, or NO_SPAN.
-        surface: The text as it stands there; for an author field, the field's value.
-    """
-
-    position: int
-    concept_id: str
-    role: Role
-    start: int
-    end: int
-    surface: str
-
-
-@dataclass(frozen=True, slots=True)
-class Edge:
-    """A directed, typed, dated step from one memory to another.
-
-    Attributes:
-        src_position: The memory the step starts from.
-        dst_position: The memory it leads to, never the source itself.
-        relation: Its type.
-        weight: In (0, 1]; worth of the concept as a link / (number of memories with the subject),
-            1 for adjacent turns and for links of the store.
-        concept_id: The concept that the edge rests on (the session, for adjacent turns), "" for a
-            link of the store.
-        evidence_position: The memory that holds the evidence.
-        evidence_start: First character of the evidence there, or NO_SPAN (session field, link).
-        evidence_end: One past its last character, or NO_SPAN.
-        valid_from_us: Microseconds; when the later of the two memories was created.
-        valid_to_us: Exclusive end in microseconds, None while it holds.
-        recorded_at_us: Microseconds; when the store last wrote the evidence memory. Taken from the
-            data and not from the clock, so that a rebuild gives the same graph.
-        retracted_at_us: When the store wrote what ended it, None while it holds.
-    """
-
-    src_position: int
-    dst_position: int
-    relation: Relation
-    weight: float
-    concept_id: str
-    evidence_position: int
-    evidence_start: int
-    evidence_end: int
-    valid_from_us: int
-    valid_to_us: int | None
-    recorded_at_us: int
-    retracted_at_us: int | None = None
-
-    def holds_at(self, as_of_us: int) -> bool:
-        """Say whether the edge is valid at a moment (from inclusive, to exclusive)."""
-        if as_of_us < self.valid_from_us:
-            return False
-        return self.valid_to_us is None or as_of_us < self.valid_to_us
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """Where a memory states something.
-
-    Attributes:
-        position: The memory.
-        start: First character in its content, or NO_SPAN.
-        end: One past the last character, or NO_SPAN.
-    """
-
-    position: int
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class ConceptEdge:
-    """A relation between two concepts that memories state, contribution counted.
-
-    Attributes:
-        src_concept: The subject's concept_id.
-        dst_concept: The object's concept_id, never the subject's.
-        relation: Its type.
-        weight: In (0, 1]: 1 - 1 / (1 + number of memories that state it).
-        evidence: Every place that states it, by position and span, never empty; NO_SPAN where the
-            memory's store says so and not its text.
-        valid_from_us: When the earliest memory that states it was created.
-        valid_to_us: Exclusive end, None while it holds.
-        recorded_at_us: When the store last wrote the earliest memory that states it.
-        retracted_at_us: When the store wrote what ended it, None while it holds.
-    """
-
-    src_concept: str
-    dst_concept: str
-    relation: StatedRelation
-    weight: float
-    evidence: tuple[Evidence, ...]
-    valid_from_us: int
-    valid_to_us: int | None
-    recorded_at_us: int
-    retracted_at_us: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class NameLink:
-    """A name by which a query may mean a concept.
-
-    Attributes:
-        name: Folded.
-        concept_id: The concept.
-        weight: In [0, 1], what naming it gives each memory about it; 0 where it only speaks.
-        cased: Whether the query must show a capital or a digit.
-    """
-
-    name: str
-    concept_id: str
-    weight: float
-    cased: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Merge:
-    """Two names that are one concept, and why.
-
-    Attributes:
-        name: Folded name that was merged away.
-        canonical: Folded name that stands for it.
-        reason: "alias", "minhash", "embedding" or "rule".
-        score: Jaccard or cosine in [0, 1]; 1 for aliases and rules.
-        detail: One short phrase for people: what was compared or which rule.
-    """
-
-    name: str
-    canonical: str
-    reason: str
-    score: float
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class Supersession:
-    """A memory that a newer one replaces.
-
-    Attributes:
-        older_position: The memory that is out of date.
-        newer_position: The direct successor.
-        head_position: The newest of the chain; the successor itself where nothing replaced it.
-        reason: "explicit", "is_now", "newer_value" or "near_duplicate".
-        confidence: 0 low, 1 medium, 2 high.
-        similarity: Cosine of the two memories, or None where none was needed.
-        age_gap_days: Whole days between the two, or 0 where a date is missing.
-        concept_id: The subject on which both speak, or "" for near duplicates and explicit links.
-        evidence: Where the newer memory says so.
-        valid_to_us: When the older one stopped holding: creation of the newer.
-        recorded_at_us: When the store wrote the newer.
-    """
-
-    older_position: int
-    newer_position: int
-    head_position: int
-    reason: str
-    confidence: int
-    similarity: float | None
-    age_gap_days: int
-    concept_id: str
-    evidence: Evidence
-    valid_to_us: int
-    recorded_at_us: int
-
-
-@dataclass(frozen=True, slots=True)
-class Graph:
-    """A whole graph, every tuple in a canonical order.
-
-    Attributes:
-        concepts: Sorted by concept_id; the index is the concept's ordinal.
-        mentions: Sorted by position, start, end, role, concept_id.
-        edges: Sorted by source, relation code, target.
-        skipped_subjects: Names that were not matched in contents, counted by reason.
-        declined_runs: Runs of text in scripts without spaces that were not segmented, by script.
-        concept_edges: Sorted by source concept, relation, target concept.
-        merges: Sorted by merged name.
-        supersessions: Sorted by older position, newer position.
-        links: Sorted by name.
-    """
-
-    concepts: tuple[Concept, ...]
-    mentions: tuple[Mention, ...]
-    edges: tuple[Edge, ...]
-    skipped_subjects: Mapping[str, int]
-    declined_runs: Mapping[str, int]
-    concept_edges: tuple[ConceptEdge, ...] = ()
-    merges: tuple[Merge, ...] = ()
-    supersessions: tuple[Supersession, ...] = ()
-    links: tuple[NameLink, ...] = ()
-
-
-# The graph as Arrow tables and Parquet files; as objects where it is small.
-#
-# Build side; equal graphs give equal bytes. A million memories have some ten million rows: only
-# `to_graph` and `to_tables` make an object of each.
-
-
 FILES = {
     "concepts": "concepts.parquet",
     "mentions": "memory_concepts.parquet",
@@ -271,16 +42,71 @@ FILES = {
 }
 """File of each table, by its field in GraphTables."""
 
-NOUNS: Mapping[str, type] = {
-    "concepts": Concept,
-    "mentions": Mention,
-    "concept_edges": ConceptEdge,
-    "edges": Edge,
-    "merges": Merge,
-    "supersessions": Supersession,
-    "links": NameLink,
-}
-"""What a row of each table is: its columns are the fields."""
+_COLUMNS = {
+    # Something that memories are about or name; sorted by concept_id, the row is the ordinal.
+    "concepts": {
+        "concept_id": "text",  # 16 hex digits, a hash of the folded name
+        "canonical_name": "text",  # the most frequent surface form; ties: the smallest
+        "kind": "text",  # the strongest that any memory gave it (`extract.KINDS`)
+        "aliases": "texts",  # the other surface forms, sorted
+        "df": "int",  # memories in which it has any role, at least 1
+    },
+    # One place where a memory holds a concept; sorted by position, start, end, role, concept_id.
+    "mentions": {
+        "position": "int",
+        "concept_id": "text",
+        "role": "text",
+        "start": "int",  # first character of the evidence, or NO_SPAN for an author field
+        "end": "int",  # one past the last one
+        "surface": "text",  # as it stands there; for an author field, the field's value
+    },
+    # A relation that memories state; sorted by source concept, relation, target concept.
+    "concept_edges": {
+        "src_concept": "text",
+        "dst_concept": "text",  # never the source
+        "relation": "text",
+        "weight": "float",  # in (0, 1]: 1 - 1 / (1 + number of memories that state it)
+        "evidence": "places",  # every place that states it, sorted, never empty
+        "valid_from_us": "int",  # when the earliest memory that states it was created
+        "valid_to_us": "int",  # exclusive end, null while it holds
+        "recorded_at_us": "int",  # when the store last wrote the earliest memory that states it
+        "retracted_at_us": "int",  # when the store wrote what ended it
+    },
+    # A typed, dated step from memory to memory; sorted by source, relation code, target.
+    "edges": {
+        "src_position": "int",
+        "dst_position": "int",  # never the source
+        "relation": "text",
+        # In (0, 1]: worth of the concept as a link / number of memories with the subject; 1 for
+        # adjacent turns and for links of the store.
+        "weight": "float",
+        "concept_id": "text",  # that it rests on: the session for turns, "" for a store's link
+        "evidence_position": "int",
+        "evidence_start": "int",  # or NO_SPAN (session field, link)
+        "evidence_end": "int",
+        "valid_from_us": "int",  # when the later of the two memories was created
+        "valid_to_us": "int",  # exclusive end, null while it holds
+        # When the store last wrote the evidence. Of the data and not of the clock, so that a
+        # rebuild gives the same graph.
+        "recorded_at_us": "int",
+        "retracted_at_us": "int",
+    },
+    "merges": {  # as Merge, sorted by name
+        "name": "text", "canonical": "text", "reason": "text", "score": "float", "detail": "text",
+    },
+    "supersessions": {  # as Supersession, sorted by older position
+        "older_position": "int", "newer_position": "int", "head_position": "int", "reason": "text",
+        "confidence": "int", "similarity": "float", "age_gap_days": "int", "concept_id": "text",
+        "evidence": "place", "valid_to_us": "int", "recorded_at_us": "int",
+    },
+    # A name by which a query may mean a concept; sorted by name.
+    "links": {
+        "name": "text",  # folded
+        "concept_id": "text",
+        "weight": "float",  # in [0, 1], what it gives each memory about it; 0 where it only speaks
+        "cased": "flag",  # whether the query must show a capital or a digit
+    },
+}  # fmt: skip
 
 ArrowTable = Any
 """A `pyarrow.Table`; pyarrow has no type information."""
@@ -293,20 +119,45 @@ _DECLINED = b"noctuary.declined_runs"
 
 
 @dataclass(frozen=True, slots=True)
-class GraphTables:
-    """A whole graph by columns, every table in the canonical order of `Graph`.
+class Evidence:
+    """Where a memory states something."""
 
-    Attributes:
-        concepts: A row per Concept; the row is the concept's ordinal.
-        mentions: A row per Mention.
-        concept_edges: A row per ConceptEdge.
-        edges: A row per Edge.
-        merges: A row per Merge.
-        supersessions: A row per Supersession.
-        links: A row per NameLink.
-        skipped_subjects: As in Graph.
-        declined_runs: As in Graph.
-    """
+    position: int
+    start: int  # or NO_SPAN
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Two names that are one concept, and why."""
+
+    name: str  # folded name that was merged away
+    canonical: str  # folded name that stands for it
+    reason: str  # "alias", "minhash", "embedding" or "rule"
+    score: float  # Jaccard or cosine in [0, 1]; 1 for aliases and rules
+    detail: str  # for people: what was compared or which rule
+
+
+@dataclass(frozen=True, slots=True)
+class Supersession:
+    """A memory that a newer one replaces."""
+
+    older_position: int
+    newer_position: int  # the direct successor
+    head_position: int  # the newest of the chain
+    reason: str  # "explicit", "is_now", "newer_value" or "near_duplicate"
+    confidence: int  # 0 low, 1 medium, 2 high
+    similarity: float | None  # cosine of the two memories, or None where none was needed
+    age_gap_days: int  # 0 where a date is missing
+    concept_id: str  # the subject on which both speak, or ""
+    evidence: Evidence  # where the newer memory says so
+    valid_to_us: int  # when the older one stopped holding: creation of the newer
+    recorded_at_us: int  # when the store wrote the newer
+
+
+@dataclass(frozen=True, slots=True)
+class GraphTables:
+    """A whole graph by columns, every table in its canonical order."""
 
     concepts: ArrowTable
     mentions: ArrowTable
@@ -315,29 +166,25 @@ class GraphTables:
     merges: ArrowTable
     supersessions: ArrowTable
     links: ArrowTable
+    # Names that were not looked for in contents, counted by reason.
     skipped_subjects: Mapping[str, int] = field(default_factory=dict[str, int])
+    # Runs of text in scripts without spaces that were not segmented, by script.
     declined_runs: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 def write_tables(tables: GraphTables, directory: Path) -> None:
-    """Replace the files of a graph."""
+    """Replace the files of a graph; equal graphs give equal bytes."""
     notes = {
         _SKIPPED: json.dumps(dict(tables.skipped_subjects), sort_keys=True).encode(),
         _DECLINED: json.dumps(dict(tables.declined_runs), sort_keys=True).encode(),
     }
     for name, file in FILES.items():
-        table: ArrowTable = getattr(tables, name)
         told = notes if name == "concepts" else None
-        _write(directory / file, table.replace_schema_metadata(told))
+        _write(directory / file, getattr(tables, name).replace_schema_metadata(told))
 
 
 def read_tables(directory: Path, names: Collection[str] = tuple(FILES)) -> GraphTables:
-    """Read the files of a graph.
-
-    Args:
-        directory: Where they are.
-        names: Tables, fields of GraphTables; the others stay empty. At a million memories the edges
-            and the mentions are half a gigabyte each.
+    """Read some files of a graph, the other tables empty: a million memories have 1 GB of them.
 
     Raises:
         StoreError: If one is missing or damaged.
@@ -369,33 +216,8 @@ def write_concept_vectors(path: Path, vectors: Mapping[str, NDArray[np.float32]]
     _write(path, pa.table(columns))
 
 
-def to_graph(tables: GraphTables) -> Graph:
-    """Return the graph as objects."""
-    rows: dict[str, Any] = {name: tuple(rows_of(name, getattr(tables, name))) for name in FILES}
-    return Graph(
-        **rows,
-        skipped_subjects=dict(tables.skipped_subjects),
-        declined_runs=dict(tables.declined_runs),
-    )
-
-
-def rows_of(name: str, table: ArrowTable) -> list[Any]:
-    """Return the rows of one table, a field of GraphTables, as objects."""
-    noun = NOUNS[name]
-    return [noun(**_thaw(row)) for row in table.to_pylist()]
-
-
-def to_tables(graph: Graph) -> GraphTables:
-    """Return the tables of a graph of objects."""
-    return GraphTables(
-        **{name: to_table(name, getattr(graph, name)) for name in FILES},
-        skipped_subjects=dict(graph.skipped_subjects),
-        declined_runs=dict(graph.declined_runs),
-    )
-
-
 def to_table(name: str, rows: Sequence[Any]) -> ArrowTable:
-    """Return the objects of one table, a field of GraphTables, as its rows."""
+    """Return the dataclass objects of one table, a field of GraphTables, as its rows."""
     import pyarrow as pa
 
     return pa.Table.from_pylist([asdict(row) for row in rows], schema=schema_of(name))
@@ -405,30 +227,12 @@ def schema_of(name: str) -> Any:
     """Return the columns of one table, a field of GraphTables."""
     import pyarrow as pa
 
-    evidence = pa.struct([(f.name, pa.int64()) for f in fields(Evidence)])
-    by_annotation: dict[str, Any] = {
-        "int": pa.int64(),
-        "int | None": pa.int64(),
-        "float": pa.float64(),
-        "bool": pa.bool_(),
-        "float | None": pa.float64(),
-        "tuple[str, ...]": pa.list_(pa.string()),
-        "Evidence": evidence,
-        "tuple[Evidence, ...]": pa.list_(evidence),
-    }
-    return pa.schema(
-        [(f.name, by_annotation.get(str(f.type), pa.string())) for f in fields(NOUNS[name])]
-    )
-
-
-def _thaw(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row of plain values with its nested nouns in place."""
-    if "aliases" in row:
-        return {**row, "aliases": tuple(row["aliases"])}
-    evidence = row.get("evidence")
-    if isinstance(evidence, list):
-        return {**row, "evidence": tuple(Evidence(**item) for item in evidence)}
-    return row if evidence is None else {**row, "evidence": Evidence(**evidence)}
+    place = pa.struct([(name, pa.int64()) for name in ("position", "start", "end")])
+    types = {
+        "int": pa.int64(), "float": pa.float64(), "flag": pa.bool_(), "text": pa.string(),
+        "texts": pa.list_(pa.string()), "place": place, "places": pa.list_(place),
+    }  # fmt: skip
+    return pa.schema([(column, types[kind]) for column, kind in _COLUMNS[name].items()])
 
 
 def _write(path: Path, table: ArrowTable) -> None:

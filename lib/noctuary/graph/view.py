@@ -1,11 +1,11 @@
-"""Looking at the concept graph of one snapshot, inside one scope."""
+"""Looking at the concept graph of one snapshot, inside one scope: what may be seen, as values."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -14,357 +14,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from noctuary.core import store as layout
 from noctuary.core.errors import StoreError
 from noctuary.core.files import read_array
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.sqlite import connect_immutable
 from noctuary.core.types import UNDATED_US
 from noctuary.graph.fold import fold_name
-from noctuary.graph.walk import OPEN_END_US
+from noctuary.graph.walk import OPEN_END_US, ROLES
 from noctuary.text.marks import ELLIPSIS, clean, iso
 
-# The one line of a memory that shows why it is here. Texts only.
-
-
-BEFORE_CHARACTERS = 60
-"""Kept of the line before the evidence; more shows more of the sentence, less keeps one row."""
-
-LINE_CHARACTERS = 160
-"""Longest line; of longer ones the part around the evidence is kept."""
-
-
-class Line(NamedTuple):
-    """A line of a memory.
-
-    Attributes:
-        text: At most about LINE_CHARACTERS, on one line, nothing that steers a terminal.
-        start: First character of the evidence in it, or -1.
-        end: One past its last character, or -1.
-    """
-
-    text: str
-    start: int = -1
-    end: int = -1
-
-
-def evidence_line(content: str, start: int, end: int) -> Line:
-    """Return the line of a content that holds a span; without one (start < 0), the first line."""
-    if not 0 <= start < end <= len(content):
-        return Line(_first_line(content))
-    begin = content.rfind("\n", 0, start) + 1
-    stop = content.find("\n", end)
-    before = clean(content[begin:start] + "|")[:-1]
-    inside = clean(content[start:end])
-    after = clean("|" + content[end : len(content) if stop < 0 else stop])[1:]
-    if len(before) > BEFORE_CHARACTERS:
-        before = ELLIPSIS + before[-BEFORE_CHARACTERS:]
-    room = max(0, LINE_CHARACTERS - len(before) - len(inside))
-    if len(after) > room:
-        after = after[:room].rstrip() + ELLIPSIS
-    return Line(before + inside + after, len(before), len(before) + len(inside))
-
-
-def _first_line(content: str) -> str:
-    lines = content.split("\n")
-    first = next((cleaned for line in lines if (cleaned := clean(line))), "")
-    return first if len(first) <= LINE_CHARACTERS else first[:LINE_CHARACTERS].rstrip() + ELLIPSIS
-
-
-# What a look at the graph returns: plain values that texts, charts and JSON are made of.
-#
-# Moments are microseconds since the epoch; None where there is none. Ids are the source's own.
-
-
-MemoryId = int | str
-
-
-class MergeView(NamedTuple):
-    """Two names that are one concept, and why.
-
-    Attributes:
-        name: Folded name that was merged away.
-        canonical: Folded name that stands for it.
-        reason: "alias", "minhash", "embedding" or "rule".
-        score: Jaccard or cosine in [0, 1]; 1 for aliases and rules.
-        detail: What was compared, or which rule.
-    """
-
-    name: str
-    canonical: str
-    reason: str
-    score: float
-    detail: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return dict(self._asdict())
-
-
-class MemoryView(NamedTuple):
-    """One memory that holds the concept.
-
-    Attributes:
-        memory_id: Its id.
-        created_at_us: When it came about.
-        role: Its strongest role.
-        line: The line of its content that holds the evidence, else its first line.
-        start: First character of the evidence in the line, or -1 where an author field holds it.
-        end: One past its last character, or -1.
-        replaced_by: The memory that superseded it, or None.
-        replaced_at_us: When that was.
-    """
-
-    memory_id: MemoryId
-    created_at_us: int
-    role: str
-    line: str
-    start: int
-    end: int
-    replaced_by: MemoryId | None
-    replaced_at_us: int | None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            "id": self.memory_id,
-            "created_at": iso(self.created_at_us),
-            "role": self.role,
-            "line": self.line,
-            "span": None if self.start < 0 else [self.start, self.end],
-            "replaced_by": self.replaced_by,
-            "replaced_at": iso(self.replaced_at_us),
-        }
-
-
-class RelationView(NamedTuple):
-    """A relation that memories state between the concept and another.
-
-    Attributes:
-        relation: Its type.
-        outward: Whether the concept is its subject.
-        other: Name of the other concept.
-        other_ordinal: Which concept that is.
-        weight: In (0, 1], 1 - 1 / (1 + number of memories that state it).
-        evidence: The memories that state it and may be seen.
-        valid_from_us: When the earliest of them was created.
-        valid_to_us: Exclusive end, None while it holds.
-        closed_by: The memory that ended it, or None where it is not known.
-    """
-
-    relation: str
-    outward: bool
-    other: str
-    other_ordinal: int
-    weight: float
-    evidence: tuple[MemoryId, ...]
-    valid_from_us: int
-    valid_to_us: int | None
-    closed_by: MemoryId | None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            "relation": self.relation,
-            "direction": "out" if self.outward else "in",
-            "other": self.other,
-            "weight": round(self.weight, 6),
-            "evidence": list(self.evidence),
-            "valid_from": iso(self.valid_from_us),
-            "valid_to": iso(self.valid_to_us),
-            "open": self.valid_to_us is None,
-            "closed_by": self.closed_by,
-        }
-
-
-class NeighbourView(NamedTuple):
-    """A concept that the same memories hold.
-
-    Attributes:
-        name: Its name.
-        ordinal: Which concept it is.
-        kind: Its kind.
-        shared: Memories that hold both.
-        held: Memories that hold it.
-        score: shared / held ** SPECIFICITY_POWER (`noctuary.graph.view`).
-    """
-
-    name: str
-    ordinal: int
-    kind: str
-    shared: int
-    held: int
-    score: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "shared": self.shared,
-            "held": self.held,
-            "score": round(self.score, 6),
-        }
-
-
-class StepView(NamedTuple):
-    """A memory that others lead to over the concept.
-
-    Attributes:
-        memory_id: The memory led to.
-        created_at_us: When it came about.
-        line: Its first line.
-        relation: How: the type of the strongest step.
-        sources: Number of memories that lead there.
-        weight: The strongest step's weight, in (0, 1].
-    """
-
-    memory_id: MemoryId
-    created_at_us: int
-    line: str
-    relation: str
-    sources: int
-    weight: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            "id": self.memory_id,
-            "created_at": iso(self.created_at_us),
-            "line": self.line,
-            "relation": self.relation,
-            "sources": self.sources,
-            "weight": round(self.weight, 6),
-        }
-
-
-class ConceptView(NamedTuple):
-    """One concept with everything around it; lists are cut to a limit, totals are not.
-
-    Attributes:
-        name: Its name.
-        kind: Its strongest kind.
-        concept_id: 16 hex digits.
-        aliases: Other spellings, sorted.
-        held: Memories that hold it.
-        roles: Number of those memories by role, strongest role first.
-        merges: Names that were merged into it.
-        memories: By role, then newest first.
-        relations: Open ones first, then the newest.
-        neighbours: Best score first.
-        steps: Most sources first.
-        totals: Length of each list before it was cut, by name.
-        as_of_us: The moment of valid time that is shown, or None for now.
-        known_at_us: The moment of transaction time, or None for now.
-    """
-
-    name: str
-    kind: str
-    concept_id: str
-    aliases: tuple[str, ...]
-    held: int
-    roles: dict[str, int]
-    merges: tuple[MergeView, ...]
-    memories: tuple[MemoryView, ...]
-    relations: tuple[RelationView, ...]
-    neighbours: tuple[NeighbourView, ...]
-    steps: tuple[StepView, ...]
-    totals: dict[str, int]
-    as_of_us: int | None = None
-    known_at_us: int | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        lists = ("merges", "memories", "relations", "neighbours", "steps")
-        return {
-            "concept": {
-                "name": self.name,
-                "kind": self.kind,
-                "concept_id": self.concept_id,
-                "aliases": list(self.aliases),
-                "memories": self.held,
-                "roles": dict(self.roles),
-            },
-            **{name: [item.to_json() for item in getattr(self, name)] for name in lists},
-            "totals": dict(self.totals),
-            "as_of": iso(self.as_of_us),
-            "known_at": iso(self.known_at_us),
-        }
-
-
-# Which memories, and which moments, a look at the graph may see. Arrays only, no files.
-
-
-Mask = NDArray[np.bool_]
-
-
-class Sight(NamedTuple):
-    """What may be seen.
-
-    Attributes:
-        allowed: (n,) True where the scope allows the memory and the store had written it by
-            `known_at_us`; what other memories say does not exist.
-        seen: (n,) True where it is allowed and existed at `as_of_us`.
-        as_of_us: The moment of valid time that is looked at, or None for now.
-        known_at_us: The moment of transaction time, or None for now.
-    """
-
-    allowed: Mask
-    seen: Mask
-    as_of_us: int | None = None
-    known_at_us: int | None = None
-
-    @property
-    def hides(self) -> bool:
-        """Say whether there is a memory that must not show in any name."""
-        return not bool(self.allowed.all())
-
-    def is_known(self, recorded_at_us: NDArray[np.int64]) -> Mask:
-        """Tell what the store had recorded by the moment of knowing, shape as given."""
-        if self.known_at_us is None:
-            return np.ones(recorded_at_us.shape, dtype=np.bool_)
-        return recorded_at_us <= self.known_at_us
-
-    def effective_ends(
-        self, valid_to_us: NDArray[np.int64], retracted_at_us: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """Return the ends as known then: what was ended later was still open."""
-        if self.known_at_us is None:
-            return valid_to_us
-        return np.where(retracted_at_us <= self.known_at_us, valid_to_us, OPEN_END_US)
-
-    def holds(self, valid_from_us: NDArray[np.int64], ends_us: NDArray[np.int64]) -> Mask:
-        """Tell what holds at the moment looked at; now: what has no end."""
-        if self.as_of_us is None:
-            return ends_us == OPEN_END_US
-        return (valid_from_us <= self.as_of_us) & (self.as_of_us < ends_us)
-
-
-def make_sight(
-    allowed: Mask,
-    created_at_us: NDArray[np.int64],
-    *,
-    updated_at_us: NDArray[np.int64] | None = None,
-    as_of_us: int | None = None,
-    known_at_us: int | None = None,
-) -> Sight:
-    """Return what may be seen; undated memories have always existed.
-
-    Args:
-        allowed: (n,) True where the scope allows the memory.
-        created_at_us: (n,) when each came about, UNDATED_US where unknown.
-        updated_at_us: (n,) when the store last wrote each; needed with `known_at_us`.
-        as_of_us: Moment of valid time, or None.
-        known_at_us: Moment of transaction time, or None.
-    """
-    if known_at_us is not None and updated_at_us is not None:
-        allowed = allowed & ((updated_at_us == UNDATED_US) | (updated_at_us <= known_at_us))
-    seen = allowed
-    if as_of_us is not None:
-        seen = allowed & ((created_at_us == UNDATED_US) | (created_at_us <= as_of_us))
-    return Sight(allowed, seen, as_of_us, known_at_us)
-
-
-# The graph of one snapshot as it lies on disk: a SQLite file and arrays. No scope, no wording.
+# The graph of one snapshot as it lies on disk, SQLite rows and arrays, through one scope's eyes.
 
 
 MENTION_FIELDS = ("indptr", "positions", "roles", "starts", "ends")
@@ -375,59 +35,102 @@ STEP_FIELDS = (
 
 _SQL_VARIABLES = 500  # below SQLite's oldest limit of 999
 _AUTHOR_FIELDS = "tags, category, expanded_keywords, wing, room, session_id, user"
+_TABLES = frozenset({"concepts", "concept_names", "concept_edges", "supersessions", "merges"})
+
+Arrays = Mapping[str, NDArray[Any]]
+Mask = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+MemoryId = int | str
 
 
-class Arrays(NamedTuple):
-    """The arrays of a graph, M mentions of C concepts and E steps between n memories.
+@contextmanager
+def open_graph(
+    directory: Path,
+    allowed: Mask | None,
+    created_at_us: Ints,
+    relations: Sequence[str],
+    *,
+    ids_are_integers: bool,
+    as_of_us: int | None = None,
+    known_at_us: int | None = None,
+) -> Generator[GraphSource]:
+    """Open the graph of a verified snapshot as one scope may see it; closed on leaving.
 
-    Attributes:
-        mentions: By MENTION_FIELDS: `indptr` (C+1,), the others (M,), sorted by concept, position.
-        steps: By STEP_FIELDS: `indptr` (n+1,), the others (E,), sorted by source.
+    Args:
+        directory: The snapshot.
+        allowed: (n,) True where the scope allows the memory, or None for everything.
+        created_at_us: (n,) when each memory came about, UNDATED_US where unknown.
+        relations: Names of the step relations by code.
+        ids_are_integers: Whether the source's own ids are numbers.
+        as_of_us: Moment of valid time, or None for now.
+        known_at_us: Moment of transaction time, or None for now.
+
+    Raises:
+        StoreError: The snapshot was built before concepts could be looked at.
     """
+    mentions = {name: directory / layout.mention_file(name) for name in MENTION_FIELDS}
+    steps = {name: directory / layout.graph_file(name) for name in STEP_FIELDS}
+    with closing(connect_immutable(directory / layout.ROWS_FILE)) as rows:
+        found = {name for (name,) in rows.execute("SELECT name FROM sqlite_master")}
+        missing = sorted(_TABLES - found)
+        missing += [p.name for p in (*mentions.values(), *steps.values()) if not p.exists()]
+        if missing:
+            raise StoreError(
+                f"snapshot {directory.name} has no {', '.join(missing)}: it was built before "
+                "concepts could be looked at; run the nightly job"
+            )
+        source = GraphSource(rows, _read(mentions), _read(steps), relations, ids_are_integers)
+        source.allowed = np.ones(created_at_us.size, np.bool_) if allowed is None else allowed
+        if known_at_us is not None:
+            written = source.query("SELECT updated_at_us FROM memories ORDER BY position")
+            source.allowed = source.allowed & _by(np.array(written, np.int64)[:, 0], known_at_us)
+        source.seen = source.allowed
+        if as_of_us is not None:
+            source.seen = source.allowed & _by(created_at_us, as_of_us)
+        source.as_of_us, source.known_at_us = as_of_us, known_at_us
+        yield source
 
-    mentions: Mapping[str, NDArray[Any]]
-    steps: Mapping[str, NDArray[Any]]
+
+def _read(paths: Mapping[str, Path]) -> dict[str, NDArray[Any]]:
+    # A plain view of the map: every slice of a memmap object costs some microseconds more.
+    return {name: read_array(path).view(np.ndarray) for name, path in paths.items()}
 
 
-class Held(NamedTuple):
-    """Pairs of a concept and a memory that holds it, each once; both int64 (k,), by concept."""
-
-    concepts: NDArray[np.int64]
-    positions: NDArray[np.int64]
+def _by(moments_us: Ints, moment_us: int) -> Mask:
+    """Say what existed by a moment; the undated have always existed."""
+    return (moments_us == UNDATED_US) | (moments_us <= moment_us)
 
 
 class GraphSource:
-    """What one scope may see of the graph of one snapshot."""
+    """What one scope may see of the graph of one snapshot: M mentions, E steps, C concepts."""
+
+    allowed: Mask
+    """(n,) where the scope allows the memory and the store had written it by `known_at_us`; what
+    other memories say does not exist."""
+    seen: Mask
+    """(n,) where it is allowed and existed at `as_of_us`."""
+    as_of_us: int | None = None
+    known_at_us: int | None = None
 
     def __init__(
         self,
         rows: sqlite3.Connection,
-        arrays: Arrays,
-        sight: Sight,
+        mentions: Arrays,
+        steps: Arrays,
         relations: Sequence[str],
-        *,
         ids_are_integers: bool,
     ) -> None:
-        """Wrap an opened snapshot.
-
-        Args:
-            rows: Its tables.
-            arrays: Its arrays.
-            sight: Which memories may be seen.
-            relations: Names of the step relations by code.
-            ids_are_integers: Whether the source's own ids are numbers.
-        """
         self._rows = rows
-        self.mentions = arrays.mentions
-        self.steps = arrays.steps
-        self.sight = sight
+        self.mentions = mentions  # by MENTION_FIELDS: indptr (C+1,), the others (M,)
+        self.steps = steps  # by STEP_FIELDS: indptr (n+1,), the others (E,)
         self.relations = tuple(relations)
         self._ids_are_integers = ids_are_integers
+        self.concept_count = int(mentions["indptr"].size) - 1  # hidden ones as well
 
     @property
-    def concept_count(self) -> int:
-        """Concepts of the snapshot, whether they may be seen or not."""
-        return int(self.mentions["indptr"].size) - 1
+    def hides(self) -> bool:
+        """Say whether there is a memory that must not show in any name."""
+        return not bool(self.allowed.all())
 
     def query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Return the rows of a statement."""
@@ -440,70 +143,68 @@ class GraphSource:
             chunk = wanted[start : start + _SQL_VARIABLES]
             yield from self.query(f"{sql} ({','.join('?' * len(chunk))})", chunk)
 
-    def ids(self, positions: Iterable[int]) -> dict[int, int | str]:
+    def fields(self, names: str, positions: Iterable[int]) -> Iterator[tuple[Any, ...]]:
+        """Yield position and columns of some memories."""
+        sql = f"SELECT position, {names} FROM memories WHERE position IN"
+        return self.query_in(sql, map(int, positions))
+
+    def ids(self, positions: Iterable[int]) -> dict[int, MemoryId]:
         """Return the public id of each position."""
-        found = self.query_in(
-            "SELECT position, memory_id FROM memories WHERE position IN", map(int, positions)
-        )
+        found = self.fields("memory_id", positions)
         return {p: int(i) if self._ids_are_integers else i for p, i in found}
 
     def contents(self, positions: Iterable[int]) -> dict[int, str]:
         """Return the text of each position."""
-        sql = "SELECT position, content FROM memories WHERE position IN"
-        return dict(self.query_in(sql, map(int, positions)))
-
-    def author_fields(self, positions: Iterable[int]) -> dict[int, str]:
-        """Return what stands in the author fields of each position, as one text."""
-        sql = f"SELECT position, {_AUTHOR_FIELDS} FROM memories WHERE position IN"
-        return {
-            position: "\n".join(value for value in fields if value)
-            for position, *fields in self.query_in(sql, map(int, positions))
-        }
+        return dict(self.fields("content", positions))
 
     def created_at_us(self, positions: Iterable[int]) -> dict[int, int]:
         """Return when each position came about, in microseconds; UNDATED_US where unknown."""
-        sql = "SELECT position, created_at_us FROM memories WHERE position IN"
-        return dict(self.query_in(sql, map(int, positions)))
+        return dict(self.fields("created_at_us", positions))
 
     def rows_of(self, ordinal: int) -> slice:
         """Return where the mentions of a concept lie."""
         indptr = self.mentions["indptr"]
         return slice(int(indptr[ordinal]), int(indptr[ordinal + 1]))
 
-    def holders(self, ordinal: int) -> NDArray[np.int64]:
+    def holders(self, ordinal: int) -> Ints:
         """Return the memories that hold a concept and may be seen, ascending."""
         positions = np.unique(self.mentions["positions"][self.rows_of(ordinal)])
-        return positions[self.sight.seen[positions]].astype(np.int64)
+        return positions[self.seen[positions]].astype(np.int64)
 
     @cached_property
-    def held(self) -> Held:
-        """Every concept with every memory that holds it and may be seen."""
-        positions = self.mentions["positions"]
-        indptr = self.mentions["indptr"]
+    def held(self) -> tuple[Ints, Ints]:
+        """Every concept and memory that holds it and may be seen, each pair once, by concept."""
+        positions, indptr = self.mentions["positions"], self.mentions["indptr"]
         first = np.ones(positions.size, dtype=np.bool_)
         first[1:] = positions[1:] != positions[:-1]
         first[indptr[:-1][indptr[:-1] < positions.size]] = True
         concepts = np.repeat(np.arange(self.concept_count, dtype=np.int64), np.diff(indptr))
-        kept = first & self.sight.seen[positions]
-        return Held(concepts[kept], positions[kept].astype(np.int64))
+        kept = first & self.seen[positions]
+        return concepts[kept], positions[kept].astype(np.int64)
 
     @cached_property
-    def frequencies(self) -> NDArray[np.int64]:
-        """Memories per concept that hold it and may be seen, int64 (C,)."""
-        return np.bincount(self.held.concepts, minlength=self.concept_count).astype(np.int64)
+    def frequencies(self) -> Ints:
+        """Memories per concept that hold it and may be seen, (C,)."""
+        return np.bincount(self.held[0], minlength=self.concept_count).astype(np.int64)
 
     @cached_property
-    def steps_that_hold(self) -> NDArray[np.int64]:
+    def steps_that_hold(self) -> Ints:
         """Return indexes of the steps between memories that may be seen and that hold, (h,)."""
-        ends = self.sight.effective_ends(self.steps["valid_to_us"], self.steps["retracted_at_us"])
-        holds = self.sight.holds(self.steps["valid_from_us"], ends)
-        holds &= self.sight.is_known(self.steps["recorded_at_us"])
-        holds &= self.sight.seen[self.steps["targets"]] & self.sight.seen[self.step_sources]
-        return np.flatnonzero(holds)
+        steps, ends = self.steps, self.steps["valid_to_us"]
+        holds = self.seen[steps["targets"]] & self.seen[self.step_sources]
+        if self.known_at_us is not None:
+            # As known then: what was ended later was still open.
+            ends = np.where(steps["retracted_at_us"] <= self.known_at_us, ends, OPEN_END_US)
+            holds &= steps["recorded_at_us"] <= self.known_at_us
+        if self.as_of_us is None:
+            return np.flatnonzero(holds & (ends == OPEN_END_US))
+        return np.flatnonzero(
+            holds & (steps["valid_from_us"] <= self.as_of_us) & (self.as_of_us < ends)
+        )
 
     @cached_property
-    def step_sources(self) -> NDArray[np.int64]:
-        """The memory from which each step starts, int64 (E,)."""
+    def step_sources(self) -> Ints:
+        """The memory from which each step starts, (E,)."""
         indptr = self.steps["indptr"]
         return np.repeat(np.arange(indptr.size - 1, dtype=np.int64), np.diff(indptr))
 
@@ -535,19 +236,16 @@ _MOST_HELD = 1_500
 
 
 class Names(NamedTuple):
-    """How a concept may be called here.
+    """How a concept may be called here."""
 
-    Attributes:
-        shown: Its canonical name, or the most frequent spelling that may be seen.
-        aliases: The other spellings that may be seen, sorted.
-        folded: Folded forms of them all.
-        complete: Whether every memory that holds the concept may be seen.
-    """
+    shown: str  # its canonical name, or the most frequent spelling that may be seen
+    aliases: tuple[str, ...]  # the other spellings that may be seen, sorted
+    complete: bool  # whether every memory that holds the concept may be seen
 
-    shown: str
-    aliases: tuple[str, ...]
-    folded: frozenset[str]
-    complete: bool
+    @property
+    def folded(self) -> frozenset[str]:
+        """Folded forms of them all."""
+        return frozenset(map(fold_name, (self.shown, *self.aliases)))
 
 
 class NameBook:
@@ -574,16 +272,15 @@ class NameBook:
         Of several, one whose canonical name matches comes first, then the most held one.
         """
         name = fold_name(text)
-        rows = self._source.query("SELECT ordinal FROM concept_names WHERE name = ?", [name])
-        best: tuple[bool, int, int] | None = None
-        for (ordinal,) in rows:
+        ranks: list[tuple[bool, int, int]] = []
+        for (ordinal,) in self._source.query(
+            "SELECT ordinal FROM concept_names WHERE name = ?", [name]
+        ):
             names = self.names(ordinal)
-            if names is None or not (names.complete or name in names.folded):
-                continue
-            held = int(self._source.holders(ordinal).size)
-            rank = (fold_name(names.shown) != name, -held, ordinal)
-            best = rank if best is None else min(best, rank)
-        return None if best is None else best[2]
+            if names is not None and (names.complete or name in names.folded):
+                held = int(self._source.holders(ordinal).size)
+                ranks.append((fold_name(names.shown) != name, -held, ordinal))
+        return min(ranks)[2] if ranks else None
 
     def nearest(self, text: str) -> tuple[str, ...]:
         """Return names of concepts that resemble a text, best first, at most NEAREST_SHOWN."""
@@ -597,29 +294,29 @@ class NameBook:
         found: dict[str, None] = {}
         for candidate in near[: 2 * _NEAREST_TRIED]:
             ordinal = self.find(candidate)
-            names = None if ordinal is None else self.names(ordinal)
-            if names is not None:
-                found[names.shown] = None
+            shown = None if ordinal is None else self.shown(ordinal)
+            if shown is not None:
+                found[shown] = None
             if len(found) == NEAREST_SHOWN:
                 break
         return tuple(found)
 
     def _candidates(self, name: str) -> Iterator[str]:
-        prefix = name[:_PREFIX_CHARACTERS]
-        for (found,) in self._source.query(
+        query, prefix = self._source.query, name[:_PREFIX_CHARACTERS]
+        for (found,) in query(
             "SELECT DISTINCT name FROM concept_names WHERE name >= ? AND name < ? ORDER BY name "
             "LIMIT ?",
             [prefix, prefix + chr(0x10FFFF), _PER_QUESTION],
         ):
             yield found
         for word in name.split():
-            for (found,) in self._source.query(
+            for (found,) in query(
                 "SELECT DISTINCT name FROM concept_names WHERE instr(' ' || name || ' ', ?) "
                 "ORDER BY name LIMIT ?",
                 [f" {word} ", _PER_QUESTION],
             ):
                 yield found
-        for (found,) in self._source.query(
+        for (found,) in query(
             "SELECT canonical_name FROM concepts ORDER BY df DESC, ordinal LIMIT ?", [_MOST_HELD]
         ):
             yield fold_name(found)
@@ -628,36 +325,31 @@ class NameBook:
         rows = self._source.query(
             "SELECT canonical_name, aliases FROM concepts WHERE ordinal = ?", [ordinal]
         )
-        if not rows:
+        positions = self._source.mentions["positions"][self._source.rows_of(ordinal)]
+        allowed = self._source.allowed[positions]
+        if not rows or not allowed.any():
             return None
         canonical, aliases = str(rows[0][0]), [str(a) for a in parse_json(rows[0][1])]
-        positions = self._source.mentions["positions"][self._source.rows_of(ordinal)]
-        allowed = self._source.sight.allowed
-        if not bool(allowed[positions].any()):
-            return None
-        if bool(allowed[positions].all()):
-            return _names(canonical, aliases, complete=True)
+        if allowed.all():
+            return Names(canonical, tuple(aliases), complete=True)
         surfaces = self._visible_surfaces(ordinal, [canonical, *aliases])
         if not surfaces:
             return None
         shown = min(surfaces, key=lambda s: (s != canonical, -surfaces[s], s))
-        return _names(shown, sorted(set(surfaces) - {shown}), complete=False)
+        return Names(shown, tuple(sorted(set(surfaces) - {shown})), complete=False)
 
     def _visible_surfaces(self, ordinal: int, known: list[str]) -> Counter[str]:
         """Return how often each spelling stands in a memory that may be seen."""
-        rows, mentions = self._source.rows_of(ordinal), self._source.mentions
-        places = [
-            (position, start, end)
-            for position, start, end in zip(
-                mentions["positions"][rows].tolist(),
-                mentions["starts"][rows].tolist(),
-                mentions["ends"][rows].tolist(),
-                strict=True,
+        source, rows = self._source, self._source.rows_of(ordinal)
+        columns = (source.mentions[name][rows].tolist() for name in ("positions", "starts", "ends"))
+        places = [at for at in zip(*columns, strict=True) if source.allowed[at[0]]][:SURFACES_READ]
+        contents = source.contents(p for p, start, _ in places if start >= 0)
+        fields = {
+            position: "\n".join(value for value in values if value)
+            for position, *values in source.fields(
+                _AUTHOR_FIELDS, (p for p, start, _ in places if start < 0)
             )
-            if self._source.sight.allowed[position]
-        ][:SURFACES_READ]
-        contents = self._source.contents(p for p, start, _ in places if start >= 0)
-        fields = self._source.author_fields(p for p, start, _ in places if start < 0)
+        }
         surfaces: Counter[str] = Counter()
         for position, start, end in places:
             if start >= 0:
@@ -665,11 +357,6 @@ class NameBook:
             else:
                 surfaces.update(_spelled_in(fields[position], known))
         return surfaces
-
-
-def _names(shown: str, aliases: list[str], *, complete: bool) -> Names:
-    folded = frozenset(map(fold_name, (shown, *aliases)))
-    return Names(shown, tuple(aliases), folded, complete)
 
 
 def _spelled_in(fields: str, known: list[str]) -> list[str]:
@@ -681,34 +368,28 @@ def _spelled_in(fields: str, known: list[str]) -> list[str]:
     return [surface for form, surface in forms.items() if f" {form} " in text]
 
 
-# Stated relations of concepts as one scope may see them. No wording, no cutting to a limit.
+# Stated relations of concepts.
 
 
 _COLUMNS = "src, dst, relation, weight, evidence, valid_from_us, valid_to_us, retracted_at_us"
 
 
 class SeenRelation(NamedTuple):
-    """A stated relation of which at least one statement may be seen.
+    """A stated relation of which at least one statement may be seen."""
 
-    Attributes:
-        src: Ordinal of the subject.
-        dst: Ordinal of the object.
-        relation: Its type.
-        weight: In (0, 1]; counts only what may be seen.
-        positions: Memories that state it and may be seen, ascending, never empty.
-        valid_from_us: When the earliest of them was created.
-        valid_to_us: Exclusive end, None while it holds or what ended it may not be seen.
-        closer: Position of the memory that ended it, or None where it is not known.
-    """
-
-    src: int
-    dst: int
+    src: int  # ordinal of the subject
+    dst: int  # ordinal of the object
     relation: str
-    weight: float
-    positions: tuple[int, ...]
-    valid_from_us: int
-    valid_to_us: int | None
-    closer: int | None
+    weight: float  # in (0, 1]; counts only what may be seen
+    positions: tuple[int, ...]  # memories that state it and may be seen, ascending, never empty
+    valid_from_us: int  # when the earliest of them was created
+    valid_to_us: int | None  # None while it holds or what ended it may not be seen
+    closer: int | None  # position of the memory that ended it, or None where it is not known
+
+    @property
+    def named(self) -> tuple[int, ...]:
+        """The memories that it names when it is shown."""
+        return self.positions if self.closer is None else (*self.positions, self.closer)
 
     def holds(self, as_of_us: int | None) -> bool:
         """Say whether it is valid at a moment; None: whether it has not ended."""
@@ -717,198 +398,413 @@ class SeenRelation(NamedTuple):
         ended = self.valid_to_us is not None and self.valid_to_us <= as_of_us
         return self.valid_from_us <= as_of_us and not ended
 
-
-class RelationReader:
-    """Reads the relations of one source; its sight decides what they say."""
-
-    def __init__(self, source: GraphSource) -> None:
-        self._source = source
-
-    def around(self, ordinals: Iterable[int]) -> list[SeenRelation]:
-        """Return the relations from or to any of these concepts, each once, in a fixed order.
-
-        With a moment of valid time, only those that held then; else ended ones as well.
-        """
-        wanted = list(ordinals)
-        rows: dict[tuple[Any, ...], None] = {}
-        for end in ("src", "dst"):
-            sql = f"SELECT {_COLUMNS} FROM concept_edges WHERE {end} IN"
-            rows.update(dict.fromkeys(self._source.query_in(sql, wanted)))
-        return self._seen(list(rows))
-
-    def everything(self) -> list[SeenRelation]:
-        """Return every relation of the graph, as `around` does for some concepts."""
-        return self._seen(self._source.query(f"SELECT {_COLUMNS} FROM concept_edges"))
-
-    def _seen(self, rows: Sequence[tuple[Any, ...]]) -> list[SeenRelation]:
-        decoded = [_Row.read(row) for row in rows]
-        sight = self._source.sight
-        decoded = [row for row in decoded if any(sight.seen[p] for p in row.positions)]
-        closers = self._closers(row for row in decoded if row.valid_to_us is not None)
-        found = [self._as_seen(row, closers) for row in decoded]
-        if sight.as_of_us is not None:
-            found = [relation for relation in found if relation.holds(sight.as_of_us)]
-        return sorted(found, key=lambda r: (r.src, r.relation, r.dst, r.valid_from_us))
-
-    def _as_seen(self, row: _Row, closers: dict[tuple[int, int], list[int]]) -> SeenRelation:
-        sight = self._source.sight
-        positions = tuple(p for p in row.positions if sight.seen[p])
-        weight, valid_from = row.weight, row.valid_from_us
-        if len(positions) < len(row.positions):
-            weight = 1.0 - 1.0 / (1.0 + len(positions))
-            valid_from = min(self._source.created_at_us(positions).values())
-        valid_to, closer = self._end_of(row, closers)
-        return SeenRelation(
-            row.src, row.dst, row.relation, weight, positions, valid_from, valid_to, closer
+    def view(self, seen_from: int, other_name: str, ids: Mapping[int, MemoryId]) -> RelationView:
+        """Return it as seen from one of its concepts; `ids` are at least those of `named`."""
+        outward = self.src == seen_from
+        return RelationView(
+            relation=self.relation,
+            outward=outward,
+            other=other_name,
+            other_ordinal=self.dst if outward else self.src,
+            weight=self.weight,
+            evidence=tuple(ids[p] for p in self.positions),
+            valid_from_us=self.valid_from_us,
+            valid_to_us=self.valid_to_us,
+            closed_by=None if self.closer is None else ids[self.closer],
         )
 
-    def _end_of(
-        self, row: _Row, closers: dict[tuple[int, int], list[int]]
-    ) -> tuple[int | None, int | None]:
-        """Return the end and what made it; an end that only hidden memories know is none."""
-        sight = self._source.sight
-        if row.valid_to_us is None:
-            return None, None
-        if sight.known_at_us is not None and (row.retracted_at_us or 0) > sight.known_at_us:
-            return None, None
-        makers = {m for p in row.positions for m in closers.get((p, row.valid_to_us), ())}
-        if not makers:
-            return row.valid_to_us, None
-        visible = [m for m in makers if sight.allowed[m]]
-        return (row.valid_to_us, min(visible)) if visible else (None, None)
 
-    def _closers(self, rows: Iterable[_Row]) -> dict[tuple[int, int], list[int]]:
-        """Return the memories that superseded others, by what they superseded and when."""
-        sql = "SELECT older, valid_to_us, newer FROM supersessions WHERE older IN"
-        closers: dict[tuple[int, int], list[int]] = {}
-        for older, valid_to, newer in self._source.query_in(
-            sql, (p for row in rows for p in row.positions)
-        ):
-            closers.setdefault((older, valid_to), []).append(newer)
-        return closers
+def stated_relations(
+    source: GraphSource, ordinals: Iterable[int] | None = None
+) -> list[SeenRelation]:
+    """Return the relations from or to any of some concepts (None: all), in a fixed order.
+
+    With a moment of valid time, only those that held then; else ended ones as well.
+    """
+    sql = f"SELECT {_COLUMNS} FROM concept_edges"
+    if ordinals is None:
+        rows = source.query(sql)
+    else:
+        wanted = list(ordinals)
+        ends = (source.query_in(f"{sql} WHERE {end} IN", wanted) for end in ("src", "dst"))
+        rows = list(dict.fromkeys(row for found in ends for row in found))
+    stated = [(row, sorted({int(place[0]) for place in parse_json(row[4])})) for row in rows]
+    stated = [(row, by) for row, by in stated if source.seen[by].any()]
+    ended = (p for row, by in stated if row[6] is not None for p in by)
+    closers: dict[tuple[int, int], list[int]] = {}
+    for older, valid_to, newer in source.query_in(
+        "SELECT older, valid_to_us, newer FROM supersessions WHERE older IN", ended
+    ):
+        closers.setdefault((older, valid_to), []).append(newer)
+    found = [_as_seen(source, row, by, closers) for row, by in stated]
+    if source.as_of_us is not None:
+        found = [relation for relation in found if relation.holds(source.as_of_us)]
+    return sorted(found, key=lambda r: (r.src, r.relation, r.dst, r.valid_from_us))
 
 
-class _Row(NamedTuple):
-    src: int
-    dst: int
+def _as_seen(
+    source: GraphSource,
+    row: tuple[Any, ...],
+    stated_by: list[int],
+    closers: Mapping[tuple[int, int], list[int]],
+) -> SeenRelation:
+    src, dst, relation, weight, _, valid_from, valid_to, retracted = row
+    positions = tuple(p for p in stated_by if source.seen[p])
+    if len(positions) < len(stated_by):
+        weight = 1.0 - 1.0 / (1.0 + len(positions))
+        valid_from = min(source.created_at_us(positions).values())
+    known = source.known_at_us
+    makers: set[int] = set()
+    if known is not None and (retracted or 0) > known:
+        valid_to = None
+    elif valid_to is not None:
+        makers = {m for p in stated_by for m in closers.get((p, valid_to), ())}
+    # An end that only hidden memories know is none.
+    visible = [m for m in makers if source.allowed[m]]
+    if makers and not visible:
+        valid_to = None
+    closer = min(visible, default=None)
+    return SeenRelation(src, dst, relation, weight, positions, valid_from, valid_to, closer)
+
+
+# The one line of a memory that shows why it is here.
+
+
+BEFORE_CHARACTERS = 60
+"""Kept of the line before the evidence; more shows more of the sentence, less keeps one row."""
+
+LINE_CHARACTERS = 160
+"""Longest line; of longer ones the part around the evidence is kept."""
+
+
+class Line(NamedTuple):
+    """A line of a memory, with nothing in it that steers a terminal."""
+
+    text: str  # at most about LINE_CHARACTERS
+    start: int = -1  # first character of the evidence in it, or -1
+    end: int = -1
+
+
+def evidence_line(content: str, start: int, end: int) -> Line:
+    """Return the line of a content that holds a span; without one (start < 0), the first line."""
+    if not 0 <= start < end <= len(content):
+        lines = map(clean, content.split("\n"))
+        first = next(filter(None, lines), "")
+        fits = len(first) <= LINE_CHARACTERS
+        return Line(first if fits else first[:LINE_CHARACTERS].rstrip() + ELLIPSIS)
+    begin = content.rfind("\n", 0, start) + 1
+    stop = content.find("\n", end)
+    before = clean(content[begin:start] + "|")[:-1]
+    inside = clean(content[start:end])
+    after = clean("|" + content[end : len(content) if stop < 0 else stop])[1:]
+    if len(before) > BEFORE_CHARACTERS:
+        before = ELLIPSIS + before[-BEFORE_CHARACTERS:]
+    room = max(0, LINE_CHARACTERS - len(before) - len(inside))
+    if len(after) > room:
+        after = after[:room].rstrip() + ELLIPSIS
+    return Line(before + inside + after, len(before), len(before) + len(inside))
+
+
+# One concept with everything around it: plain values that texts, charts and JSON are made of.
+#
+# Moments are microseconds since the epoch; None where there is none. Ids are the source's own.
+
+
+class MergeView(NamedTuple):
+    """Two names that are one concept, and why; as `noctuary.graph.tables.Merge`."""
+
+    name: str
+    canonical: str
+    reason: str
+    score: float
+    detail: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return dict(self._asdict())
+
+
+class MemoryView(NamedTuple):
+    """One memory that holds the concept."""
+
+    memory_id: MemoryId
+    created_at_us: int
+    role: str  # its strongest
+    line: str  # of its content: the one that holds the evidence, else the first
+    start: int  # first character of the evidence in the line, or -1 for an author field
+    end: int
+    replaced_by: MemoryId | None  # the memory that superseded it
+    replaced_at_us: int | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {
+            "id": self.memory_id,
+            "created_at": iso(self.created_at_us),
+            "role": self.role,
+            "line": self.line,
+            "span": None if self.start < 0 else [self.start, self.end],
+            "replaced_by": self.replaced_by,
+            "replaced_at": iso(self.replaced_at_us),
+        }
+
+
+class RelationView(NamedTuple):
+    """A `SeenRelation` from the side of one of its concepts."""
+
     relation: str
+    outward: bool  # whether the concept is its subject
+    other: str  # name of the other concept
+    other_ordinal: int
     weight: float
-    positions: tuple[int, ...]
+    evidence: tuple[MemoryId, ...]
     valid_from_us: int
     valid_to_us: int | None
-    retracted_at_us: int | None
+    closed_by: MemoryId | None
 
-    @classmethod
-    def read(cls, row: Sequence[Any]) -> _Row:
-        src, dst, relation, weight, evidence, valid_from, valid_to, retracted = row
-        positions = sorted({int(place[0]) for place in parse_json(evidence)})
-        return cls(src, dst, relation, weight, tuple(positions), valid_from, valid_to, retracted)
-
-
-# A stated relation as it is shown from one of its two concepts.
-
-
-def positions_of(relation: SeenRelation) -> list[int]:
-    """Return the memories that a shown relation names."""
-    closer = [] if relation.closer is None else [relation.closer]
-    return [*relation.positions, *closer]
-
-
-def view_relation(
-    relation: SeenRelation, seen_from: int, other_name: str, ids: Mapping[int, MemoryId]
-) -> RelationView:
-    """Return a relation as seen from a concept.
-
-    Args:
-        relation: The relation.
-        seen_from: The concept, one of the relation's two.
-        other_name: Name of the other one.
-        ids: Public ids of at least `positions_of(relation)`.
-    """
-    outward = relation.src == seen_from
-    return RelationView(
-        relation=relation.relation,
-        outward=outward,
-        other=other_name,
-        other_ordinal=relation.dst if outward else relation.src,
-        weight=relation.weight,
-        evidence=tuple(ids[p] for p in relation.positions),
-        valid_from_us=relation.valid_from_us,
-        valid_to_us=relation.valid_to_us,
-        closed_by=None if relation.closer is None else ids[relation.closer],
-    )
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {
+            "relation": self.relation,
+            "direction": "out" if self.outward else "in",
+            "other": self.other,
+            "weight": round(self.weight, 6),
+            "evidence": list(self.evidence),
+            "valid_from": iso(self.valid_from_us),
+            "valid_to": iso(self.valid_to_us),
+            "open": self.valid_to_us is None,
+            "closed_by": self.closed_by,
+        }
 
 
-# Concepts that the same memories hold, and memories that a concept leads to.
+class NeighbourView(NamedTuple):
+    """A concept that the same memories hold."""
 
+    name: str
+    ordinal: int
+    kind: str
+    shared: int  # memories that hold both
+    held: int  # memories that hold it
+    score: float  # shared / held ** SPECIFICITY_POWER
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        fields = {name: getattr(self, name) for name in ("name", "kind", "shared", "held")}
+        return {**fields, "score": round(self.score, 6)}
+
+
+class StepView(NamedTuple):
+    """A memory that others lead to over the concept."""
+
+    memory_id: MemoryId
+    created_at_us: int
+    line: str  # its first
+    relation: str  # the type of the strongest step
+    sources: int  # number of memories that lead there
+    weight: float  # the strongest step's, in (0, 1]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {
+            "id": self.memory_id,
+            "created_at": iso(self.created_at_us),
+            "line": self.line,
+            "relation": self.relation,
+            "sources": self.sources,
+            "weight": round(self.weight, 6),
+        }
+
+
+class ConceptView(NamedTuple):
+    """One concept with everything around it; lists are cut to a limit, totals are not."""
+
+    name: str
+    kind: str  # its strongest
+    concept_id: str  # 16 hex digits
+    aliases: tuple[str, ...]  # sorted
+    held: int  # memories that hold it
+    roles: dict[str, int]  # number of those memories by role, strongest role first
+    merges: tuple[MergeView, ...]
+    memories: tuple[MemoryView, ...]  # by role, then newest first
+    relations: tuple[RelationView, ...]  # open ones first, then the newest
+    neighbours: tuple[NeighbourView, ...]  # best score first
+    steps: tuple[StepView, ...]  # most sources first
+    totals: dict[str, int]  # length of each list before it was cut, by name
+    as_of_us: int | None = None  # the moment of valid time that is shown, or None for now
+    known_at_us: int | None = None  # the moment of transaction time, or None for now
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {
+            "concept": {
+                "name": self.name,
+                "kind": self.kind,
+                "concept_id": self.concept_id,
+                "aliases": list(self.aliases),
+                "memories": self.held,
+                "roles": dict(self.roles),
+            },
+            **{name: [item.to_json() for item in getattr(self, name)] for name in _LISTS},
+            "totals": dict(self.totals),
+            "as_of": iso(self.as_of_us),
+            "known_at": iso(self.known_at_us),
+        }
+
+
+_LISTS = ("merges", "memories", "relations", "neighbours", "steps")
 
 SPECIFICITY_POWER = 0.5
 """Power of the number of memories that hold a neighbour, by which shared memories are divided. 1
 puts whatever a single memory names first, 0 what every memory names."""
 
 
-class Neighbours(NamedTuple):
-    """Concepts beside one, best first; all int64 but scores, (m,).
+def describe_concept(source: GraphSource, book: NameBook, ordinal: int, limit: int) -> ConceptView:
+    """Return a concept that `book.find` found, its lists cut to a limit (>= 0)."""
+    names = book.names(ordinal)
+    if names is None:
+        raise ValueError(f"found concept {ordinal}, expected one that may be seen")
+    ((concept_id, kind),) = source.query(
+        "SELECT concept_id, kind FROM concepts WHERE ordinal = ?", [ordinal]
+    )
+    places, roles = _strongest_places(source, ordinal)
+    relations = _relations(source, book, ordinal)
+    neighbours, neighbour_count = _neighbours(source, book, ordinal, limit)
+    steps, step_count = _steps(source, ordinal, limit)
+    merges = _merges_into(source, names)
+    counts = (len(merges), len(places), len(relations), neighbour_count, step_count)
+    return ConceptView(
+        name=names.shown,
+        kind=str(kind),
+        concept_id=str(concept_id),
+        aliases=names.aliases,
+        held=len(places),
+        roles=roles,
+        merges=merges,
+        memories=_memories(source, places[:limit]),
+        relations=tuple(relations[:limit]),
+        neighbours=neighbours,
+        steps=steps,
+        totals=dict(zip(_LISTS, counts, strict=True)),
+        as_of_us=source.as_of_us,
+        known_at_us=source.known_at_us,
+    )
 
-    Attributes:
-        ordinals: The concepts.
-        shared: Memories that hold both.
-        held: Memories that hold the neighbour.
-        scores: shared / held ** SPECIFICITY_POWER, float64.
+
+def _strongest_places(
+    source: GraphSource, ordinal: int
+) -> tuple[list[tuple[int, int, int, int]], dict[str, int]]:
+    """Return position, role, start and end of one place per memory, and memories by role.
+
+    By role, then newest first. A span says more than an author field of the same role.
     """
+    rows = source.rows_of(ordinal)
+    columns = [source.mentions[f][rows].tolist() for f in ("positions", "roles", "starts", "ends")]
+    seen = [place for place in zip(*columns, strict=True) if source.seen[place[0]]]
+    best: dict[int, tuple[int, int, int, int]] = {}
+    for place in sorted(seen, key=lambda at: (at[1], at[2] < 0, at[2])):
+        best.setdefault(place[0], place)
+    counts = Counter(role for _, role in {place[:2] for place in seen})
+    created = source.created_at_us(best)
+    ordered = sorted(best.values(), key=lambda at: (at[1], -created[at[0]], at[0]))
+    return ordered, {ROLES[code]: counts[code] for code in sorted(counts)}
 
-    ordinals: NDArray[np.int64]
-    shared: NDArray[np.int64]
-    held: NDArray[np.int64]
-    scores: NDArray[np.float64]
+
+def _memories(
+    source: GraphSource, places: Sequence[tuple[int, int, int, int]]
+) -> tuple[MemoryView, ...]:
+    positions = [position for position, *_ in places]
+    # When and by which newest memory that may be seen each of them was replaced.
+    replaced: dict[int, tuple[int, int]] = {}
+    sql = "SELECT older, newer, valid_to_us FROM supersessions WHERE older IN"
+    for older, newer, when in source.query_in(sql, positions):
+        happened = source.as_of_us is None or when <= source.as_of_us
+        if happened and source.allowed[newer]:
+            replaced[older] = max(replaced.get(older, (when, newer)), (when, newer))
+    ids = source.ids([*positions, *(newer for _, newer in replaced.values())])
+    contents, created = source.contents(positions), source.created_at_us(positions)
+    found: list[MemoryView] = []
+    for position, role, start, end in places:
+        when, newer = replaced.get(position, (None, None))
+        line = evidence_line(contents[position], start, end)
+        replaced_by = None if newer is None else ids[newer]
+        found.append(
+            MemoryView(ids[position], created[position], ROLES[role], *line, replaced_by, when)
+        )
+    return tuple(found)
 
 
-class Targets(NamedTuple):
-    """Memories that steps over one concept reach, most sources first; (m,).
+def _relations(source: GraphSource, book: NameBook, ordinal: int) -> list[RelationView]:
+    """Return the relations whose other end may be named: open ones first, then the newest."""
+    views: list[RelationView] = []
+    found = stated_relations(source, [ordinal])
+    ids = source.ids(p for relation in found for p in relation.named)
+    for relation in found:
+        name = book.shown(relation.dst if relation.src == ordinal else relation.src)
+        if name is not None:
+            views.append(relation.view(ordinal, name, ids))
+    return sorted(
+        views,
+        key=lambda v: (
+            v.valid_to_us is not None, -v.valid_from_us, v.relation, not v.outward, v.other
+        ),
+    )  # fmt: skip
 
-    Attributes:
-        positions: int64, the memories.
-        sources: int64, how many memories lead there.
-        weights: float64, of the strongest step.
-        relations: int64, its type's code.
+
+def _neighbours(
+    source: GraphSource, book: NameBook, ordinal: int, limit: int
+) -> tuple[tuple[NeighbourView, ...], int]:
+    """Return the best neighbours that may be named, and how many there are in all.
+
+    Best score first; of equal ones the most shared, then the smallest ordinal.
     """
-
-    positions: NDArray[np.int64]
-    sources: NDArray[np.int64]
-    weights: NDArray[np.float64]
-    relations: NDArray[np.int64]
-
-
-def neighbours_of(source: GraphSource, ordinal: int) -> Neighbours:
-    """Return the concepts that share memories with one; equal scores: most shared, then ordinal."""
-    member = np.zeros(source.sight.seen.size, dtype=np.bool_)
+    member = np.zeros(source.seen.size, dtype=np.bool_)
     member[source.holders(ordinal)] = True
-    beside = source.held.concepts[member[source.held.positions]]
-    counts = np.bincount(beside, minlength=source.concept_count)
+    concepts, positions = source.held
+    counts = np.bincount(concepts[member[positions]], minlength=source.concept_count)
     counts[ordinal] = 0
-    ordinals = np.flatnonzero(counts)
-    shared, held = counts[ordinals], source.frequencies[ordinals]
+    beside = np.flatnonzero(counts)
+    shared, held = counts[beside], source.frequencies[beside]
     scores = shared / held**SPECIFICITY_POWER
-    order = np.lexsort((ordinals, -shared, -scores))
-    return Neighbours(ordinals[order], shared[order], held[order], scores[order])
+    views: list[NeighbourView] = []
+    for i in np.lexsort((beside, -shared, -scores)).tolist():
+        if len(views) == limit:
+            break
+        other = int(beside[i])
+        name = book.shown(other)
+        if name is not None:
+            kind = source.query("SELECT kind FROM concepts WHERE ordinal = ?", [other])[0][0]
+            counted = int(shared[i]), int(held[i]), float(scores[i])
+            views.append(NeighbourView(name, other, str(kind), *counted))
+    return tuple(views), int(beside.size)
 
 
-def targets_of(source: GraphSource, ordinal: int) -> Targets:
-    """Return the memories that steps over a concept reach, of those that hold."""
+def _steps(source: GraphSource, ordinal: int, limit: int) -> tuple[tuple[StepView, ...], int]:
+    """Return the memories that steps over a concept reach, and how many there are in all."""
     chosen = source.steps_that_hold
     chosen = chosen[source.steps["concepts"][chosen] == ordinal]
-    targets = source.steps["targets"][chosen].astype(np.int64)
-    weights = source.steps["weights"][chosen].astype(np.float64)
-    relations = source.steps["relations"][chosen].astype(np.int64)
+    targets, weights, relations = (
+        source.steps[name][chosen] for name in ("targets", "weights", "relations")
+    )
     order = np.lexsort((chosen, relations, -weights, targets))
     positions, first = np.unique(targets[order], return_index=True)
+    best = order[first]
     pairs = np.unique(np.stack([targets, source.step_sources[chosen]]), axis=1)
     sources = np.searchsorted(pairs[0], positions, "right") - np.searchsorted(pairs[0], positions)
-    best = order[first]
-    ranked = np.lexsort((positions, -weights[best], -sources))
-    return Targets(
-        positions[ranked], sources[ranked], weights[best][ranked], relations[best][ranked]
+    ranked = np.lexsort((positions, -weights[best], -sources))[:limit].tolist()
+    shown = positions[ranked].tolist()
+    ids, contents, created = source.ids(shown), source.contents(shown), source.created_at_us(shown)
+    views = tuple(
+        StepView(
+            memory_id=ids[position],
+            created_at_us=created[position],
+            line=evidence_line(contents[position], -1, -1).text,
+            relation=source.relations[int(relations[best[i]])],
+            sources=int(sources[i]),
+            weight=float(weights[best[i]]),
+        )
+        for i, position in zip(ranked, shown, strict=True)
     )
+    return views, int(positions.size)
 
 
 # Merge decisions: which names are one concept, why, and how to undo one.
@@ -917,16 +813,26 @@ def targets_of(source: GraphSource, ordinal: int) -> Targets:
 _MERGE_COLUMNS = "name, canonical, reason, score, detail"
 
 
-def merges_into(source: GraphSource, names: Names) -> tuple[MergeView, ...]:
+def _merges_into(source: GraphSource, names: Names) -> tuple[MergeView, ...]:
     """Return the merges that made a concept, of names that may be seen, by name."""
     sql = f"SELECT {_MERGE_COLUMNS} FROM merges WHERE canonical IN"
-    found = sorted(_view(row) for row in source.query_in(sql, sorted(names.folded)))
-    return tuple(m for m in found if names.complete or {m.name, m.canonical} <= names.folded)
+    found = sorted(MergeView(*row) for row in source.query_in(sql, sorted(names.folded)))
+    return tuple(merge for merge in found if _may_tell(merge, names))
 
 
 def list_merges(source: GraphSource, book: NameBook) -> list[MergeView]:
     """Return every merge whose two names may be seen, by canonical name, then name."""
-    return sorted(_visible(source, book), key=lambda m: (m.canonical, m.name))
+    rows = source.query(
+        "SELECT merges.name, canonical, reason, score, detail, ordinal FROM merges "
+        "JOIN concept_names ON concept_names.name = merges.canonical"
+    )
+    pairs = [(MergeView(*row), book.names(ordinal)) for *row, ordinal in rows]
+    found = [merge for merge, names in pairs if names is not None and _may_tell(merge, names)]
+    return sorted(found, key=lambda m: (m.canonical, m.name))
+
+
+def _may_tell(merge: MergeView, names: Names) -> bool:
+    return names.complete or {merge.name, merge.canonical} <= names.folded
 
 
 def undo_line(merge: MergeView) -> str:
@@ -935,117 +841,52 @@ def undo_line(merge: MergeView) -> str:
     return f"never = [[{pair}]]"
 
 
-def _visible(source: GraphSource, book: NameBook) -> Iterator[MergeView]:
-    rows = source.query(
-        "SELECT merges.name, canonical, reason, score, detail, ordinal FROM merges "
-        "JOIN concept_names ON concept_names.name = merges.canonical"
-    )
-    for *row, ordinal in rows:
-        merge, names = _view(row), book.names(ordinal)
-        if names is None:
-            continue
-        if names.complete or {merge.name, merge.canonical} <= names.folded:
-            yield merge
+# The most connected concepts.
 
 
-def _view(row: Sequence[Any]) -> MergeView:
-    name, canonical, reason, score, detail = row
-    return MergeView(str(name), str(canonical), str(reason), float(score), str(detail))
+class TopView(NamedTuple):
+    """A concept and how it is connected."""
+
+    name: str
+    kind: str
+    memories: int  # that hold it
+    relations: int  # stated ones from or to it that hold
+    steps: int  # between memories, that rest on it and hold
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return dict(self._asdict())
 
 
-# Opening the graph of a snapshot directory for one scope. The caller has verified the snapshot.
+def top_concepts(
+    source: GraphSource, book: NameBook, limit: int, kind: str | None = None
+) -> tuple[TopView, ...]:
+    """Return the most connected concepts (of one kind), at most `limit`.
 
-
-_TABLES = frozenset({"concepts", "concept_names", "concept_edges", "supersessions", "merges"})
-
-
-class GraphFiles(NamedTuple):
-    """Where the graph of one snapshot lies.
-
-    Attributes:
-        rows: The SQLite file.
-        mentions: Its mention arrays, by MENTION_FIELDS.
-        steps: Its step arrays, by STEP_FIELDS.
+    By relations and steps together, then by memories that hold them, then by ordinal.
     """
-
-    rows: Path
-    mentions: Mapping[str, Path]
-    steps: Mapping[str, Path]
-
-    @staticmethod
-    def locate(
-        directory: Path,
-        rows_file: str,
-        mention_file: Callable[[str], str],
-        step_file: Callable[[str], str],
-    ) -> GraphFiles:
-        """Return the files of a snapshot directory, named by its layout."""
-        mentions = {name: directory / mention_file(name) for name in MENTION_FIELDS}
-        steps = {name: directory / step_file(name) for name in STEP_FIELDS}
-        return GraphFiles(directory / rows_file, mentions, steps)
-
-
-class Looking(NamedTuple):
-    """What is looked at.
-
-    Attributes:
-        allowed: (n,) True where the scope allows the memory, or None for everything.
-        created_at_us: (n,) when each memory came about.
-        relations: Names of the step relations by code.
-        ids_are_integers: Whether the source's own ids are numbers.
-        as_of_us: Moment of valid time, or None for now.
-        known_at_us: Moment of transaction time, or None for now.
-    """
-
-    allowed: Mask | None
-    created_at_us: NDArray[np.int64]
-    relations: Sequence[str]
-    ids_are_integers: bool
-    as_of_us: int | None = None
-    known_at_us: int | None = None
+    held, size = source.frequencies, source.concept_count
+    relations = np.zeros(size, dtype=np.int64)
+    for relation in stated_relations(source):
+        if relation.holds(source.as_of_us):
+            relations[[relation.src, relation.dst]] += 1
+    resting = source.steps["concepts"][source.steps_that_hold]
+    steps = np.bincount(resting[resting >= 0], minlength=size)
+    kinds: dict[int, str] = dict(source.query("SELECT ordinal, kind FROM concepts"))
+    chosen = [i for i in np.flatnonzero(held).tolist() if kind in (None, kinds[i])]
+    views: list[TopView] = []
+    for i in sorted(chosen, key=lambda i: (-int(relations[i] + steps[i]), -int(held[i]), i)):
+        if len(views) == limit:
+            break
+        name = book.shown(i)
+        if name is not None:
+            counts = (int(held[i]), int(relations[i]), int(steps[i]))
+            views.append(TopView(name, kinds[i], *counts))
+    return tuple(views)
 
 
-@contextmanager
-def open_graph(files: GraphFiles, looking: Looking) -> Generator[GraphSource]:
-    """Open the graph as one scope may see it; closed on leaving.
-
-    Raises:
-        StoreError: The snapshot was built before concepts could be looked at.
-    """
-    with closing(connect_immutable(files.rows)) as rows:
-        _require(rows, files)
-        updated = None if looking.known_at_us is None else _updated_at_us(rows)
-        allowed = looking.allowed
-        if allowed is None:
-            allowed = np.ones(looking.created_at_us.size, dtype=np.bool_)
-        sight = make_sight(
-            allowed,
-            looking.created_at_us,
-            updated_at_us=updated,
-            as_of_us=looking.as_of_us,
-            known_at_us=looking.known_at_us,
-        )
-        arrays = Arrays(_read(files.mentions), _read(files.steps))
-        ids_are_integers = looking.ids_are_integers
-        yield GraphSource(rows, arrays, sight, looking.relations, ids_are_integers=ids_are_integers)
-
-
-def _require(rows: sqlite3.Connection, files: GraphFiles) -> None:
-    found = {name for (name,) in rows.execute("SELECT name FROM sqlite_master")}
-    missing = sorted(_TABLES - found)
-    missing += [p.name for p in (*files.mentions.values(), *files.steps.values()) if not p.exists()]
-    if missing:
-        raise StoreError(
-            f"snapshot {files.rows.parent.name} has no {', '.join(missing)}: it was built before "
-            "concepts could be looked at; run the nightly job"
-        )
-
-
-def _read(paths: Mapping[str, Path]) -> dict[str, NDArray[Any]]:
-    # A plain view of the map: every slice of a memmap object costs some microseconds more.
-    return {name: read_array(path).view(np.ndarray) for name, path in paths.items()}
-
-
-def _updated_at_us(rows: sqlite3.Connection) -> NDArray[np.int64]:
-    found = rows.execute("SELECT updated_at_us FROM memories ORDER BY position").fetchall()
-    return np.array([when for (when,) in found], dtype=np.int64)
+def kinds_of(source: GraphSource) -> tuple[str, ...]:
+    """Return the kinds of the concepts that may be seen, sorted."""
+    held = source.frequencies > 0
+    rows = source.query("SELECT ordinal, kind FROM concepts")
+    return tuple(sorted({str(kind) for ordinal, kind in rows if held[ordinal]}))

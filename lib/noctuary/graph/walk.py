@@ -37,35 +37,24 @@ ROLES = ("about", "mentions", "author", "speaker")
 
 @dataclass(frozen=True, slots=True)
 class GraphArrays:
-    """Out-edges of every memory in compressed sparse rows, E edges over n positions.
+    """Out-edges of every memory in compressed sparse rows, E edges over n positions."""
 
-    Attributes:
-        indptr: int64 (n+1,); the edges of position p are indptr[p]:indptr[p+1].
-        targets: int32 (E,), positions.
-        weights: float32 (E,), in (0, 1].
-        relations: int8 (E,), index into RELATIONS.
-        concepts: int32 (E,), ordinal of the evidence concept; NO_CONCEPT for LINK_RELATIONS.
-        in_degrees: int32 (E,), number of edges of the same relation that arrive at the target.
-        valid_from_us: int64 (E,), inclusive.
-        valid_to_us: int64 (E,), exclusive; OPEN_END_US while the edge holds.
-        recorded_at_us: int64 (E,), when the store last wrote the evidence.
-        retracted_at_us: int64 (E,), when the store wrote what ended it; OPEN_END_US before that.
-        evidence_starts: int32 (E,), first character of the evidence in the source's content, or -1.
-        evidence_ends: int32 (E,), one past its last character, or -1.
-    """
-
-    indptr: NDArray[np.int64]
-    targets: NDArray[np.int32]
-    weights: NDArray[np.float32]
-    relations: NDArray[np.int8]
+    indptr: NDArray[np.int64]  # int64 (n+1,); the edges of position p are indptr[p]:indptr[p+1]
+    targets: NDArray[np.int32]  # int32 (E,), positions
+    weights: NDArray[np.float32]  # float32 (E,), in (0, 1]
+    relations: NDArray[np.int8]  # int8 (E,), index into RELATIONS
+    # int32 (E,), ordinal of the evidence concept; NO_CONCEPT for LINK_RELATIONS
     concepts: NDArray[np.int32]
+    # int32 (E,), number of edges of the same relation that arrive at the target
     in_degrees: NDArray[np.int32]
-    valid_from_us: NDArray[np.int64]
-    valid_to_us: NDArray[np.int64]
-    recorded_at_us: NDArray[np.int64]
+    valid_from_us: NDArray[np.int64]  # int64 (E,), inclusive
+    valid_to_us: NDArray[np.int64]  # int64 (E,), exclusive; OPEN_END_US while the edge holds
+    recorded_at_us: NDArray[np.int64]  # int64 (E,), when the store last wrote the evidence
+    # int64 (E,), when the store wrote what ended it; OPEN_END_US before that
     retracted_at_us: NDArray[np.int64]
+    # int32 (E,), first character of the evidence in the source's content, or -1
     evidence_starts: NDArray[np.int32]
-    evidence_ends: NDArray[np.int32]
+    evidence_ends: NDArray[np.int32]  # int32 (E,), one past its last character, or -1
 
 
 def relations_in_use(relations: NDArray[np.int8]) -> tuple[str, ...]:
@@ -79,21 +68,14 @@ def relations_in_use(relations: NDArray[np.int8]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class MentionArrays:
-    """Where C concepts stand, in compressed sparse rows by concept ordinal: M mentions.
+    """Where C concepts stand, in compressed sparse rows by concept ordinal: M mentions."""
 
-    Attributes:
-        indptr: int64 (C+1,); the mentions of concept c are indptr[c]:indptr[c+1].
-        positions: int32 (M,), memories, ascending within a concept.
-        roles: int8 (M,), index into ROLES.
-        starts: int32 (M,), first character in the content, or -1 for an author field.
-        ends: int32 (M,), one past the last character, or -1.
-    """
-
-    indptr: NDArray[np.int64]
-    positions: NDArray[np.int32]
-    roles: NDArray[np.int8]
+    indptr: NDArray[np.int64]  # int64 (C+1,); the mentions of concept c are indptr[c]:indptr[c+1]
+    positions: NDArray[np.int32]  # int32 (M,), memories, ascending within a concept
+    roles: NDArray[np.int8]  # int8 (M,), index into ROLES
+    # int32 (M,), first character in the content, or -1 for an author field
     starts: NDArray[np.int32]
-    ends: NDArray[np.int32]
+    ends: NDArray[np.int32]  # int32 (M,), one past the last character, or -1
 
 
 # Which concepts a query names: the longest known name at each word.
@@ -107,16 +89,10 @@ QUERY_MAX_WORDS = 256
 
 
 class Name(NamedTuple):
-    """A name that a query may link to.
-
-    Attributes:
-        ordinal: The concept.
-        weight: In [0, 1], how specific the name is; 0 where it links nothing.
-        cased: Whether only a capital or a digit makes it a name.
-    """
+    """A name that a query may link to."""
 
     ordinal: int
-    weight: float
+    weight: float  # in [0, 1], how specific the name is; 0 where it links nothing
     cased: bool
 
 
@@ -130,15 +106,11 @@ class Link(NamedTuple):
 
 
 class NameTable(NamedTuple):
-    """How names are looked up.
+    """How names are looked up."""
 
-    Attributes:
-        longest: Words -> length in words of the longest name that begins with it; absent words
-            begin none.
-        names: Folded names -> what they link to; unknown ones are absent.
-    """
-
+    # words -> length in words of the longest name that begins with it; absent words begin none
     longest: Callable[[Sequence[str]], Mapping[str, int]]
+    # folded names -> what they link to; unknown ones are absent
     names: Callable[[Sequence[str]], Mapping[str, Name]]
 
 
@@ -204,16 +176,10 @@ _ABOUT = ROLES.index("about")
 
 
 class Named(NamedTuple):
-    """Memories about what the query names, ordered by position; all arrays have length m.
-
-    Attributes:
-        positions: int64, distinct.
-        scores: float64, > 0.
-        concepts: int64, ordinal of the concept that gave the most.
-    """
+    """Memories about what the query names, ordered by position; all arrays have length m."""
 
     positions: NDArray[np.int64]
-    scores: NDArray[np.float64]
+    scores: NDArray[np.float64]  # float64, > 0
     concepts: NDArray[np.int64]
 
 
@@ -302,20 +268,12 @@ no labelled set has any, so that nothing says more of them."""
 
 
 class Walk(NamedTuple):
-    """What arrived, one row per target, ordered by position. All arrays have length m.
-
-    Attributes:
-        positions: int64, distinct targets.
-        scores: float64, > 0; to be added to the base score of the target.
-        seeds: int64, the seed from which the best arrival came.
-        relations: int8, the relation it took (index into RELATIONS).
-        concepts: int32, ordinal of the concept it rests on; NO_CONCEPT where it is a link's.
-    """
+    """What arrived, one row per target, ordered by position. All arrays have length m."""
 
     positions: NDArray[np.int64]
-    scores: NDArray[np.float64]
+    scores: NDArray[np.float64]  # float64, > 0; to be added to the base score of the target
     seeds: NDArray[np.int64]
-    relations: NDArray[np.int8]
+    relations: NDArray[np.int8]  # int8, the relation it took (index into RELATIONS)
     concepts: NDArray[np.int32]
 
     @property
@@ -350,10 +308,6 @@ def walk(
         as_of_us: Walk only edges that held at this moment; None walks all that still hold.
         seed_count: Seeds used, after masking; the best by score, then by position.
         eta: Scale of the arrivals.
-
-    Raises:
-        ValueError: A relation is unknown, a weight or eta is negative or not finite, or the arrays
-            are damaged.
     """
     by_code = _weights_by_code(relation_weights, eta)
     seeds, scores = choose_seeds(seed_positions, seed_scores, mask, seed_count)

@@ -9,11 +9,12 @@ import pytest
 
 from noctuary.core.types import UNDATED_US, MemoryRecord
 from noctuary.graph import state as hubs
-from noctuary.graph.build import close, speaking_concepts, to_arrays, to_mention_arrays
+from noctuary.graph.build import speaking_concepts, to_arrays, to_mention_arrays
 from noctuary.graph.fold import concept_id
 from noctuary.graph.state import LOWER_CASE_WORTH, GraphState
-from noctuary.graph.tables import NO_SPAN, Edge, Evidence, Graph, Supersession, to_graph, to_tables
+from noctuary.graph.tables import NO_SPAN, Evidence, Supersession
 from noctuary.graph.walk import OPEN_END_US, RELATIONS, ROLES, GraphArrays, MentionArrays
+from tests.support.graph_objects import Edge, Graph, close_graph, to_graph, to_tables
 from tests.support.graphs import extract_all, graph_of, graph_tables, synced_keys
 
 RecordFactory = Callable[..., MemoryRecord]
@@ -386,12 +387,11 @@ def test_a_supersession_ends_what_the_newer_memory_contradicts_and_nothing_else(
         0, 1, 1, "newer_value", 2, None, 0, concept_id("dana whitfield"), Evidence(1, 0, 3), 2_000,
         2_001,
     )  # fmt: skip
-    closed = to_graph(close(to_tables(graph), [found]))
+    closed = close_graph(graph, [found])
     ends = {e.dst_concept: (e.valid_to_us, e.retracted_at_us) for e in closed.concept_edges}
     assert ends == {
         concept_id("blue ridge railway"): (2_000, 2_001),
         concept_id("boot hill"): (None, None),
         concept_id("blue ridge"): (None, None),
     }
-    assert closed.supersessions == (found,)
     assert len(closed.concept_edges) == len(graph.concept_edges)

@@ -5,20 +5,15 @@ from pathlib import Path
 import pytest
 
 from noctuary.core.errors import StoreError
-from noctuary.graph.tables import (
-    FILES,
+from noctuary.graph.tables import FILES, Evidence, Merge, Supersession, read_tables, write_tables
+from tests.support.graph_objects import (
     Concept,
     ConceptEdge,
     Edge,
-    Evidence,
     Graph,
     Mention,
-    Merge,
-    Supersession,
-    read_tables,
     to_graph,
     to_tables,
-    write_tables,
 )
 
 GRAPH = Graph(

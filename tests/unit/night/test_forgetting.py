@@ -21,7 +21,7 @@ from noctuary.work.shards import fragment_path
 from noctuary.work.stage import StageOutput
 from noctuary_assets import housekeeping
 from noctuary_assets.evaluate import WRITTEN_ANSWERS_KIND
-from noctuary_assets.graph import near_kind, open_extractor
+from noctuary_assets.graph import names_kind, open_extractor
 from noctuary_assets.index import MEMORY_VECTORS, index_memories
 from noctuary_assets.ingest import CORPUS, export_memories
 from noctuary_assets.night import CONTENT, MEMORIES, SHARDS, SUMMARIES, Night
@@ -169,13 +169,13 @@ def test_vectors_of_summaries_and_names_stay_while_these_are_there(tmp_path: Pat
     night = nights.prepare()
     vectors = night.content(vector_kind(ENCODER, "onnx"))
     put_vectors(vectors, {text_key(t): np.ones(DIM, np.float32) for t in ("a summary", "a name")})
-    night.content(near_kind(night)).put([text_key("a name")], [b'["a name", false, null]'])
+    night.content(names_kind(night)).put([text_key("a name")], [b""])
     night.content(NEAR_KIND).put([text_key("near")], [b'["near", []]'])
     housekeeping.tidy(night)
     found = night.content(vectors.kind).find([text_key("a summary"), text_key("a name")])
     assert (found >= 0).tolist() == [False, True]
-    assert night.content(NEAR_KIND).rows == night.content(near_kind(night)).rows == 1
-    night.content(near_kind(night)).replace([], [])
+    assert night.content(NEAR_KIND).rows == night.content(names_kind(night)).rows == 1
+    night.content(names_kind(night)).replace([], [])
     housekeeping.tidy(night)
     assert night.content(vectors.kind).find([text_key("a name")]).tolist() == [-1]
 

@@ -14,13 +14,13 @@ from noctuary.core.files import write_array
 from noctuary.core.store import StorePaths
 from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.graph.duplicates import NEAR_KIND
-from noctuary.graph.tables import to_graph
 from noctuary.work.content import MANIFEST_FILE
 from noctuary.work.stage import StageOutput, StageResult
 from noctuary_assets.graph import connect_memories, linked_pairs, load_tables
 from noctuary_assets.index import MEMORY_VECTORS
 from noctuary_assets.ingest import export_memories
 from noctuary_assets.night import GRAPH_STATE, VECTORS, Night
+from tests.support.graph_objects import to_graph
 
 DIM = 8
 ENCODER = EncoderFingerprint("m", "0" * 64, DIM, "mean", True, "", "", 64)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -28,7 +27,7 @@ from noctuary.work.stage import StageOutput, StageResult
 from noctuary_assets.graph import (
     CONCEPT_VECTORS,
     connect_memories,
-    near_kind,
+    names_kind,
 )
 from noctuary_assets.index import MEMORY_VECTORS
 from noctuary_assets.ingest import export_memories
@@ -119,38 +118,9 @@ def test_a_later_night_embeds_only_new_names(store: Store) -> None:
     encoder = Encoder()
     night, result = store.night(encoder, (*TEXTS, "day shift: Kim."))
     assert (encoder.seen, result.notes["names_embedded"]) == (["day shift"], 1)
-    assert sorted(map(bytes, night.content(near_kind(night)).keys())) == sorted(
+    assert sorted(map(bytes, night.content(names_kind(night)).keys())) == sorted(
         map(text_key, [*NAMES, "day shift"])
     )
-
-
-@pytest.mark.parametrize("damage", ["[", "{}", '{"format": 2, "fragments": [[1]]}', ""])
-@pytest.mark.parametrize("ending", ["arrow", "json"])
-def test_a_damaged_memory_of_near_names_is_only_a_slower_night(
-    store: Store, damage: str, ending: str
-) -> None:
-    more = (*TEXTS, "handled errors: we drop.")
-    store.night(Encoder())
-    expected = store.night(Encoder(), more)[1].digest
-    night, _ = store.night(Encoder())
-    (path,) = night.content(near_kind(night)).directory.glob(f"*.{ending}")
-    path.write_text(damage)
-    assert store.night(Encoder(), more)[1].digest == expected
-
-
-def test_neighbours_of_another_encoder_are_not_taken_over(store: Store) -> None:
-    night, _ = store.night(Encoder())
-    kept = night.content(near_kind(night))
-    assert {json.loads(value)[0] for value in kept.values()} == set(NAMES)
-    kept.replace([], [])
-    # Were it read, no name would be near any other.
-    other = replace(night)
-    other.encoder.fingerprint = replace(ENCODER, weights_sha256="1" * 64)
-    foreign = near_kind(other)
-    assert foreign != kept.kind
-    values = [json.dumps([name, True, None]).encode() for name in NAMES]
-    night.content(foreign).put(list(map(text_key, NAMES)), values)
-    assert store.night(Encoder(), (*TEXTS, "x"))[1].facts["merges_by_reason"] == {"embedding": 1}
 
 
 def test_without_the_encoder_there_is_a_graph_and_the_next_night_tries_again(store: Store) -> None:

@@ -10,13 +10,13 @@ import pytest
 from noctuary.core.files import write_array
 from noctuary.core.store import StorePaths
 from noctuary.embed.fingerprint import EncoderFingerprint
-from noctuary.graph.tables import Graph, to_graph
 from noctuary.sources.evidence import EVIDENCE_FILES
 from noctuary.work.stage import StageOutput, StageResult
 from noctuary_assets.graph import connect_memories, load_tables
 from noctuary_assets.index import MEMORY_VECTORS
 from noctuary_assets.ingest import export_memories, told_inputs
 from noctuary_assets.night import GRAPH, VECTORS, Night
+from tests.support.graph_objects import Graph, to_graph
 from tests.support.palaces import drawer, make_palace, update_drawers
 
 DIM = 8

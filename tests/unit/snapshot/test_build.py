@@ -23,18 +23,11 @@ from noctuary.core.store import MANIFEST_FILE, StorePaths
 from noctuary.embed.lean import LeanEncoder
 from noctuary.graph.fold import concept_id, fold_name
 from noctuary.graph.sessions import SessionArrays
-from noctuary.graph.tables import (
-    ConceptEdge,
-    Evidence,
-    Merge,
-    Supersession,
-    to_graph,
-    to_table,
-    to_tables,
-)
+from noctuary.graph.tables import Evidence, Merge, Supersession, to_table
 from noctuary.graph.walk import FOUND_RELATIONS
 from noctuary.snapshot.pack import PackInputs, build_candidate, read_columns
 from noctuary.sources.corpus import MEMORIES_FILE, RecordFile, column_batches, column_names
+from tests.support.graph_objects import ConceptEdge, to_graph, to_tables
 from tests.support.lean import write_encoder
 from tests.support.store import household, memory, pack_inputs, provenance, renumber
 

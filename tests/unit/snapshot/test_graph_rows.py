@@ -12,8 +12,8 @@ from noctuary.core import store as layout
 from noctuary.core.files import read_array
 from noctuary.core.types import MemoryRecord
 from noctuary.graph.sessions import SessionArrays, build_sessions
-from noctuary.graph.tables import Concept, Graph, NameLink, to_graph, to_tables
 from noctuary.snapshot.pack import graph_rows
+from tests.support.graph_objects import Concept, Graph, NameLink, to_graph, to_tables
 from tests.support.store import Store, household, memory, pack_inputs, renumber, turns
 
 IDS = ("a" * 16, "b" * 16)

@@ -16,7 +16,7 @@ from noctuary.graph.state import (
     LOWER_CASE_WORTH,
     GraphState,
 )
-from noctuary.graph.tables import Graph, NameLink, to_graph
+from tests.support.graph_objects import Graph, NameLink, to_graph
 from tests.support.graphs import extract_all, graph_of, synced_keys
 from tests.support.store import memory, renumber, turns
 

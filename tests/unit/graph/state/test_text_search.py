@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noctuary.core.types import SilentProgress
-from noctuary.graph.contributions import word_code
-from noctuary.graph.extract import Tokens, find_matches, index_dictionary
-from noctuary.graph.state import (
+from noctuary.graph.contributions import (
     RunnerSearch,
     SearchTexts,
     pack_tables,
     search_here,
     unpack_tables,
+    word_code,
     write_dictionary,
 )
+from noctuary.graph.extract import Tokens, find_matches, index_dictionary
 from noctuary.work.runner import LocalRunner
 
 NAMES = {"blue ridge": False, "redis": True, "ridge": False, "公司": False}

@@ -15,9 +15,10 @@ from noctuary.graph.build import Built, build_graph, to_arrays
 from noctuary.graph.extract import Extraction
 from noctuary.graph.llm import findings_told, merge_extractions
 from noctuary.graph.state import GraphState
-from noctuary.graph.tables import NO_SPAN, ConceptEdge, Edge, Graph, to_graph, write_tables
+from noctuary.graph.tables import NO_SPAN, write_tables
 from noctuary.graph.walk import FOUND_RELATIONS, NO_CONCEPT, RELATIONS, relations_in_use
 from noctuary.sources.source import KnownConcept, KnownEdge, KnownMention, MemoryLink
+from tests.support.graph_objects import ConceptEdge, Edge, Graph, to_graph
 from tests.support.graphs import extract_all, graph_built, synced_keys
 from tests.support.store import day_us, memory, renumber
 

@@ -5,16 +5,8 @@ from dataclasses import replace
 import pytest
 
 from noctuary.graph.fold import concept_id
-from noctuary.graph.supersession import close_intervals
-from noctuary.graph.tables import (
-    ConceptEdge,
-    Edge,
-    Evidence,
-    Graph,
-    Relation,
-    StatedRelation,
-    Supersession,
-)
+from noctuary.graph.tables import Evidence, Relation, StatedRelation, Supersession
+from tests.support.graph_objects import ConceptEdge, Edge, Graph, close_graph
 
 
 def states(subject: str, relation: StatedRelation, thing: str, *positions: int) -> ConceptEdge:
@@ -58,19 +50,19 @@ def test_same_subject_and_relation_with_another_object_ends() -> None:
         states("ana", "lives_in", "porto", 0),
         states("ben", "works_at", "acme", 0),
     )
-    assert ends(close_intervals(before, [replaced(0, 1)])) == [CLOSED, OPEN, OPEN, OPEN]
+    assert ends(close_graph(before, [replaced(0, 1)])) == [CLOSED, OPEN, OPEN, OPEN]
 
 
 def test_one_standing_piece_of_evidence_keeps_an_edge_open() -> None:
     before = graph(states("ana", "works_at", "acme", 0, 2), states("ana", "works_at", "beta", 1))
-    assert ends(close_intervals(before, [replaced(0, 1)])) == [OPEN, OPEN]
+    assert ends(close_graph(before, [replaced(0, 1)])) == [OPEN, OPEN]
     both = [replaced(0, 1), replaced(2, 1, at=400)]
-    assert ends(close_intervals(before, both)) == [(400, 401), OPEN]
+    assert ends(close_graph(before, both)) == [(400, 401), OPEN]
 
 
 def test_what_the_newer_memory_restates_stays() -> None:
     before = graph(states("ana", "works_at", "acme", 0, 1), states("ana", "works_at", "beta", 1))
-    assert ends(close_intervals(before, [replaced(0, 1)])) == [OPEN, OPEN]
+    assert ends(close_graph(before, [replaced(0, 1)])) == [OPEN, OPEN]
 
 
 def test_another_subject_in_the_same_two_memories_is_not_drawn_in() -> None:
@@ -80,8 +72,8 @@ def test_another_subject_in_the_same_two_memories_is_not_drawn_in() -> None:
         states("ana", "works_at", "acme", 0),
         states("ana", "works_at", "beta", 1),
     )
-    assert ends(close_intervals(before, [replaced(0, 1)])) == [OPEN, OPEN, CLOSED, OPEN]
-    assert ends(close_intervals(before, [replaced(0, 1, "explicit")])) == [
+    assert ends(close_graph(before, [replaced(0, 1)])) == [OPEN, OPEN, CLOSED, OPEN]
+    assert ends(close_graph(before, [replaced(0, 1, "explicit")])) == [
         CLOSED, OPEN, CLOSED, OPEN,
     ]  # fmt: skip
 
@@ -92,12 +84,12 @@ def test_is_now_ends_what_something_is_and_not_what_it_has() -> None:
         states("ana", "has", "dog", 0),
         states("ana", "is_now", "senior", 1),
     )
-    assert ends(close_intervals(before, [replaced(0, 1, "is_now")])) == [CLOSED, OPEN, OPEN]
+    assert ends(close_graph(before, [replaced(0, 1, "is_now")])) == [CLOSED, OPEN, OPEN]
 
 
 def test_an_explicit_link_ends_nothing_that_the_newer_does_not_speak_of() -> None:
     before = graph(states("ana", "works_at", "acme", 0), states("ana", "lives_in", "faro", 1))
-    assert ends(close_intervals(before, [replaced(0, 1, "explicit")])) == [OPEN, OPEN]
+    assert ends(close_graph(before, [replaced(0, 1, "explicit")])) == [OPEN, OPEN]
 
 
 def test_near_duplicates_end_only_the_steps_that_the_newer_restates() -> None:
@@ -112,7 +104,7 @@ def test_near_duplicates_end_only_the_steps_that_the_newer_restates() -> None:
             step(1, 7, "tag"),
         ),
     )
-    result = close_intervals(before, [replaced(0, 1, "near_duplicate")])
+    result = close_graph(before, [replaced(0, 1, "near_duplicate")])
     assert ends(result) == [OPEN, OPEN, CLOSED, OPEN, OPEN, OPEN, OPEN]
 
 
@@ -134,23 +126,23 @@ STATED = (states("ana", "works_at", "acme", 0), states("ana", "works_at", "beta"
 def test_a_step_ends_with_the_object_it_rests_on(
     edge: Edge, others: tuple[Edge, ...], closed: bool
 ) -> None:
-    result = close_intervals(graph(*STATED, edges=(edge, *others)), [replaced(0, 1)])
+    result = close_graph(graph(*STATED, edges=(edge, *others)), [replaced(0, 1)])
     assert result.edges[0].valid_to_us == (100 if closed else None)
     assert result.edges[1:] == others
 
 
 def test_an_interval_never_ends_before_it_begins() -> None:
     late = replace(step(0, 5, "acme"), valid_from_us=500)
-    result = close_intervals(graph(*STATED, edges=(late,)), [replaced(0, 1)])
+    result = close_graph(graph(*STATED, edges=(late,)), [replaced(0, 1)])
     assert (result.edges[0].valid_to_us, result.edges[0].retracted_at_us) == (500, 101)
 
 
 def test_what_is_closed_keeps_its_end() -> None:
     before = graph(*STATED, edges=(step(0, 5, "acme"),))
-    once = close_intervals(before, [replaced(0, 1)])
-    assert close_intervals(once, [replaced(0, 1, at=900)]) == once
+    once = close_graph(before, [replaced(0, 1)])
+    assert close_graph(once, [replaced(0, 1, at=900)]) == once
 
 
 def test_without_supersessions_the_graph_is_the_same() -> None:
     before = graph(*STATED)
-    assert close_intervals(before, []) is before
+    assert close_graph(before, []) == before

@@ -6,12 +6,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from noctuary.graph.view import ConceptView, MemoryView, NeighbourView, RelationView, StepView
+from noctuary.graph.view import (
+    ConceptView,
+    MemoryView,
+    NeighbourView,
+    RelationView,
+    StepView,
+    describe_concept,
+)
 from noctuary.graph.view_paths import (
     HopView,
     PathView,
     concept_chart,
-    describe_concept,
     find_paths,
     path_chart,
 )

@@ -9,15 +9,16 @@ import pytest
 from noctuary.core import store as layout
 from noctuary.core.errors import StoreError
 from noctuary.graph.view import (
-    GraphFiles,
-    Looking,
     MergeView,
     NameBook,
+    TopView,
+    kinds_of,
     list_merges,
     open_graph,
+    top_concepts,
     undo_line,
 )
-from noctuary.graph.view_paths import TopView, kinds_of, merge_lines, top_concepts, top_lines
+from noctuary.graph.view_paths import merge_lines, top_lines
 from noctuary.recall.reader import SnapshotReader
 from tests.support.graph_look import Look, Publish
 from tests.support.graph_snapshot import GraphSpec
@@ -89,18 +90,17 @@ def test_a_graph_without_concepts(publish: Publish) -> None:
     assert (book.find("x"), book.nearest("x")) == (None, ())
 
 
-def test_a_snapshot_without_the_tables_says_what_to_do(look: Look) -> None:
+def test_a_snapshot_without_the_tables_says_what_to_do(
+    look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = look()
     directory = next(iter(source.query("PRAGMA database_list")))[2]
     snapshot = Path(directory).parent
     reader = SnapshotReader.open(snapshot)
-    files = GraphFiles.locate(
-        snapshot, layout.ROWS_FILE, lambda f: f"older_{f}.npy", layout.graph_file
-    )
-    looking = Looking(None, reader.created_at_us, reader.relations, True)
+    monkeypatch.setattr(layout, "mention_file", "older_{}.npy".format)
     with (
         pytest.raises(StoreError, match=r"no older_indptr\.npy.*run the nightly job"),
-        open_graph(files, looking),
+        open_graph(snapshot, None, reader.created_at_us, reader.relations, ids_are_integers=True),
     ):
         pass
     reader.close()

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from noctuary.core.types import UNDATED_US
-from noctuary.graph.view import ConceptView, NameBook
-from noctuary.graph.view_paths import concept_lines, describe_concept
+from noctuary.graph.view import ConceptView, NameBook, describe_concept
+from noctuary.graph.view_paths import concept_lines
 from tests.support.graph_look import Look, Publish, find
 from tests.support.graph_snapshot import ConceptSpec, GraphSpec, RelationSpec, office
 from tests.support.store import day_us, memory, renumber
