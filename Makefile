@@ -59,7 +59,7 @@ doctor: $(READY) ## Look for what is wrong
 	@$(VENV)/bin/noctuary doctor $(if $(SOURCE),--store "$(SOURCE)",)
 
 # The files of a suite go to the workers whole and in order: the long end-to-end ones first
-# (docs/decisions/0044).
+# (docs/decisions/0001).
 test: $(READY) test-server ## Run the default test suite (under 10 minutes on 2 cores): [WORKERS=2]
 	@cd $(ROOT) && $(PY) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 

@@ -35,7 +35,7 @@ from noctuary.recall.query import Scope
 RESULT = RESULTS_DIR / "abstention.json"
 SETS = (SAMPLE, "locomo", "locomo_obs", "realmem", "scifact", "prefeval")
 """Attribution's constants were fitted on locomo, support's on the sample and prefeval
-(docs/decisions/0076)."""
+(docs/decisions/0008)."""
 
 K = 10
 UNTIMED = 20

@@ -1,6 +1,6 @@
 """Personalised PageRank over memories and concepts, in the place of the walk: one arm.
 
-It lost to the walk on the sets with questions over several memories (decision 0033), so recall
+It lost to the walk on the sets with questions over several memories (decision 0013), so recall
 has none.
 
 Weights are those of HippoRAG 2 and SPRIG (research/peers.md section 3): a concept counts 1 over the

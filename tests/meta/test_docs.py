@@ -30,7 +30,8 @@ from noctuary_pipelines.definitions import build_definitions
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 DECISIONS = DOCS / "decisions"
-DECISION_HEADINGS = ["Context", "Decision", "Consequences", "Alternatives"]
+DECISION_HEADINGS = ["Context", "Decision", "Consequences", "What was tried instead"]
+MOST_DECISIONS = 30
 
 _MACHINE_PATH = re.compile(r"(?<![\w.$~/>})])/(?:work|root|home)/(?!me/)")
 _REGISTRY_HOST = re.compile(
@@ -225,20 +226,29 @@ def test_every_trouble_that_doctor_finds_is_documented() -> None:
 
 
 def decisions() -> list[Path]:
-    return sorted(DECISIONS.glob("*.md"))
+    return sorted(DECISIONS.glob("[0-9]*.md"))
 
 
 def test_decisions_are_numbered_without_gaps() -> None:
     names = [p.name for p in decisions()]
     assert names
+    assert {p.name for p in DECISIONS.iterdir()} == {"README.md", *names}
     assert all(re.fullmatch(r"\d{4}-[a-z0-9-]+\.md", name) for name in names)
     assert [int(name[:4]) for name in names] == list(range(1, len(names) + 1))
+    assert len(names) <= MOST_DECISIONS
+
+
+def test_the_list_of_decisions_has_each_in_order() -> None:
+    page = (DECISIONS / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^- \[(\d{4})\]\((.+?)\): \S.*\.$", page, re.MULTILINE)
+    assert rows == [(p.name[:4], p.name) for p in decisions()]
 
 
 @pytest.mark.parametrize("path", decisions(), ids=lambda p: str(p.stem))
-def test_a_decision_has_its_number_and_the_four_headings(path: Path) -> None:
+def test_a_decision_has_its_number_its_date_and_the_four_headings(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    assert text.startswith(f"# {path.name[:4]}. ")
+    day = r"\d{4}-\d{2}-\d{2}"
+    assert re.match(rf"# {path.name[:4]}\. .+\n\nAccepted {day}(, revised {day})?\.\n\n## ", text)
     assert re.findall(r"^## (.+)$", text, re.MULTILINE) == DECISION_HEADINGS
     bodies = re.split(r"^## .+$", text, flags=re.MULTILINE)[1:]
     assert all(body.strip() for body in bodies)

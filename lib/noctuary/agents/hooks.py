@@ -509,7 +509,7 @@ def _in_time(
 
     The process ends without waiting for it (`process`), so nothing it holds outlives the hook.
     """
-    # One query is too little work for numpy's threads to share: docs/decisions/0007.
+    # One query is too little work for numpy's threads to share: docs/decisions/0005.
     for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
     found: list[Mapping[str, Any] | Failure] = []

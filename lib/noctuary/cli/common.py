@@ -96,7 +96,7 @@ def limit_threads() -> None:
     """Keep numpy's BLAS to one thread, unless the user decided; call before numpy is imported.
 
     One query is too little work to share: on a busy machine a second thread waits for the first
-    and a recall takes up to five times as long (docs/decisions/0007).
+    and a recall takes up to five times as long (docs/decisions/0005).
     """
     for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")

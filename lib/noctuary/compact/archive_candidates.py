@@ -38,7 +38,7 @@ LEAST_CONFIDENCE = 1
 
 LEAST_CONFIDENCE_OF_NEAR_DUPLICATES = 2
 """The same for successors that only look alike. Of 20 near duplicates that were looked at, 4 were
-lookalikes (decision 0036): 1 would hide more of those, and what is archived is hidden unasked."""
+lookalikes (decision 0016): 1 would hide more of those, and what is archived is hidden unasked."""
 
 
 @dataclass(frozen=True, slots=True)

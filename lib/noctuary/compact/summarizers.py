@@ -476,7 +476,7 @@ def _cut(request: Request, density: float, method: str) -> Draft | Refusal:
 # that they add is maximum coverage, a submodular function, so that the greedy choice is near the
 # best one (Lin and Bilmes 2011, section 4: gain divided by a power of the cost). It depends on the
 # cluster alone, never on the rest of the store: a summary stays what it is while the store grows.
-# docs/decisions/0045 has the comparison.
+# docs/decisions/0017 has the comparison.
 
 
 METHOD = "sentences"

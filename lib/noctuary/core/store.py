@@ -355,7 +355,7 @@ def last_night_hours(paths: StorePaths) -> float | None:
 
 _SLUG_HASH_CHARS = 6
 _OLD_HOME = Path(__file__).resolve().parents[3] / "data"
-"""Where a checkout kept its stores before all installations had one home (docs/decisions/0080)."""
+"""Where a checkout kept its stores before all installations had one home (docs/decisions/0002)."""
 
 
 def find_home(environ: Mapping[str, str] | None = None) -> Path:

@@ -389,7 +389,7 @@ def _replaced_proposal(
 # Near duplicates: a newer memory that is much like an older one and holds everything it says.
 #
 # Likeness only chooses pairs: of 20 pairs of cosine .86 and more on realmem, 4 were lookalikes
-# (docs/decisions/0036). A tombstone asks for `holding.why_not_held` to find nothing missing.
+# (docs/decisions/0016). A tombstone asks for `holding.why_not_held` to find nothing missing.
 
 
 LEAST_SHINGLES = 0.8

@@ -376,7 +376,7 @@ class SqliteStore(Store):
 # Writing to a claude-memory PostgreSQL database beside its live server.
 #
 # Rows are locked by SELECT ... FOR UPDATE before they are compared, two noctuarys by an advisory
-# lock (docs/decisions/0042). `search_vector` follows by itself; `embedding` stays as it is, as
+# lock (docs/decisions/0019). `search_vector` follows by itself; `embedding` stays as it is, as
 # after the server's own PUT, and is empty in an added row, as in any that waits for the server's
 # embedder (research/peers.md 2.2, 2.3).
 

@@ -15,7 +15,7 @@ SERVING_DIM = 64
 FUNNEL_MIN_ROWS = 20_000
 """From here on the pack carries a short tier and recall searches through it. Below, the exact
 matrix takes at most two milliseconds and misses nothing, though the funnel would be faster from
-about 5,000 rows on (docs/decisions/0026)."""
+about 5,000 rows on (docs/decisions/0004)."""
 
 SHORTLIST = 200
 """Least memories that the tier hands to full dimensions: more finds more of the true best and

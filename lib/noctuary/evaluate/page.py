@@ -464,7 +464,7 @@ def _outcome(report: NightReport) -> tuple[str, str, str]:
 
 # The night's plots as PNG: mean differences with their intervals, and risk over coverage.
 #
-# matplotlib is imported inside functions (docs/decisions/0021), and never its pyplot: that keeps
+# matplotlib is imported inside functions (docs/decisions/0012), and never its pyplot: that keeps
 # figures in a global list and chooses a backend for the whole process.
 
 
@@ -605,7 +605,7 @@ def _label(text: str) -> str:
 
 # The page: one static HTML file about a night, complete in itself.
 #
-# jinja2 is imported inside the function that renders (docs/decisions/0021).
+# jinja2 is imported inside the function that renders (docs/decisions/0012).
 
 
 _BREAKS_MARKDOWN = re.compile(r"[\[\]()<>!`\\\s]+")

@@ -1,6 +1,6 @@
 """What a mean over queries can and cannot show: intervals, tests, power.
 
-scipy is the oracle of the tests and no dependency (docs/decisions/0079).
+scipy is the oracle of the tests and no dependency (docs/decisions/0012).
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def _rank_sessions(
 # query names who speaks). They order the turns among themselves, who keep the scores that turns
 # had before: a conversation does not crowd out what was never said in one.
 #
-# Source: research/probes.md section 5, taken further; docs/decisions/0033 has what was measured.
+# Source: research/probes.md section 5, taken further; docs/decisions/0013 has what was measured.
 
 
 Floats = NDArray[np.float64]

@@ -3,7 +3,7 @@
 `recall` is both this package and the function that users import (`from noctuary import recall`).
 Python binds a subpackage over an attribute of the same name on its first import, so the package
 itself is made callable: whichever of the two a caller got hold of, calling it recalls
-(docs/decisions/0005).
+(docs/decisions/0002).
 """
 
 from __future__ import annotations

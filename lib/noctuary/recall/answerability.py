@@ -112,7 +112,7 @@ def _idf(df: int, count: int) -> float:
 # the same place? A question with the wrong person in it has all the support in the world:
 # everything else in it was said, by somebody else.
 #
-# Source of the constants: docs/decisions/0076 for support, 0048 for attribution.
+# Source of the constants: docs/decisions/0008.
 
 
 WEIGHTS: Mapping[str, Mapping[str, float]] = {
@@ -120,7 +120,7 @@ WEIGHTS: Mapping[str, Mapping[str, float]] = {
     WORDS: {COVERAGE: 1.15, KNOWN: 0.9},
 }
 """What one deviation above what is usual for everyday prompts counts, by signal and feature.
-Rounded from logistic fits on the sample and on prefeval (docs/decisions/0076); `python -m
+Rounded from logistic fits on the sample and on prefeval (docs/decisions/0008); `python -m
 bench.abstention.silence` measures what they do, on those two and on five other sets."""
 
 MIDDLE = 4.0

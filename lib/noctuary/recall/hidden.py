@@ -331,7 +331,7 @@ def _summary_of(position: int, searched: Searched, summaries: Summaries) -> int 
 # One vector for a text of twenty turns is near to what the turns have in common and to nothing
 # that one of them says. The turns' own vectors are in the pack anyway, because turns are never
 # dropped; comparing the query with them is late interaction (Khattab and Zaharia 2020) with turns
-# in the place of tokens. docs/decisions/0045 has the numbers.
+# in the place of tokens. docs/decisions/0017 has the numbers.
 
 
 SHORTLIST_FACTOR = 4

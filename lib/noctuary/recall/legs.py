@@ -97,7 +97,7 @@ def find_exact_matches(
 # The dense leg: which engine answers, by the size of the store.
 #
 # The pack carries a short tier from `noctuary.embed.funnel.FUNNEL_MIN_ROWS` memories on; where it
-# is there, it is used. Source: docs/decisions/0026.
+# is there, it is used. Source: docs/decisions/0004.
 
 
 def rank_dense(

@@ -183,7 +183,7 @@ def _fault(name: str, value: Any, kind: type) -> str | None:
 #
 # Defaults of phases 1 to 9 are those of the reference pipeline (research notes on MemPalace,
 # section 1), of 10 to 14 those of the RFC, of the scorers those of libravdb 1.3.12; where noctuary
-# departs from them, docs/decisions/0025 says why.
+# departs from them, docs/decisions/0007 says why.
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ class RetrievalProfile:
 
     Attributes:
         fusion: "cc" keeps how much better a hit is; "rrf" is indifferent to score scales
-            (docs/decisions/0008 has the measured difference).
+            (docs/decisions/0006 has the measured difference).
         lexical_weight: Weight of the lexical leg; 0 switches it off.
         dense_weight: Weight of the dense leg; 0 switches it off.
         graph_weight: Factor on everything that the concept graph adds; 0 switches it off.
@@ -263,7 +263,7 @@ class RetrievalProfile:
         include_consolidated_sources: Name the turns under the summary.
         turn_view: What is searched of a conversation: "raw" its turns, "summaries" the accepted
             summaries in the place of the turns that they cover. Fewer tokens to search and to show,
-            at the price of what a summary leaves out; never both (docs/decisions/0040).
+            at the price of what a summary leaves out; never both (docs/decisions/0018).
         summary_vectors: What the dense leg knows a searched summary by: "own", the vector of its
             text, or "turns", the mean of its two turns nearest to the query.
         include_archived: Search archived memories as if they were not, and in their place the

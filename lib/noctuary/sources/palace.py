@@ -166,7 +166,7 @@ def _migrations(db: sqlite3.Connection) -> dict[str, int]:
 
 # What a drawer of a MemPalace palace is as a memory, and what its marks say about others.
 #
-# Facts: research/mempalace.md sections 1 and 4. Decided in docs/decisions/0055: a consolidated
+# Facts: research/mempalace.md sections 1 and 4. Decided in docs/decisions/0020: a consolidated
 # drawer stays a memory (its words are the original ones) that is part of the summary, which is a
 # memory as well; a superseded drawer stays one that is replaced.
 

@@ -467,7 +467,7 @@ def _follows(rule: _Named, text: str, lowered: str) -> bool:
 # What a credential looks like: formats with spaces in them, assignments, and looking for all.
 #
 # Rules of our own instead of a package's: measured against three of them on labelled texts, these
-# find more, flag less and load nothing (docs/decisions/0057-sensitive-rows.md).
+# find more, flag less and load nothing (docs/decisions/0022-secrets.md).
 #
 # Every pattern starts at a literal and repeats a bounded class, or is guarded by a look-behind, so
 # that ten hostile megabytes take linear time.

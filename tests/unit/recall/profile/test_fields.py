@@ -229,7 +229,7 @@ def test_synapse_is_the_reference() -> None:
 
 
 def test_where_noctuary_departs_from_the_references() -> None:
-    """Each of these has its reason in docs/decisions/0025."""
+    """Each of these has its reason in docs/decisions/0007."""
     built_in = RetrievalProfile()
     assert built_in.max_scan_depth == 0
     assert not built_in.time_decay_enabled
