@@ -16,7 +16,7 @@ from typing import Any
 
 import dagster as dg
 
-from noctuary.agents.capturing import capture_journalled
+from noctuary.agents.hooks import capture_journalled
 from noctuary.core.errors import SourceEmptyError, StoreError
 from noctuary.core.files import hash_text, write_text
 from noctuary.core.manifest import read_manifest, read_pointer
@@ -86,7 +86,7 @@ def ingest_new_turns(night: Night) -> dict[str, Any]:
 
     Returns:
         Notes about tonight: the account of the ingest under "transcripts", of what hooks named
-        under "journalled" (`noctuary.agents.capturing.capture_journalled`), how many turns the
+        under "journalled" (`noctuary.agents.hooks.capture_journalled`), how many turns the
         rules of this version took the text of under "turns_forgotten"; empty where there is none.
 
     Raises:

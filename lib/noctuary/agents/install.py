@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from noctuary import __version__
-from noctuary.agents.events import (
+from noctuary.agents.hooks import (
     AGENTS,
     POST_COMPACT,
     PRE_COMPACT,
@@ -89,7 +89,7 @@ def hook_groups(
     its hook detaches by itself.
 
     Args:
-        agent: One of `noctuary.agents.events.AGENTS`.
+        agent: One of `noctuary.agents.hooks.AGENTS`.
         program: The words that start noctuary (`program.find_program`), at least one.
         store: Passed on as --store; None lets the hook find the store.
 
@@ -405,7 +405,7 @@ class SettingsPlace(NamedTuple):
     """One settings file of an agent.
 
     Attributes:
-        agent: One of `noctuary.agents.events.AGENTS`.
+        agent: One of `noctuary.agents.hooks.AGENTS`.
         scope: One of `SCOPES`.
         path: The file, absolute; need not exist.
     """
@@ -421,7 +421,7 @@ def find_place(
     """Return the file that hooks of an agent and a scope stand in.
 
     Args:
-        agent: One of `noctuary.agents.events.AGENTS`.
+        agent: One of `noctuary.agents.hooks.AGENTS`.
         scope: One of `SCOPES`.
         folder: The project's folder, for "project".
         environ: Environment variables; CLAUDE_CONFIG_DIR and CODEX_HOME move the user's files.

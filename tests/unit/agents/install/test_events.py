@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from noctuary.agents.events import AGENTS
+from noctuary.agents.hooks import AGENTS
 from noctuary.agents.install import EVENTS, find_program, hook_groups, read_command, require_utf8
 from noctuary.agents.settings_files import HookInstallError
 from tests.support.agent_settings import hook_faults

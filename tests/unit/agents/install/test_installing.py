@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from noctuary.agents import install as installing
 from noctuary.agents import settings_files as settings_file
-from noctuary.agents.events import AGENTS
+from noctuary.agents.hooks import AGENTS
 from noctuary.agents.install import (
     SettingsPlace,
     find_place,
