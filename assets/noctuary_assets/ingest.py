@@ -12,7 +12,7 @@ from typing import Any
 
 import dagster as dg
 
-from noctuary.agents.capturing import capture_journalled
+from noctuary.agents.hooks import capture_journalled
 from noctuary.core.errors import StoreError
 from noctuary.core.files import write_text
 from noctuary.core.manifest import read_pointer

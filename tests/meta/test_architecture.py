@@ -111,7 +111,6 @@ INNER_DOORS = {
     ("recall.legs", "recall.hidden"): "the same",
     ("recall.engine", "recall.explain"): "explanations cost nothing to those who ask for none",
     ("cli.entry", "cli.main"): "a hook's event is answered before the commands are loaded",
-    ("agents.hooks", "agents.capturing"): "a hook starts a process that imports the hooks",
 }
 """Imports inside functions that close a circle inside a room: from, to, and what for."""
 

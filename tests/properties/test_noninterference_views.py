@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from noctuary.agents.fetching import fetch_memories
+from noctuary.agents.hooks import fetch_memories
 from noctuary.agents.mcp_schemas import plain
 from noctuary.agents.mcp_view import (
     Question,

@@ -179,9 +179,6 @@ def _warm() -> None:
     """Import what a recall needs, once for all cases; open nothing."""
     os.environ.update(dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1"))
     for name in (
-        "noctuary.agents.capturing",
-        "noctuary.agents.fetching",
-        "noctuary.agents.hooks",
         "noctuary.agents.hooks",
         "noctuary.context.inject",
         "noctuary.recall.api",

@@ -3,7 +3,7 @@
 From the types of npm @anthropic-ai/claude-agent-sdk 0.3.329 (sdk.d.ts: `SyncHookJSONOutput` and the
 `...HookSpecificOutput` types) and from openai/codex codex-rs/hooks/schema/generated
 (`*.command.output.schema.json`, all `additionalProperties: false`). Written from these, not from
-`noctuary.agents.events`.
+`noctuary.agents.hooks`.
 """
 
 from __future__ import annotations

@@ -9,11 +9,10 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from noctuary.agents.hooks import Block, Failure
-from noctuary.agents.state import JournalEntry, SessionState
-from noctuary.context.inject import inject
+from noctuary.agents.hooks import Failure, HookEvent, HookProcess
+from noctuary.agents.state import SessionState
+from noctuary.context.inject import Injection, inject
 from noctuary.core.settings import HookSettings
-from noctuary.sources.transcripts import project_of
 
 
 def memory(memory_id: int | str, content: str, score: float = 0.5, **fields: Any) -> dict[str, Any]:
@@ -30,7 +29,7 @@ def answer(*memories: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
     return {"query": "", "store": "/s", "memories": list(memories), "warnings": [], **fields}
 
 
-class MemoryWorld:
+class MemoryWorld(HookProcess):
     """The outside in memory.
 
     Attributes:
@@ -40,21 +39,21 @@ class MemoryWorld:
         sessions: By session id.
         calls: Names of everything that was called.
         asked: Arguments of every recall.
-        journal: Entries.
+        entries: Events and details of the journal.
         captured: Transcripts.
         counted: Event and code of every call that was counted.
         tells: What `count` returns for a failure.
     """
 
     def __init__(self, agent: str = "claude", **settings: Any) -> None:
-        self.agent = agent
+        super().__init__(agent, None, None, 0.0)
         self.hook_settings: HookSettings | Failure = HookSettings(**settings)
         self.result: Mapping[str, Any] | Failure = answer()
         self.known: Mapping[str, Any] | Failure = answer()
         self.sessions: dict[str, SessionState] = {}
         self.calls: list[str] = []
         self.asked: list[dict[str, Any]] = []
-        self.journal: list[JournalEntry] = []
+        self.entries: list[tuple[HookEvent, str]] = []
         self.captured: list[str] = []
         self.counted: list[tuple[str, str | None]] = []
         self.tells = True
@@ -62,14 +61,6 @@ class MemoryWorld:
     def settings(self) -> HookSettings | Failure:
         self._called("settings")
         return self.hook_settings
-
-    def now_us(self) -> int:
-        self._called("now_us")
-        return 1_790_000_000_000_000
-
-    def project_of(self, cwd: str) -> str:
-        self._called("project_of")
-        return project_of(cwd)
 
     def recall(
         self, query: str, *, k: int, user: str | None, wing: str | None, session_id: str | None
@@ -87,10 +78,9 @@ class MemoryWorld:
         found = [m for m in self.known["memories"] if str(m["id"]) in set(memory_ids)]
         return {**self.known, "memories": found}
 
-    def inject(self, result: Mapping[str, Any], *, max_tokens: int) -> Block:
+    def inject(self, result: Mapping[str, Any], *, max_tokens: int) -> Injection:
         self._called("inject")
-        done = inject(result, max_tokens=max_tokens, on_record=False)
-        return Block(done.text, done.memories)
+        return inject(result, max_tokens=max_tokens, on_record=False)
 
     def read_session(self, session_id: str) -> SessionState:
         self._called("read_session")
@@ -100,13 +90,9 @@ class MemoryWorld:
         self._called("write_session")
         self.sessions[session_id] = state
 
-    def size_bytes(self, path: str) -> int | None:
-        self._called("size_bytes")
-        return len(path)
-
-    def append(self, entry: JournalEntry) -> Failure | None:
-        self._called("append")
-        self.journal.append(entry)
+    def journal(self, event: HookEvent, detail: str) -> Failure | None:
+        self._called("journal")
+        self.entries.append((event, detail))
         return None
 
     def capture(self, transcript_path: str) -> Failure | None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.agents.hooks import _decode  # pyright: ignore[reportPrivateUsage]
+from noctuary.agents.hooks import answer
 from noctuary.agents.state import read_json
 from noctuary.cli.exchange import ExportFormatError
 from noctuary.cli.exchange import read_export_manifest as read_export
@@ -27,6 +27,7 @@ from noctuary.snapshot.verdict import read_verdict
 from noctuary.sources.ingest import parse_object
 from noctuary.sources.palace import _ids  # pyright: ignore[reportPrivateUsage]
 from noctuary.sources.transcripts import FileContext
+from tests.support.hook_worlds import MemoryWorld
 
 DEEP = "[" * 100_000 + "]" * 100_000
 
@@ -73,7 +74,7 @@ READERS: dict[str, tuple[Callable[[Path], Any], type[Exception] | None]] = {
     "settings": (in_config, ConfigError),
     "a verdict": (lambda p: read_verdict(StorePaths(file(p / "verdicts/x.json").parents[1]), "x"),
                   None),
-    "a hook's event": (lambda p: _decode(DEEP.encode()), None),
+    "a hook's event": (lambda p: answer(DEEP.encode(), MemoryWorld()) or None, None),
     "a hook's notes": (lambda p: read_json(file(p / "x.json"), 1 << 20)[0], None),
     "a transcript": (lambda p: parse_object(DEEP.encode()), None),
     "a transcript's context": (

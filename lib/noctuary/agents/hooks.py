@@ -1,33 +1,30 @@
-"""One event in, one answer and exit code 0 out, whatever happens."""
+"""One hook event in, one answer and exit code 0 out, whatever happens.
+
+UserPromptSubmit   memories that answer the prompt and are not before the model yet
+SessionStart       after a compaction: what was injected before it, best first; else nothing
+PreCompact         one line in the journal, nothing else
+PostCompact        the same
+Stop               a line in the journal, and the transcript's new turns are kept
+SessionEnd         a line in the journal
+
+Everything beyond the standard library is imported where it is used: most events need none of it.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import stat
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
 
-from noctuary.agents.events import (
-    AGENTS,
-    CONTEXT_TOKENS,
-    MAX_PROMPT_CHARS,
-    POST_COMPACT,
-    PRE_COMPACT,
-    PROMPT,
-    SESSION_END,
-    SESSION_START,
-    STOP,
-    TELLING,
-    HookEvent,
-    encode,
-    parse_event,
-    query_of,
-)
 from noctuary.agents.state import (
     HookPlaces,
     JournalEntry,
@@ -39,121 +36,132 @@ from noctuary.agents.state import (
     prune_sessions,
     read_session,
     session_file,
+    transcripts_in,
     write_session,
 )
 from noctuary.core.foreign_json import parse_json
 from noctuary.sources.injected import worth_injecting
+from noctuary.text.marks import visible
 
 if TYPE_CHECKING:
-    from noctuary.core.settings import HookSettings
+    from noctuary.context.inject import Injection
+    from noctuary.core.settings import HookSettings, TranscriptSettings
+    from noctuary.recall.reader import SnapshotReader
 
-
-# What handling an event needs of the outside, as one protocol.
+# The event as an agent sends it, read without trusting any of it.
 #
-# Implementations return failures and need not catch what they did not expect: handling an event
-# does.
+# Shapes: Claude's `BaseHookInput` and its events (npm @anthropic-ai/claude-agent-sdk 0.3,
+# sdk.d.ts); Codex's `*.command.input.schema.json` (openai/codex, codex-rs/hooks/schema/generated).
+# The fields used here have the same names in both.
+
+
+PROMPT = "UserPromptSubmit"
+SESSION_START = "SessionStart"
+PRE_COMPACT = "PreCompact"
+POST_COMPACT = "PostCompact"
+STOP = "Stop"
+SESSION_END = "SessionEnd"
+
+AGENTS = ("claude", "codex")
+
+MAX_FIELD_CHARS = 4_096
+"""Characters of a field besides the prompt: the longest path that Linux takes. A longer one is no
+path and no id, and counts as missing."""
+
+
+class HookEvent(NamedTuple):
+    """What noctuary uses of an event; "" for what is missing or of another type."""
+
+    name: str = ""
+    session_id: str = ""
+    transcript_path: str = ""  # Codex may have none
+    cwd: str = ""
+    prompt: str = ""
+    source: str = ""  # who wrote a prompt; how a session starts ("compact", "resume", ...)
+    trigger: str = ""  # of a compaction: manual or auto
+    reason: str = ""  # of an end of session
+    is_subagent: bool = False
+
+
+def parse_event(value: object) -> HookEvent:
+    """Return the event that a JSON value describes; one without a name where it describes none."""
+    raw = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    name = raw.get("hook_event_name")
+    if not isinstance(name, str) or name not in _HANDLERS:
+        return HookEvent()
+    texts = {field: raw.get(field) for field in HookEvent._fields[1:-1]}
+    return HookEvent(
+        name,
+        **{
+            # Without lone surrogates: JSON can write them, no file or database takes them.
+            field: text.encode("utf-8", "replace").decode("utf-8")
+            for field, text in texts.items()
+            if isinstance(text, str)
+            if field == "prompt" or (len(text) <= MAX_FIELD_CHARS and "\0" not in text)
+        },
+        is_subagent=raw.get("agent_id") not in (None, ""),
+    )
+
+
+MIN_SIGNS = 4
+"""Letters and digits of the shortest prompt that is looked up; one of a script without spaces
+between words counts twice. Lower looks up "ok" and "yes", higher leaves out short questions."""
+
+MAX_QUERY_CHARS = 4_000
+"""Characters of a query: the beginning and the end of a longer prompt, where people put what they
+want. More costs time with every pasted log."""
+
+MAX_PROMPT_CHARS = 200_000
+"""Characters of a prompt that are looked at at all."""
+
+MACHINE_SOURCES = frozenset({"system", "poll_event"})
+"""Claude's names of prompts that no person wrote: messages of tasks and channels. Prompts of /loop
+and of schedules were written by one, and are looked up."""
+
+_COMMAND = re.compile(r"/[\w:.-]+(?:\s|\Z)")
+_FIRST_WIDE = "\u2e80"
+
+
+def query_of(prompt: str, source: str = "") -> str | None:
+    """Return what to ask the store for a prompt; None where it is not worth asking.
+
+    Not worth it: a machine's message (`source`), a slash command, fewer than `MIN_SIGNS` signs.
+    Blocks that noctuary injected earlier are cut out.
+    """
+    # Here, as a compaction is journalled without what only prompts need.
+    from noctuary.sources.injected import cut_blocks
+
+    if source in MACHINE_SOURCES:
+        return None
+    text = cut_blocks(prompt[:MAX_PROMPT_CHARS]).text.strip()
+    signs = islice(filter(str.isalnum, text), MIN_SIGNS)
+    if _COMMAND.match(text) or sum(1 + (sign >= _FIRST_WIDE) for sign in signs) < MIN_SIGNS:
+        return None
+    if len(text) <= MAX_QUERY_CHARS:
+        return text
+    half = (MAX_QUERY_CHARS - 1) // 2
+    return f"{text[:half]}\n{text[-half:]}"
+
+
+# What every event does. The outside is `HookProcess`, which tests replace by one in memory.
 
 
 class Failure(NamedTuple):
-    """What could not be done.
-
-    Attributes:
-        code: Stable and machine-readable, for example "no_snapshot" or "timeout".
-        message: What was found and what to do, in one sentence.
-    """
+    """What could not be done: a stable code, and a sentence with what to do."""
 
     code: str
     message: str
 
 
-class Block(NamedTuple):
-    """What goes into a prompt.
+class Reply(NamedTuple):
+    """What handling an event came to."""
 
-    Attributes:
-        text: The tagged block; "" where nothing fits.
-        memories: How many of the memories it holds: the first ones.
-    """
-
-    text: str
-    memories: int
+    context: str = ""
+    failure: Failure | None = None
+    is_counted: bool = True  # a skipped prompt is no success that would end an outage
 
 
-class HookWorld(Protocol):
-    """The outside of one event.
-
-    Attributes:
-        agent: Who sent it: "claude" or "codex".
-    """
-
-    agent: str
-
-    def settings(self) -> HookSettings | Failure:
-        """Return the settings in force, or what is wrong with them."""
-        ...
-
-    def now_us(self) -> int:
-        """Return the present, microseconds since the epoch."""
-        ...
-
-    def project_of(self, cwd: str) -> str:
-        """Return the wing of a folder's project; "" for none."""
-        ...
-
-    def recall(
-        self, query: str, *, k: int, user: str | None, wing: str | None, session_id: str | None
-    ) -> Mapping[str, Any] | Failure:
-        """Return what `RecallResult.to_json` gives, within the deadline."""
-        ...
-
-    def fetch(self, memory_ids: Sequence[str], *, user: str | None) -> Mapping[str, Any] | Failure:
-        """Return memories by id in the shape of a recall's answer.
-
-        Without those that are gone or not this user's.
-        """
-        ...
-
-    def inject(self, result: Mapping[str, Any], *, max_tokens: int) -> Block:
-        """Return the block of an answer's memories and put it on record."""
-        ...
-
-    def read_session(self, session_id: str) -> SessionState:
-        """Return what was injected into a session."""
-        ...
-
-    def write_session(self, session_id: str, state: SessionState) -> None:
-        """Remember what was injected into a session, if that is possible."""
-        ...
-
-    def size_bytes(self, path: str) -> int | None:
-        """Return how long a file is; None where it cannot be looked at."""
-        ...
-
-    def append(self, entry: JournalEntry) -> Failure | None:
-        """Append to the journal."""
-        ...
-
-    def capture(self, transcript_path: str) -> Failure | None:
-        """Keep a transcript's new turns, without making the agent wait."""
-        ...
-
-    def prepare(self) -> None:
-        """Do what a beginning session makes worth while: prune, start a server if configured."""
-        ...
-
-    def count(self, event: str, failure: Failure | None) -> bool:
-        """Count a call; True where the user is to be told of the failure now."""
-        ...
-
-
-# One event in, one answer and exit code 0 out, whatever happens: what every hook event does.
-#
-#     UserPromptSubmit   memories that answer the prompt and are not before the model yet
-#     SessionStart       after a compaction: what was injected before it, best first; else nothing
-#     PreCompact         one line in the journal, nothing else
-#     PostCompact        the same
-#     Stop               a line in the journal, and the transcript's new turns are kept
-#     SessionEnd         a line in the journal
-
+SKIPPED = Reply(is_counted=False)
 
 BLOCKING_WARNINGS = frozenset({"no_snapshot", "store_unreadable", "snapshot_damaged"})
 """Warnings of a recall after which there was nothing to answer from."""
@@ -161,204 +169,171 @@ BLOCKING_WARNINGS = frozenset({"no_snapshot", "store_unreadable", "snapshot_dama
 MAX_MESSAGE_CHARS = 400
 """Characters of a message for the user; paths in it may be long."""
 
+TELLING = frozenset({PROMPT, SESSION_START})
+"""Events whose answer may hold context for the model and a message for the user. All others are
+answered with nothing: what PreCompact prints may become instructions of the compaction, and nobody
+reads what SessionEnd prints."""
 
-class Reply(NamedTuple):
-    """What handling an event came to.
-
-    Attributes:
-        context: For the model; "" for nothing.
-        failure: What could not be done, or None.
-        is_counted: Whether there was anything to do: a skipped prompt is no success that would end
-            an outage.
-    """
-
-    context: str = ""
-    failure: Failure | None = None
-    is_counted: bool = True
+CONTEXT_TOKENS = {"claude": 10_000, "codex": 2_400}
+"""Tokens of context that an agent takes whole, as estimated: Codex cuts above some 2,500, Claude
+above 10,000 characters, which the block's own limit keeps. The settings' budgets are cut to it."""
 
 
-SKIPPED = Reply(is_counted=False)
+def handle(value: object, process: HookProcess) -> dict[str, Any]:
+    """Return what to print for an event, {} for nothing; never raises an `Exception`.
 
-
-def handle(event: object, world: HookWorld) -> tuple[dict[str, Any], int]:
-    """Return what to print for an event, {} for nothing, and the exit code, which is 0.
-
-    Never raises an `Exception`, whatever the event is and whatever the world does.
+    One encoding serves both agents: it has only what both schemas have (Claude's
+    `SyncHookJSONOutput`; Codex's `*.command.output.schema.json`), and no field that could stop an
+    agent. Characters that a terminal would obey are marks.
 
     Args:
-        event: The JSON value that the agent sent, of any type.
-        world: The outside.
+        value: The JSON value that the agent sent, of any type.
+        process: The outside.
     """
-    found = parse_event(event)
-    handler = _HANDLERS.get(found.name)
-    if handler is None:
-        return {}, 0
+    event = parse_event(value)
+    if not event.name:
+        return {}
+    process.event_name = event.name
     try:
-        reply = handler(found, world)
+        reply = _HANDLERS[event.name](event, process)
     except Exception as error:
         # Whatever it is, the agent must go on; the counters and `noctuary doctor` say what it was.
         reply = Reply(failure=Failure("internal", f"{type(error).__name__} in the hook"))
-    message = _message(found.name, reply, world)
-    return encode(found.name, reply.context, message), 0
+    message = _message(event.name, reply, process)
+    if event.name not in TELLING:
+        return {}
+    answer: dict[str, Any] = {}
+    if reply.context:
+        told = {"hookEventName": event.name, "additionalContext": visible(reply.context)}
+        answer["hookSpecificOutput"] = told
+    if message:
+        answer["systemMessage"] = visible(message)
+    return answer
 
 
-def _message(event: str, reply: Reply, world: HookWorld) -> str:
+def _message(event: str, reply: Reply, process: HookProcess) -> str:
     """Count the call; return what the user is told of its failure, "" for nothing."""
-    if not reply.is_counted:
-        return ""
     try:
-        tell = world.count(event, reply.failure)
+        tell = reply.is_counted and process.count(event, reply.failure)
     except Exception:
         return ""
-    if not tell or reply.failure is None or event not in TELLING:
+    if not tell or reply.failure is None:
         return ""
     said = " ".join(reply.failure.message.split())[:MAX_MESSAGE_CHARS]
     return f"noctuary could not recall: {said}. This is said once; `noctuary doctor` says more."
 
 
-def _on_prompt(event: HookEvent, world: HookWorld) -> Reply:
+def _on_prompt(event: HookEvent, process: HookProcess) -> Reply:
     """Return the memories that answer a prompt and that the model has not before it."""
     query = query_of(event.prompt, event.source)
     if query is None:
         return SKIPPED
-    settings = world.settings()
+    settings = process.settings()
     if isinstance(settings, Failure):
         return Reply(failure=settings)  # whose memories, and of which project, is not known
-    wing = _wing(event, settings, world)
+    wing = None if settings.scope == "store" else _project_of(event.cwd)
     if (event.is_subagent and not settings.in_subagents) or wing == "" or settings.memories == 0:
         return SKIPPED
-    result = world.recall(
+    result = process.recall(
         query,
         k=settings.memories,
         user=settings.user or None,
         wing=wing,
         session_id=event.session_id or None,
     )
-    failure = result if isinstance(result, Failure) else _failure_of(result)
-    if failure is not None or isinstance(result, Failure):
-        return Reply(failure=failure)
+    if isinstance(result, Failure):
+        return Reply(failure=result)
+    for warning in result.get("warnings") or ():
+        if warning.get("code") in BLOCKING_WARNINGS:
+            return Reply(failure=Failure(str(warning["code"]), str(warning.get("message", ""))))
     if not settings.abstain:
         result = {**result, "answerability": None}  # without a judgement nothing is left out
-    return Reply(_inject_new(event, settings, world, result))
+    return Reply(_inject_new(event, settings, process, result))
+
+
+def _project_of(cwd: str) -> str:
+    """Return the wing of a folder's project, "" where there is none: then nothing is asked."""
+    from noctuary.sources.transcripts import project_of
+
+    return project_of(cwd) if cwd else ""
 
 
 def _inject_new(
-    event: HookEvent, settings: HookSettings, world: HookWorld, result: Mapping[str, Any]
+    event: HookEvent, settings: HookSettings, process: HookProcess, result: Mapping[str, Any]
 ) -> str:
     """Return the block of what is new to the session, and remember it."""
-    state = world.read_session(event.session_id)
+    state = process.read_session(event.session_id)
     new = [
         memory
         for memory in worth_injecting(result)
         if not state.knows(memory)
         # What was said in this session is before the model, until it is compacted.
-        and (state.compactions or not _is_of(memory, event.session_id))
+        and (
+            state.compactions
+            or not event.session_id
+            or memory.get("session_id") != event.session_id
+        )
     ]
     shown = {**result, "memories": new, "query": event.prompt[:MAX_PROMPT_CHARS]}
-    block = world.inject(shown, max_tokens=_budget(settings.budget_tokens, world.agent))
+    budget = min(settings.budget_tokens, CONTEXT_TOKENS[process.agent])
+    block = process.inject(shown, max_tokens=budget)
     if block.memories:
-        world.write_session(event.session_id, state.with_injected(new[: block.memories]))
+        process.write_session(event.session_id, state.with_injected(new[: block.memories]))
     return block.text
 
 
-def _on_session_start(event: HookEvent, world: HookWorld) -> Reply:
+def _on_session_start(event: HookEvent, process: HookProcess) -> Reply:
     """Return what a compaction took from the model; prepare for the prompts to come."""
     if event.is_subagent:
         return SKIPPED
     if event.source != "compact":
-        world.prepare()
+        process.prepare()
         # A session that is resumed still has what was injected into it; one that begins has asked
         # nothing yet, and memories that answer nothing only fill its context.
         return Reply()
-    state = world.read_session(event.session_id).compacted()
+    state = process.read_session(event.session_id).compacted()
     if not state.injected:
-        world.write_session(event.session_id, state)
+        process.write_session(event.session_id, state)
         return Reply()
-    settings = world.settings()
+    settings = process.settings()
     if isinstance(settings, Failure):
         return Reply(failure=settings)
     best = state.best_first()
-    result = world.fetch([i.memory_id for i in best], user=settings.user or None)
+    result = process.fetch([i.memory_id for i in best], user=settings.user or None)
     if isinstance(result, Failure):
-        world.write_session(event.session_id, state)
+        process.write_session(event.session_id, state)
         return Reply(failure=result)
-    scores = {(i.memory_id, i.text_hash): i.score for i in best}
-    found = {_key(memory): memory for memory in _memories(result)}
+    found = {(str(m.get("id")), hash_content(m)): m for m in result.get("memories") or ()}
     restored = [
-        {**found[key], "final_score": score} for key, score in scores.items() if key in found
+        {**found[key], "final_score": i.score}
+        for i in best
+        if (key := (i.memory_id, i.text_hash)) in found
     ]
-    budget = _budget(settings.restore_tokens, world.agent)
-    block = world.inject({**result, "memories": restored, "query": ""}, max_tokens=budget)
-    world.write_session(event.session_id, state.with_injected(restored[: block.memories]))
+    budget = min(settings.restore_tokens, CONTEXT_TOKENS[process.agent])
+    block = process.inject({**result, "memories": restored, "query": ""}, max_tokens=budget)
+    process.write_session(event.session_id, state.with_injected(restored[: block.memories]))
     return Reply(block.text)
 
 
-def _on_compaction(event: HookEvent, world: HookWorld) -> Reply:
-    return Reply(failure=_note(event, world, event.trigger))
+def _on_compaction(event: HookEvent, process: HookProcess) -> Reply:
+    return Reply(failure=process.journal(event, event.trigger))
 
 
-def _on_end(event: HookEvent, world: HookWorld) -> Reply:
-    return Reply(failure=_note(event, world, event.reason))
+def _on_end(event: HookEvent, process: HookProcess) -> Reply:
+    return Reply(failure=process.journal(event, event.reason))
 
 
-def _on_stop(event: HookEvent, world: HookWorld) -> Reply:
-    failure = _note(event, world, "")
-    settings = world.settings()
+def _on_stop(event: HookEvent, process: HookProcess) -> Reply:
+    failure = process.journal(event, "")
+    settings = process.settings()
     if isinstance(settings, Failure):
         return Reply(failure=settings)
     if settings.capture and event.transcript_path:
-        failure = world.capture(event.transcript_path) or failure
+        failure = process.capture(event.transcript_path) or failure
     return Reply(failure=failure)
 
 
-def _note(event: HookEvent, world: HookWorld, detail: str) -> Failure | None:
-    size = world.size_bytes(event.transcript_path) if event.transcript_path else None
-    return world.append(
-        JournalEntry(
-            at_us=world.now_us(),
-            agent=world.agent,
-            event=event.name,
-            session_id=event.session_id,
-            transcript_path=event.transcript_path,
-            offset_bytes=size,
-            cwd=event.cwd,
-            detail=detail,
-        )
-    )
-
-
-def _wing(event: HookEvent, settings: HookSettings, world: HookWorld) -> str | None:
-    """Return the wing to ask, None for all, "" where there is none: then nothing is asked."""
-    if settings.scope == "store":
-        return None
-    return world.project_of(event.cwd) if event.cwd else ""
-
-
-def _failure_of(result: Mapping[str, Any]) -> Failure | None:
-    """Return the warning after which a recall had nothing to answer from, or None."""
-    for warning in cast("list[Mapping[str, Any]]", result.get("warnings") or ()):
-        if warning.get("code") in BLOCKING_WARNINGS:
-            return Failure(str(warning["code"]), str(warning.get("message", "")))
-    return None
-
-
-def _memories(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return list(cast("list[Mapping[str, Any]]", result.get("memories") or ()))
-
-
-def _is_of(memory: Mapping[str, Any], session_id: str) -> bool:
-    return bool(session_id) and memory.get("session_id") == session_id
-
-
-def _key(memory: Mapping[str, Any]) -> tuple[str, str]:
-    return str(memory.get("id")), hash_content(memory)
-
-
-def _budget(tokens: int, agent: str) -> int:
-    return min(tokens, CONTEXT_TOKENS.get(agent, tokens))
-
-
-_HANDLERS: Mapping[str, Callable[[HookEvent, HookWorld], Reply]] = {
+_HANDLERS: Mapping[str, Callable[[HookEvent, HookProcess], Reply]] = {
     PROMPT: _on_prompt,
     SESSION_START: _on_session_start,
     PRE_COMPACT: _on_compaction,
@@ -368,63 +343,189 @@ _HANDLERS: Mapping[str, Callable[[HookEvent, HookWorld], Reply]] = {
 }
 
 
-# Starting a process that a hook leaves behind.
+# The outside of an event, for a real process.
 
 
-def start_detached(module: str, arguments: Sequence[str]) -> bool:
-    """Run a module of noctuary in a session of its own; tell whether it was started.
+MAX_DEADLINE_S = 20.0
+"""Longest deadline, whatever the settings say: Claude drops what a prompt's hook says at 30."""
 
-    It has no terminal and none of the hook's pipes, so that the agent does not wait for it. A file
-    `json.py` in the agent's folder must not be imported (`-P`); it stays the working directory, as
-    a store may be named relative to it.
-    """
-    command = [sys.executable, "-P", "-m", module, *arguments]
-    try:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            close_fds=True,
+LIFETIME_S = 3.0
+"""After this long the process ends, whatever it is doing: longer than the cold answer's deadline
+and grace, shorter than any agent's own timeout for a prompt."""
+
+_BEYOND_DEADLINE_S = LIFETIME_S - 0.25
+"""The same for a longer deadline: what it has beyond it."""
+
+_LAST_WORDS_S = 0.1
+"""How long counting may take when the time is up."""
+
+
+class HookProcess:
+    """The process of one event. Returns failures; whatever it raises, `handle` catches."""
+
+    def __init__(self, agent: str, store: str | None, home: Path | None, started_s: float) -> None:
+        """Look at nothing yet.
+
+        Args:
+            agent: "claude" or "codex".
+            store: As `noctuary.recall` takes it; None means the configured or only one.
+            home: Noctuary's home; None where it leads nowhere: then nothing is counted.
+            started_s: When the process began, of `time.monotonic`.
+        """
+        self.agent = agent
+        self.event_name = ""
+        self.lifetime_s = LIFETIME_S
+        self._store = store
+        self._home = home
+        self._places = None if home is None else HookPlaces(home)
+        self._started_s = started_s
+        self._settings: HookSettings | Failure | None = None
+
+    def settings(self) -> HookSettings | Failure:
+        """Return the settings in force, or what is wrong with them."""
+        if self._settings is None:
+            from noctuary.core.errors import ConfigError
+            from noctuary.core.settings import Settings
+
+            try:
+                found = Settings.load(home=self._home).hook
+                beyond_s = min(found.deadline_ms / 1000, MAX_DEADLINE_S) + _BEYOND_DEADLINE_S
+                self.lifetime_s = max(self.lifetime_s, beyond_s)
+                self._settings = found
+            except (ConfigError, OSError) as error:
+                self._settings = Failure("bad_settings", str(error))
+        return self._settings
+
+    def recall(
+        self, query: str, *, k: int, user: str | None, wing: str | None, session_id: str | None
+    ) -> Mapping[str, Any] | Failure:
+        """Return what `RecallResult.to_json` gives, from the store's server, else from here."""
+        asked = {"k": k, "user": user, "wing": wing, "session_id": session_id}
+        until_s = self._until_s()
+        found, was_served = recall_in_time(query, asked, store=self._store, until_s=until_s)
+        if not was_served:
+            self._start_server()
+        return found
+
+    def fetch(self, memory_ids: Sequence[str], *, user: str | None) -> Mapping[str, Any] | Failure:
+        """Return memories by id as an answer; without those that are gone or another user's."""
+        return fetch_in_time(memory_ids, user, store=self._store, until_s=self._until_s())
+
+    def inject(self, result: Mapping[str, Any], *, max_tokens: int) -> Injection:
+        """Return the block of an answer's memories and put it on record."""
+        from noctuary.context.inject import inject
+
+        return inject(result, max_tokens=max_tokens)
+
+    def read_session(self, session_id: str) -> SessionState:
+        """Return what was injected into a session."""
+        if self._places is None or not session_id:
+            return SessionState()
+        return read_session(session_file(self._places.sessions, self.agent, session_id))
+
+    def write_session(self, session_id: str, state: SessionState) -> None:
+        """Remember what was injected into a session, if that is possible."""
+        if session_id and (places := self._made_places()):
+            write_session(session_file(places.sessions, self.agent, session_id), state)
+
+    def journal(self, event: HookEvent, detail: str) -> Failure | None:
+        """Append an event to the journal, with the store and how long the transcript is now."""
+        places = self._made_places()
+        if places is None:
+            return Failure("journal", "there is no directory for the journal")
+        entry = JournalEntry(
+            at_us=time.time_ns() // 1000,
+            agent=self.agent,
+            event=event.name,
+            session_id=event.session_id,
+            transcript_path=event.transcript_path,
+            offset_bytes=_size_bytes(event.transcript_path),
+            cwd=event.cwd,
+            detail=detail,
+            store=self._store_directory(),
         )
-    except (OSError, ValueError, subprocess.SubprocessError):
-        return False
-    process.returncode = 0  # else its `__del__` complains that nobody waits for it: that is meant
-    return True
+        fault = append_entry(places.journal, entry)
+        return None if fault is None else Failure("journal", fault)
+
+    def capture(self, transcript_path: str) -> Failure | None:
+        """Keep a transcript's new turns in a process of its own, which nobody waits for."""
+        return start_capture(transcript_path, agent=self.agent, store=self._store)
+
+    def prepare(self) -> None:
+        """Prune the state of old sessions and start a server where that is configured."""
+        if self._places is not None:
+            prune_sessions(self._places.sessions)
+        self._start_server()
+
+    def count(self, event: str, failure: Failure | None) -> bool:
+        """Count a call; True where the user is to be told of the failure now."""
+        places = self._made_places()
+        return places is not None and note_call(
+            places.counters,
+            self.agent,
+            event,
+            code=None if failure is None else failure.code,
+            took_ms=(time.monotonic() - self._started_s) * 1000,
+            now_s=time.time(),
+            may_tell=event in TELLING,
+        )
+
+    def end_in_time(self) -> None:
+        """End the process when its time is up, and count that."""
+        while (left_s := self._started_s + self.lifetime_s - time.monotonic()) > 0:
+            time.sleep(left_s)
+        if self.event_name:
+            counting = threading.Thread(target=self.count, args=(self.event_name, TOO_SLOW))
+            counting.daemon = True
+            counting.start()
+            counting.join(_LAST_WORDS_S)
+        os._exit(0)
+
+    def _made_places(self) -> HookPlaces | None:
+        """Return where the hooks keep their state, None where it cannot be made."""
+        places = self._places
+        return places if places is not None and make_private(places.directory) else None
+
+    def _store_directory(self) -> str:
+        """Return which store the event is for, as far as that can be said without opening it."""
+        from noctuary.core.errors import StoreError
+        from noctuary.core.store import find_store
+
+        try:
+            return "" if self._home is None else str(find_store(self._store, home=self._home)[0])
+        except (StoreError, OSError, ValueError):
+            return ""
+
+    def _until_s(self) -> float:
+        settings = self.settings()
+        deadline_ms = 0.0 if isinstance(settings, Failure) else settings.deadline_ms
+        return self._started_s + min(deadline_ms / 1000, MAX_DEADLINE_S)
+
+    def _start_server(self) -> None:
+        settings = self.settings()
+        if self._places is None or isinstance(settings, Failure) or not settings.start_server:
+            return
+        if make_private(self._places.directory):
+            start_server(self._places.directory, self._store)
 
 
-# Starting the store's warm server from a hook, where `hook.start_server` says so.
-
-
-RETRY_S = 60.0
-"""Least time between two starts: a server that cannot run must not be tried with every prompt, and
-one that is starting must not be started again. Shorter has a server back sooner."""
-
-STAMP = "server_started"
-
-
-def start_server(directory: Path, store: str | None) -> bool:
-    """Start `noctuary serve` in the background, unless that was tried a moment ago.
-
-    Args:
-        directory: `HookPlaces.directory`; exists.
-        store: As the hook was told; None means the configured or only one.
-
-    Returns:
-        Whether one was started. A second server of a store ends by itself (exit code 4).
-    """
-    stamp = directory / STAMP
+def _size_bytes(path: str) -> int | None:
+    """Return how long a file is; None where it cannot be looked at."""
     try:
-        if abs(time.time() - stamp.stat().st_mtime) < RETRY_S:
-            return False
-    except OSError:
-        pass
+        return Path(path).stat().st_size if path else None
+    except (OSError, ValueError):
+        return None
+
+
+def environment_home() -> Path | None:
+    """Return noctuary's home, None where it leads nowhere."""
+    from noctuary.core.errors import StoreError
+    from noctuary.core.store import find_home
+
     try:
-        stamp.touch(mode=0o600)
-    except OSError:
-        return False  # without it every prompt would start one
-    return start_detached("noctuary.cli.main", ["serve", *(["--store", store] if store else [])])
+        return find_home(os.environ)
+    except (StoreError, OSError, ValueError):
+        return None
 
 
 # A recall that ends in time: from the store's warm server, else in this process.
@@ -473,17 +574,9 @@ def recall_in_time(
 def fetch_in_time(
     memory_ids: Sequence[str], user: str | None, *, store: str | None, until_s: float
 ) -> Mapping[str, Any] | Failure:
-    """Return memories by id in the shape of an answer: store and memories.
-
-    Args:
-        memory_ids: As text.
-        user: Whose recall it is.
-        store: Of which store.
-        until_s: The deadline, of `time.monotonic`; `COLD_GRACE_S` later it is a failure.
-    """
+    """Return a user's memories by id in the shape of an answer, by the same deadline."""
 
     def fetch_here() -> Mapping[str, Any] | Failure:
-        from noctuary.agents.fetching import fetch_memories
         from noctuary.core.errors import SnapshotMissingError, StoreError
         from noctuary.recall.engine import find_serving
 
@@ -502,12 +595,45 @@ def fetch_in_time(
     return _in_time(fetch_here, until_s + COLD_GRACE_S)
 
 
+def fetch_memories(
+    reader: SnapshotReader, memory_ids: Sequence[str], user: str | None
+) -> list[dict[str, Any]]:
+    """Return memories and summaries as `RecalledMemory.to_json` names their fields, unscored.
+
+    Left out are unknown ids, what belongs to another named user, and any summary of such.
+    """
+    from noctuary.core.types import from_micros
+    from noctuary.recall.query import Scope, build_mask
+
+    known = reader.positions_of(memory_ids)
+    summaries = (reader.summaries.position_of(i) for i in memory_ids if i not in known)
+    mask, _ = build_mask(Scope(user=user), reader.facets, reader.created_at_us)
+
+    def may_be_seen(position: int) -> bool:
+        is_memory = position < reader.count
+        stands_for = [position] if is_memory else list(reader.summaries.at(position).sources)
+        return mask is None or bool(mask[stands_for].all())
+
+    positions = [p for p in (*known.values(), *summaries) if p is not None and may_be_seen(p)]
+    rows, ids = reader.describe(positions), reader.public_ids(positions)
+    created = {p: from_micros(rows[p]["created_at_us"]) for p in positions}
+    fields = ("content", "category", "wing", "room", "session_id", "user")
+    return [
+        {
+            "id": ids[p],
+            "created_at": None if (moment := created[p]) is None else moment.isoformat(),
+            **{name: rows[p][name] for name in fields},
+        }
+        for p in positions
+    ]
+
+
 def _in_time(
     work: Callable[[], Mapping[str, Any] | Failure], until_s: float
 ) -> Mapping[str, Any] | Failure:
     """Return what some work gives, or a failure where it takes too long: it is left behind then.
 
-    The process ends without waiting for it (`process`), so nothing it holds outlives the hook.
+    The process ends without waiting for it (`run_hook`), so nothing it holds outlives the hook.
     """
     # One query is too little work for numpy's threads to share: docs/decisions/0005.
     for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -526,215 +652,142 @@ def _in_time(
     return found[0] if found else TOO_SLOW
 
 
-# What handling an event does to the outside, for a real hook process.
-#
-# Everything beyond the standard library is imported where it is used: most events need none of it.
+# What a hook starts and leaves behind: the store's warm server, and keeping a session's turns.
 
 
-MAX_DEADLINE_S = 20.0
-"""Longest deadline, whatever the settings say: Claude drops what a prompt's hook says at 30."""
+RETRY_S = 60.0
+"""Least time between two starts: a server that cannot run must not be tried with every prompt, and
+one that is starting must not be started again. Shorter has a server back sooner."""
+
+STAMP = "server_started"
 
 
-class ProcessWorld:
-    """The outside of one hook process.
+def start_detached(module: str, arguments: Sequence[str]) -> bool:
+    """Run a module of noctuary in a session of its own; tell whether it was started.
 
-    Attributes:
-        agent: "claude" or "codex".
+    It has no terminal and none of the hook's pipes, so that the agent does not wait for it. A file
+    `json.py` in the agent's folder must not be imported (`-P`); it stays the working directory, as
+    a store may be named relative to it.
     """
-
-    def __init__(
-        self,
-        agent: str,
-        store: str | None,
-        home: Path | None,
-        started_s: float,
-        give_more_time: Callable[[float], None] = lambda seconds: None,
-    ) -> None:
-        """Look at nothing yet.
-
-        Args:
-            agent: Who sent the event.
-            store: As `noctuary.recall` takes it; None means the configured or only one.
-            home: Noctuary's home; None where it leads nowhere: then nothing is counted.
-            started_s: When the process began, of `time.monotonic`.
-            give_more_time: Told how many seconds after its begin the process may be killed, where
-                the settings ask for more than the default.
-        """
-        self.agent = agent
-        self._store = store
-        self._home = home
-        self._places = None if home is None else HookPlaces(home)
-        self._started_s = started_s
-        self._give_more_time = give_more_time
-        self._settings: HookSettings | Failure | None = None
-
-    def settings(self) -> HookSettings | Failure:
-        """Return the settings in force, or what is wrong with them."""
-        if self._settings is None:
-            self._settings = self._read_settings()
-        return self._settings
-
-    def now_us(self) -> int:
-        """Return the present, microseconds since the epoch."""
-        return time.time_ns() // 1000
-
-    def project_of(self, cwd: str) -> str:
-        """Return the wing of a folder's project; "" for none."""
-        from noctuary.sources.transcripts import project_of
-
-        return project_of(cwd)
-
-    def recall(
-        self, query: str, *, k: int, user: str | None, wing: str | None, session_id: str | None
-    ) -> Mapping[str, Any] | Failure:
-        """Return the answer of the store's server, else of this process, within the deadline."""
-        asked = {"k": k, "user": user, "wing": wing, "session_id": session_id}
-        until_s = self._until_s()
-        found, was_served = recall_in_time(query, asked, store=self._store, until_s=until_s)
-        if not was_served:
-            self._start_server()
-        return found
-
-    def fetch(self, memory_ids: Sequence[str], *, user: str | None) -> Mapping[str, Any] | Failure:
-        """Return memories by id, from this process."""
-        return fetch_in_time(memory_ids, user, store=self._store, until_s=self._until_s())
-
-    def inject(self, result: Mapping[str, Any], *, max_tokens: int) -> Block:
-        """Return the block of an answer's memories and put it on record."""
-        from noctuary.context.inject import inject
-
-        done = inject(result, max_tokens=max_tokens)
-        return Block(done.text, done.memories)
-
-    def read_session(self, session_id: str) -> SessionState:
-        """Return what was injected into a session."""
-        if self._places is None or not session_id:
-            return SessionState()
-        return read_session(session_file(self._places.sessions, self.agent, session_id))
-
-    def write_session(self, session_id: str, state: SessionState) -> None:
-        """Remember what was injected into a session, if that is possible."""
-        if self._places is not None and session_id and make_private(self._places.directory):
-            write_session(session_file(self._places.sessions, self.agent, session_id), state)
-
-    def size_bytes(self, path: str) -> int | None:
-        """Return how long a file is; None where it cannot be looked at."""
-        try:
-            return Path(path).stat().st_size
-        except (OSError, ValueError):
-            return None
-
-    def append(self, entry: JournalEntry) -> Failure | None:
-        """Append to the journal."""
-        if self._places is None or not make_private(self._places.directory):
-            return Failure("journal", "there is no directory for the journal")
-        fault = append_entry(self._places.journal, entry._replace(store=self._store_directory()))
-        return None if fault is None else Failure("journal", fault)
-
-    def capture(self, transcript_path: str) -> Failure | None:
-        """Keep a transcript's new turns in a process of its own."""
-        from noctuary.agents.capturing import start_capture
-
-        return start_capture(transcript_path, agent=self.agent, store=self._store)
-
-    def prepare(self) -> None:
-        """Prune the state of old sessions and start a server where that is configured."""
-        if self._places is not None:
-            prune_sessions(self._places.sessions)
-        self._start_server()
-
-    def count(self, event: str, failure: Failure | None) -> bool:
-        """Count a call; True where the user is to be told of the failure now."""
-        if self._places is None or not make_private(self._places.directory):
-            return False
-        return note_call(
-            self._places.counters,
-            self.agent,
-            event,
-            code=None if failure is None else failure.code,
-            took_ms=(time.monotonic() - self._started_s) * 1000,
-            now_s=time.time(),
-            may_tell=event in TELLING,
-        )
-
-    def _store_directory(self) -> str:
-        """Return which store the event is for, as far as that can be said without opening it."""
-        from noctuary.core.errors import StoreError
-        from noctuary.core.store import find_store
-
-        try:
-            return "" if self._home is None else str(find_store(self._store, home=self._home)[0])
-        except (StoreError, OSError, ValueError):
-            return ""
-
-    def _until_s(self) -> float:
-        settings = self.settings()
-        deadline_ms = 0.0 if isinstance(settings, Failure) else settings.deadline_ms
-        return self._started_s + min(deadline_ms / 1000, MAX_DEADLINE_S)
-
-    def _read_settings(self) -> HookSettings | Failure:
-        from noctuary.core.errors import ConfigError
-        from noctuary.core.settings import Settings
-
-        try:
-            found = Settings.load(home=self._home).hook
-        except (ConfigError, OSError) as error:
-            return Failure("bad_settings", str(error))
-        self._give_more_time(min(found.deadline_ms / 1000, MAX_DEADLINE_S))
-        return found
-
-    def _start_server(self) -> None:
-
-        settings = self.settings()
-        if self._places is None or isinstance(settings, Failure) or not settings.start_server:
-            return
-        if make_private(self._places.directory):
-            start_server(self._places.directory, self._store)
-
-
-def environment_home() -> Path | None:
-    """Return noctuary's home, None where it leads nowhere."""
-    from noctuary.core.errors import StoreError
-    from noctuary.core.store import find_home
-
+    nothing = subprocess.DEVNULL
     try:
-        return find_home(os.environ)
-    except (StoreError, OSError, ValueError):
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", module, *arguments],
+            stdin=nothing,
+            stdout=nothing,
+            stderr=nothing,
+            start_new_session=True,
+        )
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return False
+    process.returncode = 0  # else its `__del__` complains that nobody waits for it: that is meant
+    return True
+
+
+def start_server(directory: Path, store: str | None) -> None:
+    """Start `noctuary serve` in the background, unless that was tried a moment ago.
+
+    A second server of a store ends by itself (exit code 4).
+
+    Args:
+        directory: `HookPlaces.directory`; exists.
+        store: As the hook was told; None means the configured or only one.
+    """
+    stamp = directory / STAMP
+    try:
+        if stamp.exists() and abs(time.time() - stamp.stat().st_mtime) < RETRY_S:
+            return
+        stamp.touch(mode=0o600)
+    except OSError:
+        return  # without it every prompt would start one
+    start_detached("noctuary.cli.main", ["serve", *(["--store", store] if store else [])])
+
+
+CAPTURE = "Capture"
+"""Under which name it is counted: beside the events, as it ends long after its Stop hook did."""
+
+
+def start_capture(transcript_path: str, *, agent: str, store: str | None) -> Failure | None:
+    """Start keeping what is new in a transcript; return why that is not possible.
+
+    Nothing is started for what is no file: there is nothing to keep.
+    """
+    try:
+        if not stat.S_ISREG(Path(transcript_path).stat().st_mode):
+            return None
+    except (OSError, ValueError):
         return None
+    arguments = [agent, str(Path(transcript_path).absolute()), *([store] if store else [])]
+    if start_detached("noctuary.agents.hooks", arguments):
+        return None
+    return Failure("capture", "no process could be started to keep the session's turns")
 
 
-# The process around one hook event: it ends in time, with exit code 0, and prints all or nothing.
+def capture(agent: str, transcript_path: str, store: str | None = None) -> str | None:
+    """Keep what is new in a transcript; return what went wrong, or None. Never raises."""
+    started_s = time.monotonic()
+    home = environment_home()
+    if home is None:
+        return "noctuary's home leads nowhere"
+    try:
+        fault = _capture(transcript_path, store, home)
+    except Exception as error:
+        fault = f"{type(error).__name__}: {error}"
+    failure = None if fault is None else Failure("capture", fault)
+    HookProcess(agent, store, home, started_s).count(CAPTURE, failure)
+    return fault
+
+
+def _capture(transcript_path: str, store: str | None, home: Path) -> str | None:
+    from noctuary.core.errors import SnapshotMissingError
+    from noctuary.core.settings import Settings
+    from noctuary.core.store import StorePaths, find_store
+    from noctuary.sources.ingest import capture_session
+
+    settings = Settings.load(home=home)
+    try:
+        directory, _ = find_store(store, home=home)
+    except SnapshotMissingError:
+        return None
+    if not directory.is_dir():
+        return None  # a store that is not there yet: the night finds the transcript in the journal
+    report = capture_session(transcript_path, StorePaths(directory).turns, settings.transcripts)
+    return "; ".join(report.faults) or None
+
+
+def capture_journalled(home: Path, store: Path, settings: TranscriptSettings) -> dict[str, int]:
+    """Keep what is new in the transcripts that hooks named for a store. Build side: the night's.
+
+    What a Stop hook could not keep: a session that was compacted and never stopped, one whose store
+    was locked. A transcript that is read already costs a look at its size.
+
+    Returns:
+        How many transcripts were named and are still there ("transcripts"), turns that were added
+        ("turns"), and transcripts with a fault ("faults").
+    """
+    from noctuary.core.store import StorePaths
+    from noctuary.sources.ingest import capture_session
+
+    notes = {"transcripts": 0, "turns": 0, "faults": 0}
+    for name in transcripts_in(HookPlaces(home).journal, store):
+        if Path(name).is_file():
+            report = capture_session(name, StorePaths(store).turns, settings)
+            notes["transcripts"] += 1
+            notes["turns"] += report.turns
+            notes["faults"] += bool(report.faults)
+    return notes
+
+
+# The process around an event: it ends in time, with exit code 0, and prints all or nothing.
 
 
 MAX_EVENT_BYTES = 8_388_608
 """Longest event that is looked at: a prompt with a large file pasted into it. A longer one is read
 to its end, so that the agent's pipe does not break, and answered with nothing."""
 
-LIFETIME_S = 3.0
-"""After this long the process ends, whatever it is doing: longer than the cold answer's deadline
-and grace, shorter than any agent's own timeout for a prompt."""
-
-_BEYOND_DEADLINE_S = LIFETIME_S - 0.25
-"""The same for a longer deadline: what it has beyond it."""
-
-_LAST_WORDS_S = 0.1
-"""How long counting may take when the time is up."""
-
 _CHUNK_BYTES = 1_048_576
 
 USAGE = "usage: noctuary hook --agent claude|codex [--store STORE] < event.json"
-
-
-class Options(NamedTuple):
-    """The command line.
-
-    Attributes:
-        agent: "claude" or "codex".
-        store: As `noctuary.recall` takes it, or None.
-    """
-
-    agent: str
-    store: str | None
 
 
 def run_hook(arguments: Sequence[str], started_s: float) -> NoReturn:
@@ -746,12 +799,15 @@ def run_hook(arguments: Sequence[str], started_s: float) -> NoReturn:
     """
     try:
         keep_standard_handles()
-        watch = _Watch(started_s)
         options = parse_options(arguments)
         if options is None:
             os.write(2, f"{USAGE}\n".encode())
         else:
-            _write(answer(read_event(0), options, started_s, watch))
+            process = HookProcess(*options, environment_home(), started_s)
+            threading.Thread(target=process.end_in_time, daemon=True).start()
+            line = answer(read_event(0), process)
+            while line:  # in one piece, as far as the system lets us
+                line = line[os.write(1, line) :]
     except BaseException:
         pass  # also an interrupt: whatever it is, the agent must go on
     # Not `sys.exit`: a recall that was left behind, and SQLite's handlers, would be waited for.
@@ -771,8 +827,8 @@ def keep_standard_handles() -> None:
             os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
 
 
-def parse_options(arguments: Sequence[str]) -> Options | None:
-    """Return what the command line says; None where it names no agent that noctuary knows.
+def parse_options(arguments: Sequence[str]) -> tuple[str, str | None] | None:
+    """Return agent and store of a command line; None where it names no agent that noctuary knows.
 
     Anything else on it is passed over: a hook that was installed for a newer noctuary still works.
     """
@@ -783,84 +839,29 @@ def parse_options(arguments: Sequence[str]) -> Options | None:
         if name in ("--agent", "--store"):
             found[name] = value if has_value else (rest.pop(0) if rest else "")
     agent = found.get("--agent", "")
-    return Options(agent, found.get("--store") or None) if agent in AGENTS else None
+    return (agent, found.get("--store") or None) if agent in AGENTS else None
 
 
-def read_event(handle: int) -> bytes | None:
-    """Return what an agent wrote to a pipe; None where that is more than `MAX_EVENT_BYTES`."""
+def read_event(handle: int) -> bytes:
+    """Return what an agent wrote to a pipe; nothing where that exceeds `MAX_EVENT_BYTES`."""
     parts: list[bytes] = []
     size = 0
     while part := os.read(handle, _CHUNK_BYTES):
         size += len(part)
         if size <= MAX_EVENT_BYTES:
             parts.append(part)
-    return b"".join(parts) if size <= MAX_EVENT_BYTES else None
+    return b"".join(parts) if size <= MAX_EVENT_BYTES else b""
 
 
-def answer(raw: bytes | None, options: Options, started_s: float, watch: _Watch) -> bytes:
-    """Return the line to print for an event, b"" for nothing.
-
-    Args:
-        raw: The event as it was sent; None for one that is too long.
-        options: The command line.
-        started_s: When the process began.
-        watch: Ends the process when its time is up; told what it should count then.
-    """
-    event = _decode(raw)
-    if event is None:
+def answer(raw: bytes, process: HookProcess) -> bytes:
+    """Return the line to print for an event as it was sent, b"" for nothing."""
+    try:
+        value: Any = parse_json(raw)
+    except ValueError:
         return b""
-
-    home = environment_home()
-    world = ProcessWorld(options.agent, options.store, home, started_s, watch.allow)
-    watch.last_words = lambda: _count_timeout(event, world)
-    found, _ = handle(event, world)
+    found = handle(value, process)
     return json.dumps(found).encode("ascii") + b"\n" if found else b""
 
 
-def _decode(raw: bytes | None) -> Any:
-    """Return the JSON value of an event; None where it is none."""
-    try:
-        return None if raw is None else parse_json(raw)
-    except ValueError:
-        return None
-
-
-def _count_timeout(event: object, world: ProcessWorld) -> None:
-
-    found = parse_event(event)
-    if found.name:
-        world.count(found.name, TOO_SLOW)
-
-
-def _write(line: bytes) -> None:
-    """Print a line in one piece, as far as the system lets us."""
-    while line:
-        line = line[os.write(1, line) :]
-
-
-class _Watch:
-    """Ends the process when its time is up.
-
-    Attributes:
-        last_words: Called then, for `_LAST_WORDS_S` at most.
-    """
-
-    def __init__(self, started_s: float) -> None:
-        self.last_words: Callable[[], None] | None = None
-        self._started_s = started_s
-        self._until_s = started_s + LIFETIME_S
-        threading.Thread(target=self._run, name="noctuary-hook-watch", daemon=True).start()
-
-    def allow(self, deadline_s: float) -> None:
-        """Give the process more time, where its deadline is a longer one than usual."""
-        until_s = self._started_s + deadline_s + _BEYOND_DEADLINE_S
-        self._until_s = max(self._until_s, until_s)
-
-    def _run(self) -> None:
-        while (left_s := self._until_s - time.monotonic()) > 0:
-            time.sleep(left_s)
-        if self.last_words is not None:
-            counting = threading.Thread(target=self.last_words, daemon=True)
-            counting.start()
-            counting.join(_LAST_WORDS_S)
-        os._exit(0)
+if __name__ == "__main__":
+    capture(*sys.argv[1:])

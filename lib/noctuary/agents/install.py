@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import json
 import os
 import re
 import shlex
 import shutil
+import stat
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from noctuary import __version__
-from noctuary.agents.events import (
+from noctuary.agents.hooks import (
     AGENTS,
     POST_COMPACT,
     PRE_COMPACT,
@@ -25,45 +27,31 @@ from noctuary.agents.events import (
     SESSION_START,
     STOP,
 )
-from noctuary.agents.settings_files import (
-    HookInstallError,
-    SettingsText,
-    Written,
-    is_same_json,
-    read_settings,
-    remove_settings,
-    write_settings,
-)
 from noctuary.agents.state import HookPlaces, make_private, read_json, replace_json
-from noctuary.core.errors import StoreError
-from noctuary.core.files import write_text
+from noctuary.core.errors import NoctuaryError, StoreError
+from noctuary.core.files import replace_with, write_text
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.store import expand_user
-from noctuary.core.types import dataclass
-
-# Which events noctuary's hooks are for: one table, and its entries in each agent's form.
-
 
 CLAUDE, CODEX = AGENTS
 
 
-@dataclass(frozen=True, slots=True)
-class HookedEvent:
-    """One event of the agents that runs `noctuary hook`.
+class HookInstallError(NoctuaryError):
+    """An agent's settings cannot be read, merged or written; nothing was changed."""
 
-    Attributes:
-        name: The event, the same with both agents.
-        timeout_s: Whole seconds after which the agent kills the hook, > 0. The hook ends itself
-            long before (noctuary.agents.hooks): this is for a process that cannot start.
-        matcher: Which kinds of the event, separated by "|"; None means all, or that the agent
-            knows no kinds.
-        in_background: The agent need not wait, where it can do without.
-    """
+
+# One table of events, and its entries in each agent's form.
+
+
+class HookedEvent(NamedTuple):
+    """One event of the agents that runs `noctuary hook`."""
 
     name: str
+    # Whole seconds after which the agent kills the hook. The hook ends itself long before
+    # (noctuary.agents.hooks): this is for a process that cannot start.
     timeout_s: int
-    matcher: str | None = None
-    in_background: bool = False
+    matcher: str | None = None  # kinds of the event, separated by "|"; None means all
+    in_background: bool = False  # the agent need not wait, where it can do without
 
 
 EVENTS = (
@@ -82,19 +70,16 @@ EVENTS = (
 def hook_groups(
     agent: str, program: Sequence[str], store: str | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Return the matcher group of every event as the agent's settings hold it.
+    """Return the matcher group of every event, in the table's order, as the agent's settings do.
 
     Claude gets the exec form (`command` and `args`): no shell reads the path. Codex knows a shell
     command only; it is quoted. Codex in the background would be skipped by its older versions, so
     its hook detaches by itself.
 
     Args:
-        agent: One of `noctuary.agents.events.AGENTS`.
-        program: The words that start noctuary (`program.find_program`), at least one.
+        agent: One of `AGENTS`.
+        program: The words that start noctuary (`find_program`), at least one.
         store: Passed on as --store; None lets the hook find the store.
-
-    Returns:
-        By event, in the table's order: {"matcher"?: ..., "hooks": [entry]}.
 
     Raises:
         ValueError: The agent is unknown or the program is empty.
@@ -102,27 +87,17 @@ def hook_groups(
     if agent not in AGENTS or not program:
         raise ValueError(f"agent {agent!r} and program {program!r}: want one of {AGENTS}, words")
     words = [*program, "hook", "--agent", agent, *(["--store", store] if store else [])]
-    return {
-        event.name: {
-            **({"matcher": event.matcher} if event.matcher else {}),
-            "hooks": [_claude(event, words) if agent == CLAUDE else _codex(event, words)],
-        }
-        for event in EVENTS
-    }
-
-
-def _claude(event: HookedEvent, words: list[str]) -> dict[str, Any]:
-    entry = {
-        "type": "command", "command": words[0], "args": words[1:], "timeout": event.timeout_s,
-    }  # fmt: skip
-    return {**entry, "async": True} if event.in_background else entry
-
-
-def _codex(event: HookedEvent, words: list[str]) -> dict[str, Any]:
-    return {"type": "command", "command": shlex.join(words), "timeout": event.timeout_s}
-
-
-# Which program an entry starts, and whether an entry is one of noctuary's.
+    groups: dict[str, dict[str, Any]] = {}
+    for event in EVENTS:
+        entry: dict[str, Any] = {"type": "command", "command": shlex.join(words)}
+        if agent == CLAUDE:
+            entry |= {"command": words[0], "args": words[1:]}
+        entry["timeout"] = event.timeout_s
+        if agent == CLAUDE and event.in_background:
+            entry["async"] = True
+        matcher = {"matcher": event.matcher} if event.matcher else {}
+        groups[event.name] = {**matcher, "hooks": [entry]}
+    return groups
 
 
 _MODULES = ("noctuary", "noctuary.cli.entry", "noctuary.cli.main")
@@ -130,12 +105,7 @@ _PYTHON = re.compile(r"python[\d.]*")
 
 
 class HookCommand(NamedTuple):
-    """The command of one of noctuary's entries.
-
-    Attributes:
-        program: The words that start noctuary: its executable, or Python, "-P", "-m" and a module.
-        arguments: What follows "hook".
-    """
+    """The command of one of noctuary's entries: the words before "hook", and those behind."""
 
     program: tuple[str, ...]
     arguments: tuple[str, ...]
@@ -177,11 +147,7 @@ def find_program() -> tuple[str, ...]:
 
 
 def require_utf8(word: str) -> None:
-    """Refuse a word that JSON in UTF-8 cannot hold.
-
-    Raises:
-        HookInstallError: It holds bytes that are no UTF-8.
-    """
+    """Refuse a word that JSON in UTF-8 cannot hold, as a `HookInstallError`."""
     try:
         word.encode("utf-8")
     except UnicodeEncodeError:
@@ -204,70 +170,51 @@ def read_command(entry: object) -> HookCommand | None:
 
 
 def _words(entry: object) -> list[str]:
-    if not isinstance(entry, dict):
-        return []
-    fields = cast("dict[str, Any]", entry)
+    fields = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
     command, arguments = fields.get("command"), fields.get("args")
     if fields.get("type") != "command" or not isinstance(command, str):
         return []
     if isinstance(arguments, list):
         words = [command, *cast("list[Any]", arguments)]
-        return [w for w in words if isinstance(w, str)] if _all_text(words) else []
+        return words if all(isinstance(word, str) for word in words) else []
     try:
         return shlex.split(command)
     except ValueError:
         return []
 
 
-def _all_text(words: Sequence[object]) -> bool:
-    return all(isinstance(word, str) for word in words)
-
-
 def _starts_noctuary(words: Sequence[str]) -> bool:
     name = re.split(r"[/\\]", words[0])[-1].removesuffix(".exe")
     if len(words) == 1:
         return name == "noctuary"
-    options, module = [*words[1:-1]], words[-1]
-    is_module = options in (["-m"], ["-P", "-m"]) and module in _MODULES
+    is_module = list(words[1:-1]) in (["-m"], ["-P", "-m"]) and words[-1] in _MODULES
     return _PYTHON.fullmatch(name) is not None and is_module
 
 
 # Noctuary's entries in the value of an agent's settings: adding, renewing, removing, listing.
 #
 # Both agents keep hooks in one form: {"hooks": {event: [{"matcher"?, "hooks": [entry, ...]},
-# ...]}}. Only entries that run `noctuary hook` are ever touched (`program.read_command`).
+# ...]}}. Only entries that run `noctuary hook` are ever touched (`read_command`).
 
 
 Settings = dict[str, Any]
 
-HOOKS_KEY = "hooks"
-
 
 class FoundHook(NamedTuple):
-    """One entry of noctuary's.
-
-    Attributes:
-        event: The event it hangs on.
-        matcher: The matcher of its group, or None.
-        entry: The entry as it stands.
-        command: The words that it runs.
-    """
+    """One entry of noctuary's: the event it hangs on, and the words that it runs."""
 
     event: str
-    matcher: str | None
-    entry: dict[str, Any]
     command: HookCommand
 
 
 def list_hooks(settings: Settings) -> tuple[FoundHook, ...]:
     """Return noctuary's entries in the order of the settings, passing over other forms."""
     return tuple(
-        FoundHook(event, group.get("matcher"), entry, command)
+        FoundHook(event, command)
         for event, groups in _events(settings).items()
         if isinstance(groups, list)
         for group in cast("list[Any]", groups)
-        if _is_group(group)
-        for entry in group["hooks"]
+        for entry in _entries(group)
         if (command := read_command(entry)) is not None
     )
 
@@ -280,75 +227,53 @@ def add_hooks(settings: Settings, wanted: Mapping[str, dict[str, Any]]) -> Setti
 
     Args:
         settings: The settings; not changed.
-        wanted: The group of every event (`events.hook_groups`).
+        wanted: The group of every event (`hook_groups`).
 
     Raises:
         HookInstallError: `hooks`, or what it holds for a wanted event, has another type.
     """
-    _require_types(settings, wanted)
-    hooks = dict(_events(settings))
-    for event in hooks:
-        hooks[event] = _with_group(hooks[event], wanted.get(event))
-    for event, group in wanted.items():
-        if event not in hooks:
-            hooks[event] = [group]
-    dropped = {e for e, v in hooks.items() if v == [] and _events(settings)[e] != []}
-    kept = {event: groups for event, groups in hooks.items() if event not in dropped}
-    return {**settings, HOOKS_KEY: kept}
+    events = _events(settings)
+    _require("hooks", settings.get("hooks", {}), dict, "an object")
+    for event in wanted:
+        _require(f"hooks.{event}", events.get(event, []), list, "an array")
+    hooks = {event: _with_group(groups, wanted.get(event)) for event, groups in events.items()}
+    kept = {event: groups for event, groups in hooks.items() if groups != [] or events[event] == []}
+    new = {event: [group] for event, group in wanted.items() if event not in events}
+    return {**settings, "hooks": {**kept, **new}}
 
 
-def remove_hooks(settings: Settings, made: frozenset[str] | None = None) -> Settings:
-    """Return settings without noctuary's entries.
-
-    Args:
-        settings: The settings; not changed.
-        made: What installing made (`created_places`): of it, what is empty now goes too. None
-            where that is not known: then whatever noctuary's entries leave empty.
-    """
-    before = _events(settings)
-    if made is None:
-        made = frozenset({HOOKS_KEY, *(f"{HOOKS_KEY}.{h.event}" for h in list_hooks(settings))})
-    after = {event: _with_group(groups, None) for event, groups in before.items()}
-    after = {
-        event: groups
-        for event, groups in after.items()
-        if groups != [] or f"{HOOKS_KEY}.{event}" not in made
-    }
-    if HOOKS_KEY not in settings or not isinstance(settings[HOOKS_KEY], dict):
+def remove_hooks(settings: Settings) -> Settings:
+    """Return settings without noctuary's entries and without what these leave empty."""
+    if not list_hooks(settings):
         return settings
-    if not after and HOOKS_KEY in made:
-        return {key: value for key, value in settings.items() if key != HOOKS_KEY}
-    return {**settings, HOOKS_KEY: after}
-
-
-def created_places(before: Settings, after: Settings) -> frozenset[str]:
-    """Return which containers one value has and the other had not: "hooks", "hooks.<event>"."""
-    old, new = _events(before), _events(after)
-    made = {f"{HOOKS_KEY}.{event}" for event in new if event not in old}
-    return frozenset(made | ({HOOKS_KEY} if HOOKS_KEY not in before else set[str]()))
+    ours = {hook.event for hook in list_hooks(settings)}
+    after = {event: _with_group(groups, None) for event, groups in _events(settings).items()}
+    after = {event: groups for event, groups in after.items() if groups or event not in ours}
+    rest = {key: value for key, value in settings.items() if key != "hooks"}
+    return {**settings, "hooks": after} if after else rest
 
 
 def _events(settings: Settings) -> dict[str, Any]:
-    found = settings.get(HOOKS_KEY)
+    found = settings.get("hooks")
     return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
 
-def _is_group(group: object) -> bool:
-    return isinstance(group, dict) and isinstance(cast("Settings", group).get("hooks"), list)
+def _entries(group: Any) -> list[Any]:
+    found = cast("Settings", group).get("hooks") if isinstance(group, dict) else None
+    return cast("list[Any]", found) if isinstance(found, list) else []
 
 
-def _require_types(settings: Settings, wanted: Mapping[str, Any]) -> None:
-    if not isinstance(settings.get(HOOKS_KEY, {}), dict):
-        raise HookInstallError(
-            f'"{HOOKS_KEY}" holds {_kind(settings[HOOKS_KEY])} where an object was expected: '
-            "correct the file first; nothing was changed"
-        )
-    for event, groups in _events(settings).items():
-        if event in wanted and not isinstance(groups, list):
-            raise HookInstallError(
-                f'"{HOOKS_KEY}.{event}" holds {_kind(groups)} where an array was expected: '
-                "correct the file first; nothing was changed"
-            )
+def _require(name: str, value: object, kind: type, called: str) -> None:
+    if isinstance(value, kind):
+        return
+    names: Mapping[type, str] = {
+        dict: "an object", list: "an array", str: "text", bool: "true or false",
+        type(None): "null",
+    }  # fmt: skip
+    raise HookInstallError(
+        f'"{name}" holds {names.get(type(value), "a number")} where {called} was expected: '
+        "correct the file first; nothing was changed"
+    )
 
 
 def _with_group(groups: Any, wanted: dict[str, Any] | None) -> Any:
@@ -358,41 +283,19 @@ def _with_group(groups: Any, wanted: dict[str, Any] | None) -> Any:
     merged: list[Any] = []
     place: int | None = None
     for group in cast("list[Any]", groups):
-        rest, had = _without_entries(group)
-        if had and place is None:
-            place = len(merged)
-        if not had or rest is not None:
-            merged.append(group if not had else rest)
+        entries = _entries(group)
+        foreign = [entry for entry in entries if read_command(entry) is None]
+        if len(foreign) == len(entries):
+            merged.append(group)
+            continue
+        place = len(merged) if place is None else place
+        merged += [{**group, "hooks": foreign}] if foreign else []
     if wanted is not None:
         merged.insert(len(merged) if place is None else place, wanted)
     return merged
 
 
-def _without_entries(group: Any) -> tuple[dict[str, Any] | None, bool]:
-    """Return a group without noctuary's entries, None if that empties it, and if it had any."""
-    if not _is_group(group):
-        return None, False
-    entries = list(_foreign(group))
-    had = len(entries) < len(group["hooks"])
-    return ({**group, "hooks": entries} if entries else None), had
-
-
-def _foreign(group: Settings) -> Iterator[Any]:
-    return (entry for entry in group["hooks"] if read_command(entry) is None)
-
-
-def _kind(value: object) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true or false"
-    kinds = {dict: "an object", list: "an array", str: "text"}
-    return next((name for kind, name in kinds.items() if isinstance(value, kind)), "a number")
-
-
-# Where each agent reads hooks from.
-#
-# No file contents.
+# An agent's settings file: read as strictly as its agent does, and replaced whole or not at all.
 
 
 USER = "user"
@@ -400,19 +303,38 @@ PROJECT = "project"
 SCOPES = (USER, PROJECT)
 """Whose sessions a file is for: all of the user's, or those in one folder."""
 
+MAX_BYTES = 8_000_000
+"""Settings are kilobytes; reading much more would be a wrong file, and takes long."""
+
+_BOM = "\ufeff"
+_FIRST_INDENT = re.compile(r"[\[{][ \t]*\r?\n([ \t]+)")
+
 
 class SettingsPlace(NamedTuple):
-    """One settings file of an agent.
-
-    Attributes:
-        agent: One of `noctuary.agents.events.AGENTS`.
-        scope: One of `SCOPES`.
-        path: The file, absolute; need not exist.
-    """
+    """One settings file of an agent in a scope; absolute, and it need not exist."""
 
     agent: str
     scope: str
     path: Path
+
+
+class SettingsFile(NamedTuple):
+    """A settings file as it was read: itself, behind any links."""
+
+    path: Path
+    raw: bytes | None  # None where there is no file
+    value: Settings
+
+    def render(self, value: Settings) -> bytes:
+        """Return a value with the indentation, line ends and byte order mark of this file."""
+        text = (self.raw or b"").decode("utf-8")
+        indent = _FIRST_INDENT.search(text)
+        written = json.dumps(value, indent=indent[1] if indent else 2, ensure_ascii=False) + "\n"
+        if "\r\n" in text:
+            written = written.replace("\n", "\r\n")
+        # A lone surrogate, which only an escape can write, becomes that escape again.
+        data = written.encode("utf-8", "backslashreplace")
+        return _BOM.encode() + data if text.startswith(_BOM) else data
 
 
 def find_place(
@@ -421,7 +343,7 @@ def find_place(
     """Return the file that hooks of an agent and a scope stand in.
 
     Args:
-        agent: One of `noctuary.agents.events.AGENTS`.
+        agent: One of `AGENTS`.
         scope: One of `SCOPES`.
         folder: The project's folder, for "project".
         environ: Environment variables; CLAUDE_CONFIG_DIR and CODEX_HOME move the user's files.
@@ -444,107 +366,190 @@ def find_place(
     return SettingsPlace(agent, scope, directory.absolute() / name)
 
 
-# What installing made, by file: so that uninstalling leaves no more and no less behind.
-#
-# The file also tells `noctuary doctor` in which projects hooks were installed. Without it
-# uninstalling still removes every entry of noctuary's, and takes what that empties for its own.
+def read_settings(path: Path) -> SettingsFile:
+    """Read a settings file; links are followed, and an empty file holds {}.
+
+    Raises:
+        HookInstallError: It is no regular file, cannot be read, is too large, or holds anything
+            but one JSON object in UTF-8 without comments and repeated keys.
+    """
+    try:
+        real = path.resolve()
+        if real.exists() and not real.is_file():
+            raise HookInstallError(f"{real} is no regular file; nothing was changed")
+    except (OSError, RuntimeError) as error:
+        raise HookInstallError(f"{path} cannot be reached: {error}; nothing was changed") from None
+    raw = _read(real)
+    try:
+        text = (raw or b"").decode("utf-8").removeprefix(_BOM)
+    except UnicodeDecodeError as error:
+        raise HookInstallError(
+            f"{path} is no UTF-8 from byte {error.start} on: save it as UTF-8; nothing was changed"
+        ) from None
+    return SettingsFile(real, raw, _parse(path, text) if text.strip() else {})
+
+
+def write_settings(before: SettingsFile, data: bytes | None) -> Path | None:
+    """Replace a settings file, None removes it; return where its old bytes are kept, if they are.
+
+    They are kept beside it, once for every content. Permissions stay; a new file is its user's.
+
+    Raises:
+        HookInstallError: The file was changed in between; nothing was done.
+        OSError: It cannot be written.
+    """
+    path, raw = before.path, before.raw
+    if _read(path) != raw:
+        raise HookInstallError(
+            f"{path} was changed by somebody else just now: run the command again"
+        )
+    if data is None:
+        path.unlink()
+        return None
+    mode = None if raw is None else stat.S_IMODE(path.stat().st_mode)
+    backup = None if raw is None else _backup(path, _hash(raw))
+    if backup is not None and raw is not None and not backup.exists():
+        _replace(backup, raw, mode)
+    _replace(path, data, mode)
+    return backup
+
+
+def is_same_json(one: Any, other: Any) -> bool:
+    """Tell whether two values are the same JSON: 1, 1.0 and true differ, the order of keys not."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise HookInstallError(f"{path} cannot be read: {error.strerror}") from None
+    if len(raw) > MAX_BYTES:
+        raise HookInstallError(
+            f"{path} has more than {MAX_BYTES:,} bytes: that is no settings file"
+        )
+    return raw
+
+
+def _parse(path: Path, text: str) -> Settings:
+    try:
+        value: Any = parse_json(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+        json.dumps(value, allow_nan=False)  # 1e999 reads as infinite, which could not be written
+    except ValueError as error:
+        comment = "//" in text or "/*" in text
+        why = " (JSON has no comments)" if comment else ""
+        raise HookInstallError(
+            f"{path} is not valid JSON: {error}{why}. Correct it first; nothing was changed"
+        ) from None
+    if not isinstance(value, dict):
+        raise HookInstallError(
+            f"{path} holds {type(value).__name__} where a JSON object was expected; "
+            "nothing was changed"
+        )
+    return cast("Settings", value)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    keys = [key for key, _ in pairs]
+    if len(set(keys)) < len(keys):
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {twice!r} stands twice in one object")
+    return dict(pairs)
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _hash(raw: bytes) -> str:
+    return hashlib.sha256(raw).hexdigest()
+
+
+def _backup(path: Path, digest: str) -> Path:
+    return path.with_name(f"{path.name}.noctuary-{digest[:16]}.bak")
+
+
+def _replace(path: Path, data: bytes, mode: int | None) -> None:
+    def write(target: Path) -> None:  # nobody may read it before it has the other's permissions
+        target.write_bytes(data)
+        if mode is not None:
+            target.chmod(mode)
+
+    replace_with(path, write)
+
+
+# What was installed where, so that uninstalling puts back the very bytes, and `noctuary doctor`
+# knows the projects. Without it uninstalling still removes every entry of noctuary's.
 
 
 VERSION = 1
-RECEIPTS_FILE = "installs.json"
-FILE = "file"
-FOLDER = "folder"
-"""Among what was made: the settings file itself, and the folder that it lies in."""
+NO_FILE = "none"
+"""In the place of a hash: there was no settings file before."""
 
-_MAX_BYTES = 1_000_000
+_MAX_RECEIPT_BYTES = 1_000_000
 
 
 class Receipt(NamedTuple):
-    """One file that hooks were installed into.
-
-    Attributes:
-        place: Whose file it is.
-        made: What was not there before: `FOLDER`, `FILE`, "hooks", "hooks.<event>".
-    """
+    """One file that hooks were installed into."""
 
     place: SettingsPlace
-    made: frozenset[str]
+    original: str  # SHA-256 of the file before, `NO_FILE`, or "" where that cannot come back
+    written: str  # SHA-256 of the file as installing left it
+    made_folder: bool
 
 
 def receipts_path(home: Path) -> Path:
     """Return the file of the receipts below noctuary's home."""
-    return HookPlaces(home).directory / RECEIPTS_FILE
+    return HookPlaces(home).directory / "installs.json"
 
 
 def read_receipts(home: Path) -> dict[Path, Receipt]:
     """Return what was installed where, by the settings file; what is damaged is left out."""
-    found, _ = read_json(receipts_path(home), _MAX_BYTES)
-    raw: Any = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    found, _ = read_json(receipts_path(home), _MAX_RECEIPT_BYTES)
+    raw: Any = cast("Settings", found) if isinstance(found, dict) else {}
     rows: Any = raw.get("installs") if raw.get("version") == VERSION else None
     receipts: dict[Path, Receipt] = {}
     for row in cast("list[Any]", rows) if isinstance(rows, list) else []:
-        receipt = _receipt(row)
-        if receipt is not None:
-            receipts[receipt.place.path] = receipt
+        fields = cast("Settings", row) if isinstance(row, dict) else {}
+        texts = [fields.get(name) for name in ("agent", "scope", "path", "original", "written")]
+        if all(isinstance(text, str) for text in texts):
+            agent, scope, path, original, written = cast("list[str]", texts)
+            place = SettingsPlace(agent, scope, Path(path))
+            made_folder = fields.get("made_folder") is True
+            receipts[place.path] = Receipt(place, original, written, made_folder)
     return receipts
 
 
 def write_receipts(home: Path, receipts: Mapping[Path, Receipt]) -> bool:
     """Replace the receipts and tell whether that worked; equal receipts give equal bytes."""
-    path = receipts_path(home)
     rows = [
         {
             "path": str(r.place.path), "agent": r.place.agent, "scope": r.place.scope,
-            "made": sorted(r.made),
+            "original": r.original, "written": r.written, "made_folder": r.made_folder,
         }
         for _, r in sorted(receipts.items(), key=lambda item: str(item[0]))
     ]  # fmt: skip
+    path = receipts_path(home)
     return make_private(path.parent) and replace_json(path, {"version": VERSION, "installs": rows})
-
-
-def _receipt(row: Any) -> Receipt | None:
-    if not isinstance(row, dict):
-        return None
-    fields = cast("dict[str, Any]", row)
-    texts = [fields.get(name) for name in ("agent", "scope", "path")]
-    made: Any = fields.get("made")
-    if not all(isinstance(text, str) for text in texts) or not isinstance(made, list):
-        return None
-    agent, scope, path = (str(text) for text in texts)
-    names = frozenset(str(name) for name in cast("list[Any]", made))
-    return Receipt(SettingsPlace(agent, scope, Path(path)), names)
 
 
 # `install_hooks` and `uninstall_hooks`: one settings file brought to what is wanted.
 
 
-@dataclass(frozen=True, slots=True)
-class HookChange:
-    """What was done to one settings file, or would be.
-
-    Attributes:
-        agent: Whose settings.
-        scope: "user" or "project".
-        path: The settings file.
-        action: "installed", "renewed", "unchanged", "removed" or "absent" (nothing to remove).
-        dry_run: Nothing was written.
-        backup: Where the old bytes are kept, or None.
-        diff: The change as a unified diff, "" for none.
-        notes: Sentences that the user should read.
-    """
+class HookChange(NamedTuple):
+    """What was done to one settings file, or would be."""
 
     agent: str
     scope: str
     path: str
-    action: str
-    dry_run: bool
-    backup: str | None
-    diff: str
-    notes: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
+    action: str  # "installed", "renewed", "unchanged", "removed" or "absent" (nothing to remove)
+    dry_run: bool  # nothing was written
+    backup: str | None  # where the old bytes are kept
+    diff: str  # unified, "" for none
+    notes: tuple[str, ...]  # sentences that the user should read
 
 
 def install_hooks(
@@ -558,8 +563,8 @@ def install_hooks(
     """Put noctuary's hooks into a settings file; a second time changes nothing.
 
     Args:
-        place: The file (`settings_places.find_place`).
-        program: The words that start noctuary (`program.find_program`).
+        place: The file (`find_place`).
+        program: The words that start noctuary (`find_program`).
         home: Noctuary's home; the receipt goes below it.
         store: Passed to the hooks as --store.
         dry_run: Return the change and write nothing.
@@ -569,29 +574,33 @@ def install_hooks(
         OSError: It cannot be written.
     """
     before = read_settings(place.path)
-    made = _files_to_make(before)
-    had = list_hooks(before.value)
+    had = bool(list_hooks(before.value))
     wanted = add_hooks(before.value, hook_groups(place.agent, program, store))
-    written = write_settings(before, wanted, dry_run=dry_run)
-    notes = _notes(place, written, before)
-    if not dry_run and written.changed:
-        made |= created_places(before.value, wanted)
+    if is_same_json(before.value, wanted):
+        notes = _notes(place, before, changed=False)
+        return _change(place, "unchanged", before, before.raw, None, notes, dry_run)
+    data, backup = before.render(wanted), None
+    notes = _notes(place, before, changed=True)
+    if not dry_run:
         receipts = read_receipts(home)
         known = receipts.get(place.path)
-        receipts[place.path] = Receipt(place, made | (known.made if known and had else frozenset()))
-        if not write_receipts(home, receipts):
+        made_folder = not before.path.parent.is_dir()
+        backup = write_settings(before, data)
+        if had and known is not None and known.written == _hash(before.raw or b""):
+            receipt = known._replace(written=_hash(data))
+        else:
+            original = NO_FILE if before.raw is None else "" if had else _hash(before.raw)
+            receipt = Receipt(place, original, _hash(data), made_folder)
+        if not write_receipts(home, {**receipts, place.path: receipt}):
             notes.append(f"no receipt could be written below {home}: uninstalling works without")
-    action = ("renewed" if had else "installed") if written.changed else "unchanged"
-    return _change(place, action, before, written, notes, dry_run=dry_run)
+    action = "renewed" if had else "installed"
+    return _change(place, action, before, data, backup, notes, dry_run)
 
 
 def uninstall_hooks(place: SettingsPlace, *, home: Path, dry_run: bool = False) -> HookChange:
-    """Take noctuary's hooks out of a settings file; everything else stays as it is.
+    """Take noctuary's hooks out of a settings file.
 
-    Args:
-        place: The file.
-        home: Noctuary's home, where the receipt of the installation is.
-        dry_run: Return the change and write nothing.
+    Where nobody changed it since they were installed, every byte is as before.
 
     Raises:
         HookInstallError: The file is not understood; nothing was changed.
@@ -600,17 +609,31 @@ def uninstall_hooks(place: SettingsPlace, *, home: Path, dry_run: bool = False) 
     before = read_settings(place.path)
     receipts = read_receipts(home)
     receipt = receipts.pop(place.path, None)
-    written = Written(False, before.text, None)
-    if list_hooks(before.value):
-        value = remove_hooks(before.value, receipt.made if receipt else None)
-        if not value and receipt is not None and FILE in receipt.made:
-            written = remove_settings(before, with_folder=FOLDER in receipt.made, dry_run=dry_run)
-        else:
-            written = write_settings(before, value, dry_run=dry_run)
-    if receipt is not None and not dry_run:
-        write_receipts(home, receipts)
-    action = "removed" if written.changed else "absent"
-    return _change(place, action, before, written, [], dry_run=dry_run)
+    is_there = bool(list_hooks(before.value))
+    data, backup = _without_hooks(before, receipt) if is_there else before.raw, None
+    if not dry_run:
+        if is_there:
+            backup = write_settings(before, data)
+        if data is None and receipt is not None and receipt.made_folder:
+            with suppress(OSError):  # something else is in it by now
+                before.path.parent.rmdir()
+        if receipt is not None:
+            write_receipts(home, receipts)
+    action = "removed" if is_there else "absent"
+    return _change(place, action, before, data, backup, [], dry_run)
+
+
+def _without_hooks(before: SettingsFile, receipt: Receipt | None) -> bytes | None:
+    """Return the bytes of before the hooks, else the rest of what is there now; None for none."""
+    rest = remove_hooks(before.value)
+    if receipt is not None and receipt.original == NO_FILE and not rest:
+        return None
+    if receipt is not None and receipt.written == _hash(before.raw or b""):
+        with suppress(OSError):
+            kept = _backup(before.path, receipt.original).read_bytes()
+            if _hash(kept) == receipt.original:
+                return kept
+    return before.render(rest)
 
 
 def environment_notes(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
@@ -623,21 +646,15 @@ def environment_notes(environ: Mapping[str, str] | None = None) -> tuple[str, ..
     return (f"{told}, or its hooks look for settings and stores in the default home",)
 
 
-def _files_to_make(before: SettingsText) -> frozenset[str]:
-    if before.raw is not None:
-        return frozenset()
-    return frozenset({FILE} if before.path.parent.is_dir() else {FILE, FOLDER})
-
-
-def _notes(place: SettingsPlace, written: Written, before: SettingsText) -> list[str]:
+def _notes(place: SettingsPlace, before: SettingsFile, *, changed: bool) -> list[str]:
     notes: list[str] = []
-    if written.changed and place.agent == CODEX:
+    if changed and place.agent == CODEX:
         notes.append(
             "Codex runs a hook only after you have trusted it: open /hooks in a new session"
         )
     if before.value.get("disableAllHooks") is True:
         notes.append(f'"disableAllHooks" is true in {place.path}: no hook runs')
-    if written.changed and place.scope == PROJECT:
+    if changed and place.scope == PROJECT:
         notes.append(f"{place.path} names programs of this machine: do not commit it for others")
     twice = _other_place(place)
     if twice is not None:
@@ -660,25 +677,20 @@ def _other_place(place: SettingsPlace) -> Path | None:
 def _change(
     place: SettingsPlace,
     action: str,
-    before: SettingsText,
-    written: Written,
+    before: SettingsFile,
+    data: bytes | None,
+    backup: Path | None,
     notes: Sequence[str],
-    *,
     dry_run: bool,
 ) -> HookChange:
-    old = before.text.splitlines() if before.raw is not None else []
-    new = written.text.splitlines() if written.changed else old
+    old, new = ((raw or b"").decode("utf-8").splitlines() for raw in (before.raw, data))
     name = str(place.path)
     diff = "\n".join(difflib.unified_diff(old, new, name, name, lineterm=""))
-    backup = str(written.backup) if written.backup else None
-    return HookChange(
-        place.agent, place.scope, name, action, dry_run, backup, diff, tuple(notes)
-    )  # fmt: skip
+    kept = None if backup is None else str(backup)
+    return HookChange(place.agent, place.scope, name, action, dry_run, kept, diff, tuple(notes))
 
 
 # Where noctuary's hooks are installed and whether what stands there can run.
-#
-# Reads only, raises nothing for a file's content.
 
 
 PLUGIN_NAME = "noctuary"
@@ -686,36 +698,24 @@ PLUGIN_NAME = "noctuary"
 
 ABSENT = "absent"
 INSTALLED = "installed"
-OUTDATED = "outdated"
-BROKEN = "broken"
+OUTDATED = "outdated"  # other entries than this version writes
+BROKEN = "broken"  # the program is gone
 DISABLED = "disabled"
 UNREADABLE = "unreadable"
 RUNNING = frozenset({INSTALLED, OUTDATED})
 """States in which the agent runs the hooks."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlaceState:
-    """How it is with the hooks of one settings file.
-
-    Attributes:
-        agent: Whose settings.
-        scope: "user" or "project".
-        path: The settings file.
-        state: "absent", "installed", "outdated" (other entries than this version writes),
-            "broken" (the program is gone), "disabled" or "unreadable".
-        events: Events that have an entry of noctuary's.
-        store: What the entries pass as --store, or None.
-        message: A sentence for every state but "absent" and "installed", else "".
-    """
+class PlaceState(NamedTuple):
+    """How it is with the hooks of one settings file."""
 
     agent: str
     scope: str
     path: str
     state: str
-    events: tuple[str, ...] = ()
-    store: str | None = None
-    message: str = ""
+    events: tuple[str, ...] = ()  # those that have an entry of noctuary's
+    store: str | None = None  # what the entries pass as --store
+    message: str = ""  # a sentence for every state but "absent" and "installed"
 
 
 def look_at_places(
@@ -723,12 +723,7 @@ def look_at_places(
 ) -> tuple[PlaceState, ...]:
     """Return the state of every settings file that may hold noctuary's hooks.
 
-    Those are the user's files, the ones of `folder`, and every other file that a receipt names.
-
-    Args:
-        home: Noctuary's home.
-        folder: The project's folder, usually the current one.
-        environ: Environment variables.
+    Those are the user's files, the ones of a project's folder, and all that a receipt names.
     """
     places = [
         place
@@ -751,9 +746,19 @@ def look_at_place(place: SettingsPlace) -> PlaceState:
     found = list_hooks(value)
     if not found:
         return PlaceState(agent, scope, path, ABSENT)
-    state, message = _judge(place, value, found)
+    command = found[0].command
+    gone = next((h.command.program[0] for h in found if not h.command.is_there), None)
+    wanted = add_hooks(value, hook_groups(agent, command.program, command.store))
+    again = f"run `noctuary hooks install --agent {agent} --{scope}` again"
+    state, message = INSTALLED, ""
+    if value.get("disableAllHooks") is True:
+        state, message = DISABLED, f'"disableAllHooks" is true in {place.path}'
+    elif gone is not None:
+        state, message = BROKEN, f"{gone} cannot be started: {again}"
+    elif not is_same_json(wanted, value):
+        state, message = OUTDATED, f"the entries differ from what this version writes: {again}"
     events = tuple(dict.fromkeys(hook.event for hook in found))
-    return PlaceState(agent, scope, path, state, events, found[0].command.store, message)
+    return PlaceState(agent, scope, path, state, events, command.store, message)
 
 
 def enabled_plugin(
@@ -786,28 +791,12 @@ def _place(
         return None
 
 
-def _judge(
-    place: SettingsPlace, value: dict[str, Any], found: tuple[FoundHook, ...]
-) -> tuple[str, str]:
-    command = found[0].command
-    gone = next((h.command.program[0] for h in found if not h.command.is_there), None)
-    again = f"run `noctuary hooks install --agent {place.agent} --{place.scope}` again"
-    if value.get("disableAllHooks") is True:
-        return DISABLED, f'"disableAllHooks" is true in {place.path}'
-    if gone is not None:
-        return BROKEN, f"{gone} cannot be started: {again}"
-    wanted = add_hooks(value, hook_groups(place.agent, command.program, command.store))
-    if not is_same_json(wanted, value):
-        return OUTDATED, f"the entries differ from what this version writes: {again}"
-    return INSTALLED, ""
-
-
 def _claude_plugins(path: Path) -> dict[str, bool]:
     try:
         found: Any = read_settings(path).value.get("enabledPlugins")
     except (HookInstallError, OSError):
         return {}
-    switches = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    switches = cast("Settings", found) if isinstance(found, dict) else {}
     # A list of versions switches a plugin on as well.
     return {name: on is True or isinstance(on, list) for name, on in switches.items()}
 
@@ -818,9 +807,9 @@ def _codex_plugins(path: Path) -> dict[str, bool]:
             found: Any = tomllib.load(file).get("plugins")
     except (OSError, ValueError, RecursionError):
         return {}
-    tables = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    tables = cast("Settings", found) if isinstance(found, dict) else {}
     return {
-        name: cast("dict[str, Any]", table).get("enabled", True) is True
+        name: cast("Settings", table).get("enabled", True) is True
         for name, table in tables.items()
         if isinstance(table, dict)
     }
@@ -855,6 +844,10 @@ def plugin_files(program: Sequence[str], store: str | None = None) -> dict[str, 
     manifest = {**base, "author": _AUTHOR, "license": _LICENSE, "keywords": _KEYWORDS}
     server = [*program, "mcp", *(["--store", store] if store else [])]
     listed = {**base, "source": f"./{PLUGIN_NAME}"}
+    hooks = {
+        agent: {event: [group] for event, group in hook_groups(agent, program, store).items()}
+        for agent in AGENTS
+    }
     values: dict[str, Any] = {
         ".claude-plugin/marketplace.json": {
             "name": MARKETPLACE_NAME,
@@ -875,14 +868,12 @@ def plugin_files(program: Sequence[str], store: str | None = None) -> dict[str, 
         },
         CLAUDE_MANIFEST: manifest,
         CODEX_MANIFEST: {**manifest, "hooks": "./hooks/codex.json", "mcpServers": "./.mcp.json"},
-        f"{PLUGIN_NAME}/hooks/hooks.json": {
-            "description": _DESCRIPTION, "hooks": _hook_lists(CLAUDE, program, store),
-        },
-        f"{PLUGIN_NAME}/hooks/codex.json": {"hooks": _hook_lists(CODEX, program, store)},
+        f"{PLUGIN_NAME}/hooks/hooks.json": {"description": _DESCRIPTION, "hooks": hooks[CLAUDE]},
+        f"{PLUGIN_NAME}/hooks/codex.json": {"hooks": hooks[CODEX]},
         f"{PLUGIN_NAME}/.mcp.json": {
             "mcpServers": {PLUGIN_NAME: {"command": server[0], "args": server[1:]}}
         },
-    }  # fmt: skip
+    }
     return {
         path: json.dumps(value, indent=2, ensure_ascii=False) + "\n"
         for path, value in sorted(values.items())
@@ -890,14 +881,11 @@ def plugin_files(program: Sequence[str], store: str | None = None) -> dict[str, 
 
 
 def write_plugin(folder: Path, files: dict[str, str]) -> tuple[Path, ...]:
-    """Write the files below a folder; equal files are left alone.
+    """Write `plugin_files` below a folder; return the paths of those that differed.
 
     Args:
         folder: A new or empty folder, or one that this wrote before.
         files: `plugin_files`.
-
-    Returns:
-        The paths that were written.
 
     Raises:
         HookInstallError: The folder holds something else.
@@ -923,8 +911,4 @@ def _is_ours(folder: Path) -> bool:
         found: Any = parse_json((folder / CLAUDE_MANIFEST).read_bytes())
     except (OSError, ValueError):
         return False
-    return isinstance(found, dict) and cast("dict[str, Any]", found).get("name") == PLUGIN_NAME
-
-
-def _hook_lists(agent: str, program: Sequence[str], store: str | None) -> dict[str, Any]:
-    return {event: [group] for event, group in hook_groups(agent, program, store).items()}
+    return isinstance(found, dict) and cast("Settings", found).get("name") == PLUGIN_NAME

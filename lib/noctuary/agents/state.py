@@ -1,4 +1,8 @@
-"""What the hooks keep between events: counters, journal, sessions, in small files."""
+"""What the hooks keep between events: counters, journal, sessions, in small files.
+
+Below noctuary's home and in no store, as a hook has to count its failures where the store itself is
+missing. Standard library only. Nothing here raises, blocks, or holds a text of a prompt or memory.
+"""
 
 from __future__ import annotations
 
@@ -8,53 +12,40 @@ import json
 import math
 import os
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from noctuary.core.foreign_json import parse_json
 
-# Where the hooks keep their state: below noctuary's home and in no store.
-#
-# A hook has to count its failures where the store itself is missing.
-
-
-DIRECTORY = "hooks"
-"""Name of the directory below noctuary's home."""
+VERSION = 1
 
 
 class HookPlaces(NamedTuple):
-    """The files of the hooks of one home.
-
-    Attributes:
-        home: Noctuary's home (`noctuary.core.store.find_home`); need not exist.
-    """
+    """The files of the hooks of one home, which need not exist."""
 
     home: Path
 
     @property
     def directory(self) -> Path:
         """Where all of them are; made by the first hook, for its user only."""
-        return self.home / DIRECTORY
+        return self.home / "hooks"
 
     @property
     def journal(self) -> Path:
-        """One JSON object per line: compactions, stops and ends of sessions (`journal`)."""
+        """One JSON object per line: compactions, stops and ends of sessions."""
         return self.directory / "journal.jsonl"
 
     @property
     def counters(self) -> Path:
-        """Calls, failures and times of every agent and event (`counters`)."""
+        """Calls, failures and times of every agent and event."""
         return self.directory / "counters.json"
 
     @property
     def sessions(self) -> Path:
-        """One small file per session: ids of what was injected into it (`sessions`)."""
+        """One small file per session: ids of what was injected into it."""
         return self.directory / "sessions"
-
-
-# Small JSON files that a hook reads and replaces in well under a millisecond. Never raises.
 
 
 def make_private(directory: Path) -> bool:
@@ -71,16 +62,7 @@ def make_private(directory: Path) -> bool:
 
 
 def read_json(path: Path, max_bytes: int) -> tuple[Any, str | None]:
-    """Return what a file holds and why it could not be read.
-
-    Args:
-        path: The file.
-        max_bytes: A larger file is a fault.
-
-    Returns:
-        The value and None; (None, None) for a missing file; (None, fault) for one that is damaged,
-        too large or not readable.
-    """
+    """Return what a file holds, None where there is none, and why it could not be read."""
     try:
         # Not blocking: a pipe that somebody put there must not stop a prompt.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -112,12 +94,7 @@ def replace_json(path: Path, value: Any) -> bool:
 
 
 # How the hooks fared: calls, failures and times of every agent and event, in one small file.
-#
-# Standard library only; nothing here raises or waits for a lock longer than `_WAIT_S`. No text of
-# a prompt or of a memory has a place in it.
 
-
-VERSION = 1
 
 BUCKETS_MS = (
     10, 20, 30, 50, 75, 100, 125, 150, 175, 200, 225, 250, 275, 300, 350, 400, 500, 750, 1_000,
@@ -142,47 +119,25 @@ _PAUSE_S = 0.002
 
 
 class EventCounters(NamedTuple):
-    """One event of one agent.
-
-    Attributes:
-        agent: "claude" or "codex".
-        event: The event's name, for example "UserPromptSubmit".
-        calls: How often the hook ran for it, >= 0.
-        failures: How often it could not do what it is for (timeouts included).
-        timeouts: How often time ran out.
-        last_call_at_s: Seconds since the epoch, or None.
-        last_error_code: The last failure, for example "no_snapshot"; None if there never was one.
-        last_error_at_s: When, seconds since the epoch.
-        outage_code: The failure that every call since `outage_since_s` ended in, None while it
-            works.
-        outage_since_s: When the outage began, seconds since the epoch.
-        outage_calls: Failures one after the other, up to now.
-        told: Codes that the user was told of in this outage.
-        max_ms: The slowest call ever.
-        histogram: Calls by `BUCKETS_MS` (one more for slower ones); the last `RECENT_CALLS` or so.
-    """
+    """One event of one agent; moments are seconds since the epoch."""
 
     agent: str
     event: str
     calls: int = 0
-    failures: int = 0
+    failures: int = 0  # timeouts included
     timeouts: int = 0
     last_call_at_s: float | None = None
     last_error_code: str | None = None
     last_error_at_s: float | None = None
-    outage_code: str | None = None
+    outage_code: str | None = None  # the last failure, None once a call has worked
     outage_since_s: float | None = None
-    outage_calls: int = 0
-    told: tuple[str, ...] = ()
+    outage_calls: int = 0  # failures one after the other, up to now
+    told: tuple[str, ...] = ()  # codes that the user was told of in this outage
     max_ms: float = 0.0
-    histogram: tuple[int, ...] = (0,) * (len(BUCKETS_MS) + 1)
+    histogram: tuple[int, ...] = (0,) * (len(BUCKETS_MS) + 1)  # the last `RECENT_CALLS` or so
 
     def percentile_ms(self, share: float) -> float | None:
-        """Return an upper bound of a percentile of the recent calls, None without any.
-
-        Args:
-            share: In (0, 1], for example 0.95.
-        """
+        """Return an upper bound of a percentile, in (0, 1], of the recent calls; None without."""
         total = sum(self.histogram)
         if not total:
             return None
@@ -195,28 +150,17 @@ class EventCounters(NamedTuple):
 
 
 class Counters(NamedTuple):
-    """What the file says.
-
-    Attributes:
-        events: Every agent and event that a hook ran for, sorted.
-        fault: Why the file could not be read, or None; a missing file is no fault.
-    """
+    """Every agent and event that a hook ran for, sorted, and why the file could not be read."""
 
     events: tuple[EventCounters, ...] = ()
     fault: str | None = None
 
 
 def read_counters(path: Path) -> Counters:
-    """Return what the hooks counted. Never raises.
-
-    Args:
-        path: `HookPlaces.counters`.
-    """
+    """Return what the hooks counted; a missing file is no fault."""
     found, fault = read_json(path, _MAX_BYTES)
-    if fault is not None:
+    if fault is not None or found is None:
         return Counters(fault=fault)
-    if found is None:
-        return Counters()
     if not isinstance(found, dict):
         return Counters(fault=f"{path.name} holds no object")
     raw = cast("dict[str, Any]", found)
@@ -256,8 +200,7 @@ def note_call(
     with _locked(path.with_suffix(".lock")) as is_mine:
         if not is_mine:
             return False
-        counters = read_counters(path)
-        known = {(e.agent, e.event): e for e in counters.events}
+        known = {(e.agent, e.event): e for e in read_counters(path).events}
         before = known.get((agent, event), EventCounters(agent, event))
         after = _counted(before, code, took_ms, now_s, may_tell)
         known[agent, event] = after
@@ -279,7 +222,6 @@ def _counted(
     )
     if code is None:
         return e._replace(outage_code=None, outage_since_s=None, outage_calls=0, told=())
-    since = e.outage_since_s
     calls = e.outage_calls + 1
     is_worth = may_tell and code not in e.told and (code != TIMEOUT or calls >= TOLD_AFTER_TIMEOUTS)
     return e._replace(
@@ -288,7 +230,7 @@ def _counted(
         last_error_code=code,
         last_error_at_s=now_s,
         outage_code=code,
-        outage_since_s=now_s if since is None else since,
+        outage_since_s=now_s if e.outage_since_s is None else e.outage_since_s,
         outage_calls=calls,
         told=(*e.told, code) if is_worth else e.told,
     )
@@ -304,39 +246,43 @@ def _with_time(histogram: tuple[int, ...], took_ms: float) -> tuple[int, ...]:
 
 def _event(row: Any) -> EventCounters | None:
     """Return one row of the file, None for one that is damaged: it starts anew."""
-    if not isinstance(row, dict):
+    found = cast("dict[str, Any]", row) if isinstance(row, dict) else {}
+    if not all(is_sound(found.get(name)) for name, is_sound in _SOUND.items()):
         return None
-    found: Mapping[str, Any] = cast("dict[str, Any]", row)
-    made = EventCounters(str(found.get("agent")), str(found.get("event")))
-    counts: dict[str, Any] = {
-        name: found.get(name) for name in ("calls", "failures", "timeouts", "outage_calls")
-    }
-    times = {n: found.get(n) for n in ("last_call_at_s", "last_error_at_s", "outage_since_s")}
-    texts = {n: found.get(n) for n in ("last_error_code", "outage_code")}
-    told, histogram, max_ms = found.get("told"), found.get("histogram"), found.get("max_ms")
-    if not all(_is_count(value) for value in counts.values()):
-        return None
-    if not all(value is None or _is_time(value) for value in times.values()):
-        return None
-    if not all(isinstance(value, str | None) for value in texts.values()):
-        return None
-    if not _is_time(max_ms) or not isinstance(told, list) or not isinstance(histogram, list):
-        return None
-    buckets = cast("list[Any]", histogram)
-    if len(buckets) != len(made.histogram) or not all(_is_count(value) for value in buckets):
-        return None
-    codes = tuple(str(code) for code in cast("list[Any]", told))
-    more = {"told": codes, "max_ms": float(cast("float", max_ms)), "histogram": tuple(buckets)}
-    return made._replace(**counts, **times, **texts, **more)
+    values: dict[str, Any] = {name: found.get(name) for name in _SOUND}
+    values |= {"told": tuple(map(str, found["told"])), "histogram": tuple(found["histogram"])}
+    return EventCounters(str(found.get("agent")), str(found.get("event")), **values)
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return type(value) is int and value >= 0
 
 
 def _is_time(value: Any) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and math.isfinite(value) and value >= 0
+    return type(value) in (int, float) and math.isfinite(value) and value >= 0
+
+
+def _is_time_or_none(value: Any) -> bool:
+    return value is None or _is_time(value)
+
+
+def _is_text_or_none(value: Any) -> bool:
+    return isinstance(value, str | None)
+
+
+def _is_histogram(value: Any) -> bool:
+    is_whole = isinstance(value, list) and len(cast("list[Any]", value)) == len(BUCKETS_MS) + 1
+    return is_whole and all(map(_is_count, value))
+
+
+_SOUND: Mapping[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("calls", "failures", "timeouts", "outage_calls"), _is_count),
+    **dict.fromkeys(("last_call_at_s", "last_error_at_s", "outage_since_s"), _is_time_or_none),
+    **dict.fromkeys(("last_error_code", "outage_code"), _is_text_or_none),
+    "told": lambda value: isinstance(value, list),
+    "max_ms": _is_time,
+    "histogram": _is_histogram,
+}
 
 
 @contextmanager
@@ -366,13 +312,11 @@ def _take(handle: int, until: float) -> bool:
             return True
 
 
-# The journal of the hooks: one JSON line per compaction, stop and end of a session.
+# The journal: one JSON line per compaction, stop and end of a session.
 #
-# Appending waits for nobody and never raises. No text of a conversation has a place in it; paths
-# and ids of sessions have, so the file is its user's alone.
-#
-# A PreCompact hook can do no more than this in time: what the conversation held up to that byte is
-# compacted out of band, from the transcript.
+# Paths and ids of sessions are in it, so the file is its user's alone. A PreCompact hook can do no
+# more than this in time: what the conversation held up to that byte is compacted out of band, from
+# the transcript.
 
 
 MAX_BYTES = 4_000_000
@@ -383,38 +327,21 @@ _MAX_READ_BYTES = 4 * MAX_BYTES
 
 
 class JournalEntry(NamedTuple):
-    """One line.
+    """One line; "" for what is not known."""
 
-    Attributes:
-        at_us: When, microseconds since the epoch.
-        agent: "claude" or "codex".
-        event: The event's name.
-        session_id: The agent's name of the conversation, or "".
-        transcript_path: Its transcript, or "".
-        offset_bytes: How long the transcript was, or None where it could not be looked at.
-        cwd: The folder that the agent worked in, or "".
-        detail: Trigger of a compaction or reason of an end, or "".
-        store: The store directory that the hook was for, or "" where there was none.
-    """
-
-    at_us: int
+    at_us: int  # microseconds since the epoch
     agent: str
     event: str
     session_id: str = ""
     transcript_path: str = ""
-    offset_bytes: int | None = None
+    offset_bytes: int | None = None  # how long the transcript was; None if it could not be read
     cwd: str = ""
-    detail: str = ""
-    store: str = ""
+    detail: str = ""  # trigger of a compaction or reason of an end
+    store: str = ""  # the store directory that the hook was for
 
 
 def append_entry(path: Path, entry: JournalEntry) -> str | None:
-    """Append one line; return what went wrong, or None.
-
-    Args:
-        path: `HookPlaces.journal`, in a directory that exists.
-        entry: What happened.
-    """
+    """Append one line, in a directory that exists; return what went wrong, or None."""
     line = json.dumps(entry._asdict(), separators=(",", ":")).encode("ascii") + b"\n"
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
     try:
@@ -435,18 +362,18 @@ def append_entry(path: Path, entry: JournalEntry) -> str | None:
 
 
 def read_journal(path: Path) -> tuple[JournalEntry, ...]:
-    """Return every entry, oldest first; lines that are damaged are left out. Never raises."""
-    return tuple(
-        entry for part in (_aside(path), path) for line in _lines(part) if (entry := _parse(line))
-    )
+    """Return every entry, oldest first; lines that are damaged are left out."""
+    lines: list[bytes] = []
+    for part in (_aside(path), path):
+        with suppress(OSError), part.open("rb") as file:
+            lines += file.read(_MAX_READ_BYTES).splitlines()
+    return tuple(entry for line in lines if (entry := _parse(line)))
 
 
 def transcripts_in(path: Path, store: Path) -> tuple[str, ...]:
     """Return the transcripts that the journal names for a store, in order of their last entry.
 
-    Args:
-        path: `HookPlaces.journal`.
-        store: A store directory: the sessions of another one are none of its business.
+    The sessions of another store are none of its business.
     """
     found: dict[str, None] = {}
     own = str(store.absolute())
@@ -473,24 +400,15 @@ def _aside(path: Path) -> Path:
     return path.with_name(f"{path.stem}.1{path.suffix}")
 
 
-def _lines(path: Path) -> Iterator[bytes]:
-    with suppress(OSError), path.open("rb") as file:
-        yield from file.read(_MAX_READ_BYTES).splitlines()
-
-
 def _parse(line: bytes) -> JournalEntry | None:
     try:
         value: Any = parse_json(line)
     except ValueError:
         return None
-    if not isinstance(value, dict):
-        return None
-    raw = cast("dict[str, Any]", value)
+    raw = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
     at_us, offset = raw.get("at_us"), raw.get("offset_bytes")
-    texts = {
-        name: raw.get(name, "")
-        for name in ("agent", "event", "session_id", "transcript_path", "cwd", "detail", "store")
-    }
+    names = [name for name in JournalEntry._fields if name not in ("at_us", "offset_bytes")]
+    texts = {name: raw.get(name, "") for name in names}
     if type(at_us) is not int or type(offset) not in (int, type(None)):
         return None
     if not all(isinstance(text, str) for text in texts.values()):
@@ -500,8 +418,8 @@ def _parse(line: bytes) -> JournalEntry | None:
 
 # What was injected into a session: ids, hashes and scores, in one small file per session.
 #
-# No text of a memory or of a prompt has a place in it. Two hooks of one session that end at the
-# same moment keep the state of the later one; what that loses is injected once more.
+# Two hooks of one session that end at the same moment keep the state of the later one; what that
+# loses is injected once more.
 
 
 MAX_INJECTED = 500
@@ -519,28 +437,16 @@ _DAY_S = 86_400
 
 
 class Injected(NamedTuple):
-    """One memory that was injected.
-
-    Attributes:
-        memory_id: As text.
-        text_hash: Of its content: an edited memory is another one.
-        score: Its final score when it was injected, in [0, 1].
-        in_context: Whether the model still has it before it; a compaction takes it away.
-    """
+    """One memory that was injected."""
 
     memory_id: str
-    text_hash: str
-    score: float
-    in_context: bool = True
+    text_hash: str  # an edited memory is another one
+    score: float  # in [0, 1]
+    in_context: bool = True  # a compaction takes it away from the model
 
 
 class SessionState(NamedTuple):
-    """A session, as far as hooks remember it.
-
-    Attributes:
-        injected: In order of injection, at most `MAX_INJECTED`.
-        compactions: How often the agent has compacted its context.
-    """
+    """A session: at most `MAX_INJECTED` memories in order of injection, and its compactions."""
 
     injected: tuple[Injected, ...] = ()
     compactions: int = 0
@@ -548,17 +454,15 @@ class SessionState(NamedTuple):
     def knows(self, memory: Mapping[str, Any]) -> bool:
         """Tell whether a memory of an answer is before the model already."""
         key = (str(memory.get("id")), hash_content(memory))
-        return any(i.in_context and (i.memory_id, i.text_hash) == key for i in self.injected)
+        return any(i.in_context and i[:2] == key for i in self.injected)
 
     def with_injected(self, memories: Sequence[Mapping[str, Any]]) -> SessionState:
         """Return the state after some memories of an answer were injected."""
         new = [_injected(memory) for memory in memories]
-        best = {(i.memory_id, i.text_hash): i.score for i in self.injected}
-        keys = {(i.memory_id, i.text_hash) for i in new}
-        kept = [i for i in self.injected if (i.memory_id, i.text_hash) not in keys]
-        added = [
-            i._replace(score=max(i.score, best.get((i.memory_id, i.text_hash), 0.0))) for i in new
-        ]
+        best = {i[:2]: i.score for i in self.injected}
+        keys = {i[:2] for i in new}
+        kept = [i for i in self.injected if i[:2] not in keys]
+        added = [i._replace(score=max(i.score, best.get(i[:2], 0.0))) for i in new]
         return self._replace(injected=(*kept, *added)[-MAX_INJECTED:])
 
     def compacted(self) -> SessionState:
@@ -588,27 +492,24 @@ def session_file(directory: Path, agent: str, session_id: str) -> Path:
 
 def read_session(path: Path) -> SessionState:
     """Return what is remembered of a session; nothing where the file is missing or damaged."""
-    found, fault = read_json(path, _MAX_BYTES)
-    if fault is not None or not isinstance(found, dict):
-        return SessionState()
-    raw = cast("dict[str, Any]", found)
+    found, _ = read_json(path, _MAX_BYTES)
+    raw = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
     rows, compactions = raw.get("injected"), raw.get("compactions")
     if raw.get("version") != VERSION or not isinstance(rows, list):
         return SessionState()
-    parsed = (_parse_session(row) for row in cast("list[Any]", rows)[-MAX_INJECTED:])
+    parsed = (_parse_injected(row) for row in cast("list[Any]", rows)[-MAX_INJECTED:])
     count = compactions if isinstance(compactions, int) and compactions >= 0 else 0
     return SessionState(tuple(i for i in parsed if i is not None), count)
 
 
 def write_session(path: Path, state: SessionState) -> bool:
     """Replace the file of a session; tell whether that worked."""
-    rows = [[i.memory_id, i.text_hash, i.score, i.in_context] for i in state.injected]
-    value = {"version": VERSION, "compactions": state.compactions, "injected": rows}
+    value = {"version": VERSION, "compactions": state.compactions, "injected": state.injected}
     return make_private(path.parent) and replace_json(path, value)
 
 
 def prune_sessions(directory: Path, *, now_s: float | None = None) -> int:
-    """Delete files of sessions that were quiet for long; return how many. Never raises."""
+    """Delete files of sessions that were quiet for long; return how many."""
     now_s = time.time() if now_s is None else now_s
     deleted = 0
     with suppress(OSError):
@@ -635,12 +536,12 @@ def _injected(memory: Mapping[str, Any]) -> Injected:
     )
 
 
-def _parse_session(row: Any) -> Injected | None:
+def _parse_injected(row: Any) -> Injected | None:
     if not isinstance(row, list) or len(cast("list[Any]", row)) != 4:
         return None
     memory_id, text_hash, score, in_context = cast("list[Any]", row)
     if not isinstance(memory_id, str) or not isinstance(text_hash, str):
         return None
-    if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
+    if type(score) not in (int, float) or not math.isfinite(score):
         return None
     return Injected(memory_id, text_hash, float(score), in_context is True)

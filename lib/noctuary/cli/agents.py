@@ -8,13 +8,12 @@ import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from noctuary.agents.events import AGENTS
+from noctuary.agents.hooks import AGENTS
 from noctuary.agents.install import (
     BROKEN,
     PROJECT,
@@ -132,8 +131,8 @@ def install(
 ) -> None:
     """Put noctuary's hooks into an agent's settings file.
 
-    What stands there stays, byte for byte; the old file is kept beside it. A second time changes
-    nothing; entries of an older version are renewed. A file that is no plain JSON is refused.
+    All other settings stay; the old file is kept beside it. A second time changes nothing; entries
+    of an older version are renewed. A file that is no plain JSON is refused.
 
     Exit code 1 when nothing could be installed.
     """
@@ -156,6 +155,8 @@ def install(
 @_JSON
 def uninstall(agent: str, scope: str, folder: Path, dry_run: bool, as_json: bool) -> None:
     """Take noctuary's hooks out of an agent's settings file, and nothing else.
+
+    Where nobody changed the file since they were installed, every byte is as before.
 
     Exit code 1 when the file could not be read or written.
     """
@@ -186,7 +187,7 @@ def status(folder: Path, as_json: bool) -> None:
     counters = read_counters(HookPlaces(home).counters)
     if as_json:
         events = [_event_json(event) for event in counters.events]
-        places = [asdict(state) for state in states]
+        places = [state._asdict() for state in states]
         print_json(
             {"places": places, "plugins": plugins, "events": events, "fault": counters.fault}
         )
@@ -252,7 +253,7 @@ def _resolve_store(store: str | None, home: Path) -> tuple[str | None, list[str]
 
 def _show(change: HookChange, notes: list[str] | tuple[str, ...], as_json: bool) -> None:
     if as_json:
-        print_json({**change.to_json(), "notes": list(notes)})
+        print_json({**change._asdict(), "notes": list(notes)})
         return
     if change.dry_run and change.diff:
         click.echo(change.diff)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from noctuary.agents.events import AGENTS
+from noctuary.agents.hooks import AGENTS
 from noctuary.agents.install import enabled_plugin
 from noctuary.cli.findings import (
     Finding,

@@ -21,7 +21,7 @@ from noctuary.agents.client import (
     ping,
     read_fallback,
 )
-from noctuary.agents.events import AGENTS, PROMPT
+from noctuary.agents.hooks import AGENTS, PROMPT
 from noctuary.agents.install import (
     ABSENT,
     BROKEN,

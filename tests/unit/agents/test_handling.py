@@ -31,17 +31,14 @@ def context_of(output: dict[str, Any]) -> str:
 
 
 def ask(world: MemoryWorld, event: object) -> str:
-    output, code = handle(event, world)
-    assert code == 0
-    return context_of(output)
+    return context_of(handle(event, world))
 
 
 @pytest.mark.parametrize("agent", AGENTS)
 def test_a_prompt_gets_its_memories_tagged_with_id_and_provenance(agent: str) -> None:
     world = MemoryWorld(agent)
     world.result = answer(KEY, BOILER)
-    output, code = handle(prompt(), world)
-    assert code == 0
+    output = handle(prompt(), world)
     assert shape_faults(agent, "UserPromptSubmit", output) == []
     block = context_of(output)
     assert "- [17] 2026-03-01 (home/kitchen): The spare key hangs in the pantry." in block
@@ -223,11 +220,10 @@ def test_what_happens_to_a_session_is_journalled_and_answered_with_nothing(
 ) -> None:
     world = MemoryWorld(agent)
     event = {"hook_event_name": name, "session_id": "s", "transcript_path": "/t.jsonl", **fields}
-    assert handle(event, world) == ({}, 0)
-    (entry,) = world.journal
-    assert (entry.agent, entry.event, entry.session_id, entry.detail) == (agent, name, "s", detail)
-    assert (entry.transcript_path, entry.offset_bytes) == ("/t.jsonl", len("/t.jsonl"))
-    assert entry.at_us == world.now_us()
+    assert handle(event, world) == {}
+    ((entry, said),) = world.entries
+    assert (entry.name, entry.session_id, said) == (name, "s", detail)
+    assert entry.transcript_path == "/t.jsonl"
     assert world.captured == (["/t.jsonl"] if name == "Stop" else [])
 
 
@@ -235,7 +231,7 @@ def test_a_compaction_is_journalled_and_nothing_else() -> None:
     """Not even the settings are read: it has 200 ms."""
     world = MemoryWorld()
     handle({"hook_event_name": "PreCompact", "transcript_path": "/t"}, world)
-    assert set(world.calls) == {"size_bytes", "now_us", "append", "count"}
+    assert set(world.calls) == {"journal", "count"}
 
 
 def test_capture_is_off_where_the_settings_say_so_or_there_is_no_transcript() -> None:
@@ -244,14 +240,14 @@ def test_capture_is_off_where_the_settings_say_so_or_there_is_no_transcript() ->
     none = MemoryWorld()
     handle({"hook_event_name": "Stop", "transcript_path": None}, none)
     assert off.captured == none.captured == []
-    assert len(off.journal) == len(none.journal) == 1
+    assert len(off.entries) == len(none.entries) == 1
 
 
 @pytest.mark.parametrize("code", ["no_snapshot", "store_unreadable", "snapshot_damaged"])
 def test_a_recall_without_a_snapshot_is_a_failure_that_is_told(code: str) -> None:
     world = MemoryWorld()
     world.result = answer(warnings=[{"code": code, "message": "run `noctuary nightly`"}])
-    output, _ = handle(prompt(), world)
+    output = handle(prompt(), world)
     assert world.counted == [("UserPromptSubmit", code)]
     assert output == {
         "systemMessage": "noctuary could not recall: run `noctuary nightly`. This is said once; "
@@ -259,7 +255,7 @@ def test_a_recall_without_a_snapshot_is_a_failure_that_is_told(code: str) -> Non
     }
     assert shape_faults("codex", "UserPromptSubmit", output) == []
     world.tells = False
-    assert handle(prompt(), world) == ({}, 0)
+    assert handle(prompt(), world) == {}
 
 
 def test_other_warnings_are_no_failure() -> None:
@@ -272,7 +268,7 @@ def test_other_warnings_are_no_failure() -> None:
 def test_a_message_is_one_line_and_bounded() -> None:
     world = MemoryWorld()
     world.result = Failure("store_unreadable", "a\nlong " * 500)
-    message = handle(prompt(), world)[0]["systemMessage"]
+    message = handle(prompt(), world)["systemMessage"]
     assert "\n" not in message
     assert len(message) < MAX_MESSAGE_CHARS + 100
 
@@ -292,8 +288,7 @@ def test_what_nobody_expected_is_counted_as_internal() -> None:
             raise ZeroDivisionError
 
     world = Raising()
-    output, code = handle(prompt(), world)
-    assert code == 0
+    output = handle(prompt(), world)
     assert world.counted == [("UserPromptSubmit", "internal")]
     assert "ZeroDivisionError" in output["systemMessage"]
 
@@ -304,5 +299,5 @@ def test_what_nobody_expected_is_counted_as_internal() -> None:
 )
 def test_what_is_no_event_of_ours_touches_nothing(event: object) -> None:
     world = MemoryWorld()
-    assert handle(event, world) == ({}, 0)
+    assert handle(event, world) == {}
     assert world.calls == []

@@ -15,21 +15,26 @@ import pytest
 
 from noctuary.agents import hooks as recalling
 from noctuary.agents import hooks as warming
-from noctuary.agents.capturing import CAPTURE, capture, capture_journalled, start_capture
 from noctuary.agents.client import Refusal, ping
-from noctuary.agents.fetching import fetch_memories
 from noctuary.agents.hooks import (
+    CAPTURE,
+    LIFETIME_S,
     MAX_DEADLINE_S,
     TOO_SLOW,
     Failure,
-    ProcessWorld,
+    HookEvent,
+    HookProcess,
+    capture,
+    capture_journalled,
     environment_home,
     fetch_in_time,
+    fetch_memories,
     handle,
     recall_in_time,
+    start_capture,
 )
 from noctuary.agents.server import Server, answer_recall
-from noctuary.agents.state import HookPlaces, read_counters
+from noctuary.agents.state import HookPlaces, read_counters, read_journal
 from noctuary.core.settings import TranscriptSettings
 from noctuary.recall.engine import Recaller
 from tests.support.store import Store
@@ -63,8 +68,8 @@ def soon(condition: Callable[[], bool], seconds: float = 15.0) -> bool:
     return True
 
 
-def world_of(home: Path, **fields: Any) -> ProcessWorld:
-    return ProcessWorld("claude", fields.pop("store", None), home, time.monotonic(), **fields)
+def world_of(home: Path, store: str | None = None) -> HookProcess:
+    return HookProcess("claude", store, home, time.monotonic())
 
 
 def ids(found: Mapping[str, Any] | Failure) -> list[Any]:
@@ -168,12 +173,12 @@ def test_what_cannot_be_fetched_is_a_failure(plain_store: Store, code: str) -> N
 
 
 def test_without_a_home_nothing_is_counted_and_nothing_raises(plain_store: Store) -> None:
-    world = ProcessWorld("claude", str(plain_store.root), None, time.monotonic())
+    world = HookProcess("claude", str(plain_store.root), None, time.monotonic())
     world.write_session("s", world.read_session("s"))
     world.prepare()
     assert not world.count("Stop", Failure("x", "y"))
     prompt = {"hook_event_name": "UserPromptSubmit", "prompt": "where is the spare key?"}
-    output, _ = handle(prompt, world)
+    output = handle(prompt, world)
     assert "spare key" in output["hookSpecificOutput"]["additionalContext"]
 
 
@@ -186,12 +191,15 @@ def test_a_home_that_leads_nowhere_is_none(monkeypatch: pytest.MonkeyPatch, home
 def test_bad_settings_are_a_failure_and_a_long_deadline_gets_its_time(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given: list[float] = []
-    monkeypatch.setenv("NOCTUARY_HOOK_DEADLINE_MS", "4000")
-    world_of(home, give_more_time=given.append).settings()
-    monkeypatch.setenv("NOCTUARY_HOOK_DEADLINE_MS", "4e9")
-    world_of(home, give_more_time=given.append).settings()
-    assert given == [4.0, MAX_DEADLINE_S]
+    given: dict[str, float] = {}
+    for deadline_ms in ("100", "4000", "4e9"):
+        monkeypatch.setenv("NOCTUARY_HOOK_DEADLINE_MS", deadline_ms)
+        world = world_of(home)
+        world.settings()
+        given[deadline_ms] = world.lifetime_s
+    assert given["100"] == LIFETIME_S
+    assert 4 < given["4000"] < 4 + LIFETIME_S
+    assert MAX_DEADLINE_S < given["4e9"] < MAX_DEADLINE_S + LIFETIME_S
     monkeypatch.setenv("NOCTUARY_HOOK_DEADLINE_MS", "soon")
     found = world_of(home).settings()
     assert isinstance(found, Failure)
@@ -199,16 +207,12 @@ def test_bad_settings_are_a_failure_and_a_long_deadline_gets_its_time(
     assert "hook.deadline_ms" in found.message
 
 
-def test_files_are_measured_without_being_opened(tmp_path: Path, home: Path) -> None:
+def test_a_transcript_is_measured_where_that_is_possible(tmp_path: Path, home: Path) -> None:
     (tmp_path / "t").write_bytes(b"12345")
-    world = world_of(home)
-    assert world.size_bytes(str(tmp_path / "t")) == 5
-    assert world.size_bytes("/no/such/file") is None
-    assert world.size_bytes("a\0b") is None
-
-
-def test_a_project_is_a_wing_as_transcripts_name_theirs(home: Path) -> None:
-    assert world_of(home).project_of("/srv/ana/atlas") == "atlas"
+    for path in (str(tmp_path / "t"), "/no/such/file", "a\0b", ""):
+        assert world_of(home).journal(HookEvent("Stop", transcript_path=path), "") is None
+    entries = read_journal(HookPlaces(home).journal)
+    assert [entry.offset_bytes for entry in entries] == [5, None, None, None]
 
 
 def test_no_server_is_started_unless_the_settings_say_so(
@@ -274,7 +278,7 @@ def test_a_stop_keeps_what_was_said_and_does_not_wait_for_it(
     path = transcript(tmp_path, "My locker code changed to the blue one.")
     world = world_of(home, store=str(plain_store.root))
     stop = {"hook_event_name": "Stop", "session_id": path.stem, "transcript_path": str(path)}
-    assert handle(stop, world) == ({}, 0)
+    assert handle(stop, world) == {}
     assert soon(lambda: captured(home) == 1)
     (counted,) = [e for e in read_counters(HookPlaces(home).counters).events if e.event == CAPTURE]
     assert (counted.failures, counted.last_error_code) == (0, None)
@@ -319,5 +323,5 @@ def test_no_process_is_started_for_what_is_no_transcript(
     def refuse(module: str, arguments: Any) -> bool:
         raise AssertionError(module)
 
-    monkeypatch.setattr("noctuary.agents.capturing.start_detached", refuse)
+    monkeypatch.setattr("noctuary.agents.hooks.start_detached", refuse)
     assert start_capture(path, agent="claude", store=None) is None

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from noctuary.agents.hooks import LIFETIME_S, MAX_EVENT_BYTES, Options, parse_options
+from noctuary.agents.hooks import LIFETIME_S, MAX_EVENT_BYTES, parse_options
 from noctuary.agents.state import HookPlaces, read_counters, read_journal
 from tests.support.hook_runner import Case, run_cases, run_installed
 from tests.support.hook_shapes import AGENTS, stdout_faults
@@ -69,9 +69,9 @@ def test_a_wrong_command_line_says_so_on_stderr_and_stops_nobody(arguments: tupl
 
 
 def test_options() -> None:
-    assert parse_options(["--agent", "codex"]) == Options("codex", None)
-    assert parse_options(["--store=/s", "--new", "--agent=claude", "x"]) == Options("claude", "/s")
-    assert parse_options(["--agent", "claude", "--store"]) == Options("claude", None)
+    assert parse_options(["--agent", "codex"]) == ("codex", None)
+    assert parse_options(["--store=/s", "--new", "--agent=claude", "x"]) == ("claude", "/s")
+    assert parse_options(["--agent", "claude", "--store"]) == ("claude", None)
 
 
 def test_help_is_the_usual_help() -> None:

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.agents.events import (
-    EVENTS,
+from noctuary.agents.hooks import (
     MAX_FIELD_CHARS,
     MAX_QUERY_CHARS,
     HookEvent,
@@ -77,4 +76,3 @@ def test_a_field_that_cannot_be_used_counts_as_missing(value: object) -> None:
 @pytest.mark.parametrize("value", [None, 1, [], "Stop", {}, {"hook_event_name": "stop"}])
 def test_what_is_no_event_has_no_name(value: object) -> None:
     assert parse_event(value) == HookEvent("")
-    assert "" not in EVENTS

@@ -8,18 +8,19 @@ from collections.abc import Callable
 import pytest
 
 from noctuary.agents import mcp as bounded
-from noctuary.agents.mcp import THREAD_PREFIX, OverdueError, Workers
+from noctuary.agents.mcp import OverdueError, Workers
 
 PATIENT_S = 30.0
 
 
 def threads_at_work() -> int:
-    return sum(t.name.startswith(THREAD_PREFIX) for t in threading.enumerate())
+    return sum(t.name == "AnyIO worker thread" for t in threading.enumerate())
 
 
-def until(condition: Callable[[], bool]) -> None:
+def until_no_thread_is_left() -> None:
+    """Behind the end of a loop: an idle thread ends with it, a busy one with its work."""
     end = time.monotonic() + 10
-    while not condition():
+    while threads_at_work():
         assert time.monotonic() < end
         time.sleep(0.005)
 
@@ -44,6 +45,8 @@ def test_what_the_work_raises_is_raised_here() -> None:
 def test_overdue_work_ends_in_a_sentence_while_the_loop_goes_on() -> None:
     go = threading.Event()
 
+    workers = Workers(0.2)
+
     async def run() -> tuple[str, int]:
         ticks = 0
 
@@ -55,7 +58,7 @@ def test_overdue_work_ends_in_a_sentence_while_the_loop_goes_on() -> None:
 
         ticking = asyncio.create_task(tick())
         with pytest.raises(OverdueError) as raised:
-            await Workers(0.2).run(lambda: go.wait(10), "recall")
+            await workers.run(lambda: go.wait(10), "recall")
         ticking.cancel()
         return str(raised.value), ticks
 
@@ -66,7 +69,7 @@ def test_overdue_work_ends_in_a_sentence_while_the_loop_goes_on() -> None:
     assert "call it again in a few seconds" in said
     assert ticks >= 3
     go.set()
-    until(lambda: threads_at_work() == 0)
+    until_no_thread_is_left()
 
 
 def test_the_time_limit_holds_while_every_place_is_taken_and_places_come_back() -> None:
@@ -77,8 +80,10 @@ def test_the_time_limit_holds_while_every_place_is_taken_and_places_come_back() 
         waiting = [workers.run(lambda: go.wait(10), "get") for _ in range(5)]
         overdue = await asyncio.gather(*waiting, return_exceptions=True)
         assert threads_at_work() == 2, "what was given up keeps its place until it is over"
+        assert workers.places.borrowed_tokens == 2
         go.set()
-        until(lambda: threads_at_work() == 0)
+        while workers.places.borrowed_tokens:
+            await asyncio.sleep(0.005)
         assert await workers.run(lambda: 7, "get") == 7
         return sorted(str(error) for error in overdue)
 
@@ -153,4 +158,4 @@ def test_work_that_outlives_the_loop_ends_quietly() -> None:
 
     asyncio.run(run())
     go.set()
-    until(lambda: threads_at_work() == 0)
+    until_no_thread_is_left()

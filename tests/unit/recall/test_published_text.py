@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from noctuary.agents.fetching import fetch_memories
+from noctuary.agents.hooks import fetch_memories
 from noctuary.core import store as layout
 from noctuary.core.manifest import read_pointer
 from noctuary.core.types import DAMAGED_TEXT

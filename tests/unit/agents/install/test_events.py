@@ -10,9 +10,15 @@ from typing import Any
 
 import pytest
 
-from noctuary.agents.events import AGENTS
-from noctuary.agents.install import EVENTS, find_program, hook_groups, read_command, require_utf8
-from noctuary.agents.settings_files import HookInstallError
+from noctuary.agents.hooks import AGENTS
+from noctuary.agents.install import (
+    EVENTS,
+    HookInstallError,
+    find_program,
+    hook_groups,
+    read_command,
+    require_utf8,
+)
 from tests.support.agent_settings import hook_faults
 
 PROGRAM = ("/opt/my tools/noctuary",)

@@ -14,17 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noctuary.agents import install as installing
-from noctuary.agents import settings_files as settings_file
-from noctuary.agents.events import AGENTS
+from noctuary.agents.hooks import AGENTS
 from noctuary.agents.install import (
+    HookInstallError,
     SettingsPlace,
     find_place,
     install_hooks,
     read_receipts,
+    read_settings,
     receipts_path,
+    remove_hooks,
     uninstall_hooks,
+    write_settings,
 )
-from noctuary.agents.settings_files import HookInstallError, read_settings, write_settings
 from tests.support.agent_settings import hook_faults, json_layouts, settings_values
 
 PROGRAM = ("/opt/noctuary/bin/noctuary",)
@@ -64,10 +66,9 @@ def test_installing_twice_writes_once(place: SettingsPlace, noctuary_home: Path)
 def test_the_owners_bytes_stay_and_come_back(place: SettingsPlace, noctuary_home: Path) -> None:
     install_hooks(place, PROGRAM, home=noctuary_home, store="/data/store")
     text = place.path.read_text(encoding="utf-8")
-    assert text.startswith('{\n    "model": "opus",  "n": [1,\n 2],\n    "hooks": {"Stop": [')
+    assert text.startswith('{\n    "model": "opus",\n    "n": [\n        1,\n        2\n    ],')
     assert uninstall_hooks(place, home=noctuary_home).action == "removed"
-    removed = json.loads(place.path.read_bytes())
-    assert removed == json.loads(OWN)
+    assert place.path.read_text(encoding="utf-8") == OWN
     assert uninstall_hooks(place, home=noctuary_home).action == "absent"
 
 
@@ -107,7 +108,7 @@ def test_an_empty_file_counts_as_no_settings(place: SettingsPlace, noctuary_home
     place.path.write_bytes(b"")
     install_hooks(place, PROGRAM, home=noctuary_home)
     uninstall_hooks(place, home=noctuary_home)
-    assert json.loads(place.path.read_bytes()) == {}
+    assert place.path.read_bytes() == b""
 
 
 @pytest.mark.parametrize("lost", ["missing", "damaged"])
@@ -224,21 +225,9 @@ def test_a_file_that_changes_meanwhile_is_not_overwritten(place: SettingsPlace) 
     before = read_settings(place.path)
     place.path.write_text('{"by": "the agent"}')
     with pytest.raises(HookInstallError, match="changed by somebody else"):
-        write_settings(before, {"a": 1}, dry_run=False)
+        write_settings(before, b"{}")
     assert place.path.read_text() == '{"by": "the agent"}'
     assert backups(place) == []
-
-
-def test_a_text_that_would_not_read_back_is_not_written(
-    place: SettingsPlace, monkeypatch: pytest.MonkeyPatch, noctuary_home: Path
-) -> None:
-    def patch_nothing(text: str, value: object) -> str:
-        return text
-
-    monkeypatch.setattr(settings_file, "patch_json", patch_nothing)
-    with pytest.raises(HookInstallError, match="would not read back"):
-        install_hooks(place, PROGRAM, home=noctuary_home)
-    assert place.path.read_text(encoding="utf-8") == OWN
 
 
 def test_a_failed_replacement_leaves_the_old_file(
@@ -289,9 +278,9 @@ def test_equal_installations_have_equal_receipts(place: SettingsPlace, noctuary_
     assert receipts_path(noctuary_home).read_bytes() == first
 
 
-@given(settings_values, json_layouts, st.sampled_from(AGENTS), st.booleans())
-def test_installing_and_uninstalling_gives_the_settings_of_before(
-    settings: dict[str, Any], layout: dict[str, Any], agent: str, newline: bool
+@given(settings_values, json_layouts, st.sampled_from(AGENTS), st.booleans(), st.booleans())
+def test_installing_and_uninstalling_gives_the_bytes_of_before(
+    settings: dict[str, Any], layout: dict[str, Any], agent: str, newline: bool, twice: bool
 ) -> None:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "settings.json"
@@ -299,13 +288,43 @@ def test_installing_and_uninstalling_gives_the_settings_of_before(
         raw = text.encode("utf-8", "surrogatepass")
         path.write_bytes(raw)
         place = SettingsPlace(agent, "user", path)
-        install_hooks(place, PROGRAM, home=Path(directory))
-        hooks = json.loads(path.read_bytes())["hooks"]
-        assert len(hooks) >= 6
+        for program in (PROGRAM, ("/another/noctuary",))[: 1 + twice]:
+            install_hooks(place, program, home=Path(directory))
+            installed = json.loads(path.read_bytes())
+            assert len(installed["hooks"]) >= 6
+            assert {**installed, "hooks": 0} == {**settings, "hooks": 0}
         uninstall_hooks(place, home=Path(directory))
-        after = path.read_bytes()
-        assert json.loads(after) == json.loads(raw)
-        # Where nothing was empty that had to be filled, every byte is the same.
-        hooks = settings.get("hooks", {"": 1})
-        if all([settings, hooks, *hooks.values()]):
-            assert after == raw
+        assert path.read_bytes() == raw
+
+
+@given(settings_values, json_layouts, st.sampled_from(AGENTS), st.booleans())
+def test_what_somebody_changed_meanwhile_stays(
+    settings: dict[str, Any], layout: dict[str, Any], agent: str, backup_is_damaged: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "settings.json"
+        path.write_text(json.dumps(settings, **layout), encoding="utf-8")
+        place = SettingsPlace(agent, "user", path)
+        change = install_hooks(place, PROGRAM, home=Path(directory))
+        expected = remove_hooks(read_settings(path).value)
+        if backup_is_damaged:
+            assert change.backup is not None
+            Path(change.backup).write_bytes(b"{}")
+        else:
+            path.write_text(json.dumps({**read_settings(path).value, "added": [1]}))
+            expected = {**expected, "added": [1]}
+        uninstall_hooks(place, home=Path(directory))
+        assert read_settings(path).value == expected
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_what_is_written_has_the_indentation_and_line_ends_of_the_file(
+    place: SettingsPlace, noctuary_home: Path, line_end: str
+) -> None:
+    text = f'{{{line_end}\t"é": "\\ud800"{line_end}}}'
+    place.path.write_bytes(text.encode())
+    install_hooks(place, PROGRAM, home=noctuary_home)
+    written = place.path.read_bytes().decode("utf-8")
+    lines = ["{", '\t"é": "\\ud800",', '\t"hooks": {', '\t\t"']
+    assert written.startswith(line_end.join(lines))
+    assert written.count("\n") == written.count(line_end)

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from noctuary import __version__
-from noctuary.agents.install import plugin_files, write_plugin
-from noctuary.agents.settings_files import HookInstallError
+from noctuary.agents.install import HookInstallError, plugin_files, write_plugin
 from tests.support.agent_settings import plugin_faults
 
 PROGRAM = ("/opt/my tools/noctuary",)
