@@ -34,8 +34,7 @@ from noctuary.embed.onnx import (
     onnx_directory,
     toolchain,
 )
-from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.profile_layers import configured_profile, read_store_profiles
+from noctuary.recall.profile import RetrievalProfile, configured_profile, read_store_profiles
 from noctuary.recall.query_encoder import remember_query
 from noctuary.work.content import ContentStore
 from noctuary.work.runner import LocalRunner
