@@ -679,11 +679,11 @@ def resolve_for_recall(
 
 def configured_profile(
     settings: Settings,
-    adopted: Mapping[str, Any] = _NOTHING,
-    store_tables: Tables = _NOTHING,
+    adopted: Mapping[str, Any] | None = None,
+    store_tables: Tables | None = None,
 ) -> RetrievalProfile:
     """Return the profile that answers a call which asks for nothing special."""
-    return resolve_for_recall(settings, adopted, store_tables).profile
+    return resolve_for_recall(settings, adopted or {}, store_tables or {}).profile
 
 
 class StoredProfiles(NamedTuple):
