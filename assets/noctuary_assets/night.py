@@ -15,8 +15,7 @@ from noctuary.core.settings import Settings
 from noctuary.core.store import SourceName, StorePaths
 from noctuary.core.types import SILENT, Progress
 from noctuary.embed.backend import NightEncoder
-from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.profile_layers import configured_profile, read_store_profiles
+from noctuary.recall.profile import RetrievalProfile, configured_profile, read_store_profiles
 from noctuary.work.content import ContentStore
 from noctuary.work.ray import open_ray_runner
 from noctuary.work.runner import LocalRunner

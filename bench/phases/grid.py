@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.profile_layers import Layers, resolve
+from noctuary.recall.profile import Layers, RetrievalProfile, resolve
 
 Use = Literal[
     "none", "once", "five", "rounds", "labels", "labels_five", "again", "again_labels", "queries"

@@ -49,7 +49,7 @@ _HOMES = {
     "inject": "noctuary.context.inject",
     "recall": "noctuary.recall.api",
     "register_hook": "noctuary.core.types",
-    "RetrievalProfile": "noctuary.recall.profile_layers",
+    "RetrievalProfile": "noctuary.recall.profile",
     "RecallResult": "noctuary.recall.result",
     "RecalledMemory": "noctuary.recall.result",
     "RecallWarning": "noctuary.recall.result",

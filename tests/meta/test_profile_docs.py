@@ -16,9 +16,10 @@ from noctuary.recall.profile import (
     GROUPS,
     RANGES,
     SHIPPED,
+    Layers,
     RetrievalProfile,
+    table_faults,
 )
-from noctuary.recall.profile_layers import Layers, table_faults
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = (DOCS / "profiles.md").read_text(encoding="utf-8")

@@ -51,8 +51,7 @@ from noctuary.graph.walk import OPEN_END_US, ROLES
 from noctuary.recall.api import recall
 from noctuary.recall.engine import Recaller, find_serving, staleness
 from noctuary.recall.expand import expand_from
-from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.profile_layers import current_settings
+from noctuary.recall.profile import RetrievalProfile, current_settings
 from noctuary.recall.query import Mask, Scope, build_mask
 from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.result import RecallWarning

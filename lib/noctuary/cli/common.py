@@ -201,7 +201,7 @@ def profile_of(options: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
             )
         flags[flag.strip()] = _value(flag.strip(), text.strip())
     if options["flags"]:
-        from noctuary.recall.profile_layers import flag_faults
+        from noctuary.recall.profile import flag_faults
 
         faults = flag_faults(flags)
         if faults:

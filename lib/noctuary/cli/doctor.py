@@ -56,7 +56,7 @@ from noctuary.core.store import (
     list_stores,
 )
 from noctuary.embed.fingerprint import EncoderFingerprint, require_same
-from noctuary.recall.profile_layers import (
+from noctuary.recall.profile import (
     current_settings,
     layers_of,
     list_profiles,

@@ -260,7 +260,7 @@ def open_snapshot(directory: Path, store: str | None, in_wing: bool) -> Snapshot
     """
     from noctuary.core.settings import Settings
     from noctuary.recall.engine import Recaller
-    from noctuary.recall.profile_layers import configured_profile, read_store_profiles
+    from noctuary.recall.profile import configured_profile, read_store_profiles
 
     settings = Settings.load(home=find_home())
     recaller = Recaller.open(_store_of(directory, store).root)

@@ -107,7 +107,7 @@ def compact(
 def _rules(paths: StorePaths, profile: str | None) -> ArchiveRules:
     """Return the rules of a profile; what is wrong with it is said and left out, as in a recall."""
     from noctuary.compact.archive_candidates import archive_rules
-    from noctuary.recall.profile_layers import (
+    from noctuary.recall.profile import (
         current_settings,
         read_store_profiles,
         resolve_for_recall,

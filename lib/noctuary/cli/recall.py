@@ -35,7 +35,7 @@ from noctuary.text.marks import visible_line
 
 if TYPE_CHECKING:
     from noctuary.recall.expand import Expansion, Source
-    from noctuary.recall.profile_layers import Layers, ResolvedProfile
+    from noctuary.recall.profile import Layers, ResolvedProfile
     from noctuary.recall.result import RecallWarning
     from noctuary.recall.why import Why
 
@@ -150,7 +150,7 @@ def _recall_here(asked: dict[str, Any], name: str | None, flags: dict[str, Any])
 def _merge(store: str | None, name: str, flags: dict[str, Any]) -> ResolvedProfile | None:
     """Return a named profile with flags of this call on top; None without a store to ask."""
     from noctuary.recall.engine import find_serving
-    from noctuary.recall.profile_layers import (
+    from noctuary.recall.profile import (
         current_settings,
         read_store_profiles,
         resolve_for_recall,
@@ -283,7 +283,7 @@ def _explain(
     """Return the answer, and the warnings of settings and profile."""
     from noctuary.recall.engine import Recaller
     from noctuary.recall.inputs import world_with_store
-    from noctuary.recall.profile_layers import (
+    from noctuary.recall.profile import (
         current_settings,
         read_store_profiles,
         resolve_for_recall,
@@ -596,7 +596,7 @@ def show(name: str | None, store: str | None, as_json: bool) -> None:
     Exit code 1 when there is no such profile; what a recall would then use is shown.
     """
     found = _find_layers(store, as_json)
-    from noctuary.recall.profile_layers import resolve
+    from noctuary.recall.profile import resolve
 
     resolved = resolve(name, found.layers)
     warnings = (*found.warnings, *resolved.warnings)
@@ -614,7 +614,7 @@ def show(name: str | None, store: str | None, as_json: bool) -> None:
 def list_(store: str | None, as_json: bool) -> None:
     """List every profile, where it is defined, and what is wrong with it."""
     found = _find_layers(store, as_json)
-    from noctuary.recall.profile_layers import list_profiles
+    from noctuary.recall.profile import list_profiles
 
     entries = list_profiles(found.layers)
     if as_json:
@@ -636,7 +636,7 @@ def _find_layers(store: str | None, as_json: bool) -> _Found:
     """Return the layers of the settings and of the store, as far as there is one."""
     limit_threads()
     from noctuary.core.settings import Settings
-    from noctuary.recall.profile_layers import layers_of, read_store_profiles
+    from noctuary.recall.profile import layers_of, read_store_profiles
     from noctuary.recall.result import RecallWarning
 
     try:

@@ -38,8 +38,12 @@ from noctuary.core.types import to_micros
 from noctuary.embed.lean import LeanEncoder
 from noctuary.recall.engine import Recaller, find_serving, staleness
 from noctuary.recall.inputs import LiveWorld
-from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.profile_layers import current_settings, read_store_profiles, resolve_for_recall
+from noctuary.recall.profile import (
+    RetrievalProfile,
+    current_settings,
+    read_store_profiles,
+    resolve_for_recall,
+)
 from noctuary.recall.query import Scope, aware, check_arguments
 from noctuary.recall.query_encoder import encode_query, text_encoder
 from noctuary.recall.result import RecalledMemory, RecallResult, RecallWarning

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from noctuary.core.types import dataclass
-from noctuary.recall.profile import FIELD_TYPES, RetrievalProfile, value_faults
+from noctuary.recall.profile import RetrievalProfile, value_faults
 from noctuary.recall.result import RecallWarning
 
 # What goes in and what comes out: turns of a session, parts of a prompt, the assembled context.
@@ -217,7 +217,7 @@ _WHOLE = {"final_depth": 1, "tail_target_tokens": 0, "min_tail_turns": 0}
 
 def _faults(profile: ContextProfile) -> list[str]:
     """Return what is wrong with the values, a sentence each."""
-    faults = value_faults({name: getattr(profile, name) for name in SHARED}, FIELD_TYPES)
+    faults = value_faults({name: getattr(profile, name) for name in SHARED})
     for name, least in _WHOLE.items():
         value = getattr(profile, name)
         if type(value) is not int or value < least:

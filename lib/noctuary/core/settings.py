@@ -191,7 +191,7 @@ class SnapshotSettings:
 
 @dataclass(frozen=True, slots=True)
 class RecallSettings:
-    """Defaults of the read path; see noctuary.recall.profile_layers for what each one trades.
+    """Defaults of the read path; see noctuary.recall.profile for what each one trades.
 
     Attributes:
         profile: Name of the profile that a call which names none is answered with.
@@ -650,7 +650,7 @@ class Settings:
 
     Attributes:
         profiles: The tables [profiles.NAME] as they stand in the file; what is in them is checked
-            where a recall uses them (noctuary.recall.profile_layers). No part of `to_json`: they
+            where a recall uses them (noctuary.recall.profile). No part of `to_json`: they
             shape how a snapshot is asked, not what is in it.
         origins: Where each value that was set explicitly comes from, by `section.key`: "in <file>"
             or "environment <variable>". No part of equality or `to_json`.

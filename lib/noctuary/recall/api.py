@@ -16,9 +16,9 @@ from noctuary.core.errors import EncoderError, SnapshotMissingError, StoreError
 from noctuary.core.settings import Settings
 from noctuary.recall.engine import Recaller, find_serving, staleness
 from noctuary.recall.inputs import world_with_store
-from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.profile_layers import (
+from noctuary.recall.profile import (
     ResolvedProfile,
+    RetrievalProfile,
     current_settings,
     read_store_profiles,
     resolve_for_recall,

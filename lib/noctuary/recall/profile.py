@@ -1,128 +1,59 @@
-"""RetrievalProfile: every flag of a recall, its range, its group and the named profiles."""
+"""RetrievalProfile: how a recall ranks, flag by flag, and the layers that it is merged from."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields, replace
-from typing import Any, NamedTuple
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import field, fields, replace
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple, cast
 
-from noctuary.core.settings import FUSIONS
+from noctuary.core.errors import ConfigError, StoreError
+from noctuary.core.settings import (
+    CONFIG_FILE_NAME,
+    ENV_PREFIX,
+    FUSIONS,
+    RecallSettings,
+    Settings,
+    nearest_hint,
+    nearest_names,
+)
+from noctuary.core.store import find_home
 from noctuary.core.types import dataclass
+from noctuary.recall.result import RecallWarning
 
-# Ranges of a profile's values, as one list of sentences. Rules, nothing else.
+# The flags: each with its default, its range, what it trades and, where one begins, its group.
 #
-# Every rule is about one flag: values that are good one by one are good together, so layers can be
-# checked before they are merged.
+# Every range is about one flag: values that are good one by one are good together, so layers can
+# be checked before they are merged. Defaults of phases 1 to 9 are those of the reference pipeline
+# (research notes on MemPalace, section 1), of 10 to 14 those of the RFC, of the scorers those of
+# libravdb 1.3.12; where noctuary departs from them, docs/decisions/0007 says why.
 
-
+RAW, SUMMARIES = TURN_VIEWS = ("raw", "summaries")
+OWN, TURNS = SUMMARY_VECTORS = ("own", "turns")
 SCORERS = ("fusion", "hybrid", "two_pass")
 SUPERSEDE_ACTIONS = ("filter", "annotate")
-RAW = "raw"
-SUMMARIES = "summaries"
-TURN_VIEWS = (RAW, SUMMARIES)
-OWN = "own"
-TURNS = "turns"
-SUMMARY_VECTORS = (OWN, TURNS)
 
-CHOICES: Mapping[str, tuple[str, ...]] = {
-    "fusion": FUSIONS,
-    "scorer": SCORERS,
-    "supersede_action": SUPERSEDE_ACTIONS,
-    "turn_view": TURN_VIEWS,
-    "summary_vectors": SUMMARY_VECTORS,
-}
-"""Flags that are one of a few words."""
-
-MOST_DAYS = 1_000_000
-"""2,700 years: in microseconds still well within 64 bits, and no memory is older."""
-LEAST_DURATION = 1e-6
-MOST_DURATION = 1e9
-"""Of times that are real numbers: quotients and microseconds of them stay finite."""
 MOST_WEIGHT = 1e9
 MOST_BOOST = 1e6
 """Products of all factors that a recall knows stay finite; nobody needs a millionth of it."""
-MOST_WHOLE = 2**31 - 1
-"""Of counts: more rows than that are not addressed by the pack's int32 codes."""
+MOST_DAYS = 1_000_000
+"""2,700 years: in microseconds still well within 64 bits, and no memory is older."""
 
 
 class Range(NamedTuple):
-    """Both ends belong to it.
-
-    Attributes:
-        low: Least value.
-        high: Largest value.
-        sentence: How it is written, e.g. "must lie in [0, 1]".
-    """
+    """Both ends belong to it; the sentence says so, for example "must lie in [0, 1]"."""
 
     low: float
     high: float
     sentence: str
 
 
-_SHARES = (
-    "importance_prior",
-    "hybrid_similarity_weight",
-    "hybrid_recency_weight",
-    "hybrid_scope_weight",
-    "quality_penalty",
-    "authority_recency_weight",
-    "authority_frequency_weight",
-    "authority_authored_weight",
-    "authority_floor",
-    "decay_floor",
-    "mmr_lambda",
-    "pinned_boost",
-    "query_expansion_similarity_threshold",
-    "query_expansion_boost",
-    "supersede_similarity_threshold",
-    "compaction_threshold",
-)
-_NOT_NEGATIVE = (
-    "lexical_weight",
-    "dense_weight",
-    "graph_weight",
-    "session_weight",
-    "exact_match_bonus",
-    "session_decay_per_s",
-    "user_decay_per_s",
-    "global_decay_per_s",
-    "keyword_gain",
-    "authority_decay_per_s",
-    "association_coefficient",
-    "wing_diversity_weight",
-    "decay_lambda",
-)
-_DURATIONS = (
-    "rerank_timeout_ms",
-    "half_life_days",
-    "tagging_window_hours",
-    "pinned_tagged_window_hours",
-)
-_BOOSTS = (
-    "ltp_max_boost",
-    "tagging_max_boost",
-    "association_max_boost",
-    "pinned_ltp_threshold",
-)
-_AT_LEAST_ONE = (
-    "rrf_k",
-    "depth",
-    "coarse_depth",
-    "rerank_depth",
-    "pinned_max_items",
-    "pinned_max_tokens",
-    "query_expansion_max_terms",
-    "supersede_max_candidates",
-    "candidate_pool_multiplier",
-    "batch_size",
-)
-_AT_LEAST_ZERO = ("wing_quota", "max_scan_depth")
-_DAYS = ("ltp_window_days", "query_expansion_lookback_days")
-_DAYS_OR_NONE = ("supersede_min_age_gap_days", "compaction_age_days")
-
-
-def _between(low: float, high: float) -> str:
-    return f"must lie in [{_number(low)}, {_number(high)}]"
+def _between(low: float, high: float) -> Range:
+    return Range(low, high, f"must lie in [{_number(low)}, {_number(high)}]")
 
 
 def _number(value: float) -> str:
@@ -131,39 +62,224 @@ def _number(value: float) -> str:
     return short if float(short) == value else str(value)
 
 
-RANGES: Mapping[str, Range] = {
-    name: found
-    for names, found in (
-        (_SHARES, Range(0.0, 1.0, _between(0, 1))),
-        (_NOT_NEGATIVE, Range(0.0, MOST_WEIGHT, _between(0, MOST_WEIGHT))),
-        (
-            _DURATIONS,
-            Range(
-                LEAST_DURATION,
-                MOST_DURATION,
-                f"must lie in [{LEAST_DURATION:g}, {MOST_DURATION:g}]",
-            ),
-        ),
-        (_BOOSTS, Range(1.0, MOST_BOOST, _between(1, MOST_BOOST))),
-        (("coarse_threshold",), Range(-1.0, 1.0, _between(-1, 1))),
-        (_AT_LEAST_ONE, Range(1, MOST_WHOLE, _between(1, MOST_WHOLE))),
-        (_AT_LEAST_ZERO, Range(0, MOST_WHOLE, _between(0, MOST_WHOLE))),
-        (_DAYS, Range(1, MOST_DAYS, _between(1, MOST_DAYS))),
-        (_DAYS_OR_NONE, Range(0, MOST_DAYS, _between(0, MOST_DAYS))),
+SHARE = _between(0.0, 1.0)
+COSINE = _between(-1.0, 1.0)
+WEIGHT = _between(0.0, MOST_WEIGHT)
+BOOST = _between(1.0, MOST_BOOST)
+DURATION = _between(1e-6, 1e9)  # quotients, and microseconds of it, stay finite
+COUNT = _between(1, 2**31 - 1)  # no more rows are addressed by the pack's int32 codes
+COUNT_OR_NONE = _between(0, 2**31 - 1)
+DAYS = _between(1, MOST_DAYS)
+DAYS_OR_NONE = _between(0, MOST_DAYS)
+
+
+def _flag(
+    default: Any, among: Range | tuple[str, ...] | None, meaning: str, *, group: str = ""
+) -> Any:
+    """Declare a flag: its default, its range or its words, what it does, and a group it opens."""
+    return field(default=default, metadata={"among": among, "meaning": meaning, "group": group})
+
+
+@dataclass(frozen=True, slots=True)
+class RetrievalProfile:
+    """How one recall ranks: immutable, validated as a whole. docs/profiles.md has every flag."""
+
+    fusion: str = _flag(
+        "cc",
+        FUSIONS,
+        "cc keeps how much better a hit is, rrf only its rank (decision 0008).",
+        group="legs and fusion",
     )
-    for name in names
+    lexical_weight: float = _flag(0.5, WEIGHT, "Of the lexical leg; 0: off.")
+    dense_weight: float = _flag(0.5, WEIGHT, "Of the dense leg; 0: off.")
+    graph_weight: float = _flag(1.0, WEIGHT, "Factor on all that the concept graph adds; 0: off.")
+    session_weight: float = _flag(
+        1.0, WEIGHT, "Further factor on what one session's memories lend; 0: off."
+    )
+    importance_prior: float = _flag(0.3, SHARE, "p in score * ((1 - p) + p * importance).")
+    exact_match_bonus: float = _flag(
+        0.0, WEIGHT, "For a memory that holds every word of the query."
+    )
+    rrf_k: int = _flag(
+        60, COUNT, "Rank offset of RRF; larger flattens the head (Cormack 2009: 60)."
+    )
+    depth: int = _flag(50, COUNT, "Candidates of each leg before fusion.")
+    scorer: str = _flag(
+        "fusion", SCORERS, "hybrid (libravdb 1), two_pass (7).", group="scorers of libravdb"
+    )
+    hybrid_similarity_weight: float = _flag(0.7, SHARE, "alpha of section 1: cosine.")
+    hybrid_recency_weight: float = _flag(0.2, SHARE, "beta of section 1: recency.")
+    hybrid_scope_weight: float = _flag(0.1, SHARE, "gamma of section 1: the scope.")
+    quality_penalty: float = _flag(
+        0.5, SHARE, "delta of section 1: what a summary of confidence 0 loses."
+    )
+    session_decay_per_s: float = _flag(1e-4, WEIGHT, "Of the session's memories (half-life 1.9 h).")
+    user_decay_per_s: float = _flag(1e-5, WEIGHT, "Of the user's durable memories (19 h).")
+    global_decay_per_s: float = _flag(2e-6, WEIGHT, "Of nobody's among several users' (4 d).")
+    coarse_depth: int = _flag(16, COUNT, "k1 of section 7, candidates of the first pass.")
+    coarse_threshold: float = _flag(0.2, COSINE, "theta1 of section 7, its least cosine.")
+    keyword_gain: float = _flag(0.3, WEIGHT, "kappa of section 7, for the query's words.")
+    authority_recency_weight: float = _flag(0.5, SHARE, "alpha_r of section 7.")
+    authority_frequency_weight: float = _flag(0.2, SHARE, "alpha_f of section 7.")
+    authority_authored_weight: float = _flag(0.3, SHARE, "alpha_a of section 7.")
+    authority_decay_per_s: float = _flag(1e-5, WEIGHT, "lambda_r of section 7.")
+    authority_floor: float = _flag(0.5, SHARE, "Least factor of authority; 0 is the reference.")
+    model_guard: bool = _flag(
+        True,
+        None,
+        "Compare the query's encoder with the one of the vectors.",
+        group="model guard (phase 10)",
+    )
+    model_guard_strict: bool = _flag(False, None, "Answer with nothing on a mismatch.")
+    reranker: str = _flag(
+        "", None, "Name or directory of a cross-encoder; empty: none.", group="reranker"
+    )
+    rerank_depth: int = _flag(30, COUNT, "Memories that it reads.")
+    rerank_timeout_ms: float = _flag(1500.0, DURATION, "After this the fused order stands.")
+    ltp_enabled: bool = _flag(
+        False,
+        None,
+        "Phase 1, lift what was recalled often lately.",
+        group="use, age and newness (phase 1)",
+    )
+    ltp_window_days: int = _flag(30, DAYS, "Retrievals of this many days count.")
+    ltp_max_boost: float = _flag(2.0, BOOST, "Largest multiplier.")
+    time_decay_enabled: bool = _flag(False, None, "Phase 1, let age lower the score.")
+    half_life_days: float = _flag(90.0, DURATION, "Age at which what decays has halved.")
+    decay_floor: float = _flag(
+        0.9, SHARE, "Share of the score that age never takes; 0 is the reference."
+    )
+    tagging_enabled: bool = _flag(False, None, "Phase 1, lift what was filed in the last hours.")
+    tagging_window_hours: float = _flag(24.0, DURATION, "The boost falls to 1 until then.")
+    tagging_max_boost: float = _flag(1.5, BOOST, "Multiplier of a memory filed this moment.")
+    association_enabled: bool = _flag(
+        False, None, "Phase 2, lift what was recalled together.", group="association (phase 2)"
+    )
+    association_coefficient: float = _flag(0.15, WEIGHT, "c in 1 + c * ln(1 + co-retrievals).")
+    association_max_boost: float = _flag(1.5, BOOST, "Largest multiplier.")
+    mmr_enabled: bool = _flag(
+        False, None, "Phase 5, trade relevance for diversity.", group="diversity (phase 5)"
+    )
+    mmr_lambda: float = _flag(0.7, SHARE, "Share of relevance; 1 leaves the order alone.")
+    pinned_memory_enabled: bool = _flag(
+        False,
+        None,
+        "Phase 6, lift what was used most or filed last.",
+        group="pinned memories (phase 6)",
+    )
+    pinned_boost: float = _flag(
+        0.04, SHARE, "What a pinned memory gains: score + boost * (1 - score)."
+    )
+    pinned_max_items: int = _flag(5, COUNT, "At most so many are pinned.")
+    pinned_max_tokens: int = _flag(2000, COUNT, "And at most so many tokens of them.")
+    pinned_ltp_threshold: float = _flag(1.5, BOOST, "LTP multiplier from which one may be pinned.")
+    pinned_include_tagged: bool = _flag(True, None, "Pin what is new or tagged pinned.")
+    pinned_tagged_window_hours: float = _flag(48.0, DURATION, "What new means.")
+    query_expansion_enabled: bool = _flag(
+        False,
+        None,
+        "Phase 7, ask again with words of past finds.",
+        group="query expansion (phase 7)",
+    )
+    query_expansion_max_terms: int = _flag(3, COUNT, "At most so many further questions.")
+    query_expansion_similarity_threshold: float = _flag(0.65, SHARE, "Of a past query.")
+    query_expansion_boost: float = _flag(0.7, SHARE, "Factor on what only they found.")
+    query_expansion_lookback_days: int = _flag(60, DAYS, "How old a query may be.")
+    supersede_filter_enabled: bool = _flag(
+        False, None, "Phase 8, notice what is said anew.", group="superseded memories (phase 8)"
+    )
+    supersede_similarity_threshold: float = _flag(0.86, SHARE, "Least cosine of the two.")
+    supersede_min_age_gap_days: int = _flag(7, DAYS_OR_NONE, "Least days between.")
+    supersede_action: str = _flag("filter", SUPERSEDE_ACTIONS, "Remove it, or say so.")
+    supersede_max_candidates: int = _flag(10, COUNT, "At most so many in one recall.")
+    consolidation_enabled: bool = _flag(
+        False, None, "Phase 9, a summary stands for its turns.", group="summaries (phase 9)"
+    )
+    include_consolidated_summaries: bool = _flag(True, None, "Off: turns only name it.")
+    include_consolidated_sources: bool = _flag(False, None, "Name the turns under it.")
+    turn_view: str = _flag("raw", TURN_VIEWS, "Search turns, or the summaries that cover them.")
+    summary_vectors: str = _flag(
+        "own", SUMMARY_VECTORS, "By its text, or by its two nearest turns."
+    )
+    include_archived: bool = _flag(False, None, "Search archived memories as well.")
+    wing_diversity_weight: float = _flag(
+        0.3,
+        WEIGHT,
+        "Phase 11, gamma of the saturation penalty.",
+        group="balance of wings (phase 11)",
+    )
+    candidate_pool_multiplier: int = _flag(1, COUNT, "Candidates per leg, as a multiple of depth.")
+    wing_quota: int = _flag(
+        2, COUNT_OR_NONE, "Best memories of every wing that always enter the pool."
+    )
+    explain: bool = _flag(
+        False, None, "Phase 12, return a score breakdown.", group="explaining (phase 12)"
+    )
+    candidate_trace: bool = _flag(False, None, "Return what was dropped, where and why.")
+    replay_log: bool = _flag(False, None, "Keep what a re-run needs, the query's text included.")
+    paginated_scoring: bool = _flag(
+        True, None, "Phase 14, scan the store in keyset batches.", group="scans (phase 14)"
+    )
+    batch_size: int = _flag(5000, COUNT, "Rows per batch.")
+    max_scan_depth: int = _flag(0, COUNT_OR_NONE, "Rows that a scan reads at most; 0 reads all.")
+    adaptive_compaction: bool = _flag(
+        False, None, "Phase 13, choose by use what to compact.", group="compaction (phase 13)"
+    )
+    compaction_threshold: float = _flag(0.3, SHARE, "LTP score below which one may be compacted.")
+    compaction_age_days: int = _flag(30, DAYS_OR_NONE, "Least days since its last retrieval.")
+    decay_enabled: bool = _flag(False, None, "Let the LTP score decay since then.")
+    decay_lambda: float = _flag(0.01, WEIGHT, "Decay per day.")
+
+    def __post_init__(self) -> None:
+        faults = value_faults(self.to_json())
+        if faults:
+            raise ValueError("; ".join(faults))
+
+    @staticmethod
+    def off() -> RetrievalProfile:
+        """Return plain fusion: both legs, no graph, no prior, every phase off."""
+        return replace(RetrievalProfile(), **OFF)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        # Not asdict, which copies every value: this runs with every recall.
+        return {name: getattr(self, name) for name in FIELD_NAMES}
+
+
+_FLAGS = fields(RetrievalProfile)
+FIELD_NAMES: tuple[str, ...] = tuple(flag.name for flag in _FLAGS)
+"""Every flag, in declaration order."""
+
+FIELD_TYPES: Mapping[str, type] = {flag.name: type(flag.default) for flag in _FLAGS}
+"""Type of every flag: bool, int, float or str."""
+
+RANGES: Mapping[str, Range] = {
+    f.name: f.metadata["among"] for f in _FLAGS if isinstance(f.metadata["among"], Range)
 }
 """Range of every number; infinities and NaN lie in none of them."""
 
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    f.name: f.metadata["among"] for f in _FLAGS if f.metadata["among"] and f.name not in RANGES
+}
+"""Flags that are one of a few words."""
 
-def value_faults(values: Mapping[str, Any], types: Mapping[str, type]) -> list[str]:
-    """Return one sentence per value of the wrong type or out of range; empty if none.
 
-    Args:
-        values: Some flags, each one of `types`.
-        types: Type of every flag; a whole number is good where a float is due.
-    """
-    found = (_fault(name, value, types[name]) for name, value in values.items())
+def _grouped() -> dict[str, tuple[str, ...]]:
+    groups: dict[str, list[str]] = {}
+    for flag in _FLAGS:
+        if flag.metadata["group"]:
+            groups[flag.metadata["group"]] = []
+        groups[list(groups)[-1]].append(flag.name)
+    return {heading: tuple(names) for heading, names in groups.items()}
+
+
+GROUPS: Mapping[str, tuple[str, ...]] = _grouped()
+"""Flags by heading; together every flag once, in declaration order."""
+
+
+def value_faults(values: Mapping[str, Any]) -> list[str]:
+    """Return one sentence per flag of the wrong type or out of range; a whole number is a float."""
+    found = (_fault(name, value, FIELD_TYPES[name]) for name, value in values.items())
     return [fault for fault in found if fault is not None]
 
 
@@ -179,360 +295,29 @@ def _fault(name: str, value: Any, kind: type) -> str | None:
     return None
 
 
-# RetrievalProfile: every flag of a recall with its built-in default. Declarations only.
-#
-# Defaults of phases 1 to 9 are those of the reference pipeline (research notes on MemPalace,
-# section 1), of 10 to 14 those of the RFC, of the scorers those of libravdb 1.3.12; where noctuary
-# departs from them, docs/decisions/0007 says why.
-
-
-@dataclass(frozen=True, slots=True)
-class RetrievalProfile:
-    """How one recall ranks: immutable, validated as a whole.
-
-    Attributes:
-        fusion: "cc" keeps how much better a hit is; "rrf" is indifferent to score scales
-            (docs/decisions/0006 has the measured difference).
-        lexical_weight: Weight of the lexical leg; 0 switches it off.
-        dense_weight: Weight of the dense leg; 0 switches it off.
-        graph_weight: Factor on everything that the concept graph adds; 0 switches it off.
-        session_weight: Further factor on what memories of one session lend each other; 0 leaves
-            sessions out of the graph.
-        importance_prior: p in score * ((1 - p) + p * importance); 0 ignores importance.
-        exact_match_bonus: Added to the score of a memory that holds every word of the query; it
-            lifts literal hits that rank fusion mixes with near-ties, and 0 switches it off.
-        rrf_k: Rank offset of RRF in ranks; larger flattens the head (Cormack 2009 uses 60).
-        depth: Candidates taken from each leg before fusion; more costs time, less loses fused hits.
-        scorer: "fusion" (the four lines above), "hybrid" (libravdb section 1) or "two_pass"
-            (libravdb section 7); the last two rank by cosine and need vectors.
-        hybrid_similarity_weight: alpha of section 1, share of cosine.
-        hybrid_recency_weight: beta of section 1, share of recency.
-        hybrid_scope_weight: gamma of section 1, share of the memory's scope.
-        quality_penalty: delta of section 1: what a summary of confidence 0 loses, in [0, 1].
-        session_decay_per_s: Recency decay of the active session's memories (half-life 1.9 h).
-        user_decay_per_s: Of the user's durable memories (19 h).
-        global_decay_per_s: Of memories that belong to nobody in a store of several users (4 d).
-        coarse_depth: k1 of section 7, candidates of the first pass.
-        coarse_threshold: theta1 of section 7, least cosine of the first pass.
-        keyword_gain: kappa of section 7; larger punishes answers without the query's words.
-        authority_recency_weight: alpha_r of section 7.
-        authority_frequency_weight: alpha_f of section 7.
-        authority_authored_weight: alpha_a of section 7.
-        authority_decay_per_s: lambda_r of section 7.
-        authority_floor: Least factor that authority may multiply with; 0 is the reference, which
-            erases whatever is older than days.
-        model_guard: Compare the query encoder with the one that made the vectors.
-        model_guard_strict: Answer with nothing on a mismatch instead of without the dense leg.
-        reranker: Name or directory of a cross-encoder for the head of the list; empty: none.
-        rerank_depth: Memories that it reads.
-        rerank_timeout_ms: After this long the fused order stands, with a warning.
-        ltp_enabled: Phase 1, lift what was recalled often lately.
-        ltp_window_days: Retrievals of this many days count.
-        ltp_max_boost: Largest multiplier, >= 1.
-        time_decay_enabled: Phase 1, let age lower the score.
-        half_life_days: Age at which what decays has halved.
-        decay_floor: Share of the score that age never takes, in [0, 1]; 0 is the reference.
-        tagging_enabled: Phase 1, lift what was filed in the last hours.
-        tagging_window_hours: Until when; the boost falls to 1 linearly.
-        tagging_max_boost: Multiplier of a memory filed this moment, >= 1.
-        association_enabled: Phase 2, lift what was recalled together with the other candidates.
-        association_coefficient: c in 1 + c * ln(1 + co-retrievals).
-        association_max_boost: Largest multiplier, >= 1.
-        mmr_enabled: Phase 5, trade relevance for diversity (maximal marginal relevance).
-        mmr_lambda: Share of relevance, in [0, 1]; 1 leaves the order alone.
-        pinned_memory_enabled: Phase 6, lift what was used most or filed last.
-        pinned_boost: What a pinned memory gains: score + boost * (1 - score).
-        pinned_max_items: At most so many memories are pinned.
-        pinned_max_tokens: And at most so many tokens of them.
-        pinned_ltp_threshold: LTP multiplier from which a memory may be pinned.
-        pinned_include_tagged: Pin what was filed lately, and what is tagged "pinned".
-        pinned_tagged_window_hours: What lately means.
-        query_expansion_enabled: Phase 7, ask again with words of what similar queries found.
-        query_expansion_max_terms: At most so many further questions.
-        query_expansion_similarity_threshold: Least cosine of a past query.
-        query_expansion_boost: Factor on the score of what only a further question found.
-        query_expansion_lookback_days: How far back past queries count.
-        supersede_filter_enabled: Phase 8, notice a newer memory that says the same thing anew.
-        supersede_similarity_threshold: Least cosine between the two.
-        supersede_min_age_gap_days: Least distance in time between the two.
-        supersede_action: "filter" removes the older, "annotate" says so on both.
-        supersede_max_candidates: At most so many memories are superseded in one recall.
-        consolidation_enabled: Phase 9, let an accepted summary stand for the turns it was made of.
-        include_consolidated_summaries: Put the summary in the place of its turns; off, the turns
-            stay and only name it.
-        include_consolidated_sources: Name the turns under the summary.
-        turn_view: What is searched of a conversation: "raw" its turns, "summaries" the accepted
-            summaries in the place of the turns that they cover. Fewer tokens to search and to show,
-            at the price of what a summary leaves out; never both (docs/decisions/0018).
-        summary_vectors: What the dense leg knows a searched summary by: "own", the vector of its
-            text, or "turns", the mean of its two turns nearest to the query.
-        include_archived: Search archived memories as if they were not, and in their place the
-            summaries of no compaction plan.
-        wing_diversity_weight: Phase 11, gamma of the saturation penalty; 0 is plain MMR.
-        candidate_pool_multiplier: Candidates per leg, as a multiple of `depth`.
-        wing_quota: Best memories of every wing that enter the pool whatever the others hold; only
-            with MMR and a wing_diversity_weight above 0.
-        explain: Phase 12, return a score breakdown.
-        candidate_trace: Return what was dropped, where and why.
-        replay_log: Append what a re-run needs to the store's replay log, the query's text included.
-        paginated_scoring: Phase 14, scan the store in keyset batches.
-        batch_size: Rows per batch.
-        max_scan_depth: Rows that a scan reads at most; 0 reads all.
-        adaptive_compaction: Phase 13, choose compaction candidates by use.
-        compaction_threshold: Normalised LTP score below which a memory may be compacted.
-        compaction_age_days: Least days since its last retrieval.
-        decay_enabled: Let the normalised LTP score decay since the last retrieval.
-        decay_lambda: Decay per day.
-    """
-
-    fusion: str = "cc"
-    lexical_weight: float = 0.5
-    dense_weight: float = 0.5
-    graph_weight: float = 1.0
-    session_weight: float = 1.0
-    importance_prior: float = 0.3
-    exact_match_bonus: float = 0.0
-    rrf_k: int = 60
-    depth: int = 50
-    scorer: str = "fusion"
-    hybrid_similarity_weight: float = 0.7
-    hybrid_recency_weight: float = 0.2
-    hybrid_scope_weight: float = 0.1
-    quality_penalty: float = 0.5
-    session_decay_per_s: float = 1e-4
-    user_decay_per_s: float = 1e-5
-    global_decay_per_s: float = 2e-6
-    coarse_depth: int = 16
-    coarse_threshold: float = 0.2
-    keyword_gain: float = 0.3
-    authority_recency_weight: float = 0.5
-    authority_frequency_weight: float = 0.2
-    authority_authored_weight: float = 0.3
-    authority_decay_per_s: float = 1e-5
-    authority_floor: float = 0.5
-    model_guard: bool = True
-    model_guard_strict: bool = False
-    reranker: str = ""
-    rerank_depth: int = 30
-    rerank_timeout_ms: float = 1500.0
-    ltp_enabled: bool = False
-    ltp_window_days: int = 30
-    ltp_max_boost: float = 2.0
-    time_decay_enabled: bool = False
-    half_life_days: float = 90.0
-    decay_floor: float = 0.9
-    tagging_enabled: bool = False
-    tagging_window_hours: float = 24.0
-    tagging_max_boost: float = 1.5
-    association_enabled: bool = False
-    association_coefficient: float = 0.15
-    association_max_boost: float = 1.5
-    mmr_enabled: bool = False
-    mmr_lambda: float = 0.7
-    pinned_memory_enabled: bool = False
-    pinned_boost: float = 0.04
-    pinned_max_items: int = 5
-    pinned_max_tokens: int = 2000
-    pinned_ltp_threshold: float = 1.5
-    pinned_include_tagged: bool = True
-    pinned_tagged_window_hours: float = 48.0
-    query_expansion_enabled: bool = False
-    query_expansion_max_terms: int = 3
-    query_expansion_similarity_threshold: float = 0.65
-    query_expansion_boost: float = 0.7
-    query_expansion_lookback_days: int = 60
-    supersede_filter_enabled: bool = False
-    supersede_similarity_threshold: float = 0.86
-    supersede_min_age_gap_days: int = 7
-    supersede_action: str = "filter"
-    supersede_max_candidates: int = 10
-    consolidation_enabled: bool = False
-    include_consolidated_summaries: bool = True
-    include_consolidated_sources: bool = False
-    turn_view: str = "raw"
-    summary_vectors: str = "own"
-    include_archived: bool = False
-    wing_diversity_weight: float = 0.3
-    candidate_pool_multiplier: int = 1
-    wing_quota: int = 2
-    explain: bool = False
-    candidate_trace: bool = False
-    replay_log: bool = False
-    paginated_scoring: bool = True
-    batch_size: int = 5000
-    max_scan_depth: int = 0
-    adaptive_compaction: bool = False
-    compaction_threshold: float = 0.3
-    compaction_age_days: int = 30
-    decay_enabled: bool = False
-    decay_lambda: float = 0.01
-
-    def __post_init__(self) -> None:
-        faults = value_faults({name: getattr(self, name) for name in FIELD_NAMES}, FIELD_TYPES)
-        if faults:
-            raise ValueError("; ".join(faults))
-
-    @staticmethod
-    def off() -> RetrievalProfile:
-        """Return plain fusion: both legs, no graph, no prior, every phase off."""
-        return replace(RetrievalProfile(), **OFF)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        # Not asdict, which copies every value: this runs with every recall.
-        return {name: getattr(self, name) for name in FIELD_NAMES}
-
-
-FIELD_NAMES: tuple[str, ...] = tuple(field.name for field in fields(RetrievalProfile))
-"""Every flag, in declaration order."""
-
-FIELD_TYPES: Mapping[str, type] = {
-    field.name: type(field.default) for field in fields(RetrievalProfile)
-}
-"""Type of every flag: bool, int, float or str."""
-
-OFF: Mapping[str, Any] = {
-    "graph_weight": 0.0,
-    "importance_prior": 0.0,
-    "exact_match_bonus": 0.0,
-    "scorer": "fusion",
-    "model_guard": False,
-    "model_guard_strict": False,
-    "reranker": "",
-    "ltp_enabled": False,
-    "time_decay_enabled": False,
-    "tagging_enabled": False,
-    "association_enabled": False,
-    "mmr_enabled": False,
-    "pinned_memory_enabled": False,
-    "query_expansion_enabled": False,
-    "supersede_filter_enabled": False,
-    "consolidation_enabled": False,
-    "turn_view": "raw",
-    "include_archived": False,
-    "wing_diversity_weight": 0.0,
-    "candidate_pool_multiplier": 1,
-    "explain": False,
-    "candidate_trace": False,
-    "replay_log": False,
-    "adaptive_compaction": False,
-    "decay_enabled": False,
-}
-"""Everything that plain fusion is without, said also where the built-in default says the same: a
-layer below may have switched it on. How fast a scan reads (`paginated_scoring`) changes no result
-and stays."""
-
-
-# Which flags belong to which phase, in the order in which people read them. Names only.
-
-
-GROUPS: Mapping[str, tuple[str, ...]] = {
-    "legs and fusion": (
-        "fusion",
-        "lexical_weight",
-        "dense_weight",
-        "graph_weight",
-        "session_weight",
-        "importance_prior",
-        "exact_match_bonus",
-        "rrf_k",
-        "depth",
-    ),
-    "scorers of libravdb": (
-        "scorer",
-        "hybrid_similarity_weight",
-        "hybrid_recency_weight",
-        "hybrid_scope_weight",
-        "quality_penalty",
-        "session_decay_per_s",
-        "user_decay_per_s",
-        "global_decay_per_s",
-        "coarse_depth",
-        "coarse_threshold",
-        "keyword_gain",
-        "authority_recency_weight",
-        "authority_frequency_weight",
-        "authority_authored_weight",
-        "authority_decay_per_s",
-        "authority_floor",
-    ),
-    "model guard (phase 10)": ("model_guard", "model_guard_strict"),
-    "reranker": ("reranker", "rerank_depth", "rerank_timeout_ms"),
-    "use, age and newness (phase 1)": (
-        "ltp_enabled",
-        "ltp_window_days",
-        "ltp_max_boost",
-        "time_decay_enabled",
-        "half_life_days",
-        "decay_floor",
-        "tagging_enabled",
-        "tagging_window_hours",
-        "tagging_max_boost",
-    ),
-    "association (phase 2)": (
-        "association_enabled",
-        "association_coefficient",
-        "association_max_boost",
-    ),
-    "diversity (phase 5)": ("mmr_enabled", "mmr_lambda"),
-    "pinned memories (phase 6)": (
-        "pinned_memory_enabled",
-        "pinned_boost",
-        "pinned_max_items",
-        "pinned_max_tokens",
-        "pinned_ltp_threshold",
-        "pinned_include_tagged",
-        "pinned_tagged_window_hours",
-    ),
-    "query expansion (phase 7)": (
-        "query_expansion_enabled",
-        "query_expansion_max_terms",
-        "query_expansion_similarity_threshold",
-        "query_expansion_boost",
-        "query_expansion_lookback_days",
-    ),
-    "superseded memories (phase 8)": (
-        "supersede_filter_enabled",
-        "supersede_similarity_threshold",
-        "supersede_min_age_gap_days",
-        "supersede_action",
-        "supersede_max_candidates",
-    ),
-    "summaries (phase 9)": (
-        "consolidation_enabled",
-        "include_consolidated_summaries",
-        "include_consolidated_sources",
-        "turn_view",
-        "summary_vectors",
-        "include_archived",
-    ),
-    "balance of wings (phase 11)": (
-        "wing_diversity_weight",
-        "candidate_pool_multiplier",
-        "wing_quota",
-    ),
-    "explaining (phase 12)": ("explain", "candidate_trace", "replay_log"),
-    "scans (phase 14)": ("paginated_scoring", "batch_size", "max_scan_depth"),
-    "compaction (phase 13)": (
-        "adaptive_compaction",
-        "compaction_threshold",
-        "compaction_age_days",
-        "decay_enabled",
-        "decay_lambda",
-    ),
-}
-"""Flags by heading; together every flag once, in declaration order."""
-
-
 # The profiles that ship: names, one line each, and what they change of the layers below.
 #
 # Sources: seed-hybrid is the hybrid of the integration design, sections A.3 and B; libravdb has
 # the constants of mathematical reference sections 1 and 7 as its code ships them.
 
 
+OFF: Mapping[str, Any] = {
+    "graph_weight": 0.0, "importance_prior": 0.0, "exact_match_bonus": 0.0, "scorer": "fusion",
+    "model_guard": False, "model_guard_strict": False, "reranker": "", "ltp_enabled": False,
+    "time_decay_enabled": False, "tagging_enabled": False, "association_enabled": False,
+    "mmr_enabled": False, "pinned_memory_enabled": False, "query_expansion_enabled": False,
+    "supersede_filter_enabled": False, "consolidation_enabled": False, "turn_view": RAW,
+    "include_archived": False, "wing_diversity_weight": 0.0, "candidate_pool_multiplier": 1,
+    "explain": False, "candidate_trace": False, "replay_log": False, "adaptive_compaction": False,
+    "decay_enabled": False,
+}  # fmt: skip
+"""Everything that plain fusion is without, said also where the built-in default says the same: a
+layer below may have switched it on. How fast a scan reads (`paginated_scoring`) changes no result
+and stays."""
+
+
 DEFAULT = "default"
 """The profile that is always there; an unknown name falls back to it."""
-
 INHERITS = "inherits"
 """Key of a profile's table that names its parent."""
 DESCRIPTION = "description"
@@ -540,12 +325,7 @@ DESCRIPTION = "description"
 
 
 class Shipped(NamedTuple):
-    """A profile that ships.
-
-    Attributes:
-        description: One line.
-        values: Flags and, under `inherits`, the name of a parent.
-    """
+    """A profile that ships: one line, and its flags (under `inherits` the name of a parent)."""
 
     description: str
     values: Mapping[str, Any]
@@ -558,53 +338,426 @@ SHIPPED: Mapping[str, Shipped] = {
         "the reference hybrid: RRF (k 60, depth 50, weights 1 and 1) of words and cosine, then "
         "importance",
         {
-            **OFF,
-            "fusion": "rrf",
-            "lexical_weight": 1.0,
-            "dense_weight": 1.0,
-            "rrf_k": 60,
-            "depth": 50,
-            "importance_prior": 0.3,
+            **OFF, "fusion": "rrf", "lexical_weight": 1.0, "dense_weight": 1.0, "rrf_k": 60,
+            "depth": 50, "importance_prior": 0.3,
         },
     ),
     "synapse": Shipped(
         "the reference pipeline's own defaults: use, age without a floor and the first day count",
         {
-            "ltp_enabled": True,
-            "tagging_enabled": True,
-            "time_decay_enabled": True,
+            "ltp_enabled": True, "tagging_enabled": True, "time_decay_enabled": True,
             "decay_floor": 0.0,
         },
     ),
     "compact": Shipped(
         "old turns by their summaries alone: fewer tokens searched and more shown per result",
         # The reference's penalty of .5 puts a summary behind every turn that stays as it is.
-        {"turn_view": "summaries", "summary_vectors": "turns", "quality_penalty": 0.05},
+        {"turn_view": SUMMARIES, "summary_vectors": TURNS, "quality_penalty": 0.05},
     ),
     "libravdb": Shipped(
         "libravdb section 1: cosine, recency and scope, times the quality of summaries; no phases",
         {
-            **OFF,
-            "scorer": "hybrid",
-            "hybrid_similarity_weight": 0.7,
-            "hybrid_recency_weight": 0.2,
-            "hybrid_scope_weight": 0.1,
-            "quality_penalty": 0.5,
-            "session_decay_per_s": 1e-4,
-            "user_decay_per_s": 1e-5,
-            "global_decay_per_s": 2e-6,
-            "coarse_depth": 16,
-            "coarse_threshold": 0.2,
-            "keyword_gain": 0.3,
-            "authority_recency_weight": 0.5,
-            "authority_frequency_weight": 0.2,
-            "authority_authored_weight": 0.3,
-            "authority_decay_per_s": 1e-5,
+            **OFF, "scorer": "hybrid",
+            "hybrid_similarity_weight": 0.7, "hybrid_recency_weight": 0.2,
+            "hybrid_scope_weight": 0.1, "quality_penalty": 0.5,
+            "session_decay_per_s": 1e-4, "user_decay_per_s": 1e-5, "global_decay_per_s": 2e-6,
+            "coarse_depth": 16, "coarse_threshold": 0.2, "keyword_gain": 0.3,
+            "authority_recency_weight": 0.5, "authority_frequency_weight": 0.2,
+            "authority_authored_weight": 0.3, "authority_decay_per_s": 1e-5,
         },
     ),
     "libravdb-two-pass": Shipped(
         "libravdb section 7 without noctuary's floor: authority erases what is days old",
         {INHERITS: "libravdb", "scorer": "two_pass", "authority_floor": 0.0},
     ),
-}
+}  # fmt: skip
 """Shipped profiles by name."""
+
+
+# Merging a profile from its layers, every value with where it came from.
+#
+# Order, later wins: built-in, config ([recall] and its variables, then [profiles.default]), store
+# (what its evaluation adopted, then [default] of its profiles.toml), the named profile (shipped,
+# then config, then store; before all three those of its parent), this call. A layer with faults is
+# left out as a whole, with one warning that lists them all.
+
+
+BUILT_IN = "built-in"
+THIS_CALL = "this call"
+GIVEN = "given"
+"""`ResolvedProfile.used` where the call brought a whole RetrievalProfile."""
+
+NEAREST_SHOWN = 3
+"""Known names shown for an unknown one: enough to find a slip of the finger."""
+
+Tables = Mapping[str, Mapping[str, Any]]
+Definition = tuple[str, Mapping[str, Any]]
+"""One table that defines a named profile, unchecked: "shipped", "config" or "store", and it."""
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class Layer(NamedTuple):
+    """Some values and where they come from."""
+
+    values: Mapping[str, Any]
+    source: str
+
+
+class Layers(NamedTuple):
+    """Everything below the call; tables by name, unchecked."""
+
+    recall: tuple[Layer, ...] = ()  # explicitly set [recall] values, each with its own source
+    config: Tables = _NOTHING  # [profiles.NAME] of the configuration
+    adopted: Mapping[str, Any] = _NOTHING  # by the snapshot's evaluation
+    stored: Tables = _NOTHING  # [NAME] of the store's profiles.toml
+    chosen: str = DEFAULT  # answers when a call names none
+
+
+class ResolvedProfile(NamedTuple):
+    """A profile, and where each flag's value came from.
+
+    What the warnings ("unknown_profile", "bad_profile") name was left out.
+    """
+
+    profile: RetrievalProfile
+    requested: str | None
+    used: str
+    sources: Mapping[str, str]
+    warnings: tuple[RecallWarning, ...] = ()
+
+
+def resolve(
+    name: str | None, layers: Layers, overrides: Mapping[str, Any] | None = None
+) -> ResolvedProfile:
+    """Merge the profile of a name (None: `layers.chosen`) and the flags of a call.
+
+    Raises:
+        ValueError: Listing every fault of `overrides` at once.
+    """
+    asked = _given(overrides)
+    warnings: list[RecallWarning] = []
+    used, named = _named_layers(layers.chosen if name is None else name, layers, warnings)
+    stack = [*_default_layers(layers, warnings), *named, Layer(asked, THIS_CALL)]
+    values = RetrievalProfile().to_json()
+    sources = dict.fromkeys(FIELD_NAMES, BUILT_IN)
+    for layer in stack:
+        for flag, value in layer.values.items():
+            values[flag] = float(value) if FIELD_TYPES[flag] is float else value
+            sources[flag] = layer.source
+    merged = RetrievalProfile(**values)
+    return ResolvedProfile(merged, name, used, MappingProxyType(sources), tuple(warnings))
+
+
+def _given(overrides: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the flags of a call; None as a value means not given. ValueError names every fault."""
+    asked = {flag: value for flag, value in (overrides or {}).items() if value is not None}
+    faults = flag_faults(asked)
+    if faults:
+        raise ValueError("; ".join(faults))
+    return asked
+
+
+def flag_faults(values: Mapping[str, Any]) -> list[str]:
+    """Return one sentence per flag that is unknown, of the wrong type or out of range."""
+    unknown = [
+        f"unknown flag {flag!r}{nearest_hint(str(flag), FIELD_NAMES)}"
+        for flag in values
+        if flag not in FIELD_TYPES
+    ]
+    return [*unknown, *value_faults({f: v for f, v in values.items() if f in FIELD_TYPES})]
+
+
+def _definitions(name: str, layers: Layers) -> list[Definition]:
+    """Return the tables that define a named profile, in the order in which they are merged."""
+    shipped = {name: SHIPPED[name].values} if name in SHIPPED else {}
+    places = (("shipped", shipped), ("config", layers.config), ("store", layers.stored))
+    return [(place, tables[name]) for place, tables in places if name in tables]
+
+
+def _known(layers: Layers) -> list[str]:
+    return list(dict.fromkeys([*SHIPPED, *layers.config, *layers.stored]))
+
+
+def table_faults(name: str, table: Mapping[str, Any], layers: Layers) -> list[str]:
+    """Return one sentence per fault of a profile's table."""
+    faults = flag_faults(_flags_of(table))
+    if DESCRIPTION in table and not isinstance(table[DESCRIPTION], str):
+        faults.append(f"{DESCRIPTION} must be a text, found {table[DESCRIPTION]!r}")
+    fault = _parent_fault(name, table[INHERITS], layers) if INHERITS in table else None
+    return faults if fault is None else [*faults, fault]
+
+
+def _flags_of(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in table.items() if key not in (INHERITS, DESCRIPTION)}
+
+
+def _parent_fault(name: str, parent: Any, layers: Layers) -> str | None:
+    if not isinstance(parent, str):
+        return f"{INHERITS} must be the name of a profile, found {parent!r}"
+    if name == DEFAULT:
+        return f"{DEFAULT} cannot inherit: every profile builds on it (see recall.profile)"
+    if parent == name:
+        return f"{name} inherits itself"
+    above = _definitions(parent, layers)
+    if not above:
+        return f"{INHERITS} names no profile: {parent!r}{_nearest(parent, layers)}"
+    grandparents = [table[INHERITS] for _, table in above if INHERITS in table]
+    if grandparents:
+        return (
+            f"{name} inherits {parent}, which inherits {grandparents[-1]}: inheritance has one "
+            "level"
+        )
+    return None
+
+
+def _nearest(name: str, layers: Layers) -> str:
+    found = nearest_names(name, _known(layers), NEAREST_SHOWN)
+    return f"; the nearest known ones are {', '.join(found)}"
+
+
+def _default_layers(layers: Layers, warnings: list[RecallWarning]) -> Iterator[Layer]:
+    """Yield the layers that every profile builds on."""
+
+    def default_of(place: str, tables: Tables, source: str) -> Iterator[Layer]:
+        if DEFAULT in tables and _is_sound(DEFAULT, (place, tables[DEFAULT]), layers, warnings):
+            yield Layer(_flags_of(tables[DEFAULT]), source)
+
+    yield from layers.recall
+    yield from default_of("config", layers.config, f"config [profiles.{DEFAULT}]")
+    if _all_sound("what the store's evaluation adopted", flag_faults(layers.adopted), warnings):
+        yield Layer(layers.adopted, "store: adopted by its evaluation")
+    yield from default_of("store", layers.stored, f"store profiles.toml [{DEFAULT}]")
+
+
+def _named_layers(
+    name: str, layers: Layers, warnings: list[RecallWarning]
+) -> tuple[str, list[Layer]]:
+    """Return the name in force and the layers of a named profile, its parent's first."""
+    if name == DEFAULT:
+        return DEFAULT, []
+    own = _definitions(name, layers)
+    if not own:
+        message = f"no profile {name!r}: {DEFAULT} is in force{_nearest(name, layers)}"
+        warnings.append(RecallWarning("unknown_profile", message))
+        return DEFAULT, []
+    own = [d for d in own if _is_sound(name, d, layers, warnings)]
+    found: list[Layer] = []
+    heirs = [(place, table[INHERITS]) for place, table in own if INHERITS in table]
+    if heirs and heirs[-1][1] != DEFAULT:
+        heir, parent = heirs[-1]
+        found += [
+            Layer(_flags_of(table), f"named {name} ({heir}), inherits {parent} ({place})")
+            for place, table in _definitions(parent, layers)
+            if _is_sound(parent, (place, table), layers, warnings)
+        ]
+    found += [Layer(_flags_of(table), f"named {name} ({place})") for place, table in own]
+    return (name if own else DEFAULT), found
+
+
+def _is_sound(
+    name: str, definition: Definition, layers: Layers, warnings: list[RecallWarning]
+) -> bool:
+    place, table = definition
+    return _all_sound(f"profile {name} ({place})", table_faults(name, table, layers), warnings)
+
+
+def _all_sound(what: str, faults: list[str], warnings: list[RecallWarning]) -> bool:
+    if faults:
+        warnings.append(_bad(f"{what} is left out: {'; '.join(faults)}"))
+    return not faults
+
+
+def _bad(message: str) -> RecallWarning:
+    return RecallWarning("bad_profile", message)
+
+
+class ProfileEntry(NamedTuple):
+    """One named profile, with what is wrong with its tables."""
+
+    name: str
+    description: str
+    defined: tuple[str, ...]  # of "shipped", "config" and "store", the later wins
+    inherits: str | None
+    faults: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return self._asdict()
+
+
+def list_profiles(layers: Layers) -> list[ProfileEntry]:
+    """Return every profile, the shipped ones first."""
+    return [_entry(name, layers) for name in _known(layers)]
+
+
+def _entry(name: str, layers: Layers) -> ProfileEntry:
+    found = _definitions(name, layers)
+    faults = [f"{place}: {fault}" for place, t in found for fault in table_faults(name, t, layers)]
+    said = [table[DESCRIPTION] for _, table in found if DESCRIPTION in table]
+    parents = [table[INHERITS] for _, table in found if INHERITS in table]
+    shipped = SHIPPED[name].description if name in SHIPPED else ""
+    return ProfileEntry(
+        name, str(said[-1]) if said else shipped, tuple(place for place, _ in found),
+        str(parents[-1]) if parents else None, tuple(faults),
+    )  # fmt: skip
+
+
+# What a recall ranks with: the settings of this moment, a store's own file and a call, merged once.
+
+
+RECALL_FLAGS = tuple(f.name for f in fields(RecallSettings) if f.name in FIELD_TYPES)
+"""Keys of [recall] that are flags."""
+
+MAX_FILE_BYTES = 1 << 20
+"""Some thousand profiles. A larger file is not read: every fresh process would parse it."""
+
+_KEPT = 64
+"""Merged profiles that a process keeps: it asks with a handful, and a merge costs some 0.2 ms."""
+_FILES_KEPT = 16
+
+_merged: dict[tuple[RecallSettings, str], ResolvedProfile] = {}
+
+
+def layers_of(settings: Settings, adopted: Mapping[str, Any], store_tables: Tables) -> Layers:
+    """Return what is below a call: settings, `SnapshotReader.adopted`, the store's tables."""
+    built_in = RecallSettings()
+    recall: list[Layer] = []
+    for flag in RECALL_FLAGS:
+        value = getattr(settings.recall, flag)
+        origin = settings.origins.get(f"recall.{flag}")
+        # Settings made in code have no origins: what differs from the default was set.
+        if origin is None and value == getattr(built_in, flag):
+            continue
+        # A variable as it is, a file with its section.
+        if origin is None or not origin.startswith("environment "):
+            origin = f"config [recall] {origin or ''}".rstrip()
+        recall.append(Layer({flag: value}, origin))
+    return Layers(tuple(recall), settings.profiles, adopted, store_tables, settings.recall.profile)
+
+
+def resolve_for_recall(
+    settings: Settings,
+    adopted: Mapping[str, Any],
+    store_tables: Tables,
+    profile: RetrievalProfile | str | Mapping[str, Any] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> ResolvedProfile:
+    """Return what a recall ranks with; the same question is answered from memory.
+
+    Args:
+        settings: The settings in force.
+        adopted: `SnapshotReader.adopted`.
+        store_tables: `read_store_profiles(...).tables`.
+        profile: A name, flags on top of the configured profile, or a whole profile, which is taken
+            as it is; None means the configured one.
+        overrides: Further flags of this call, on top of any of these; None as a value means not
+            given.
+
+    Raises:
+        ValueError: Listing every fault of the call's own flags at once.
+    """
+    if isinstance(profile, RetrievalProfile):
+        asked = _given(overrides)
+        given = replace(profile, **asked) if asked else profile
+        return ResolvedProfile(given, None, GIVEN, dict.fromkeys(FIELD_NAMES, THIS_CALL))
+    name = profile if isinstance(profile, str) else None
+    asked = overrides or {}
+    if isinstance(profile, Mapping):
+        asked = {**profile, **{f: v for f, v in asked.items() if v is not None}}
+    # Texts and not the mappings: 1, 1.0 and True are equal, but only one of them is of a flag's
+    # type.
+    content = repr((settings.origins, settings.profiles, adopted, store_tables, name, asked))
+    known = _merged.get((settings.recall, content))
+    if known is None:
+        known = resolve(name, layers_of(settings, adopted, store_tables), asked)
+        if len(_merged) >= _KEPT:
+            _merged.clear()
+        _merged[settings.recall, content] = known
+    return known
+
+
+def configured_profile(
+    settings: Settings,
+    adopted: Mapping[str, Any] | None = None,
+    store_tables: Tables | None = None,
+) -> RetrievalProfile:
+    """Return the profile that answers a call which asks for nothing special."""
+    return resolve_for_recall(settings, adopted or {}, store_tables or {}).profile
+
+
+class StoredProfiles(NamedTuple):
+    """Tables by name, unchecked, and one "bad_profile" per thing that could not be read."""
+
+    tables: Tables
+    warnings: tuple[RecallWarning, ...] = ()
+
+
+def read_store_profiles(path: Path) -> StoredProfiles:
+    """Return the profiles of `<store>/profiles.toml`; a file that is missing holds none.
+
+    Parsed again only after its time, size or inode has changed. Never raises.
+    """
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            return _unreadable(path, "it is no regular file")
+        if found.st_size > MAX_FILE_BYTES:
+            reason = f"it has {found.st_size:,} bytes, more than {MAX_FILE_BYTES:,}"
+            return _unreadable(path, reason)
+        return _read(path, (found.st_mtime_ns, found.st_size, found.st_ino))
+    except FileNotFoundError:
+        return StoredProfiles({})
+    except (OSError, ValueError) as error:  # not kept: permissions change without a new stamp
+        return _unreadable(path, error)
+
+
+@lru_cache(maxsize=_FILES_KEPT)
+def _read(path: Path, stamp: tuple[int, int, int]) -> StoredProfiles:
+    del stamp  # part of the key only
+    try:
+        import tomllib  # most stores have no such file
+
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        return _unreadable(path, error)
+    tables = {name: table for name, table in raw.items() if isinstance(table, dict)}
+    warnings = [
+        _bad(f"{name} in {path} must be a table, found {type(value).__name__}; left out")
+        for name, value in raw.items()
+        if name not in tables
+    ]
+    return StoredProfiles(cast(Tables, tables), tuple(warnings))
+
+
+def _unreadable(path: Path, reason: object) -> StoredProfiles:
+    return StoredProfiles({}, (_bad(f"cannot read {path}, left out: {reason}"),))
+
+
+def current_settings() -> tuple[Settings, tuple[RecallWarning, ...]]:
+    """Return the settings, and a warning where they are bad: the defaults are in force then."""
+    try:
+        home = find_home()
+        # Names first: reading every value of the environment costs a tenth of a recall.
+        names = [name for name in os.environ if name.startswith(ENV_PREFIX)]
+        environ = tuple(sorted((name, os.environ[name]) for name in names))
+        named = os.environ.get("NOCTUARY_CONFIG", "").strip()
+        stamp = _stamp(Path(named) if named else home / CONFIG_FILE_NAME)
+        return _load(home, environ, stamp), ()
+    except (ConfigError, StoreError, OSError) as error:
+        return Settings(), (RecallWarning("bad_settings", f"defaults are in force: {error}"),)
+
+
+@lru_cache(maxsize=8)  # a process has one home and one configuration, tests have some
+def _load(
+    home: Path, environ: tuple[tuple[str, str], ...], _stamp: tuple[int, int, int] | None
+) -> Settings:
+    return Settings.load(home=home, environ=dict(environ))
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.expanduser().stat()
+    except (OSError, RuntimeError, ValueError):
+        return None
+    return (found.st_mtime_ns, found.st_size, found.st_ino)

@@ -13,8 +13,7 @@ from noctuary.core.manifest import full_check, pack_digest, read_manifest
 from noctuary.core.settings import RecallSettings, Settings
 from noctuary.core.store import RANKING_FILE
 from noctuary.recall.engine import Recaller
-from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.profile_layers import configured_profile
+from noctuary.recall.profile import RetrievalProfile, configured_profile
 from noctuary.recall.reader import SnapshotReader
 from noctuary.snapshot.publish import find_pack, publish_candidate, seal_candidate
 from tests.support.store import Store, household

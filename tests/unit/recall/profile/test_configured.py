@@ -6,8 +6,13 @@ from typing import Any
 import pytest
 
 from noctuary.core.settings import RecallSettings, Settings
-from noctuary.recall.profile import FIELD_NAMES, RetrievalProfile
-from noctuary.recall.profile_layers import RECALL_FLAGS, configured_profile, resolve_for_recall
+from noctuary.recall.profile import (
+    FIELD_NAMES,
+    RECALL_FLAGS,
+    RetrievalProfile,
+    configured_profile,
+    resolve_for_recall,
+)
 
 
 def load(tmp_path: Path, text: str, **environ: str) -> Settings:

@@ -16,10 +16,11 @@ from noctuary.recall.profile import (
     GROUPS,
     OFF,
     RANGES,
+    Layers,
     RetrievalProfile,
+    resolve,
     value_faults,
 )
-from noctuary.recall.profile_layers import Layers, resolve
 
 
 def with_flag(name: str, value: Any) -> RetrievalProfile:
@@ -77,6 +78,10 @@ def test_every_number_has_a_range_and_every_word_its_choices() -> None:
     assert set(CHOICES) == words - {"reranker"}
 
 
+def test_every_flag_says_what_it_does() -> None:
+    assert all(flag.metadata["meaning"] for flag in dataclasses.fields(RetrievalProfile))
+
+
 @pytest.mark.parametrize("name", sorted(RANGES))
 def test_both_ends_of_a_range_are_good_and_beyond_them_is_not(name: str) -> None:
     low, high, sentence = RANGES[name]
@@ -116,9 +121,9 @@ def test_a_value_of_another_type_is_refused(name: str) -> None:
     )
 )
 def test_flags_that_are_good_one_by_one_are_good_together(values: dict[str, Any]) -> None:
-    good = {n: v for n, v in values.items() if not value_faults({n: v}, FIELD_TYPES)}
+    good = {n: v for n, v in values.items() if not value_faults({n: v})}
     assert dataclasses.replace(RetrievalProfile(), **good).to_json().items() >= good.items()
-    faults = value_faults(values, FIELD_TYPES)
+    faults = value_faults(values)
     assert len(faults) == len(values) - len(good)
 
 

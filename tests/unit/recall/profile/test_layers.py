@@ -12,9 +12,12 @@ from noctuary.recall.profile import (
     FIELD_TYPES,
     RANGES,
     SHIPPED,
+    Layer,
+    Layers,
     RetrievalProfile,
+    list_profiles,
+    resolve,
 )
-from noctuary.recall.profile_layers import Layer, Layers, list_profiles, resolve
 
 FILE = "config [recall] in noctuary.toml"
 

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from noctuary.recall.profile import SHIPPED, RetrievalProfile
-from noctuary.recall.profile_layers import Layers, resolve, table_faults
+from noctuary.recall.profile import SHIPPED, Layers, RetrievalProfile, resolve, table_faults
 
 NAMES = [
     "default",

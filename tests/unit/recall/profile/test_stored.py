@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from noctuary.core.store import StorePaths
-from noctuary.recall.profile_layers import MAX_FILE_BYTES, read_store_profiles
+from noctuary.recall.profile import MAX_FILE_BYTES, read_store_profiles
 
 
 @pytest.fixture
