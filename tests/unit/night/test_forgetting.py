@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from noctuary.compact.tables import write_summaries
 from noctuary.embed.documents import put_vectors, text_key, vector_kind
 from noctuary.evaluate.abstain import everyday_kind
 from noctuary.graph.duplicates import NEAR_KIND
@@ -24,6 +23,7 @@ from noctuary_assets.graph import near_kind, open_extractor
 from noctuary_assets.index import MEMORY_VECTORS, index_memories, keyed_batches
 from noctuary_assets.ingest import CORPUS, export_memories
 from noctuary_assets.night import CONTENT, MEMORIES, SHARDS, SUMMARIES, Night
+from tests.support.clusters import write_summaries
 from tests.support.promotions import DIM, ENCODER, Nights, turn
 
 CANARY = "zyzzyvacanary"
