@@ -19,7 +19,7 @@ from bench.suite.loading import LoadedSet
 from noctuary.compact.summaries import iter_summaries
 from noctuary.core.store import StorePaths
 from noctuary.evaluate.labels import Query
-from noctuary.evaluate.scores import Scores, compare
+from noctuary.evaluate.metrics import Scores, compare
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.result import RecallResult

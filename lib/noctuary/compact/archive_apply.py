@@ -60,15 +60,9 @@ def apply_in_store(
     """Make the store's plan again under its lock, and carry it out if it is the one asked for.
 
     A plan is made of what the snapshot, the counts of use and the ledger say now: one that comes
-    out with another id has lost its reason somewhere, and nothing of it is carried out. Moments of
-    the ledger never go back: a clock that was set back counts on from the last one.
-
-    Args:
-        paths: The store.
-        rules: What decides; those that the plan was looked at with.
-        plan_id: The plan that was looked at; None for whatever comes out.
-        now_us: The clock.
-        progress: Told while superseded memories are looked at.
+    out with another id than the one that was looked at (None: whatever comes out) has lost its
+    reason somewhere, and nothing of it is carried out. Moments of the ledger never go back: a clock
+    that was set back counts on from the last one.
 
     Raises:
         PlanRefusedError: Another plan came out, or a memory of it was recalled since the night.
@@ -92,22 +86,17 @@ def apply_in_store(
 
 
 def undo_in_store(paths: StorePaths, plan_id: str, *, now_us: int) -> int:
-    """End a plan: what it archived is found again, its entries stay in the ledger.
+    """End a plan and return from when: what it archived is found again, its entries stay.
 
-    Returns:
-        The moment from which it no longer holds.
-
-    Raises:
-        PlanRefusedError: It is not in force.
-        StoreLockedError: A night, or another command, is at work on the store.
-        StoreError: The ledger is damaged.
+    PlanRefusedError if it is not in force, StoreLockedError while another command or a night is at
+    work, StoreError if the ledger is damaged.
     """
     with _writing(paths) as reader:
+        at_us = _next_moment(reader, now_us)
         if plan_id not in reader.applied_plans_at(None):
             known = any(a.plan_id == plan_id for a in reader.applications)
             found = "was undone already" if known else "was never applied"
             raise PlanRefusedError(f"plan {plan_id} {found}: `noctuary compact --list` names them")
-        at_us = _next_moment(reader, now_us)
         sql = "UPDATE applications SET undone_at_us = ? WHERE plan_id = ? AND undone_at_us IS NULL"
         _rewrite(paths.archive, lambda db: db.execute(sql, [at_us, plan_id]))
         return at_us
@@ -115,16 +104,21 @@ def undo_in_store(paths: StorePaths, plan_id: str, *, now_us: int) -> int:
 
 @contextmanager
 def _writing(paths: StorePaths) -> Generator[ArchiveReader]:
-    """Hold the store's lock and yield what its ledger says; a damaged one is never written over."""
+    """Hold the store's lock and yield what its ledger says."""
     with hold_lock(paths.lock):
         remove_temporary_files(paths.root, below=False)
-        reader = ArchiveReader(paths.archive)
-        if reader.warning is not None:
-            raise StoreError(
-                f"{reader.path} cannot be read, so nothing is written to it ({reader.warning}). "
-                "Put back a copy of it, or move it away: without it nothing is archived"
-            )
-        yield reader
+        yield ArchiveReader(paths.archive)
+
+
+def _next_moment(reader: ArchiveReader, now_us: int) -> int:
+    """Return when a change of the ledger holds from; a damaged one is never written over."""
+    if reader.warning is not None:
+        raise StoreError(
+            f"{reader.path} cannot be read, so nothing is written to it ({reader.warning}). Put "
+            "back a copy of it, or move it away: without it nothing is archived"
+        )
+    moments = (m for _, *both in reader.applications for m in both if m is not None)
+    return max([now_us, *(moment + 1 for moment in moments)])
 
 
 def _changed(plan_id: str, plan: Plan) -> str:
@@ -150,10 +144,7 @@ def _recalled_since(access_log: Path, memory_ids: Collection[str], since_us: int
     """Return which memories were recalled after a moment, sorted.
 
     The last look before a plan is carried out; a plan cannot ask it: reading a log that recall is
-    writing leaves files beside it.
-
-    Raises:
-        StoreError: There is a log, and it cannot be read: then nobody knows.
+    writing leaves files beside it. StoreError if it cannot be read: then nobody knows.
     """
     sql = "SELECT DISTINCT memory_id FROM retrievals WHERE retrieved_at_us > ?"
     try:
@@ -187,11 +178,6 @@ def _put_into_force(reader: ArchiveReader, plan: Plan, now_us: int) -> int:
 
     _rewrite(reader.path, change)
     return at_us
-
-
-def _next_moment(reader: ArchiveReader, now_us: int) -> int:
-    moments = (m for _, *both in reader.applications for m in both if m is not None)
-    return max([now_us, *(moment + 1 for moment in moments)])
 
 
 def _entries(plan: Plan) -> list[tuple[Any, ...]]:
@@ -241,14 +227,8 @@ def purge_texts(path: Path, content_hashes: ContentHashes) -> int:
     """Forget the summaries of which a source has changed, was deleted or turned sensitive.
 
     The ids stay, so that what happened can still be told. A ledger that is missing or damaged is
-    left alone: of a damaged one nothing is served either.
-
-    Args:
-        path: archive.sqlite.
-        content_hashes: Of those memories that exist now, for some ids; not asked without a ledger.
-
-    Returns:
-        How many texts were forgotten; the file is only written when there are some.
+    left alone: of a damaged one nothing is served either. `content_hashes` are of those memories
+    that exist now. Returns how many texts were forgotten; the file is only written when some are.
     """
     reader = ArchiveReader(path)
     if reader.is_missing or reader.warning is not None:
@@ -389,11 +369,7 @@ class PlanHistory:
 
 
 def list_plans(path: Path) -> list[PlanHistory]:
-    """Return every plan that was ever applied, the one applied first first.
-
-    Raises:
-        StoreError: The ledger is damaged.
-    """
+    """Return every plan ever applied, in that order; StoreError if the ledger is damaged."""
     reader = ArchiveReader(path)
     if reader.is_missing:
         return []

@@ -643,11 +643,8 @@ class Plan:
 def plan_store(paths: StorePaths, rules: ArchiveRules, progress: Progress = SILENT) -> Plan:
     """Return the plan of a store's serving snapshot; writes nothing, needs no work directory.
 
-    Without readable counts of use the plan is empty and says so.
-
-    Raises:
-        SnapshotMissingError: Nothing was published yet.
-        SnapshotCorruptError: The serving snapshot is damaged.
+    Without readable counts of use the plan is empty and says so. SnapshotMissingError if nothing
+    was published yet, SnapshotCorruptError if the serving snapshot is damaged.
     """
     snapshot_id = read_pointer(paths).snapshot_id
     directory = paths.snapshots / snapshot_id

@@ -268,9 +268,8 @@ def cluster_sessions(
 ) -> tuple[int, dict[str, Any]]:
     """Replace the table with the clusters of all sessions; see `cluster_session`.
 
-    Returns:
-        How many clusters there are, and what became of every turn: it is clustered, protected, of
-        the future or a giant. `bundled_turns` are among the protected.
+    Returns how many clusters there are, and what became of every turn: it is clustered, protected,
+    of the future or a giant. `bundled_turns` are among the protected.
     """
     counts = Counter[str](
         sessions=0, turns=0, clustered_turns=0, protected_turns=0, bundled_turns=0,
@@ -360,8 +359,7 @@ def write_rows(path: Path, schema: ArrowSchema) -> Generator[Callable[[Row], Non
 def iter_rows(path: Path, expected: ArrowSchema) -> Iterator[Row]:
     """Yield the rows of a table in its order; `ROW_GROUP_ROWS` are in memory.
 
-    Raises:
-        StoreError: The file is missing, damaged, or has other columns.
+    StoreError if the file is missing, damaged, or has other columns.
     """
     with open_table(path) as table:
         found = table.schema_arrow
@@ -402,11 +400,7 @@ def write_clusters(path: Path, clusters: Iterable[Cluster]) -> int:
 
 
 def iter_clusters(path: Path) -> Iterator[Cluster]:
-    """Yield the clusters of a table in its order; one row group is in memory at a time.
-
-    Raises:
-        StoreError: The file is missing or is no cluster table.
-    """
+    """Yield the clusters of a table in its order; StoreError if it is missing or is none."""
     for row in iter_rows(path, table_schema(Cluster)):
         row["member_positions"] = tuple(row["member_positions"])
         row["member_ids"] = tuple(row["member_ids"])
@@ -423,11 +417,7 @@ class VectorRows:
     """An open matrix of shape (n, d); close it after use."""
 
     def __init__(self, path: Path) -> None:
-        """Open a matrix and read its header.
-
-        Raises:
-            StoreError: The file is missing, or it is no row-major matrix.
-        """
+        """Open a matrix and read its header; StoreError if it is missing or no row-major matrix."""
         try:
             # The header only; the map is dropped before a row is touched.
             header = np.load(path, mmap_mode="r", allow_pickle=False)

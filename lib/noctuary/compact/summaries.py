@@ -414,22 +414,13 @@ def summarize_batch(
 ) -> BatchResult:
     """Summarise every cluster of a batch and judge every candidate.
 
-    A cluster that is known is used again: its key tells its turns and the earlier summaries that
-    its summarizer is shown.
-
-    Args:
-        batch: Clusters; those of one session oldest first. How clusters are cut into batches does
-            not change the result.
-        encode: Vectors of the given texts, shape (m, d), from the encoder of the batch's vectors.
-        summarizer: Who writes; where its drafts fail the extractive one follows.
-        known: What earlier nights made with the same `recipe_digest`.
-        settings: Densities and threshold.
-        context: Carries sessions over from batch to batch; needed where `summarizer.uses_context`
-            and a session may be longer than a batch.
-
-    Raises:
-        ValueError: The encoder returned another number of vectors than it was given texts, or a
-            cluster's contents and vectors differ in number.
+    A cluster that is known, by what earlier nights made with the same `recipe_digest`, is used
+    again: its key tells its turns and the earlier summaries that its summarizer is shown. How
+    clusters are cut into batches does not change the result, if those of one session come oldest
+    first and a `context` carries sessions over from batch to batch; only needed where
+    `summarizer.uses_context`. ValueError if the encoder, which is that of the batch's vectors,
+    returns another number of vectors than it was given texts, or a cluster's contents and vectors
+    differ in number.
     """
     kept = context or SessionContext()
     keys: dict[int, bytes] = {}
@@ -630,8 +621,7 @@ def write_tables(summaries: Path, attempts: Path) -> Generator[Callable[[BatchRe
 def iter_summaries(path: Path) -> Iterator[Summary]:
     """Yield the summaries of a table in its order; one row group is in memory at a time.
 
-    Raises:
-        StoreError: The file is missing or is no summary table.
+    StoreError if the file is missing or is no summary table.
     """
     return (from_row(Summary, row) for row in iter_rows(path, judged_schema(Summary)))
 
@@ -837,14 +827,14 @@ def summarize_clusters(
     Args:
         sources: The table, and where its texts and vectors are.
         results: What became of clusters, of `summary_kind`; afterwards it holds nothing else.
-        vectors: Of the texts' `vector_kind`.
-        embed: Keeps vectors there too.
+        vectors: Of the texts' `vector_kind`; `embed` keeps vectors there too.
+        embed: Gives vectors.
         take: Given every batch, in the order of the table.
         summarizer: Who writes.
         settings: Densities and threshold.
         export: The ONNX export that made the members' vectors; None if something else did.
-        runner: Who runs the task.
-        shards: For the shards' files, removed at the end.
+        runner: Who runs the task, with its files below `shards`, removed at the end.
+        shards: See `runner`.
         progress: Told of clusters done.
 
     Raises:

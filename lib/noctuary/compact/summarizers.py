@@ -135,8 +135,7 @@ class ExtractiveSummarizer(Summarizer):
     def write(self, request: Request, density: float) -> Draft | Refusal:
         """Return the central turns of a request, joined by a space.
 
-        Raises:
-            ValueError: Texts and vectors differ in number.
+        ValueError if its texts and vectors differ in number.
         """
         texts, vectors = request.texts, request.vectors
         if len(texts) != len(vectors):
@@ -156,11 +155,8 @@ EXTRACTIVE = ExtractiveSummarizer()
 def central_turns(vectors: NDArray[np.floating[Any]], density: float) -> list[int]:
     """Return the ceil(n * density) turns closest to the centroid, in their original order.
 
-    Ties go to the earlier turn. Source: research/peers.md 1.7.
-
-    Args:
-        vectors: Shape (n, d), one row per turn in chronological order.
-        density: In (0, 1].
+    Of vectors of shape (n, d), one row per turn. Ties go to the earlier turn. Source:
+    research/peers.md 1.7.
     """
     rows = np.asarray(vectors, dtype=np.float64)
     if not len(rows):
