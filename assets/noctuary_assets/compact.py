@@ -8,18 +8,18 @@ from typing import Any
 
 import dagster as dg
 
-from noctuary.compact.clusters import cluster_sessions
-from noctuary.compact.escalation import SummarySettings
+from noctuary.compact.clusters import ClusterSources, cluster_sessions, count_later, iter_sessions
 from noctuary.compact.summaries import (
-    ClusterSources,
-    count_later,
-    iter_sessions,
+    Summary,
+    SummarySettings,
+    iter_summaries,
     recipe_digest,
     summarize_clusters,
+    summary_facts,
     summary_kind,
+    write_tables,
 )
-from noctuary.compact.summarizers import TRIED_AGAIN, Summarizer, Summary, open_summarizer
-from noctuary.compact.tables import SummaryWriter, iter_summaries, summary_facts
+from noctuary.compact.summarizers import TRIED_AGAIN, Summarizer, open_summarizer
 from noctuary.embed.documents import vector_kind
 from noctuary.work.stage import Stage, StageOutput, StageResult, load_result
 from noctuary_assets import index, ingest
@@ -100,13 +100,13 @@ def summarize_turn_clusters(night: Night) -> StageResult:
     def body() -> StageOutput:
         backend, encoder = chosen_backend(night), night.encoder
         tables = night.work(SUMMARIES), night.work(ATTEMPTS)
-        with SummaryWriter.open(*tables) as writer:
+        with write_tables(*tables) as take:
             made, embedded = summarize_clusters(
                 ClusterSources(night.work(CLUSTERS), night.work(MEMORIES), night.work(VECTORS)),
                 night.content(summary_kind(recipe)),
                 encoder.vectors(backend),
                 partial(encoder.embed, backend),
-                writer.add,
+                take,
                 summarizer=summarizer,
                 settings=SummarySettings.of(night.settings.compaction),
                 export=encoder.onnx_directory if backend.is_onnx else None,

@@ -17,30 +17,35 @@ from noctuary.core.errors import EncoderError
 from noctuary.core.files import hash_file, hash_text, read_json, write_json
 from noctuary.core.manifest import Manifest
 from noctuary.embed.fingerprint import EncoderFingerprint
-from noctuary.evaluate.abstain import calibrate_signals, judged_signals
-from noctuary.evaluate.arms import (
+from noctuary.evaluate.abstain import Abstention, calibrate_signals, judged_signals
+from noctuary.evaluate.decide import (
+    SERVED,
     KeptAnswers,
+    adopted_ranking,
     ask_arms,
-    report_arms,
+    decide_by_groups,
     runs_from_json,
     runs_to_json,
     score_group,
-    served_means,
 )
-from noctuary.evaluate.decide import SERVED, Abstention, adopted_ranking, decide_by_groups
 from noctuary.evaluate.generated import (
     WRITTEN_ANSWERS_KIND,
     Generated,
     ask_configured_models,
     read_generated,
 )
-from noctuary.evaluate.page import as_markdown_image, plot_risk_coverage
-from noctuary.evaluate.questions import (
+from noctuary.evaluate.queries import (
     LABELLED,
     Questions,
     find_labels,
     gather_questions,
     read_everyday,
+)
+from noctuary.evaluate.report import (
+    as_markdown_image,
+    plot_risk_coverage,
+    report_arms,
+    served_means,
 )
 from noctuary.evaluate.run import Run
 from noctuary.recall.engine import Recaller

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.compact.archive_apply import applied_summaries, purge_texts
-from noctuary.compact.summaries import summary_kind
+from noctuary.compact.summaries import iter_summaries, summary_kind
 from noctuary.compact.summarizers import open_summarizer
-from noctuary.compact.tables import iter_summaries
 from noctuary.core.files import (
     hash_json,
     remove_temporary_files,

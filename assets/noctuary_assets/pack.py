@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.compact.archive_apply import applied_summaries
-from noctuary.compact.clusters import read_clusters
-from noctuary.compact.summaries import VectorRows
+from noctuary.compact.clusters import VectorRows, iter_clusters
 from noctuary.core.errors import StoreError
 from noctuary.core.files import hash_file, read_array
 from noctuary.core.manifest import read_manifest
@@ -121,7 +120,7 @@ def _pack_inputs(night: Night) -> PackInputs:
         postings=read_postings(night.work(POSTINGS), night.result_of(LEXICAL_INDEX).rows),
         graph=load_tables(night, set(FILES) - {"edges"}),
         graph_arrays=graph_arrays,
-        clusters=read_clusters(night.work(CLUSTERS)),
+        clusters=list(iter_clusters(night.work(CLUSTERS))),
         summaries=summaries,
         summary_vectors=_summary_vectors(night, [s.text for s in summaries]),
         plan_of={a.summary.summary_id: a.plan_id for a in applied},

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from itertools import chain
 from typing import Any
 
 import dagster as dg
 
-from noctuary.compact.archive_candidates import archive_rules
-from noctuary.compact.archive_plan import Plan, plan_store
+from noctuary.compact.archive_plan import Plan, archive_rules, plan_store
 from noctuary.core.files import read_array, write_text
 from noctuary.core.types import fire, has_hooks
 from noctuary.curate.apply import PROPOSALS, ProposalTable, write_proposals
@@ -247,7 +247,7 @@ def plan_compaction(night: Night) -> StageResult:
 
     inputs = {
         "is_on": profile.adaptive_compaction,
-        "rules": rules.to_json(),
+        "rules": asdict(rules),
         "scores": night.result_of(LTP_SCORES).digest,
     }
     # Days pass, and plans are applied and undone between nights.

@@ -24,9 +24,9 @@ from noctuary.core.errors import (
 from noctuary.core.files import read_json, write_json
 from noctuary.core.manifest import read_manifest, read_pointer
 from noctuary.core.store import record_night
-from noctuary.evaluate.arms import ProfileRetriever, compare_snapshots
-from noctuary.evaluate.questions import Questions
-from noctuary.evaluate.scores import HEADLINE_METRIC, Comparison
+from noctuary.evaluate.decide import ProfileRetriever, compare_snapshots
+from noctuary.evaluate.metrics import HEADLINE_METRIC, Comparison
+from noctuary.evaluate.queries import Questions
 from noctuary.recall.engine import Recaller
 from noctuary.recall.reader import SnapshotReader
 from noctuary.snapshot.checks import (

@@ -12,7 +12,7 @@ from bench.abstention.questions import ANSWERABLE, UNANSWERABLE, UNANSWERED, Ask
 from bench.abstention.refit import held_out
 from bench.abstention.signals import ATTRIBUTION, SHIPPED, SHIPPED_WORDS, SUPPORT
 from bench.constants.folds import fold_of
-from noctuary.evaluate.decide import MIN_ANSWERABLE, choose_threshold, judge_confidences
+from noctuary.evaluate.abstain import MIN_ANSWERABLE, choose_threshold, judge_confidences
 from noctuary.evaluate.statistics import interval_json
 
 Floats = NDArray[np.float64]

@@ -27,7 +27,7 @@ from bench.constants.asking import RememberedVectors
 from bench.results import RESULTS_DIR
 from bench.suite.loading import load_set
 from bench.suite.night import build_store
-from noctuary.evaluate.arms import words_only
+from noctuary.evaluate.decide import words_only
 from noctuary.evaluate.labels import Query
 from noctuary.evaluate.metrics import auroc
 from noctuary.recall.engine import Recaller

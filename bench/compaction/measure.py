@@ -16,10 +16,10 @@ import numpy as np
 
 from bench.compaction.arms import VIEWS
 from bench.suite.loading import LoadedSet
-from noctuary.compact.tables import read_summaries
+from noctuary.compact.summaries import iter_summaries
 from noctuary.core.store import StorePaths
 from noctuary.evaluate.labels import Query
-from noctuary.evaluate.scores import Scores, compare
+from noctuary.evaluate.metrics import Scores, compare
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.result import RecallResult
@@ -127,7 +127,7 @@ def _tokens(recaller: Recaller) -> dict[str, Any]:
 
 
 def _quality(path: Path) -> dict[str, Any]:
-    accepted = [s for s in read_summaries(path) if s.status == "accepted"]
+    accepted = [s for s in iter_summaries(path) if s.status == "accepted"]
     reports = [s.report for s in accepted if s.report is not None]
     facts = [s.facts for s in accepted if s.facts is not None and s.facts.total]
     return {

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from noctuary.compact.tables import iter_summaries
+from noctuary.compact.summaries import iter_summaries
 from noctuary.core.settings import EncoderSettings
 from noctuary.embed.sentence import open_sentence_encoder
 

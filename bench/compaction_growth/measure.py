@@ -14,17 +14,16 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from bench.compaction_growth.corpus import WordVectors
-from noctuary.compact.clusters import CHRONOLOGICAL, cluster_sessions
-from noctuary.compact.escalation import SummarySettings
+from noctuary.compact.clusters import CHRONOLOGICAL, ClusterSources, cluster_sessions, iter_sessions
 from noctuary.compact.summaries import (
-    ClusterSources,
-    iter_sessions,
+    SummarySettings,
     recipe_digest,
     summarize_clusters,
+    summary_facts,
     summary_kind,
+    write_tables,
 )
 from noctuary.compact.summarizers import open_summarizer
-from noctuary.compact.tables import SummaryWriter, summary_facts
 from noctuary.core.settings import CompactionSettings
 from noctuary.embed.documents import Embedded
 from noctuary.sources.corpus import MEMORIES_FILE, TURNS_FILE
@@ -85,7 +84,7 @@ def _summarize(folder: Path) -> tuple[dict[str, Any], int]:
         return Embedded(encoder.encode(texts), len(texts), 0)
 
     tables = folder / "summaries.parquet", folder / "attempts.parquet"
-    with SummaryWriter.open(*tables) as writer:
+    with write_tables(*tables) as take:
         done = summarize_clusters(
             ClusterSources(
                 folder / "clusters.parquet", folder / MEMORIES_FILE, folder / "memories.npy"
@@ -93,7 +92,7 @@ def _summarize(folder: Path) -> tuple[dict[str, Any], int]:
             ContentStore(folder / "content", summary_kind(_RECIPE)),
             ContentStore(folder / "content", "words"),
             embed,
-            writer.add,
+            take,
             summarizer=_SUMMARIZER,
             settings=_SETTINGS,
             export=None,

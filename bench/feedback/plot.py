@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from noctuary.core.files import write_bytes
-from noctuary.evaluate.page import BLUE, MUTED, VERMILLION, to_png
+from noctuary.evaluate.report import BLUE, MUTED, VERMILLION, to_png
 
 _SIZE_INCHES = (9.6, 5.6)
 _PANELS = (

@@ -13,7 +13,7 @@ from bench.arms.corpus_views import CorpusViews
 from bench.arms.pagerank import PageRankRetriever
 from bench.arms.recalled import RecallRetriever
 from bench.suite.loading import LoadedSet
-from noctuary.evaluate.scores import FAMILIES, Scores, compare, parse_metric
+from noctuary.evaluate.metrics import FAMILIES, Scores, compare, parse_metric
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile
 

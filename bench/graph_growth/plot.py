@@ -12,7 +12,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from noctuary.core.files import write_bytes
-from noctuary.evaluate.page import BLUE, MUTED, to_png
+from noctuary.evaluate.report import BLUE, MUTED, to_png
 
 _SIZE_INCHES = (8.0, 3.4)
 _PANELS = (

@@ -13,8 +13,8 @@ from bench.phases.asking import SAMPLE, SEED, Asking, K
 from bench.phases.grid import Condition, Frame, baseline_profile, list_conditions
 from bench.suite.loading import LoadedSet
 from bench.suite.result import SPLIT
+from noctuary.evaluate.metrics import Comparison, Scores, compare, score_run
 from noctuary.evaluate.run import Run, RunPlan, run_retriever
-from noctuary.evaluate.scores import Comparison, Scores, compare, score_run
 from noctuary.evaluate.statistics import DIGITS, Resampling
 from noctuary.recall.engine import Recaller
 

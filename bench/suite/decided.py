@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from noctuary.evaluate.decide import CHALLENGERS, DECISION_METRIC, Decision, decide
 from noctuary.evaluate.labels import Query
+from noctuary.evaluate.metrics import Scores, score_run
 from noctuary.evaluate.run import Run
-from noctuary.evaluate.scores import Scores, score_run
 from noctuary.recall.profile import RetrievalProfile
 
 DECIDED = "noctuary_decided"

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from bench.suite.plan import DEPTH
-from noctuary.evaluate.judgements import build_pool, unjudged_at_k
 from noctuary.evaluate.labels import Query
+from noctuary.evaluate.metrics import Mean, build_pool, unjudged_at_k
 from noctuary.evaluate.run import Run
-from noctuary.evaluate.scores import Mean
 from noctuary.evaluate.statistics import Resampling, mean_interval
 
 POOL_GROUP = "baseline"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from noctuary.core.files import write_bytes
-from noctuary.evaluate.scores import Comparison
+from noctuary.evaluate.metrics import Comparison
 
 METRIC = "recall@10"
 BASELINE = "noctuary"
@@ -21,7 +21,7 @@ def write_plot(path: Path, document: Mapping[str, Any]) -> None:
         path: The PNG.
         document: As the suite writes it.
     """
-    from noctuary.evaluate.page import plot_differences
+    from noctuary.evaluate.report import plot_differences
 
     scope = document["scopes"]["all"]
     compared = [

@@ -14,10 +14,10 @@ from bench.suite.holes import measure_holes
 from bench.suite.kept import KeptRankings
 from bench.suite.loading import LoadedSet
 from bench.suite.plan import METRICS, STRATUM_METRICS
-from noctuary.evaluate.decide import Abstention, judge_abstention
+from noctuary.evaluate.abstain import Abstention, judge_abstention
 from noctuary.evaluate.labels import Query
+from noctuary.evaluate.metrics import Comparison, Report, Scores, compare, score_run, summarize
 from noctuary.evaluate.run import Run
-from noctuary.evaluate.scores import Comparison, Report, Scores, compare, score_run, summarize
 from noctuary.evaluate.statistics import DIGITS, Resampling
 
 COMPUTED = ("metrics", "scopes", "decided", "holes", "abstention")

@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.results import read_results
 from bench.tables.markdown import Row, commit, difference_cell, section, short, table
-from noctuary.evaluate.scores import Difference
+from noctuary.evaluate.metrics import Difference
 
 METRICS = ("recall@5", "recall@10")
 

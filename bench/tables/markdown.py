@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from noctuary.evaluate.scores import Difference, Mean
+from noctuary.evaluate.metrics import Difference, Mean
 
 _NAMES = {
     "recall": "R",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.results import read_results
-from noctuary.evaluate.scores import Comparison, Difference, Report
+from noctuary.evaluate.metrics import Comparison, Difference, Report
 
 WHOLE = "all"
 """The scope that every set has: search over the whole corpus."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.tables.markdown import mean_cell, number_cell, table
 from bench.tables.quality_document import QualityDocument
-from noctuary.evaluate.scores import Mean
+from noctuary.evaluate.metrics import Mean
 
 HOLES_ARMS = ("fts_seed", "hybrid_seed", "lexical_only", "dense", "noctuary", "noctuary_decided")
 """Arms of the summary; every arm's holes are in the JSON files."""

@@ -13,7 +13,7 @@ from bench.tables.markdown import (
     table,
 )
 from bench.tables.quality_document import QualityDocument
-from noctuary.evaluate.scores import Report
+from noctuary.evaluate.metrics import Report
 
 METRICS = ("recall@10", "all_relevant@10", "ndcg@10", "mrr@10")
 DIFFERENCES = ("recall@10", "ndcg@10")

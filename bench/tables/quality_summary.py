@@ -15,7 +15,7 @@ from bench.tables.markdown import (
     table,
 )
 from bench.tables.quality_document import DECIDED, WHOLE, QualityDocument
-from noctuary.evaluate.scores import Difference
+from noctuary.evaluate.metrics import Difference
 from noctuary.evaluate.statistics import holm
 
 ARMS = ("fts_seed", "hybrid_seed", "noctuary", DECIDED)

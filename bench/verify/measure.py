@@ -12,7 +12,7 @@ from bench.suite.night import build_store
 from bench.verify.regression import SCORE_DIGITS, Regression, Value
 from noctuary.core.files import hash_file
 from noctuary.core.types import SILENT, Progress
-from noctuary.evaluate.scores import score_run
+from noctuary.evaluate.metrics import score_run
 from noctuary.recall.engine import Recaller
 
 ARMS = ("noctuary", "lexical_only", "dense", "fts_seed", "hybrid_seed")

@@ -123,7 +123,7 @@ def run_night(site: Site, *, echo: bool = False, verbose: bool = False) -> Outco
     """Execute the nightly job in this process, recorded in the store's own Dagster instance."""
     import dagster as dg
 
-    from noctuary_assets.report import write_note
+    from noctuary.evaluate.note import write_note
     from noctuary_pipelines.definitions import build_definitions
     from noctuary_pipelines.resources import describe, open_night
 

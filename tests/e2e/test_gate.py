@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.compact.tables import read_summaries, write_summaries
+from noctuary.compact.summaries import iter_summaries
 from noctuary.core.errors import PublishRefusedError
 from noctuary.snapshot.verdict import FAIL, PASS, read_verdict
 from noctuary.work.ledger import end_night
@@ -23,6 +23,7 @@ from tests.e2e.partial_run import (
     materialize,
 )
 from tests.e2e.stores import Bench, add_memory, answers, fingerprint_tree, leftovers
+from tests.support.clusters import write_summaries
 
 UNRELATED = "Penguins huddle on the antarctic ice while the blizzard lasts."
 CHECK = "every_summary_preserves_its_sources"
@@ -32,7 +33,7 @@ QUERIES = ["boiler error", "duplicate captures of invoices", "who is my manager"
 def _replace_a_summary(bench: Bench) -> None:
     """Put an unrelated text where an accepted summary was; its status and report stay."""
     path = bench.paths.work / SUMMARIES
-    found = read_summaries(path)
+    found = list(iter_summaries(path))
     place = next(i for i, s in enumerate(found) if s.status == "accepted")
     found[place] = replace(found[place], text=UNRELATED)
     write_summaries(path, found)
@@ -82,7 +83,7 @@ def test_a_lying_summary_fails_the_gate_and_the_next_night_heals(small: Bench) -
     healed = run_night(small.source, small.store)
     assert healed.code == DONE, healed.says
     assert healed.report["status"] == "published"
-    assert UNRELATED not in [s.text for s in read_summaries(small.paths.work / SUMMARIES)]
+    assert UNRELATED not in [s.text for s in iter_summaries(small.paths.work / SUMMARIES)]
     assert small.ask("bakery on Mondays", 1).memories[0].content.startswith("The bakery")
     assert leftovers(small.store) == []
 
@@ -105,7 +106,7 @@ def test_a_damaged_summary_table_is_made_again(small: Bench) -> None:
     ran = run_night(small.source, small.store)
     assert ran.code == DONE, ran.says
     assert ran.report["status"] == "unchanged"
-    assert UNRELATED not in [s.text for s in read_summaries(small.paths.work / SUMMARIES)]
+    assert UNRELATED not in [s.text for s in iter_summaries(small.paths.work / SUMMARIES)]
 
 
 def test_a_damaged_summary_table_stops_a_partial_run(small: Bench) -> None:
@@ -128,7 +129,7 @@ def test_a_strict_threshold_declines_summaries_and_the_night_still_publishes(sma
     facts = ran.stage("summaries")["facts"]
     assert facts["by_status"].get("accepted", 0) == 0
     assert small.manifest.counts["summaries"] == 0
-    declined = read_summaries(small.paths.work / SUMMARIES)
+    declined = list(iter_summaries(small.paths.work / SUMMARIES))
     assert all(s.report is None or not s.report.passed for s in declined)
     assert small.ask(QUERIES[0]).memories
 

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from noctuary.compact.clusters import read_clusters
+from noctuary.compact.clusters import iter_clusters
 from noctuary.core.files import read_array
 from noctuary.core.types import MemoryRecord
 from noctuary.embed.documents import text_key
@@ -87,7 +87,7 @@ def nights(full_night: FirstNight, tmp_path_factory: pytest.TempPathFactory) -> 
     directory = tmp_path_factory.mktemp("incremental")
     grown = full_night.bench.twin(directory / "grown")
     before = grown.serving
-    clusters_before = {c.cluster_id for c in read_clusters(grown.paths.work / CLUSTERS)}
+    clusters_before = {c.cluster_id for c in iter_clusters(grown.paths.work / CLUSTERS)}
     edit = _edit(grown)
     uncommitted = "A sentence whose transaction never ends while the night reads the store."
     with closing(sqlite3.connect(grown.source)) as writer:
@@ -159,7 +159,7 @@ def test_only_the_changed_texts_were_computed(nights: Nights) -> None:
 
 
 def test_only_clusters_with_other_turns_were_summarised(nights: Nights) -> None:
-    clusters = {c.cluster_id for c in read_clusters(nights.grown.paths.work / CLUSTERS)}
+    clusters = {c.cluster_id for c in iter_clusters(nights.grown.paths.work / CLUSTERS)}
     other = clusters - nights.clusters_before
     assert 0 < len(other) < len(clusters)
     assert nights.ran.note("summaries", "summaries_made") == len(other)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from noctuary.evaluate.arms import words_only
+from noctuary.evaluate.decide import words_only
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.result import SIGNALS, WORDS, WORDS_AND_VECTORS

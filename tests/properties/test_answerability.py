@@ -9,8 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.evaluate.abstain import find_usual
-from noctuary.evaluate.decide import choose_threshold, floor_score, reached_by
+from noctuary.evaluate.abstain import choose_threshold, find_usual, floor_score, reached_by
 from noctuary.recall.answerability import (
     Features,
     combine,

@@ -7,13 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from noctuary.compact.clusters import (
-    TARGET_CLUSTER_TURNS,
-    cluster_count,
-    cluster_index,
-    partition_sizes,
-)
-from noctuary.compact.escalation import SummarySettings, escalate
+from noctuary.compact.clusters import TARGET_CLUSTER_TURNS, cluster_count, partition_sizes
 from noctuary.compact.gate import (
     alignment,
     coverage,
@@ -22,8 +16,10 @@ from noctuary.compact.gate import (
     judge,
     preservation,
 )
-from noctuary.compact.summarizers import EXTRACTIVE, Refusal, Request, central_turns, source_tokens
+from noctuary.compact.summaries import SummarySettings, escalate, source_tokens
+from noctuary.compact.summarizers import EXTRACTIVE, Refusal, Request, central_turns
 from noctuary.text.marks import estimate_tokens
+from tests.support.turns import cluster_index
 
 UNIT = st.floats(0.0, 1.0)
 ANY = st.floats(allow_nan=True, allow_infinity=True)
@@ -117,7 +113,7 @@ def test_an_extract_is_ordered_and_made_of_its_sources(
 ) -> None:
     shape = (len(contents), 3)
     vectors = data.draw(arrays(np.float64, shape, elements=st.floats(-1, 1)))
-    (cut,) = EXTRACTIVE.drafts([Request("c", contents, vectors)], density=0.4)
+    cut = EXTRACTIVE.write(Request("c", contents, vectors), 0.4)
     if isinstance(cut, Refusal):
         return
     assert list(cut.kept) == sorted(set(cut.kept))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.compact.clusters import Cluster, ClusterText
+from noctuary.compact.clusters import Cluster, ClusterText, write_rows
+from noctuary.compact.summaries import Summary, judged_schema, to_row
+from noctuary.core.files import replacement
 
 WORDS = ("lyon", "rent", "cat", "flat", "train", "move")
 
@@ -56,3 +59,10 @@ def cluster_text(name: str, *positions: int, **fields: Any) -> ClusterText:
         **values,
     )
     return ClusterText(cluster, contents, bag(contents))
+
+
+def write_summaries(path: Path, summaries: Iterable[Summary]) -> None:
+    """Replace a table of summaries."""
+    with replacement(path) as tmp, write_rows(tmp, judged_schema(Summary)) as add:
+        for summary in summaries:
+            add(to_row(summary))

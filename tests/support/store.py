@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.compact.clusters import Cluster, ClusterText, cluster_turns
-from noctuary.compact.summaries import summarize_batch
-from noctuary.compact.summarizers import Summary
+from noctuary.compact.clusters import Cluster, ClusterText
+from noctuary.compact.summaries import Summary, summarize_batch
 from noctuary.core.manifest import read_manifest
 from noctuary.core.store import StorePaths, record_night
 from noctuary.core.types import MemoryRecord, content_hash, corpus_digest
@@ -26,6 +25,7 @@ from noctuary.snapshot.verdict import store_verdict
 from noctuary.sources.source import Share
 from noctuary.text.tokens import document_tokens, encode_tokens
 from tests.support.graphs import graph_tables
+from tests.support.turns import cluster_turns
 
 DAY_US = 86_400_000_000
 FIRST_DAY_US = 1_767_225_600_000_000

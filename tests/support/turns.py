@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.compact.clusters import SessionTurn, to_session_turn
+from noctuary.compact.clusters import (
+    FOREVER_US,
+    PROTECTED_TAIL_TURNS,
+    TARGET_CLUSTER_TURNS,
+    Cluster,
+    SessionTurn,
+    cluster_session,
+)
 from noctuary.core.types import MemoryRecord
+from noctuary.text.marks import ends_as_question, find_speaker
 
 HOUR_US = 3_600_000_000
 
@@ -39,7 +48,43 @@ def turn(position: int, session: str | None = "s", **changes: Any) -> MemoryReco
 
 def session_turns(records: Sequence[MemoryRecord]) -> list[SessionTurn]:
     """Return what clustering sees of some turns."""
-    return [to_session_turn(record, record.session_id or "") for record in records]
+    return [
+        SessionTurn(
+            r.position, r.memory_id, r.content_hash, r.created_at_us, r.session_id or "", r.user,
+            r.wing, find_speaker(r.content), ends_as_question(r.content), len(r.content),
+        )
+        for r in records
+    ]  # fmt: skip
+
+
+def cluster_turns(
+    records: Iterable[MemoryRecord],
+    *,
+    target: int = TARGET_CLUSTER_TURNS,
+    protected_tail: int = PROTECTED_TAIL_TURNS,
+    now_us: int = FOREVER_US,
+) -> list[Cluster]:
+    """Return the clusters of a corpus that is in memory, in any order: the oracle of the files'.
+
+    Memories that are no turns, and turns without a session, stay raw. A session is the pair of
+    session id and user.
+    """
+    sessions: dict[tuple[str, bool, str], list[SessionTurn]] = defaultdict(list)
+    for record in records:
+        if record.is_turn and record.session_id is not None:
+            key = (record.session_id, record.user is not None, record.user or "")
+            sessions[key] += session_turns([record])
+    clusters: list[Cluster] = []
+    for key in sorted(sessions):
+        turns = sorted(sessions[key], key=lambda turn: (turn.created_at_us, turn.position))
+        found = cluster_session(turns, target, protected_tail=protected_tail, now_us=now_us)
+        clusters += found.clusters
+    return clusters
+
+
+def cluster_index(turn: int, turns: int, count: int) -> int:
+    """Return floor(i * c / max(n, 1)), the cluster of the i-th of n turns (libravdb section 5)."""
+    return turn * count // max(turns, 1)
 
 
 def word_vectors(texts: Sequence[str], dimension: int = 32) -> NDArray[np.float32]:

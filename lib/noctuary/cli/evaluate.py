@@ -34,11 +34,10 @@ from noctuary.core.store import find_home, store_for_source
 if TYPE_CHECKING:
     from noctuary.core.files import JsonValue
     from noctuary.core.store import StorePaths
-    from noctuary.evaluate.decide import Abstention
-    from noctuary.evaluate.judgements import Agreement, Holes, Pool
+    from noctuary.evaluate.abstain import Abstention
     from noctuary.evaluate.labels import LabelledSet, Query
+    from noctuary.evaluate.metrics import Agreement, Comparison, Difference, Holes, Pool, Report
     from noctuary.evaluate.run import Run, RunPlan
-    from noctuary.evaluate.scores import Comparison, Difference, Report
     from noctuary.evaluate.statistics import Interval
     from noctuary.recall.engine import Recaller
     from noctuary.recall.profile import RetrievalProfile
@@ -74,7 +73,7 @@ def metric_option(command: F) -> F:
 def _check_metrics(
     _context: click.Context, _parameter: click.Parameter, names: Sequence[str]
 ) -> tuple[str, ...]:
-    from noctuary.evaluate.scores import DEFAULT_METRICS, parse_metric
+    from noctuary.evaluate.metrics import DEFAULT_METRICS, parse_metric
 
     for name in names:
         try:
@@ -503,8 +502,8 @@ def _describe_scores(
 def _score(
     found: Run, ranked: Sequence[Query], unanswerable: Sequence[Query], metrics: Sequence[str]
 ) -> tuple[Report, Abstention | None]:
-    from noctuary.evaluate.decide import judge_abstention
-    from noctuary.evaluate.scores import latency_of, score_run, summarize
+    from noctuary.evaluate.abstain import judge_abstention
+    from noctuary.evaluate.metrics import latency_of, score_run, summarize
 
     (report,) = summarize([score_run(found, ranked, metrics)])
     report = replace(report, latency=latency_of(found))
@@ -626,9 +625,9 @@ def compare(
     interval excludes zero and whose corrected p-value is below 0.05.
     """  # noqa: D301 (click wants the control character)
     with exit_on_error(as_json):
+        from noctuary.evaluate.metrics import compare as compare_scores
+        from noctuary.evaluate.metrics import score_run
         from noctuary.evaluate.run import read_run
-        from noctuary.evaluate.scores import compare as compare_scores
-        from noctuary.evaluate.scores import score_run
 
         ours, baseline = read_run(run_a)[0], read_run(run_b)[0]
         labelled = _read_labelled(queries)
@@ -745,8 +744,8 @@ def kappa(first: Path, second: Path, threshold: int | None, as_json: bool) -> No
     Formats: JSON lines with relevant_ids or grades, or TREC qrels.
     """  # noqa: D301 (click wants the control character)
     with exit_on_error(as_json):
-        from noctuary.evaluate.judgements import agreement
         from noctuary.evaluate.labels import read_qrels
+        from noctuary.evaluate.metrics import agreement
 
         found = agreement(read_qrels(first), read_qrels(second), threshold=threshold)
     if as_json:
@@ -792,7 +791,7 @@ def pool(runs: tuple[Path, ...], k: int, out: Path, found_by: bool, as_json: boo
     """  # noqa: D301 (click wants the control character)
     with exit_on_error(as_json):
         from noctuary.core.files import write_text
-        from noctuary.evaluate.judgements import build_pool
+        from noctuary.evaluate.metrics import build_pool
 
         built = build_pool(_read_runs(runs, k), k)
         write_text(out, _pool_lines(built, found_by))
@@ -837,8 +836,8 @@ def holes(runs: tuple[Path, ...], judged: Path, k: int, as_json: bool) -> None:
     same chance.
     """  # noqa: D301 (click wants the control character)
     with exit_on_error(as_json):
-        from noctuary.evaluate.judgements import unjudged_at_k
         from noctuary.evaluate.labels import read_qrels
+        from noctuary.evaluate.metrics import unjudged_at_k
 
         known = read_qrels(judged)
         found = [unjudged_at_k(run, known, k) for run in _read_runs(runs, k)]

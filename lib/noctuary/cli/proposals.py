@@ -17,7 +17,7 @@ from noctuary.core.store import StorePaths
 from noctuary.text.marks import visible_line
 
 if TYPE_CHECKING:
-    from noctuary.compact.archive_candidates import ArchiveRules
+    from noctuary.compact.archive_plan import ArchiveRules
     from noctuary.curate.apply import AppliedProposals, Proposed, Undone
     from noctuary.curate.promotions import PromotionRow, Promotions
     from noctuary.curate.proposals import Proposal
@@ -106,7 +106,7 @@ def compact(
 
 def _rules(paths: StorePaths, profile: str | None) -> ArchiveRules:
     """Return the rules of a profile; what is wrong with it is said and left out, as in a recall."""
-    from noctuary.compact.archive_candidates import archive_rules
+    from noctuary.compact.archive_plan import archive_rules
     from noctuary.recall.profile import (
         current_settings,
         read_store_profiles,

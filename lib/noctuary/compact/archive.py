@@ -1,4 +1,4 @@
-"""What recall may know about the archive."""
+"""What recall may know about the archive: archive.sqlite, read by the standard library only."""
 
 from __future__ import annotations
 
@@ -43,8 +43,6 @@ DIGEST = "digest"
 """Key in `meta`: SHA-256 of applications and entries: equal ones hide alike."""
 
 
-# ArchiveReader: what recall may know about the archive. Read side: standard library only.
-#
 # An archived memory is hidden only where its reason still holds. The rule, for whoever builds a
 # mask:
 #
@@ -65,43 +63,28 @@ ContentHashes = Callable[[Sequence[str]], Mapping[str, str]]
 
 
 class Entry(NamedTuple):
-    """One memory of one plan.
-
-    Attributes:
-        plan_id: The plan.
-        memory_id: The archived memory.
-        content_hash: Its content hash when the plan was applied.
-        successor_id: The memory that stands for it.
-        successor_hash: The successor's content hash when the plan was applied.
-        summary_id: The summary of its group, or None where the successor stands alone.
-    """
+    """One memory of one plan; hashes are of when the plan was applied."""
 
     plan_id: str
     memory_id: str
     content_hash: str
-    successor_id: str
+    successor_id: str  # the memory that stands for it
     successor_hash: str
-    summary_id: str | None
+    summary_id: str | None  # of its group, or None where the successor stands alone
 
 
 class Application(NamedTuple):
-    """A time in which a plan holds.
-
-    Attributes:
-        plan_id: The plan.
-        applied_at_us: From when on, microseconds since the epoch.
-        undone_at_us: Until when, exclusive; None: still.
-    """
+    """A time in which a plan holds, in microseconds since the epoch."""
 
     plan_id: str
     applied_at_us: int
-    undone_at_us: int | None
+    undone_at_us: int | None  # exclusive; None: it still holds
 
     def holds_at(self, moment_us: int | None) -> bool:
         """Say whether the plan holds at a moment; None: now, whatever the clock says."""
-        if moment_us is None:
-            return self.undone_at_us is None
         ends = self.undone_at_us
+        if moment_us is None:
+            return ends is None
         return self.applied_at_us <= moment_us and (ends is None or moment_us < ends)
 
 
@@ -109,13 +92,11 @@ class ArchiveReader(ReplacedFile):
     """One archive.sqlite, read whole when it is opened; safe to share between threads.
 
     Without a file nothing was ever archived, and all is well.
-
-    Attributes:
-        applications: Every time in which a plan held or holds, sorted.
     """
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
+        # Every time in which a plan held or holds, sorted.
         self.applications: tuple[Application, ...] = ()
         self._entries: dict[str, tuple[Entry, ...]] = {}
         if not self.is_missing:
@@ -133,27 +114,19 @@ class ArchiveReader(ReplacedFile):
         return self._entries.get(plan_id, ())
 
     def entries_at(self, moment_us: int | None) -> Mapping[str, str]:
-        """Return the archived memories of a moment with their content hash at that time.
+        """Return the archived memories of a moment (None: now) with their content hash then.
 
-        Whether one is hidden depends on the snapshot and the recall: see the rule of this module.
-
-        Args:
-            moment_us: Microseconds since the epoch; None: now.
+        Whether one is hidden depends on the snapshot and the recall: see the rule above.
         """
         return {entry.memory_id: entry.content_hash for entry in self._in_force(moment_us)}
 
     def hidden_in(
         self, content_hashes: ContentHashes, moment_us: int | None = None
     ) -> Mapping[str, str]:
-        """Return the archived memories whose reason holds in a snapshot, and their successors.
+        """Return the archived memories whose reason holds in a snapshot, and who stands for each.
 
-        Args:
-            content_hashes: Of the snapshot (`SnapshotReader.content_hashes`).
-            moment_us: Microseconds since the epoch; None: now.
-
-        Returns:
-            Memory ids to the id of the memory that stands for each, sorted by memory id. Hide one
-            only from recalls that may see its successor.
+        Sorted by memory id; of a moment, None: now. Hide one only from recalls that may see its
+        successor.
         """
         entries = self._in_force(moment_us)
         wanted = sorted({e.memory_id for e in entries} | {e.successor_id for e in entries})

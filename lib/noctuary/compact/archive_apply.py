@@ -1,4 +1,7 @@
-"""Carrying out and undoing plans of a store, one writer at a time, and what was archived when."""
+"""Carrying out and undoing plans of a store, one writer at a time, and what was archived when.
+
+Nothing is ever taken out of archive.sqlite but the text of a summary whose source has changed.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,8 @@ import hashlib
 import json
 import shutil
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,10 +24,9 @@ from noctuary.compact.archive import (
     ContentHashes,
     Entry,
 )
-from noctuary.compact.archive_candidates import ArchiveRules
-from noctuary.compact.archive_plan import Plan, plan_store
+from noctuary.compact.archive_plan import ArchiveRules, Plan, plan_store
 from noctuary.compact.gate import FactReport, GateReport
-from noctuary.compact.summarizers import Summary
+from noctuary.compact.summaries import Summary
 from noctuary.core.errors import NoctuaryError, StoreError
 from noctuary.core.files import remove_temporary_files, replace_with
 from noctuary.core.sqlite import connect_immutable, filling, open_log
@@ -32,303 +34,6 @@ from noctuary.core.store import StorePaths
 from noctuary.core.types import SILENT, MemoryRecord, Progress
 from noctuary.usage.access_log import ACCESS_LOG
 from noctuary.work.lock import hold_lock
-
-# A summary of a plan as a row of archive.sqlite: its text apart, everything else as JSON.
-#
-# The text stands alone in its column, because it alone has to be forgotten when a source turns
-# sensitive.
-
-
-def body_of(summary: Summary) -> str:
-    """Return everything of a summary but its text, as JSON.
-
-    What its fact check named is left out: of an accepted summary that is nothing.
-    """
-    body = asdict(summary)
-    del body["text"]
-    if summary.facts is not None:
-        body["facts"] = {"kept": summary.facts.kept, "total": summary.facts.total}
-    return json.dumps(body, sort_keys=True, ensure_ascii=False)
-
-
-def summary_of(text: str, body: str) -> Summary:
-    """Return the summary that a text and a body describe.
-
-    Raises:
-        ValueError: The body was not written by `body_of`.
-    """
-    try:
-        values: dict[str, Any] = json.loads(body)
-        report, facts = values.pop("report"), values.pop("facts")
-        for name in ("source_ids", "source_positions", "parent_ids"):
-            values[name] = tuple(values[name])
-        if report is not None:
-            report["reasons"] = tuple(report["reasons"])
-            report = GateReport(**report)
-        if facts is not None:
-            facts = FactReport(facts["kept"], facts["total"])
-        return Summary(text=text, report=report, facts=facts, **values)
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"a summary of archive.sqlite has another form ({error})") from error
-
-
-# The summaries that stand for archived groups, as the night packs them into a snapshot.
-
-
-class AppliedSummary(NamedTuple):
-    """A summary and the plan that created it.
-
-    Attributes:
-        plan_id: In force when the summaries were read.
-        summary: With today's positions of its sources.
-    """
-
-    plan_id: str
-    summary: Summary
-
-
-def applied_summaries(path: Path, records: Iterable[MemoryRecord]) -> list[AppliedSummary]:
-    """Return the summaries of plans in force of which every source is still archived, by id.
-
-    A summary is left out as soon as one source or its successor has changed or gone: that source
-    is found again, and must not be found twice. Without a readable ledger there are none.
-
-    Args:
-        path: archive.sqlite.
-        records: The corpus of tonight; gone through once.
-    """
-    reader = ArchiveReader(path)
-    if not reader.applied_plans_at(None):
-        return []
-    known: dict[str, MemoryRecord] = {}
-
-    def hashes(ids: Sequence[str]) -> dict[str, str]:
-        wanted = frozenset(ids)
-        known.update((r.memory_id, r) for r in records if r.memory_id in wanted)
-        return {memory_id: record.content_hash for memory_id, record in known.items()}
-
-    hidden = reader.hidden_in(hashes)
-    found: dict[str, AppliedSummary] = {}
-    for plan_id, summary in _held(path, reader.applied_plans_at(None)):
-        if all(source in hidden for source in summary.source_ids):
-            positions = tuple(known[source].position for source in summary.source_ids)
-            bound = replace(summary, source_positions=positions)
-            found[summary.summary_id] = AppliedSummary(plan_id, bound)
-    return [found[summary_id] for summary_id in sorted(found)]
-
-
-def _held(path: Path, plans: frozenset[str]) -> list[tuple[str, Summary]]:
-    """Return the summaries of some plans; one that an older noctuary wrote is left out."""
-    sql = "SELECT plan_id, text, body FROM summaries WHERE text IS NOT NULL ORDER BY 1, 2"
-    found: list[tuple[str, Summary]] = []
-    with suppress(sqlite3.Error), closing(connect_immutable(path)) as db:
-        for plan_id, text, body in db.execute(sql):
-            if plan_id in plans:
-                with suppress(ValueError):
-                    found.append((plan_id, summary_of(text, body)))
-    return found
-
-
-# What was recalled since the night counted: the last look before a plan is carried out.
-#
-# A plan cannot ask it: reading a log that recall is writing leaves files beside it.
-
-
-def recalled_since(access_log: Path, memory_ids: Collection[str], since_us: int) -> list[str]:
-    """Return which memories were recalled after a moment, sorted.
-
-    Raises:
-        StoreError: There is a log, and it cannot be read: then nobody knows.
-    """
-    sql = "SELECT DISTINCT memory_id FROM retrievals WHERE retrieved_at_us > ?"
-    try:
-        with closing(open_log(access_log, ACCESS_LOG, or_empty=True)) as log:
-            recent = {memory_id for (memory_id,) in log.execute(sql, [since_us])}
-    except sqlite3.Error as error:
-        raise StoreError(
-            f"{access_log.name} cannot be read ({error}), so it is not known what was recalled "
-            "since the night: run the night, then try again"
-        ) from error
-    return sorted(recent & set(memory_ids))
-
-
-# Writing archive.sqlite: plans are applied and undone, and nothing is ever taken out.
-#
-# The caller holds the store's lock.
-
-
-Change = Callable[[sqlite3.Connection], None]
-
-_APPLICATIONS = "SELECT * FROM applications ORDER BY plan_id, applied_at_us"
-_ENTRIES = f"SELECT {', '.join(Entry._fields)} FROM entries ORDER BY plan_id, memory_id"
-
-
-def apply_plan(path: Path, plan: Plan, *, now_us: int) -> int:
-    """Put a plan into force from now on.
-
-    Args:
-        path: archive.sqlite; made if it is missing.
-        plan: At least one memory would be archived.
-        now_us: The clock. Moments never go back: a clock that was set back counts on from the last
-            one.
-
-    Returns:
-        The moment from which it holds.
-
-    Raises:
-        StoreError: The ledger is damaged, or the plan is in force already.
-    """
-    reader = _readable(path)
-    if plan.plan_id in reader.applied_plans_at(None):
-        raise StoreError(f"plan {plan.plan_id} is in force already")
-    at_us = _next_moment(reader, now_us)
-
-    def change(db: sqlite3.Connection) -> None:
-        rules = json.dumps(plan.rules.to_json(), sort_keys=True)
-        row = (plan.plan_id, plan.snapshot_id, plan.as_of_us, rules)
-        db.execute("INSERT OR REPLACE INTO plans VALUES (?, ?, ?, ?)", row)
-        # A plan that was undone before has the same entries under the same id.
-        entries = "INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?, ?, ?, ?)"
-        db.executemany(entries, _entries(plan))
-        texts = [(plan.plan_id, s.summary_id, s.text, body_of(s)) for s in plan.summaries]
-        db.executemany("INSERT OR REPLACE INTO summaries VALUES (?, ?, ?, ?)", texts)
-        db.execute("INSERT INTO applications VALUES (?, ?, NULL)", [plan.plan_id, at_us])
-
-    _rewrite(path, change)
-    return at_us
-
-
-def undo_plan(path: Path, plan_id: str, *, now_us: int) -> int:
-    """End a plan now; what it archived is found again, its entries stay in the ledger.
-
-    Returns:
-        The moment from which it no longer holds.
-
-    Raises:
-        StoreError: The ledger is damaged, or the plan is not in force.
-    """
-    reader = _readable(path)
-    if plan_id not in reader.applied_plans_at(None):
-        raise StoreError(
-            f"plan {plan_id} is not in force: `noctuary compact --list` names the plans"
-        )
-    at_us = _next_moment(reader, now_us)
-
-    def change(db: sqlite3.Connection) -> None:
-        db.execute(
-            "UPDATE applications SET undone_at_us = ? WHERE plan_id = ? AND undone_at_us IS NULL",
-            [at_us, plan_id],
-        )
-
-    _rewrite(path, change)
-    return at_us
-
-
-def purge_texts(path: Path, content_hashes: ContentHashes) -> int:
-    """Forget the summaries of which a source has changed, was deleted or turned sensitive.
-
-    The ids stay, so that what happened can still be told. A ledger that is missing or damaged is
-    left alone: of a damaged one nothing is served either.
-
-    Args:
-        path: archive.sqlite.
-        content_hashes: Of those memories that exist now, for some ids; not asked without a ledger.
-
-    Returns:
-        How many texts were forgotten; the file is only written when there are some.
-    """
-    reader = ArchiveReader(path)
-    if reader.is_missing or reader.warning is not None:
-        return 0
-    summarized = {
-        (plan_id, entry.summary_id, entry.memory_id, entry.content_hash)
-        for plan_id in {a.plan_id for a in reader.applications}
-        for entry in reader.entries_of(plan_id)
-        if entry.summary_id
-    }
-    now = content_hashes(sorted({memory_id for _, _, memory_id, _ in summarized}))
-    stale = {
-        (plan_id, summary_id)
-        for plan_id, summary_id, memory_id, content_hash in summarized
-        if now.get(memory_id) != content_hash
-    }
-    wanted = sorted(stale & _held_texts(path))
-
-    def change(db: sqlite3.Connection) -> None:
-        sql = "UPDATE summaries SET text = NULL WHERE plan_id = ? AND summary_id = ?"
-        db.executemany(sql, wanted)
-
-    if wanted:
-        # Rewritten, so that the old text is in no free page of the file.
-        _rewrite(path, change, vacuum=True)
-    return len(wanted)
-
-
-def _held_texts(path: Path) -> set[tuple[str, str]]:
-    with closing(connect_immutable(path)) as db:
-        return set(db.execute("SELECT plan_id, summary_id FROM summaries WHERE text IS NOT NULL"))
-
-
-def _readable(path: Path) -> ArchiveReader:
-    reader = ArchiveReader(path)
-    if reader.warning is not None:
-        raise StoreError(
-            f"{path} cannot be read, so nothing is written to it ({reader.warning}). Put back a "
-            "copy of it, or move it away: without it nothing is archived"
-        )
-    return reader
-
-
-def _next_moment(reader: ArchiveReader, now_us: int) -> int:
-    moments = [a.applied_at_us for a in reader.applications]
-    moments += [a.undone_at_us for a in reader.applications if a.undone_at_us is not None]
-    return max([now_us, *(moment + 1 for moment in moments)])
-
-
-def _entries(plan: Plan) -> list[tuple[str, str, str, str, str, str | None, str]]:
-    return [
-        (
-            plan.plan_id, c.memory_id, c.content_hash, c.successor_id, c.successor_hash,
-            group.summary_id, json.dumps(c.trace(plan.rules, group.summary_id), sort_keys=True),
-        )
-        for group, c in plan.archived
-    ]  # fmt: skip
-
-
-def _rewrite(path: Path, change: Change, *, vacuum: bool = False) -> None:
-    """Change a copy of the ledger, then put it in its place."""
-
-    def write(tmp: Path) -> None:
-        is_new = not path.exists()
-        if not is_new:
-            shutil.copyfile(path, tmp)
-        with filling(tmp, SCHEMA if is_new else "") as db:
-            change(db)
-            db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", [DIGEST, _digest(db)])
-            db.execute("COMMIT")
-            if vacuum:
-                db.execute("VACUUM")
-            _require_sound(db, path)
-
-    replace_with(path, write)
-
-
-def _digest(db: sqlite3.Connection) -> str:
-    hashed = hashlib.sha256(repr(FORMAT).encode())
-    for sql in (_APPLICATIONS, _ENTRIES):
-        for row in db.execute(sql):
-            hashed.update(repr(row).encode("utf-8", "surrogatepass"))
-    return hashed.hexdigest()
-
-
-def _require_sound(db: sqlite3.Connection, path: Path) -> None:
-    found = db.execute("PRAGMA quick_check").fetchall()
-    if found != [("ok",)]:
-        raise StoreError(f"{path} is damaged ({found[0][0]}): put back a copy of it")
-
-
-# Carrying out and undoing plans of a store, one writer at a time.
-
 
 _IDS_SHOWN = 5
 
@@ -338,15 +43,10 @@ class PlanRefusedError(NoctuaryError):
 
 
 class Applied(NamedTuple):
-    """What became of a plan.
-
-    Attributes:
-        plan: The plan.
-        applied_at_us: The moment from which it holds; None where there was nothing to archive.
-    """
+    """What became of a plan."""
 
     plan: Plan
-    applied_at_us: int | None
+    applied_at_us: int | None  # from when it holds; None where there was nothing to archive
 
 
 def apply_in_store(
@@ -360,59 +60,65 @@ def apply_in_store(
     """Make the store's plan again under its lock, and carry it out if it is the one asked for.
 
     A plan is made of what the snapshot, the counts of use and the ledger say now: one that comes
-    out with another id has lost its reason somewhere, and nothing of it is carried out.
-
-    Args:
-        paths: The store.
-        rules: What decides; those that the plan was looked at with.
-        plan_id: The plan that was looked at; None for whatever comes out.
-        now_us: The clock.
-        progress: Told while superseded memories are looked at.
+    out with another id than the one that was looked at (None: whatever comes out) has lost its
+    reason somewhere, and nothing of it is carried out. Moments of the ledger never go back: a clock
+    that was set back counts on from the last one.
 
     Raises:
         PlanRefusedError: Another plan came out, or a memory of it was recalled since the night.
         StoreLockedError: A night, or another command, is at work on the store.
         StoreError: A file of the store is missing or damaged.
     """
-    with hold_lock(paths.lock):
-        remove_temporary_files(paths.root, below=False)
-        _require_not_in_force(paths, plan_id)
+    with _writing(paths) as reader:
+        if plan_id is not None and plan_id in reader.applied_plans_at(None):
+            raise PlanRefusedError(
+                f"plan {plan_id} is in force already: `noctuary compact --undo {plan_id}` ends it"
+            )
         plan = plan_store(paths, rules, progress)
         if plan_id is not None and plan_id != plan.plan_id:
             raise PlanRefusedError(_changed(plan_id, plan))
         if not plan.archived:
             return Applied(plan, None)
         ids = [candidate.memory_id for _, candidate in plan.archived]
-        recalled = recalled_since(paths.access_log, ids, plan.as_of_us)
-        if recalled:
+        if recalled := _recalled_since(paths.access_log, ids, plan.as_of_us):
             raise PlanRefusedError(_recalled(plan, recalled))
-        return Applied(plan, apply_plan(paths.archive, plan, now_us=now_us))
+        return Applied(plan, _put_into_force(reader, plan, now_us))
 
 
 def undo_in_store(paths: StorePaths, plan_id: str, *, now_us: int) -> int:
-    """End a plan; return the moment from which it no longer holds.
+    """End a plan and return from when: what it archived is found again, its entries stay.
 
-    Raises:
-        PlanRefusedError: It is not in force.
-        StoreLockedError: A night, or another command, is at work on the store.
-        StoreError: The ledger is damaged.
+    PlanRefusedError if it is not in force, StoreLockedError while another command or a night is at
+    work, StoreError if the ledger is damaged.
     """
-    with hold_lock(paths.lock):
-        remove_temporary_files(paths.root, below=False)
-        reader = ArchiveReader(paths.archive)
-        if reader.warning is None and plan_id not in reader.applied_plans_at(None):
+    with _writing(paths) as reader:
+        at_us = _next_moment(reader, now_us)
+        if plan_id not in reader.applied_plans_at(None):
             known = any(a.plan_id == plan_id for a in reader.applications)
             found = "was undone already" if known else "was never applied"
             raise PlanRefusedError(f"plan {plan_id} {found}: `noctuary compact --list` names them")
-        return undo_plan(paths.archive, plan_id, now_us=now_us)
+        sql = "UPDATE applications SET undone_at_us = ? WHERE plan_id = ? AND undone_at_us IS NULL"
+        _rewrite(paths.archive, lambda db: db.execute(sql, [at_us, plan_id]))
+        return at_us
 
 
-def _require_not_in_force(paths: StorePaths, plan_id: str | None) -> None:
-    reader = ArchiveReader(paths.archive)
-    if plan_id is not None and plan_id in reader.applied_plans_at(None):
-        raise PlanRefusedError(
-            f"plan {plan_id} is in force already: `noctuary compact --undo {plan_id}` ends it"
+@contextmanager
+def _writing(paths: StorePaths) -> Generator[ArchiveReader]:
+    """Hold the store's lock and yield what its ledger says."""
+    with hold_lock(paths.lock):
+        remove_temporary_files(paths.root, below=False)
+        yield ArchiveReader(paths.archive)
+
+
+def _next_moment(reader: ArchiveReader, now_us: int) -> int:
+    """Return when a change of the ledger holds from; a damaged one is never written over."""
+    if reader.warning is not None:
+        raise StoreError(
+            f"{reader.path} cannot be read, so nothing is written to it ({reader.warning}). Put "
+            "back a copy of it, or move it away: without it nothing is archived"
         )
+    moments = (m for _, *both in reader.applications for m in both if m is not None)
+    return max([now_us, *(moment + 1 for moment in moments)])
 
 
 def _changed(plan_id: str, plan: Plan) -> str:
@@ -434,29 +140,210 @@ def _recalled(plan: Plan, recalled: list[str]) -> str:
     )
 
 
+def _recalled_since(access_log: Path, memory_ids: Collection[str], since_us: int) -> list[str]:
+    """Return which memories were recalled after a moment, sorted.
+
+    The last look before a plan is carried out; a plan cannot ask it: reading a log that recall is
+    writing leaves files beside it. StoreError if it cannot be read: then nobody knows.
+    """
+    sql = "SELECT DISTINCT memory_id FROM retrievals WHERE retrieved_at_us > ?"
+    try:
+        with closing(open_log(access_log, ACCESS_LOG, or_empty=True)) as log:
+            recent = {memory_id for (memory_id,) in log.execute(sql, [since_us])}
+    except sqlite3.Error as error:
+        raise StoreError(
+            f"{access_log.name} cannot be read ({error}), so it is not known what was recalled "
+            "since the night: run the night, then try again"
+        ) from error
+    return sorted(recent & set(memory_ids))
+
+
+# Writing archive.sqlite: a copy of it is changed and put in its place.
+
+
+def _put_into_force(reader: ArchiveReader, plan: Plan, now_us: int) -> int:
+    """Write a plan and that it holds from now on; return from which moment."""
+    at_us = _next_moment(reader, now_us)
+
+    def change(db: sqlite3.Connection) -> None:
+        rules = json.dumps(asdict(plan.rules), sort_keys=True)
+        row = (plan.plan_id, plan.snapshot_id, plan.as_of_us, rules)
+        db.execute("INSERT OR REPLACE INTO plans VALUES (?, ?, ?, ?)", row)
+        # A plan that was undone before has the same entries under the same id.
+        entries = "INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?, ?, ?, ?)"
+        db.executemany(entries, _entries(plan))
+        texts = [(plan.plan_id, s.summary_id, s.text, _body_of(s)) for s in plan.summaries]
+        db.executemany("INSERT OR REPLACE INTO summaries VALUES (?, ?, ?, ?)", texts)
+        db.execute("INSERT INTO applications VALUES (?, ?, NULL)", [plan.plan_id, at_us])
+
+    _rewrite(reader.path, change)
+    return at_us
+
+
+def _entries(plan: Plan) -> list[tuple[Any, ...]]:
+    return [
+        (
+            plan.plan_id, c.memory_id, c.content_hash, c.successor_id, c.successor_hash,
+            group.summary_id, json.dumps(c.trace(plan.rules, group.summary_id), sort_keys=True),
+        )
+        for group, c in plan.archived
+    ]  # fmt: skip
+
+
+def _rewrite(
+    path: Path, change: Callable[[sqlite3.Connection], object], *, vacuum: bool = False
+) -> None:
+    """Change a copy of the ledger, then put it in its place."""
+
+    def write(tmp: Path) -> None:
+        is_new = not path.exists()
+        if not is_new:
+            shutil.copyfile(path, tmp)
+        with filling(tmp, SCHEMA if is_new else "") as db:
+            change(db)
+            db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", [DIGEST, _digest(db)])
+            db.execute("COMMIT")
+            if vacuum:
+                db.execute("VACUUM")
+            found = db.execute("PRAGMA quick_check").fetchall()
+            if found != [("ok",)]:
+                raise StoreError(f"{path} is damaged ({found[0][0]}): put back a copy of it")
+
+    replace_with(path, write)
+
+
+def _digest(db: sqlite3.Connection) -> str:
+    hashed = hashlib.sha256(repr(FORMAT).encode())
+    for sql in (
+        "SELECT * FROM applications ORDER BY plan_id, applied_at_us",
+        f"SELECT {', '.join(Entry._fields)} FROM entries ORDER BY plan_id, memory_id",
+    ):
+        for row in db.execute(sql):
+            hashed.update(repr(row).encode("utf-8", "surrogatepass"))
+    return hashed.hexdigest()
+
+
+def purge_texts(path: Path, content_hashes: ContentHashes) -> int:
+    """Forget the summaries of which a source has changed, was deleted or turned sensitive.
+
+    The ids stay, so that what happened can still be told. A ledger that is missing or damaged is
+    left alone: of a damaged one nothing is served either. `content_hashes` are of those memories
+    that exist now. Returns how many texts were forgotten; the file is only written when some are.
+    """
+    reader = ArchiveReader(path)
+    if reader.is_missing or reader.warning is not None:
+        return 0
+    summarized = [
+        entry
+        for plan_id in {a.plan_id for a in reader.applications}
+        for entry in reader.entries_of(plan_id)
+        if entry.summary_id
+    ]
+    now = content_hashes(sorted({entry.memory_id for entry in summarized}))
+    stale = {
+        (entry.plan_id, entry.summary_id)
+        for entry in summarized
+        if now.get(entry.memory_id) != entry.content_hash
+    }
+    with closing(connect_immutable(path)) as db:
+        held = db.execute("SELECT plan_id, summary_id FROM summaries WHERE text IS NOT NULL")
+        wanted = sorted(stale.intersection(held))
+    if wanted:
+        sql = "UPDATE summaries SET text = NULL WHERE plan_id = ? AND summary_id = ?"
+        # Rewritten, so that the old text is in no free page of the file.
+        _rewrite(path, lambda db: db.executemany(sql, wanted), vacuum=True)
+    return len(wanted)
+
+
+# The summaries that stand for archived groups, as the night packs them into a snapshot.
+#
+# The text stands alone in its column, because it alone has to be forgotten when a source turns
+# sensitive; everything else of a summary is JSON.
+
+
+class AppliedSummary(NamedTuple):
+    """A summary with today's positions of its sources, and the plan in force that created it."""
+
+    plan_id: str
+    summary: Summary
+
+
+def applied_summaries(path: Path, records: Iterable[MemoryRecord]) -> list[AppliedSummary]:
+    """Return the summaries of plans in force of which every source is still archived, by id.
+
+    A summary is left out as soon as one source or its successor has changed or gone: that source
+    is found again, and must not be found twice. Without a readable ledger there are none. The
+    records, the corpus of tonight, are gone through once.
+    """
+    reader = ArchiveReader(path)
+    plans = reader.applied_plans_at(None)
+    if not plans:
+        return []
+    known: dict[str, MemoryRecord] = {}
+
+    def hashes(ids: Sequence[str]) -> dict[str, str]:
+        wanted = frozenset(ids)
+        known.update((r.memory_id, r) for r in records if r.memory_id in wanted)
+        return {memory_id: record.content_hash for memory_id, record in known.items()}
+
+    hidden = reader.hidden_in(hashes)
+    found: dict[str, AppliedSummary] = {}
+    for plan_id, summary in _held(path, plans):
+        if all(source in hidden for source in summary.source_ids):
+            positions = tuple(known[source].position for source in summary.source_ids)
+            bound = replace(summary, source_positions=positions)
+            found[summary.summary_id] = AppliedSummary(plan_id, bound)
+    return [found[summary_id] for summary_id in sorted(found)]
+
+
+def _held(path: Path, plans: frozenset[str]) -> list[tuple[str, Summary]]:
+    """Return the summaries of some plans; one that an older noctuary wrote is left out."""
+    sql = "SELECT plan_id, text, body FROM summaries WHERE text IS NOT NULL ORDER BY 1, 2"
+    found: list[tuple[str, Summary]] = []
+    with suppress(sqlite3.Error), closing(connect_immutable(path)) as db:
+        for plan_id, text, body in db.execute(sql):
+            with suppress(ValueError, KeyError, TypeError):
+                if plan_id in plans:
+                    found.append((plan_id, _summary_of(text, body)))
+    return found
+
+
+def _body_of(summary: Summary) -> str:
+    """Return everything of a summary but its text; an accepted one has no faults to name."""
+    body = asdict(summary)
+    del body["text"]
+    if summary.facts is not None:
+        body["facts"] = {"kept": summary.facts.kept, "total": summary.facts.total}
+    return json.dumps(body, sort_keys=True, ensure_ascii=False)
+
+
+def _summary_of(text: str, body: str) -> Summary:
+    """Return the summary of a text and a body; ValueError, KeyError or TypeError if it is none."""
+    values: dict[str, Any] = json.loads(body)
+    report, facts = values.pop("report"), values.pop("facts")
+    for name in ("source_ids", "source_positions", "parent_ids"):
+        values[name] = tuple(values[name])
+    if report is not None:
+        report["reasons"] = tuple(report["reasons"])
+        report = GateReport(**report)
+    if facts is not None:
+        facts = FactReport(facts["kept"], facts["total"])
+    return Summary(text=text, report=report, facts=facts, **values)
+
+
 # What was archived when, and by which plan: the ledger as a list for people.
 
 
 @dataclass(frozen=True, slots=True)
 class PlanHistory:
-    """One plan that was applied at least once.
-
-    Attributes:
-        plan_id: Its id.
-        snapshot_id: The snapshot that it was made from.
-        applications: When it held, oldest first.
-        traces: The justification of every memory, by id.
-        summary_ids: Its summaries, sorted.
-        forgotten: How many of their texts were forgotten, because a source changed or went.
-        rules: What decided.
-    """
+    """One plan that was applied at least once."""
 
     plan_id: str
-    snapshot_id: str
-    applications: tuple[Application, ...]
-    traces: tuple[dict[str, Any], ...]
-    summary_ids: tuple[str, ...]
-    forgotten: int
+    snapshot_id: str  # that it was made from
+    applications: tuple[Application, ...]  # when it held, oldest first
+    traces: tuple[dict[str, Any], ...]  # the justification of every memory, by id
+    summary_ids: tuple[str, ...]  # sorted
+    forgotten: int  # how many of their texts are gone, because a source changed or went
     rules: dict[str, Any]
 
     @property
@@ -482,11 +369,7 @@ class PlanHistory:
 
 
 def list_plans(path: Path) -> list[PlanHistory]:
-    """Return every plan that was ever applied, the one applied first first.
-
-    Raises:
-        StoreError: The ledger is damaged.
-    """
+    """Return every plan ever applied, in that order; StoreError if the ledger is damaged."""
     reader = ArchiveReader(path)
     if reader.is_missing:
         return []
@@ -504,12 +387,9 @@ def list_plans(path: Path) -> list[PlanHistory]:
 def _history(
     db: sqlite3.Connection, reader: ArchiveReader, plan_id: str, snapshot_id: str, rules: str
 ) -> PlanHistory:
-    traces = db.execute(
-        "SELECT trace FROM entries WHERE plan_id = ? ORDER BY memory_id", [plan_id]
-    ).fetchall()
-    summaries = db.execute(
-        "SELECT summary_id, text IS NULL FROM summaries WHERE plan_id = ? ORDER BY 1", [plan_id]
-    ).fetchall()
+    traces = db.execute("SELECT trace FROM entries WHERE plan_id = ? ORDER BY memory_id", [plan_id])
+    sql = "SELECT summary_id, text IS NULL FROM summaries WHERE plan_id = ? ORDER BY 1"
+    summaries = db.execute(sql, [plan_id]).fetchall()
     return PlanHistory(
         plan_id,
         snapshot_id,

@@ -1,12 +1,20 @@
-"""The plan of adaptive compaction: what would be archived, and why."""
+"""The plan of adaptive compaction: which memories would be archived, why, and what stands for them.
+
+Making a plan writes nothing. A plan is a function of the snapshot, the counts of use, the rules and
+what is archived already. Idle days are counted to the moment of the night's count and not to the
+clock, so that the same plan, with the same id, comes out until a night changes something.
+"""
 
 from __future__ import annotations
 
+import sqlite3
 import time
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,26 +22,389 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.compact.archive import ArchiveReader
-from noctuary.compact.archive_candidates import (
-    ArchiveRules,
-    Candidate,
-    CountsOf,
-    Scan,
-    SnapshotRows,
-    find_candidates,
+from noctuary.compact.clusters import (
+    Cluster,
+    ClusterText,
+    SessionTurn,
+    cut_evenly,
+    make_cluster,
+    split_session,
 )
-from noctuary.compact.clusters import Cluster, ClusterText, SessionTurn, cut_evenly, make_cluster
-from noctuary.compact.escalation import Encode, SummarySettings
-from noctuary.compact.summaries import summarize_batch
-from noctuary.compact.summarizers import Summary
+from noctuary.compact.summaries import Encode, Summary, SummarySettings, summarize_batch
 from noctuary.core import store as layout
 from noctuary.core.files import hash_json, read_array
 from noctuary.core.manifest import Manifest, quick_check, read_manifest, read_pointer
+from noctuary.core.settings import CompactionSettings
+from noctuary.core.sqlite import connect_immutable
 from noctuary.core.store import StorePaths
 from noctuary.core.types import SILENT, UNDATED_US, Progress
 from noctuary.embed.fingerprint import EncoderFingerprint, require_same
 from noctuary.embed.lean import HEADER_FILE, LeanEncoder
-from noctuary.usage.reader import UsageReader
+from noctuary.graph.successors import CONFIDENCES
+from noctuary.text.marks import ends_as_question, find_speaker
+from noctuary.usage.reader import (
+    Counts,
+    UsageReader,
+    decayed,
+    idle_days,
+    last_accessed,
+    ltp_multiplier,
+    ltp_score,
+)
+from noctuary.work.stage import BatchTimings
+
+# What decides which memories may be archived, as plain numbers.
+
+
+LEAST_CONFIDENCE = 1
+"""Least grade (`noctuary.graph.successors`) of a successor that was stated ("supersedes
+#12", "X is now Y", a newer value). 0 would archive memories of which half the text may still hold,
+2 none whose subject alone was named."""
+
+LEAST_CONFIDENCE_OF_NEAR_DUPLICATES = 2
+"""The same for successors that only look alike. Of 20 near duplicates that were looked at, 4 were
+lookalikes (decision 0036): 1 would hide more of those, and what is archived is hidden unasked."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveRules:
+    """What a profile and the settings say about archiving."""
+
+    compaction_threshold: float = 0.3  # scores below it may be archived, in [0, 1]; 0 archives none
+    compaction_age_days: int = 30  # least days since the last access
+    max_boost: float = 2.0  # upper bound of the LTP multiplier, >= 1: the scale of the score
+    decay_lambda: float = 0.0  # decay of the score per idle day, >= 0
+    near_similarity: float = 0.86  # least cosine of a near duplicate
+    near_age_gap_days: int = 7  # least days between near duplicates
+    protected_tail_turns: int = 4
+    group_size: int = 20  # target members of a group, >= 1
+    density: float = 0.0  # share of a group that its summary keeps; 0 for the summarizer's own
+    aggressive_density: float = 0.0  # the same for the second try
+    preserve_threshold: float = 0.65  # least alignment of a summary
+    batch_size: int = 5_000  # superseded memories looked at in one batch, >= 1
+    max_scan_depth: int = 0  # superseded memories looked at in all, 0 for every one
+
+    def is_sure(
+        self, reason: str, confidence: int, similarity: float | None, age_gap_days: int
+    ) -> bool:
+        """Say whether a successor is sure enough for the older memory to be archived."""
+        if reason != "near_duplicate":
+            return confidence >= LEAST_CONFIDENCE
+        return (
+            confidence >= LEAST_CONFIDENCE_OF_NEAR_DUPLICATES
+            and (similarity or 0.0) >= self.near_similarity
+            and age_gap_days >= self.near_age_gap_days
+        )
+
+
+def archive_rules(flags: Mapping[str, Any], compaction: CompactionSettings) -> ArchiveRules:
+    """Return what a profile's flags and the settings say; groups are summarised as turns are."""
+    return ArchiveRules(
+        compaction_threshold=flags["compaction_threshold"],
+        compaction_age_days=flags["compaction_age_days"],
+        max_boost=flags["ltp_max_boost"],
+        decay_lambda=flags["decay_lambda"] if flags["decay_enabled"] else 0.0,
+        near_similarity=flags["supersede_similarity_threshold"],
+        near_age_gap_days=flags["supersede_min_age_gap_days"],
+        protected_tail_turns=compaction.protected_tail_turns,
+        group_size=compaction.cluster_size,
+        density=compaction.density,
+        aggressive_density=compaction.aggressive_density,
+        preserve_threshold=compaction.preserve_threshold,
+        batch_size=flags["batch_size"],
+        max_scan_depth=flags["max_scan_depth"],
+    )
+
+
+# One memory that may be archived, and why.
+
+
+_DECIMALS = 6
+"""Of scores in a trace: enough to recompute a verdict, short enough to read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A memory that meets every criterion; its successor replaces it, the head ends the chain."""
+
+    position: int
+    memory_id: str
+    content_hash: str
+    created_at_us: int
+    user: str | None
+    wing: str | None
+    session_id: str | None  # of a turn
+    head_id: str
+    successor_id: str
+    successor_hash: str
+    supersede_reason: str
+    confidence: int  # 0 low, 1 medium, 2 high
+    ltp_score: float  # in [0, 1], without decay
+    decayed_ltp: float  # what was compared with the threshold: decayed where decay is on
+    idle_days: float  # since the last retrieval, else since it was made; >= 0
+    was_recalled: bool
+
+    def trace(self, rules: ArchiveRules, consolidated_into: str | None) -> dict[str, Any]:
+        """Return the full justification; ids and numbers, no text of a memory."""
+        return {
+            "memory_id": self.memory_id,
+            "action": "compact",
+            "reason": self._reason(rules),
+            "ltp_score": round(self.ltp_score, _DECIMALS),
+            "decayed_ltp": round(self.decayed_ltp, _DECIMALS),
+            "is_superseded": True,
+            "superseded_by": self.successor_id,
+            "supersede_reason": self.supersede_reason,
+            "confidence": CONFIDENCES[self.confidence],
+            "days_since_access": int(self.idle_days),
+            "was_recalled": self.was_recalled,
+            "consolidated_into": consolidated_into,
+        }
+
+    def _reason(self, rules: ArchiveRules) -> str:
+        faded = f" (decayed from {self.ltp_score:.2f})" if rules.decay_lambda else ""
+        last = "last_accessed" if self.was_recalled else "never recalled, created"
+        return (
+            f"ltp={self.decayed_ltp:.2f} < {rules.compaction_threshold:g}{faded}, "
+            f"superseded_by={self.successor_id} ({self.supersede_reason}, "
+            f"{CONFIDENCES[self.confidence]}), {last}={int(self.idle_days)} days ago >= "
+            f"{rules.compaction_age_days}"
+        )
+
+
+# What a plan reads of a published snapshot: its superseded memories, their sessions, their texts.
+
+
+_IDS_AT_ONCE = 500
+"""Values in one statement; SQLite of before 3.32 allows 999."""
+
+_SUPERSEDED = """
+SELECT o.position, o.memory_id, o.content_hash, o.created_at_us, o.user, o.wing,
+    CASE WHEN o.is_turn THEN o.session_id END AS session_id, h.memory_id AS head_id,
+    n.memory_id AS successor_id, n.content_hash AS successor_hash, s.reason AS supersede_reason,
+    s.confidence, s.similarity, s.age_gap_days, o.tags
+FROM supersessions s
+JOIN memories o ON o.position = s.older
+JOIN memories n ON n.position = s.newer
+JOIN memories h ON h.position = s.head
+ORDER BY s.older
+"""
+_OF_CANDIDATE = 12
+"""Columns of it that a candidate has, under their names."""
+
+_TURNS = (
+    "SELECT position, memory_id, content_hash, created_at_us, session_id, user, wing, content "
+    "FROM memories WHERE is_turn = 1 AND session_id = ? ORDER BY created_at_us, position"
+)
+
+
+class SnapshotRows:
+    """The rows of one snapshot, read only; close it after use."""
+
+    def __init__(self, path: Path) -> None:
+        self._db = connect_immutable(path)
+        self._db.row_factory = sqlite3.Row
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    def count_superseded(self) -> int:
+        """Return how many memories have a successor, whatever its grade."""
+        return int(self._db.execute("SELECT COUNT(*) FROM supersessions").fetchone()[0])
+
+    def superseded(self, first: int, stop: int, batch: int) -> Iterator[list[sqlite3.Row]]:
+        """Yield the superseded memories from the `first`-th up to before `stop`, by position."""
+        wanted = islice(self._db.execute(_SUPERSEDED), first, max(stop, first))
+        while rows := list(islice(wanted, batch)):
+            yield rows
+
+    def content_hashes(self, memory_ids: Sequence[str]) -> dict[str, str]:
+        """Return the content hash of every known id."""
+        return self._look_up("content_hash", memory_ids)
+
+    def contents(self, memory_ids: Sequence[str]) -> dict[str, str]:
+        """Return the text of every known id."""
+        return self._look_up("content", memory_ids)
+
+    def sessions(self, session_ids: Iterable[str]) -> Iterator[list[SessionTurn]]:
+        """Yield the turns of some conversations, chronological, those of one user together."""
+        # One at a time: a long conversation is the most that is in memory.
+        for session_id in sorted(set(session_ids)):
+            of_user: dict[str, list[SessionTurn]] = defaultdict(list)
+            for *columns, content in self._db.execute(_TURNS, [session_id]):
+                turn = SessionTurn(
+                    *columns,
+                    speaker=find_speaker(content),
+                    asks=ends_as_question(content),
+                    chars=len(content),
+                )
+                of_user[turn.user or ""].append(turn)
+            yield from of_user.values()
+
+    def _look_up(self, column: str, memory_ids: Sequence[str]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for start in range(0, len(memory_ids), _IDS_AT_ONCE):
+            some = memory_ids[start : start + _IDS_AT_ONCE]
+            marks = ",".join("?" * len(some))
+            sql = f"SELECT memory_id, {column} FROM memories WHERE memory_id IN ({marks})"
+            found.update(map(tuple, self._db.execute(sql, some)))
+        return found
+
+
+# Finding candidates: every superseded memory is looked at, batch by batch.
+#
+# The RFC scans every memory and then asks which are superseded. Here the superseded ones are read
+# first, because all three must hold: the result is the same, and the cost follows what was
+# replaced and not the size of the store.
+#
+# `max_scan_depth` bounds how many are looked at. A plan writes nothing, so it cannot remember
+# where it stopped: the starting point follows from the day of the count, so that every one has its
+# turn.
+
+
+PINNED_TAG = "pinned"
+"""What authors tag with this is never archived; phase 6 of recall lifts the same memories."""
+
+CountsOf = Callable[[Sequence[str]], Counts]
+"""Memory ids to recent retrievals, days and last retrieval: `UsageReader.counts`."""
+
+_DAY_US = 86_400_000_000
+
+CANDIDATES_TASK = "compaction candidates"
+
+
+@dataclass(slots=True)
+class Scan:
+    """What was looked at of the superseded memories, and what became of it."""
+
+    total: int = 0
+    first: int = 0  # not 0 only with max_scan_depth
+    scanned: int = 0
+    # Why others are no candidates: unsure, used, recent, pinned, tail, archived.
+    left: Counter[str] = field(default_factory=Counter[str])
+    ltp_scan_ms: float = 0.0  # for counts and scores
+    supersede_check_ms: float = 0.0  # for reading successors and judging how sure they are
+    timings: BatchTimings = field(default_factory=BatchTimings)
+
+    @property
+    def not_scanned(self) -> int:
+        """Superseded memories that max_scan_depth left out."""
+        return self.total - self.scanned
+
+    def pagination_state(self) -> dict[str, Any]:
+        """Return the RFC's object for a replay packet."""
+        return {
+            "total": self.total,
+            "batches_processed": len(self.timings.rows),
+            "last_offset": (self.first + self.scanned) % max(self.total, 1),
+            "scan_depth_reached": self.not_scanned > 0,
+        }
+
+
+def find_candidates(
+    rows: SnapshotRows,
+    counts_of: CountsOf,
+    rules: ArchiveRules,
+    *,
+    as_of_us: int,
+    archived: Collection[str] = (),
+    progress: Progress = SILENT,
+) -> tuple[list[Candidate], Scan]:
+    """Return the memories that meet every criterion, by position, and what was looked at.
+
+    Idle days are counted to `as_of_us`; what is `archived` already is no candidate.
+    """
+    scan = Scan(total=rows.count_superseded())
+    depth = min(rules.max_scan_depth or scan.total, scan.total)
+    scan.first = scan_start(scan.total, depth, as_of_us)
+    stop = scan.first + depth
+    found: list[Candidate] = []
+    # All, or so many from the day's starting point, around the end.
+    for first, end in ((scan.first, min(stop, scan.total)), (0, stop - scan.total)):
+        offset, started = first, time.perf_counter()
+        for batch in rows.superseded(first, end, rules.batch_size):
+            sure = [row for row in batch if _is_open(row, rules, archived, scan)]
+            checked = time.perf_counter()
+            found += _scored(sure, counts_of, rules, as_of_us, scan)
+            ended = time.perf_counter()
+            scan.supersede_check_ms += (checked - started) * 1000
+            scan.ltp_scan_ms += (ended - checked) * 1000
+            scan.timings.add(offset, len(batch), (ended - started) * 1000)
+            scan.scanned += len(batch)
+            progress.update(CANDIDATES_TASK, scan.scanned, depth)
+            offset, started = offset + len(batch), time.perf_counter()
+    found = _outside_tails(found, rows, rules, as_of_us, scan)
+    return sorted(found, key=lambda candidate: candidate.position), scan
+
+
+def scan_start(total: int, depth: int, as_of_us: int) -> int:
+    """Return where a scan of `depth` begins: each day where the one before would have ended."""
+    return 0 if not 0 < depth < total else as_of_us // _DAY_US * depth % total
+
+
+def _is_open(row: sqlite3.Row, rules: ArchiveRules, archived: Collection[str], scan: Scan) -> bool:
+    """Say whether a memory's use is worth looking up, and count why not."""
+    told = (row["supersede_reason"], row["confidence"], row["similarity"], row["age_gap_days"])
+    if row["memory_id"] in archived:
+        scan.left["archived"] += 1
+    elif not rules.is_sure(*told):
+        scan.left["unsure"] += 1
+    elif any(tag.strip().casefold() == PINNED_TAG for tag in row["tags"].split(",")):
+        scan.left["pinned"] += 1
+    else:
+        return True
+    return False
+
+
+def _scored(
+    rows: Sequence[sqlite3.Row],
+    counts_of: CountsOf,
+    rules: ArchiveRules,
+    as_of_us: int,
+    scan: Scan,
+) -> Iterator[Candidate]:
+    recent, _, last_us = counts_of([row["memory_id"] for row in rows])
+    created = np.array([row["created_at_us"] for row in rows], dtype=np.int64)
+    score = ltp_score(ltp_multiplier(recent, rules.max_boost), rules.max_boost)
+    # A moment without a date gives 0 days: what has no date is not known to be old.
+    idle = idle_days(last_accessed(last_us, created), as_of_us)
+    compared = decayed(score, idle, rules.decay_lambda)
+    for i, row in enumerate(rows):
+        if not compared[i] < rules.compaction_threshold:
+            scan.left["used"] += 1
+        elif not idle[i] >= rules.compaction_age_days:
+            scan.left["recent"] += 1
+        else:
+            yield Candidate(
+                *tuple(row)[:_OF_CANDIDATE],
+                ltp_score=float(score[i]),
+                decayed_ltp=float(compared[i]),
+                idle_days=float(idle[i]),
+                was_recalled=bool(last_us[i] != UNDATED_US),
+            )
+
+
+def _outside_tails(
+    candidates: Sequence[Candidate],
+    rows: SnapshotRows,
+    rules: ArchiveRules,
+    as_of_us: int,
+    scan: Scan,
+) -> list[Candidate]:
+    """Leave out turns that compaction would leave raw: the tail of their session, giants, ..."""
+    sessions = {c.session_id for c in candidates if c.session_id is not None}
+    tail = rules.protected_tail_turns
+    eligible = {
+        turn.memory_id
+        for turns in rows.sessions(sessions)
+        for turn in split_session(turns, protected_tail=tail, now_us=as_of_us).eligible
+    }
+    kept = [c for c in candidates if c.session_id is None or c.memory_id in eligible]
+    scan.left["tail"] += len(candidates) - len(kept)
+    scan.left += Counter()  # drops reasons that never occurred
+    return kept
+
 
 # Groups of candidates and the summary that would stand for each.
 #
@@ -58,46 +429,46 @@ GROUPS_TASK = "compaction groups"
 NO_VECTORS = "the snapshot has no vectors: a summary could not be judged"
 
 ContentsOf = Callable[[Sequence[str]], Mapping[str, str]]
-VectorsOf = Callable[[Sequence[int]], NDArray[np.floating[Any]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """How summaries are judged in this store.
+    """How summaries are judged in this store: vectors of positions, and of texts."""
 
-    Attributes:
-        vectors_of: Document vectors of positions, shape (n, d).
-        encode: Document vectors of texts, from the same model.
-    """
-
-    vectors_of: VectorsOf
+    vectors_of: Callable[[Sequence[int]], NDArray[np.floating[Any]]]
     encode: Encode
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Candidates that would be archived together or not at all.
+    """Candidates that would be archived together or not at all."""
 
-    Attributes:
-        group_id: Of the members and what they say: the same on every night until one changes.
-        head_id: The memory at the end of their chain.
-        members: Chronological.
-        summary: What would stand for them; None for a single member and for a declined group.
-        is_archived: Whether the plan archives them.
-        reason: Why not; "" where it does.
-    """
-
-    group_id: str
+    group_id: str  # of the members and what they say: the same on every night until one changes
     head_id: str
-    members: tuple[Candidate, ...]
-    summary: Summary | None
-    is_archived: bool
-    reason: str
+    members: tuple[Candidate, ...]  # chronological
+    summary: Summary | None  # None for a single member and for a declined group
+    reason: str  # why the group is not archived; "" where it is
+
+    @property
+    def is_archived(self) -> bool:
+        """Say whether the plan archives them."""
+        return not self.reason
 
     @property
     def summary_id(self) -> str | None:
         """Return the id of the summary that stands for the group, or None."""
         return None if self.summary is None else self.summary.summary_id
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values, no text of a memory."""
+        return {
+            "group_id": self.group_id,
+            "head_id": self.head_id,
+            "memory_ids": [candidate.memory_id for candidate in self.members],
+            "summary_id": self.summary_id,
+            "would_archive": self.is_archived,
+            "reason": self.reason,
+        }
 
 
 def consolidate(
@@ -109,15 +480,13 @@ def consolidate(
 ) -> list[Group]:
     """Return the groups, sorted by their first member's position.
 
-    Args:
-        candidates: What meets every criterion.
-        contents_of: Texts by memory id.
-        encoding: None where the store has no vectors: groups of several are not archived then.
-        rules: Size of a group, densities and threshold.
-        progress: Told after each batch of groups.
+    Without an encoding groups of several are not archived: their summary could not be judged.
     """
-    parts = sorted(_parts(candidates, rules.group_size), key=lambda part: part[0].position)
-    groups = [(part, _cluster(part)) for part in parts]
+    chains: dict[tuple[str, str, str], list[Candidate]] = defaultdict(list)
+    for c in sorted(candidates, key=lambda c: (c.created_at_us, c.position)):
+        chains[c.user or "", c.wing or "", c.head_id].append(c)
+    parts = [part for members in chains.values() for part in cut_evenly(members, rules.group_size)]
+    groups = [(part, _cluster(part)) for part in sorted(parts, key=lambda part: part[0].position)]
     several = [group for group in groups if len(group[0]) > 1]
     judged: dict[str, Summary] = {}
     if encoding is not None:
@@ -128,37 +497,14 @@ def consolidate(
     return [_group(part, cluster, judged.get(cluster.cluster_id)) for part, cluster in groups]
 
 
-def _parts(candidates: Sequence[Candidate], size: int) -> list[list[Candidate]]:
-    groups: dict[tuple[str, str, str], list[Candidate]] = defaultdict(list)
-    for candidate in candidates:
-        groups[candidate.user or "", candidate.wing or "", candidate.head_id].append(candidate)
-    parts: list[list[Candidate]] = []
-    for members in groups.values():
-        by_id = {member.memory_id: member for member in members}
-        ordered = sorted(members, key=lambda c: (c.created_at_us, c.position))
-        for part in cut_evenly([_member(c) for c in ordered], size):
-            parts.append([by_id[turn.memory_id] for turn in part])
-    return parts
-
-
-def _member(candidate: Candidate) -> SessionTurn:
-    """Return what a cluster needs to know; a group belongs to no session."""
-    return SessionTurn(
-        position=candidate.position,
-        memory_id=candidate.memory_id,
-        content_hash=candidate.content_hash,
-        created_at_us=candidate.created_at_us,
-        session_id="",
-        user=candidate.user,
-        wing=candidate.wing,
-        speaker=None,
-        asks=False,
-        chars=0,
-    )
-
-
 def _cluster(part: Sequence[Candidate]) -> Cluster:
-    return make_cluster([_member(candidate) for candidate in part], STRATEGY, 0)
+    """Return a group as what is summarised; it belongs to no session."""
+    members = [
+        SessionTurn(c.position, c.memory_id, c.content_hash, c.created_at_us, "", c.user, c.wing,
+                    speaker=None, asks=False, chars=0)
+        for c in part
+    ]  # fmt: skip
+    return make_cluster(members, STRATEGY, 0)
 
 
 def _summarize(
@@ -183,27 +529,20 @@ def _summarize(
 
 
 def _group(part: Sequence[Candidate], cluster: Cluster, summary: Summary | None) -> Group:
+    """Return a group; why it is declined is said without quoting: a plan holds no text."""
     accepted = summary if summary is not None and summary.status == "accepted" else None
     reason = ""
     if len(part) > 1 and accepted is None:
-        reason = NO_VECTORS if summary is None else f"summary declined: {_declined(summary)}"
-    return Group(cluster.cluster_id, part[0].head_id, tuple(part), accepted, not reason, reason)
+        if summary is None:
+            reason = NO_VECTORS
+        elif summary.facts is not None and not summary.facts.passed:
+            reason = "summary declined: it says what its sources do not say"
+        else:
+            reason = f"summary declined: {summary.reason}"
+    return Group(cluster.cluster_id, part[0].head_id, tuple(part), accepted, reason)
 
 
-def _declined(summary: Summary) -> str:
-    """Return why, without quoting: a plan holds no text, and a fact report names what is said."""
-    if summary.facts is not None and not summary.facts.passed:
-        return "it says what its sources do not say"
-    return summary.reason
-
-
-# The plan of adaptive compaction: what would be archived, why, and what would stand for it.
-#
-# Making a plan writes nothing.
-#
-# A plan is a function of the snapshot, the counts of use, the rules and what is archived already.
-# Idle days are counted to the moment of the night's count and not to the clock, so that the same
-# plan, with the same id, comes out until a night changes something.
+# The plan as a whole.
 
 
 PLAN_ID_HEX_CHARS = 16
@@ -212,32 +551,34 @@ PLAN_ID_HEX_CHARS = 16
 _PLAN_VERSION = "1"
 """Part of every id; raised when equal contents would mean something else."""
 
+NOT_COUNTED = (
+    "no plan: no night has counted yet how memories are used ({}), and what is not known to be "
+    "unused is not archived"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What would be archived.
+    """What would be archived."""
 
-    Attributes:
-        plan_id: Of what would be archived and what would stand for it; independent of scores.
-        snapshot_id: The snapshot it was made from.
-        as_of_us: The moment that idle days are counted to.
-        rules: What decided.
-        candidates: Every memory that meets the criteria, by position.
-        groups: The same memories in groups, by first position.
-        scan: What was looked at.
-        timings_ms: ltp_scan_ms, supersede_check_ms, consolidation_plan_ms and total_ms.
-        warning: What the plan could not know, or None.
-    """
-
-    plan_id: str
     snapshot_id: str
-    as_of_us: int
+    as_of_us: int  # the moment that idle days are counted to
     rules: ArchiveRules
-    candidates: tuple[Candidate, ...]
-    groups: tuple[Group, ...]
-    scan: Scan
-    timings_ms: Mapping[str, float]
-    warning: str | None = None
+    candidates: tuple[Candidate, ...] = ()  # by position
+    groups: tuple[Group, ...] = ()  # the same memories, by first position
+    scan: Scan = field(default_factory=Scan)
+    consolidation_ms: float = 0.0
+    total_ms: float = 0.0
+    warning: str | None = None  # what the plan could not know
+
+    @property
+    def plan_id(self) -> str:
+        """Return the id: of what is archived and what stands for it, whatever the scores."""
+        entries = sorted(
+            (c.memory_id, c.content_hash, c.successor_id, c.successor_hash, g.summary_id or "")
+            for g, c in self.archived
+        )
+        return hash_json([_PLAN_VERSION, entries])[:PLAN_ID_HEX_CHARS]
 
     @property
     def archived(self) -> tuple[tuple[Group, Candidate], ...]:
@@ -249,20 +590,37 @@ class Plan:
         """Return the summaries that would be created."""
         return tuple(g.summary for g in self.groups if g.is_archived and g.summary is not None)
 
-    def hook_context(self) -> dict[str, Any]:
-        """Return what `post_compaction_plan` is told; ids and numbers, no text of a memory."""
-        return {
-            "candidates": self.traces(),
-            "groups": [_group_json(group) for group in self.groups],
-            "would_archive": len(self.archived),
-            "would_create_summaries": len(self.summaries),
+    @property
+    def timings_ms(self) -> dict[str, float]:
+        """Return what the steps took."""
+        timings = {
+            "ltp_scan_ms": self.scan.ltp_scan_ms,
+            "supersede_check_ms": self.scan.supersede_check_ms,
+            "consolidation_plan_ms": self.consolidation_ms,
+            "total_ms": self.total_ms,
         }
+        return {name: round(ms, 2) for name, ms in timings.items()}
 
     def traces(self) -> list[dict[str, Any]]:
         """Return the justification of every candidate; "keep" where its group is not archived."""
         group_of = {c.memory_id: group for group in self.groups for c in group.members}
-        return [_trace(candidate, group_of[candidate.memory_id], self.rules)
-                for candidate in self.candidates]  # fmt: skip
+        traces: list[dict[str, Any]] = []
+        for candidate in self.candidates:
+            group = group_of[candidate.memory_id]
+            trace = candidate.trace(self.rules, group.summary_id)
+            if not group.is_archived:
+                trace |= {"action": "keep", "reason": f"{trace['reason']}; kept: {group.reason}"}
+            traces.append(trace)
+        return traces
+
+    def hook_context(self) -> dict[str, Any]:
+        """Return what `post_compaction_plan` is told; ids and numbers, no text of a memory."""
+        return {
+            "candidates": self.traces(),
+            "groups": [group.to_json() for group in self.groups],
+            "would_archive": len(self.archived),
+            "would_create_summaries": len(self.summaries),
+        }
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan without any text; RFC 914's names, memory_id for drawer_id."""
@@ -270,94 +628,62 @@ class Plan:
             "plan_id": self.plan_id,
             "snapshot_id": self.snapshot_id,
             "as_of_us": self.as_of_us,
-            "rules": self.rules.to_json(),
+            "rules": asdict(self.rules),
             **self.hook_context(),
             "summary_count": len(self.summaries),
             "superseded": self.scan.total,
             "not_candidates": dict(sorted(self.scan.left.items())),
-            "phase_timing_ms": {"adaptive_compaction": dict(self.timings_ms)},
+            "phase_timing_ms": {"adaptive_compaction": self.timings_ms},
             "paginated_scoring": self.scan.timings.report(),
             "pagination_state": self.scan.pagination_state(),
             "warning": self.warning,
         }
 
 
-def make_plan(
-    rows: SnapshotRows,
-    counts_of: CountsOf,
-    archive: ArchiveReader,
-    rules: ArchiveRules,
-    *,
-    snapshot_id: str,
-    as_of_us: int,
-    encoding: Encoding | None,
-    progress: Progress = SILENT,
-) -> Plan:
-    """Find the candidates, group them, make and judge their summaries; write nothing.
+def plan_store(paths: StorePaths, rules: ArchiveRules, progress: Progress = SILENT) -> Plan:
+    """Return the plan of a store's serving snapshot; writes nothing, needs no work directory.
 
-    Args:
-        rows: The snapshot.
-        counts_of: What is known about use.
-        archive: What is archived already: that is no candidate.
-        rules: What decides.
-        snapshot_id: Of the snapshot.
-        as_of_us: The moment that idle days are counted to.
-        encoding: How summaries are judged; None where the store has no vectors.
-        progress: Told after each batch.
+    Without readable counts of use the plan is empty and says so. SnapshotMissingError if nothing
+    was published yet, SnapshotCorruptError if the serving snapshot is damaged.
     """
-    started = time.perf_counter()
-    candidates, scan = find_candidates(
-        rows,
-        counts_of,
-        rules,
-        as_of_us=as_of_us,
-        archived=archive.hidden_in(rows.content_hashes),
-        progress=progress,
-    )
-    chosen = time.perf_counter()
-    groups = consolidate(candidates, rows.contents, encoding, rules, progress)
-    ended = time.perf_counter()
-    timings = {
-        "ltp_scan_ms": scan.ltp_scan_ms,
-        "supersede_check_ms": scan.supersede_check_ms,
-        "consolidation_plan_ms": (ended - chosen) * 1000,
-        "total_ms": (ended - started) * 1000,
-    }
-    return Plan(
-        plan_id=_plan_id(groups),
-        snapshot_id=snapshot_id,
-        as_of_us=as_of_us,
-        rules=rules,
-        candidates=tuple(candidates),
-        groups=tuple(groups),
-        scan=scan,
-        timings_ms={name: round(ms, 2) for name, ms in timings.items()},
-        warning=_warning(archive, scan),
-    )
-
-
-def empty_plan(rules: ArchiveRules, *, snapshot_id: str, as_of_us: int, warning: str) -> Plan:
-    """Return a plan that archives nothing, and says why."""
-    names = ("ltp_scan_ms", "supersede_check_ms", "consolidation_plan_ms", "total_ms")
-    nothing: dict[str, float] = {name: 0.0 for name in names}
-    return Plan(_plan_id([]), snapshot_id, as_of_us, rules, (), (), Scan(), nothing, warning)
-
-
-def _plan_id(groups: list[Group]) -> str:
-    entries = sorted(
-        (c.memory_id, c.content_hash, c.successor_id, c.successor_hash, g.summary_id or "")
-        for g in groups
-        if g.is_archived
-        for c in g.members
-    )
-    return hash_json([_PLAN_VERSION, entries])[:PLAN_ID_HEX_CHARS]
+    snapshot_id = read_pointer(paths).snapshot_id
+    directory = paths.snapshots / snapshot_id
+    manifest = read_manifest(directory)
+    quick_check(directory, manifest)
+    with closing(UsageReader(paths.usage)) as usage:
+        if usage.warning is not None:
+            warning = NOT_COUNTED.format(usage.warning)
+            return Plan(snapshot_id, UNDATED_US, rules, warning=warning)
+        archive, encoding = ArchiveReader(paths.archive), _encoding(paths, directory, manifest)
+        with closing(SnapshotRows(directory / layout.ROWS_FILE)) as rows:
+            started = time.perf_counter()
+            candidates, scan = find_candidates(
+                rows,
+                usage.counts,
+                rules,
+                as_of_us=usage.as_of_us,
+                archived=archive.hidden_in(rows.content_hashes),
+                progress=progress,
+            )
+            chosen = time.perf_counter()
+            groups = consolidate(candidates, rows.contents, encoding, rules, progress)
+            ended = time.perf_counter()
+        return Plan(
+            snapshot_id=snapshot_id,
+            as_of_us=usage.as_of_us,
+            rules=rules,
+            candidates=tuple(candidates),
+            groups=tuple(groups),
+            scan=scan,
+            consolidation_ms=(ended - chosen) * 1000,
+            total_ms=(ended - started) * 1000,
+            warning=_warning(archive, scan),
+        )
 
 
 def _warning(archive: ArchiveReader, scan: Scan) -> str | None:
-    if archive.warning is not None:
+    if archive.warning is not None or not scan.not_scanned:
         return archive.warning
-    if not scan.not_scanned:
-        return None
     return (
         f"max_scan_depth ended the scan after {scan.scanned:,} of {scan.total:,} superseded "
         f"memories: {scan.not_scanned:,} were not looked at; the plan of another day begins "
@@ -365,79 +691,11 @@ def _warning(archive: ArchiveReader, scan: Scan) -> str | None:
     )
 
 
-def _trace(candidate: Candidate, group: Group, rules: ArchiveRules) -> dict[str, Any]:
-    trace = candidate.trace(rules, group.summary_id)
-    if group.is_archived:
-        return trace
-    return {**trace, "action": "keep", "reason": f"{trace['reason']}; kept: {group.reason}"}
-
-
-def _group_json(group: Group) -> dict[str, Any]:
-    return {
-        "group_id": group.group_id,
-        "head_id": group.head_id,
-        "memory_ids": [candidate.memory_id for candidate in group.members],
-        "summary_id": group.summary_id,
-        "would_archive": group.is_archived,
-        "reason": group.reason,
-    }
-
-
-# A store's plan: from its published snapshot and its counts of use. Needs no work directory.
-#
-# Summaries of groups are judged with the store's query encoder (`encoders/<digest>`, the numpy
-# forward pass), which gives the vectors of the snapshot's model to float32 rounding and stores
-# nothing. A snapshot of a model that it cannot run has no plan for groups of several.
-
-
-NOT_COUNTED = (
-    "no plan: no night has counted yet how memories are used ({}), and what is not known to be "
-    "unused is not archived"
-)
-
-
-def plan_store(paths: StorePaths, rules: ArchiveRules, progress: Progress = SILENT) -> Plan:
-    """Return the plan of a store's serving snapshot; writes nothing anywhere.
-
-    Without readable counts of use the plan is empty and says so.
-
-    Args:
-        paths: The store.
-        rules: What decides.
-        progress: Told after each batch.
-
-    Raises:
-        SnapshotMissingError: Nothing was published yet.
-        SnapshotCorruptError: The serving snapshot is damaged.
-    """
-    pointer = read_pointer(paths)
-    directory = paths.snapshots / pointer.snapshot_id
-    manifest = read_manifest(directory)
-    quick_check(directory, manifest)
-    usage = UsageReader(paths.usage)
-    try:
-        if usage.warning is not None:
-            warning = NOT_COUNTED.format(usage.warning)
-            return empty_plan(
-                rules, snapshot_id=pointer.snapshot_id, as_of_us=UNDATED_US, warning=warning
-            )
-        with closing(SnapshotRows(directory / layout.ROWS_FILE)) as rows:
-            return make_plan(
-                rows,
-                usage.counts,
-                ArchiveReader(paths.archive),
-                rules,
-                snapshot_id=pointer.snapshot_id,
-                as_of_us=usage.as_of_us,
-                encoding=_encoding(paths, directory, manifest),
-                progress=progress,
-            )
-    finally:
-        usage.close()
-
-
 def _encoding(paths: StorePaths, directory: Path, manifest: Manifest) -> Encoding | None:
-    """Return how summaries are judged; None where this machine cannot encode for the snapshot."""
+    """Return how summaries are judged: by the numpy encoder, which gives the snapshot's vectors.
+
+    None where this machine cannot encode for the snapshot.
+    """
     if manifest.encoder is None or manifest.encoder_digest is None:
         return None
     place = paths.encoders / manifest.encoder_digest
@@ -447,22 +705,14 @@ def _encoding(paths: StorePaths, directory: Path, manifest: Manifest) -> Encodin
     vectors = read_array(directory / layout.VECTORS_FILE)
     expected = EncoderFingerprint.from_json(manifest.encoder)
 
-    def vectors_of(positions: Any) -> NDArray[Any]:
-        return np.asarray(vectors[list(positions)])
+    @cache
+    def opened() -> LeanEncoder:
+        """Open it with the first text: most plans have no group to judge."""
+        encoder = LeanEncoder.open(place)
+        require_same(expected, encoder.fingerprint)
+        return encoder
 
-    return Encoding(vectors_of, _LazyEncoder(place, expected))
-
-
-class _LazyEncoder:
-    """Opens the encoder with the first text: most plans have no group to judge."""
-
-    def __init__(self, directory: Path, expected: EncoderFingerprint) -> None:
-        self._directory, self._expected = directory, expected
-        self._encode: Callable[[list[str]], NDArray[Any]] | None = None
-
-    def __call__(self, texts: list[str]) -> NDArray[Any]:
-        if self._encode is None:
-            encoder = LeanEncoder.open(self._directory)
-            require_same(self._expected, encoder.fingerprint)
-            self._encode = encoder.encode_documents
-        return self._encode(texts)
+    return Encoding(
+        lambda positions: np.asarray(vectors[list(positions)]),
+        lambda texts: opened().encode_documents(texts),
+    )

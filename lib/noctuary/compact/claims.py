@@ -56,17 +56,10 @@ _NO_NAME_ENDINGS = ("ing", "ly", "tion", "ment", "ness", "ity")
 
 
 class Name(NamedTuple):
-    """A name in a text.
+    """A name in a text, from `start` to before `end`."""
 
-    Attributes:
-        folded: Its words, folded and joined by a space.
-        surface: As it is written.
-        start: First character.
-        end: One past the last one.
-    """
-
-    folded: str
-    surface: str
+    folded: str  # its words, folded and joined by a space
+    surface: str  # as it is written
     start: int
     end: int
 
@@ -77,12 +70,8 @@ def find_names(
     """Return the names of a text: capitalised runs, and openers of a sentence that act.
 
     A word that opens a sentence is capitalised anyway. Alone it counts where a verb follows
-    ("Zelda visited ..."), unless it is a word by which summaries open their sentences.
-
-    Args:
-        text: The text.
-        known: Folded words that are names wherever they stand.
-        tokens: The words of the text, where they are known already.
+    ("Zelda visited ..."), unless it is a word by which summaries open their sentences. Folded words
+    that are `known` are names wherever they stand; `tokens` are the text's words, if at hand.
     """
     tokens = words(text) if tokens is None else tokens
     found = [
@@ -188,12 +177,7 @@ def negators(folded: Sequence[str]) -> list[int]:
 
 
 def is_negated(text: str, folded: Sequence[str]) -> bool:
-    """Say whether a clause holds a negator of a language that is known here.
-
-    Args:
-        text: The clause.
-        folded: Its words, folded.
-    """
+    """Say whether a clause, with its words folded, holds a negator of a language known here."""
     if not text.isascii() and _CJK_NEGATION.search(_CJK_IDLE.sub("", text)):
         return True
     return bool(negators(folded))
@@ -233,27 +217,16 @@ _CLAUSE_END = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A sentence or clause.
+    """A sentence or clause."""
 
-    Attributes:
-        text: As written, the speaker's prefix left out.
-        tokens: Its content: stems without stop words, numbers included.
-        speaker: Tokens of who says it; empty where nobody is named.
-        is_question: True for a sentence that ends with a question mark, and its clauses.
-        is_negated: Holds a negator.
-        is_denying: Holds a word that may deny otherwise.
-        says_i: Speaks of its speaker.
-        says_other: Holds a pronoun that may stand for somebody else.
-    """
-
-    text: str
-    tokens: frozenset[str]
-    speaker: frozenset[str]
-    is_question: bool
+    text: str  # as written, the speaker's prefix left out
+    tokens: frozenset[str]  # its content: stems without stop words, numbers included
+    speaker: frozenset[str]  # tokens of who says it; empty where nobody is named
+    is_question: bool  # ends with a question mark, or is a clause of one that does
     is_negated: bool
-    is_denying: bool
-    says_i: bool
-    says_other: bool
+    is_denying: bool  # holds a word that may deny without being a negator
+    says_i: bool  # speaks of its speaker
+    says_other: bool  # holds a pronoun that may stand for somebody else
 
 
 def sentences(text: str) -> list[Piece]:
@@ -312,21 +285,13 @@ _TRAILING = "./,;:"
 
 
 class Claim(NamedTuple):
-    """One checkable statement of a text.
+    """One checkable statement of a text."""
 
-    Attributes:
-        kind: "number", "date", "time", "identifier", "name" or "negation".
-        key: Equal for equal facts, however they are written.
-        surface: As the text writes it; number words as digits.
-        numbers: Readings of a number, else empty.
-        moment: The date or time, else None.
-    """
-
-    kind: str
-    key: str
-    surface: str
-    numbers: frozenset[str] = frozenset()
-    moment: Moment | None = None
+    kind: str  # "number", "date", "time", "identifier", "name" or "negation"
+    key: str  # equal for equal facts, however they are written
+    surface: str  # as the text writes it; number words as digits
+    numbers: frozenset[str] = frozenset()  # readings of a number
+    moment: Moment | None = None  # the date or time
 
 
 def read_claims(text: str) -> list[Claim]:

@@ -1,29 +1,30 @@
-"""Clusters of turns: eligibility, strategies, and the texts of their members."""
+"""Clusters of turns: which turns may be compacted, how they are grouped, and what they say."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter, defaultdict
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import islice, pairwise
+from dataclasses import dataclass, fields
+from itertools import groupby, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.core.errors import StoreError
-from noctuary.core.files import hash_text, replace_with
-from noctuary.core.types import UNDATED_US, MemoryRecord
-from noctuary.text.marks import ends_as_question, find_speaker
+from noctuary.core.files import hash_text, replacement
+from noctuary.core.types import UNDATED_US
+from noctuary.sources.corpus import open_duckdb
+from noctuary.text.marks import CLOSING_CHARS, QUESTION_MARKS
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 # Which turns of a session may be compacted: all but its recent tail and what cannot be judged.
-#
-# Pure functions over one session.
 
 
 PROTECTED_TAIL_TURNS = 4
@@ -43,65 +44,39 @@ _RESPONDERS = frozenset({"assistant", "ai", "agent", "bot", "chatbot", "model"})
 
 
 class SessionTurn(NamedTuple):
-    """What clustering needs of a turn: not its text.
-
-    Attributes:
-        position: Corpus position.
-        memory_id: The source's id.
-        content_hash: Changes with every edit of the memory.
-        created_at_us: Microseconds since the epoch, UNDATED_US where unknown.
-        session_id: The conversation.
-        user: Whose turn it is, or None.
-        wing: Its wing, or None.
-        speaker: Who says it (`noctuary.sources.source`), or None.
-        asks: True where the text ends in a question mark (`noctuary.text.marks`).
-        chars: Length of the text in code points.
-    """
+    """What clustering needs of a turn: not its text."""
 
     position: int
     memory_id: str
     content_hash: str
-    created_at_us: int
+    created_at_us: int  # UNDATED_US where unknown
     session_id: str
     user: str | None
     wing: str | None
     speaker: str | None
-    asks: bool
+    asks: bool  # its text ends in a question mark (`noctuary.text.marks`)
     chars: int
 
 
 @dataclass(frozen=True, slots=True)
 class Eligibility:
-    """The turns of one session, each in exactly one of four places.
+    """The turns of one session, each in exactly one of four places; `bundled` are protected too."""
 
-    Attributes:
-        eligible: May be compacted, chronological.
-        protected: How many stay raw as the recent tail, the extension included.
-        bundled: How many of these the tail was extended by to reach a question.
-        ahead: How many stay raw because they are dated after now.
-        giant: How many stay raw because they are too long to be judged.
-    """
-
-    eligible: list[SessionTurn]
-    protected: int
-    bundled: int
-    ahead: int
-    giant: int
+    eligible: list[SessionTurn]  # chronological
+    protected: int  # raw as the recent tail
+    bundled: int  # by which the tail was extended to reach a question
+    ahead: int  # raw because they are dated after now
+    giant: int  # raw because they are too long to be judged
 
 
 def split_session(turns: Sequence[SessionTurn], *, protected_tail: int, now_us: int) -> Eligibility:
-    """Say which turns of a session may be compacted.
+    """Say which turns of a session and user, given chronologically, may be compacted.
 
     A turn dated after now is set aside first: its clock is wrong, so its place in the order is
     unknown, and it must not push the real newest turns out of the tail. It is an ordinary turn once
     its moment has passed. Undated turns are the oldest, in the source's order. The tail is the last
     `protected_tail` of what is left, extended backwards to the question of its first answer. A
     giant turn outside the tail stays raw.
-
-    Args:
-        turns: All turns of one session and user, chronological.
-        protected_tail: How many of the newest stay raw; negative counts as 0.
-        now_us: The present, microseconds since the epoch.
     """
     present = [turn for turn in turns if turn.created_at_us <= now_us]
     tail = min(max(protected_tail, 0), len(present))
@@ -117,19 +92,12 @@ def split_session(turns: Sequence[SessionTurn], *, protected_tail: int, now_us: 
 
 
 def bundle_start(turns: Sequence[SessionTurn], start: int) -> int:
-    """Return where a tail must begin so that its first answer keeps its question.
+    """Return where a tail from `start` on must begin so that its first answer keeps its question.
 
     Only a request is coupled to its response, never a response to the next request, so that an
     alternating chat is not one long bundle (research/peers.md 1.4). Consecutive turns of one
     speaker count as one utterance. Where the question is not within MAX_BUNDLE_TURNS before the
     tail, the tail stays as it is.
-
-    Args:
-        turns: A session, chronological.
-        start: Index of the tail's first turn; len(turns) for no tail.
-
-    Returns:
-        An index in [start - MAX_BUNDLE_TURNS, start].
     """
     if not 0 < start < len(turns):
         return start
@@ -153,8 +121,7 @@ def is_request(turn: SessionTurn, following: SessionTurn) -> bool:
     roles = _role(turn), _role(following)
     if None not in roles:
         return roles == ("request", "response")
-    differs = turn.speaker != following.speaker or turn.speaker is None
-    return turn.asks and differs
+    return turn.asks and not _same_speaker(turn, following)
 
 
 def _utterance_start(turns: Sequence[SessionTurn], index: int, floor: int) -> int:
@@ -174,7 +141,7 @@ def _role(turn: SessionTurn) -> str | None:
     return "response" if name in _RESPONDERS else None
 
 
-# Clusters of turns: the noun, its id, the chronological partition formula, one session's clusters.
+# How eligible turns are grouped: even runs of a session in order (libravdb section 5).
 
 
 TARGET_CLUSTER_TURNS = 20
@@ -190,38 +157,28 @@ CHRONOLOGICAL = "chronological"
 FOREVER_US = 2**63 - 1
 """A present after every date: no turn is from the future."""
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Turns of one session that are summarised together, in (created_at_us, position) order.
+    """Turns of one session, user and wing that are summarised together, in (time, position) order.
 
-    Attributes:
-        cluster_id: 16 hex characters of the strategy, the session, the members' ids and their
-            content hashes, so that the same turns give the same id on every night and an edit
-            gives another.
-        session_id: The session all members belong to.
-        user: Whose turns they are, or None.
-        wing: The wing all members belong to, or None.
-        strategy: Who grouped them: CHRONOLOGICAL, or a compaction plan (noctuary.compact).
-        ordinal: 0-based rank among the clusters of its session, by first member.
-        member_positions: Corpus positions in chronological order.
-        member_ids: Memory ids, parallel to member_positions.
-        first_us: Earliest known time of a member, UNDATED_US where no member has one.
-        last_us: Latest known time of a member, likewise.
-        trivial: True for a single member: there is nothing to compress.
+    The id is of the strategy, the session, the members' ids and their content hashes: the same
+    turns give the same one on every night, and an edit gives another.
     """
 
     cluster_id: str
     session_id: str
     user: str | None
     wing: str | None
-    strategy: str
-    ordinal: int
+    strategy: str  # CHRONOLOGICAL, or that of a compaction plan
+    ordinal: int  # 0-based rank among the clusters of its session, by first member
     member_positions: tuple[int, ...]
     member_ids: tuple[str, ...]
-    first_us: int
+    first_us: int  # earliest known time of a member, UNDATED_US where no member has one
     last_us: int
-    trivial: bool
+    trivial: bool  # a single member: there is nothing to compress
 
 
 def cluster_count(turns: int, target: int = TARGET_CLUSTER_TURNS) -> int:
@@ -230,15 +187,10 @@ def cluster_count(turns: int, target: int = TARGET_CLUSTER_TURNS) -> int:
     return -(-max(turns, 1) // size)
 
 
-def cluster_index(turn: int, turns: int, count: int) -> int:
-    """Return floor(i * c / max(n, 1)), the cluster of the i-th of n turns (libravdb section 5)."""
-    return turn * count // max(turns, 1)
-
-
 def partition_sizes(turns: int, target: int = TARGET_CLUSTER_TURNS) -> list[int]:
-    """Return how many turns each cluster holds, in order; empty for no turns.
+    """Return how many of n turns each cluster holds, in order: the i-th is in floor(i * c / n).
 
-    The sizes sum to `turns` and differ by at most one.
+    The sizes sum to `turns` and differ by at most one; there are none for no turns.
     """
     if turns <= 0:
         return []
@@ -247,11 +199,9 @@ def partition_sizes(turns: int, target: int = TARGET_CLUSTER_TURNS) -> list[int]
     return [end - start for start, end in pairwise(starts)]
 
 
-def cut_evenly(
-    turns: Sequence[SessionTurn], target: int = TARGET_CLUSTER_TURNS
-) -> list[Sequence[SessionTurn]]:
+def cut_evenly(turns: Sequence[T], target: int = TARGET_CLUSTER_TURNS) -> list[Sequence[T]]:
     """Cut a chronological run into consecutive parts of `partition_sizes`."""
-    parts: list[Sequence[SessionTurn]] = []
+    parts: list[Sequence[T]] = []
     start = 0
     for size in partition_sizes(len(turns), target):
         parts.append(turns[start : start + size])
@@ -260,13 +210,7 @@ def cut_evenly(
 
 
 def make_cluster(members: Sequence[SessionTurn], strategy: str, ordinal: int) -> Cluster:
-    """Return the cluster of some turns of one session, user and wing.
-
-    Args:
-        members: At least one turn, chronological.
-        strategy: Who grouped them.
-        ordinal: Rank among the clusters of the session.
-    """
+    """Return the cluster of at least one turn of one session, user and wing, chronological."""
     first = members[0]
     ids = tuple(member.memory_id for member in members)
     hashes = (member.content_hash for member in members)
@@ -287,12 +231,7 @@ def make_cluster(members: Sequence[SessionTurn], strategy: str, ordinal: int) ->
 
 
 class SessionClusters(NamedTuple):
-    """What became of one session's turns.
-
-    Attributes:
-        clusters: By ordinal.
-        split: Which turns were eligible, and why others were not.
-    """
+    """What became of one session's turns: its clusters by ordinal, and why others are in none."""
 
     clusters: list[Cluster]
     split: Eligibility
@@ -305,16 +244,10 @@ def cluster_session(
     protected_tail: int = PROTECTED_TAIL_TURNS,
     now_us: int = FOREVER_US,
 ) -> SessionClusters:
-    """Return the clusters of one session of one user, cut evenly (libravdb section 5).
+    """Return the clusters of one session of one user, given chronologically, cut evenly.
 
     A cluster never mixes wings: where a session spans several, each wing's turns are grouped on
     their own, so that a summary can be filtered like its sources. The tail is the session's.
-
-    Args:
-        turns: All turns of the session and user, chronological by (created_at_us, position).
-        target: Turns per cluster; non-positive means TARGET_CLUSTER_TURNS.
-        protected_tail: Newest turns that stay raw (see `split_session`).
-        now_us: The present.
     """
     split = split_session(turns, protected_tail=protected_tail, now_us=now_us)
     wings: dict[str | None, list[SessionTurn]] = defaultdict(list)
@@ -323,108 +256,6 @@ def cluster_session(
     groups = [group for scoped in wings.values() for group in cut_evenly(scoped, target)]
     clusters = [make_cluster(group, CHRONOLOGICAL, rank) for rank, group in enumerate(groups)]
     return SessionClusters(clusters, split)
-
-
-def cluster_turns(
-    records: Iterable[MemoryRecord],
-    *,
-    target: int = TARGET_CLUSTER_TURNS,
-    protected_tail: int = PROTECTED_TAIL_TURNS,
-    now_us: int = FOREVER_US,
-) -> list[Cluster]:
-    """Return the clusters of a corpus that is in memory; `streaming.iter_sessions` is for files.
-
-    Deterministic: the order of `records` does not matter. A session is the pair of session id and
-    user, so that two users who share an id never share a cluster. Memories that are no turns, and
-    turns without a session, stay raw.
-
-    Args:
-        records: The corpus, in any order.
-        target: Turns per cluster; non-positive means TARGET_CLUSTER_TURNS.
-        protected_tail: Newest turns per session that stay raw.
-        now_us: The present; later dates are from the future.
-    """
-    sessions: dict[tuple[str, bool, str], list[SessionTurn]] = defaultdict(list)
-    for record in records:
-        if record.is_turn and record.session_id is not None:
-            key = (record.session_id, record.user is not None, record.user or "")
-            sessions[key].append(to_session_turn(record, record.session_id))
-    clusters: list[Cluster] = []
-    for key in sorted(sessions):
-        turns = sorted(sessions[key], key=lambda turn: (turn.created_at_us, turn.position))
-        found = cluster_session(turns, target, protected_tail=protected_tail, now_us=now_us)
-        clusters += found.clusters
-    return clusters
-
-
-def to_session_turn(record: MemoryRecord, session_id: str) -> SessionTurn:
-    """Return what clustering needs of a turn."""
-    return SessionTurn(
-        position=record.position,
-        memory_id=record.memory_id,
-        content_hash=record.content_hash,
-        created_at_us=record.created_at_us,
-        session_id=session_id,
-        user=record.user,
-        wing=record.wing,
-        speaker=find_speaker(record.content),
-        asks=ends_as_question(record.content),
-        chars=len(record.content),
-    )
-
-
-# A cluster together with what its members say and where they point.
-
-
-class ClusterText(NamedTuple):
-    """What a summarizer sees of one cluster.
-
-    Attributes:
-        cluster: Its members, user and wing.
-        contents: Their texts, chronological, parallel to `cluster.member_ids`.
-        vectors: Their document vectors, shape (n, d), in the same order.
-    """
-
-    cluster: Cluster
-    contents: Sequence[str]
-    vectors: NDArray[np.floating[Any]]
-
-
-# Tables as Parquet, the clusters' among them: row group by row group, replaced whole or not at all.
-#
-# Equal clusters give equal bytes.
-
-
-ROW_GROUP_ROWS = 4_096
-"""Rows held while writing or reading: larger compresses better, smaller bounds memory (of 20
-turns a cluster is about 5 KB as an object, a summary 8)."""
-
-ArrowSchema = Any
-# pyarrow ships no types.
-
-
-def write_clusters(path: Path, clusters: Iterable[Cluster]) -> int:
-    """Replace the table with the given clusters, in their order; return how many there were.
-
-    Only one row group is in memory, so that `clusters` may be a generator over any number. Where
-    it raises, the old table stays.
-    """
-    written = 0
-
-    def fill(tmp: Path) -> None:
-        nonlocal written
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        schema = _schema()
-        with pq.ParquetWriter(tmp, schema, compression="zstd") as writer:
-            rest = iter(clusters)
-            while rows := [_row_of(cluster) for cluster in islice(rest, ROW_GROUP_ROWS)]:
-                writer.write_table(pa.Table.from_pylist(rows, schema=schema))
-                written += len(rows)
-
-    replace_with(path, fill)
-    return written
 
 
 def cluster_sessions(
@@ -437,9 +268,8 @@ def cluster_sessions(
 ) -> tuple[int, dict[str, Any]]:
     """Replace the table with the clusters of all sessions; see `cluster_session`.
 
-    Returns:
-        How many clusters there are, and what became of every turn: it is clustered, protected, of
-        the future or a giant. `bundled_turns` are among the protected.
+    Returns how many clusters there are, and what became of every turn: it is clustered, protected,
+    of the future or a giant. `bundled_turns` are among the protected.
     """
     counts = Counter[str](
         sessions=0, turns=0, clustered_turns=0, protected_turns=0, bundled_turns=0,
@@ -476,29 +306,60 @@ def quantiles(values: Sequence[float]) -> dict[str, float]:
     return {name: round(ascending[round(last * share)], _DECIMALS) for name, share in shares}
 
 
-def read_clusters(path: Path) -> list[Cluster]:
-    """Return the whole table.
-
-    Raises:
-        StoreError: The file is missing or is no cluster table.
-    """
-    return list(iter_clusters(path))
+# Tables of this room as Parquet: row group by row group, equal rows give equal bytes.
 
 
-def iter_clusters(path: Path) -> Iterator[Cluster]:
-    """Yield the clusters of a table in its order; one row group is in memory at a time.
+ROW_GROUP_ROWS = 4_096
+"""Rows held while writing or reading: larger compresses better, smaller bounds memory (of 20
+turns a cluster is about 5 KB as an object, a summary 8)."""
 
-    Raises:
-        StoreError: The file is missing or is no cluster table.
-    """
-    return map(_cluster_of, iter_rows(path, _schema()))
+ArrowSchema = Any
+# pyarrow ships no types.
 
 
-def iter_rows(path: Path, expected: ArrowSchema) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a table of this room in its order; `ROW_GROUP_ROWS` are in memory.
+Row = dict[str, Any]
 
-    Raises:
-        StoreError: The file is missing, damaged, or has other columns.
+
+def table_schema(kind: type[Any], *, without: Container[str] = ()) -> ArrowSchema:
+    """Return the columns of a dataclass: text, where it is no number, flag or tuple."""
+    import pyarrow as pa
+
+    text, whole = pa.string(), pa.int64()
+    types = {
+        "int": whole, "bool": pa.bool_(), "float": pa.float64(),
+        "tuple[str, ...]": pa.list_(text), "tuple[int, ...]": pa.list_(whole),
+    }  # fmt: skip
+    chosen = (field for field in fields(kind) if field.name not in without)
+    return pa.schema([(field.name, types.get(str(field.type), text)) for field in chosen])
+
+
+@contextmanager
+def write_rows(path: Path, schema: ArrowSchema) -> Generator[Callable[[Row], None]]:
+    """Yield a function that appends a row to a new table; how rows come leaves no trace in it."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    waiting: list[Row] = []
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+
+        def flush() -> None:
+            writer.write_table(pa.Table.from_pylist(waiting, schema=schema))
+            waiting.clear()
+
+        def add(row: Row) -> None:
+            waiting.append(row)
+            if len(waiting) == ROW_GROUP_ROWS:
+                flush()
+
+        yield add
+        if waiting:
+            flush()
+
+
+def iter_rows(path: Path, expected: ArrowSchema) -> Iterator[Row]:
+    """Yield the rows of a table in its order; `ROW_GROUP_ROWS` are in memory.
+
+    StoreError if the file is missing, damaged, or has other columns.
     """
     with open_table(path) as table:
         found = table.schema_arrow
@@ -526,31 +387,250 @@ def open_table(path: Path) -> Generator[pq.ParquetFile]:
         ) from error
 
 
-def _row_of(cluster: Cluster) -> dict[str, Any]:
-    return {name: getattr(cluster, name) for name in Cluster.__slots__}
+def write_clusters(path: Path, clusters: Iterable[Cluster]) -> int:
+    """Replace the table with the given clusters, in their order; return how many there were.
+
+    Where `clusters` raises, the old table stays.
+    """
+    rows = 0
+    with replacement(path) as tmp, write_rows(tmp, table_schema(Cluster)) as add:
+        for rows, cluster in enumerate(clusters, start=1):  # noqa: B007 (it is the count)
+            add({name: getattr(cluster, name) for name in Cluster.__slots__})
+    return rows
 
 
-def _cluster_of(row: dict[str, Any]) -> Cluster:
-    row["member_positions"] = tuple(row["member_positions"])
-    row["member_ids"] = tuple(row["member_ids"])
-    return Cluster(**row)
+def iter_clusters(path: Path) -> Iterator[Cluster]:
+    """Yield the clusters of a table in its order; StoreError if it is missing or is none."""
+    for row in iter_rows(path, table_schema(Cluster)):
+        row["member_positions"] = tuple(row["member_positions"])
+        row["member_ids"] = tuple(row["member_ids"])
+        yield Cluster(**row)
 
 
-def _schema() -> ArrowSchema:
-    import pyarrow as pa
+# Rows of a `.npy` matrix by position, read instead of mapped.
+#
+# A map of the whole file counts as resident memory page by page: a million vectors of 384
+# dimensions would be 1.5 GB of it.
 
-    return pa.schema(
-        [
-            ("cluster_id", pa.string()),
-            ("session_id", pa.string()),
-            ("user", pa.string()),
-            ("wing", pa.string()),
-            ("strategy", pa.string()),
-            ("ordinal", pa.int64()),
-            ("member_positions", pa.list_(pa.int64())),
-            ("member_ids", pa.list_(pa.string())),
-            ("first_us", pa.int64()),
-            ("last_us", pa.int64()),
-            ("trivial", pa.bool_()),
-        ]
-    )
+
+class VectorRows:
+    """An open matrix of shape (n, d); close it after use."""
+
+    def __init__(self, path: Path) -> None:
+        """Open a matrix and read its header; StoreError if it is missing or no row-major matrix."""
+        try:
+            # The header only; the map is dropped before a row is touched.
+            header = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise StoreError(
+                f"{path} is not a readable array ({error}); run the night again to rebuild it"
+            ) from error
+        if header.ndim != 2 or not header.flags.c_contiguous:
+            raise StoreError(
+                f"{path} holds an array of shape {header.shape}, expected rows of vectors; "
+                "run the night again to rebuild it"
+            )
+        self.shape: tuple[int, int] = header.shape
+        self.dtype: np.dtype[Any] = header.dtype
+        self._first_byte = int(header.offset)
+        self._handle = os.open(path, os.O_RDONLY)
+
+    def take(self, positions: Sequence[int]) -> NDArray[Any]:
+        """Return the rows at some positions, shape (len(positions), d), in the given order.
+
+        Raises:
+            IndexError: A position is not in [0, n).
+            StoreError: The file is shorter than its header says.
+        """
+        found = np.empty((len(positions), self.shape[1]), dtype=self.dtype)
+        start = 0
+        while start < len(positions):
+            end = start + 1
+            while end < len(positions) and positions[end] == positions[end - 1] + 1:
+                end += 1
+            self._fill(found[start:end], positions[start])
+            start = end
+        return found
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice) -> NDArray[Any]:
+        """Return consecutive rows, as a matrix in memory would."""
+        start, stop, step = rows.indices(self.shape[0])
+        found = np.empty((max(stop - start, 0), self.shape[1]), dtype=self.dtype)
+        if len(found):
+            self._fill(found, start)
+        return found[::step]
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._handle)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _fill(self, rows: NDArray[Any], first: int) -> None:
+        """Read consecutive rows in one go."""
+        if first < 0 or first + len(rows) > self.shape[0]:
+            raise IndexError(f"row {first + len(rows) - 1} of a matrix of {self.shape[0]} rows")
+        row_bytes = self.shape[1] * self.dtype.itemsize
+        data = os.pread(self._handle, rows.nbytes, self._first_byte + first * row_bytes)
+        if len(data) != rows.nbytes:
+            raise StoreError(
+                f"the vectors end after {len(data)} of {rows.nbytes} bytes at row {first}: the "
+                "file is cut short; run the night again to rebuild it"
+            )
+        rows.reshape(-1)[:] = np.frombuffer(data, dtype=self.dtype)
+
+
+# Sessions and cluster texts from the files of a corpus, in bounded memory.
+#
+# DuckDB sorts and spills beside the tables; what Python holds is one session's turns without their
+# texts, or one batch of clusters with them.
+
+
+MEMORY_LIMIT = "512MB"
+"""What DuckDB may hold before it spills. Larger sorts more turns without touching the disk; the
+night around it has its own tables in memory."""
+
+ROWS_PER_READ = 8_192
+"""Rows handed over at once."""
+
+BATCH_CLUSTERS = 256
+"""Clusters summarised together. Larger fills the encoder better, smaller bounds memory: one batch
+holds the texts and the vectors of about 256 * 20 turns."""
+
+BATCH_CHARS = 4_000_000
+"""A batch also ends where its texts reach this many characters: long turns bound it before the
+number of clusters does."""
+
+_SESSIONS = """
+    SELECT t.position, t.memory_id, m.content_hash, t.created_at_us, t.session_id, t."user",
+           m.wing, t.speaker, m.asks, m.chars
+    FROM read_parquet($turns) AS t
+    JOIN (
+        SELECT position, content_hash, wing, length(content) AS chars,
+               contains($marks, right(rtrim(content, $closing), 1))
+                   AND rtrim(content, $closing) <> '' AS asks
+        FROM read_parquet($memories)
+        WHERE is_turn
+    ) AS m ON m.position = t.position
+    ORDER BY t.session_id, t."user" NULLS FIRST, t.ordinal
+"""
+
+_TEXTS = """
+    SELECT m.content
+    FROM wanted AS w
+    JOIN read_parquet($memories) AS m ON m.position = w.position
+    ORDER BY w.place
+"""
+
+
+class ClusterSources(NamedTuple):
+    """The files that cluster texts are read from."""
+
+    clusters: Path
+    memories: Path  # in order of position
+    vectors: Path  # by position, `.npy`, shape (n, d)
+
+
+class ClusterText(NamedTuple):
+    """What a summarizer sees of one cluster: what its members say and where they point."""
+
+    cluster: Cluster
+    contents: Sequence[str]  # chronological, parallel to `cluster.member_ids`
+    vectors: NDArray[np.floating[Any]]  # shape (n, d), in the same order
+
+
+def iter_sessions(turns: Path, memories: Path) -> Iterator[list[SessionTurn]]:
+    """Yield the turns of every session and user, chronological by (created_at_us, position).
+
+    Sessions come by session id, then user, nobody's first. One session is in memory at a time: with
+    one of a million turns the process takes 1 GB. The files are the export's.
+    """
+    rows = _session_turns(turns, memories)
+    for _, session in groupby(rows, key=lambda turn: (turn.session_id, turn.user)):
+        yield list(session)
+
+
+def count_later(turns: Path, now_us: int) -> int:
+    """Return how many turns are dated after a moment, from one column of turns.parquet."""
+    import polars as pl
+
+    later = pl.scan_parquet(turns).filter(pl.col("created_at_us") > now_us)
+    return later.select(pl.len()).collect().item()
+
+
+def iter_cluster_texts(
+    sources: ClusterSources, *, skip: Container[str] = frozenset()
+) -> Iterator[list[ClusterText]]:
+    """Yield all clusters of a table in its order, with what their members say and where they point.
+
+    A batch ends at BATCH_CLUSTERS clusters or BATCH_CHARS characters. Clusters whose id is in
+    `skip` come without contents and vectors.
+    """
+    parts = [
+        np.asarray(cluster.member_positions, dtype=np.int64)
+        for cluster in iter_clusters(sources.clusters)
+        if cluster.cluster_id not in skip
+    ]
+    texts = _texts(sources.memories, np.concatenate([*parts, np.empty(0, dtype=np.int64)]))
+    with VectorRows(sources.vectors) as vectors:
+        batch: list[ClusterText] = []
+        chars = 0
+        for cluster in iter_clusters(sources.clusters):
+            members = () if cluster.cluster_id in skip else cluster.member_positions
+            contents = [next(texts) for _ in members]
+            chars += sum(map(len, contents))
+            batch.append(ClusterText(cluster, contents, vectors.take(members)))
+            if len(batch) >= BATCH_CLUSTERS or chars >= BATCH_CHARS:
+                yield batch
+                batch, chars = [], 0
+        if batch:
+            yield batch
+
+
+_REPEATING = tuple(map(SessionTurn._fields.index, ("session_id", "user", "wing", "speaker")))
+
+
+def _session_turns(turns: Path, memories: Path) -> Iterator[SessionTurn]:
+    files = {"turns": str(turns), "memories": str(memories)}
+    marks = {"marks": QUESTION_MARKS, "closing": CLOSING_CHARS}
+    # Equal strings as one object: sessions, users and speakers repeat with every turn.
+    known: dict[str | None, str | None] = {}
+    for columns in _query(turns.parent, _SESSIONS, {**files, **marks}):
+        for i in _REPEATING:
+            columns[i] = [known.setdefault(value, value) for value in columns[i]]
+        yield from map(SessionTurn._make, zip(*columns, strict=True))
+
+
+def _texts(memories: Path, wanted: NDArray[np.int64]) -> Iterator[str]:
+    """Yield the contents at some positions, in the order of `wanted`."""
+    if len(wanted):
+        import pyarrow as pa
+
+        places = pa.table({"place": np.arange(len(wanted)), "position": wanted})
+        files = {"memories": str(memories)}
+        for (contents,) in _query(memories.parent, _TEXTS, files, wanted=places):
+            yield from contents
+
+
+def _query(
+    beside: Path, sql: str, parameters: dict[str, str], **tables: Any
+) -> Iterator[list[list[Any]]]:
+    """Yield the columns of a query's rows, ROWS_PER_READ at a time."""
+    with open_duckdb(beside) as db:
+        db.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
+        for name, table in tables.items():
+            db.register(name, table)
+        for rows in db.sql(sql, params=parameters).to_arrow_reader(ROWS_PER_READ):
+            yield [column.to_pylist() for column in rows.columns]

@@ -48,35 +48,21 @@ Vector = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, slots=True)
 class GateReport:
-    """One verdict on one candidate summary.
+    """One verdict on one candidate summary."""
 
-    Attributes:
-        align: Cosine of the summary and the cluster's mean vector, in [-1, 1].
-        cover: Mean positive cosine of the summary and each source, in [0, 1].
-        confidence: Final confidence, in [0, 1].
-        decay_rate: 1 - confidence.
-        threshold: Least `align` that passes.
-        passed: True where `align >= threshold` and every vector was usable.
-        reasons: Why it did not pass; empty where it did.
-    """
-
-    align: float
-    cover: float
-    confidence: float
+    align: float  # cosine of the summary and the cluster's mean vector, in [-1, 1]
+    cover: float  # mean positive cosine of the summary and each source, in [0, 1]
+    confidence: float  # in [0, 1]
     decay_rate: float
-    threshold: float
-    passed: bool
-    reasons: tuple[str, ...]
+    threshold: float  # least `align` that passes
+    passed: bool  # `align >= threshold`, and every vector was usable
+    reasons: tuple[str, ...]  # why it did not pass
 
 
 def alignment(summary: Vector, sources: Vector) -> float:
     """Return cos(v_s, mean of v_i) in [-1, 1]; 0 for a zero or non-finite vector or no sources.
 
-    Args:
-        summary: Shape (d,).
-        sources: Shape (n, d); not assumed to be unit vectors.
-
-    Source: libravdb mathematics section 5.2.
+    Shapes (d,) and (n, d); no unit vectors are needed. Source: libravdb mathematics section 5.2.
     """
     members = _rows(sources)
     if not members.size or not np.isfinite(members).all():
@@ -88,14 +74,7 @@ def alignment(summary: Vector, sources: Vector) -> float:
 
 
 def coverage(summary: Vector, sources: Vector) -> float:
-    """Return the mean over i of max(0, cos(v_s, v_i)), in [0, 1]; 0 for no sources.
-
-    Args:
-        summary: Shape (d,).
-        sources: Shape (n, d).
-
-    Source: libravdb mathematics section 5.2.
-    """
+    """Return the mean of max(0, cos(v_s, v_i)) over i, in [0, 1]; 0 for no sources."""
     members = _rows(sources)
     if not members.size:
         return 0.0
@@ -111,11 +90,7 @@ def preservation(align: float, cover: float) -> float:
 def final_confidence(preserved: float, raw: float | None = None) -> float:
     """Return the stored confidence, in [0, 1].
 
-    Args:
-        preserved: What `preservation` returned.
-        raw: The decoder's own confidence for an abstractive summary, None for an extractive one.
-            NaN counts as 0.
-
+    `raw` is the decoder's own for an abstractive summary, else None; NaN counts as 0.
     Source: libravdb mathematics section 5.4.
     """
     if raw is None:
@@ -136,16 +111,10 @@ def judge(
     raw: float | None = None,
     threshold: float = TAU_PRESERVE,
 ) -> GateReport:
-    """Judge one candidate summary against its sources.
+    """Judge one candidate summary, shape (d,), against its sources, shape (n, d), of one encoder.
 
-    Args:
-        summary: Vector of the candidate, shape (d,).
-        sources: Vectors of the cluster's members, shape (n, d), from the same encoder.
-        raw: The decoder's own confidence, for an abstractive candidate only.
-        threshold: Least alignment that passes (>=).
-
-    Raises:
-        ValueError: The two sides have different dimensions.
+    `raw` is the decoder's own confidence, for an abstractive candidate only. ValueError if the two
+    sides have different dimensions.
     """
     members, candidate = _rows(sources), _rows(summary)
     if members.size and members.shape[1] != candidate.shape[1]:
@@ -225,17 +194,11 @@ is enough."""
 
 
 class Aligned(NamedTuple):
-    """A source piece that speaks of what a summary piece speaks of.
-
-    Attributes:
-        piece: The source piece.
-        turn: Index of its source text.
-        coverage: Share of the summary piece's content words that it holds, in (0, 1].
-    """
+    """A source piece that speaks of what a summary piece speaks of."""
 
     piece: Piece
-    turn: int
-    coverage: float
+    turn: int  # index of its source text
+    coverage: float  # share of the summary piece's content words that it holds, in (0, 1]
 
 
 class SourceIndex:
@@ -249,14 +212,10 @@ class SourceIndex:
                 self._holders[token].append(place)
 
     def align(self, tokens: frozenset[str], least: float) -> list[Aligned]:
-        """Return the source pieces that speak of what some words speak of, best first.
+        """Return the source pieces that speak of what some content words speak of, best first.
 
-        Args:
-            tokens: Content words of a summary piece.
-            least: Share of them that a source must hold, in (0, 1].
-
-        Those that hold nearly as many as the best are kept; questions state nothing and are left
-        out.
+        Each holds at least a share `least` of them, in (0, 1]. Those that hold nearly as many as
+        the best are kept; questions state nothing and are left out.
         """
         shared: Counter[int] = Counter()
         for token in sorted(tokens):
@@ -301,12 +260,7 @@ class SourceSide:
 
 
 def find_contradictions(written: str, side: SourceSide) -> Iterator[str]:
-    """Yield what a written part of a summary contradicts, as "kind: what, sources: what".
-
-    Args:
-        written: No whole turn (verbatim).
-        side: The sources.
-    """
+    """Yield what a written part, no whole turn, contradicts, as "kind: what, sources: what"."""
     for clause in clauses(written):
         yield from _flipped(clause, side)
     for sentence in sentences(written):
@@ -416,19 +370,14 @@ _SENTENCE_KEY_CHARS = 8
 """Sentences are looked up by at most so many first characters."""
 
 _KEY_CHARS = 12
-"""Turns are looked up by so many first characters: enough to tell most apart."""
+"""By so many first characters a turn is told to begin: enough to tell most apart."""
 
 
 class Parts(NamedTuple):
-    """A summary cut into what is quoted and what is written.
+    """A summary cut into what is quoted and what is written."""
 
-    Attributes:
-        quoted: Indices of the sources that stand in it whole, ascending.
-        written: The other parts, in order.
-    """
-
-    quoted: tuple[int, ...]
-    written: tuple[str, ...]
+    quoted: tuple[int, ...]  # indices of the sources that stand in it whole, ascending
+    written: tuple[str, ...]  # the other parts, in order
 
 
 def find_verbatim(summary: str, sources: Sequence[str]) -> Parts:
@@ -438,52 +387,41 @@ def find_verbatim(summary: str, sources: Sequence[str]) -> Parts:
     and where nothing goes on behind it: "It is false that the rent is 500" quotes nothing, nor does
     "The rent is 500 no more".
     """
-    stripped = [(index, source.strip()) for index, source in enumerate(sources)]
-    by_start: dict[str, list[tuple[int, str]]] = defaultdict(list)
-    for index, source in sorted(stripped, key=lambda pair: -len(pair[1])):
-        if source:
-            by_start[source[:_KEY_CHARS]].append((index, source))
-    shortest = min((len(source) for _, source in stripped if source), default=0)
-    keys = sorted({min(len(source), _KEY_CHARS) for _, source in stripped if source})
+    turns = [(index, turn) for index, source in enumerate(sources) if (turn := source.strip())]
     quoted: set[int] = set()
     written: list[str] = []
     place = rest = _next_word(summary, 0)
-    while shortest and place < len(summary):
-        match = _match(summary, place, keys, by_start) if _may_begin(summary, place) else None
-        if match is None:
+    follows = False  # behind a turn another one may begin whatever it ends with
+    while turns and place < len(summary):
+        may_begin = follows or _may_begin(summary, place)
+        match = _match(summary, place, turns) if may_begin else None
+        if follows := match is not None:
+            quoted.add(match[0])
+            written.append(summary[rest:place])
+            place = rest = _next_word(summary, match[1])
+        else:
             word = _PLACE.search(summary, place)
             place = len(summary) if word is None else _next_word(summary, word.end())
-            continue
-        index, end = match
-        quoted.add(index)
-        written.append(summary[rest:place])
-        place = rest = _next_word(summary, end)
-        # Behind a turn another one may begin whatever it ends with.
-        while (more := _match(summary, place, keys, by_start)) is not None:
-            quoted.add(more[0])
-            place = rest = _next_word(summary, more[1])
     written.append(summary[rest:])
     return Parts(tuple(sorted(quoted)), tuple(part for part in written if part.strip()))
 
 
-def _match(
-    summary: str,
-    place: int,
-    keys: Sequence[int],
-    by_start: dict[str, list[tuple[int, str]]],
-) -> tuple[int, int] | None:
+def _match(summary: str, place: int, turns: Sequence[tuple[int, str]]) -> tuple[int, int] | None:
     """Return the longest turn that stands at a place, and where it ends."""
     found: tuple[int, int] | None = None
-    for length in keys:
-        for index, source in by_start.get(summary[place : place + length], ()):
-            end = place + len(source)
-            if (found is None or end > found[1]) and summary.startswith(source, place):
-                next_ = _next_word(summary, end)
-                closed = end == len(summary) or source[-1] in _ENDS
-                if next_ > end or end == len(summary):
-                    begins = any(summary[next_ : next_ + k] in by_start for k in keys)
-                    if closed or next_ == len(summary) or begins:
-                        found = index, end
+    for index, turn in turns:
+        end = place + len(turn)
+        if (found is None or end > found[1]) and summary.startswith(turn, place):
+            behind = _next_word(summary, end)
+            stops = behind == len(summary) or (
+                behind > end
+                and (
+                    turn[-1] in _ENDS
+                    or any(summary.startswith(other[:_KEY_CHARS], behind) for _, other in turns)
+                )
+            )
+            if stops:
+                found = index, end
     return found
 
 
@@ -555,19 +493,12 @@ def _sentence_ends(
 
 @dataclass(frozen=True, slots=True)
 class FactReport:
-    """What a summary says beside its sources.
+    """What a summary says beside its sources."""
 
-    Attributes:
-        kept: Distinct facts of the sources that the summary repeats, at most `total`.
-        total: Distinct facts of the sources, at least 0.
-        introduced: Facts of the summary that no source holds, as "kind: what it says", sorted.
-        contradicted: Facts that the sources hold otherwise, as "kind: what it says, sources: what
-            they say", sorted.
-    """
-
-    kept: int
-    total: int
-    introduced: tuple[str, ...] = ()
+    kept: int  # distinct facts of the sources that the summary repeats
+    total: int  # distinct facts of the sources
+    introduced: tuple[str, ...] = ()  # facts that no source holds, as "kind: what it says", sorted
+    # facts that the sources hold otherwise, "kind: what, sources: what"
     contradicted: tuple[str, ...] = ()
 
     @property
@@ -595,11 +526,7 @@ class FactReport:
 
     @staticmethod
     def from_json(text: str) -> FactReport:
-        """Return the report that `to_json` wrote.
-
-        Raises:
-            ValueError: The text is no report.
-        """
+        """Return the report that `to_json` wrote; ValueError if the text is none."""
         try:
             document: dict[str, Any] = parse_json(text)
             return FactReport(
@@ -634,12 +561,9 @@ SHOWN_CHARS = 300
 def check_facts(summary: str, sources: Sequence[str], *, trust_quotes: bool = True) -> FactReport:
     """Return what a summary keeps, introduces and contradicts of its sources.
 
-    Args:
-        summary: The candidate.
-        sources: The turns it stands for, chronological, with their speakers' prefixes.
-        trust_quotes: Whether whole turns that stand in it word for word, and a summary of nothing
-            but whole sentences under their speakers' names, are taken to claim nothing new; False
-            reads them like the rest, for measuring the reading itself.
+    Whole turns that stand in it word for word, and a summary of nothing but whole sentences under
+    their speakers' names, are taken to claim nothing new, unless `trust_quotes` is off, for
+    measuring the reading itself. The sources are turns, chronological, with their speakers.
     """
     claims = [read_claims(source) for source in sources]
     parts = find_verbatim(summary, sources)

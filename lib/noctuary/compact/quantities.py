@@ -193,17 +193,11 @@ _CJK_RUN = re.compile("[零〇一二两兩三四五六七八九十百千万萬]+
 
 
 class Numeral(NamedTuple):
-    """A number in a text.
-
-    Attributes:
-        start: First character.
-        end: One past the last one, scale included.
-        readings: Canonical values it may have: "1.000" is 1 or 1000.
-    """
+    """A number in a text, its scale included."""
 
     start: int
     end: int
-    readings: frozenset[str]
+    readings: frozenset[str]  # canonical values it may have: "1.000" is 1 or 1000
 
 
 def plain_digits(text: str) -> str:
@@ -239,9 +233,7 @@ def mask(text: str, spans: Iterable[tuple[int, int]]) -> str:
 def spell_out(text: str, *, claims: bool) -> str:
     """Return the text with English number words as digits: "twenty-five" becomes "25".
 
-    Args:
-        text: Any text; offsets change.
-        claims: True leaves "one", "first" and "second" alone, which mostly count nothing.
+    In `claims` "one", "first" and "second" are left alone: mostly they count nothing.
     """
     if _MAYBE_WORD.search(text) is None:
         return text
@@ -256,11 +248,7 @@ def spell_out(text: str, *, claims: bool) -> str:
 
 
 def find_numerals(text: str) -> list[Numeral]:
-    """Return the numbers written in digits, left to right.
-
-    Args:
-        text: What `plain_digits` and `spell_out` made of a text.
-    """
+    """Return the numbers in digits, left to right, of what `plain_digits` and `spell_out` made."""
     found: list[Numeral] = []
     for match in _NUMERAL.finditer(text):
         digits = match["digits"]
@@ -277,7 +265,7 @@ def find_numerals(text: str) -> list[Numeral]:
 def loose_numbers(text: str) -> set[str]:
     """Return what else in a source may stand for a number.
 
-    Parts of numerals, vague words, number words of languages other than English, CJK numerals.
+    Parts of numerals, vague words, number words of other languages than English, CJK numerals.
     """
     found = {_canonical(Decimal(run)) for run in re.findall(rf"\d{{1,{MAX_DIGITS}}}", text)}
     for word in _LETTERS.findall(text.casefold()):
@@ -417,19 +405,12 @@ _AMBIGUOUS_MONTHS = frozenset({"march", "may"})
 
 
 class Date(NamedTuple):
-    """A date of which parts may be missing.
-
-    Attributes:
-        year: Or None.
-        month: 1 to 12, or None.
-        day: 1 to 31, or None.
-        weekday: 1 for Monday to 7, or None; never with the other three.
-    """
+    """A date of which parts may be missing."""
 
     year: int | None = None
-    month: int | None = None
-    day: int | None = None
-    weekday: int | None = None
+    month: int | None = None  # 1 to 12
+    day: int | None = None  # 1 to 31
+    weekday: int | None = None  # 1 for Monday to 7; never with the other three
 
     def covers(self, other: Date) -> bool:
         """Say whether this date says everything that the other one says."""
@@ -444,28 +425,19 @@ class Date(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """A date or a time of day in a text.
-
-    Attributes:
-        start: First character.
-        end: One past the last one.
-        dates: What it may mean as a date: 5/12 is two of them; () for a time.
-        minutes: What it may mean as minutes of the day: "3 o'clock" is two; () for a date.
-    """
+    """A date or a time of day in a text, from `start` to before `end`."""
 
     start: int
     end: int
-    dates: tuple[Date, ...] = ()
-    minutes: tuple[int, ...] = ()
+    dates: tuple[Date, ...] = ()  # what it may mean as a date: 5/12 is two; () for a time
+    minutes: tuple[int, ...] = ()  # of the day: "3 o'clock" is two; () for a date
 
 
 def find_moments(text: str, *, claims: bool) -> list[Moment]:
     """Return the dates and times of a text, left to right, not overlapping.
 
-    Args:
-        text: With digits of every script as 0 to 9 and number words spelled out.
-        claims: True leaves out "may" and "march", and months and weekdays in lower case, which may
-            be other words.
+    The text has its digits as 0 to 9 and its number words spelled out. In `claims`, "may" and
+    "march", and months and weekdays in lower case, are left out: they may be other words.
     """
     if _HINT.search(text) is None:
         return []
@@ -594,9 +566,7 @@ def counted_things(texts: Iterable[str], *, claims: bool) -> dict[str, set[str]]
 def count_phrases(text: str, *, claims: bool) -> list[tuple[frozenset[str], list[str]]]:
     """Return the readings of each number with the stems behind it; dates and times count nothing.
 
-    Args:
-        text: Any text.
-        claims: Read as in a summary ("one" counts nothing) or as in a source.
+    In `claims`, of a summary, "one" counts nothing.
     """
     plain = plain_digits(text)
     plain = mask(plain, [(found.start, found.end) for found in find_identifiers(plain)])

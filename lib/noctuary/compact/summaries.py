@@ -1,441 +1,347 @@
-"""From clusters to judged summaries, batch by batch."""
+"""From clusters to judged summaries: escalation, batches, re-use between nights, and the tables."""
 
 from __future__ import annotations
 
 import base64
 import json
-import os
-from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import compress, groupby, islice
+from functools import cache
+from itertools import compress, islice
 from pathlib import Path
-from types import MappingProxyType, TracebackType
-from typing import Any, NamedTuple, Self
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.compact.clusters import Cluster, ClusterText, SessionTurn, iter_clusters
-from noctuary.compact.escalation import DEFAULT_SETTINGS, Encode, SummarySettings, Trial, escalate
-from noctuary.compact.gate import FACTS_VERSION, FactReport, GateReport
+from noctuary.compact.clusters import (
+    BATCH_CLUSTERS,
+    ArrowSchema,
+    Cluster,
+    ClusterSources,
+    ClusterText,
+    Row,
+    iter_cluster_texts,
+    iter_clusters,
+    iter_rows,
+    quantiles,
+    table_schema,
+    write_rows,
+)
+from noctuary.compact.gate import (
+    FACTS_VERSION,
+    TAU_PRESERVE,
+    FactReport,
+    GateReport,
+    check_facts,
+    judge,
+)
 from noctuary.compact.summarizers import (
     EXTRACTIVE,
-    METHOD_NONE,
-    METHOD_TRIVIAL,
     TRIED_AGAIN,
-    Attempt,
-    Earlier,
+    Draft,
     ExtractiveSummarizer,
     Outcome,
+    Refusal,
     Request,
     SentenceSummarizer,
-    SessionContext,
-    Status,
     Summarizer,
-    Summary,
-    source_tokens,
 )
-from noctuary.core.errors import StoreError
-from noctuary.core.files import hash_json, hash_text
+from noctuary.core.files import hash_json, hash_text, replacement
+from noctuary.core.settings import CompactionSettings
 from noctuary.core.types import SILENT, Progress, summary_id
 from noctuary.embed.documents import Embedded, put_vectors, text_key
 from noctuary.embed.onnx import OnnxEncoder
-from noctuary.sources.corpus import count_rows, open_duckdb
-from noctuary.text.marks import CLOSING_CHARS, QUESTION_MARKS
+from noctuary.sources.corpus import count_rows
+from noctuary.text.marks import estimate_tokens
+from noctuary.text.secrets import find_text_sensitivity
 from noctuary.work.content import KEY, KEY_BYTES, VALUE, ContentStore, fill
 from noctuary.work.shards import BatchFunction, Fragment, RecordBatch, Runner, open_table
 
-# Columns of the tables of summaries and attempts, and the way from a row to its noun and back.
+if TYPE_CHECKING:
+    import polars as pl
+
+# What becomes of a cluster: a summary that may serve, or why there is none.
 
 
-ArrowSchema = Any
-# pyarrow ships no types.
+Status = Literal["accepted", "declined", "trivial"]
 
-Row = dict[str, Any]
-
-_GATE_PREFIX = "gate_"
-_JUDGED = frozenset({"report", "facts"})
-
-
-def summary_row(summary: Summary) -> Row:
-    """Return the row of a summary."""
-    row = {name: getattr(summary, name) for name in Summary.__slots__ if name not in _JUDGED}
-    return {**row, **_verdict_row(summary.report, summary.facts)}
-
-
-def summary_of(row: Row) -> Summary:
-    """Return the summary of a row.
-
-    Raises:
-        ValueError: Its fact report is no JSON of one.
-    """
-    report, facts = _verdicts_of(row)
-    for name in ("source_ids", "source_positions", "parent_ids"):
-        row[name] = tuple(row[name])
-    return Summary(report=report, facts=facts, **row)
-
-
-def attempt_row(attempt: Attempt) -> Row:
-    """Return the row of an attempt."""
-    row = {name: getattr(attempt, name) for name in Attempt.__slots__ if name not in _JUDGED}
-    row["outcome"] = attempt.outcome.value
-    return {**row, **_verdict_row(attempt.report, attempt.facts)}
-
-
-def attempt_of(row: Row) -> Attempt:
-    """Return the attempt of a row.
-
-    Raises:
-        ValueError: Its outcome is unknown, or its fact report is no JSON of one.
-    """
-    report, facts = _verdicts_of(row)
-    row["parent_ids"] = tuple(row["parent_ids"])
-    row["outcome"] = Outcome(row["outcome"])
-    return Attempt(report=report, facts=facts, **row)
-
-
-def summary_schema() -> ArrowSchema:
-    """Return the columns of summaries.parquet."""
-    import pyarrow as pa
-
-    return pa.schema(
-        [
-            ("summary_id", pa.string()),
-            ("cluster_id", pa.string()),
-            ("session_id", pa.string()),
-            ("text", pa.string()),
-            ("status", pa.string()),
-            ("method", pa.string()),
-            ("source_ids", pa.list_(pa.string())),
-            ("source_positions", pa.list_(pa.int64())),
-            ("first_us", pa.int64()),
-            ("last_us", pa.int64()),
-            ("source_tokens", pa.int64()),
-            ("summary_tokens", pa.int64()),
-            ("reason", pa.string()),
-            ("user", pa.string()),
-            ("wing", pa.string()),
-            ("parent_ids", pa.list_(pa.string())),
-            ("fallback", pa.string()),
-            *_verdict_columns(),
-        ]
-    )
-
-
-def attempt_schema() -> ArrowSchema:
-    """Return the columns of attempts.parquet."""
-    import pyarrow as pa
-
-    return pa.schema(
-        [
-            ("cluster_id", pa.string()),
-            ("place", pa.int64()),
-            ("method", pa.string()),
-            ("text", pa.string()),
-            ("source_tokens", pa.int64()),
-            ("summary_tokens", pa.int64()),
-            ("outcome", pa.string()),
-            ("reason", pa.string()),
-            ("parent_ids", pa.list_(pa.string())),
-            *_verdict_columns(),
-        ]
-    )
-
-
-def _verdict_columns() -> list[tuple[str, Any]]:
-    import pyarrow as pa
-
-    return [
-        ("gate_align", pa.float64()),
-        ("gate_cover", pa.float64()),
-        ("gate_confidence", pa.float64()),
-        ("gate_decay_rate", pa.float64()),
-        ("gate_threshold", pa.float64()),
-        ("gate_passed", pa.bool_()),
-        ("gate_reasons", pa.list_(pa.string())),
-        ("facts", pa.string()),
-    ]
-
-
-def _verdict_row(report: GateReport | None, facts: FactReport | None) -> Row:
-    row: Row = {
-        _GATE_PREFIX + name: None if report is None else getattr(report, name)
-        for name in GateReport.__slots__
-    }
-    row["facts"] = None if facts is None else facts.to_json()
-    return row
-
-
-def _verdicts_of(row: Row) -> tuple[GateReport | None, FactReport | None]:
-    """Take the columns of both verdicts out of a row."""
-    gate = {name: row.pop(_GATE_PREFIX + name) for name in GateReport.__slots__}
-    facts = row.pop("facts")
-    report = None
-    if gate["passed"] is not None:
-        gate["reasons"] = tuple(gate["reasons"])
-        report = GateReport(**gate)
-    return report, None if facts is None else FactReport.from_json(facts)
-
-
-# Rows of a `.npy` matrix by position, read instead of mapped.
-#
-# A map of the whole file counts as resident memory page by page: a million vectors of 384
-# dimensions would be 1.5 GB of it.
-
-
-class VectorRows:
-    """An open matrix of shape (n, d).
-
-    Attributes:
-        shape: (n, d).
-        dtype: Of its components.
-    """
-
-    def __init__(self, path: Path) -> None:
-        """Open a matrix and read its header.
-
-        Raises:
-            StoreError: The file is missing, or it is no row-major matrix.
-        """
-        try:
-            # The header only; the map is dropped before a row is touched.
-            header = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise StoreError(
-                f"{path} is not a readable array ({error}); run the night again to rebuild it"
-            ) from error
-        if header.ndim != 2 or not header.flags.c_contiguous:
-            raise StoreError(
-                f"{path} holds an array of shape {header.shape}, expected rows of vectors; "
-                "run the night again to rebuild it"
-            )
-        self.shape: tuple[int, int] = header.shape
-        self.dtype: np.dtype[Any] = header.dtype
-        self._first_byte = int(header.offset)
-        self._row_bytes = header.shape[1] * header.dtype.itemsize
-        self._handle = os.open(path, os.O_RDONLY)
-
-    def take(self, positions: Sequence[int]) -> NDArray[Any]:
-        """Return the rows at some positions, shape (len(positions), d), in the given order.
-
-        Raises:
-            IndexError: A position is not in [0, n).
-            StoreError: The file is shorter than its header says.
-        """
-        rows = np.empty((len(positions), self.shape[1]), dtype=self.dtype)
-        start = 0
-        while start < len(positions):
-            end = start + 1
-            while end < len(positions) and positions[end] == positions[end - 1] + 1:
-                end += 1
-            self._fill(rows[start:end], positions[start])
-            start = end
-        return rows
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, rows: slice) -> NDArray[Any]:
-        """Return consecutive rows, as a matrix in memory would."""
-        start, stop, step = rows.indices(self.shape[0])
-        found = np.empty((max(stop - start, 0), self.shape[1]), dtype=self.dtype)
-        if len(found):
-            self._fill(found, start)
-        return found[::step]
-
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._handle)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def _fill(self, rows: NDArray[Any], first: int) -> None:
-        """Read consecutive rows in one go."""
-        if first < 0 or first + len(rows) > self.shape[0]:
-            raise IndexError(f"row {first + len(rows) - 1} of a matrix of {self.shape[0]} rows")
-        wanted = len(rows) * self._row_bytes
-        data = os.pread(self._handle, wanted, self._first_byte + first * self._row_bytes)
-        if len(data) != wanted:
-            raise StoreError(
-                f"the vectors end after {len(data)} of {wanted} bytes at row {first}: the file is "
-                "cut short; run the night again to rebuild it"
-            )
-        rows.reshape(-1)[:] = np.frombuffer(data, dtype=self.dtype)
-
-
-# Sessions and cluster texts from the files of a corpus, in bounded memory.
-#
-# DuckDB sorts and spills beside the tables; what Python holds is one session's turns without their
-# texts, or one batch of clusters with them.
-
-
-MEMORY_LIMIT = "512MB"
-"""What DuckDB may hold before it spills. Larger sorts more turns without touching the disk; the
-night around it has its own tables in memory."""
-
-ROWS_PER_READ = 8_192
-"""Rows handed over at once."""
-
-BATCH_CLUSTERS = 256
-"""Clusters summarised together. Larger fills the encoder better, smaller bounds memory: one batch
-holds the texts and the vectors of about 256 * 20 turns."""
-
-BATCH_CHARS = 4_000_000
-"""A batch also ends where its texts reach this many characters: long turns bound it before the
-number of clusters does."""
-
-_SESSIONS = """
-    SELECT t.position, t.memory_id, m.content_hash, t.created_at_us, t.session_id, t."user",
-           m.wing, t.speaker, m.asks, m.chars
-    FROM read_parquet($turns) AS t
-    JOIN (
-        SELECT position, content_hash, wing, length(content) AS chars,
-               contains($marks, right(rtrim(content, $closing), 1))
-                   AND rtrim(content, $closing) <> '' AS asks
-        FROM read_parquet($memories)
-        WHERE is_turn
-    ) AS m ON m.position = t.position
-    ORDER BY t.session_id, t."user" NULLS FIRST, t.ordinal
-"""
-
-_TEXTS = """
-    SELECT m.content
-    FROM wanted AS w
-    JOIN read_parquet($memories) AS m ON m.position = w.position
-    ORDER BY w.place
-"""
+METHOD_TRIVIAL = "trivial"
+METHOD_NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterSources:
-    """The files that cluster texts are read from.
+class Summary:
+    """One cluster's outcome; only an accepted one may reach a snapshot."""
 
-    Attributes:
-        clusters: The cluster table.
-        memories: The export's memories.parquet, in order of position.
-        vectors: Document vectors by position, `.npy`, shape (n, d).
-    """
-
-    clusters: Path
-    memories: Path
-    vectors: Path
-
-
-def iter_sessions(turns: Path, memories: Path) -> Iterator[list[SessionTurn]]:
-    """Yield the turns of every session and user, chronological by (created_at_us, position).
-
-    Sessions come by session id, then user, nobody's first. One session is in memory at a time: with
-    one of a million turns the process takes 1 GB.
-
-    Args:
-        turns: The export's turns.parquet.
-        memories: Its memories.parquet.
-    """
-    rows = _session_turns(turns, memories)
-    for _, session in groupby(rows, key=lambda turn: (turn.session_id, turn.user)):
-        yield list(session)
+    summary_id: str  # 16 hex characters of cluster, method and text
+    cluster_id: str
+    session_id: str
+    text: str  # of a declined one the last rejected candidate, or ""; of a trivial one the turn
+    status: Status
+    method: str  # how the text was made
+    source_ids: tuple[str, ...]  # all turns it covers, chronological
+    source_positions: tuple[int, ...]
+    first_us: int  # of the earliest source, not of the night that made the summary
+    last_us: int
+    source_tokens: int  # estimated
+    summary_tokens: int  # of `text`, by the same estimator
+    report: GateReport | None  # None where there was nothing to judge
+    reason: str  # why it is not accepted; "" where it is
+    user: str | None = None
+    wing: str | None = None
+    parent_ids: tuple[str, ...] = ()  # earlier summaries its summarizer was shown, oldest first
+    facts: FactReport | None = None  # None where nothing was checked
+    fallback: str = ""  # an Outcome: why the configured summarizer's text is not used; "" if it is
 
 
-def count_later(turns: Path, now_us: int) -> int:
-    """Return how many turns are dated after a moment, from one column of turns.parquet."""
-    import polars as pl
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One rejected candidate for a cluster's summary."""
 
-    later = pl.scan_parquet(turns).filter(pl.col("created_at_us") > now_us)
-    return later.select(pl.len()).collect().item()
-
-
-def iter_cluster_texts(
-    sources: ClusterSources, *, skip: Container[str] = frozenset()
-) -> Iterator[list[ClusterText]]:
-    """Yield all clusters of a table in its order, with what their members say and where they point.
-
-    A batch ends at BATCH_CLUSTERS clusters or BATCH_CHARS characters.
-
-    Args:
-        sources: Where to read.
-        skip: Ids of clusters whose texts are not needed; they come without contents and vectors.
-    """
-    wanted = _wanted_positions(iter_clusters(sources.clusters), skip)
-    texts = _texts(sources.memories, wanted)
-    with VectorRows(sources.vectors) as vectors:
-        batch: list[ClusterText] = []
-        chars = 0
-        for cluster in iter_clusters(sources.clusters):
-            members = () if cluster.cluster_id in skip else cluster.member_positions
-            contents = [next(texts) for _ in members]
-            chars += sum(map(len, contents))
-            batch.append(ClusterText(cluster, contents, vectors.take(members)))
-            if len(batch) >= BATCH_CLUSTERS or chars >= BATCH_CHARS:
-                yield batch
-                batch, chars = [], 0
-        if batch:
-            yield batch
+    cluster_id: str
+    place: int  # 0-based rank among the candidates of its cluster, in the order of trying
+    method: str
+    text: str  # "" where there is none or where it must not be kept
+    source_tokens: int
+    summary_tokens: int
+    report: GateReport | None  # None where it came to no verdict
+    facts: FactReport | None  # likewise
+    outcome: Outcome
+    reason: str  # the same in words, with the numbers
+    parent_ids: tuple[str, ...] = ()
 
 
-def _session_turns(turns: Path, memories: Path) -> Iterator[SessionTurn]:
-    names = _Shared()
-    parameters = {
-        "turns": str(turns),
-        "memories": str(memories),
-        "marks": QUESTION_MARKS,
-        "closing": CLOSING_CHARS,
-    }
-    with open_duckdb(turns.parent) as db:
-        db.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
-        reader = db.sql(_SESSIONS, params=parameters).to_arrow_reader(ROWS_PER_READ)
-        for rows in reader:
-            columns = [rows.column(i).to_pylist() for i in range(rows.num_columns)]
-            for i in _REPEATING:
-                columns[i] = list(map(names.of, columns[i]))
-            yield from map(SessionTurn._make, zip(*columns, strict=True))
+# Escalation: primary cut, aggressive cut, extractive, decline.
+#
+# A draft is taken if it is strictly smaller than its sources by one and the same estimate, reads
+# like no secret, passes the gate and states nothing that its sources do not. The aggressive cut is
+# for drafts that are not smaller. A draft that fails otherwise is followed by the extractive one,
+# because a denser draft of the same model would be no more faithful. Source: research/peers.md 1.7.
 
 
-_REPEATING = tuple(map(SessionTurn._fields.index, ("session_id", "user", "wing", "speaker")))
+AGGRESSIVE_SUFFIX = "-aggressive"
+"""Ends the method of a draft of the second, denser try."""
+
+Encode = Callable[[list[str]], NDArray[np.floating[Any]]]
+"""Vectors of the given texts, shape (m, d), encoded as documents."""
+
+
+class SummarySettings(NamedTuple):
+    """What decides the text and the verdict of a summary."""
+
+    density: float = 0.0  # share kept by the primary cut, in [0, 1]; 0 for the summarizer's own
+    aggressive_density: float = 0.0  # where the primary cut is not smaller, likewise
+    threshold: float = TAU_PRESERVE  # least alignment of an accepted summary, in [-1, 1]
+
+    @staticmethod
+    def of(settings: CompactionSettings) -> SummarySettings:
+        """Return what the settings of a store say."""
+        densities = settings.density, settings.aggressive_density
+        return SummarySettings(*densities, settings.preserve_threshold)
+
+
+DEFAULT_SETTINGS = SummarySettings()
+
+
+class Judged(NamedTuple):
+    """A draft that was smaller, and what the checks say of it."""
+
+    draft: Draft
+    method: str
+    tokens: int
+    report: GateReport
+    facts: FactReport
 
 
 @dataclass(slots=True)
-class _Shared:
-    """Equal strings as one object: sessions, users and speakers repeat with every turn."""
+class Trial:
+    """What became of one request."""
 
-    _known: dict[str | None, str | None] = field(default_factory=dict[str | None, str | None])
+    request: Request
+    source_tokens: int  # estimated tokens of its turns
+    parent_ids: tuple[str, ...] = ()  # of `request.context`
+    attempts: list[Attempt] = field(default_factory=list[Attempt])  # rejected, in order of trying
+    last: Judged | None = None  # the last draft that was judged, taken or not
+    taken: bool = False  # `last` is the summary
+    fallback: str = ""  # why the configured summarizer's draft is not used; "" where it is
 
-    def of(self, value: str | None) -> str | None:
-        return self._known.setdefault(value, value)
+    def reject(
+        self, outcome: Outcome, reason: str, method: str, shown: tuple[str, ...], text: str = ""
+    ) -> None:
+        """Write down why a draft is not taken; a verdict on `last` goes with it."""
+        judged = self.last if outcome in (Outcome.GATE, Outcome.FACTS) else None
+        self.attempts.append(
+            Attempt(
+                cluster_id=self.request.cluster_id,
+                place=len(self.attempts),
+                method=method,
+                text=text,
+                source_tokens=self.source_tokens,
+                summary_tokens=estimate_tokens(text),
+                report=judged and judged.report,
+                facts=judged and judged.facts,
+                outcome=outcome,
+                reason=reason,
+                parent_ids=shown,
+            )
+        )
 
 
-def _wanted_positions(clusters: Iterable[Cluster], skip: Container[str]) -> NDArray[np.int64]:
-    """Return the members of all clusters that are not skipped, in order: 8 bytes per turn."""
-    parts = [
-        np.asarray(cluster.member_positions, dtype=np.int64)
-        for cluster in clusters
-        if cluster.cluster_id not in skip
+def source_tokens(contents: Sequence[str]) -> int:
+    """Return the estimated tokens of the whole cluster, joined the way a summary is."""
+    return estimate_tokens(" ".join(contents))
+
+
+def escalate(
+    requests: Sequence[Request],
+    encode: Encode,
+    *,
+    summarizer: Summarizer = EXTRACTIVE,
+    settings: SummarySettings = DEFAULT_SETTINGS,
+    parent_ids: Sequence[tuple[str, ...]] = (),
+) -> list[Trial]:
+    """Return what became of each of some independent requests, in their order.
+
+    `encode` is called at most twice per summarizer, and never with a text that is a turn verbatim.
+    `parent_ids` are of the context of each request. ValueError if the encoder returns another
+    number of vectors than it was given texts.
+    """
+    shown = parent_ids or [()] * len(requests)
+    trials = [
+        Trial(request, source_tokens(request.texts), ids)
+        for request, ids in zip(requests, shown, strict=True)
     ]
-    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+    stands_in = settings
+    if summarizer.name != EXTRACTIVE.name:
+        _try(trials, summarizer, encode, settings)
+        # What was configured is a share of what the configured summarizer cuts.
+        stands_in = settings._replace(density=0.0, aggressive_density=0.0)
+        for trial in trials:
+            trial.fallback = "" if trial.taken else trial.attempts[-1].outcome.value
+    _try([trial for trial in trials if not trial.taken], EXTRACTIVE, encode, stands_in)
+    return trials
 
 
-def _texts(memories: Path, wanted: NDArray[np.int64]) -> Iterator[str]:
-    """Yield the contents at some positions, in the order of `wanted`."""
-    if not len(wanted):
-        return
-    import pyarrow as pa
+def _try(
+    trials: Sequence[Trial], summarizer: Summarizer, encode: Encode, settings: SummarySettings
+) -> None:
+    """Let one summarizer try: its primary cut, then its aggressive one where that was not smaller.
 
-    places = pa.table({"place": np.arange(len(wanted)), "position": wanted})
-    with open_duckdb(memories.parent) as db:
-        db.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
-        db.register("wanted", places)
-        reader = db.sql(_TEXTS, params={"memories": str(memories)}).to_arrow_reader(ROWS_PER_READ)
-        for rows in reader:
-            yield from rows.column(0).to_pylist()
+    Afterwards each trial is taken or has one attempt more.
+    """
+    waiting, own = list(trials), summarizer.densities
+    cuts = (
+        (summarizer.name, settings.density or own[0]),
+        (summarizer.name + AGGRESSIVE_SUFFIX, settings.aggressive_density or own[1]),
+    )
+    for method, density in cuts:
+        smaller: list[tuple[Trial, Draft]] = []
+        too_large: list[Trial] = []
+        for trial in waiting:
+            draft = summarizer.write(trial.request, density)
+            shown = trial.parent_ids if summarizer.uses_context else ()
+            tokens = 0 if isinstance(draft, Refusal) else estimate_tokens(draft.text)
+            if isinstance(draft, Refusal):
+                trial.reject(draft.outcome, draft.detail, method, shown)
+            elif secret := find_text_sensitivity(draft.text):
+                # Turns are joined: "the password?" and the answer to it may meet.
+                trial.reject(Outcome.SECRET, f"its text reads like {secret}", method, shown)
+            elif tokens < trial.source_tokens:
+                smaller.append((trial, draft))
+            else:
+                said = f"{tokens} tokens are not fewer than the {trial.source_tokens}"
+                reason = f"its {said} of its sources"
+                trial.reject(Outcome.NOT_SMALLER, reason, method, shown, draft.text)
+                too_large.append(trial)
+        _judge_all(smaller, method, encode, settings.threshold)
+        waiting = too_large
+
+
+def _judge_all(
+    drafted: Sequence[tuple[Trial, Draft]], method: str, encode: Encode, threshold: float
+) -> None:
+    for (trial, draft), vector in zip(drafted, _vectors(drafted, encode), strict=True):
+        raw, turns = draft.raw_confidence, trial.request
+        report = judge(vector, turns.vectors, raw=raw, threshold=threshold)
+        facts = check_facts(draft.text, turns.texts)
+        trial.last = Judged(draft, method, estimate_tokens(draft.text), report, facts)
+        trial.taken = report.passed and facts.passed
+        if not trial.taken:
+            outcome = Outcome.FACTS if report.passed else Outcome.GATE
+            reason = "; ".join((*report.reasons, *facts.reasons))
+            shown = () if draft.kept else trial.parent_ids
+            trial.reject(outcome, reason, method, shown, draft.text)
+
+
+def _vectors(
+    drafted: Sequence[tuple[Trial, Draft]], encode: Encode
+) -> list[NDArray[np.floating[Any]]]:
+    """Return one vector per draft; a draft that is one turn verbatim already has its own."""
+    own = [_own_vector(trial.request, draft) for trial, draft in drafted]
+    mixed = [draft.text for (_, draft), vector in zip(drafted, own, strict=True) if vector is None]
+    encoded = list(encode(mixed)) if mixed else []
+    if len(encoded) != len(mixed):
+        raise ValueError(f"the encoder returned {len(encoded)} vectors for {len(mixed)} summaries")
+    rows = iter(encoded)
+    return [next(rows) if vector is None else vector for vector in own]
+
+
+def _own_vector(request: Request, draft: Draft) -> NDArray[np.floating[Any]] | None:
+    if len(draft.kept) == 1:
+        return request.vectors[draft.kept[0]]
+    places = (i for i, text in enumerate(request.texts) if text == draft.text)
+    place = next(places, None)
+    return None if place is None else request.vectors[place]
+
+
+# What an abstractive summarizer is shown of the session before a cluster.
+
+
+CONTEXT_TOKENS = 96
+"""Estimated tokens of earlier summaries per request. More ties a summary closer to what came before
+and invites a model to repeat it; the reference's default (research/peers.md 1.7)."""
+
+_SESSIONS = 1024
+"""Sessions remembered. Batches come session by session, so that one would do; more forgive a batch
+that interleaves a few."""
+
+
+class SessionContext:
+    """The newest accepted summaries of each session that fit into CONTEXT_TOKENS.
+
+    One object serves a whole night. Clusters of a session must be remembered oldest first, or a
+    summary would be shown what comes after it.
+    """
+
+    def __init__(self) -> None:
+        self._sessions: OrderedDict[tuple[str | None, ...], list[Summary]] = OrderedDict()
+
+    def before(self, cluster: Cluster) -> tuple[Summary, ...]:
+        """Return what the next cluster of a session is shown, oldest first; often nothing.
+
+        Never anything of another user, session or wing.
+        """
+        return tuple(self._sessions.get((cluster.user, cluster.session_id, cluster.wing), ()))
+
+    def remember(self, summary: Summary) -> None:
+        """Take in a session's next summary; one that is not accepted is passed over.
+
+        The newest that fit are kept without gaps: one that is too long for the budget hides all
+        before it.
+        """
+        if summary.status != "accepted":
+            return
+        key = summary.user, summary.session_id, summary.wing
+        kept = [*self._sessions.pop(key, []), summary]
+        while kept and sum(earlier.summary_tokens for earlier in kept) > CONTEXT_TOKENS:
+            kept.pop(0)
+        self._sessions[key] = kept
+        if len(self._sessions) > _SESSIONS:
+            self._sessions.popitem(last=False)
 
 
 # From clusters to judged summaries, batch by batch, with those of earlier nights used again.
@@ -451,15 +357,13 @@ RECIPE_VERSION = "2"
 class Settled(NamedTuple):
     """What became of a cluster.
 
-    Attributes:
-        summary: Of a value of the content store without positions: rows move when an earlier one
-            comes or goes.
-        attempts: Its rejected candidates.
-        vectors: float32 (d,) of the texts that were embedded for it by another process, by text.
+    The summary of a value of the content store has no positions: rows move when an earlier one
+    comes or goes.
     """
 
     summary: Summary
     attempts: tuple[Attempt, ...]
+    # float32 (d,) of the texts that were embedded for it by another process, by text.
     vectors: Mapping[str, NDArray[np.float32]]
 
 
@@ -467,29 +371,15 @@ Lookup = Callable[[Sequence[bytes]], Mapping[bytes, Settled]]
 """What is known of some clusters, by `result_key`."""
 
 
-def know_nothing(keys: Sequence[bytes]) -> Mapping[bytes, Settled]:
-    """Know no cluster's summary."""
-    del keys
-    return {}
-
-
 class BatchResult(NamedTuple):
-    """What a batch came to.
+    """What a batch came to, in its order."""
 
-    Attributes:
-        summaries: One per cluster, in the order of the batch.
-        attempts: Every rejected candidate of these clusters, those of earlier nights included, in
-            the order of the batch.
-        made: Clusters that were summarised tonight; the others were used again.
-        keys: Of every cluster, see `result_key`.
-        fresh: What was made and is worth keeping, by key: a summarizer that gave no answer may
-            give one another night (`TRIED_AGAIN`).
-    """
-
-    summaries: list[Summary]
-    attempts: list[Attempt]
-    made: int
-    keys: Sequence[bytes] = ()
+    summaries: list[Summary]  # one per cluster
+    attempts: list[Attempt]  # every rejected candidate, those of earlier nights included
+    made: int  # clusters that were summarised tonight; the others were used again
+    keys: Sequence[bytes] = ()  # of every cluster, see `result_key`
+    # What was made and is worth keeping, by key: a summarizer that gave no answer may give one
+    # another night (`TRIED_AGAIN`).
     fresh: Mapping[bytes, Settled] = MappingProxyType({})
 
 
@@ -506,7 +396,7 @@ def recipe_digest(
         [
             [RECIPE_VERSION, FACTS_VERSION],
             fingerprint_digest,
-            settings.to_json(),
+            settings._asdict(),
             [summarizer.name, dict(summarizer.recipe)],
             dict(EXTRACTIVE.recipe),
         ]
@@ -518,56 +408,50 @@ def summarize_batch(
     encode: Encode,
     *,
     summarizer: Summarizer = EXTRACTIVE,
-    known: Lookup = know_nothing,
+    known: Lookup | None = None,
     settings: SummarySettings = DEFAULT_SETTINGS,
     context: SessionContext | None = None,
 ) -> BatchResult:
     """Summarise every cluster of a batch and judge every candidate.
 
-    A cluster that is known is used again: its key tells its turns and the earlier summaries that
-    its summarizer is shown.
-
-    Args:
-        batch: Clusters; those of one session oldest first. How clusters are cut into batches does
-            not change the result.
-        encode: Vectors of the given texts, shape (m, d), from the encoder of the batch's vectors.
-        summarizer: Who writes; where its drafts fail the extractive one follows.
-        known: What earlier nights made with the same `recipe_digest`.
-        settings: Densities and threshold.
-        context: Carries sessions over from batch to batch; needed where `summarizer.uses_context`
-            and a session may be longer than a batch.
-
-    Raises:
-        ValueError: The encoder returned another number of vectors than it was given texts, or a
-            cluster's contents and vectors differ in number.
+    A cluster that is known, by what earlier nights made with the same `recipe_digest`, is used
+    again: its key tells its turns and the earlier summaries that its summarizer is shown. How
+    clusters are cut into batches does not change the result, if those of one session come oldest
+    first and a `context` carries sessions over from batch to batch; only needed where
+    `summarizer.uses_context`. ValueError if the encoder, which is that of the batch's vectors,
+    returns another number of vectors than it was given texts, or a cluster's contents and vectors
+    differ in number.
     """
-    kept = SessionContext() if context is None else context
+    kept = context or SessionContext()
     keys: dict[int, bytes] = {}
     settled: dict[int, Settled] = {}
     made: list[int] = []
     for wave in _waves(batch, summarizer.uses_context):
-        parents = {
+        shown = {
             place: kept.before(batch[place].cluster) if summarizer.uses_context else ()
             for place in wave
         }
-        keys |= {place: result_key(batch[place].cluster, parents[place]) for place in wave}
-        held = known([keys[place] for place in wave])
+        keys |= {place: result_key(batch[place].cluster, shown[place]) for place in wave}
+        held = known([keys[place] for place in wave]) if known is not None else {}
         fresh: list[int] = []
         for place in wave:
-            cluster = batch[place].cluster
+            cluster, contents, _ = batch[place]
             if (again := held.get(keys[place])) is not None:
                 settled[place] = again._replace(summary=_rebind(again.summary, cluster))
             elif cluster.trivial:
-                settled[place] = Settled(_trivial(batch[place]), (), {})
+                settled[place] = Settled(_trivial(cluster, contents[0]), (), {})
                 made.append(place)
             else:
                 fresh.append(place)
+        requests = [
+            Request(item.cluster.cluster_id, item.contents, item.vectors, item.cluster.user,
+                    tuple(earlier.text for earlier in shown[place]))
+            for place in fresh
+            for item in [batch[place]]
+        ]  # fmt: skip
+        parents = [tuple(earlier.summary_id for earlier in shown[place]) for place in fresh]
         trials = escalate(
-            [_request(batch[place], parents[place]) for place in fresh],
-            encode,
-            summarizer=summarizer,
-            settings=settings,
-            parent_ids=[tuple(e.summary_id for e in parents[place]) for place in fresh],
+            requests, encode, summarizer=summarizer, settings=settings, parent_ids=parents
         )
         for place, trial in zip(fresh, trials, strict=True):
             summary = _summary_of(batch[place].cluster, trial)
@@ -586,15 +470,13 @@ def summarize_batch(
     )
 
 
-def result_key(cluster: Cluster, parents: Sequence[Earlier] = ()) -> bytes:
-    """Return the key of a cluster's summary: its id tells its members and what they say.
+def result_key(cluster: Cluster, shown: Sequence[Summary] = ()) -> bytes:
+    """Return the key of a cluster's summary; `shown` are what its summarizer is shown.
 
-    Args:
-        cluster: The cluster.
-        parents: Earlier summaries that its summarizer is shown.
+    The cluster's id tells its members and what they say.
     """
-    shown = () if cluster.trivial else parents
-    return bytes.fromhex(hash_text(cluster.cluster_id, *(p.summary_id for p in shown)))
+    parents = () if cluster.trivial else shown
+    return bytes.fromhex(hash_text(cluster.cluster_id, *(p.summary_id for p in parents)))
 
 
 def _waves(batch: Sequence[ClusterText], in_order: bool) -> list[list[int]]:
@@ -613,7 +495,7 @@ def _waves(batch: Sequence[ClusterText], in_order: bool) -> list[list[int]]:
 
 
 def _rebind(summary: Summary, cluster: Cluster) -> Summary:
-    """Give a re-used summary today's positions: rows move when an earlier one comes or goes."""
+    """Give a summary the sources and today's positions of its cluster."""
     return replace(
         summary,
         source_positions=cluster.member_positions,
@@ -625,55 +507,33 @@ def _rebind(summary: Summary, cluster: Cluster) -> Summary:
     )
 
 
-def _request(item: ClusterText, parents: Sequence[Earlier]) -> Request:
-    return Request(
-        cluster_id=item.cluster.cluster_id,
-        texts=item.contents,
-        vectors=item.vectors,
-        user=item.cluster.user,
-        context=tuple(earlier.text for earlier in parents),
-    )
+def _trivial(cluster: Cluster, text: str) -> Summary:
+    tokens = source_tokens([text])
+    reason = "one turn: it stands for itself"
+    return _summary(cluster, text, "trivial", METHOD_TRIVIAL, (tokens, tokens), reason)
 
 
 def _summary_of(cluster: Cluster, trial: Trial) -> Summary:
     """Return the summary of a settled cluster: what was taken, or the last one that was judged."""
-    last = trial.last
-    if not trial.taken and trial.attempts[-1].outcome is Outcome.SECRET:
-        last = None
-    return _summary(
-        cluster,
-        text=last.draft.text if last else "",
-        status="accepted" if trial.taken else "declined",
-        method=last.draft.method if last else METHOD_NONE,
-        tokens=(trial.source_tokens, last.tokens if last else 0),
-        reason="" if trial.taken else trial.attempts[-1].reason,
-        trial=trial,
-    )
-
-
-def _trivial(item: ClusterText) -> Summary:
-    tokens = source_tokens(item.contents)
-    return _summary(
-        item.cluster,
-        text=item.contents[0],
-        status="trivial",
-        method=METHOD_TRIVIAL,
-        tokens=(tokens, tokens),
-        reason="one turn: it stands for itself",
+    status: Status = "accepted" if trial.taken else "declined"
+    reason, last = "" if trial.taken else trial.attempts[-1].reason, trial.last
+    if last is None or (not trial.taken and trial.attempts[-1].outcome is Outcome.SECRET):
+        made = _summary(cluster, "", status, METHOD_NONE, (trial.source_tokens, 0), reason)
+        return replace(made, fallback=trial.fallback)
+    tokens = trial.source_tokens, last.tokens
+    return replace(
+        _summary(cluster, last.draft.text, status, last.method, tokens, reason),
+        report=last.report,
+        facts=last.facts,
+        parent_ids=() if last.draft.kept else trial.parent_ids,
+        fallback=trial.fallback,
     )
 
 
 def _summary(
-    cluster: Cluster,
-    *,
-    text: str,
-    status: Status,
-    method: str,
-    tokens: tuple[int, int],
-    reason: str,
-    trial: Trial | None = None,
+    cluster: Cluster, text: str, status: Status, method: str, tokens: tuple[int, int], reason: str
 ) -> Summary:
-    judged = trial.last if trial is not None and text else None
+    """Return the summary of a cluster that nobody judged."""
     return Summary(
         summary_id=summary_id(cluster.cluster_id, method, text),
         cluster_id=cluster.cluster_id,
@@ -687,60 +547,204 @@ def _summary(
         last_us=cluster.last_us,
         source_tokens=tokens[0],
         summary_tokens=tokens[1],
-        report=judged.report if judged else None,
+        report=None,
         reason=reason,
         user=cluster.user,
         wing=cluster.wing,
-        parent_ids=trial.parent_ids if trial and judged and not judged.draft.kept else (),
-        facts=judged.facts if judged else None,
-        fallback=trial.fallback if trial is not None else "",
     )
 
 
-# Summarising clusters as a task over record batches, and reading what it left.
+# Summaries and attempts as rows: of the tables, and of what is kept between nights.
+
+
+_VERDICTS = ("report", "facts")
+_GATE_PREFIX = "gate_"
+
+S = TypeVar("S", Summary, Attempt)
+
+
+def to_row(found: Summary | Attempt) -> Row:
+    """Return a summary or attempt as a row: the gate's report in columns, the facts as JSON."""
+    row = {name: getattr(found, name) for name in found.__slots__ if name not in _VERDICTS}
+    for name in GateReport.__slots__:
+        row[_GATE_PREFIX + name] = None if found.report is None else getattr(found.report, name)
+    return {**row, "facts": None if found.facts is None else found.facts.to_json()}
+
+
+def from_row(kind: type[S], row: Row) -> S:
+    """Return what `to_row` made a row of; ValueError if its outcome or its fact report is none."""
+    values: Row = {n: tuple(v) if isinstance(v, list) else v for n, v in row.items()}
+    gate = {name: values.pop(_GATE_PREFIX + name) for name in GateReport.__slots__}
+    facts = values.pop("facts")
+    if "outcome" in values:
+        values["outcome"] = Outcome(values["outcome"])
+    return kind(
+        report=None if gate["passed"] is None else GateReport(**gate),
+        facts=None if facts is None else FactReport.from_json(facts),
+        **values,
+    )
+
+
+def judged_schema(kind: type[Summary | Attempt]) -> ArrowSchema:
+    """Return the columns of summaries or of attempts."""
+    import pyarrow as pa
+
+    gate = [f.with_name(_GATE_PREFIX + f.name) for f in table_schema(GateReport)]
+    return pa.schema(
+        [*table_schema(kind, without=_VERDICTS), *gate, pa.field("facts", pa.string())]
+    )
+
+
+@contextmanager
+def write_tables(summaries: Path, attempts: Path) -> Generator[Callable[[BatchResult], None]]:
+    """Yield a function that takes batches; both tables are put in place when the block ends well.
+
+    One row group of each is in memory. After an exception both old tables stay: they are closed
+    before either file is put in place.
+    """
+    with (
+        replacement(attempts) as rejected,
+        replacement(summaries) as made,
+        write_rows(rejected, judged_schema(Attempt)) as reject,
+        write_rows(made, judged_schema(Summary)) as take,
+    ):
+
+        def add(batch: BatchResult) -> None:
+            for summary in batch.summaries:
+                take(to_row(summary))
+            for attempt in batch.attempts:
+                reject(to_row(attempt))
+
+        yield add
+
+
+def iter_summaries(path: Path) -> Iterator[Summary]:
+    """Yield the summaries of a table in its order; one row group is in memory at a time.
+
+    StoreError if the file is missing or is no summary table.
+    """
+    return (from_row(Summary, row) for row in iter_rows(path, judged_schema(Summary)))
+
+
+def summary_facts(summaries: Path, attempts: Path) -> dict[str, Any]:
+    """Return what the two tables say as a whole; tokens and facts are of accepted summaries."""
+    import polars as pl
+
+    report = pl.col("facts").str
+    made = (
+        pl.scan_parquet(summaries)
+        .select(
+            *("status", "method", "fallback", "gate_align", "gate_cover"),
+            *("source_tokens", "summary_tokens"),
+            turns=pl.col("source_positions").list.len(),
+            kept=report.json_path_match("$.kept").cast(pl.Int64),
+            total=report.json_path_match("$.total").cast(pl.Int64),
+        )
+        .collect()
+    )
+    accepted = made.filter(pl.col("status") == "accepted")
+    before, after, kept, total = (
+        int(accepted[name].sum()) for name in ("source_tokens", "summary_tokens", "kept", "total")
+    )
+    outcomes = pl.scan_parquet(attempts).select("outcome").collect()
+    return {
+        "by_status": _counts(made["status"]),
+        "by_method": _counts(accepted["method"]),
+        "by_fallback": _counts(made["fallback"].filter(made["fallback"] != "")),
+        "attempts_by_outcome": _counts(outcomes["outcome"]),
+        "summarised_turns": int(accepted["turns"].sum()),
+        "source_tokens": before,
+        "summary_tokens": after,
+        "tokens_saved_share": round(1.0 - after / before, _DECIMALS) if before else None,
+        "q_align": quantiles(made["gate_align"].drop_nulls().to_list()),
+        "q_cover": quantiles(made["gate_cover"].drop_nulls().to_list()),
+        "facts_kept": kept,
+        "facts_total": total,
+        "facts_kept_share": round(kept / total, _DECIMALS) if total else None,
+    }
+
+
+_DECIMALS = 4
+
+
+def _counts(values: pl.Series) -> dict[str, int]:
+    return dict(values.value_counts().sort(values.name).iter_rows())
+
+
+# What became of a cluster as a value of the content store, and a task that makes such values.
 #
-# Only for summarizers that need nothing but the cluster: what depends on earlier summaries of a
-# session, on a service or on a large model goes the way of `summarize_batch`.
+# The task is only for summarizers that need nothing but the cluster: what depends on earlier
+# summaries of a session, on a service or on a large model goes the way of `summarize_batch`.
 
 
 SHARD_CLUSTERS = 256
 """Clusters of a shard (9 MB of texts and vectors). More need more memory in every worker and lose
 more work to a kill (4 s), fewer make more files."""
 
-_ROW_MS = 13.0
-"""A cluster of 16 turns of 200 characters, its embedding by one layer included."""
-
 _POSITIONS = "source_positions"
 _TASK = "summaries"
 
 
+def read_settled(value: bytes) -> Settled:
+    """Return what `write_settled` wrote."""
+    told = json.loads(value)
+    summary = from_row(Summary, {**told["summary"], _POSITIONS: []})
+    attempts = tuple(from_row(Attempt, row) for row in told["attempts"])
+    vectors = {
+        text: np.frombuffer(base64.b64decode(data), dtype="<f4")
+        for text, data in told["vectors"].items()
+    }
+    return Settled(summary, attempts, vectors)
+
+
+def write_settled(settled: Settled) -> bytes:
+    """Return what became of a cluster as a value of the content store."""
+    row = to_row(settled.summary)
+    del row[_POSITIONS]
+    vectors = {
+        text: base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii")
+        for text, vector in sorted(settled.vectors.items())
+    }
+    attempts = list(map(to_row, settled.attempts))
+    return json.dumps({"summary": row, "attempts": attempts, "vectors": vectors}).encode("ascii")
+
+
 @dataclass(frozen=True, slots=True)
 class SummarizeClusters:
-    """Gives the judged summary of every cluster; see `BatchTask`.
+    """Gives the judged summary of every cluster; see `BatchTask`."""
 
-    Attributes:
-        summarizer: One that does not use context.
-        settings: Densities and threshold.
-        export: The ONNX export that made the members' vectors; opened where a text needs one.
-    """
-
-    summarizer: Summarizer
+    summarizer: Summarizer  # one that does not use context
     settings: SummarySettings
-    export: Path
+    export: Path  # the ONNX export that made the members' vectors; opened where a text needs one
 
-    @property
-    def name(self) -> str:
-        """See `BatchTask`."""
-        return _TASK
-
-    @property
-    def row_ms(self) -> float:
-        """See `BatchTask`."""
-        return _ROW_MS
+    name = _TASK
+    row_ms = 13.0  # a cluster of 16 turns of 200 characters, its embedding by one layer included
 
     def open(self, threads: int) -> BatchFunction:
         """Return the function from `cluster_rows` to `key` and `value`; see `BatchTask`."""
-        return _Summarizing(self, threads)
+
+        @cache
+        def encoder() -> OnnxEncoder:
+            return OnnxEncoder.open(self.export, threads)
+
+        def summarize(rows: RecordBatch) -> RecordBatch:
+            import pyarrow as pa
+
+            embedded: dict[str, NDArray[np.float32]] = {}
+
+            def encode(texts: list[str]) -> NDArray[np.float32]:
+                vectors = encoder().encode_documents(texts)
+                embedded.update(zip(texts, vectors, strict=True))
+                return vectors
+
+            batch = _cluster_texts(rows)
+            result = summarize_batch(
+                batch, encode, summarizer=self.summarizer, settings=self.settings
+            )
+            values = [write_settled(_with_vectors(result.fresh[k], embedded)) for k in result.keys]
+            return pa.record_batch([rows.column(KEY), pa.array(values, pa.binary())], [KEY, VALUE])
+
+        return summarize
 
 
 def cluster_rows(batch: Sequence[ClusterText]) -> RecordBatch:
@@ -757,79 +761,21 @@ def cluster_rows(batch: Sequence[ClusterText]) -> RecordBatch:
     return pa.record_batch(list(columns.values()), names=list(columns))
 
 
-def read_settled(value: bytes) -> Settled:
-    """Return what `write_settled` wrote."""
-    told = json.loads(value)
-    summary = summary_of({**told["summary"], _POSITIONS: []})
-    attempts = tuple(attempt_of(row) for row in told["attempts"])
-    vectors = {
-        text: np.frombuffer(base64.b64decode(data), dtype="<f4")
-        for text, data in told["vectors"].items()
-    }
-    return Settled(summary, attempts, vectors)
-
-
-def write_settled(settled: Settled) -> bytes:
-    """Return what became of a cluster as a value of the content store."""
-    row: dict[str, Any] = summary_row(settled.summary)
-    del row[_POSITIONS]
-    vectors = {
-        text: base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii")
-        for text, vector in sorted(settled.vectors.items())
-    }
-    attempts = list(map(attempt_row, settled.attempts))
-    return json.dumps({"summary": row, "attempts": attempts, "vectors": vectors}).encode("ascii")
-
-
-class _Summarizing:
-    """The task's function; the encoder is opened by the first text that needs it."""
-
-    def __init__(self, task: SummarizeClusters, threads: int) -> None:
-        self._task = task
-        self._threads = threads
-        self._encoder: OnnxEncoder | None = None
-
-    def __call__(self, rows: RecordBatch) -> RecordBatch:
-        import pyarrow as pa
-
-        embedded: dict[str, NDArray[np.float32]] = {}
-
-        def encode(texts: list[str]) -> NDArray[np.float32]:
-            vectors = self._opened().encode_documents(texts)
-            embedded.update(zip(texts, vectors, strict=True))
-            return vectors
-
-        task = self._task
-        result = summarize_batch(
-            _cluster_texts(rows), encode, summarizer=task.summarizer, settings=task.settings
-        )
-        values = [write_settled(_with_vectors(result.fresh[k], embedded)) for k in result.keys]
-        return pa.record_batch([rows.column(KEY), pa.array(values, pa.binary())], [KEY, VALUE])
-
-    def _opened(self) -> OnnxEncoder:
-        if self._encoder is None:
-            self._encoder = OnnxEncoder.open(self._task.export, self._threads)
-        return self._encoder
-
-
-def _cluster_texts(rows: RecordBatch) -> list[ClusterText]:
-    found: list[ClusterText] = []
-    columns = [rows.column(name).to_pylist() for name in ("cluster", "texts", "vectors")]
-    for told, texts, data in zip(*columns, strict=True):
-        vectors = np.frombuffer(data, dtype="<f4").reshape(len(texts), -1)
-        found.append(ClusterText(_cluster_of(told), texts, vectors))
-    return found
-
-
 def _cluster_json(cluster: Cluster) -> str:
     row = {name: getattr(cluster, name) for name in Cluster.__slots__}
     # Left out, so that equal clusters are equal rows wherever they stand in the store tonight.
     return json.dumps({**row, "member_positions": []})
 
 
-def _cluster_of(told: str) -> Cluster:
-    cluster = Cluster(**json.loads(told))
-    return replace(cluster, member_ids=tuple(cluster.member_ids), member_positions=())
+def _cluster_texts(rows: RecordBatch) -> list[ClusterText]:
+    found: list[ClusterText] = []
+    columns = [rows.column(name).to_pylist() for name in ("cluster", "texts", "vectors")]
+    for told, texts, data in zip(*columns, strict=True):
+        cluster = Cluster(**json.loads(told))
+        cluster = replace(cluster, member_ids=tuple(cluster.member_ids), member_positions=())
+        vectors = np.frombuffer(data, dtype="<f4").reshape(len(texts), -1)
+        found.append(ClusterText(cluster, texts, vectors))
+    return found
 
 
 def _with_vectors(settled: Settled, embedded: Mapping[str, NDArray[np.float32]]) -> Settled:
@@ -841,7 +787,7 @@ def _with_vectors(settled: Settled, embedded: Mapping[str, NDArray[np.float32]])
 
 
 _SELF_CONTAINED = (ExtractiveSummarizer, SentenceSummarizer)
-"""Summarizers that read nothing but their cluster and load no model."""
+"""Summarizers that read nothing but their cluster and load no model: a runner can run them."""
 
 Embed = Callable[[list[str]], Embedded]
 """Gives the vectors of texts, encoded as documents, and how many of them were new."""
@@ -857,21 +803,6 @@ class Summarized(NamedTuple):
 def summary_kind(recipe: str) -> str:
     """Return the kind of what became of clusters by a recipe (`recipe_digest`)."""
     return f"summaries:{recipe}"
-
-
-def task_of(
-    summarizer: Summarizer, settings: SummarySettings, export: Path | None
-) -> SummarizeClusters | None:
-    """Return the task that a runner can summarise by; None where it must be done here.
-
-    Args:
-        summarizer: Who writes.
-        settings: Densities and threshold.
-        export: The ONNX export that made the members' vectors; None if something else did.
-    """
-    if export is None or not isinstance(summarizer, _SELF_CONTAINED):
-        return None
-    return SummarizeClusters(summarizer, settings, export)
 
 
 def summarize_clusters(
@@ -896,14 +827,14 @@ def summarize_clusters(
     Args:
         sources: The table, and where its texts and vectors are.
         results: What became of clusters, of `summary_kind`; afterwards it holds nothing else.
-        vectors: Of the texts' `vector_kind`.
-        embed: Keeps vectors there too.
+        vectors: Of the texts' `vector_kind`; `embed` keeps vectors there too.
+        embed: Gives vectors.
         take: Given every batch, in the order of the table.
         summarizer: Who writes.
         settings: Densities and threshold.
-        export: See `task_of`.
-        runner: Who runs the task.
-        shards: For the shards' files, removed at the end.
+        export: The ONNX export that made the members' vectors; None if something else did.
+        runner: Who runs the task, with its files below `shards`, removed at the end.
+        shards: See `runner`.
         progress: Told of clusters done.
 
     Raises:
@@ -911,15 +842,15 @@ def summarize_clusters(
         EncoderError: The export is absent or damaged, or `embed` fails.
     """
     count, done, made, embedded = count_rows(sources.clusters), 0, 0, 0
-    task = task_of(summarizer, settings, export)
-    if task is not None:
+    by_runner = export is not None and isinstance(summarizer, _SELF_CONTAINED)
+    if export is not None and by_runner:
         settled = _settled_ids(results, sources)
         before = {fragment.key for fragment in results.fragments}
-        total = max(count - len(settled), 0)
-        rows = _new_rows(sources, settled)
+        task = SummarizeClusters(summarizer, settings, export)
         filled = fill(
-            results, rows, task, runner, shards, progress, total=total, shard_rows=SHARD_CLUSTERS
-        )
+            results, _new_rows(sources, settled), task, runner, shards, progress,
+            total=max(count - len(settled), 0), shard_rows=SHARD_CLUSTERS,
+        )  # fmt: skip
         new = [fragment for fragment in results.fragments if fragment.key not in before]
         made, embedded = filled.computed, _keep_vectors(new, vectors)
     # A summarizer that is shown earlier summaries may see others: only a batch can tell.
@@ -943,7 +874,7 @@ def summarize_clusters(
         made += result.made
         keys += result.keys
         done += len(batch)
-        if task is None:
+        if not by_runner:
             progress.update(_TASK, done, count)
         take(result)
     results.prune(keys)

@@ -6,19 +6,17 @@ import heapq
 import math
 import re
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.compact.clusters import Cluster
-from noctuary.compact.gate import FactReport, GateReport
 from noctuary.core.files import JsonValue, hash_file
 from noctuary.core.settings import CompactionSettings
 from noctuary.text.marks import SENTENCE_END, estimate_tokens, split_speaker
@@ -39,7 +37,7 @@ from noctuary.work.http import (
     read_api_key,
 )
 
-# Candidates that did not become a summary, each with what was found wrong with it.
+# What every summarizer takes and gives: requests, drafts and refusals.
 
 
 class Outcome(StrEnum):
@@ -64,154 +62,251 @@ class Outcome(StrEnum):
 
 
 TRIED_AGAIN = frozenset({Outcome.UNAVAILABLE})
-"""Outcomes that another night may change though nothing else has; see `is_settled`."""
+"""Outcomes that another night may change though nothing else has."""
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One rejected candidate.
-
-    Attributes:
-        cluster_id: What it was to stand for.
-        place: 0-based rank among the candidates of its cluster, in the order of trying.
-        method: How its text was made, or was to be made.
-        text: The candidate; "" where there is none or where it must not be kept.
-        source_tokens: Estimated tokens of the sources.
-        summary_tokens: Estimated tokens of `text`, by the same estimator.
-        report: The gate's verdict; None where it came to none.
-        facts: The fact check's verdict, likewise.
-        outcome: Why it was rejected.
-        reason: The same in words, with the numbers.
-        parent_ids: Earlier summaries of the session that its summarizer was shown, oldest first.
-    """
+class Request(NamedTuple):
+    """One cluster of at least two turns that wants a summary."""
 
     cluster_id: str
-    place: int
-    method: str
-    text: str
-    source_tokens: int
-    summary_tokens: int
-    report: GateReport | None
-    facts: FactReport | None
-    outcome: Outcome
-    reason: str
-    parent_ids: tuple[str, ...] = ()
-
-
-# The outcome of one cluster: a summary that may serve, or why there is none.
-
-
-Status = Literal["accepted", "declined", "trivial"]
-
-METHOD_TRIVIAL = "trivial"
-METHOD_NONE = "none"
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """One cluster's outcome; only an accepted one may reach a snapshot.
-
-    Attributes:
-        summary_id: 16 hex characters of cluster, method and text.
-        cluster_id: The cluster it stands for.
-        session_id: The session of the cluster.
-        text: The summary; of a declined one the last rejected candidate ("" where none was smaller
-            or where it reads like a secret); of a trivial one the turn itself.
-        status: "accepted", "declined" or "trivial".
-        method: How the text was made.
-        source_ids: Memory ids of all turns it covers, chronological.
-        source_positions: Their corpus positions.
-        first_us: Time of the earliest source, not of the night that made the summary.
-        last_us: Time of the latest source.
-        source_tokens: Estimated tokens of the sources.
-        summary_tokens: Estimated tokens of `text`, by the same estimator.
-        report: The gate's verdict; None where there was nothing to judge.
-        reason: Why it is not accepted; "" where it is.
-        user: Whose turns they are, or None.
-        wing: The wing that all turns belong to, or None.
-        parent_ids: Earlier summaries of the same session that the summarizer was shown, oldest
-            first; empty for an extractive one.
-        facts: What the text says beside its sources; None where nothing was checked.
-        fallback: Why the configured summarizer's text is not used, a code of
-            noctuary.compact.summarizers.Outcome; "" where it is, or where it is extractive anyway.
-    """
-
-    summary_id: str
-    cluster_id: str
-    session_id: str
-    text: str
-    status: Status
-    method: str
-    source_ids: tuple[str, ...]
-    source_positions: tuple[int, ...]
-    first_us: int
-    last_us: int
-    source_tokens: int
-    summary_tokens: int
-    report: GateReport | None
-    reason: str
+    texts: Sequence[str]  # as stored, chronological
+    vectors: NDArray[np.floating[Any]]  # shape (n, d)
     user: str | None = None
-    wing: str | None = None
-    parent_ids: tuple[str, ...] = ()
-    facts: FactReport | None = None
-    fallback: str = ""
+    context: tuple[str, ...] = ()  # earlier summaries of the session, for `uses_context`
 
 
-# What an abstractive summarizer is shown of the session before a cluster.
+class Draft(NamedTuple):
+    """A text that may become a summary; never empty."""
 
-
-CONTEXT_TOKENS = 96
-"""Estimated tokens of earlier summaries per request. More ties a summary closer to what came before
-and invites a model to repeat it; the reference's default (research/peers.md 1.7)."""
-
-_SESSIONS = 1024
-"""Sessions remembered. Batches come session by session, so that one would do; more forgive a batch
-that interleaves a few."""
-
-_Key = tuple[str | None, str, str | None]
-
-
-class Earlier(NamedTuple):
-    """An accepted summary that a later cluster of its session may be shown."""
-
-    summary_id: str
     text: str
-    tokens: int
+    raw_confidence: float | None = None  # the decoder's own, exp(mean log p) in [0, 1], if known
+    kept: tuple[int, ...] = ()  # of an extractive draft: the turns it consists of, ascending
 
 
-class SessionContext:
-    """The newest accepted summaries of each session that fit into CONTEXT_TOKENS.
+class Refusal(NamedTuple):
+    """Why there is no draft: the reason for machines, and in words that quote no turn."""
 
-    One object serves a whole night. Clusters of a session must be remembered oldest first, or a
-    summary would be shown what comes after it.
+    outcome: Outcome
+    detail: str
+
+
+class Summarizer:
+    """Writes drafts; never raises for what a model or an endpoint does."""
+
+    name: str = ""
+    uses_context: bool = False
+    """Whether earlier summaries of the session change its text."""
+    densities: tuple[float, float] = (0.4, 0.25)
+    """The share that its primary cut keeps, and that of the aggressive one, which is tried only
+    where the primary did not make the text smaller. Higher preserves more, lower saves more tokens.
+    The reference's defaults, of turns."""
+
+    @property
+    def recipe(self) -> Mapping[str, JsonValue]:
+        """What decides its text beside turns and density: model, prompt, versions."""
+        raise NotImplementedError
+
+    def write(self, request: Request, density: float) -> Draft | Refusal:
+        """Return a draft that keeps a share in (0, 1] of the request's sources, or why not."""
+        raise NotImplementedError
+
+
+# The extractive summarizer: a cluster's most central turns, verbatim and in order.
+#
+# The unit is the whole turn, so a speaker's name stays with what was said.
+
+
+_DECIMALS = 9
+# Cosines and products are rounded here so that equal turns tie exactly whatever the BLAS kernel
+# did.
+
+
+@dataclass(frozen=True)
+class ExtractiveSummarizer(Summarizer):
+    """Keeps the turns closest to the centroid; needs no model beside the vectors it is given."""
+
+    name = "extractive"
+
+    @property
+    def recipe(self) -> Mapping[str, JsonValue]:
+        """Return the version of the cut."""
+        return {"extractive": 1}
+
+    def write(self, request: Request, density: float) -> Draft | Refusal:
+        """Return the central turns of a request, joined by a space.
+
+        ValueError if its texts and vectors differ in number.
+        """
+        texts, vectors = request.texts, request.vectors
+        if len(texts) != len(vectors):
+            raise ValueError(
+                f"{len(texts)} turns came with {len(vectors)} vectors; pass one per turn"
+            )
+        kept = central_turns(vectors, density)
+        text = " ".join(texts[i] for i in kept)
+        if not text.strip():
+            return Refusal(Outcome.UNUSABLE, "the central turns hold no text")
+        return Draft(text, kept=tuple(kept))
+
+
+EXTRACTIVE = ExtractiveSummarizer()
+
+
+def central_turns(vectors: NDArray[np.floating[Any]], density: float) -> list[int]:
+    """Return the ceil(n * density) turns closest to the centroid, in their original order.
+
+    Of vectors of shape (n, d), one row per turn. Ties go to the earlier turn. Source:
+    research/peers.md 1.7.
     """
+    rows = np.asarray(vectors, dtype=np.float64)
+    if not len(rows):
+        return []
+    keep = min(len(rows), max(1, math.ceil(round(len(rows) * density, _DECIMALS))))
+    centroid = rows.mean(axis=0)
+    norms = np.sqrt((rows * rows).sum(axis=1))
+    # The centroid's own norm scales every cosine alike, so it cannot change the order.
+    length = float(np.sqrt((centroid * centroid).sum())) or 1.0
+    closeness = np.divide(
+        rows @ (centroid / length), norms, out=np.zeros_like(norms), where=norms > 0
+    )
+    order = np.argsort(-np.round(closeness, _DECIMALS), kind="stable")
+    return sorted(int(i) for i in order[:keep])
 
-    def __init__(self) -> None:
-        self._sessions: OrderedDict[_Key, list[Earlier]] = OrderedDict()
 
-    def before(self, cluster: Cluster) -> tuple[Earlier, ...]:
-        """Return what the next cluster of a session is shown, oldest first; often nothing.
+# The sentence summarizer: the sentences that say most that no other has said, verbatim, in order.
+#
+# Whole turns near the centroid (the extractive summarizer) repeat what the cluster is about and
+# lose what it says: names, numbers, the one sentence that answers. Choosing sentences by the words
+# that they add is maximum coverage, a submodular function, so that the greedy choice is near the
+# best one (Lin and Bilmes 2011, section 4: gain divided by a power of the cost). It depends on the
+# cluster alone, never on the rest of the store: a summary stays what it is while the store grows.
+# docs/decisions/0017 has the comparison.
 
-        Never anything of another user, session or wing.
-        """
-        return tuple(self._sessions.get((cluster.user, cluster.session_id, cluster.wing), ()))
 
-    def remember(self, summary: Summary) -> None:
-        """Take in a session's next summary; one that is not accepted is passed over.
+REPEATED_SHARE = 0.3
+"""What a word is worth each further time it is said, as a share of the time before. 0 keeps one
+mention only, which loses who else did it; 1 keeps whatever is said most often."""
 
-        The newest that fit are kept without gaps: one that is too long for the budget hides all
-        before it.
-        """
-        if summary.status != "accepted":
-            return
-        key = summary.user, summary.session_id, summary.wing
-        kept = self._sessions.pop(key, [])
-        kept.append(Earlier(summary.summary_id, summary.text, summary.summary_tokens))
-        while kept and sum(earlier.tokens for earlier in kept) > CONTEXT_TOKENS:
-            kept.pop(0)
-        self._sessions[key] = kept
-        if len(self._sessions) > _SESSIONS:
-            self._sessions.popitem(last=False)
+MARKED_WORTH = 2.0
+"""Worth of a word that is written like a name or holds a digit; other words have 1. More favours
+facts over gist."""
+
+COST_EXPONENT = 0.5
+"""Power of a sentence's tokens that its gain is divided by: 0 favours long sentences, 1 short ones,
+which are small talk more often."""
+
+SPARE_TOKENS = 3
+"""Added to every cost, so that a one-word sentence is not free."""
+
+_WORD = re.compile(r"[\w'’-]+")
+
+
+@dataclass(frozen=True)
+class SentenceSummarizer(Summarizer):
+    """Keeps the sentences that cover most; needs neither a model nor vectors."""
+
+    name = "sentences"
+    densities = (0.28, 0.2)
+    """Of the sources' tokens. With four protected turns per session the first saves three fifths of
+    the searched tokens of conversations like locomo's."""
+
+    @property
+    def recipe(self) -> Mapping[str, JsonValue]:
+        """Return the version of the cut and its constants."""
+        constants: JsonValue = [REPEATED_SHARE, MARKED_WORTH, COST_EXPONENT, SPARE_TOKENS]
+        return {"sentences": 1, "constants": constants}
+
+    def write(self, request: Request, density: float) -> Draft | Refusal:
+        """Return the chosen sentences of a request, joined by a space."""
+        sentences = cut_sentences(request.texts)
+        budget = density * sum(estimate_tokens(text) for text in request.texts)
+        chosen = choose_sentences(sentences, budget)
+        if not chosen:
+            return Refusal(Outcome.UNUSABLE, "no sentence of the turns says anything")
+        return Draft(join_sentences([sentences[i] for i in chosen]))
+
+
+class Sentence(NamedTuple):
+    """One sentence of a turn."""
+
+    turn: int  # inside its cluster
+    speaker: str | None
+    text: str  # stripped
+    worth: Mapping[str, float]  # of each of its content words when said first
+    tokens: int  # estimated, the speaker's label included
+
+
+def cut_sentences(texts: Sequence[str]) -> list[Sentence]:
+    """Return every sentence of the turns that holds a word, in order."""
+    found: list[Sentence] = []
+    for turn, content in enumerate(texts):
+        speaker, body = split_speaker(content)
+        label = estimate_tokens(f"{speaker}: ") if speaker else 0
+        for piece in SENTENCE_END.split(body):
+            if text := piece.strip():
+                tokens = estimate_tokens(text) + label
+                found.append(Sentence(turn, speaker, text, _worth(text), tokens))
+    return found
+
+
+def choose_sentences(sentences: Sequence[Sentence], budget_tokens: float) -> list[int]:
+    """Return the indices of the sentences of a cluster that the greedy choice takes, ascending.
+
+    The best sentence is taken whatever it costs, the others while they fit. Ties go to the earlier
+    one.
+    """
+    said: Counter[str] = Counter()
+    chosen: list[int] = []
+    left_tokens = budget_tokens
+    # Lazy greedy (Minoux 1978): what a sentence adds only shrinks, so that the best of the outdated
+    # numbers is the best of all if it still is after being counted anew.
+    queue = [(-_gain(s, said), i) for i, s in enumerate(sentences)]
+    heapq.heapify(queue)
+    while queue:
+        _, i = heapq.heappop(queue)
+        gain = _gain(sentences[i], said)
+        if gain <= 0.0:
+            break
+        if queue and (-gain, i) > queue[0]:
+            heapq.heappush(queue, (-gain, i))
+        elif not chosen or sentences[i].tokens <= left_tokens:
+            chosen.append(i)
+            left_tokens -= sentences[i].tokens
+            said.update(sentences[i].worth.keys())
+    return sorted(chosen)
+
+
+def join_sentences(sentences: Sequence[Sentence]) -> str:
+    """Return the text of some sentences: each turn's with its speaker's label once."""
+    return " ".join(_labelled(sentences))
+
+
+def _labelled(sentences: Sequence[Sentence]) -> Iterator[str]:
+    turn = -1
+    for sentence in sentences:
+        opens = sentence.turn != turn and sentence.speaker
+        yield f"{sentence.speaker}: {sentence.text}" if opens else sentence.text
+        turn = sentence.turn
+
+
+def _gain(sentence: Sentence, said: Counter[str]) -> float:
+    worth = sum(w * REPEATED_SHARE ** said[word] for word, w in sentence.worth.items())
+    return worth / (sentence.tokens + SPARE_TOKENS) ** COST_EXPONENT
+
+
+def _worth(text: str) -> dict[str, float]:
+    """Return the worth of a sentence's content words; its first word is no name by its capital."""
+    marked = {
+        term
+        for i, word in enumerate(_WORD.findall(text))
+        if (i > 0 and word[0].isupper()) or any(c.isdigit() for c in word)
+        for term in tokenize(word)
+    }
+    return {
+        term: MARKED_WORTH if term in marked else 1.0
+        for term in tokenize(text)
+        if not is_stop_word(term)
+    }
 
 
 # What a model is shown of a turn: long code, data URIs and hex runs give way to placeholders.
@@ -282,373 +377,6 @@ def _line(line: str) -> str:
     return line
 
 
-# What every summarizer takes and gives: requests, drafts and refusals.
-
-
-AGGRESSIVE_SUFFIX = "-aggressive"
-"""Ends the method of a draft of the second, denser try."""
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One cluster that wants a summary.
-
-    Attributes:
-        cluster_id: Which one.
-        texts: Its turns as stored, chronological, at least two.
-        vectors: Their vectors, shape (n, d).
-        user: Whose they are, or None.
-        context: Earlier summaries of the session, oldest first; only for summarizers that say
-            `uses_context`.
-    """
-
-    cluster_id: str
-    texts: Sequence[str]
-    vectors: NDArray[np.floating[Any]] = field(repr=False)
-    user: str | None = None
-    context: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """A text that may become a summary.
-
-    Attributes:
-        text: Never empty.
-        method: How it was made, e.g. "extractive", "llm-aggressive".
-        raw_confidence: The decoder's own, exp(mean log p) in [0, 1]; None where it is not known or
-            where nothing was decoded.
-        kept: Of an extractive draft, the indices of the turns it consists of, ascending.
-    """
-
-    text: str
-    method: str
-    raw_confidence: float | None = None
-    kept: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why there is no draft: the reason for machines, and in words that quote no turn."""
-
-    outcome: Outcome
-    detail: str
-
-
-class Summarizer(Protocol):
-    """Writes drafts; never raises for what a model or an endpoint does."""
-
-    @property
-    def name(self) -> str:
-        """The first part of a draft's method."""
-        ...
-
-    @property
-    def recipe(self) -> Mapping[str, JsonValue]:
-        """What decides its text beside turns and density: model, prompt, versions."""
-        ...
-
-    @property
-    def uses_context(self) -> bool:
-        """Whether earlier summaries of the session change its text."""
-        ...
-
-    @property
-    def densities(self) -> tuple[float, float]:
-        """The shares that its primary and its aggressive cut keep unless told otherwise."""
-        ...
-
-    def drafts(
-        self, requests: Sequence[Request], *, density: float, aggressive: bool = False
-    ) -> list[Draft | Refusal]:
-        """Return one draft or refusal per request, in their order.
-
-        Args:
-            requests: Clusters, independent of each other.
-            density: Share of the sources that a draft should keep, in (0, 1].
-            aggressive: Whether this is the second, denser try; only changes the draft's `method`.
-        """
-        ...
-
-
-# The extractive summarizer: a cluster's most central turns, verbatim and in order.
-#
-# The unit is the whole turn, so a speaker's name stays with what was said.
-
-
-PRIMARY_DENSITY = 0.4
-AGGRESSIVE_DENSITY = 0.25
-# Share of a cluster's turns that a summary keeps. Higher preserves more, lower saves more tokens.
-# The aggressive one is tried only where the primary did not make the text smaller. The reference's
-# defaults.
-
-METHOD_PRIMARY = "extractive"
-METHOD_AGGRESSIVE = METHOD_PRIMARY + AGGRESSIVE_SUFFIX
-
-_DECIMALS = 9
-# Cosines and products are rounded here so that equal turns tie exactly whatever the BLAS kernel
-# did.
-
-
-@dataclass(frozen=True, slots=True)
-class ExtractiveSummarizer:
-    """Keeps the turns closest to the centroid; needs no model beside the vectors it is given."""
-
-    @property
-    def name(self) -> str:
-        """Return "extractive"."""
-        return METHOD_PRIMARY
-
-    @property
-    def recipe(self) -> Mapping[str, JsonValue]:
-        """Return the version of the cut."""
-        return {"extractive": 1}
-
-    @property
-    def uses_context(self) -> bool:
-        """Return False: a cut depends on its cluster alone."""
-        return False
-
-    @property
-    def densities(self) -> tuple[float, float]:
-        """Return the reference's densities."""
-        return PRIMARY_DENSITY, AGGRESSIVE_DENSITY
-
-    def drafts(
-        self, requests: Sequence[Request], *, density: float, aggressive: bool = False
-    ) -> list[Draft | Refusal]:
-        """Return the central turns of each request, joined by a space.
-
-        Raises:
-            ValueError: Texts and vectors of a request differ in number.
-        """
-        method = METHOD_AGGRESSIVE if aggressive else METHOD_PRIMARY
-        return [_cut(request, density, method) for request in requests]
-
-
-EXTRACTIVE: Summarizer = ExtractiveSummarizer()
-
-
-def source_tokens(contents: Sequence[str]) -> int:
-    """Return the estimated tokens of the whole cluster, joined the way a summary is."""
-    return estimate_tokens(" ".join(contents))
-
-
-def central_turns(vectors: NDArray[np.floating[Any]], density: float) -> list[int]:
-    """Return the ceil(n * density) turns closest to the centroid, in their original order.
-
-    Args:
-        vectors: Shape (n, d), one row per turn in chronological order.
-        density: In (0, 1].
-
-    Ties go to the earlier turn. Source: research/peers.md 1.7.
-    """
-    rows = np.asarray(vectors, dtype=np.float64)
-    if not len(rows):
-        return []
-    keep = min(len(rows), max(1, math.ceil(round(len(rows) * density, _DECIMALS))))
-    centroid = rows.mean(axis=0)
-    norms = np.sqrt((rows * rows).sum(axis=1))
-    # The centroid's own norm scales every cosine alike, so it cannot change the order.
-    length = float(np.sqrt((centroid * centroid).sum())) or 1.0
-    closeness = np.divide(
-        rows @ (centroid / length), norms, out=np.zeros_like(norms), where=norms > 0
-    )
-    order = np.argsort(-np.round(closeness, _DECIMALS), kind="stable")
-    return sorted(int(i) for i in order[:keep])
-
-
-def _cut(request: Request, density: float, method: str) -> Draft | Refusal:
-    texts, vectors = request.texts, request.vectors
-    if len(texts) != len(vectors):
-        raise ValueError(f"{len(texts)} turns came with {len(vectors)} vectors; pass one per turn")
-    kept = central_turns(vectors, density)
-    text = " ".join(texts[i] for i in kept)
-    if not text.strip():
-        return Refusal(Outcome.UNUSABLE, "the central turns hold no text")
-    return Draft(text=text, method=method, kept=tuple(kept))
-
-
-# The sentence summarizer: the sentences that say most that no other has said, verbatim, in order.
-#
-# Whole turns near the centroid (the extractive summarizer) repeat what the cluster is about and
-# lose what it says: names, numbers, the one sentence that answers. Choosing sentences by the words
-# that they add is maximum coverage, a submodular function, so that the greedy choice is near the
-# best one (Lin and Bilmes 2011, section 4: gain divided by a power of the cost). It depends on the
-# cluster alone, never on the rest of the store: a summary stays what it is while the store grows.
-# docs/decisions/0017 has the comparison.
-
-
-METHOD = "sentences"
-
-SENTENCE_PRIMARY_DENSITY = 0.28
-SENTENCE_AGGRESSIVE_DENSITY = 0.2
-"""Share of a cluster's tokens that a summary may have. With four protected turns per session the
-first saves three fifths of the searched tokens of conversations like locomo's."""
-
-REPEATED_SHARE = 0.3
-"""What a word is worth each further time it is said, as a share of the time before. 0 keeps one
-mention only, which loses who else did it; 1 keeps whatever is said most often."""
-
-MARKED_WORTH = 2.0
-"""Worth of a word that is written like a name or holds a digit; other words have 1. More favours
-facts over gist."""
-
-COST_EXPONENT = 0.5
-"""Power of a sentence's tokens that its gain is divided by: 0 favours long sentences, 1 short ones,
-which are small talk more often."""
-
-SPARE_TOKENS = 3
-"""Added to every cost, so that a one-word sentence is not free."""
-
-_WORD = re.compile(r"[\w'’-]+")
-
-
-@dataclass(frozen=True, slots=True)
-class Sentence:
-    """One sentence of a turn.
-
-    Attributes:
-        turn: Index of the turn inside its cluster.
-        speaker: Who says it, or None.
-        text: The sentence, stripped.
-        worth: What each of its content words is worth when said first.
-        tokens: Estimated tokens, the speaker's label included.
-    """
-
-    turn: int
-    speaker: str | None
-    text: str
-    worth: Mapping[str, float]
-    tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class SentenceSummarizer:
-    """Keeps the sentences that cover most; needs neither a model nor vectors."""
-
-    @property
-    def name(self) -> str:
-        """Return "sentences"."""
-        return METHOD
-
-    @property
-    def recipe(self) -> Mapping[str, JsonValue]:
-        """Return the version of the cut and its constants."""
-        return {METHOD: 1, "constants": [REPEATED_SHARE, MARKED_WORTH, COST_EXPONENT, SPARE_TOKENS]}
-
-    @property
-    def uses_context(self) -> bool:
-        """Return False: a cut depends on its cluster alone."""
-        return False
-
-    @property
-    def densities(self) -> tuple[float, float]:
-        """Return the shares of the sources' tokens that the cuts keep."""
-        return SENTENCE_PRIMARY_DENSITY, SENTENCE_AGGRESSIVE_DENSITY
-
-    def drafts(
-        self, requests: Sequence[Request], *, density: float, aggressive: bool = False
-    ) -> list[Draft | Refusal]:
-        """Return the chosen sentences of each request, joined by a space.
-
-        Args:
-            requests: Clusters, independent of each other.
-            density: Share of the sources' tokens that a draft may have, in (0, 1].
-            aggressive: Whether this is the second, denser try; only changes the draft's `method`.
-        """
-        method = METHOD + (AGGRESSIVE_SUFFIX if aggressive else "")
-        return [_draft(request.texts, density, method) for request in requests]
-
-
-def cut_sentences(texts: Sequence[str]) -> list[Sentence]:
-    """Return every sentence of the turns that holds a word, in order."""
-    found: list[Sentence] = []
-    for turn, content in enumerate(texts):
-        speaker, body = split_speaker(content)
-        label = estimate_tokens(f"{speaker}: ") if speaker else 0
-        for piece in SENTENCE_END.split(body):
-            text = piece.strip()
-            if text:
-                tokens = estimate_tokens(text) + label
-                found.append(Sentence(turn, speaker, text, _worth(text), tokens))
-    return found
-
-
-def choose_sentences(sentences: Sequence[Sentence], budget_tokens: float) -> list[int]:
-    """Return the indices of the sentences that the greedy choice takes, ascending.
-
-    The best sentence is taken whatever it costs, the others while they fit. Ties go to the earlier
-    one.
-
-    Args:
-        sentences: Of one cluster, in order.
-        budget_tokens: Most tokens of all together, the first apart.
-    """
-    said: Counter[str] = Counter()
-    chosen: list[int] = []
-    left_tokens = budget_tokens
-    # Lazy greedy (Minoux 1978): what a sentence adds only shrinks, so that the best of the outdated
-    # numbers is the best of all if it still is after being counted anew.
-    queue = [(-_gain(s, said), i) for i, s in enumerate(sentences)]
-    heapq.heapify(queue)
-    while queue:
-        _, i = heapq.heappop(queue)
-        gain = _gain(sentences[i], said)
-        if gain <= 0.0:
-            break
-        if queue and (-gain, i) > queue[0]:
-            heapq.heappush(queue, (-gain, i))
-        elif not chosen or sentences[i].tokens <= left_tokens:
-            chosen.append(i)
-            left_tokens -= sentences[i].tokens
-            said.update(sentences[i].worth.keys())
-    return sorted(chosen)
-
-
-def join_sentences(sentences: Sequence[Sentence]) -> str:
-    """Return the text of some sentences: each turn's with its speaker's label once."""
-    return " ".join(_labelled(sentences))
-
-
-def _draft(texts: Sequence[str], density: float, method: str) -> Draft | Refusal:
-    sentences = cut_sentences(texts)
-    budget = density * sum(estimate_tokens(text) for text in texts)
-    chosen = choose_sentences(sentences, budget)
-    if not chosen:
-        return Refusal(Outcome.UNUSABLE, "no sentence of the turns says anything")
-    return Draft(text=join_sentences([sentences[i] for i in chosen]), method=method)
-
-
-def _gain(sentence: Sentence, said: Counter[str]) -> float:
-    worth = sum(w * REPEATED_SHARE ** said[word] for word, w in sentence.worth.items())
-    return worth / (sentence.tokens + SPARE_TOKENS) ** COST_EXPONENT
-
-
-def _worth(text: str) -> dict[str, float]:
-    """Return the worth of a sentence's content words; its first word is no name by its capital."""
-    words = _WORD.findall(text)
-    marked = {
-        term
-        for i, word in enumerate(words)
-        if (i > 0 and word[0].isupper()) or any(c.isdigit() for c in word)
-        for term in tokenize(word)
-    }
-    return {
-        term: MARKED_WORTH if term in marked else 1.0
-        for term in tokenize(text)
-        if not is_stop_word(term)
-    }
-
-
-def _labelled(sentences: Sequence[Sentence]) -> Iterator[str]:
-    turn = -1
-    for sentence in sentences:
-        opens = sentence.turn != turn and sentence.speaker
-        yield f"{sentence.speaker}: {sentence.text}" if opens else sentence.text
-        turn = sentence.turn
-
-
 # Summaries of a local sequence-to-sequence model (T5 and its kin), decoded greedily.
 #
 # Only local files are read. torch and transformers are imported when the first draft is wanted.
@@ -665,19 +393,13 @@ MIN_NEW_TOKENS = 8
 """Room for one short sentence, however little the density leaves."""
 
 
-@dataclass(slots=True)
-class Seq2SeqSummarizer:
-    """Summaries decoded by a model of transformers' AutoModelForSeq2SeqLM; see `Summarizer`.
+@dataclass
+class Seq2SeqSummarizer(Summarizer):
+    """Summaries decoded by a model of transformers' AutoModelForSeq2SeqLM."""
 
-    Attributes:
-        model: Directory, or name of a model that is in the local cache.
-    """
+    name = "seq2seq"
 
-    name: str = field(default="seq2seq", init=False)
-    uses_context: bool = field(default=False, init=False)
-    densities: tuple[float, float] = field(default=EXTRACTIVE.densities, init=False)
-
-    model: str
+    model: str  # a directory, or the name of a model that is in the local cache
     _decoder: Decoder | None = field(default=None, init=False)
     _missing: str = field(default="", init=False)
 
@@ -691,12 +413,9 @@ class Seq2SeqSummarizer:
         told = {"reading": READING_VERSION, "prefix": PREFIX, "model": self.model}
         return {**told, "weights": weights}
 
-    def drafts(
-        self, requests: Sequence[Request], *, density: float, aggressive: bool = False
-    ) -> list[Draft | Refusal]:
-        """Decode one draft per request.
+    def write(self, request: Request, density: float) -> Draft | Refusal:
+        """Decode a draft of turns packed into pieces that fit the model, and join their summaries.
 
-        Turns are packed into pieces that fit the model; the summaries of the pieces are joined.
         `raw_confidence` is exp of the mean log probability of all decoded tokens.
         """
         if self._decoder is None and not self._missing:
@@ -705,11 +424,24 @@ class Seq2SeqSummarizer:
             # The loader raises whatever its many parts raise; the night goes on without it.
             except Exception as error:
                 self._missing = f"{self.model} cannot be loaded ({type(error).__name__})"
-        decoder = self._decoder
-        if decoder is None:
-            return [Refusal(Outcome.UNAVAILABLE, self._missing)] * len(requests)
-        method = self.name + (AGGRESSIVE_SUFFIX if aggressive else "")
-        return [_decoded_draft(decoder, request, density, method) for request in requests]
+        if (decoder := self._decoder) is None:
+            return Refusal(Outcome.UNAVAILABLE, self._missing)
+        turns = [sanitize(text) for text in request.texts]
+        room = max(decoder.max_input - decoder.count(PREFIX) - 1, 1)
+        parts: list[str] = []
+        logs: list[float] = []
+        for piece, tokens in pack(turns, [decoder.count(turn) for turn in turns], room):
+            most = max(MIN_NEW_TOKENS, math.floor(density * tokens))
+            try:
+                text, found = decoder.decode(PREFIX + piece, most)
+            except (RuntimeError, ValueError, IndexError) as error:
+                return Refusal(Outcome.UNUSABLE, f"decoding failed ({type(error).__name__})")
+            logs += found
+            parts.append(text)
+        text = " ".join(part for part in parts if part)
+        if not text:
+            return Refusal(Outcome.UNUSABLE, "the model wrote nothing")
+        return Draft(text, mean_probability(logs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -781,12 +513,9 @@ def mean_probability(logs: Sequence[float]) -> float | None:
 
 
 def pack(texts: Sequence[str], counts: Sequence[int], room: int) -> list[tuple[str, int]]:
-    """Return consecutive texts joined so that each piece has at most `room` tokens, if it can.
+    """Return consecutive turns joined so that each piece has at most `room` tokens, if it can.
 
-    Args:
-        texts: Turns in order.
-        counts: Their tokens.
-        room: Tokens of a piece, at least 1; a turn of more is a piece of its own with `room`.
+    `counts` are the turns' tokens; a turn of more than `room` (at least 1) is a piece of its own.
     """
     pieces: list[tuple[list[str], int]] = []
     for text, count in zip(texts, counts, strict=True):
@@ -796,27 +525,6 @@ def pack(texts: Sequence[str], counts: Sequence[int], room: int) -> list[tuple[s
         else:
             pieces.append(([text], min(count, room)))
     return [(" ".join(joined), count) for joined, count in pieces]
-
-
-def _decoded_draft(
-    decoder: Decoder, request: Request, density: float, method: str
-) -> Draft | Refusal:
-    turns = [sanitize(text) for text in request.texts]
-    room = max(decoder.max_input - decoder.count(PREFIX) - 1, 1)
-    parts: list[str] = []
-    logs: list[float] = []
-    for piece, tokens in pack(turns, [decoder.count(turn) for turn in turns], room):
-        most = max(MIN_NEW_TOKENS, math.floor(density * tokens))
-        try:
-            text, found = decoder.decode(PREFIX + piece, most)
-        except (RuntimeError, ValueError, IndexError) as error:
-            return Refusal(Outcome.UNUSABLE, f"decoding failed ({type(error).__name__})")
-        logs += found
-        parts.append(text)
-    text = " ".join(part for part in parts if part)
-    if not text:
-        return Refusal(Outcome.UNUSABLE, "the model wrote nothing")
-    return Draft(text=text, method=method, raw_confidence=mean_probability(logs))
 
 
 # Summaries of a model behind an OpenAI-compatible endpoint.
@@ -844,27 +552,18 @@ _SYSTEM = (
 ) + DATA_RULE + '{{"items": [{{"id": "...", "summary": "..."}}]}}'  # fmt: skip
 
 
-@dataclass(slots=True)
-class EndpointSummarizer:
-    """Summaries written by a model behind an endpoint; see `Summarizer`.
+@dataclass
+class EndpointSummarizer(Summarizer):
+    """Summaries written by a model behind an endpoint, asked about one request after the other."""
 
-    Attributes:
-        model: Its name there.
-        endpoint: Where it is asked; None where that is set up wrongly.
-        include_named_users: Whether it may see turns of named users.
-        sleep: Waits between tries.
-        given_up: Why it is not asked; then what it wrote on earlier nights is still used.
-    """
-
-    name: str = field(default="llm", init=False)
-    uses_context: bool = field(default=True, init=False)
-    densities: tuple[float, float] = field(default=EXTRACTIVE.densities, init=False)
+    name = "llm"
+    uses_context = True
 
     model: str
-    endpoint: Endpoint | None
-    include_named_users: bool = False
+    endpoint: Endpoint | None  # None where it is set up wrongly
+    include_named_users: bool = False  # whether it may see turns of named users
     sleep: Sleep = time.sleep
-    given_up: str = ""
+    given_up: str = ""  # why it is not asked; what it wrote on earlier nights is still used
     _bad_in_a_row: int = field(default=0, init=False)
     _wants_logprobs: bool = field(default=True, init=False)
 
@@ -886,18 +585,12 @@ class EndpointSummarizer:
         shown = self.include_named_users
         return {"prompt": PROMPT_VERSION, "model": self.model, "include_named_users": shown}
 
-    def drafts(
-        self, requests: Sequence[Request], *, density: float, aggressive: bool = False
-    ) -> list[Draft | Refusal]:
-        """Ask about each request in turn; once the endpoint is given up, refuse the rest.
+    def write(self, request: Request, density: float) -> Draft | Refusal:
+        """Ask about a request; once the endpoint is given up, refuse.
 
         `raw_confidence` is exp of the mean log probability of the answer's tokens, its JSON
         included, where the endpoint gives them; else None, and the gate's geometry stands alone.
         """
-        method = self.name + (AGGRESSIVE_SUFFIX if aggressive else "")
-        return [self._draft(request, density, method) for request in requests]
-
-    def _draft(self, request: Request, density: float, method: str) -> Draft | Refusal:
         if request.user is not None and not self.include_named_users:
             return Refusal(Outcome.NAMED_USER, "turns of named users are not shown to endpoints")
         if self.given_up or self.endpoint is None:
@@ -918,7 +611,15 @@ class EndpointSummarizer:
             return Refusal(Outcome.UNAVAILABLE, self.given_up)
         except BadAnswerError as error:
             return self._unusable(str(error))
-        return self._read(answer, method)
+        if answer.is_cut_off:
+            return self._unusable("the answer was cut off")
+        found = parse_batch(answer.content, ["1"], _summary_in)
+        text = found.values.get(0)
+        if text is None:
+            faults = ", ".join(sorted(fault.value for fault in found.faults))
+            return self._unusable(faults or "no summary")
+        self._bad_in_a_row = 0
+        return Draft(text, answer.confidence)
 
     def _ask(self, endpoint: Endpoint, system: str, user: str) -> Answer:
         try:
@@ -929,17 +630,6 @@ class EndpointSummarizer:
         # Some endpoints refuse requests for log probabilities.
         self._wants_logprobs = False
         return ask(endpoint, system, user, self.sleep)
-
-    def _read(self, answer: Answer, method: str) -> Draft | Refusal:
-        if answer.is_cut_off:
-            return self._unusable("the answer was cut off")
-        found = parse_batch(answer.content, ["1"], _summary_in)
-        text = found.values.get(0)
-        if text is None:
-            faults = ", ".join(sorted(fault.value for fault in found.faults))
-            return self._unusable(faults or "no summary")
-        self._bad_in_a_row = 0
-        return Draft(text=text, method=method, raw_confidence=answer.confidence)
 
     def _unusable(self, why: str) -> Refusal:
         self._bad_in_a_row += 1
@@ -960,14 +650,12 @@ def _summary_in(row: Mapping[str, Any]) -> str | None:
     return text or None
 
 
-# Which summarizer the settings ask for; nothing is loaded or asked yet, and nothing raises.
-#
-# One that is set up wrongly refuses every request with Outcome.UNAVAILABLE, and the extractive one
-# stands in for it.
-
-
 def open_summarizer(settings: CompactionSettings) -> Summarizer:
-    """Return the configured summarizer."""
+    """Return the configured summarizer; nothing is loaded or asked yet, and nothing raises.
+
+    One that is set up wrongly refuses every request with Outcome.UNAVAILABLE, and the extractive
+    one stands in for it.
+    """
     if settings.summarizer == "llm":
         return EndpointSummarizer.open(settings)
     if settings.summarizer == "seq2seq":

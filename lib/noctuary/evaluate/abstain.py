@@ -2,30 +2,47 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from noctuary.core.errors import FAULTS_SHOWN
 from noctuary.embed.documents import put_vectors, read_vectors, text_key
-from noctuary.evaluate.arms import PLAN, WORDS_ARM, scope_of, words_only
-from noctuary.evaluate.decide import (
-    MAX_RECALL_LOSS,
-    MIN_ANSWERABLE,
-    Abstention,
-    Calibrated,
-    calibrate,
-    floor_score,
-    reached_by,
-)
+from noctuary.evaluate.decide import PLAN, SERVED, WORDS_ARM, Runs, scope_of, words_only
 from noctuary.evaluate.labels import Query
-from noctuary.evaluate.questions import LABELLED, Questions, make_questions, read_everyday
+from noctuary.evaluate.metrics import (
+    HEADLINE_METRIC,
+    RiskCoverage,
+    Scores,
+    auroc,
+    risk_coverage,
+    score_run,
+)
+from noctuary.evaluate.queries import (
+    LABELLED,
+    UNANSWERABLE,
+    Questions,
+    make_questions,
+    read_everyday,
+)
 from noctuary.evaluate.run import Run
-from noctuary.evaluate.scores import HEADLINE_METRIC, score_run
+from noctuary.evaluate.statistics import (
+    MIN_VALUES,
+    STANDARD,
+    Floats,
+    Interval,
+    Resampling,
+    Result,
+    chunks,
+    draw_counts,
+    interval_from_json,
+)
 from noctuary.recall.answerability import Features, combine, find_supports, read_features
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile
@@ -46,7 +63,297 @@ from noctuary.recall.result import (
 )
 from noctuary.work.content import ContentStore
 
-Floats = NDArray[np.float64]
+# Whether the score of the best result tells that there is an answer, for one arm.
+
+
+@dataclass(frozen=True, slots=True)
+class Abstention(Result):
+    """How well an arm's top score separates what it can answer from what it cannot.
+
+    The AUROC's percentile bootstrap interval, both kinds of query resampled apart, has no width
+    where the kinds separate completely, which is no proof that they always do.
+    """
+
+    name: str  # the arm's
+    metric: str  # above 0 counts as a correct answer
+    auroc: float | None  # in [0, 1]; None if there is no unanswerable query
+    interval: Interval | None  # None where one kind has fewer than two queries
+    n_answerable: int
+    n_unanswerable: int  # answering one is an error
+    curve: RiskCoverage  # over both kinds; the last threshold is -inf if some query found nothing
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Self:
+        """Read back what `to_json` returned; KeyError if a key is missing."""
+        found, curve = raw["auroc"], raw["curve"]
+        n_known, n_unknown = raw["n_answerable"], raw["n_unanswerable"]
+        return cls(
+            name=raw["name"],
+            metric=raw["metric"],
+            auroc=found,
+            interval=interval_from_json(found or 0.0, n_known + n_unknown, raw["low"], raw["high"]),
+            n_answerable=n_known,
+            n_unanswerable=n_unknown,
+            curve=RiskCoverage(
+                thresholds=tuple(-math.inf if t is None else t for t in curve["thresholds"]),
+                coverage=tuple(curve["coverage"]),
+                risk=tuple(curve["risk"]),
+                area=curve["area"],
+            ),
+        )
+
+
+def judge_abstention(
+    answerable: Run,
+    unanswerable: Run | None,
+    scores: Scores,
+    metric: str = HEADLINE_METRIC,
+    resampling: Resampling = STANDARD,
+) -> Abstention | None:
+    """Judge an arm's top score as a sign that there is an answer; None if its scores are unknown.
+
+    A query that found nothing has the lowest confidence (-inf): the arm abstained by itself.
+    The scores are those of the arm on (some of) its labelled queries; a value of the metric above
+    0 counts as a correct answer. Without a run on queries that nothing answers only the curve over
+    the answerable ones is left. ValueError if the scores lack the metric, hold no query, or name
+    queries that the run lacks.
+    """
+    correct = scores.column(metric) > 0.0
+    known = _confidences(answerable, scores.query_ids)
+    unknown = np.empty(0)
+    if unanswerable is not None:
+        unknown = _confidences(unanswerable, unanswerable.query_ids)
+    if known is None or unknown is None:
+        return None
+    return judge_confidences(answerable.name, metric, known, unknown, correct, resampling)
+
+
+def judge_confidences(
+    name: str,
+    metric: str,
+    known: Floats,
+    unknown: Floats,
+    correct: NDArray[np.bool_],
+    resampling: Resampling = STANDARD,
+) -> Abstention:
+    """Judge any confidence as a sign that there is an answer.
+
+    Confidences of answerable queries, shape (n,), n at least 1, with whether each is answered
+    correctly, and of unanswerable ones, shape (m,); no NaN. `metric` said which are correct.
+    """
+    return Abstention(
+        name=name,
+        metric=metric,
+        auroc=auroc(known, unknown) if unknown.size else None,
+        interval=_auroc_interval(known, unknown, resampling),
+        n_answerable=known.size,
+        n_unanswerable=unknown.size,
+        curve=risk_coverage(
+            np.concatenate([known, unknown]),
+            np.concatenate([correct, np.zeros(unknown.size, dtype=np.bool_)]),
+        ),
+    )
+
+
+def _confidences(run: Run, query_ids: Sequence[str]) -> Floats | None:
+    """Return the top score per query, -inf where nothing was found; None if one is unknown."""
+    found: dict[str, float | None] = {}
+    for query_id, ranking, score in zip(run.query_ids, run.rankings, run.top_scores, strict=True):
+        found[query_id] = score if ranking else -math.inf
+    missing = [query_id for query_id in query_ids if query_id not in found]
+    if missing:
+        raise ValueError(
+            f"run {run.name!r} lacks {len(missing)} of the scored queries, the first: "
+            f"{missing[:FAULTS_SHOWN]}"
+        )
+    chosen = [found[query_id] for query_id in query_ids]
+    return None if None in chosen else np.array(chosen, dtype=np.float64)
+
+
+def _auroc_interval(known: Floats, unknown: Floats, resampling: Resampling) -> Interval | None:
+    """Return the percentile interval of the AUROC without sorting each of its resamples.
+
+    The unanswerable scores are sorted once; a resample only counts how often each is drawn. How
+    many of them lie below an answerable score is then a difference of running counts.
+    """
+    n, m = known.size, unknown.size
+    if min(n, m) < MIN_VALUES:
+        return None
+    ordered = np.sort(unknown)
+    below = np.searchsorted(ordered, known, side="left")
+    not_above = np.searchsorted(ordered, known, side="right")
+    rng = np.random.default_rng(resampling.seed)
+    drawn: list[Floats] = []
+    for rows in chunks(resampling.draws, n + m):
+        picked = rng.integers(0, n, size=(rows, n))
+        running = np.zeros((rows, m + 1), dtype=np.int64)
+        np.cumsum(draw_counts(rng, rows, m), axis=1, out=running[:, 1:])
+        # Ties count half: the mean of those strictly below and those not above.
+        twice = np.take_along_axis(running, below[picked], axis=1)
+        twice += np.take_along_axis(running, not_above[picked], axis=1)
+        drawn.append(twice.sum(axis=1) / (2.0 * n * m))
+    low, high = np.quantile(np.concatenate(drawn), resampling.tails)
+    return Interval(auroc(known, unknown), float(low), float(high), n + m)
+
+
+# Below which score nothing is an answer: the threshold that queries and prompts lead to.
+
+
+MAX_RECALL_LOSS = 0.05
+"""Share of the answerable queries' recall that abstaining may cost: more keeps more pollution out
+of prompts, less loses fewer memories that were wanted."""
+
+MIN_ANSWERABLE = 20
+"""Fewest answerable queries to choose by: with fewer the first one lost already costs more than
+MAX_RECALL_LOSS allows."""
+
+SCORE_DIGITS = 5
+"""Decimals of a score that count, rounded down: equal nights choose equal thresholds, and what was
+asked in the night is not below its own score the next day."""
+
+CURVE_POINTS = 40
+"""Points kept of a risk-coverage curve: a snapshot carries them, and a plot shows no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated(Result):
+    """A threshold, with what it does to the queries that it was chosen on."""
+
+    threshold: float  # in [0, 1]; a query is abstained from where its score is below
+    recall: float  # of the answerable queries when every one is answered, in (0, 1]
+    recall_kept: float  # when those below the threshold find nothing
+    answerable_abstained: float  # share below the threshold
+    unanswerable_abstained: float | None  # None where there is none
+    judged: Abstention
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values in one row; the curve with at most CURVE_POINTS points."""
+        thin = replace(self.judged, curve=thin_curve(self.judged.curve))
+        own = Result.to_json(replace(self, judged=thin))
+        judged = own.pop("judged")
+        return {**own, **judged}
+
+    def describe(self, asked: str = "answerable queries") -> str:
+        """Return in words what the threshold costs; `asked` says what was asked."""
+        known = round(self.answerable_abstained * self.judged.n_answerable)
+        return (
+            f"{self.judged.name}: below {self.threshold:.3f} nothing is an answer, which drops "
+            f"{known} of {self.judged.n_answerable} {asked} and keeps "
+            f"{self.recall_kept / self.recall:.1%} of their recall"
+        )
+
+    def describe_unanswerable(self) -> str:
+        """Return in words what it saves."""
+        judged = self.judged
+        if self.unanswerable_abstained is None or judged.auroc is None:
+            return "no unanswerable query tells what that is good for"
+        caught = round(self.unanswerable_abstained * judged.n_unanswerable)
+        return (
+            f"{caught} of {judged.n_unanswerable} unanswerable queries are dropped "
+            f"(AUROC {judged.auroc:.3f})"
+        )
+
+
+def calibrate(
+    signal: str,
+    metric: str,
+    answerable: Sequence[float],
+    recalls: Sequence[float],
+    unanswerable: Sequence[float] = (),
+    resampling: Resampling = STANDARD,
+    within: tuple[float, float] = (0.0, 1.0),
+) -> Calibrated | str:
+    """Choose the threshold of a signal, or say why there is none.
+
+    The largest one that keeps at least 1 - MAX_RECALL_LOSS of the recall of the answerable queries,
+    as far as the bounds `within` allow (`reached_by`): an unanswerable query has no say in it, so
+    that a handful of them cannot move it. They have a veto: a signal whose AUROC on them is not
+    above .5 tells nothing and gets no threshold.
+
+    Scores, and what recall found for each answerable query by `metric`, lie in [0, 1]; ValueError
+    otherwise, or if there is not one recall per score.
+    """
+    if len(answerable) < MIN_ANSWERABLE:
+        return f"{len(answerable)} queries are too few to calibrate by, {MIN_ANSWERABLE} are needed"
+    known, unknown = _checked(answerable), _checked(unanswerable)
+    found = np.asarray(recalls, dtype=np.float64)
+    if found.shape != known.shape:
+        raise ValueError(f"one recall per score is needed, got {found.shape} and {known.shape}")
+    if not found.sum() > 0.0:
+        return "no query found anything: there is no recall to keep"
+    judged = judge_confidences(signal, metric, known, unknown, found > 0.0, resampling)
+    if judged.auroc is not None and judged.auroc <= 0.5:
+        return f"{signal} tells nothing here: its AUROC is {judged.auroc:.3f}"
+    threshold = min(max(choose_threshold(known, found), within[0]), within[1])
+    kept = known >= threshold
+    return Calibrated(
+        threshold=threshold,
+        recall=float(found.mean()),
+        recall_kept=float((found * kept).mean()),
+        answerable_abstained=float(np.mean(~kept)),
+        unanswerable_abstained=float(np.mean(unknown < threshold)) if unknown.size else None,
+        judged=judged,
+    )
+
+
+def choose_threshold(
+    scores: Floats, recalls: Floats, max_recall_loss: float = MAX_RECALL_LOSS
+) -> float:
+    """Return the largest score of a query such that those below it hold little of the recall.
+
+    Scores, shape (n,), n at least 1; recalls in [0, 1], same shape, not all 0. At most the share
+    `max_recall_loss` of the summed recall may lie below.
+    """
+    order = np.argsort(scores, kind="stable")
+    ranked = scores[order]
+    before = np.concatenate([[0.0], np.cumsum(recalls[order])])
+    below = before[np.searchsorted(ranked, ranked, side="left")]
+    # The sum of many recalls is not exact: 1 of 20 is 5 %.
+    allowed = max_recall_loss * before[-1] + 1e-9
+    return float(ranked[below <= allowed][-1])
+
+
+def reached_by(scores: Sequence[float], share: float) -> float:
+    """Return the least score that at most a share, in [0, 1), of some scores reach, in [0, 1]."""
+    ranked = np.sort(_checked(scores))[::-1]
+    return min(floor_score(float(ranked[int(share * ranked.size)]) + 1.5 / 10**SCORE_DIGITS), 1.0)
+
+
+def floor_score(score: float) -> float:
+    """Return a score with SCORE_DIGITS decimals, rounded down."""
+    scale = 10**SCORE_DIGITS
+    return math.floor(score * scale) / scale
+
+
+def thin_curve(curve: RiskCoverage, points: int = CURVE_POINTS) -> RiskCoverage:
+    """Return at most `points` (2 or more) of a curve's points, evenly chosen, both ends kept."""
+    size = len(curve.thresholds)
+    if size <= points:
+        return curve
+    places = [round(i * (size - 1) / (points - 1)) for i in range(points)]
+    return replace(
+        curve,
+        thresholds=tuple(curve.thresholds[i] for i in places),
+        coverage=tuple(curve.coverage[i] for i in places),
+        risk=tuple(curve.risk[i] for i in places),
+    )
+
+
+def _checked(scores: Sequence[float]) -> Floats:
+    found = np.array([floor_score(score) for score in scores], dtype=np.float64)
+    if found.size and not (found.min() >= 0.0 and found.max() <= 1.0):
+        raise ValueError(f"scores lie in [0, 1], got {found.min()} to {found.max()}")
+    return found
+
+
+def measure_abstention(questions: Questions, runs: Runs) -> Abstention | None:
+    """Say how well the top score tells answerable from unanswerable queries, if there are both."""
+    group = next(iter(questions.groups), None)
+    if group is None or UNANSWERABLE not in runs:
+        return None
+    answerable = runs[group][SERVED]
+    scores = score_run(answerable, questions.groups[group])
+    return judge_abstention(answerable, runs[UNANSWERABLE][SERVED], scores)
 
 
 Vectors = NDArray[np.float32]
@@ -81,17 +388,11 @@ DIRECTION_DIGITS = 5
 
 @dataclass(frozen=True, slots=True)
 class Prompted:
-    """What everyday prompts came to by one signal.
+    """What everyday prompts came to by one signal."""
 
-    Attributes:
-        signal: One of `answerability.SIGNALS`.
-        measure: What is usual for them.
-        scores: Of each by that measure, in [0, 1], floored as thresholds are.
-    """
-
-    signal: str
-    measure: Measure
-    scores: list[float]
+    signal: str  # one of `answerability.SIGNALS`
+    measure: Measure  # what is usual for them
+    scores: list[float]  # by that measure, in [0, 1], floored as thresholds are
 
 
 def find_asker(reader: SnapshotReader) -> str | None:
@@ -115,12 +416,8 @@ def ask_prompts(
 ) -> dict[str, Prompted]:
     """Return what everyday prompts come to, by signal; only signals that the pack has.
 
-    Args:
-        recaller: The pack.
-        profiles: How to rank, by signal.
-        asker: On whose behalf.
-        vectors: Of the prompts, shape (prompts, d); None without an encoder.
-        depth: How many candidates are ranked.
+    `vectors` of the prompts, shape (prompts, d), are None without an encoder; `depth` candidates
+    are ranked, by the signal's profile, on behalf of the asker.
     """
     reader, prompts = recaller.reader, read_everyday()
     mask, graph = scope_mask(reader, asker), SnapshotGraph(reader)
@@ -194,11 +491,7 @@ def moments(vectors: Vectors) -> tuple[Floats, Floats]:
 def fit_direction(own: tuple[Floats, Floats], prompts: tuple[Floats, Floats]) -> Floats:
     """Return the ridge regression that tells memories (1) from prompts (-1), shape (d + 1,).
 
-    Both kinds weigh the same, however many there are of each; the intercept stands last.
-
-    Args:
-        own: `moments` of memories.
-        prompts: Of prompts.
+    From `moments` of each. Both kinds weigh the same; the intercept stands last.
     """
     left, right = (own[0] + prompts[0]) / 2, (own[1] - prompts[1]) / 2
     return np.linalg.solve(left + RIDGE * np.eye(right.size), right).astype(np.float64)
@@ -239,10 +532,7 @@ def everyday_vectors(
 ) -> Vectors | None:
     """Return the vectors of everyday prompts, shape (prompts, d); None without an encoder.
 
-    Args:
-        recaller: The pack.
-        open_store: Opens what is kept of a kind.
-        fetch: Called with those that are not kept.
+    `fetch` is called with those that are not kept.
     """
     own, digest = recaller.reader.vectors, recaller.reader.manifest.encoder_digest
     if own is None or digest is None:
@@ -292,14 +582,9 @@ def calibrate_signals(
 ) -> dict[str, Any]:
     """Choose the thresholds of a pack.
 
-    Args:
-        recaller: The pack.
-        profile: How the snapshot will rank.
-        questions: Of the night; its labelled and unanswerable queries count.
-        labelled: What every arm found for the labelled ones.
-        arm: Which of them ranks as the profile does.
-        open_store: Opens what is kept of a kind.
-        fetch: Called with all texts before they are asked.
+    By the night's labelled and unanswerable questions and what every arm found for the labelled
+    ones; `arm` is the one that ranks as the profile does. `fetch` is called with all texts before
+    they are asked.
 
     Returns:
         `sealed` (what the snapshot carries by signal, or None) and `said` (a sentence for each).

@@ -1,366 +1,34 @@
-"""What is proven: a better ranking than the configured one, a loss, and when to stay silent."""
+"""What is proven: a better ranking than the configured one, or a loss against what serves."""
 
 from __future__ import annotations
 
-import math
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.core.errors import FAULTS_SHOWN
 from noctuary.core.files import hash_json, hash_text
-from noctuary.evaluate.metrics import RiskCoverage, auroc, risk_coverage
-from noctuary.evaluate.questions import EXACT, GENERATED, LABELLED
-from noctuary.evaluate.run import Run
-from noctuary.evaluate.scores import HEADLINE_METRIC, Comparison, Difference, Scores, compare
-from noctuary.evaluate.statistics import (
-    MIN_VALUES,
-    STANDARD,
-    Floats,
-    Interval,
-    Resampling,
-    Result,
-    chunks,
-    draw_counts,
-    holm,
-    interval_from_json,
+from noctuary.core.types import SILENT, Progress
+from noctuary.evaluate.labels import USER_KEY, Query
+from noctuary.evaluate.metrics import (
+    HEADLINE_METRIC,
+    Comparison,
+    Difference,
+    Scores,
+    compare,
+    score_run,
 )
+from noctuary.evaluate.queries import EXACT, GENERATED, LABELLED, UNANSWERABLE, Questions
+from noctuary.evaluate.run import Run, RunPlan, run_retriever
+from noctuary.evaluate.statistics import STANDARD, Resampling, Result, holm
+from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.snapshot.checks import Drop
-
-# Whether the score of the best result tells that there is an answer, for one arm.
-
-
-@dataclass(frozen=True, slots=True)
-class Abstention(Result):
-    """How well an arm's top score separates what it can answer from what it cannot.
-
-    Attributes:
-        name: The arm's.
-        metric: Its value above 0 counts as a correct answer (for recall: something was found).
-        auroc: In [0, 1]; None if there is no unanswerable query.
-        interval: Its percentile bootstrap interval, both kinds of query resampled apart; None where
-            one kind has fewer than two. It has no width where the kinds separate completely, which
-            is no proof that they always do.
-        n_answerable: Queries with labels.
-        n_unanswerable: Queries that nothing in the corpus answers; answering one is an error.
-        curve: Over both kinds. The last threshold is -inf if some query found nothing.
-    """
-
-    name: str
-    metric: str
-    auroc: float | None
-    interval: Interval | None
-    n_answerable: int
-    n_unanswerable: int
-    curve: RiskCoverage
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> Self:
-        """Read back what `to_json` returned; KeyError if a key is missing."""
-        found, curve = raw["auroc"], raw["curve"]
-        n_known, n_unknown = raw["n_answerable"], raw["n_unanswerable"]
-        return cls(
-            name=raw["name"],
-            metric=raw["metric"],
-            auroc=found,
-            interval=interval_from_json(found or 0.0, n_known + n_unknown, raw["low"], raw["high"]),
-            n_answerable=n_known,
-            n_unanswerable=n_unknown,
-            curve=RiskCoverage(
-                thresholds=tuple(-math.inf if t is None else t for t in curve["thresholds"]),
-                coverage=tuple(curve["coverage"]),
-                risk=tuple(curve["risk"]),
-                area=curve["area"],
-            ),
-        )
-
-
-def judge_abstention(
-    answerable: Run,
-    unanswerable: Run | None,
-    scores: Scores,
-    metric: str = HEADLINE_METRIC,
-    resampling: Resampling = STANDARD,
-) -> Abstention | None:
-    """Judge an arm's top score as a sign that there is an answer.
-
-    A query that found nothing has the lowest confidence of all (-inf): the arm abstained by itself.
-
-    Args:
-        answerable: The arm on labelled queries.
-        unanswerable: The same arm on queries without an answer; None or empty leaves only the
-            curve over the answerable ones.
-        scores: The scores of `answerable`; may be over some of its queries.
-        metric: Which of its values above 0 counts as a correct answer.
-        resampling: Draws, seed and confidence of the AUROC's interval.
-
-    Returns:
-        The result, or None if the arm's scores are unknown (a non-empty ranking without a score).
-
-    Raises:
-        ValueError: If `scores` lack the metric, hold no query, or name queries that the run lacks.
-    """
-    correct = scores.column(metric) > 0.0
-    known = _confidences(answerable, scores.query_ids)
-    unknown = np.empty(0)
-    if unanswerable is not None:
-        unknown = _confidences(unanswerable, unanswerable.query_ids)
-    if known is None or unknown is None:
-        return None
-    return judge_confidences(answerable.name, metric, known, unknown, correct, resampling)
-
-
-def judge_confidences(
-    name: str,
-    metric: str,
-    known: Floats,
-    unknown: Floats,
-    correct: NDArray[np.bool_],
-    resampling: Resampling = STANDARD,
-) -> Abstention:
-    """Judge any confidence as a sign that there is an answer.
-
-    Args:
-        name: What the confidence is called.
-        metric: What said which answers are correct.
-        known: Confidence of every answerable query, shape (n,), n at least 1; no NaN.
-        unknown: Of every unanswerable one, shape (m,); may be empty.
-        correct: Whether each answerable query is answered correctly, shape (n,).
-        resampling: Draws, seed and confidence of the AUROC's interval.
-    """
-    return Abstention(
-        name=name,
-        metric=metric,
-        auroc=auroc(known, unknown) if unknown.size else None,
-        interval=_auroc_interval(known, unknown, resampling),
-        n_answerable=known.size,
-        n_unanswerable=unknown.size,
-        curve=risk_coverage(
-            np.concatenate([known, unknown]),
-            np.concatenate([correct, np.zeros(unknown.size, dtype=np.bool_)]),
-        ),
-    )
-
-
-def _confidences(run: Run, query_ids: Sequence[str]) -> Floats | None:
-    """Return the top score per query, -inf where nothing was found; None if one is unknown."""
-    found: dict[str, float | None] = {}
-    for query_id, ranking, score in zip(run.query_ids, run.rankings, run.top_scores, strict=True):
-        found[query_id] = score if ranking else -math.inf
-    missing = [query_id for query_id in query_ids if query_id not in found]
-    if missing:
-        raise ValueError(
-            f"run {run.name!r} lacks {len(missing)} of the scored queries, the first: "
-            f"{missing[:FAULTS_SHOWN]}"
-        )
-    chosen = [found[query_id] for query_id in query_ids]
-    return None if None in chosen else np.array(chosen, dtype=np.float64)
-
-
-def _auroc_interval(known: Floats, unknown: Floats, resampling: Resampling) -> Interval | None:
-    """Return the percentile interval of the AUROC without sorting each of its resamples.
-
-    The unanswerable scores are sorted once; a resample only counts how often each is drawn. How
-    many of them lie below an answerable score is then a difference of running counts.
-    """
-    n, m = known.size, unknown.size
-    if min(n, m) < MIN_VALUES:
-        return None
-    ordered = np.sort(unknown)
-    below = np.searchsorted(ordered, known, side="left")
-    not_above = np.searchsorted(ordered, known, side="right")
-    rng = np.random.default_rng(resampling.seed)
-    drawn: list[Floats] = []
-    for rows in chunks(resampling.draws, n + m):
-        picked = rng.integers(0, n, size=(rows, n))
-        running = np.zeros((rows, m + 1), dtype=np.int64)
-        np.cumsum(draw_counts(rng, rows, m), axis=1, out=running[:, 1:])
-        # Ties count half: the mean of those strictly below and those not above.
-        twice = np.take_along_axis(running, below[picked], axis=1)
-        twice += np.take_along_axis(running, not_above[picked], axis=1)
-        drawn.append(twice.sum(axis=1) / (2.0 * n * m))
-    low, high = np.quantile(np.concatenate(drawn), resampling.tails)
-    return Interval(auroc(known, unknown), float(low), float(high), n + m)
-
-
-# Below which score nothing is an answer: the threshold that queries and prompts lead to.
-
-
-MAX_RECALL_LOSS = 0.05
-"""Share of the answerable queries' recall that abstaining may cost: more keeps more pollution out
-of prompts, less loses fewer memories that were wanted."""
-
-MIN_ANSWERABLE = 20
-"""Fewest answerable queries to choose by: with fewer the first one lost already costs more than
-MAX_RECALL_LOSS allows."""
-
-SCORE_DIGITS = 5
-"""Decimals of a score that count, rounded down: equal nights choose equal thresholds, and what was
-asked in the night is not below its own score the next day."""
-
-CURVE_POINTS = 40
-"""Points kept of a risk-coverage curve: a snapshot carries them, and a plot shows no more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Calibrated(Result):
-    """A threshold, with what it does to the queries that it was chosen on.
-
-    Attributes:
-        threshold: In [0, 1]; a query is abstained from where its score is below.
-        recall: Mean recall of the answerable queries when every one is answered, in (0, 1].
-        recall_kept: The same when those below the threshold find nothing.
-        answerable_abstained: Share of the answerable queries below the threshold.
-        unanswerable_abstained: Share of the unanswerable ones; None where there is none.
-        judged: AUROC and risk-coverage of the score.
-    """
-
-    threshold: float
-    recall: float
-    recall_kept: float
-    answerable_abstained: float
-    unanswerable_abstained: float | None
-    judged: Abstention
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values in one row; the curve with at most CURVE_POINTS points."""
-        thin = replace(self.judged, curve=thin_curve(self.judged.curve))
-        own = Result.to_json(replace(self, judged=thin))
-        judged = own.pop("judged")
-        return {**own, **judged}
-
-    def describe(self, asked: str = "answerable queries") -> str:
-        """Return in words what the threshold costs; `asked` says what was asked."""
-        known = round(self.answerable_abstained * self.judged.n_answerable)
-        return (
-            f"{self.judged.name}: below {self.threshold:.3f} nothing is an answer, which drops "
-            f"{known} of {self.judged.n_answerable} {asked} and keeps "
-            f"{self.recall_kept / self.recall:.1%} of their recall"
-        )
-
-    def describe_unanswerable(self) -> str:
-        """Return in words what it saves."""
-        judged = self.judged
-        if self.unanswerable_abstained is None or judged.auroc is None:
-            return "no unanswerable query tells what that is good for"
-        caught = round(self.unanswerable_abstained * judged.n_unanswerable)
-        return (
-            f"{caught} of {judged.n_unanswerable} unanswerable queries are dropped "
-            f"(AUROC {judged.auroc:.3f})"
-        )
-
-
-def calibrate(
-    signal: str,
-    metric: str,
-    answerable: Sequence[float],
-    recalls: Sequence[float],
-    unanswerable: Sequence[float] = (),
-    resampling: Resampling = STANDARD,
-    within: tuple[float, float] = (0.0, 1.0),
-) -> Calibrated | str:
-    """Choose the threshold of a signal, or say why there is none.
-
-    The largest one that keeps at least 1 - MAX_RECALL_LOSS of the recall of the answerable queries,
-    as far as the bounds allow: an unanswerable query has no say in it, so that a handful of them
-    cannot move it. They have a veto: a signal whose AUROC on them is not above .5 tells nothing and
-    gets no threshold.
-
-    Args:
-        signal: What the score is called.
-        metric: What `recalls` are, for example "recall@10".
-        answerable: Score of every answerable query, in [0, 1], shape (n,).
-        recalls: What recall found for each, in [0, 1], same shape.
-        unanswerable: Score of every query that nothing answers.
-        resampling: For the AUROC's interval.
-        within: Least and largest threshold, what everyday prompts ask for (`reached_by`).
-
-    Raises:
-        ValueError: If shapes differ, or a score lies outside [0, 1].
-    """
-    if len(answerable) < MIN_ANSWERABLE:
-        return f"{len(answerable)} queries are too few to calibrate by, {MIN_ANSWERABLE} are needed"
-    known, unknown = _checked(answerable), _checked(unanswerable)
-    found = np.asarray(recalls, dtype=np.float64)
-    if found.shape != known.shape:
-        raise ValueError(f"one recall per score is needed, got {found.shape} and {known.shape}")
-    if not found.sum() > 0.0:
-        return "no query found anything: there is no recall to keep"
-    judged = judge_confidences(signal, metric, known, unknown, found > 0.0, resampling)
-    if judged.auroc is not None and judged.auroc <= 0.5:
-        return f"{signal} tells nothing here: its AUROC is {judged.auroc:.3f}"
-    threshold = min(max(choose_threshold(known, found), within[0]), within[1])
-    kept = known >= threshold
-    return Calibrated(
-        threshold=threshold,
-        recall=float(found.mean()),
-        recall_kept=float((found * kept).mean()),
-        answerable_abstained=float(np.mean(~kept)),
-        unanswerable_abstained=float(np.mean(unknown < threshold)) if unknown.size else None,
-        judged=judged,
-    )
-
-
-def choose_threshold(
-    scores: Floats, recalls: Floats, max_recall_loss: float = MAX_RECALL_LOSS
-) -> float:
-    """Return the largest score of a query such that those below it hold little of the recall.
-
-    Args:
-        scores: Shape (n,), n at least 1.
-        recalls: In [0, 1], shape (n,), not all 0.
-        max_recall_loss: Largest share of the summed recall that may lie below, in [0, 1].
-    """
-    order = np.argsort(scores, kind="stable")
-    ranked = scores[order]
-    before = np.concatenate([[0.0], np.cumsum(recalls[order])])
-    below = before[np.searchsorted(ranked, ranked, side="left")]
-    # The sum of many recalls is not exact: 1 of 20 is 5 %.
-    allowed = max_recall_loss * before[-1] + 1e-9
-    return float(ranked[below <= allowed][-1])
-
-
-def reached_by(scores: Sequence[float], share: float) -> float:
-    """Return the least score that at most a share of these reach, in [0, 1].
-
-    Args:
-        scores: Of everyday prompts, in [0, 1], at least one.
-        share: In [0, 1).
-    """
-    ranked = np.sort(_checked(scores))[::-1]
-    return min(floor_score(float(ranked[int(share * ranked.size)]) + 1.5 / 10**SCORE_DIGITS), 1.0)
-
-
-def floor_score(score: float) -> float:
-    """Return a score with SCORE_DIGITS decimals, rounded down."""
-    scale = 10**SCORE_DIGITS
-    return math.floor(score * scale) / scale
-
-
-def thin_curve(curve: RiskCoverage, points: int = CURVE_POINTS) -> RiskCoverage:
-    """Return at most `points` (2 or more) of a curve's points, evenly chosen, both ends kept."""
-    size = len(curve.thresholds)
-    if size <= points:
-        return curve
-    places = [round(i * (size - 1) / (points - 1)) for i in range(points)]
-    return replace(
-        curve,
-        thresholds=tuple(curve.thresholds[i] for i in places),
-        coverage=tuple(curve.coverage[i] for i in places),
-        risk=tuple(curve.risk[i] for i in places),
-    )
-
-
-def _checked(scores: Sequence[float]) -> Floats:
-    found = np.array([floor_score(score) for score in scores], dtype=np.float64)
-    if found.size and not (found.min() >= 0.0 and found.max() <= 1.0):
-        raise ValueError(f"scores lie in [0, 1], got {found.min()} to {found.max()}")
-    return found
-
+from noctuary.recall.query import Scope
+from noctuary.snapshot.checks import Drop, DropReport
+from noctuary.work.content import ContentStore
 
 # Whether another ranking than the configured one is proven to be better.
 #
@@ -394,21 +62,13 @@ SERVED = "served"
 
 @dataclass(frozen=True, slots=True)
 class Challenger:
-    """A ranking that differs from the configured one in the fields that are not None.
+    """A ranking that differs from the configured one in the fields that are not None."""
 
-    Attributes:
-        name: Short and stable: reports and kept runs are joined by it.
-        fusion: "cc" or "rrf".
-        dense_share: Share of the dense leg in the sum of both legs' weights, in [0, 1].
-        graph_weight: Factor on what the graph adds, at least 0.
-        session_weight: Further factor on what sessions lend, at least 0.
-    """
-
-    name: str
-    fusion: str | None = None
-    dense_share: float | None = None
-    graph_weight: float | None = None
-    session_weight: float | None = None
+    name: str  # short and stable: reports and kept runs are joined by it
+    fusion: str | None = None  # "cc" or "rrf"
+    dense_share: float | None = None  # of the dense leg in the sum of both legs' weights, in [0, 1]
+    graph_weight: float | None = None  # factor on what the graph adds, at least 0
+    session_weight: float | None = None  # further factor on what sessions lend
 
     def changes(self, served: RetrievalProfile) -> dict[str, Any]:
         """Return the fields of a profile that it replaces."""
@@ -448,56 +108,34 @@ locomo_plus gain most there). The one that equals the configured ranking is not 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Guard:
-    """Queries that may veto a challenger but never adopt one.
+    """Queries that may veto a challenger but never adopt one."""
 
-    Attributes:
-        name: The stratum, as the reason names it.
-        default: The configured ranking's scores on the guard's queries.
-        challengers: Scores of every challenger on the same queries, by name.
-    """
-
-    name: str
-    default: Scores
-    challengers: Mapping[str, Scores] = field(default_factory=dict[str, Scores])
+    name: str  # the stratum, as the reason names it
+    default: Scores  # the configured ranking's scores
+    challengers: Mapping[str, Scores] = field(default_factory=dict[str, Scores])  # by name
 
 
 @dataclass(frozen=True, slots=True)
 class Tested(Result):
-    """What was found about one challenger.
-
-    Attributes:
-        name: The challenger's.
-        difference: Challenger minus default over all queries; `p_holm` is over all challengers.
-        selection_gain: Mean difference on the selection half, in [-1, 1].
-        confirmation: The difference on the other half (`p_holm` is its raw p); only of the
-            challenger that was chosen.
-        vetoes: Why guards reject it, one phrase each; empty where none does.
-    """
+    """What was found about one challenger."""
 
     name: str
-    difference: Difference
-    selection_gain: float
+    difference: Difference  # challenger minus default; `p_holm` is over all challengers
+    selection_gain: float  # mean difference on the selection half
+    # on the other half, of the chosen one; `p_holm` is its raw p
     confirmation: Difference | None = None
-    vetoes: tuple[str, ...] = ()
+    vetoes: tuple[str, ...] = ()  # why guards reject it
 
 
 @dataclass(frozen=True, slots=True)
 class Decision(Result):
-    """What the night decided and why.
+    """What the night decided and why."""
 
-    Attributes:
-        adopted: Name of the challenger to serve with, or None to keep the configured ranking.
-        reason: One plain sentence with the numbers.
-        tested: Every challenger in the order given; empty where there was nothing to test on.
-        n: Queries that could decide (guards apart).
-        metric: What the differences are of.
-    """
-
-    adopted: str | None
-    reason: str
-    tested: tuple[Tested, ...]
-    n: int
-    metric: str
+    adopted: str | None  # a challenger, or None to keep the configured ranking
+    reason: str  # one plain sentence with the numbers
+    tested: tuple[Tested, ...]  # in the order given
+    n: int  # queries that could decide (guards apart)
+    metric: str  # what the differences are of
 
 
 def decide(
@@ -509,18 +147,11 @@ def decide(
 ) -> Decision:
     """Choose at most one challenger by the rule above.
 
-    Args:
-        default: The configured ranking's scores on the deciding queries; None or no row where the
-            corpus has no such queries.
-        challengers: Scores on the same queries in the same order, by challenger.
-        guards: A guard rejects a challenger whose interval on it lies below zero with p below
-            alpha, uncorrected: a veto should come too often rather than too late. It also rejects
-            one that it has no scores of.
-        resampling: Draws, seed, confidence and alpha.
-        metric: A column of all scores.
-
-    Raises:
-        ValueError: If scores are not over the same queries, or lack the metric.
+    Challengers are scored on the same queries in the same order as the configured ranking, which
+    is None where the corpus has no such queries. A guard rejects a challenger whose interval on it
+    lies below zero with p below alpha, uncorrected: a veto should come too often rather than too
+    late. It also rejects one that it has no scores of. ValueError if scores are not over the same
+    queries, or lack the metric.
     """
     n = 0 if default is None else len(default.query_ids)
     tested: tuple[Tested, ...] = ()
@@ -707,14 +338,10 @@ DROP_METRICS = (HEADLINE_METRIC, "ndcg@10")
 def find_drops(
     comparisons: Sequence[tuple[str, Comparison]], resampling: Resampling = STANDARD
 ) -> tuple[list[Drop], int]:
-    """Return the significant losses and how many pairs were tested.
+    """Return the significant losses by group and candidate, and how many pairs were tested.
 
     A loss is significant if its paired interval lies below zero and its permutation p, corrected
     over every group, stratum and metric together (Holm), is below alpha.
-
-    Args:
-        comparisons: Group name and candidate against serving snapshot.
-        resampling: Where alpha comes from.
     """
     tested = [
         (name, metric, part[metric])
@@ -737,3 +364,206 @@ def _parts(group: str, comparison: Comparison) -> Iterator[tuple[str, Mapping[st
     if len(comparison.strata) > 1:
         for stratum, part in comparison.strata.items():
             yield f"{group}: {stratum}", part
+
+
+# The rankings that a night compares: which they are, and what they answered.
+
+
+PLAN = RunPlan(k=10, depth=50, timed=False)
+"""The same for every arm, or their first ten would come from lists of different depth. Up to the
+profile's own depth (50) a longer list does not change its head."""
+
+WORDS_ARM = "lexical"
+"""The arm that answers as a recall without a dense leg does."""
+
+Runs = Mapping[str, Mapping[str, Run]]
+"""Runs by group and arm."""
+
+
+def list_arms(served: RetrievalProfile) -> dict[str, RetrievalProfile]:
+    """Return the arms by name: as configured (first), each leg alone, challengers that differ."""
+    others = {
+        WORDS_ARM: words_only(served),
+        "dense": replace(served, lexical_weight=0.0, dense_weight=1.0, graph_weight=0.0),
+        **{challenger.name: challenger.apply(served) for challenger in CHALLENGERS},
+    }
+    return {SERVED: served, **{name: arm for name, arm in others.items() if arm != served}}
+
+
+def words_only(profile: RetrievalProfile) -> RetrievalProfile:
+    """Return a profile as it answers without a dense leg, by the words of the query alone."""
+    return replace(profile, lexical_weight=1.0, dense_weight=0.0, graph_weight=0.0)
+
+
+# One snapshot and one profile as a retriever, and what is kept of its answers.
+
+
+def scope_of(query: Query) -> Scope:
+    """Return what a query may find: everything that its user may see and that existed then.
+
+    Whatever wing the query names: finding the right wing is part of the work.
+    """
+    return Scope(as_of=query.as_of, user=query.extras.get(USER_KEY))
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRetriever:
+    """Asks a pinned snapshot with one profile."""
+
+    name: str
+    recaller: Recaller
+    profile: RetrievalProfile
+
+    def retrieve_hits(self, query: Query, k: int) -> list[tuple[str, float]]:
+        """Return ids with their final scores, best first."""
+        return self.recaller.rank(query.text, k, profile=self.profile, scope=scope_of(query))
+
+    def retrieve(self, query: str, k: int) -> list[str]:
+        """Return ids, best first."""
+        return [name for name, _ in self.recaller.rank(query, k, profile=self.profile)]
+
+
+KEPT_PER_WRITE = 64
+"""Answers that a stop costs at most; a durable write each would cost more than most answers."""
+
+
+class KeptAnswers:
+    """What retrievers answered, written down as it comes: a night that is stopped asks none again.
+
+    Ids and scores under a hash of what was asked; never a text. Publishing prunes it.
+    """
+
+    def __init__(self, store: ContentStore) -> None:
+        self._store = store
+        self.reused = 0  # answers of an earlier night, so far
+
+    def ask(
+        self,
+        retriever: ProfileRetriever,
+        queries: Sequence[Query],
+        plan: RunPlan,
+        progress: Progress,
+    ) -> Run:
+        """Ask every query that nobody has asked this snapshot, profile and archive."""
+        recaller = retriever.recaller
+        archived = recaller.live_world().archive()
+        asker = hash_json(
+            [
+                recaller.reader.manifest.digest,
+                retriever.profile.to_json(),
+                None if archived is None else archived.key,
+                plan.depth,
+            ]
+        )
+        keys = [
+            bytes.fromhex(hash_json([asker, q.text, str(q.as_of), q.extras.get(USER_KEY)]))
+            for q in queries
+        ]
+        known = self._store.get(keys)
+        self.reused += len(known)
+        missing = [(key, q) for key, q in zip(keys, queries, strict=True) if key not in known]
+        for start in range(0, len(missing), KEPT_PER_WRITE):
+            chunk = missing[start : start + KEPT_PER_WRITE]
+            run = run_retriever(retriever, [query for _, query in chunk], plan)
+            found = zip(chunk, run.top_scores, run.rankings, strict=True)
+            fresh = {key: json.dumps([best, *ids]).encode() for (key, _), best, ids in found}
+            self._store.put(list(fresh), list(fresh.values()))
+            known |= fresh
+            done = len(queries) - len(missing) + start + len(chunk)
+            progress.update("evaluate", done, len(queries))
+        answers = [json.loads(known[key]) for key in keys]
+        return Run(
+            name=retriever.name,
+            k=plan.depth,
+            depth=plan.depth,
+            query_ids=tuple(query.query_id for query in queries),
+            rankings=tuple(tuple(ids) for _, *ids in answers),
+            top_scores=tuple(best for best, *_ in answers),
+            latency_ms=None,
+            build_ms=None,
+            index_bytes=None,
+            unstable_prefixes=0,
+        )
+
+
+def ask_arms(
+    recaller: Recaller,
+    questions: Questions,
+    served: RetrievalProfile,
+    kept: KeptAnswers,
+    progress: Progress = SILENT,
+) -> dict[str, dict[str, Run]]:
+    """Ask every arm all ranked queries, and the served one those that nothing answers."""
+    arms = [ProfileRetriever(name, recaller, arm) for name, arm in list_arms(served).items()]
+    runs = {
+        group: {arm.name: kept.ask(arm, queries, PLAN, progress) for arm in arms}
+        for group, queries in questions.groups.items()
+    }
+    if questions.unanswerable:
+        found = kept.ask(arms[0], questions.unanswerable, PLAN, SILENT)
+        runs[UNANSWERABLE] = {SERVED: found}
+    return runs
+
+
+# What runs come to, and how they are written down.
+
+
+TOP_SCORE_DIGITS = 5
+"""Kept of a top score: equal nights leave equal files, whatever the machine was doing."""
+
+
+def runs_to_json(runs: Runs) -> dict[str, dict[str, Any]]:
+    """Return runs as plain values, their scores cut to what no number of threads changes."""
+    return {
+        group: {name: _rounded(run).to_json() for name, run in arms.items()}
+        for group, arms in runs.items()
+    }
+
+
+def runs_from_json(raw: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Run]]:
+    """Read back what `runs_to_json` returned; ValueError if it is damaged."""
+    return {
+        group: {name: Run.from_json(run) for name, run in arms.items()}
+        for group, arms in raw.items()
+    }
+
+
+def _rounded(run: Run) -> Run:
+    scores = (None if s is None else round(s, TOP_SCORE_DIGITS) for s in run.top_scores)
+    return replace(run, top_scores=tuple(scores))
+
+
+def score_group(questions: Questions, runs: Runs, group: str) -> dict[str, Scores]:
+    """Return the scores of every arm on one group of queries."""
+    return {name: score_run(run, questions.groups[group]) for name, run in runs[group].items()}
+
+
+# A candidate against what serves, on the queries whose answers stand unchanged in both.
+
+
+def compare_snapshots(
+    candidate: ProfileRetriever,
+    serving: ProfileRetriever,
+    questions: Questions,
+    progress: Progress = SILENT,
+) -> tuple[dict[str, Comparison], DropReport]:
+    """Ask two snapshots the same queries; return the differences by group and what was lost."""
+    found: dict[str, Comparison] = {}
+    asked = 0
+    for group, queries in questions.groups.items():
+        labels = {i for query in queries for i in query.relevant_ids}
+        here = candidate.recaller.reader.content_hashes(labels)
+        there = serving.recaller.reader.content_hashes(labels)
+        kept = [
+            query
+            for query in queries
+            if all(i in there and there[i] == here.get(i) for i in query.relevant_ids)
+        ]
+        if kept:
+            runs = (run_retriever(r, kept, PLAN, progress=progress) for r in (candidate, serving))
+            ours, theirs = (score_run(run, kept) for run in runs)
+            (found[group],) = compare([(ours, theirs)])
+            asked += len(kept)
+    drops, tested = find_drops(list(found.items()))
+    note = "" if found else "no query can be answered by both snapshots"
+    return found, DropReport(tuple(drops), tested, asked, note)

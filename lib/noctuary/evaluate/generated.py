@@ -36,8 +36,7 @@ from noctuary.work.http import (
 def check_apart(generator: Endpoint, judge: Endpoint) -> None:
     """Check that generator and judge are two models: one would favour what it wrote itself.
 
-    Raises:
-        ValueError: If both names are the same; the addresses may be.
+    ValueError if both names are the same; the addresses may be.
     """
     if generator.model.strip().casefold() == judge.model.strip().casefold():
         raise ValueError(
@@ -63,17 +62,11 @@ bound a short query about a long memory: eight words copied out of a hundred are
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Shared words of a query and a memory, both as the index sees them (stems, no stop words).
+    """Shared words of a query and a memory, both as the index sees them (stems, no stop words)."""
 
-    Attributes:
-        jaccard: Shared tokens over all distinct tokens of both, in [0, 1].
-        shared: Shared tokens over the query's distinct tokens, in [0, 1].
-        n_tokens: Distinct tokens of the query.
-    """
-
-    jaccard: float
-    shared: float
-    n_tokens: int
+    jaccard: float  # shared tokens over all distinct tokens of both, in [0, 1]
+    shared: float  # shared tokens over the query's distinct tokens, in [0, 1]
+    n_tokens: int  # distinct tokens of the query
 
 
 def measure_overlap(query: str, record: MemoryRecord) -> Overlap:
@@ -124,19 +117,12 @@ def read_grade(value: object) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One kind of question to a model.
+    """One kind of question to a model."""
 
-    Attributes:
-        name: Part of the keys under which answers are memoised.
-        value_key: The key that holds the answer in every item.
-        read: Returns what is usable of that answer.
-        system: The instruction.
-    """
-
-    name: str
-    value_key: str
-    read: ReadValue
-    system: str
+    name: str  # part of the keys under which answers are memoised
+    value_key: str  # holds the answer in every item
+    read: ReadValue  # returns what is usable of that answer
+    system: str  # the instruction
 
 
 PARAPHRASE = Prompt(
@@ -216,11 +202,7 @@ never writes JSON would otherwise cost the whole night."""
 
 @dataclass(slots=True)
 class _Asker:
-    """One endpoint in its role ("generator" or "judge"), and what the conversation came to.
-
-    `useless` counts answers in a row without a usable value; `stopped` says why the endpoint was
-    given up. The rest is as in `Generated`.
-    """
+    """One endpoint in its role ("generator" or "judge"), and what the conversation came to."""
 
     role: str
     endpoint: Endpoint
@@ -230,18 +212,13 @@ class _Asker:
     progress: Progress
     requests: int = 0
     remembered: int = 0
-    useless: int = 0
+    useless: int = 0  # answers in a row without a usable value
     faults: Counter[str] = field(default_factory=Counter[str])
-    stopped: str | None = None
+    stopped: str | None = None  # why the endpoint was given up
     keys: set[str] = field(default_factory=set[str])
 
     def ask(self, prompt: Prompt, items: Mapping[str, Mapping[str, str]]) -> dict[str, Value]:
-        """Return the values that are known by now.
-
-        Args:
-            prompt: What is asked.
-            items: What the prompt shows of each, by the key that its value is memoised under.
-        """
+        """Return the values known by now of what a prompt shows, by the keys of the items."""
         self.keys.update(items)
         known = self.cache.get(map(bytes.fromhex, items))
         found = {
@@ -330,28 +307,19 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """What a night has of written queries.
+    """What a night has of written queries."""
 
-    Attributes:
-        queries: Those that passed every check, with the judge's grades, in the order asked.
-        rejected: The others that were written and graded, each with its reason.
-        n_asked: Memories and pairs that a query was wanted for.
-        n_pending: Those still without a query or a grade; asked again the next night.
-        n_requests: Batches sent tonight, retries apart.
-        n_remembered: Answers that came from the cache.
-        faults: Unusable parts of answers, by "role: fault".
-        warnings: One sentence for every endpoint that was given up.
-        keys: Keys of the cache that are still in use; all others may be deleted.
-    """
-
+    # that passed every check, with the judge's grades, in the order asked
     queries: tuple[Query, ...] = ()
-    rejected: tuple[Rejected, ...] = ()
-    n_asked: int = 0
-    n_pending: int = 0
-    n_requests: int = 0
-    n_remembered: int = 0
+    rejected: tuple[Rejected, ...] = ()  # the others that were written and graded
+    n_asked: int = 0  # memories and pairs that a query was wanted for
+    n_pending: int = 0  # still without a query or a grade; asked again the next night
+    n_requests: int = 0  # batches sent tonight, retries apart
+    n_remembered: int = 0  # answers that came from the cache
+    # unusable parts of answers, by "role: fault"
     faults: Mapping[str, int] = field(default_factory=dict[str, int])
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # one sentence for every endpoint that was given up
+    # of the cache that are still in use; all others may be deleted
     keys: frozenset[str] = frozenset()
 
     def to_json(self) -> dict[str, Any]:
@@ -416,15 +384,8 @@ def ask_configured_models(
 ) -> Generated:
     """Let the configured models write and grade queries about some memories of a corpus.
 
-    Args:
-        chosen: The models, and how many queries.
-        records: The whole corpus.
-        links: Positions of two memories that the graph links; either may come first.
-        cache: Answers of earlier nights.
-        progress: Told after every batch.
-
-    Raises:
-        ConfigError: A model's address, name or key is missing.
+    `links` are positions of two memories that the graph links; either may come first. ConfigError
+    if a model's address, name or key is missing.
     """
     key = read_api_key(chosen.api_key_variable, "evaluation.api_key_variable")
     try:
@@ -477,20 +438,8 @@ def generate_queries(
 
     Answers are memoised one by one, so a second call asks only for what is new or was not answered.
     Nothing that an endpoint does raises: faults are counted, and an endpoint that is down leaves a
-    warning and the queries that are known already.
-
-    Args:
-        records: Memories to paraphrase, already filtered (see above).
-        pairs: Two memories each that share a concept, already filtered; for multi-hop questions.
-        generator: The model that writes.
-        judge: The model that grades; another one.
-        cache: Answers of earlier calls.
-        batch_size: Items per request, at least 1.
-        sleep: Waits between tries.
-        progress: Told after every batch.
-
-    Raises:
-        ValueError: If both models have the same name, or `batch_size` is below 1.
+    warning and the queries that are known already. ValueError if both models have the same name, or
+    `batch_size`, the items per request, is below 1.
     """
     check_apart(generator, judge)
     if batch_size < 1:

@@ -97,11 +97,16 @@ def _read(
         raise error(path, [fault]) from damage
 
 
-def _parse_object(line: bytes) -> dict[str, Any]:
+def _decode(line: bytes) -> str:
     try:
-        parsed: object = parse_json(line.decode("utf-8"))
+        return line.decode("utf-8")
     except UnicodeDecodeError as error:
         raise _LineError(FaultKind.NOT_UTF8, f"not UTF-8 text ({error.reason})") from error
+
+
+def _parse_object(line: bytes) -> dict[str, Any]:
+    try:
+        parsed: object = parse_json(_decode(line))
     except json.JSONDecodeError as error:
         message = f"half-written or not JSON ({error.msg} at column {error.colno})"
         raise _LineError(FaultKind.HALF_WRITTEN_LINE, message) from error
@@ -117,13 +122,12 @@ def _parse_object(line: bytes) -> dict[str, Any]:
 
 def _read_text(row: Mapping[str, Any], key: str) -> str:
     """Return a field that must be a non-blank text without half a character."""
-    if key not in row:
-        message = f"{key} must be a non-blank string, found no such field"
-        raise _LineError(FaultKind.MISSING_FIELD, message)
-    value = row[key]
+    value = row.get(key)
     if not isinstance(value, str) or not value.strip():
-        message = f"{key} must be a non-blank string, found {value!r}"
-        raise _LineError(FaultKind.WRONG_TYPE, message)
+        kind, found = FaultKind.WRONG_TYPE, repr(value)
+        if key not in row:
+            kind, found = FaultKind.MISSING_FIELD, "no such field"
+        raise _LineError(kind, f"{key} must be a non-blank string, found {found}")
     return _require_unicode(value, key)
 
 
@@ -133,22 +137,19 @@ def _read_optional_text(row: Mapping[str, Any], key: str) -> str | None:
 
 def _read_id(value: object) -> str | None:
     """Return an id as text, or None if the value is neither an integer nor a non-blank text."""
-    if isinstance(value, bool) or not isinstance(value, (int, str)):
-        return None
-    return str(value) if str(value).strip() else None
+    is_id = _is_int(value) or (isinstance(value, str) and value.strip())
+    return str(value) if is_id else None
 
 
 def _read_ids(values: object, where: str) -> tuple[str, ...]:
     """Return a list of ids as text, each once, in order."""
     if not isinstance(values, list):
         raise _LineError(FaultKind.WRONG_TYPE, f"{where} must be a list, found {values!r}")
-    ids = [(value, _read_id(value)) for value in cast("list[object]", values)]
-    bad = [value for value, memory_id in ids if memory_id is None]
-    if bad:
+    given = cast("list[object]", values)
+    if bad := [value for value in given if _read_id(value) is None]:
         message = f"{where}: ids must be integers or strings, found {_shorten(bad)}"
         raise _LineError(FaultKind.WRONG_TYPE, message)
-    found = dict.fromkeys(memory_id for _, memory_id in ids if memory_id is not None)
-    return tuple(_require_unicode(memory_id, where) for memory_id in found)
+    return tuple(_require_unicode(i, where) for i in dict.fromkeys(map(str, given)))
 
 
 def _read_grades(values: object, lowest: int, where: str) -> dict[str, int]:
@@ -156,7 +157,7 @@ def _read_grades(values: object, lowest: int, where: str) -> dict[str, int]:
     if not isinstance(values, dict):
         message = f"{where}: grades must be an object of id: grade, found {values!r}"
         raise _LineError(FaultKind.WRONG_TYPE, message)
-    grades = cast("dict[str, object]", values)
+    grades = cast("dict[str, Any]", values)
     bad = [
         f"{memory_id}: {grade!r}"
         for memory_id, grade in grades.items()
@@ -165,7 +166,7 @@ def _read_grades(values: object, lowest: int, where: str) -> dict[str, int]:
     if bad:
         message = f"{where}: grades must be integers >= {lowest} of ids, found {_shorten(bad)}"
         raise _LineError(FaultKind.BAD_GRADE, message)
-    return {_require_unicode(i, where): grade for i, grade in grades.items() if _is_int(grade)}
+    return {_require_unicode(i, where): grade for i, grade in grades.items()}
 
 
 def _read_moment(row: Mapping[str, Any], key: str) -> datetime | None:
@@ -216,38 +217,22 @@ UNGRADED = 1
 USER_KEY = "user"
 """Extra key of a query: on whose behalf it is asked."""
 
-_OWN_KEYS = frozenset(
-    {
-        "query_id", "text", "stratum", "relevant_ids", "grades", "wing", "as_of", "as_of_seq",
-    }
-)  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One labelled question.
+    """One labelled question."""
 
-    Attributes:
-        query_id: Unique within its file; never to be used in a ranking.
-        text: The question, not blank.
-        stratum: The kind of question; macro averages are taken within it.
-        relevant_ids: Ids of the memories that answer it, as text, each once; empty for an
-            unanswerable question.
-        wing: Whose memory is asked, or None.
-        as_of: The moment at which it is asked (aware, UTC), or None.
-        as_of_seq: The same as a position in the source's order, or None.
-        extras: Every other key of the line, untouched.
-        grades: Grade (1 or more) of every relevant id; empty means that all have grade 1.
-    """
-
-    query_id: str
-    text: str
-    stratum: str
+    query_id: str  # unique within its file; never to be used in a ranking
+    text: str  # not blank
+    stratum: str  # the kind of question; macro averages are taken within it
+    # of the memories that answer it, each once; empty for an unanswerable question
     relevant_ids: tuple[str, ...]
-    wing: str | None = None
-    as_of: datetime | None = None
-    as_of_seq: int | None = None
+    wing: str | None = None  # whose memory is asked
+    as_of: datetime | None = None  # the moment at which it is asked (UTC)
+    as_of_seq: int | None = None  # the same as a position in the source's order
+    # every other key of the line, untouched
     extras: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
+    # (1 or more) of every relevant id; empty means that all have grade 1
     grades: Mapping[str, int] = field(default_factory=dict[str, int], hash=False)
 
     def to_json(self) -> dict[str, Any]:
@@ -268,17 +253,15 @@ class Query:
         return cls(**fields)
 
 
+_OWN_KEYS = frozenset(Query.__slots__) - {"extras"}
+
+
 @dataclass(frozen=True, slots=True)
 class QuerySet:
-    """The queries of a file, in file order.
+    """The queries of a file, in file order."""
 
-    Attributes:
-        ranked: Queries with at least one label: what the metrics are over.
-        unanswerable: Queries whose label list is empty: nothing in the corpus answers them; never
-            averaged with the others.
-    """
-
-    ranked: tuple[Query, ...]
+    ranked: tuple[Query, ...]  # with at least one label: what the metrics are over
+    # nothing in the corpus answers them; never averaged with the others
     unanswerable: tuple[Query, ...]
 
 
@@ -296,26 +279,16 @@ def read_queries(
     *,
     labelled_ids: Collection[str] | None = None,
 ) -> QuerySet:
-    """Read a query file, one JSON object a line; blank lines are skipped.
+    """Read a query file (UTF-8), one JSON object a line; blank lines are skipped.
 
-    Args:
-        path: A queries.jsonl file (UTF-8).
-        corpus_ids: Every id of the corpus, as text; given, labels outside it are faults.
-        labelled_ids: Given, the file holds what nothing answers: labels are faults, and so are
-            these ids, which are those of `QUERIES_FILE`.
-
-    Returns:
-        The queries with labels and, apart, those without an answer.
+    Given every id of the corpus, labels outside it are faults. Given the ids of `QUERIES_FILE`, the
+    file holds what nothing answers: labels are faults, and so are these ids.
 
     Raises:
         SourceMissingError: If there is no such file.
-        EmptyQuerySetError: If it holds no query.
-        UnlabelledQueryError: If queries lack their labels and nothing else is wrong.
-        UnknownLabelError: If labels are not in the corpus and nothing else is wrong.
-        DuplicateQueryError: If query ids stand twice and nothing else is wrong.
-        QueryFileError: The base of those four: for every other fault (a line that is half-written
-            or not an object, a field that is missing or of the wrong type) and for mixtures. The
-            message lists the first ten faults with their lines.
+        QueryFileError: If anything is wrong, EmptyQuerySetError if it holds no query. Where all
+            faults are of one kind its own error tells: UnlabelledQueryError, UnknownLabelError or
+            DuplicateQueryError. The message lists the first ten faults with their lines.
     """
     known = None if corpus_ids is None else frozenset(corpus_ids)
     queries: list[Query] = []
@@ -414,21 +387,11 @@ def read_qrels(
     A JSON line gives ids as `relevant_ids` (grade 1 each), as `grades` (integers from 0), or as
     both, where `grades` wins; other keys are ignored, so a queries.jsonl is a qrels file too. A
     query may take several lines. A TREC line is `query_id iteration memory_id grade`; its negative
-    grades (spam in some tracks) are read as 0, as trec_eval's gains do.
+    grades (spam in some tracks) are read as 0, as trec_eval's gains do. Plain or gzip (.gz), UTF-8.
 
-    Args:
-        path: A file, plain or gzip (.gz), UTF-8.
-        query_ids: Given, judgements of other queries are faults.
-        corpus_ids: Given, judgements of other memories are faults.
-
-    Returns:
-        The grades, queries in the order of the file. A query judged to have no answer is there
-        with an empty mapping.
-
-    Raises:
-        SourceMissingError: If there is no such file.
-        QrelsFileError: If it holds nothing, a line is neither form, a grade is no integer, a pair
-            is judged twice, or an id is unknown. The message lists the first ten faults.
+    Queries come in the order of the file; one judged to have no answer has an empty mapping. Given
+    the ids of queries or of the corpus, judgements of others are faults. SourceMissingError if
+    there is no such file, QrelsFileError, with the first ten faults, if anything is wrong.
     """
     judged: dict[str, dict[str, int]] = {}
     faults: list[LineFault] = []
@@ -471,10 +434,7 @@ def _parse_judgement(line: bytes) -> tuple[str, dict[str, int]]:
 
 
 def _parse_trec(line: bytes) -> tuple[str, dict[str, int]]:
-    try:
-        fields = line.decode("utf-8").split()
-    except UnicodeDecodeError as error:
-        raise _LineError(FaultKind.NOT_UTF8, f"not UTF-8 text ({error.reason})") from error
+    fields = _decode(line).split()
     if len(fields) != _TREC_FIELDS:
         raise _LineError(FaultKind.HALF_WRITTEN_LINE, f"found {len(fields)} fields; {_FORMS}")
     query_id, _, memory_id, text = fields
@@ -521,8 +481,7 @@ class LabelledSet:
 def load_labelled_set(directory: Path) -> LabelledSet:
     """Load a set and check that its files agree with each other.
 
-    Raises as `read_corpus_rows`, `read_queries` and `read_qrels` do, which are told of each other's
-    ids.
+    Raises as `read_corpus_rows`, `read_queries` and `read_qrels` do, which are told of the ids.
     """
     corpus_ids = frozenset(str(row["id"]) for row in read_corpus_rows(directory))
     queries = read_queries(directory / QUERIES_FILE, corpus_ids)
@@ -539,11 +498,9 @@ def load_labelled_set(directory: Path) -> LabelledSet:
 
 
 def find_corpus(directory: Path) -> Path:
-    """Return the corpus file of a set's folder.
+    """Return the corpus file of a set's folder; SourceMissingError if there is none.
 
-    Raises:
-        SourceMissingError: If the folder or its corpus is missing.
-        SourceFormatError: If it holds both forms: they might differ.
+    SourceFormatError if it holds both forms: they might differ.
     """
     if not directory.is_dir():
         raise SourceMissingError(f"{directory} is no folder; a labelled set is one")
@@ -558,10 +515,8 @@ def find_corpus(directory: Path) -> Path:
 def read_corpus_rows(directory: Path) -> Iterator[dict[str, Any]]:
     """Yield the memories of a set as its file has them, in file order.
 
-    Raises:
-        SourceMissingError: If there is no corpus.
-        CorpusFileError: At the end, if lines are no memories, lack an id or repeat one; a file
-            without any memory is a fault as well.
+    SourceMissingError if there is no corpus; CorpusFileError, at the end, if lines are no memories,
+    lack an id or repeat one, or if there is none.
     """
     path = find_corpus(directory)
     faults: list[LineFault] = []

@@ -1,4 +1,4 @@
-"""Metrics of one ranking against its labels, and of a score that should tell when to stay silent.
+"""Metrics of rankings against labels, the scores of runs, and differences between them.
 
 In the formulas R is the set of relevant ids and k the cutoff. A ranking is a sequence of ids, best
 first. A repeated id earns nothing the second time but keeps its rank: a list that repeats itself
@@ -9,14 +9,34 @@ Every metric of a ranking raises ValueError where no id is relevant or the cutof
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import fsum, log2
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.evaluate.statistics import Floats, Result
+from noctuary.core.errors import FAULTS_SHOWN
+from noctuary.evaluate.labels import Qrels, Query
+from noctuary.evaluate.run import Run
+from noctuary.evaluate.statistics import (
+    DEFAULT_ALPHA,
+    MIN_VALUES,
+    STANDARD,
+    Floats,
+    Interval,
+    Resampling,
+    Result,
+    bootstrap_means,
+    column_intervals,
+    holm,
+    minimum_detectable_difference,
+    permutation_p_values,
+)
+
+# Metrics of one ranking.
+
 
 DEFAULT_DEPTH = 100
 """Ranks looked at: a first hit below 100 would add less than 0.01 to its query's value."""
@@ -91,13 +111,8 @@ def ndcg_at_k(ranking: Sequence[str], relevant: Collection[str], k: int) -> floa
 def graded_ndcg_at_k(ranking: Sequence[str], grades: Mapping[str, int], k: int) -> float:
     """Return the DCG of the top k over that of the best order, in [0, 1]; a grade is its gain.
 
-    Args:
-        ranking: Ids, best first; ids without a grade gain 0.
-        grades: Per judged id, at least 0 (0: judged, not relevant); one of them above 0.
-        k: Cutoff in ranks, at least 1.
-
-    Raises:
-        ValueError: If no grade is above 0, one is below 0, or `k` is below 1.
+    Ids without a grade gain 0, and so do those of grade 0 (judged, not relevant). ValueError if no
+    grade is above 0 or one is below.
     """
     negative = sorted(memory_id for memory_id, grade in grades.items() if grade < 0)
     if negative:
@@ -114,25 +129,383 @@ def graded_ndcg_at_k(ranking: Sequence[str], grades: Mapping[str, int], k: int) 
     return min(1.0, dcg(gains) / dcg(ideal))
 
 
+# From a run and its labels to one value per query and metric.
+
+
+DEFAULT_METRICS = (
+    "recall@5",
+    "recall@10",
+    "all_relevant@10",
+    "precision@5",
+    "ndcg@10",
+    "mrr@50",
+    "map@50",
+)
+HEADLINE_METRIC = "recall@10"
+"""What a night is summed up by: whether the answer is there at all."""
+
+
+def _ndcg(ranking: Sequence[str], query: Query, k: int) -> float:
+    if query.grades:
+        return graded_ndcg_at_k(ranking, query.grades, k)
+    return ndcg_at_k(ranking, query.relevant_ids, k)
+
+
+FAMILIES: dict[str, Callable[[Sequence[str], Query, int], float]] = {
+    "recall": lambda ranking, query, k: recall_at_k(ranking, query.relevant_ids, k),
+    "all_relevant": lambda ranking, query, k: all_relevant_at_k(ranking, query.relevant_ids, k),
+    "precision": lambda ranking, query, k: precision_at_k(ranking, query.relevant_ids, k),
+    "ndcg": _ndcg,
+    "mrr": lambda ranking, query, k: reciprocal_rank(ranking, query.relevant_ids, k),
+    "map": lambda ranking, query, k: average_precision(ranking, query.relevant_ids, k),
+}
+"""Metrics by the part of their name before the @: a ranking, its query and a cutoff in, a value in
+[0, 1] out. nDCG takes grades where a query has them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """What a run scored, query by query."""
+
+    name: str
+    metrics: tuple[str, ...]  # names of the columns
+    query_ids: tuple[str, ...]  # names of the rows, each once
+    strata: tuple[str, ...]  # the stratum of every row
+    values: Floats  # shape (n, m), each in [0, 1]
+
+    def __post_init__(self) -> None:
+        n = len(self.query_ids)
+        if len(self.strata) != n or self.values.shape != (n, len(self.metrics)):
+            raise ValueError(
+                f"scores of {self.name!r} have {n} queries, {len(self.strata)} strata and values "
+                f"of shape {self.values.shape}; expected {(n, len(self.metrics))}"
+            )
+
+    def column(self, metric: str) -> Floats:
+        """Return the values of one metric, shape (n,); ValueError if these scores lack it."""
+        if metric not in self.metrics:
+            raise ValueError(
+                f"scores of {self.name!r} lack {metric!r}; they have {', '.join(self.metrics)}"
+            )
+        return self.values[:, self.metrics.index(metric)]
+
+    def select(self, keep: NDArray[np.bool_]) -> Scores:
+        """Return the rows where `keep`, shape (n,), is True."""
+        places = np.flatnonzero(keep).tolist()
+        return replace(
+            self,
+            query_ids=tuple(self.query_ids[place] for place in places),
+            strata=tuple(self.strata[place] for place in places),
+            values=self.values[keep],
+        )
+
+
+def parse_metric(name: str) -> tuple[str, int]:
+    """Return family and cutoff of a name like "ndcg@10"; ValueError if it is none."""
+    family, _, cutoff = name.partition("@")
+    if family not in FAMILIES:
+        known = ", ".join(f"{known}@k" for known in FAMILIES)
+        raise ValueError(f"unknown metric {name!r}; known are {known}")
+    if not (cutoff.isascii() and cutoff.isdecimal() and int(cutoff) >= 1):
+        raise ValueError(f"metric {name!r} needs a cutoff from 1 on, as in {family}@10")
+    return family, int(cutoff)
+
+
+def score_run(
+    run: Run, queries: Sequence[Query], metrics: Sequence[str] = DEFAULT_METRICS
+) -> Scores:
+    """Score a run, of these queries in any order and perhaps others, against their labels.
+
+    ValueError if there is no query, a query has no labels or no ranking in the run, or a metric is
+    unknown or looks deeper than the run does.
+    """
+    chosen = [parse_metric(name) for name in metrics]
+    rankings = dict(zip(run.query_ids, run.rankings, strict=True))
+    if not queries:
+        raise ValueError("there is no labelled query to score; expected at least one")
+    deep = [name for name, (_, k) in zip(metrics, chosen, strict=True) if k > run.depth]
+    if deep:
+        raise ValueError(f"run {run.name!r} is {run.depth} deep, too shallow for {deep}")
+    unlabelled = [query.query_id for query in queries if not query.relevant_ids]
+    if unlabelled:
+        raise ValueError(
+            f"{len(unlabelled)} queries have no labels, the first: {unlabelled[:FAULTS_SHOWN]}; "
+            "unanswerable queries are judged apart (judge_abstention)"
+        )
+    missing = [query.query_id for query in queries if query.query_id not in rankings]
+    if missing:
+        raise ValueError(
+            f"run {run.name!r} lacks {len(missing)} of {len(queries)} queries, the first: "
+            f"{missing[:FAULTS_SHOWN]}; it was made from other queries"
+        )
+    values = [
+        [FAMILIES[family](rankings[query.query_id], query, k) for family, k in chosen]
+        for query in queries
+    ]
+    return Scores(
+        name=run.name,
+        metrics=tuple(metrics),
+        query_ids=tuple(query.query_id for query in queries),
+        strata=tuple(query.stratum for query in queries),
+        values=np.array(values, dtype=np.float64).reshape(len(queries), len(chosen)),
+    )
+
+
+T = TypeVar("T")
+Part = dict[str, T]
+"""What is known of each metric over the same queries."""
+
+
+def _measure(
+    scores: Sequence[Scores], columns: Callable[[Floats], Sequence[T]]
+) -> list[tuple[Part[T], dict[str, Part[T]]]]:
+    """Measure every metric of every arm overall and within each stratum (names sorted).
+
+    Arms over the same queries are handed over together, so that they share their draws. `columns`
+    takes values, shape (n, m), and returns one result per column.
+    """
+    groups: dict[tuple[tuple[str, ...], tuple[str, ...]], list[int]] = {}
+    for place, found in enumerate(scores):
+        groups.setdefault((found.query_ids, found.strata), []).append(place)
+    measured: dict[int, tuple[Part[T], dict[str, Part[T]]]] = {}
+    for (_, strata), places in groups.items():
+        values = np.hstack([scores[place].values for place in places])
+        names = np.array(strata, dtype=object)
+        overall = iter(columns(values))
+        within = {name: iter(columns(values[names == name])) for name in sorted(set(strata))}
+        for place in places:
+            metrics = scores[place].metrics
+            measured[place] = (
+                {metric: next(overall) for metric in metrics},
+                {
+                    name: {metric: next(found) for metric in metrics}
+                    for name, found in within.items()
+                },
+            )
+    return [measured[place] for place in range(len(scores))]
+
+
+# Paired differences between arms: intervals, tests, power, wins and losses.
+
+
+TIE = 1e-9
+"""Differences up to this are ties: two sums of the same terms in another order differ by 1e-16, the
+smallest real difference of a metric by more than 1e-5."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference(Result):
+    """A mean paired difference, ours - baseline, of one metric over n queries."""
+
+    n: int
+    mean: float  # in [-1, 1]; above 0 where ours is better
+    interval: Interval | None  # BCa bootstrap interval; None for fewer than two queries
+    p_value: float  # two-sided paired permutation test, in (0, 1]
+    p_holm: float  # adjusted over the strata of this metric; for overall the raw value
+    minimum_detectable: float | None  # smallest true difference that so many queries would show
+    wins: int  # queries where ours is better
+    losses: int
+    ties: int
+    alpha: float = DEFAULT_ALPHA
+
+    @property
+    def significant(self) -> bool:
+        """Whether the interval excludes zero and the adjusted p-value is below alpha."""
+        excludes = self.interval is not None and self.interval.excludes_zero
+        return excludes and self.p_holm < self.alpha
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison(Result):
+    """One arm against another, per metric, overall and within each stratum (names sorted)."""
+
+    ours: str
+    baseline: str
+    overall: Mapping[str, Difference]
+    strata: Mapping[str, Mapping[str, Difference]]
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Self:
+        """Read back what `to_json` returned; KeyError if a key is missing."""
+        overall, strata = _read_parts(Difference, raw)
+        return cls(raw["ours"], raw["baseline"], overall, strata)
+
+
+def compare(
+    pairs: Sequence[tuple[Scores, Scores]], resampling: Resampling = STANDARD
+) -> list[Comparison]:
+    """Compare arms query by query: mean difference, interval, test, power, wins and losses.
+
+    Pairs of (ours, baseline) are over the same queries in the same order, with the same strata and
+    metrics; ValueError otherwise. Those over the same queries share one resampling and one set of
+    sign flips per stratum. Drawn p-values can therefore move by their sampling error when other
+    pairs are compared along with them (flips are drawn for the queries on which any of them
+    differs).
+    """
+    differences = [_subtract(ours, baseline) for ours, baseline in pairs]
+    measured = _measure(differences, lambda values: _differences(values, resampling))
+    return [
+        Comparison(ours.name, baseline.name, overall, _adjust(strata))
+        for (ours, baseline), (overall, strata) in zip(pairs, measured, strict=True)
+    ]
+
+
+def _subtract(ours: Scores, baseline: Scores) -> Scores:
+    """Return ours - baseline as one table, after checking that the rows mean the same queries."""
+    named = f"{ours.name!r} and {baseline.name!r}"
+    if not ours.query_ids:
+        raise ValueError(f"there is no query to compare {named} on")
+    if ours.query_ids != baseline.query_ids:
+        only = len(set(ours.query_ids) ^ set(baseline.query_ids))
+        raise ValueError(
+            f"a paired difference needs the same queries in the same order: {named} have "
+            f"{len(ours.query_ids)} and {len(baseline.query_ids)} queries, {only} of them on one "
+            "side only; score both runs with the same list of queries"
+        )
+    if ours.strata != baseline.strata:
+        raise ValueError(f"{named} put the same queries into different strata")
+    if ours.metrics != baseline.metrics:
+        raise ValueError(
+            f"{named} are scored by different metrics: {ours.metrics} and {baseline.metrics}"
+        )
+    return replace(ours, values=ours.values - baseline.values)
+
+
+def _differences(values: Floats, resampling: Resampling) -> list[Difference]:
+    """Return the difference of every column, p-values not yet adjusted."""
+    n = values.shape[0]
+    intervals = column_intervals(values, resampling)
+    p_values = permutation_p_values(values, resampling).tolist()
+    wins = np.count_nonzero(values > TIE, axis=0).tolist()
+    losses = np.count_nonzero(values < -TIE, axis=0).tolist()
+    return [
+        Difference(
+            n=n,
+            mean=float(values[:, column].mean()),
+            interval=intervals[column],
+            p_value=p_values[column],
+            p_holm=p_values[column],
+            minimum_detectable=minimum_detectable_difference(values[:, column], resampling),
+            wins=wins[column],
+            losses=losses[column],
+            ties=n - wins[column] - losses[column],
+            alpha=resampling.alpha,
+        )
+        for column in range(values.shape[1])
+    ]
+
+
+def _adjust(strata: dict[str, Part[Difference]]) -> dict[str, Part[Difference]]:
+    """Adjust the p-values of every metric over the strata."""
+    metrics = next(iter(strata.values()))
+    adjusted = {
+        metric: iter(holm([part[metric].p_value for part in strata.values()])) for metric in metrics
+    }
+    return {
+        name: {m: replace(found, p_holm=next(adjusted[m])) for m, found in part.items()}
+        for name, part in strata.items()
+    }
+
+
+# From scores to a report: means per stratum and overall, with intervals.
+
+
+MS_DIGITS = 3
+"""Decimals of a time: microseconds, far below what a machine repeats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mean(Result):
+    """A mean over n queries, in [0, 1]; `interval` is None where n is too small to resample."""
+
+    mean: float
+    interval: Interval | None
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Latency(Result):
+    """Wall time around the retrieval alone, warm-up excluded, at the run's k, over n queries."""
+
+    p50_ms: float
+    p95_ms: float
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report(Result):
+    """What one arm scored on n queries; latency is None if the run was not timed."""
+
+    name: str
+    n: int
+    overall: Mapping[str, Mean]  # per metric, the mean over all queries, each counting once
+    macro: Mapping[str, float]  # per metric, the unweighted mean of the strata's means
+    strata: Mapping[str, Mapping[str, Mean]]  # the means within each stratum, by name, sorted
+    latency: Latency | None = None
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Self:
+        """Read back what `to_json` returned; KeyError if a key is missing."""
+        overall, strata = _read_parts(Mean, raw)
+        latency = None if raw["latency"] is None else Latency.from_json(raw["latency"])
+        return cls(raw["name"], raw["n"], overall, raw["macro"], strata, latency)
+
+
+def summarize(scores: Sequence[Scores], resampling: Resampling = STANDARD) -> list[Report]:
+    """Average scores overall and per stratum, each mean with its bootstrap interval.
+
+    Arms over the same queries share one resampling per stratum, so summarizing many arms together
+    is cheaper than one by one and gives the same numbers (up to rounding of the last bits). The
+    reports are without latency (see `latency_of`). ValueError if an arm has no query.
+    """
+    empty = [found.name for found in scores if not found.query_ids]
+    if empty:
+        raise ValueError(f"there is no labelled query to average over in {empty}")
+
+    def means(values: Floats) -> list[Mean]:
+        found = zip(values.mean(axis=0), column_intervals(values, resampling), strict=True)
+        return [Mean(float(mean), interval, len(values)) for mean, interval in found]
+
+    reports: list[Report] = []
+    for found, (overall, strata) in zip(scores, _measure(scores, means), strict=True):
+        by_stratum = np.array([[mean.mean for mean in part.values()] for part in strata.values()])
+        macro = dict(zip(found.metrics, by_stratum.mean(axis=0).tolist(), strict=True))
+        reports.append(Report(found.name, len(found.query_ids), overall, macro, strata))
+    return reports
+
+
+def latency_of(run: Run) -> Latency | None:
+    """Return the percentiles of a run's times, linearly interpolated; None if it was not timed."""
+    if not run.latency_ms:
+        return None
+    p50, p95 = np.percentile(run.latency_ms, [50.0, 95.0])
+    return Latency(round(float(p50), MS_DIGITS), round(float(p95), MS_DIGITS), len(run.latency_ms))
+
+
+R = TypeVar("R", Mean, Difference)
+
+
+def _read_parts(kind: type[R], raw: Mapping[str, Any]) -> tuple[Part[R], dict[str, Part[R]]]:
+    """Return the overall values and those of the strata that a report or comparison wrote."""
+
+    def read(part: Mapping[str, Any]) -> Part[R]:
+        return {metric: kind.from_json(found) for metric, found in part.items()}
+
+    return read(raw["overall"]), {name: read(part) for name, part in raw["strata"].items()}
+
+
 # Whether a score tells when to stay silent: AUROC and the risk-coverage curve.
 
 
 @dataclass(frozen=True, slots=True)
 class RiskCoverage(Result):
-    """What is risked at every threshold that tells queries apart, the highest threshold first.
+    """What is risked at every threshold that tells queries apart, the highest threshold first."""
 
-    Attributes:
-        thresholds: The distinct confidences, descending; a query is answered at or above one.
-        coverage: Share of the queries that is answered, rising to 1.
-        risk: Share of errors among the answered, in [0, 1].
-        area: Area under risk over coverage, in [0, 1]; lower is better. A confidence that says
-            nothing comes out near the overall share of errors (risk at coverage 1).
-    """
-
+    # the distinct confidences, descending; answered is at or above one
     thresholds: tuple[float, ...]
-    coverage: tuple[float, ...]
-    risk: tuple[float, ...]
-    area: float
+    coverage: tuple[float, ...]  # share of the queries that is answered, rising to 1
+    risk: tuple[float, ...]  # share of errors among the answered, in [0, 1]
+    area: float  # under risk over coverage, in [0, 1]; lower is better
 
 
 def _check_scores(name: str, scores: Floats) -> None:
@@ -146,10 +519,8 @@ def _check_scores(name: str, scores: Floats) -> None:
 def auroc(answerable: Floats, unanswerable: Floats) -> float:
     """Return the chance that an answerable query scores above an unanswerable one, in [0, 1].
 
-    The Mann-Whitney statistic over all pairs; a tie counts half (Hanley and McNeil 1982).
-
-    Top scores, shapes (n,) and (m,); infinite is allowed. ValueError if one side is empty, not
-    one-dimensional or holds NaN.
+    The Mann-Whitney statistic over all pairs; a tie counts half (Hanley and McNeil 1982). Top
+    scores, shapes (n,) and (m,); infinite is allowed, ValueError if one side is empty or holds NaN.
     """
     _check_scores("answerable", answerable)
     _check_scores("unanswerable", unanswerable)
@@ -165,12 +536,8 @@ def risk_coverage(confidence: Floats, correct: NDArray[np.bool_]) -> RiskCoverag
     The area is the mean risk over the first 1, 2, ..., n queries in order of falling confidence
     (AURC; Geifman, Uziel and El-Yaniv 2019). Equal confidences make one point.
 
-    Args:
-        confidence: Shape (n,): the score that decides; infinite is allowed, NaN is not.
-        correct: Shape (n,): whether an answer is correct; False for every unanswerable query.
-
-    Raises:
-        ValueError: If the shapes differ, there is no query, or a confidence is NaN.
+    Of confidences and whether each answer is correct, shape (n,): infinite is allowed; ValueError
+    for NaN, no query or other shapes. An unanswerable query is never correct.
     """
     _check_scores("confidence", confidence)
     if correct.shape != confidence.shape:
@@ -192,3 +559,157 @@ def risk_coverage(confidence: Floats, correct: NDArray[np.bool_]) -> RiskCoverag
         risk=tuple((errors / answered).tolist()),
         area=min(1.0, float((expected_errors / count).mean())),
     )
+
+
+# Who judged what: how far two judges agree beyond chance.
+
+
+class Agreement(NamedTuple):
+    """Agreement of two files of judgements over the pairs of query and memory that both judged."""
+
+    kappa: float  # Cohen's, in [-1, 1]
+    n_pairs: int
+    observed: float  # p_o, in [0, 1]
+    expected: float  # p_e, in [0, 1]
+    only_in_a: int  # pairs judged in one file alone do not count
+    only_in_b: int
+    n_queries: int  # with a pair judged in both
+    # ends of kappa's interval; None for fewer than two queries or a degenerate sample
+    low: float | None
+    high: float | None
+
+    @property
+    def is_degenerate(self) -> bool:
+        """Whether both judges gave one and the same grade throughout; kappa is then by custom."""
+        return self.expected == 1.0
+
+
+def _kappas(tables: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return kappa = (p_o - p_e) / (1 - p_e), p_o and p_e of tables of pairs of grades.
+
+    Cohen 1960. p_o is the share of pairs with equal grades; p_e = sum over grades of
+    p_a(grade) * p_b(grade), the share expected if each judge kept their own frequencies but judged
+    at random. Grades are names: a 2 against a 3 disagrees as much as a 0 against a 3.
+
+    From tables of shape (t, g, g), how often the first judge gave row's grade and the second
+    column's, to shape (t,) each; kappa in [-1, 1], and 1 where both gave one and the same grade
+    throughout: there 0/0 says nothing of agreement beyond chance, but they never disagree.
+    """
+    shares = tables / tables.sum(axis=(1, 2), keepdims=True)
+    observed = np.trace(shares, axis1=1, axis2=2)
+    expected = (shares.sum(axis=2) * shares.sum(axis=1)).sum(axis=1)
+    constant = (np.count_nonzero(tables, axis=(1, 2)) == 1) & (observed == 1.0)
+    kappa = np.where(constant, 1.0, (observed - expected) / np.where(constant, 1.0, 1.0 - expected))
+    return kappa, observed, expected
+
+
+def agreement(qrels_a: Qrels, qrels_b: Qrels, *, threshold: int | None = None) -> Agreement:
+    """Compare two files of judgements over the pairs that both judged; ValueError if there is none.
+
+    A pair that one file leaves out was not judged there; it is counted apart and never taken for a
+    0. Files that list relevant ids only agree on every common pair by construction. Grades of at
+    least `threshold` count as relevant and all others as not, before kappa: for scales whose steps
+    are not the question (UMBRELA's 0 to 3: 2); None keeps grades.
+    """
+
+    def cut(grade: int) -> int:
+        return grade if threshold is None else int(grade >= threshold)
+
+    common = [
+        [(cut(grade), cut(qrels_b[query_id][m])) for m, grade in judged.items() if m in other]
+        for query_id, judged in qrels_a.items()
+        if (other := qrels_b.get(query_id))
+    ]
+    common = [pairs for pairs in common if pairs]
+    if not common:
+        raise ValueError("no pair of query and memory is judged in both; are the ids the same?")
+    grades = sorted({grade for pairs in common for pair in pairs for grade in pair})
+    tables = np.zeros((len(common), len(grades), len(grades)))
+    for table, pairs in zip(tables, common, strict=True):
+        for a, b in pairs:
+            table[grades.index(a), grades.index(b)] += 1.0
+    (kappa,), (observed,), (expected,) = _kappas(tables.sum(axis=0, keepdims=True))
+    n_pairs = int(tables.sum())
+    return Agreement(
+        float(kappa),
+        n_pairs,
+        float(observed),
+        float(expected),
+        sum(map(len, qrels_a.values())) - n_pairs,
+        sum(map(len, qrels_b.values())) - n_pairs,
+        len(common),
+        *_interval(tables),
+    )
+
+
+def _interval(tables: Floats) -> tuple[float | None, float | None]:
+    n, g, _ = tables.shape
+    if n < MIN_VALUES or np.count_nonzero(tables.sum(axis=0)) == 1:
+        return None, None
+    # Judgements of one query depend on each other, so queries are drawn. Kappa does not change with
+    # the scale of its table, so mean tables do as well as sums.
+    kappas, _, _ = _kappas(bootstrap_means(tables.reshape(n, g * g)).reshape(-1, g, g))
+    low, high = np.quantile(kappas, STANDARD.tails)
+    return float(low), float(high)
+
+
+# Judging pools: what to judge, and how much of an arm's list nobody judged.
+#
+# Pooling (Spärck Jones and van Rijsbergen 1975; TREC): judge the union of the first k of several
+# runs, for each query, instead of the whole corpus. What a run returns outside the pool is a hole:
+# it counts as wrong although nobody looked. An arm that fed the pool has no holes and is favoured
+# over one that did not.
+
+
+Pool = dict[str, dict[str, tuple[str, ...]]]
+"""Names of the runs that found each memory, per query and memory id. Memories stand in the order of
+their ids: a judge must not see what was ranked first, or by whom."""
+
+
+class Holes(NamedTuple):
+    """How much of the first k of a run nobody judged (unjudged@k)."""
+
+    name: str
+    # share of the ids returned that were not judged, per judged query
+    per_query: Mapping[str, float]
+    mean: float | None  # over those queries; None if there is none
+    n_unjudged: int  # of those ids, over all queries
+    without_judgements: int  # queries that nobody judged at all; they do not count
+
+
+def build_pool(runs: Sequence[Run], k: int) -> Pool:
+    """Pool the first k (>= 1) of every run, query by query; runs may differ in their queries.
+
+    Queries stand in the order in which the runs first name them; one for which no run returned
+    anything is left in, empty. ValueError if there is no run, or two have the same name.
+    """
+    names = [run.name for run in runs]
+    if not names:
+        raise ValueError("a pool needs at least one run")
+    if len(set(names)) < len(names):
+        raise ValueError(f"runs of a pool need names of their own, got {sorted(names)}")
+    found: Pool = {}
+    for run in runs:
+        for query_id, ranking in zip(run.query_ids, run.rankings, strict=True):
+            finders = found.setdefault(query_id, {})
+            for memory_id in dict.fromkeys(ranking[:k]):
+                finders[memory_id] = (*finders.get(memory_id, ()), run.name)
+    return {query_id: dict(sorted(finders.items())) for query_id, finders in found.items()}
+
+
+def unjudged_at_k(run: Run, judged: Mapping[str, Collection[str]], k: int) -> Holes:
+    """Measure the holes of a run: 1 - Judged@k of ir-measures, duplicates counted once.
+
+    The share is of what was returned: a list shorter than k has no holes where it ends. `judged`
+    holds memory ids per query; a qrels mapping or a `Pool` will do.
+    """
+    per_query: dict[str, float] = {}
+    n_unjudged = 0
+    for query_id, ranking in zip(run.query_ids, run.rankings, strict=True):
+        if query_id in judged:
+            returned = set(ranking[:k])
+            unjudged = len(returned.difference(judged[query_id]))
+            per_query[query_id] = unjudged / len(returned) if returned else 0.0
+            n_unjudged += unjudged
+    mean = sum(per_query.values()) / len(per_query) if per_query else None
+    return Holes(run.name, per_query, mean, n_unjudged, len(run.query_ids) - len(per_query))

@@ -1,4 +1,4 @@
-"""Queries built from a corpus without a model: rare phrases and their memories."""
+"""What a night asks its store: labelled queries, written ones, phrases, and questions by rule."""
 
 from __future__ import annotations
 
@@ -7,17 +7,25 @@ import math
 import re
 import unicodedata
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import islice
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from noctuary.core.errors import FileFaultsError, SourceError
 from noctuary.core.files import hash_text
+from noctuary.core.store import DatabaseName, SourceName
 from noctuary.core.types import MemoryRecord
-from noctuary.evaluate.labels import Query
+from noctuary.evaluate.labels import QUERIES_FILE, USER_KEY, Query, QuerySet, read_queries
+from noctuary.recall.query import Mask
+from noctuary.recall.reader import SnapshotReader
+from noctuary.sources.corpus import RecordFile, iter_batches
+from noctuary.text.marks import plural
 from noctuary.text.tokens import (
     MARKS,
     NGRAM_CHARS,
@@ -26,7 +34,245 @@ from noctuary.text.tokens import (
     dominant_script,
     normalize,
     regex_class,
+    tokenize,
 )
+
+# Queries with an answer that is known: the owner's, written ones, phrases of the corpus.
+
+
+LABELLED = "labelled"
+GENERATED = "generated"
+EXACT = "exact"
+UNANSWERABLE = "unanswerable"
+GROUPS = (LABELLED, GENERATED, EXACT)
+"""Groups that are ranked, in the order of reports; the unanswerable ones are kept apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """Queries by group, and what has to be said about them."""
+
+    # ranked queries, in the order of GROUPS; only groups that hold one
+    groups: Mapping[str, tuple[Query, ...]] = field(default_factory=dict[str, tuple[Query, ...]])
+    unanswerable: tuple[Query, ...] = ()  # the owner's queries that nothing answers
+    notes: tuple[str, ...] = ()  # one sentence per thing that was left out
+
+    def counts(self) -> dict[str, int]:
+        """Return how many queries each group holds."""
+        found = {name: len(queries) for name, queries in self.groups.items()}
+        return {**found, UNANSWERABLE: len(self.unanswerable)}
+
+    def texts(self) -> list[str]:
+        """Return what is asked, the unanswerable ones last."""
+        asked = (*self.groups.values(), self.unanswerable)
+        return [query.text for queries in asked for query in queries]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values, texts included."""
+        return {
+            "groups": {name: [q.to_json() for q in group] for name, group in self.groups.items()},
+            "unanswerable": [query.to_json() for query in self.unanswerable],
+            "notes": list(self.notes),
+        }
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Self:
+        """Read back what `to_json` returned."""
+        groups = {
+            name: tuple(map(Query.from_json, raw["groups"][name]))
+            for name in GROUPS
+            if name in raw["groups"]
+        }
+        unanswerable = tuple(map(Query.from_json, raw["unanswerable"]))
+        return cls(groups, unanswerable, tuple(raw["notes"]))
+
+
+def find_labels(source: SourceName, configured: str) -> Path | None:
+    """Return the file of labelled queries: the configured one, else the one beside the source.
+
+    Beside a database there is none.
+    """
+    if configured:
+        return Path(configured).expanduser()
+    if isinstance(source, DatabaseName):
+        return None
+    path = (source if source.is_dir() else source.parent) / QUERIES_FILE
+    return path if path.is_file() else None
+
+
+def gather_questions(
+    memories: Path, labels: Path | None, written: Sequence[Query], exact: int
+) -> Questions:
+    """Gather a night's queries; a fault in the owner's file is a note, it must not stop a night.
+
+    The owner's labels, if there are any, queries that a model wrote, and so many phrases of the
+    corpus, at least 0.
+    """
+    found, notes = _read_labelled(labels)
+    wanted = {i for query in (*found.ranked, *written) for i in query.relevant_ids}
+    owners = _owners(memories, wanted)
+    labelled, gone = _answerable(found.ranked, owners)
+    if gone:
+        notes.append(f"{plural(gone, 'label')} of memories that the corpus does not hold")
+    if dropped := len(found.ranked) - len(labelled):
+        lost = plural(dropped, "query", "queries")
+        notes.append(f"{lost} without a label left, not asked")
+    phrases = build_exact_queries(RecordFile(memories), exact)
+    if not exact:
+        notes.append("the exact group is switched off (evaluation.exact_queries = 0)")
+    elif len(phrases) < exact:
+        held = f"only {len(phrases)} of {exact} memories hold a phrase"
+        notes.append(f"{held} that no other memory holds")
+    groups = {
+        LABELLED: _ask_as_owner(labelled, owners),
+        GENERATED: _ask_as_owner(_answerable(written, owners)[0], owners),
+        EXACT: phrases,
+    }
+    asked = {name: queries for name, queries in groups.items() if queries}
+    return Questions(asked, found.unanswerable, tuple(notes))
+
+
+def _read_labelled(path: Path | None) -> tuple[QuerySet, list[str]]:
+    """Return what the owner's file holds, and why it is not used if it is not."""
+    if path is None:
+        note = f"no {QUERIES_FILE} beside the source: only the corpus's own phrases are asked"
+    else:
+        try:
+            return read_queries(path), []
+        except FileFaultsError as error:
+            # Not the message: it quotes values, and this sentence goes into Dagster's event log.
+            first = error.faults[0]
+            said = f"{len(error.faults)} faults, the first on line {first.line} ({first.kind})"
+            hint = f"`noctuary evaluate check {path.parent}` lists them"
+            note = f"{path.name} is not used: {said}; {hint}"
+        except (SourceError, OSError) as error:
+            note = f"labelled queries not used: {error}"
+    return QuerySet((), ()), [note]
+
+
+def _owners(memories: Path, wanted: Collection[str]) -> dict[str, str | None]:
+    """Return those of some ids that the corpus holds, with the named user whose each is."""
+    if not wanted:
+        return {}
+    columns = ("memory_id", "user")
+    return {
+        memory_id: user or None
+        for batch in iter_batches(memories, columns)
+        for memory_id, user in zip(*(batch.column(c).to_pylist() for c in columns), strict=True)
+        if memory_id in wanted
+    }
+
+
+def _answerable(queries: Sequence[Query], known: Collection[str]) -> tuple[tuple[Query, ...], int]:
+    """Return the queries with the labels that the corpus holds, and how many labels it does not.
+
+    A labelled memory may be deleted or turn sensitive; that must not keep a night from publishing.
+    """
+    kept = [
+        replace(
+            query,
+            relevant_ids=tuple(i for i in query.relevant_ids if i in known),
+            grades={i: grade for i, grade in query.grades.items() if i in known},
+        )
+        for query in queries
+    ]
+    before, after = (sum(len(q.relevant_ids) for q in group) for group in (queries, kept))
+    return tuple(query for query in kept if query.relevant_ids), before - after
+
+
+def _ask_as_owner(queries: Sequence[Query], owners: Mapping[str, str | None]) -> tuple[Query, ...]:
+    """Say on whose behalf each query is asked: nobody else may see a named user's memories.
+
+    That is the user whom the query names, or else the owner of its first labelled memory that has
+    one.
+    """
+    asked: list[Query] = []
+    for query in queries:
+        named = query.extras.get(USER_KEY) or query.extras.get("user_id")
+        found = named or next((o for i in query.relevant_ids if (o := owners.get(i))), None)
+        asked.append(replace(query, extras={USER_KEY: str(found)} if found else {}))
+    return tuple(asked)
+
+
+# Questions that a store can answer, made by rule of its own memories: no label, no model.
+#
+# A question of words that stand in its memory is easier than one that somebody asks. So three
+# difficulties, each without the rarest word, in an order of their own: nearly all words, every
+# second one, and a few that are not rare, with what the memory is about called by its concept's
+# name.
+
+
+MEMORIES_ASKED = 60
+"""More narrow what is known of a threshold and cost a night a second a dozen."""
+
+
+MIN_QUESTION_WORDS = 5
+"""Words of the shortest memory that is asked for: of a shorter one nothing can be left out."""
+
+
+MAX_QUESTION_WORDS = 8
+"""Words of the longest question."""
+
+
+_PIECE_CHARS = 4
+"""Characters of what counts as a word where no spaces separate any."""
+
+
+_EVERYDAY = Path(__file__).with_name("everyday.txt")
+
+
+def read_everyday() -> list[str]:
+    """Return prompts that are nobody's memory: chores, small talk, general knowledge, commands."""
+    return _EVERYDAY.read_text(encoding="utf-8").splitlines()
+
+
+def make_questions(
+    reader: SnapshotReader, mask: Mask | None = None, memories: int = MEMORIES_ASKED
+) -> Iterator[tuple[str, str]]:
+    """Yield questions of some memories that a mask lets see, and the id that each was made of.
+
+    Memories are taken in the order of a hash of their id, so that one that is added displaces few.
+    """
+    seen = np.arange(reader.count) if mask is None else np.flatnonzero(mask)
+    named = reader.memory_ids(seen.tolist())
+    first = heapq.nsmallest(2 * memories, ((hash_text(i), p) for p, i in named.items()))
+    rows = reader.describe([position for _, position in first])
+    asked = 0
+    for _, position in first:
+        words = _words(reader, rows[position]["content"])
+        if len(words) >= MIN_QUESTION_WORDS and asked < memories:
+            asked += 1
+            for some in _asked(words, _name(reader, position)):
+                yield " ".join(sorted(some, key=hash_text)), named[position]
+
+
+def _asked(words: Sequence[str], name: str | None) -> tuple[Sequence[str], ...]:
+    """Return the words of each difficulty; given the rarest first."""
+    rest = words[1:]
+    few = rest[len(rest) // 3 :][:2]
+    return rest[:MAX_QUESTION_WORDS], rest[::2][:MAX_QUESTION_WORDS], [*few, name or rest[0]]
+
+
+def _words(reader: SnapshotReader, text: str) -> list[str]:
+    """Return the distinct content words of a text, the rarest first."""
+    unspaced = regex_class(UNSPACED)
+    pieces = re.findall(rf"[{unspaced}]{{2,{_PIECE_CHARS}}}|[^\W{unspaced}]+", text)
+    rarity: dict[str, float] = {}
+    for piece in dict.fromkeys(pieces):
+        slices = reader.look_up_terms(tokenize(piece))
+        if slices and not (len(piece) < 3 and piece.isascii() and piece.isalpha()):
+            rarity[piece] = min(stop - start for start, stop in slices)
+    return sorted(rarity, key=lambda piece: (rarity[piece], hash_text(piece)))
+
+
+def _name(reader: SnapshotReader, position: int) -> str | None:
+    """Return the name of a concept that a memory mentions, None where it mentions none."""
+    places = np.flatnonzero(reader.mentions.positions == position)
+    if not places.size:
+        return None
+    ordinal = np.searchsorted(reader.mentions.indptr, places[0], side="right") - 1
+    return reader.concept_name(int(ordinal))
+
 
 # Phrases of a text, as written: contiguous words, or characters where spaces separate none.
 
@@ -79,11 +325,8 @@ def rank_phrases(text: str, rarity: Callable[[str], float]) -> Iterator[str]:
     """Yield the phrases of a text, the rarest first; equal ones in text order.
 
     A phrase lies within one sentence or line, is no longer than half of the text, and neither
-    begins nor ends with a stop word if it can do without.
-
-    Args:
-        text: A memory as it was written.
-        rarity: Of a unit's key, at least 0; summed over the phrase (idf). Stop words count as 0.
+    begins nor ends with a stop word if it can do without. The rarity of a unit's key, at least 0,
+    is summed over the phrase (idf); stop words count as 0.
     """
     most = MAX_GRAMS if dominant_script(text) in UNSPACED else MAX_WORDS
     longest = min(most, len(read_keys(text)) // 2)
@@ -180,18 +423,9 @@ _END = b"\n"
 
 
 class ExactCorpus:
-    """Which words stand in which memories, and their folded texts.
-
-    Attributes:
-        sizes: Distinct content words of every memory, shape (n,).
-    """
+    """Which words stand in which memories, and their folded texts; places number them."""
 
     def __init__(self, records: Iterable[MemoryRecord]) -> None:
-        """Read the whole corpus once.
-
-        Args:
-            records: In any order; their places number them below.
-        """
         self._vocabulary: dict[str, int] = {}
         words, sizes, ends = array("i"), array("q"), array("q")
         folded = bytearray()
@@ -203,6 +437,7 @@ class ExactCorpus:
             text = fold_text("\n".join((record.content, record.expanded_keywords, record.tags)))
             folded += _encoded(text) + _END
             ends.append(len(folded))
+        # Distinct content words of every memory, shape (n,).
         self.sizes = np.frombuffer(sizes, dtype=np.int64) if sizes else np.zeros(0, np.int64)
         self._words = np.frombuffer(words, dtype=np.int32) if words else np.zeros(0, np.int32)
         self._starts = np.concatenate(([0], np.cumsum(self.sizes)))
@@ -285,27 +520,16 @@ of fewer queries there."""
 def build_exact_queries(
     records: Sequence[MemoryRecord], n: int = DEFAULT_QUERIES, seed: int = DEFAULT_SEED
 ) -> tuple[Query, ...]:
-    """Build up to `n` queries that repeat a phrase of exactly one memory.
+    """Build up to `n` queries that repeat a phrase of exactly one memory, by its id.
 
     Memories are taken in the order of a hash of their content, so that the choice depends neither
     on their order nor on their ids, and a memory that is added displaces at most one other (and may
     change a phrase by making one of its words less rare). Left out are memories of named users (a
     recall that names no user cannot see them), short ones, and those that say nearly what another
-    one says or hold no phrase of their own.
+    one says or hold no phrase of their own: a corpus that repeats itself gives fewer or none.
 
-    Args:
-        records: The whole corpus, in any order; phrases are compared with all of it. Gone through
-            twice, and of it only what may be asked for is held.
-        n: Queries wanted, at least 0.
-        seed: Chooses other memories.
-
-    Returns:
-        One per chosen memory, in the order of their ids (stratum "exact", id "exact-<memory_id>",
-        relevant to that one memory). An empty corpus, or one that only repeats itself, gives fewer
-        or none.
-
-    Raises:
-        ValueError: If `n` is negative.
+    The records, the whole corpus in any order, are gone through twice, and of them only what may be
+    asked for is held. ValueError if `n` is negative.
     """
     if n < 0:
         raise ValueError(f"the number of queries starts at 0, got {n}")

@@ -57,11 +57,8 @@ def describe_run(
 ) -> dict[str, JsonValue]:
     """Return what is needed to repeat a measurement: no path, no host or user name.
 
-    Args:
-        seed: Seed of every resampling.
-        corpus_digest: Digest of the corpus that was searched, None if unknown.
-        encoder_digest: Digest of the encoder's fingerprint, None for an arm without an encoder.
-        facts: Anything else that defines the run; ValueError if one has the name of a key.
+    The digests are None if unknown, or for an arm without an encoder. `facts` is anything else that
+    defines the run; ValueError if one has the name of a key.
     """
     manifest: dict[str, JsonValue] = {
         **describe_code(Path(__file__)),
@@ -163,8 +160,7 @@ def retriever_name(retriever: Retriever | RetrieveFunction) -> str:
 def asker_of(retriever: Retriever | RetrieveFunction, name: str) -> Callable[[Query, int], object]:
     """Return the function to time: a query and k in, whatever the retriever answers out.
 
-    Raises:
-        TypeError: If it has neither `retrieve_hits` nor `retrieve` and is no function.
+    TypeError if it has neither `retrieve_hits` nor `retrieve` and is no function.
     """
     with_scores = getattr(retriever, "retrieve_hits", None)
     if callable(with_scores):
@@ -181,15 +177,10 @@ def asker_of(retriever: Retriever | RetrieveFunction, name: str) -> Callable[[Qu
 def read_answer(answer: object, k: int, name: str, *, scored: bool) -> Hits:
     """Return the first k of what a retriever named `name` answered, repeats kept.
 
-    Args:
-        answer: Ids, or pairs of id and score if `scored` (the answer of `retrieve_hits`).
-        k: Results beyond it are ignored.
-        name: For the messages.
-        scored: See above; without scores, and for an empty answer, the first one's is None.
-
-    Raises:
-        TypeError: If the answer is not a sequence, an id neither an integer nor a string, a hit no
-            pair of id and finite score. The message gives types, never values: they may hold text.
+    The answer holds ids, or pairs of id and score if `scored` (that of `retrieve_hits`); without
+    scores, and for an empty answer, the first one's is None. TypeError if it is no sequence, an id
+    neither an integer nor a string, a hit no pair of id and finite score. The message gives types,
+    never values: they may hold text.
     """
     if not isinstance(answer, Sequence) or isinstance(answer, (str, bytes, bytearray)):
         wanted = "a list of (id, score) pairs" if scored else "a list of ids"
@@ -262,23 +253,13 @@ _NS_PER_MS = 1e6
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """How a retriever is asked.
+    """How a retriever is asked."""
 
-    Attributes:
-        k: Results asked for in the timed call.
-        depth: Results wanted in all, at least k. Above k it costs a second, untimed call per query:
-            asking once at this depth and cutting would score a list that no user of k gets, because
-            candidate pools may grow with k.
-        warm_up: Queries asked once before timing starts, answers discarded: they fault in mapped
-            files and fill caches.
-        timed: False asks each query once, at `depth`, untimed and without warm-up: half the calls,
-            for sweeps whose latency nobody reads.
-    """
-
-    k: int = 10
-    depth: int = 50
+    k: int = 10  # results asked for in the timed call
+    depth: int = 50  # results wanted in all
+    # queries asked before timing starts: they fault in mapped files and fill caches
     warm_up: int = 5
-    timed: bool = True
+    timed: bool = True  # False asks each query once, at `depth`, without warm-up: half the calls
 
     def __post_init__(self) -> None:
         if not 1 <= self.k <= self.depth:
@@ -289,33 +270,19 @@ class RunPlan:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a retriever found: everything that scores are computed from.
-
-    Attributes:
-        k: Results asked for in the call that the first k ids come from (`depth` if not timed).
-        depth: Longest ranking.
-        query_ids: The queries in the order asked, each once.
-        rankings: Per query, ids as text, best first, repeats kept, at most `depth`: the list asked
-            at k, continued by the deeper list's other ids. A list shorter than k is not continued,
-            or ids that a user of k never saw would move up into the first k.
-        top_scores: Per query, the score of the first result; None where it is unknown or nothing
-            was found.
-        latency_ms: Per query, the wall time around the call at k alone; None if not timed.
-        build_ms: Wall time of `build_index`; None if it was not called.
-        index_bytes: Size of the index; None where the retriever does not say.
-        unstable_prefixes: Queries whose deeper list does not begin with the list asked at k.
-    """
+    """What a retriever found: everything that scores are computed from."""
 
     name: str
-    k: int
-    depth: int
-    query_ids: tuple[str, ...]
+    k: int  # results asked for in the call that the first k ids come from (`depth` if not timed)
+    depth: int  # longest ranking
+    query_ids: tuple[str, ...]  # in the order asked, each once
+    # best first, repeats kept: the list asked at k, then the rest of the deeper one
     rankings: tuple[tuple[str, ...], ...]
-    top_scores: tuple[float | None, ...]
-    latency_ms: tuple[float, ...] | None
-    build_ms: float | None
+    top_scores: tuple[float | None, ...]  # None where it is unknown or nothing was found
+    latency_ms: tuple[float, ...] | None  # wall time around the call at k alone; None if not timed
+    build_ms: float | None  # wall time of `build_index`; None if it was not called
     index_bytes: int | None
-    unstable_prefixes: int
+    unstable_prefixes: int  # queries whose deeper list does not begin with the list asked at k
 
     def __post_init__(self) -> None:
         n = len(self.query_ids)
@@ -333,11 +300,7 @@ class Run:
 
     @staticmethod
     def from_json(raw: object) -> Run:
-        """Read back what `to_json` returned.
-
-        Raises:
-            ValueError: If a key is missing or a value has the wrong type or length.
-        """
+        """Read back what `to_json` returned; ValueError if a value is missing or a wrong one."""
         if not isinstance(raw, Mapping):
             raise ValueError(f"a run is a JSON object, found {type(raw).__name__}")  # noqa: TRY004
         row = cast("Mapping[str, Any]", raw)
@@ -365,21 +328,11 @@ def run_retriever(
     clock: Clock = time.perf_counter_ns,
     progress: Progress = SILENT,
 ) -> Run:
-    """Ask a retriever every query and return what it found.
+    """Ask a retriever, or a function of text and k, every query and return what it found.
 
-    Args:
-        retriever: See `Retriever`; or a function of the query's text and k.
-        queries: At least one, ids distinct; labels are not looked at.
-        plan: Depths, warm-up, timing.
-        name: What the run is called; by default the retriever's own name.
-        corpus: Rows for `build_index`, which is called once, before anything else.
-        clock: Time source, for tests.
-        progress: Told of every finished query.
-
-    Raises:
-        ValueError: If there is no query or an id stands twice.
-        TypeError: If the retriever or what it returns is of the wrong kind.
-        RetrievalError: If the retriever raises; the cause is chained.
+    Rows of `corpus` go to its `build_index`, once and before anything else. ValueError if there is
+    no query or an id stands twice, TypeError if the retriever or what it returns is of the wrong
+    kind, RetrievalError if it raises.
     """
     if not queries:
         raise ValueError("there is no query to ask; expected at least one")
@@ -505,9 +458,9 @@ _GZIP_LEVEL = 9
 
 
 def write_run(path: Path, run: Run, manifest: Mapping[str, JsonValue]) -> None:
-    """Write a run and its manifest; compressed if the name ends in .gz.
+    """Write a run and its manifest, whole or not at all; compressed if the name ends in .gz.
 
-    Equal content gives equal bytes. The file is put in place whole or not at all.
+    Equal content gives equal bytes.
     """
     document = {
         "kind": KIND,

@@ -35,23 +35,13 @@ _NORMAL = NormalDist()
 
 @dataclass(frozen=True, slots=True)
 class Resampling:
-    """Settings of every interval and test of a report.
+    """Settings of every interval and test of a report."""
 
-    Attributes:
-        draws: Resamples per group of queries, at least 1: more steadies end points and small
-            p-values between seeds, at a cost linear in draws x queries.
-        seed: Of every resampling: the same scores give the same numbers.
-        confidence: Coverage of the intervals, in (0, 1).
-        power: Chance to find the minimum detectable difference, in [0.5, 1); 0.8 is the custom
-            since Cohen 1988.
-        alpha: Level that a Holm-adjusted p-value must stay below, in (0, 1).
-    """
-
-    draws: int = 10_000
-    seed: int = 20_260_101
-    confidence: float = 0.95
-    power: float = 0.8
-    alpha: float = DEFAULT_ALPHA
+    draws: int = 10_000  # more steadies end points and small p-values, at a cost linear in draws
+    seed: int = 20_260_101  # the same scores give the same numbers
+    confidence: float = 0.95  # coverage of the intervals, in (0, 1)
+    power: float = 0.8  # chance to find the minimum detectable difference, in [0.5, 1) (Cohen 1988)
+    alpha: float = DEFAULT_ALPHA  # level that a Holm-adjusted p-value must stay below, in (0, 1)
 
     def __post_init__(self) -> None:
         if self.draws < 1:
@@ -101,10 +91,9 @@ def chunks(total: int, cells: int) -> list[int]:
 
 
 def bootstrap_means(values: Floats, resampling: Resampling = STANDARD) -> Floats:
-    """Resample rows with replacement and return the column means of every draw.
+    """Resample rows with replacement: from shape (n, m) to the column means (draws, m).
 
-    From shape (n, m) to (draws, m). All columns share the draws, so a difference of two columns is
-    resampled in pairs.
+    All columns share the draws, so a difference of two columns is resampled in pairs.
     """
     n = values.shape[0]
     rng = np.random.default_rng(resampling.seed)
@@ -138,16 +127,9 @@ def _bca_interval(values: Floats, means: Floats, resampling: Resampling) -> Inte
 def column_intervals(values: Floats, resampling: Resampling = STANDARD) -> list[Interval | None]:
     """Return the BCa bootstrap interval of every column's mean; all columns share the draws.
 
-    Args:
-        values: Shape (n, m): n queries by m columns (arms by metrics), n at least 1, finite.
-        resampling: Draws, seed and confidence.
-
-    Returns:
-        One interval per column; all None for fewer than two rows. Where all values of a column are
-        equal it has no width: they show no variation, which is no proof that there is none.
-
-    Raises:
-        ValueError: If there is no row, or a value is not finite.
+    Values of shape (n, m): n queries by m columns (arms by metrics). All None for fewer than two
+    rows. Where all values of a column are equal it has no width: they show no variation, which is
+    no proof that there is none. ValueError if there is no row, or a value is not finite.
     """
     n, m = values.shape
     if n == 0:
@@ -175,16 +157,9 @@ def permutation_p_values(differences: Floats, resampling: Resampling = STANDARD)
     more than `draws` (n counts the queries that differ in some column), else
     (count + 1) / (draws + 1) over random ones (Phipson and Smyth 2010: valid at any number).
 
-    Args:
-        differences: Shape (n, m): ours minus baseline, n queries by m columns, which share the
-            flips; finite.
-        resampling: Draws and seed.
-
-    Returns:
-        Shape (m,), each in (0, 1]; 1 where nothing differs.
-
-    Raises:
-        ValueError: If there is no query, a value is not finite or the shape is not (n, m).
+    Differences of shape (n, m), ours minus baseline, share the flips; p-values, shape (m,), lie in
+    (0, 1] and are 1 where nothing differs. ValueError for another shape, no query, or a value that
+    is not finite.
     """
     if differences.ndim != 2:
         raise ValueError(
@@ -228,9 +203,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values adjusted so that the chance of any false alarm stays below the level.
 
     The i-th smallest of m (i from 1) is multiplied by m - i + 1, raised to the adjusted one before
-    it and capped at 1 (Holm 1979). No independence is assumed.
-
-    The order stays, and there may be none. ValueError if one lies outside [0, 1] or is NaN.
+    it and capped at 1 (Holm 1979). No independence is assumed. The order stays, and there may be
+    none; ValueError if one lies outside [0, 1] or is NaN.
     """
     wrong = [p for p in p_values if not 0.0 <= p <= 1.0]
     if wrong:
@@ -249,18 +223,10 @@ def minimum_detectable_difference(
     """Return the true mean difference that a two-sided paired test would find with `power`.
 
     (z_(1 - a/2) + z_power) * sd / sqrt(n), a = 1 - confidence: the normal approximation, a few
-    percent too low below some twenty queries (the t distribution has heavier tails).
-
-    Args:
-        differences: Shape (n,): ours minus baseline per query, finite.
-        resampling: Confidence and power.
-
-    Returns:
-        The difference in units of the metric, at least 0; None for fewer than two queries. 0 where
-        all differences are equal, which is no proof that any difference would be found.
-
-    Raises:
-        ValueError: If a value is not finite or the array is not one-dimensional.
+    percent too low below some twenty queries (the t distribution has heavier tails). In units of
+    the metric; None for fewer than two queries, 0 where all differences are equal, which is no
+    proof that any difference would be found. ValueError if a value is not finite or the array not
+    one-dimensional.
     """
     if differences.ndim != 1 or not np.isfinite(differences).all():
         raise ValueError(
@@ -296,11 +262,7 @@ class Result:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
-        """Read back what `to_json` returned; other keys are ignored.
-
-        Raises:
-            KeyError: If a key is missing.
-        """
+        """Read back what `to_json` returned; other keys are ignored, KeyError if one is missing."""
         names = [field.name for field in fields(cls)]
         plain = {name: raw[name] for name in names if name != "interval"}
         if "interval" in names:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.compact.summaries import VectorRows
+from noctuary.compact.clusters import VectorRows
 from noctuary.core import store as layout
 from noctuary.core.errors import SnapshotCorruptError
 from noctuary.core.files import read_array

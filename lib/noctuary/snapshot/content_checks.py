@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from noctuary.compact.clusters import VectorRows
 from noctuary.compact.gate import judge
-from noctuary.compact.summaries import VectorRows
 from noctuary.core import store as layout
 from noctuary.core.foreign_json import parse_json
 from noctuary.graph.tables import NO_SPAN

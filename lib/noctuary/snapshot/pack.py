@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.compact.clusters import Cluster
-from noctuary.compact.summarizers import Summary
+from noctuary.compact.summaries import Summary
 from noctuary.core import store as layout
 from noctuary.core.files import fsync_dir, remove_tree, replacement, write_array, write_text
 from noctuary.core.manifest import Manifest, compute_digest, describe_files, write_manifest

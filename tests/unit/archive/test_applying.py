@@ -19,8 +19,7 @@ from noctuary.compact.archive_apply import (
     purge_texts,
     undo_in_store,
 )
-from noctuary.compact.archive_candidates import ArchiveRules
-from noctuary.compact.archive_plan import Plan, plan_store
+from noctuary.compact.archive_plan import ArchiveRules, Plan, plan_store
 from noctuary.core.errors import SnapshotMissingError, StoreError, StoreLockedError
 from noctuary.core.sqlite import close_logs
 from noctuary.core.types import MemoryRecord

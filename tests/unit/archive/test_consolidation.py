@@ -11,8 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from noctuary.compact.archive_candidates import ArchiveRules, Candidate
-from noctuary.compact.archive_plan import NO_VECTORS, Encoding, Group, consolidate
+from noctuary.compact.archive_plan import (
+    NO_VECTORS,
+    ArchiveRules,
+    Candidate,
+    Encoding,
+    Group,
+    consolidate,
+)
 from tests.support.store import day_us
 
 TEXTS = {str(n): f"The spare key number {n} hangs in the hall." for n in range(40)}

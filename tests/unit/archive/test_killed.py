@@ -15,7 +15,7 @@ import pytest
 
 from noctuary.compact.archive import ArchiveReader
 from noctuary.compact.archive_apply import apply_in_store, undo_in_store
-from noctuary.compact.archive_candidates import ArchiveRules
+from noctuary.compact.archive_plan import ArchiveRules
 from tests.support.archive import NOW_US
 from tests.support.store import Store
 
@@ -75,12 +75,12 @@ def leftovers(store: Store) -> list[str]:
 @pytest.mark.parametrize(
     ("when", "target", "call", "is_done"),
     [
-        ("before", "noctuary.compact.archive_apply.apply_plan", 1, False),
+        ("before", "noctuary.compact.archive_apply._put_into_force", 1, False),
         ("after", "noctuary.compact.archive_apply._entries", 1, False),
         ("before", "noctuary.compact.archive_apply._digest", 1, False),
         ("before", "noctuary.core.files.fsync_file", 1, False),
         ("before", "noctuary.core.files.fsync_dir", 1, True),
-        ("after", "noctuary.compact.archive_apply.apply_plan", 1, True),
+        ("after", "noctuary.compact.archive_apply._put_into_force", 1, True),
     ],
 )
 def test_a_killed_apply_happened_or_did_not(

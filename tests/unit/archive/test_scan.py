@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noctuary.compact.archive_candidates import (
+from noctuary.compact.archive_plan import (
     ArchiveRules,
     Candidate,
     Scan,

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from noctuary.compact.clusters import cluster_index, cluster_session, cluster_turns
+from noctuary.compact.clusters import cluster_session
 from noctuary.core.types import UNDATED_US
-from tests.support.turns import HOUR_US, session_turns, turn
+from tests.support.turns import HOUR_US, cluster_index, cluster_turns, session_turns, turn
 
 
 def test_sessions_keep_their_own_tails() -> None:

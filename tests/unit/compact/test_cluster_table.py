@@ -8,16 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from noctuary.compact import clusters as cluster_table
-from noctuary.compact.clusters import (
-    Cluster,
-    cluster_turns,
-    iter_clusters,
-    read_clusters,
-    write_clusters,
-)
+from noctuary.compact.clusters import Cluster, iter_clusters, write_clusters
 from noctuary.core.errors import StoreError
 from noctuary.core.types import UNDATED_US
-from tests.support.turns import turn
+from tests.support.turns import cluster_turns, turn
 
 
 @pytest.fixture
@@ -34,9 +28,9 @@ def clusters() -> list[Cluster]:
 
 def test_clusters_come_back_as_they_were(path: Path, clusters: list[Cluster]) -> None:
     assert write_clusters(path, clusters) == len(clusters)
-    assert read_clusters(path) == clusters
+    assert list(iter_clusters(path)) == clusters
     assert write_clusters(path, []) == 0
-    assert read_clusters(path) == []
+    assert list(iter_clusters(path)) == []
 
 
 def test_row_groups_are_read_one_by_one(
@@ -63,16 +57,16 @@ def test_the_old_table_stays_where_clustering_fails(path: Path, clusters: list[C
     write_clusters(path, clusters)
     with pytest.raises(RuntimeError):
         write_clusters(path, failing())
-    assert read_clusters(path) == clusters
+    assert list(iter_clusters(path)) == clusters
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
 def test_what_is_no_cluster_table_is_refused(path: Path) -> None:
     with pytest.raises(StoreError, match="cannot be read"):
-        read_clusters(path)
+        list(iter_clusters(path))
     path.write_bytes(b"no table")
     with pytest.raises(StoreError, match="run the night again"):
-        read_clusters(path)
+        list(iter_clusters(path))
     pq.write_table(pa.table({"x": [1]}), path)
     with pytest.raises(StoreError, match=r"has columns \['x'\], expected \['cluster_id'"):
-        read_clusters(path)
+        list(iter_clusters(path))

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from noctuary.compact import summaries as cluster_task
 from noctuary.compact.clusters import Cluster, ClusterText
-from noctuary.compact.escalation import SummarySettings
 from noctuary.compact.summaries import (
     BatchResult,
     SummarizeClusters,
+    SummarySettings,
     cluster_rows,
     read_settled,
     result_key,

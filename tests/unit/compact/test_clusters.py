@@ -7,13 +7,12 @@ import pytest
 from noctuary.compact.clusters import (
     TARGET_CLUSTER_TURNS,
     cluster_count,
-    cluster_index,
     cut_evenly,
     make_cluster,
     partition_sizes,
 )
 from noctuary.core.types import UNDATED_US
-from tests.support.turns import HOUR_US, session_turns, turn
+from tests.support.turns import HOUR_US, cluster_index, session_turns, turn
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.compact.summaries import summarize_batch
-from noctuary.compact.summarizers import CONTEXT_TOKENS, SessionContext
+from noctuary.compact.summaries import CONTEXT_TOKENS, SessionContext, summarize_batch
 from tests.support.clusters import Bag, cluster_text
 
 ITEM = cluster_text("c", 0, 1, 2, 3)

@@ -1,20 +1,19 @@
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.compact.escalation import SummarySettings, escalate
-from noctuary.compact.summarizers import Draft, Outcome, Refusal, Request
+from noctuary.compact.summaries import SummarySettings, escalate
+from noctuary.compact.summarizers import Draft, Outcome, Refusal, Request, Summarizer
 from noctuary.core.files import JsonValue
 
 
-class Noting:
+class Noting(Summarizer):
     """A summarizer that refuses everything and notes the densities that it is asked for."""
 
     name = "noting"
-    uses_context = False
     densities = (0.5, 0.3)
 
     def __init__(self) -> None:
@@ -24,11 +23,9 @@ class Noting:
     def recipe(self) -> Mapping[str, JsonValue]:
         return {}
 
-    def drafts(
-        self, requests: Sequence[Request], *, density: float, aggressive: bool = False
-    ) -> list[Draft | Refusal]:
+    def write(self, request: Request, density: float) -> Draft | Refusal:
         self.asked.append(density)
-        return [Draft(" ".join(r.texts), f"noting{aggressive}") for r in requests]
+        return Draft(" ".join(request.texts))
 
 
 def run(settings: SummarySettings) -> tuple[list[float], str]:
@@ -42,7 +39,7 @@ def run(settings: SummarySettings) -> tuple[list[float], str]:
     (trial,) = escalate([request], encode, summarizer=noting, settings=settings)
     assert [a.outcome for a in trial.attempts] == [Outcome.NOT_SMALLER] * 2
     assert trial.last is not None
-    return noting.asked, f"{trial.last.draft.method} {len(trial.last.draft.kept)}"
+    return noting.asked, f"{trial.last.method} {len(trial.last.draft.kept)}"
 
 
 def test_without_a_setting_each_summarizer_cuts_at_its_own_densities() -> None:

@@ -3,16 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from noctuary.compact.summaries import source_tokens
 from noctuary.compact.summarizers import (
     EXTRACTIVE,
-    METHOD_AGGRESSIVE,
-    METHOD_PRIMARY,
     Draft,
     Outcome,
     Refusal,
     Request,
     central_turns,
-    source_tokens,
 )
 
 
@@ -48,26 +46,24 @@ def request(texts: list[str], vectors: np.ndarray) -> Request:
     return Request("c", texts, vectors)
 
 
-def test_a_draft_joins_the_kept_turns_and_names_its_density() -> None:
+def test_a_draft_joins_the_kept_turns() -> None:
     contents = ["first turn", "second", "third turn", "fourth"]
-    asked = [request(contents, around(0, 90, 1, -90))]
-    (primary,) = EXTRACTIVE.drafts(asked, density=0.4)
-    (denser,) = EXTRACTIVE.drafts(asked, density=0.25, aggressive=True)
-    assert primary == Draft("first turn third turn", METHOD_PRIMARY, None, (0, 2))
-    assert denser == Draft("first turn", METHOD_AGGRESSIVE, None, (0,))
+    asked = request(contents, around(0, 90, 1, -90))
+    assert EXTRACTIVE.write(asked, 0.4) == Draft("first turn third turn", None, (0, 2))
+    assert EXTRACTIVE.write(asked, 0.25) == Draft("first turn", None, (0,))
 
 
 def test_turns_without_text_are_refused_and_each_request_is_answered() -> None:
     asked = [request(["", " "], np.ones((2, 2))), request(["a", "b"], np.ones((2, 2)))]
-    empty, kept = EXTRACTIVE.drafts(asked, density=0.5)
+    empty, kept = (EXTRACTIVE.write(one, 0.5) for one in asked)
     assert isinstance(empty, Refusal)
     assert empty.outcome is Outcome.UNUSABLE
-    assert kept == Draft("a", METHOD_PRIMARY, None, (0,))
+    assert kept == Draft("a", None, (0,))
 
 
 def test_turns_and_vectors_of_different_number_are_refused() -> None:
     with pytest.raises(ValueError, match="2 turns came with 3 vectors"):
-        EXTRACTIVE.drafts([request(["a", "b"], np.ones((3, 2)))], density=0.4)
+        EXTRACTIVE.write(request(["a", "b"], np.ones((3, 2))), 0.4)
 
 
 def test_the_tokens_of_sources_are_those_of_their_joined_text() -> None:

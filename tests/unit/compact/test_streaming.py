@@ -13,21 +13,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from noctuary.compact import summaries as streaming
-from noctuary.compact.clusters import Cluster, cluster_session, cluster_turns, write_clusters
-from noctuary.compact.summaries import (
-    ClusterSources,
+from noctuary.compact import clusters as streaming
+from noctuary.compact.clusters import (
+    Cluster,
+    cluster_session,
     count_later,
-    iter_cluster_texts,
     iter_sessions,
+    write_clusters,
 )
+from noctuary.compact.summaries import ClusterSources, iter_cluster_texts
 from noctuary.core.files import write_array
 from noctuary.core.types import MemoryRecord
 from noctuary.sources.corpus import MEMORIES_FILE, TURNS_FILE, read_records
 from noctuary.sources.export import export_corpus
 from noctuary.sources.source import open_source
 from noctuary.text.marks import CLOSING_CHARS, QUESTION_MARKS
-from tests.support.turns import word_vectors
+from tests.support.turns import cluster_turns, word_vectors
 
 DAY = "2026-03-01"
 NOW_US = 1_800_000_000_000_000

@@ -8,64 +8,42 @@ import numpy as np
 import pytest
 
 from noctuary.compact.clusters import ClusterText
-from noctuary.compact.escalation import SummarySettings
 from noctuary.compact.summaries import (
     BatchResult,
     Lookup,
+    SessionContext,
     Settled,
+    Summary,
+    SummarySettings,
     read_settled,
     recipe_digest,
     summarize_batch,
     write_settled,
 )
-from noctuary.compact.summarizers import (
-    AGGRESSIVE_SUFFIX,
-    EXTRACTIVE,
-    Draft,
-    Outcome,
-    Refusal,
-    Request,
-    SessionContext,
-    Summary,
-)
+from noctuary.compact.summarizers import EXTRACTIVE, Draft, Outcome, Refusal, Request, Summarizer
 from noctuary.core.files import JsonValue
 from tests.support.clusters import CONTENTS, Bag, cluster_text
 
 
 @dataclass
-class Scripted:
+class Scripted(Summarizer):
     """A summarizer that writes what it is told to, by cluster; it remembers what it was shown."""
+
+    name = "scripted"
+    densities = (0.5, 0.25)
 
     texts: Mapping[str, Sequence[str | Refusal]]
     uses_context: bool = False
     asked: list[Request] = field(default_factory=list[Request])
 
     @property
-    def name(self) -> str:
-        return "scripted"
-
-    @property
     def recipe(self) -> Mapping[str, JsonValue]:
         return {}
 
-    @property
-    def densities(self) -> tuple[float, float]:
-        return 0.5, 0.25
-
-    def drafts(
-        self, requests: Sequence[Request], *, density: float, aggressive: bool = False
-    ) -> list[Draft | Refusal]:
-        self.asked.extend(requests)
-        method = self.name + (AGGRESSIVE_SUFFIX if aggressive else "")
-        found: list[Draft | Refusal] = []
-        for request in requests:
-            written = self.texts[request.cluster_id][int(aggressive)]
-            found.append(
-                written
-                if isinstance(written, Refusal)
-                else Draft(written, method, raw_confidence=0.5)
-            )
-        return found
+    def write(self, request: Request, density: float) -> Draft | Refusal:
+        self.asked.append(request)
+        written = self.texts[request.cluster_id][self.densities.index(density)]
+        return Draft(written, 0.5) if isinstance(written, str) else written
 
 
 FOUR = cluster_text("c", 0, 1, 2, 3)

@@ -11,10 +11,14 @@ from tempfile import TemporaryDirectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noctuary.compact.clusters import cluster_session, cluster_sessions, quantiles, read_clusters
-from noctuary.compact.escalation import SummarySettings
-from noctuary.compact.summaries import BatchResult, summarize_batch
-from noctuary.compact.tables import SummaryWriter, summary_facts
+from noctuary.compact.clusters import cluster_session, cluster_sessions, iter_clusters, quantiles
+from noctuary.compact.summaries import (
+    BatchResult,
+    SummarySettings,
+    summarize_batch,
+    summary_facts,
+    write_tables,
+)
 from tests.support.clusters import Bag, cluster_text
 from tests.support.turns import HOUR_US, session_turns, turn
 
@@ -25,9 +29,9 @@ def by_name(values: Iterable[str]) -> dict[str, int]:
 
 def write(directory: Path, *batches: BatchResult) -> tuple[Path, Path]:
     places = directory / "summaries.parquet", directory / "attempts.parquet"
-    with SummaryWriter.open(*places) as writer:
+    with write_tables(*places) as add:
         for batch in batches:
-            writer.add(batch)
+            add(batch)
     return places
 
 
@@ -91,7 +95,7 @@ def test_every_turn_is_in_one_of_the_counts(
     with TemporaryDirectory() as place:
         path = Path(place) / "clusters.parquet"
         rows, facts = cluster_sessions(path, sessions, target, **limits)
-        clusters = read_clusters(path)
+        clusters = list(iter_clusters(path))
     assert clusters == [cluster for one in found for cluster in one.clusters]
     members = [len(cluster.member_ids) for cluster in clusters]
     assert (rows, facts["sessions"]) == (len(clusters), len(sizes))

@@ -3,14 +3,21 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
-from noctuary.compact import tables
+from noctuary.compact import clusters as tables
 from noctuary.compact.clusters import write_clusters
-from noctuary.compact.escalation import SummarySettings
-from noctuary.compact.summaries import BatchResult, summarize_batch
+from noctuary.compact.summaries import (
+    Attempt,
+    BatchResult,
+    SummarySettings,
+    from_row,
+    iter_summaries,
+    summarize_batch,
+    write_tables,
+)
 from noctuary.compact.summarizers import Outcome
-from noctuary.compact.tables import SummaryWriter, read_attempts, read_summaries, write_summaries
 from noctuary.core.errors import StoreError
 from tests.support.clusters import Bag, cluster_text
 
@@ -25,17 +32,18 @@ def mixed() -> BatchResult:
 
 def write(directory: Path, *batches: BatchResult) -> tuple[Path, Path]:
     places = directory / "summaries.parquet", directory / "attempts.parquet"
-    with SummaryWriter.open(*places) as writer:
+    with write_tables(*places) as add:
         for batch in batches:
-            writer.add(batch)
+            add(batch)
     return places
 
 
 def test_both_tables_survive_a_round_trip(tmp_path: Path, mixed: BatchResult) -> None:
     summaries, attempts = write(tmp_path, mixed)
-    assert read_summaries(summaries) == mixed.summaries
+    assert list(iter_summaries(summaries)) == mixed.summaries
     assert {s.status for s in mixed.summaries} == {"accepted", "declined", "trivial"}
-    assert read_attempts(attempts) == mixed.attempts
+    rows = pq.read_table(attempts).to_pylist()
+    assert [from_row(Attempt, row) for row in rows] == mixed.attempts
     assert [a.outcome for a in mixed.attempts] == [Outcome.GATE]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["attempts.parquet", "summaries.parquet"]
 
@@ -48,28 +56,22 @@ def test_equal_rows_give_equal_bytes_however_they_are_cut(
     singles = [BatchResult([s], [], 1) for s in mixed.summaries]
     cut = write(tmp_path / "two", *singles, BatchResult([], mixed.attempts, 0))
     assert [p.read_bytes() for p in whole] == [p.read_bytes() for p in cut]
-    assert read_summaries(cut[0]) == mixed.summaries
+    assert list(iter_summaries(cut[0])) == mixed.summaries
 
 
 def test_after_an_exception_the_old_tables_stay(tmp_path: Path, mixed: BatchResult) -> None:
     places = write(tmp_path, mixed)
     before = [place.read_bytes() for place in places]
     broken = mixed._replace(attempts=[replace(mixed.attempts[0], summary_tokens="many")])
-    with pytest.raises(Exception, match="many"), SummaryWriter.open(*places) as writer:
-        writer.add(broken)
+    with pytest.raises(Exception, match="many"), write_tables(*places) as add:
+        add(broken)
     assert [place.read_bytes() for place in places] == before
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_the_summary_table_can_be_replaced_alone(tmp_path: Path, mixed: BatchResult) -> None:
-    path = tmp_path / "summaries.parquet"
-    write_summaries(path, mixed.summaries)
-    assert path.read_bytes() == write(tmp_path / "both", mixed)[0].read_bytes()
-
-
 def test_a_foreign_or_missing_table_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="rebuild"):
-        read_summaries(tmp_path / "none.parquet")
+        list(iter_summaries(tmp_path / "none.parquet"))
     write_clusters(tmp_path / "clusters.parquet", [])
     with pytest.raises(StoreError, match="expected"):
-        read_summaries(tmp_path / "clusters.parquet")
+        list(iter_summaries(tmp_path / "clusters.parquet"))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.compact.summaries import VectorRows
+from noctuary.compact.clusters import VectorRows
 from noctuary.core.errors import StoreError
 from noctuary.core.files import write_array
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.evaluate.decide import Abstention, judge_abstention
+from noctuary.evaluate.abstain import Abstention, judge_abstention
+from noctuary.evaluate.metrics import Scores
 from noctuary.evaluate.run import Run
-from noctuary.evaluate.scores import Scores
 from noctuary.evaluate.statistics import Resampling
 
 FAST = Resampling(draws=300)

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from noctuary.evaluate.decide import (
+from noctuary.evaluate.abstain import (
     CURVE_POINTS,
     MAX_RECALL_LOSS,
     MIN_ANSWERABLE,

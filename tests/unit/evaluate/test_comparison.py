@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.evaluate.scores import Comparison, Difference, Scores, compare
+from noctuary.evaluate.metrics import Comparison, Difference, Scores, compare
 from noctuary.evaluate.statistics import Interval, Resampling, mean_interval, permutation_p_values
 
 FAST = Resampling(draws=200)

@@ -17,7 +17,7 @@ from noctuary.evaluate.decide import (
     decide,
     selection_half,
 )
-from noctuary.evaluate.scores import Scores
+from noctuary.evaluate.metrics import Scores
 from noctuary.evaluate.statistics import Resampling
 from noctuary.recall.profile import RetrievalProfile
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from noctuary.evaluate.metrics import Latency, Mean, Report, Scores, latency_of, summarize
 from noctuary.evaluate.run import Run
-from noctuary.evaluate.scores import Latency, Mean, Report, Scores, latency_of, summarize
 from noctuary.evaluate.statistics import Resampling, mean_interval
 
 FAST = Resampling(draws=200)

@@ -9,14 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noctuary.evaluate.labels import Query
+from noctuary.evaluate.metrics import DEFAULT_METRICS, FAMILIES, Scores, parse_metric, score_run
 from noctuary.evaluate.run import Run
-from noctuary.evaluate.scores import (
-    DEFAULT_METRICS,
-    FAMILIES,
-    Scores,
-    parse_metric,
-    score_run,
-)
 
 
 def query(number: int, *relevant: str, stratum: str = "a") -> Query:

@@ -19,15 +19,16 @@ from noctuary.embed.documents import put_vectors
 from noctuary.evaluate.abstain import (
     LENIENT,
     LET_THROUGH,
+    MAX_RECALL_LOSS,
+    MIN_ANSWERABLE,
     OWN_METRIC,
     everyday_keys,
     everyday_kind,
     find_asker,
     scope_mask,
 )
-from noctuary.evaluate.decide import MAX_RECALL_LOSS, MIN_ANSWERABLE
-from noctuary.evaluate.questions import read_everyday
-from noctuary.evaluate.scores import HEADLINE_METRIC
+from noctuary.evaluate.metrics import HEADLINE_METRIC
+from noctuary.evaluate.queries import read_everyday
 from noctuary.recall.engine import Recaller
 from noctuary.recall.inputs import LiveWorld
 from noctuary.recall.profile import RetrievalProfile

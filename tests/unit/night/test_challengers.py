@@ -9,8 +9,7 @@ import pytest
 
 from noctuary.core.settings import Settings
 from noctuary.core.store import StorePaths
-from noctuary.evaluate.arms import list_arms
-from noctuary.evaluate.decide import CHALLENGERS, SERVED, Challenger
+from noctuary.evaluate.decide import CHALLENGERS, SERVED, Challenger, list_arms
 from noctuary.recall.profile import RetrievalProfile
 from noctuary_assets.evaluate import served_profile
 from noctuary_assets.night import Night

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,13 @@ import pytest
 from numpy.typing import NDArray
 
 from noctuary.compact import summaries as cluster_task
-from noctuary.compact.summaries import BatchResult, summary_kind
+from noctuary.compact.summaries import BatchResult, iter_summaries, summary_kind
 from noctuary.compact.summarizers import EXTRACTIVE
-from noctuary.compact.tables import SummaryWriter, read_summaries
 from noctuary.core.files import remove_tree
 from noctuary.embed import documents
 from noctuary.embed.backend import Backend, NightEncoder
 from noctuary.work.content import ContentStore, Filled, fill
+from noctuary_assets import compact
 from noctuary_assets.compact import summary_recipe
 from noctuary_assets.night import ATTEMPTS, CONTENT, SHARDS, SUMMARIES, Night
 from noctuary_assets.pack import _summary_vectors  # pyright: ignore[reportPrivateUsage]
@@ -102,7 +103,7 @@ def test_the_tables_are_those_made_in_this_process(
 def test_what_the_pack_and_the_gate_need_is_not_embedded_again(nights: Nights) -> None:
     nights.write(30)
     night, _, _ = nights.run()
-    judged = {s.text for s in read_summaries(night.work(SUMMARIES))} & set(Export.seen)
+    judged = {s.text for s in iter_summaries(night.work(SUMMARIES))} & set(Export.seen)
     assert judged
     nights.encoder.seen.clear()
     vectors = _summary_vectors(night, sorted(judged))
@@ -134,12 +135,15 @@ def test_only_new_clusters_are_summarised_and_old_ones_keep_every_byte(nights: N
 def test_a_killed_night_goes_on_with_what_was_made(
     nights: Nights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def cut_off(writer: SummaryWriter, batch: BatchResult) -> None:
+    def cut_off(batch: BatchResult) -> None:
         raise KeyboardInterrupt
+
+    def no_tables(*paths: Path) -> AbstractContextManager[Callable[[BatchResult], None]]:
+        return nullcontext(cut_off)
 
     nights.write(30)
     with monkeypatch.context() as patch:
-        patch.setattr(SummaryWriter, "add", cut_off)
+        patch.setattr(compact, "write_tables", no_tables)
         with pytest.raises(KeyboardInterrupt):
             nights.run()
     embedded = len(Export.seen)
@@ -147,18 +151,18 @@ def test_a_killed_night_goes_on_with_what_was_made(
     night, _, result = nights.run()
     assert result.notes["summaries_made"] == 0
     assert len(Export.seen) == embedded
-    assert len(read_summaries(night.work(SUMMARIES))) == result.rows > 0
+    assert len(list(iter_summaries(night.work(SUMMARIES)))) == result.rows > 0
 
 
 def test_nothing_is_left_of_summaries_that_are_gone_and_no_shards(nights: Nights) -> None:
     nights.write(30)
     night, _, first = nights.run()
-    old = {s.text for s in read_summaries(night.work(SUMMARIES))}
+    old = {s.text for s in iter_summaries(night.work(SUMMARIES))}
     store = night.content(summary_kind(summary_recipe(night, EXTRACTIVE)))
     assert store.rows == first.rows
     nights.write(17)
     night, _, second = nights.run()
-    texts = {s.text for s in read_summaries(night.work(SUMMARIES))}
+    texts = {s.text for s in iter_summaries(night.work(SUMMARIES))}
     store = night.content(store.kind)
     assert old - texts
     assert store.rows == second.rows

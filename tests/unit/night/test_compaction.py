@@ -14,10 +14,9 @@ import pytest
 from numpy.typing import NDArray
 
 from noctuary.compact import summaries as summarizing
-from noctuary.compact.clusters import GIANT_TURN_CHARS, ClusterText, read_clusters
-from noctuary.compact.summaries import ClusterSources, result_key, summary_kind
+from noctuary.compact.clusters import GIANT_TURN_CHARS, ClusterText, iter_clusters
+from noctuary.compact.summaries import ClusterSources, iter_summaries, result_key, summary_kind
 from noctuary.compact.summarizers import EXTRACTIVE, ExtractiveSummarizer
-from noctuary.compact.tables import read_summaries, write_summaries
 from noctuary.core.settings import CompactionSettings, Settings
 from noctuary.core.store import StorePaths
 from noctuary.embed import backend as embedding
@@ -34,6 +33,7 @@ from noctuary_assets.compact import (
 from noctuary_assets.index import embed_memories
 from noctuary_assets.ingest import export_memories
 from noctuary_assets.night import ATTEMPTS, CLUSTERS, SUMMARIES, Night
+from tests.support.clusters import write_summaries
 from tests.support.turns import word_vectors
 
 DIMENSION = 32
@@ -148,7 +148,7 @@ def test_the_question_of_the_tail_s_first_answer_is_protected_too(nights: Nights
     nights.write(30, a025={"content": "Bo: Will it rain?"})
     night, clusters, _ = nights.run()
     assert clusters.facts["bundled_turns"] == 1
-    members = {m for c in read_clusters(night.work(CLUSTERS)) for m in c.member_ids}
+    members = {m for c in iter_clusters(night.work(CLUSTERS)) for m in c.member_ids}
     assert "a025" not in members
     assert "b025" in members
 
@@ -170,10 +170,10 @@ def test_a_second_night_reads_and_embeds_nothing_again(nights: Nights) -> None:
 def test_only_changed_clusters_are_summarised_again(nights: Nights) -> None:
     nights.write(30)
     night, _, _ = nights.run()
-    before = {s.cluster_id: s for s in read_summaries(night.work(SUMMARIES))}
+    before = {s.cluster_id: s for s in iter_summaries(night.work(SUMMARIES))}
     nights.write(30, b000={"content": "Ana: turn 0 of b tells of the rain and the garden."})
     _, _, second = nights.run()
-    after = {s.cluster_id: s for s in read_summaries(night.work(SUMMARIES))}
+    after = {s.cluster_id: s for s in iter_summaries(night.work(SUMMARIES))}
     assert second.notes["summaries_made"] == len(after.keys() - before.keys())
     assert 0 < second.notes["summaries_made"] < len(after)
     assert all(after[c] == before[c] for c in after.keys() & before.keys())
@@ -197,12 +197,12 @@ def test_tables_grown_over_nights_equal_those_made_at_once(nights: Nights, tmp_p
 def test_nothing_is_taken_from_a_table_that_was_changed_since(nights: Nights) -> None:
     nights.write(30)
     night, _, first = nights.run()
-    whole, *others = read_summaries(night.work(SUMMARIES))
+    whole, *others = list(iter_summaries(night.work(SUMMARIES)))
     write_summaries(night.work(SUMMARIES), [replace(whole, text="changed"), *others])
     _, _, second = nights.run()
     assert (second.reused, second.notes["summaries_made"]) == (False, 0)
     assert second.digest == first.digest
-    assert read_summaries(night.work(SUMMARIES))[0] == whole
+    assert next(iter_summaries(night.work(SUMMARIES))) == whole
 
 
 def test_a_turn_from_the_future_is_clustered_once_its_moment_has_passed(
@@ -226,7 +226,7 @@ def test_another_cluster_size_is_another_night_s_work(nights: Nights) -> None:
     nights.settings = replace(nights.settings, cluster_size=7)
     _, second, _ = nights.run()
     assert second.digest != first.digest
-    assert {len(c.member_ids) for c in read_clusters(night.work(CLUSTERS))} == {6, 7}
+    assert {len(c.member_ids) for c in iter_clusters(night.work(CLUSTERS))} == {6, 7}
     assert max(nights.encoder.seen.values()) == 1
 
 
@@ -256,7 +256,7 @@ def test_only_what_is_certainly_used_again_is_not_read(
     monkeypatch.setattr(summarizing, "iter_cluster_texts", noted)
     nights.write(30)
     night, _, first = nights.run()
-    clusters = {c.cluster_id: c for c in read_clusters(night.work(CLUSTERS))}
+    clusters = {c.cluster_id: c for c in iter_clusters(night.work(CLUSTERS))}
     lost, *others = clusters
     store = night.content(summary_kind(summary_recipe(night, EXTRACTIVE)))
     assert store.forget([result_key(clusters[lost])]) == 1
@@ -268,9 +268,7 @@ def test_only_what_is_certainly_used_again_is_not_read(
     class Reader(ExtractiveSummarizer):
         """Is shown what came before."""
 
-        @property
-        def uses_context(self) -> bool:
-            return True
+        uses_context = True
 
     def open_reader(_: CompactionSettings) -> Reader:
         return Reader()
@@ -288,10 +286,10 @@ def test_only_what_is_certainly_used_again_is_not_read(
 def test_what_became_of_clusters_that_are_gone_leaves_no_byte(nights: Nights) -> None:
     nights.write(30)
     night, _, _ = nights.run()
-    old = {s.text for s in read_summaries(night.work(SUMMARIES))}
+    old = {s.text for s in iter_summaries(night.work(SUMMARIES))}
     nights.write(17)
     night, _, result = nights.run()
-    left = {s.text for s in read_summaries(night.work(SUMMARIES))}
+    left = {s.text for s in iter_summaries(night.work(SUMMARIES))}
     store = night.content(summary_kind(summary_recipe(night, EXTRACTIVE)))
     told = b"".join(path.read_bytes() for path in sorted(store.directory.glob("*")))
     assert store.rows == result.rows

@@ -12,8 +12,7 @@ import pytest
 
 from noctuary.compact.archive import ArchiveReader
 from noctuary.compact.archive_apply import apply_in_store
-from noctuary.compact.archive_candidates import ArchiveRules
-from noctuary.compact.archive_plan import plan_store
+from noctuary.compact.archive_plan import ArchiveRules, plan_store
 from noctuary.core.store import path_of
 from noctuary.core.types import register_hook
 from noctuary_assets.index import fold_accesses, score_memories

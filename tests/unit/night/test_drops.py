@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from noctuary.evaluate.decide import DROP_METRICS, find_drops
-from noctuary.evaluate.scores import Scores, compare
+from noctuary.evaluate.metrics import Scores, compare
 
 N = 60
 RNG = np.random.default_rng(4)

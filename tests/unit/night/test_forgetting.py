@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from noctuary.compact.tables import write_summaries
 from noctuary.embed.backend import keyed_memories
 from noctuary.embed.documents import put_vectors, text_key, vector_kind
 from noctuary.evaluate.abstain import everyday_kind
@@ -25,6 +24,7 @@ from noctuary_assets.graph import names_kind, open_extractor
 from noctuary_assets.index import MEMORY_VECTORS, index_memories
 from noctuary_assets.ingest import CORPUS, export_memories
 from noctuary_assets.night import CONTENT, MEMORIES, SHARDS, SUMMARIES, Night
+from tests.support.clusters import write_summaries
 from tests.support.promotions import DIM, ENCODER, Nights, turn
 
 CANARY = "zyzzyvacanary"

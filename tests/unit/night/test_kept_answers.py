@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from noctuary.core.types import SILENT
-from noctuary.evaluate.arms import KEPT_PER_WRITE, KeptAnswers, ProfileRetriever
+from noctuary.evaluate.decide import KEPT_PER_WRITE, KeptAnswers, ProfileRetriever
 from noctuary.evaluate.labels import Query
 from noctuary.evaluate.run import RunPlan, run_retriever
 from noctuary.recall.engine import Recaller

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
 
-from noctuary.compact.summarizers import Summary
-from noctuary.compact.tables import read_attempts, read_summaries
+from noctuary.compact.summaries import Summary, iter_summaries
 from noctuary.core.settings import CompactionSettings, Settings
 from noctuary.core.store import StorePaths
 from noctuary.embed import backend as embedding
@@ -69,8 +69,8 @@ class Store:
         embed_memories(night)
         cluster_old_turns(night)
         result = summarize_turn_clusters(night)
-        found = {s.session_id: s for s in read_summaries(night.work(SUMMARIES))}
-        self.outcomes = [a.outcome.value for a in read_attempts(night.work(ATTEMPTS))]
+        found = {s.session_id: s for s in iter_summaries(night.work(SUMMARIES))}
+        self.outcomes = pq.read_table(night.work(ATTEMPTS))["outcome"].to_pylist()
         return found, {**result.facts, **result.notes}
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noctuary.compact.summarizers import Summary
+from noctuary.compact.summaries import Summary
 from noctuary.core.types import MemoryRecord, summary_id
 from noctuary.recall.engine import Recaller
 from noctuary.recall.hidden import Summaries

@@ -6,9 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from noctuary.evaluate.decide import Abstention
-from noctuary.evaluate.metrics import risk_coverage
-from noctuary.evaluate.scores import Comparison, Difference, Report, Scores, compare, summarize
+from noctuary.evaluate.abstain import Abstention
+from noctuary.evaluate.metrics import (
+    Comparison,
+    Difference,
+    Report,
+    Scores,
+    compare,
+    risk_coverage,
+    summarize,
+)
 from noctuary.evaluate.statistics import Interval, Resampling
 
 METRICS = ("recall@10", "ndcg@10")

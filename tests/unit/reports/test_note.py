@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from noctuary.evaluate.note import write_note
 from noctuary.snapshot.checks import DROP_CHECK
 from noctuary.snapshot.verdict import CheckResult, Verdict
 from noctuary.sources.source import QuarantineReason
 from noctuary.text.marks import plural
 from noctuary.work.stage import StageResult
-from noctuary_assets.report import write_note
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "notes.json"
 NIGHTS: dict[str, dict[str, list[Any]]] = json.loads(GOLDEN.read_text(encoding="utf-8"))

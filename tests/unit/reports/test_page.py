@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.evaluate.page import (
+from noctuary.evaluate.metrics import compare, summarize
+from noctuary.evaluate.report import (
     EXACT_BIAS,
     GateOutcome,
     NightReport,
@@ -26,7 +27,6 @@ from noctuary.evaluate.page import (
     night_plots,
     render_page,
 )
-from noctuary.evaluate.scores import compare, summarize
 from noctuary.snapshot.checks import Drop
 from tests.unit.reports.builders import (
     FEW_DRAWS,

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from noctuary.evaluate.metrics import RiskCoverage
-from noctuary.evaluate.page import (
+from noctuary.evaluate.metrics import Difference, RiskCoverage
+from noctuary.evaluate.report import (
     MAX_ROWS,
     NightReport,
     QueryGroup,
@@ -20,7 +20,6 @@ from noctuary.evaluate.page import (
     plot_differences,
     plot_risk_coverage,
 )
-from noctuary.evaluate.scores import Difference
 from tests.unit.reports.builders import abstention, arms, comparison, difference
 
 BLUE, VERMILLION = (0, 114, 178), (196, 78, 0)
@@ -59,7 +58,7 @@ def test_equal_input_gives_equal_bytes_whatever_its_order() -> None:
 
 def test_drawing_neither_needs_pyplot_nor_changes_matplotlibs_settings() -> None:
     program = (
-        "import sys; from noctuary.evaluate.page import plot_differences\n"
+        "import sys; from noctuary.evaluate.report import plot_differences\n"
         "assert not {'matplotlib', 'PIL', 'jinja2'} & set(sys.modules), 'imported too early'\n"
         "import matplotlib; before = matplotlib.rcParams.copy()\n"
         "plot_differences({}, 'recall@10', 'empty')\n"

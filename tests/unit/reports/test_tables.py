@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.evaluate.page import (
+from noctuary.evaluate.report import (
     DIFFERENCE_COLUMNS,
     MAX_IDS,
     MAX_QUERIES,

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from noctuary.evaluate.page import (
+from noctuary.evaluate.metrics import Difference
+from noctuary.evaluate.report import (
     BAD,
     EXACT_BIAS,
     GOOD,
@@ -16,7 +17,6 @@ from noctuary.evaluate.page import (
     difference_sentence,
     word_verdict,
 )
-from noctuary.evaluate.scores import Difference
 from tests.unit.reports.builders import comparison, difference
 
 EMPTY = NightReport("store", "tonight")

@@ -7,7 +7,7 @@ import pytest
 
 from bench.results import write_result
 from bench.tables.phases_table import render
-from noctuary.evaluate.scores import Difference
+from noctuary.evaluate.metrics import Difference
 from noctuary.evaluate.statistics import Interval
 
 MANIFEST = {"commit": "0123456789abcdef", "dirty": False, "memories": 1234, "n_queries": 40}

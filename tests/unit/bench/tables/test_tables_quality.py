@@ -7,7 +7,7 @@ import pytest
 
 from bench.results import write_result
 from bench.tables.quality_page import render
-from noctuary.evaluate.scores import Comparison, Difference, Mean, Report
+from noctuary.evaluate.metrics import Comparison, Difference, Mean, Report
 from noctuary.evaluate.statistics import Interval
 
 METRICS = ("recall@5", "recall@10", "all_relevant@10", "ndcg@10", "mrr@10")

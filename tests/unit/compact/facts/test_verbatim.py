@@ -70,7 +70,6 @@ def test_whole_sentences_under_their_speakers_are_verbatim(summary: str, is_verb
 
 @given(texts)
 def test_what_the_sentence_summarizer_writes_is_verbatim(sources: list[str]) -> None:
-    (draft,) = SentenceSummarizer().drafts(
-        [Request("c", sources, np.ones((len(sources), 1)))], density=0.5
-    )
+    request = Request("c", sources, np.ones((len(sources), 1)))
+    draft = SentenceSummarizer().write(request, 0.5)
     assert isinstance(draft, Refusal) or is_made_of_sentences(draft.text, sources)

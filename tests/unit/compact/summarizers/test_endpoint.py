@@ -44,15 +44,15 @@ def request(texts: list[str] | None = None, **fields: Any) -> Request:
     return Request("c", texts, np.ones((len(texts), 2)), **fields)
 
 
-def draft(writer: EndpointSummarizer, *requests: Request, **options: Any) -> Draft | Refusal:
-    return writer.drafts(list(requests) or [request()], density=0.4, **options)[-1]
+def draft(writer: EndpointSummarizer, *requests: Request, density: float = 0.4) -> Draft | Refusal:
+    return [writer.write(one, density) for one in requests or [request()]][-1]
 
 
 def test_a_summary_comes_back_with_the_models_confidence(server: SummaryServer) -> None:
     server.probability = 0.25
     found = draft(summarizer(server))
     assert isinstance(found, Draft)
-    assert (found.text, found.method, found.kept) == (TURNS[0], "llm", ())
+    assert (found.text, found.kept) == (TURNS[0], ())
     assert found.raw_confidence == pytest.approx(0.25)
     (asked,) = server.asked
     assert asked.items == [{"id": "1", "turns": "\n".join(TURNS)}]
@@ -60,7 +60,7 @@ def test_a_summary_comes_back_with_the_models_confidence(server: SummaryServer) 
 
 
 def test_without_log_probabilities_the_confidence_is_not_known(server: SummaryServer) -> None:
-    assert draft(summarizer(server)) == Draft(TURNS[0], "llm", None)
+    assert draft(summarizer(server)) == Draft(TURNS[0], None)
 
 
 def test_an_endpoint_that_refuses_log_probabilities_is_asked_without(
@@ -73,11 +73,8 @@ def test_an_endpoint_that_refuses_log_probabilities_is_asked_without(
     assert ["logprobs" in asked.body for asked in server.asked] == [True, False, False]
 
 
-def test_the_aggressive_try_asks_for_less_and_says_so(server: SummaryServer) -> None:
-    writer = summarizer(server)
-    found = writer.drafts([request()], density=0.2, aggressive=True)
-    assert isinstance(found[0], Draft)
-    assert found[0].method == "llm-aggressive"
+def test_a_lower_density_asks_for_less(server: SummaryServer) -> None:
+    assert isinstance(draft(summarizer(server), density=0.2), Draft)
     assert "at most 3 tokens" in server.asked[0].body["messages"][0]["content"]
 
 
@@ -152,7 +149,8 @@ def test_an_answer_of_no_use_is_a_refusal_and_the_next_cluster_is_asked_about(
     server: SummaryServer, fault: Fault
 ) -> None:
     server.faults = [fault, fault] if fault.status == 422 else [fault]
-    first, second = summarizer(server).drafts([request(), request()], density=0.4)
+    writer = summarizer(server)
+    first, second = draft(writer), draft(writer)
     assert isinstance(first, Refusal)
     assert first.outcome is Outcome.UNUSABLE
     assert isinstance(second, Draft)
@@ -174,7 +172,7 @@ def test_an_endpoint_that_is_down_is_asked_once_a_night(
 ) -> None:
     server.faults = [fault] * 4
     writer = summarizer(server, timeout_s=0.1)
-    first, second = writer.drafts([request(), request()], density=0.4)
+    first, second = draft(writer), draft(writer)
     assert isinstance(first, Refusal)
     assert first.outcome is Outcome.UNAVAILABLE
     assert second == first
@@ -196,7 +194,8 @@ def test_nobody_listens(server: SummaryServer) -> None:
 
 def test_a_model_that_writes_nothing_but_garbage_is_given_up(server: SummaryServer) -> None:
     server.summarize = lambda item: 7
-    found = summarizer(server).drafts([request()] * (MAX_BAD_IN_A_ROW + 3), density=0.4)
+    writer = summarizer(server)
+    found = [draft(writer) for _ in range(MAX_BAD_IN_A_ROW + 3)]
     outcomes = [refusal.outcome for refusal in found if isinstance(refusal, Refusal)]
     assert outcomes == [Outcome.UNUSABLE] * MAX_BAD_IN_A_ROW + [Outcome.UNAVAILABLE] * 3
     assert len(server.asked) == MAX_BAD_IN_A_ROW

@@ -48,7 +48,7 @@ def test_what_is_set_up_wrongly_refuses_and_the_night_goes_on(
     settings: CompactionSettings, detail: str
 ) -> None:
     summarizer = open_summarizer(settings)
-    (refused,) = summarizer.drafts([Request("c", ["a", "b"], np.ones((2, 2)))], density=0.4)
+    refused = summarizer.write(Request("c", ["a", "b"], np.ones((2, 2))), 0.4)
     assert isinstance(refused, Refusal)
     assert refused.outcome is Outcome.UNAVAILABLE
     assert detail in refused.detail

@@ -42,7 +42,7 @@ def request(texts: list[str]) -> Request:
 
 
 def draft(texts: list[str], density: float) -> Draft:
-    (found,) = SentenceSummarizer().drafts([request(texts)], density=density)
+    found = SentenceSummarizer().write(request(texts), density)
     assert isinstance(found, Draft)
     return found
 
@@ -108,7 +108,7 @@ def test_the_lazy_choice_is_the_naive_one(texts: list[str], budget: float) -> No
 def test_a_draft_consists_of_sentences_of_its_turns_and_claims_nothing_else(
     texts: list[str], density: float
 ) -> None:
-    (found,) = SentenceSummarizer().drafts([request(texts)], density=density)
+    found = SentenceSummarizer().write(request(texts), density)
     if isinstance(found, Refusal):
         return
     for piece in cut_sentences([found.text]):
@@ -127,7 +127,7 @@ def test_all_but_the_first_choice_stay_under_the_budget(texts: list[str], densit
 
 @pytest.mark.parametrize("texts", [["the of and.", "it is."], ["?!", "..."], ["Ada:  "]])
 def test_turns_that_say_nothing_give_no_draft(texts: list[str]) -> None:
-    (found,) = SentenceSummarizer().drafts([request(texts)], density=0.4)
+    found = SentenceSummarizer().write(request(texts), 0.4)
     assert isinstance(found, Refusal)
 
 

@@ -68,15 +68,14 @@ def request(*texts: str) -> Request:
 
 
 def test_a_draft_is_the_models_own_and_the_same_every_time(model: Path) -> None:
-    found = Seq2SeqSummarizer(str(model)).drafts([request(*CONTENTS)], density=0.4)
-    again = Seq2SeqSummarizer(str(model)).drafts([request(*CONTENTS)], density=0.4, aggressive=True)
-    assert isinstance(found[0], Draft)
-    assert isinstance(again[0], Draft)
-    assert (found[0].method, again[0].method) == ("seq2seq", "seq2seq-aggressive")
-    assert found[0].text == again[0].text != ""
-    assert found[0].raw_confidence == again[0].raw_confidence
-    assert found[0].raw_confidence is not None
-    assert 0.0 < found[0].raw_confidence < 1.0
+    found = Seq2SeqSummarizer(str(model)).write(request(*CONTENTS), 0.4)
+    again = Seq2SeqSummarizer(str(model)).write(request(*CONTENTS), 0.4)
+    assert isinstance(found, Draft)
+    assert isinstance(again, Draft)
+    assert found.text == again.text != ""
+    assert found.raw_confidence == again.raw_confidence
+    assert found.raw_confidence is not None
+    assert 0.0 < found.raw_confidence < 1.0
 
 
 def test_the_confidence_is_that_of_a_forward_pass_over_the_same_tokens(model: Path) -> None:
@@ -102,8 +101,8 @@ def test_a_cluster_longer_than_the_input_is_read_piece_by_piece(model: Path) -> 
     decoder = Decoder.open(str(model))
     assert decoder.max_input == MAX_INPUT
     writer = Seq2SeqSummarizer(str(model))
-    (short,) = writer.drafts([request(*CONTENTS[:2])], density=0.4)
-    (long,) = writer.drafts([request(*CONTENTS * 3)], density=0.4)
+    short = writer.write(request(*CONTENTS[:2]), 0.4)
+    long = writer.write(request(*CONTENTS * 3), 0.4)
     assert isinstance(short, Draft)
     assert isinstance(long, Draft)
     assert len(long.text.split()) > len(short.text.split())
@@ -130,7 +129,7 @@ def test_a_model_that_cannot_be_loaded_refuses_every_request(
         for path in model.iterdir():
             (directory / path.name).write_bytes(path.read_bytes()[:200])
     writer = Seq2SeqSummarizer(str(directory))
-    found = writer.drafts([request("a", "b"), request("c", "d")], density=0.4)
+    found = [writer.write(request(*texts), 0.4) for texts in ("ab", "cd")]
     assert [isinstance(f, Refusal) and f.outcome for f in found] == [Outcome.UNAVAILABLE] * 2
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ir_measures import Judged
 
-from noctuary.evaluate.judgements import build_pool, unjudged_at_k
+from noctuary.evaluate.metrics import build_pool, unjudged_at_k
 from noctuary.evaluate.run import Run
 
 

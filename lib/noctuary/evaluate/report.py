@@ -1,19 +1,32 @@
-"""The page: one static HTML file about a night, complete in itself, and its plots."""
+"""What a night is reported as: numbers, tables, plots, and one static HTML page of them."""
 
 from __future__ import annotations
 
 import base64
 import io
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from noctuary.evaluate.decide import Abstention
-from noctuary.evaluate.scores import TIE, Comparison, Difference, Report, Scores
+from noctuary.evaluate.abstain import Abstention, measure_abstention
+from noctuary.evaluate.decide import SERVED, Runs, score_group
+from noctuary.evaluate.metrics import (
+    HEADLINE_METRIC,
+    TIE,
+    Comparison,
+    Difference,
+    Report,
+    Scores,
+    compare,
+    summarize,
+)
+from noctuary.evaluate.queries import EXACT, UNANSWERABLE, Questions
 from noctuary.evaluate.statistics import Interval, Resampling
-from noctuary.snapshot.checks import Drop
+from noctuary.snapshot.checks import Drop, DropReport
+from noctuary.snapshot.verdict import Verdict as GateVerdict
 from noctuary.text.marks import visible
 
 if TYPE_CHECKING:
@@ -22,9 +35,6 @@ if TYPE_CHECKING:
 
 # What a night's report is made of: plain data that the night hands over.
 
-
-EXACT = "exact"
-"""Group and stratum of the queries that are built from the corpus itself."""
 
 HEADLINE_METRICS = ("recall@10", "ndcg@10")
 """What the page opens with: whether the answer is there, and where it stands."""
@@ -57,21 +67,15 @@ class PerQuery:
 
 @dataclass(frozen=True, slots=True)
 class QueryGroup:
-    """Everything about queries of one origin; groups are never averaged with each other.
+    """Everything about queries of one origin; groups are never averaged with each other."""
 
-    Attributes:
-        name: "labelled", "generated", "exact" or another.
-        reports: Means of every arm; the served one among them.
-        comparisons: Every other arm (`ours`) against the served one (`baseline`).
-        against_serving: Tonight's candidate against the snapshot that serves, or None.
-        per_query: Where losers and winners come from, or None.
-    """
-
-    name: str
-    reports: Sequence[Report] = ()
+    name: str  # "labelled", "generated", "exact" or another
+    reports: Sequence[Report] = ()  # means of every arm; the served one among them
+    # every other arm (`ours`) against the served one (`baseline`)
     comparisons: Sequence[Comparison] = ()
+    # tonight's candidate against the snapshot that serves
     against_serving: Comparison | None = None
-    per_query: PerQuery | None = None
+    per_query: PerQuery | None = None  # where losers and winners come from
 
     def shown_metrics(self) -> list[str]:
         """Return the headline metrics that were measured, else the first that was."""
@@ -90,6 +94,25 @@ class RankingDecision(NamedTuple):
     reason: str
     tested: Sequence[Mapping[str, Any]] = ()
 
+    @staticmethod
+    def of(document: Mapping[str, Any]) -> RankingDecision:
+        """Return what the night wrote of its decision."""
+        found = document["decision"]
+        rows = [
+            {
+                "challenger": row["name"],
+                "gain, all queries": row["difference"]["mean"],
+                "low": row["difference"]["low"],
+                "high": row["difference"]["high"],
+                "p (Holm)": row["difference"]["p_holm"],
+                "gain where chosen": row["selection_gain"],
+                "gain where confirmed": (row["confirmation"] or {"mean": None})["mean"],
+                "vetoes": "; ".join(row["vetoes"]),
+            }
+            for row in (found["tested"] if found else ())
+        ]
+        return RankingDecision(found["adopted"] if found else None, document["reason"], rows)
+
 
 class GateOutcome(NamedTuple):
     """Whether the candidate may serve, why in a sentence, and the losses that this rests on."""
@@ -98,38 +121,107 @@ class GateOutcome(NamedTuple):
     sentence: str
     drops: Sequence[Drop] = ()
 
+    @staticmethod
+    def of(verdict: GateVerdict, compared: DropReport) -> GateOutcome:
+        """Return what the gate said, and what its comparison of recall found."""
+        failed = [check.name for check in verdict.checks if not check.passed]
+        said = "The gate passed this candidate"
+        if failed:
+            said = f"The gate refused this candidate: {', '.join(failed)}."
+        elif compared.drops:
+            said += f" although {len(compared.drops)} losses were found."
+        elif compared.note:
+            said += f"; recall was not compared: {compared.note}."
+        else:
+            said += f": none of {compared.tested} comparisons with what serves shows a significant "
+            said += "loss."
+        return GateOutcome(not failed, said, compared.drops)
+
 
 @dataclass(frozen=True, slots=True)
 class NightReport:
-    """One night, ready to be shown. Holds no text of a memory; what there was none of is None.
+    """One night, ready to be shown. Holds no text of a memory; what there was none of is None."""
 
-    Attributes:
-        title: The store's name.
-        night: Its date as text; passed in, so that equal nights make equal pages.
-        note: What a person should know in the morning, one sentence each.
-        serving_snapshot: Id of the snapshot that serves and was compared with.
-        encoder_model: Model of the dense leg.
-        counts: Sizes to show, for example memories and edges.
-        groups: Results by origin of the queries, in the order of the page; names differ.
-        abstention: Of the served arm.
-        query_texts: Texts by query id to show beside losers and winners; None shows ids only.
-        notes: What was left out, one sentence each.
-    """
-
-    title: str
-    night: str
-    note: Sequence[str] = ()
+    title: str  # the store's name
+    night: str  # its date as text; passed in, so that equal nights make equal pages
+    note: Sequence[str] = ()  # what a person should know in the morning, one sentence each
     candidate_digest: str | None = None
-    serving_snapshot: str | None = None
+    serving_snapshot: str | None = None  # id of the one that was compared with
     encoder_model: str | None = None
+    # sizes to show, for example memories and edges
     counts: Mapping[str, int] = field(default_factory=dict[str, int])
     query_counts: Sequence[QueryCount] = ()
-    groups: Sequence[QueryGroup] = ()
+    groups: Sequence[QueryGroup] = ()  # in the order of the page; names differ
     decision: RankingDecision | None = None
     gate: GateOutcome | None = None
-    abstention: Abstention | None = None
-    query_texts: Mapping[str, str] | None = None
-    notes: Sequence[str] = ()
+    abstention: Abstention | None = None  # of the served arm
+    query_texts: Mapping[str, str] | None = None  # by query id; None shows ids only
+    notes: Sequence[str] = ()  # what was left out, one sentence each
+
+
+def count_queries(questions: Questions) -> list[QueryCount]:
+    """Return how many queries of each group and stratum were asked."""
+    return [
+        QueryCount(group, stratum, n)
+        for group, queries in {**questions.groups, UNANSWERABLE: questions.unanswerable}.items()
+        for stratum, n in sorted(Counter(query.stratum for query in queries).items())
+    ]
+
+
+_LOSSES_AGAINST = "lexical"
+"""The arm that the served one is compared with query by query: what keyword search finds alone."""
+
+
+def gather_groups(
+    questions: Questions,
+    runs: Runs,
+    measured: Mapping[str, Any],
+    against: Mapping[str, Comparison],
+) -> list[QueryGroup]:
+    """Return the groups of what `report_arms` measured, and of the comparison with what serves."""
+    groups: list[QueryGroup] = []
+    for name, queries in questions.groups.items():
+        scores, raw = score_group(questions, runs, name), measured["groups"][name]
+        relevant = {query.query_id: query.relevant_ids for query in queries}
+        pair = None
+        if _LOSSES_AGAINST in scores:
+            pair = PerQuery(scores[SERVED], scores[_LOSSES_AGAINST], relevant)
+        reports = [Report.from_json(found) for found in raw["reports"]]
+        comparisons = [Comparison.from_json(found) for found in raw["comparisons"]]
+        groups.append(QueryGroup(name, reports, comparisons, against.get(name), pair))
+    return groups
+
+
+# What every arm scored, as the night keeps it.
+
+
+def report_arms(questions: Questions, runs: Runs) -> dict[str, Any]:
+    """Return what every arm scored and how it differs from the served one, as plain values."""
+    groups: dict[str, Any] = {}
+    for group in questions.groups:
+        scores = score_group(questions, runs, group)
+        others = [(arm, scores[SERVED]) for name, arm in scores.items() if name != SERVED]
+        groups[group] = {
+            "reports": [report.to_json() for report in summarize(list(scores.values()))],
+            "comparisons": [found.to_json() for found in compare(others)],
+        }
+    abstention = measure_abstention(questions, runs)
+    return {
+        "queries": questions.counts(),
+        "notes": list(questions.notes),
+        "groups": groups,
+        "abstention": abstention.to_json() if abstention else None,
+    }
+
+
+def served_means(report: Mapping[str, Any]) -> dict[str, float]:
+    """Return the headline metric of the served arm on every group of a report."""
+    return {
+        f"{HEADLINE_METRIC} {group}": round(arm["overall"][HEADLINE_METRIC]["mean"], 4)
+        for group, found in report["groups"].items()
+        for arm in found["reports"]
+        if arm["name"] == SERVED
+    }
 
 
 # The page's tables: rows of text in the order shown.
@@ -246,14 +338,7 @@ def decision_table(decision: RankingDecision) -> Table:
 def queries_table(
     pair: PerQuery, metric: str, texts: Mapping[str, str] | None, *, losers: bool
 ) -> Table:
-    """Return the queries that changed most in a metric, equal changes by id.
-
-    Args:
-        pair: The two arms.
-        metric: What is compared.
-        texts: Texts by query id; None leaves the column out.
-        losers: Those where ours is worse, else those where it is better.
-    """
+    """Return the queries that changed most in a metric, equal changes by id."""
     ours, baseline = pair.ours.column(metric).tolist(), pair.baseline.column(metric).tolist()
     sign, ids = -1.0 if losers else 1.0, pair.ours.query_ids
     change = [sign * (a - b) for a, b in zip(ours, baseline, strict=True)]
