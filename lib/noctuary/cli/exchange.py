@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from noctuary.cli import sql as snapshot_rows
-from noctuary.cli.sql import Rows, SnapshotView, find_table
+from noctuary.cli.sql import SnapshotView, read_table
 from noctuary.core.errors import (
     EncoderError,
     NoctuaryError,
@@ -36,9 +35,7 @@ from noctuary.core.files import (
     hash_json,
     make_directory,
     make_private,
-    read_array,
     remove_tree,
-    replacement,
     write_text,
 )
 from noctuary.core.foreign_json import parse_json
@@ -91,133 +88,13 @@ from noctuary.snapshot.checks import (
 from noctuary.snapshot.content_checks import every_summary_preserves_its_sources
 from noctuary.snapshot.pack import ROWS_SCHEMA
 from noctuary.snapshot.publish import publish_candidate
-from noctuary.snapshot.verdict import PASS, CheckResult, store_verdict
-
-# Arrays and SQLite tables as Parquet files and back, bit for bit, in bounded memory.
-
-
-VALUE = "value"
-"""The only column of an array's file."""
-
-_BATCH_BYTES = 16 * 2**20
-"""Of an array in memory at once."""
-
-_BATCH_ROWS = 10_000
-_ENDINGS = {"<f4": "float32", "<f8": "float64", "<i8": "int64", "<i4": "int32", "|i1": "int8",
-            "|b1": "bool"}  # fmt: skip
-
-
-def array_to_parquet(source: Path, target: Path) -> None:
-    """Write a .npy file of one or two dimensions as Parquet, row by row."""
-    import pyarrow as pa
-
-    array = read_array(source)
-    if array.ndim not in (1, 2) or array.dtype.str not in _ENDINGS:
-        raise TypeError(f"{source.name} is {array.dtype.str} of {array.ndim} dimensions")
-    kind = pa.from_numpy_dtype(array.dtype)
-    if array.ndim == 2:
-        kind = pa.list_(kind, array.shape[1])
-    schema = pa.schema([pa.field(VALUE, kind, nullable=False)])
-    rows = _rows_of(array.dtype, array.shape)
-    with _writer(target, schema) as writer:
-        for first in range(0, len(array), rows):
-            part = np.ascontiguousarray(array[first : first + rows])
-            values: Any = pa.array(part.reshape(-1))
-            if array.ndim == 2:
-                values = pa.FixedSizeListArray.from_arrays(values, array.shape[1])
-            writer.write_table(pa.Table.from_arrays([values], schema=schema))
-
-
-def parquet_to_array(source: Path, target: Path) -> None:
-    """Write what `array_to_parquet` wrote as the .npy file that it was.
-
-    Raises:
-        TypeError: It holds something else.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(source) as parquet, replacement(target) as tmp, tmp.open("wb") as handle:
-        kind = parquet.schema_arrow.field(VALUE).type
-        is_table = pa.types.is_fixed_size_list(kind)
-        dtype = np.dtype((kind.value_type if is_table else kind).to_pandas_dtype())
-        if parquet.schema_arrow.names != [VALUE] or dtype.str not in _ENDINGS:
-            raise TypeError(f"{dtype.str} in the columns {parquet.schema_arrow.names}")
-        rows = parquet.metadata.num_rows
-        shape = (rows, kind.list_size) if is_table else (rows,)
-        npy.write_array_header_1_0(
-            handle, {"descr": dtype.str, "fortran_order": False, "shape": shape}
-        )
-        for batch in parquet.iter_batches(batch_size=_rows_of(dtype, shape)):
-            column = batch.column(0)
-            values = column.flatten() if is_table else column
-            if column.null_count or values.null_count:
-                raise TypeError("no value")
-            handle.write(values.to_numpy(zero_copy_only=False).astype(dtype).tobytes())
-
-
-def table_to_parquet(db: sqlite3.Connection, table: str, target: Path) -> None:
-    """Write a table of rows.sqlite as Parquet, in the order of its key."""
-    import pyarrow as pa
-
-    schema = _schema_of(db, table)
-    with (
-        _writer(target, schema) as writer,
-        closing(db.execute(f'SELECT * FROM "{table}"')) as cursor,
-    ):
-        while batch := cursor.fetchmany(_BATCH_ROWS):
-            values = [
-                pa.array(list(column), field.type)
-                for column, field in zip(zip(*batch, strict=True), schema, strict=True)
-            ]
-            writer.write_table(pa.Table.from_arrays(values, schema=schema))
-
-
-def parquet_rows(
-    db: sqlite3.Connection, table: str, source: Path
-) -> Iterator[Sequence[tuple[Any, ...]]]:
-    """Yield the rows of a table's file in batches.
-
-    Raises:
-        TypeError: It has other columns than the table.
-    """
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(source) as parquet:
-        if not parquet.schema_arrow.equals(_schema_of(db, table)):
-            raise TypeError(f"columns of {table}")
-        for batch in parquet.iter_batches(batch_size=_BATCH_ROWS):
-            yield list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
-
-
-def _schema_of(db: sqlite3.Connection, table: str) -> Any:
-    import pyarrow as pa
-
-    kinds = {"TEXT": pa.string(), "INTEGER": pa.int64(), "REAL": pa.float64()}
-    columns = [(str(r[1]), str(r[2])) for r in db.execute(f'PRAGMA table_info("{table}")')]
-    return pa.schema([pa.field(name, kinds[kind]) for name, kind in columns])
-
-
-def _rows_of(dtype: np.dtype[Any], shape: Sequence[int]) -> int:
-    width = shape[1] if len(shape) > 1 else 1
-    return max(_BATCH_BYTES // max(dtype.itemsize * width, 1), 1)
-
-
-def _writer(target: Path, schema: Any) -> Any:
-    import pyarrow.parquet as pq
-
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # No dictionary: it would take -0.0 for 0.0. No statistics: they say what a text begins with.
-    return pq.ParquetWriter(
-        target, schema, compression="zstd", use_dictionary=False, write_statistics=False
-    )
-
+from noctuary.snapshot.verdict import PASS, store_verdict
 
 # What an export is: its files, its manifest and its version; documented in docs/exchange.md.
 
 
 FORMAT = "noctuary-export"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Bumped when a reader of the previous version could not read the new one."""
 
 MANIFEST = "manifest.json"
@@ -228,23 +105,18 @@ SUMMARIES = "summaries.jsonl"
 LINES = (MEMORIES, NODES, EDGES, SUMMARIES)
 """For people and other programs; an import compares them with what it built."""
 
-TABLES = "tables"
-ARRAYS = "arrays"
-ENCODER = "encoder"
-OTHER = "files"
+SNAPSHOT, ENCODER = "snapshot", "encoder"
+"""Folders: the snapshot's own files, and what queries are embedded with."""
 
 ENCODER_FILES = (HEADER_FILE, VOCAB_FILE, WEIGHTS_FILE)
 OTHER_FILES = (RANKING_FILE, ABSTENTION_FILE, TIER_EXITS_FILE)
 """Of a snapshot: all but its rows and its arrays."""
 
-_FOREIGN = "encoder/hosted.json"
-"""In exports of before: it names an address and a variable of the exporter, and is left alone."""
-
 _NAME = re.compile(
     "|".join(
-        [*map(re.escape, (*LINES, _FOREIGN)), rf"({TABLES}|{ARRAYS})/[a-z0-9_]+\.parquet"]
+        [*map(re.escape, LINES), rf"{SNAPSHOT}/[a-z0-9_]+\.npy"]
         + [re.escape(f"{ENCODER}/{name}") for name in ENCODER_FILES]
-        + [re.escape(f"{OTHER}/{name}") for name in OTHER_FILES]
+        + [re.escape(f"{SNAPSHOT}/{name}") for name in (ROWS_FILE, *OTHER_FILES)]
     )
 )
 """Of every file that may be in an export: none leads out of the directory that it is put into."""
@@ -270,14 +142,10 @@ class ExportFormatError(SourceFormatError):
     """A directory is no export, a damaged one, or one of another version."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExportManifest:
-    """What an export holds.
+class ExportManifest(NamedTuple):
+    """What an export holds: files by path, with bytes and SHA-256, and the snapshot's manifest.
 
-    Attributes:
-        digest: SHA-256 over everything below: equal exports have equal ones.
-        files: By path, bytes and SHA-256.
-        snapshot: The snapshot's own manifest, without where it came from and how it is stored.
+    The digest is over both; of the manifest, where it came from and how it is stored is left out.
     """
 
     digest: str
@@ -309,13 +177,7 @@ def write_export_manifest(directory: Path, snapshot: Mapping[str, Any]) -> Expor
         for p in paths
     }
     manifest = ExportManifest(_digest(files, snapshot), files, snapshot)
-    body = {
-        "format": FORMAT,
-        "format_version": FORMAT_VERSION,
-        "digest": manifest.digest,
-        "files": files,
-        "snapshot": snapshot,
-    }
+    body = {"format": FORMAT, "format_version": FORMAT_VERSION, **manifest._asdict()}
     text = json.dumps(body, indent=1, sort_keys=True, ensure_ascii=False)
     write_text(directory / MANIFEST, text + "\n")
     return manifest
@@ -393,58 +255,39 @@ def _digest(files: Mapping[str, Mapping[str, Any]], snapshot: Mapping[str, Any])
 # A snapshot as JSON lines: memories as a source reads them, the graph as nodes and edges.
 
 
-_IN_EDGES: Mapping[str, Callable[[SnapshotView], Rows]] = {
-    "mentions": snapshot_rows.mentions,
-    "edges": snapshot_rows.edges,
-    "concept_edges": snapshot_rows.concept_edges,
-    "supersessions": snapshot_rows.supersessions,
-    "summary_sources": snapshot_rows.summary_sources,
-}
-KINDS = ("mention", "edge", "concept_edge", "supersession", "summary_source")
-"""In edges.jsonl, by table."""
-
-Line = Mapping[str, Any]
+_KINDS = ("mention", "edge", "concept_edge", "supersession", "summary_source")
+"""In edges.jsonl: a table each."""
 
 
 def write_lines(view: SnapshotView, directory: Path) -> None:
     """Write the four files of JSON lines below a directory."""
-    _write(directory / MEMORIES, memory_lines(view))
-    _write(directory / NODES, _objects("concepts", snapshot_rows.concepts(view)))
-    _write(directory / EDGES, _edge_lines(view))
-    _write(directory / SUMMARIES, _objects("summaries", snapshot_rows.summaries(view)))
+    edges = ({"kind": kind, **row} for kind in _KINDS for row in _rows(view, f"{kind}s"))
+    lines = (_memories(view), _rows(view, "concepts"), edges, _rows(view, "summaries"))
+    for name, rows in zip(LINES, lines, strict=True):
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w", encoding="utf-8", newline="\n") as handle:
+            for row in rows:
+                handle.write(json.dumps(row, ensure_ascii=False, default=_moment) + "\n")
 
 
-def memory_lines(view: SnapshotView) -> Iterator[Line]:
+def _memories(view: SnapshotView) -> Iterator[dict[str, Any]]:
     """Yield the memories as a JSON lines source has them (docs/formats.md); null is left out."""
-    is_number = view.manifest.id_kind == "int"
-    for memory in _objects("memories", snapshot_rows.memories(view)):
-        values = {k: v for k, v in memory.items() if v is not None and k != "position"}
-        memory_id = values.pop("memory_id")
-        yield {"id": int(memory_id) if is_number else memory_id, **values}
+    to_id = int if view.manifest.id_kind == "int" else str
+    for row in _rows(view, "memories"):
+        kept = {k: v for k, v in row.items() if v is not None and k not in _NOT_OF_A_SOURCE}
+        yield {"id": to_id(row["memory_id"]), **kept}
 
 
-def _edge_lines(view: SnapshotView) -> Iterator[Line]:
-    for kind, (table, rows) in zip(KINDS, _IN_EDGES.items(), strict=True):
-        for values in _objects(table, rows(view)):
-            yield {"kind": kind, **values}
+_NOT_OF_A_SOURCE = ("memory_id", "position")
 
 
-def _objects(table: str, rows: Rows) -> Iterator[dict[str, Any]]:
-    names = [column.name for column in find_table(table).columns]
-    for batch in rows:
-        for row in batch:
-            yield dict(zip(names, row, strict=True))
+def _rows(view: SnapshotView, table: str) -> Iterator[dict[str, Any]]:
+    for batch in read_table(view, table):
+        yield from batch.to_pylist()
 
 
-def _write(path: Path, lines: Iterable[Line]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8", newline="\n") as handle:
-        for line in lines:
-            handle.write(json.dumps(line, ensure_ascii=False, default=_moment) + "\n")
-
-
-def _moment(value: object) -> str:
-    assert isinstance(value, datetime)
+def _moment(value: datetime) -> str:
     return value.replace(tzinfo=UTC).isoformat()
 
 
@@ -458,6 +301,8 @@ _NOT_AGAIN = frozenset({DROP_CHECK, every_summary_preserves_its_sources.__name__
 _RANKING = frozenset({"adopted", "challenger", "reason", "evidence"})
 _ABSTENTION = frozenset({"rule", "signals"})
 _NONE = type(None)
+_TYPES = {"TEXT": str, "INTEGER": int, "REAL": float}
+_DTYPES = frozenset({"<f4", "<f8", "<i8", "<i4", "|i1", "|b1"})
 _ADOPTED = frozenset({"fusion", "lexical_weight", "dense_weight", "graph_weight", "session_weight"})
 """What an evaluation may choose of a ranking: no other flag comes with a snapshot."""
 
@@ -506,9 +351,13 @@ def require_sound_files(directory: Path, manifest: Manifest) -> None:
         ExportFormatError: Naming what is wrong.
         SnapshotCorruptError: It does not open.
     """
-    for name in OTHER_FILES:
-        if name in manifest.files:
+    for name in manifest.files:
+        if name == ROWS_FILE:
+            _require_known_rows(directory / name)
+        elif name in OTHER_FILES:
             _require_known_flags(directory / name)
+        else:
+            _require_plain_array(directory / name)
     SnapshotReader.open(directory).close()
     with closing(connect_immutable(directory / ROWS_FILE)) as rows:
         _require_published_rows(rows, manifest)
@@ -519,6 +368,42 @@ def require_sound_files(directory: Path, manifest: Manifest) -> None:
                     f"the export holds {held} {table} and its manifest says "
                     f"{manifest.counts[table]}: {_ANEW}"
                 )
+
+
+def _require_known_rows(path: Path) -> None:
+    """Refuse tables, indexes or triggers that no build makes, and values of another type.
+
+    Raises:
+        ExportFormatError: There are other tables.
+        TypeError: The file is damaged, or a value is not of its column's type.
+    """
+    schema = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name"
+    with closing(connect_immutable(path)) as db, closing(sqlite3.connect(":memory:")) as ours:
+        ours.executescript(ROWS_SCHEMA)
+        # What SQLite advises for files of strangers.
+        db.execute("PRAGMA trusted_schema = OFF")
+        db.execute("PRAGMA cell_size_check = ON")
+        known = ours.execute(schema).fetchall()
+        if db.execute(schema).fetchall() != known:
+            raise ExportFormatError("the tables of the export are not this version's")
+        if db.execute("PRAGMA integrity_check").fetchone() != ("ok",):
+            raise TypeError(path.name)
+        for table in [name for kind, name, *_ in known if kind == "table"]:
+            kinds = [_TYPES[row[2]] for row in ours.execute(f"PRAGMA table_info({table})")]
+            for row in db.execute(f"SELECT * FROM {table}"):
+                if any(type(v) not in (k, _NONE) for v, k in zip(row, kinds, strict=True)):
+                    raise TypeError(table)
+
+
+def _require_plain_array(path: Path) -> None:
+    """Raise TypeError for an array that no snapshot has, or that is longer or shorter than told."""
+    with path.open("rb") as handle:
+        is_known = npy.read_magic(handle) == (1, 0)
+        shape, is_fortran, dtype = npy.read_array_header_1_0(handle)
+        size = handle.tell() + dtype.itemsize * math.prod(shape)
+    is_known &= dtype.str in _DTYPES and len(shape) in (1, 2) and min(shape) >= 0
+    if not is_known or is_fortran or path.stat().st_size != size:
+        raise TypeError(f"{path.name} is {dtype.str} of {shape}")
 
 
 def _require_known_flags(path: Path) -> None:
@@ -552,21 +437,26 @@ def _require_published_rows(rows: sqlite3.Connection, manifest: Manifest) -> Non
         raise ExportFormatError(f"the memories do not match the manifest's corpus_digest: {_ANEW}")
 
 
-def judge_import(directory: Path, manifest: Manifest) -> list[CheckResult]:
-    """Return what the gate says of a snapshot that was made from an export."""
-    context = _context(manifest)
+@contextmanager
+def _opened(directory: Path, manifest: Manifest) -> Generator[tuple[Candidate, GateContext]]:
+    """Yield a snapshot as the gate sees one, and what the gate is told where no night ran."""
+    held = manifest.counts["memories"]
+    context = GateContext(
+        source_counts={"source_rows": held, "exported": held, "quarantined": 0, "sensitive": 0},
+        tier_rows={},
+        tier_faults={},
+        unindexed_rows={},
+        encoder_digest=manifest.encoder_digest,
+        preserve_threshold=0.0,
+        encode=_refuse_to_encode,
+        drops=DropReport(),
+    )
     with closing(connect_immutable(directory / ROWS_FILE)) as rows:
-        candidate = Candidate(directory, manifest, rows)
-        checks = [check for check in GATE_CHECKS if check.__name__ not in _NOT_AGAIN]
-        return [run_check(check, candidate, context) for check in checks]
+        yield Candidate(directory, manifest, rows), context
 
 
-def find_sensitive(directory: Path, manifest: Manifest) -> str:
-    """Return which rows of a snapshot look sensitive, by table and id; empty if none does."""
-    with closing(connect_immutable(directory / ROWS_FILE)) as rows:
-        candidate = Candidate(directory, manifest, rows)
-        passed, found = no_sensitive_row_is_anywhere(candidate, _context(manifest))
-    return "" if passed else str(found.get("ids", found))
+def _refuse_to_encode(texts: Sequence[str]) -> NDArray[np.float32]:
+    raise NotImplementedError(f"no model is asked during an import ({len(texts)} texts)")
 
 
 def _digest_of(encoder: Mapping[str, Any] | None) -> str | None:
@@ -585,24 +475,6 @@ def _are_settings(said: Mapping[str, Mapping[str, Any]]) -> bool:
     )
 
 
-def _context(manifest: Manifest) -> GateContext:
-    held = manifest.counts["memories"]
-    return GateContext(
-        source_counts={"source_rows": held, "exported": held, "quarantined": 0, "sensitive": 0},
-        tier_rows={},
-        tier_faults={},
-        unindexed_rows={},
-        encoder_digest=manifest.encoder_digest,
-        preserve_threshold=0.0,
-        encode=_refuse_to_encode,
-        drops=DropReport(),
-    )
-
-
-def _refuse_to_encode(texts: Sequence[str]) -> NDArray[np.float32]:
-    raise NotImplementedError(f"no model is asked during an import ({len(texts)} texts)")
-
-
 # Writing an export: what serves, as files that other programs read; equal ones, equal bytes.
 
 
@@ -611,18 +483,8 @@ _PRIVATE_DIRECTORY = 0o700
 _ARRAY = ".npy"
 
 
-@dataclass(frozen=True, slots=True)
-class Exported:
-    """What was written.
-
-    Attributes:
-        directory: Where.
-        digest: Of the export: equal ones hold the same.
-        memories: How many.
-        files: How many, manifest included.
-        bytes: Of all of them.
-        has_encoder: False: recalls after an import go by words until a night has run.
-    """
+class Exported(NamedTuple):
+    """What was written; equal digests hold the same, and files and bytes count the manifest."""
 
     directory: Path
     digest: str
@@ -659,7 +521,9 @@ def export_snapshot(
         _refuse_sensitive(snapshot, view.manifest)
         remove_tree(building)
         building.mkdir(parents=True, mode=_PRIVATE_DIRECTORY)
-        _write_exact(snapshot, view.manifest, building, progress)
+        for done, name in enumerate(sorted(view.manifest.files), start=1):
+            _copy(snapshot / name, building / SNAPSHOT / name)
+            progress.update(_TASK, done, len(view.manifest.files))
         write_lines(view, building)
         has_encoder = with_encoder and _copy_encoder(paths, view.manifest, building)
         written = write_export_manifest(building, _described(view.manifest))
@@ -676,36 +540,14 @@ def export_snapshot(
     return Exported(target, written.digest, memories, len(sizes), sum(sizes), has_encoder)
 
 
-def table_names(db: sqlite3.Connection) -> list[str]:
-    """Return the tables of rows.sqlite in the order in which they were made."""
-    sql = "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY rowid"
-    return [str(row[0]) for row in db.execute(sql)]
-
-
 def _refuse_sensitive(snapshot: Path, manifest: Manifest) -> None:
-    found = find_sensitive(snapshot, manifest)
-    if found:
+    with _opened(snapshot, manifest) as opened:
+        passed, found = no_sensitive_row_is_anywhere(*opened)
+    if not passed:
         raise StoreError(
-            f"{found} look sensitive by the rules of today: run a night, which takes them out, "
-            "then export"
+            f"{found.get('ids', found)} look sensitive by the rules of today: run a night, which "
+            "takes them out, then export"
         )
-
-
-def _write_exact(snapshot: Path, manifest: Manifest, target: Path, progress: Progress) -> None:
-    """Write what an import makes the snapshot's own files of."""
-    for done, name in enumerate(sorted(manifest.files)):
-        progress.update(_TASK, done, len(manifest.files))
-        path = snapshot / name
-        if name == ROWS_FILE:
-            with closing(connect_immutable(path)) as db:
-                for table in table_names(db):
-                    place = target / TABLES / f"{table}.parquet"
-                    table_to_parquet(db, table, place)
-        elif path.suffix == _ARRAY:
-            array_to_parquet(path, target / ARRAYS / f"{path.stem}.parquet")
-        else:
-            _copy(path, target / OTHER / name)
-    progress.update(_TASK, len(manifest.files), len(manifest.files))
 
 
 def _copy_encoder(paths: StorePaths, manifest: Manifest, target: Path) -> bool:
@@ -738,24 +580,9 @@ KIND = "noctuary-export"
 """The kind of source of an imported snapshot: there is no store behind it that could be looked
 into."""
 
-_IMPORTING_TASK = "import"
-_CLUSTERS = "clusters"
-_LAST = "meta"  # of the tables: a build writes it last, and the order decides the file's pages
 
-
-ImportedRows = Sequence[tuple[Any, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class Imported:
-    """What an import made.
-
-    Attributes:
-        store: The new store.
-        snapshot_id: What serves in it.
-        memories: How many.
-        has_encoder: False: recalls go by words until a night has run.
-    """
+class Imported(NamedTuple):
+    """What an import made; without an encoder recalls go by words until a night has run."""
 
     store: Path
     snapshot_id: str
@@ -811,7 +638,10 @@ def _build_store(
     candidate = paths.candidates / ".building-import"
     make_directory(candidate)
     try:
-        _write_files(export, manifest, candidate, progress)
+        names = [name for name in manifest.files if name.startswith(f"{SNAPSHOT}/")]
+        for done, name in enumerate(names, start=1):
+            _copy(export / name, candidate / Path(name).name)
+            progress.update("import", done, len(names))
         made = _make_manifest(export, manifest.snapshot, candidate)
         write_manifest(candidate, made)
         require_sound_files(candidate, made)
@@ -830,50 +660,6 @@ def _build_store(
             "noctuary, or by another version"
         ) from None
     return published.snapshot_id
-
-
-def _write_files(export: Path, manifest: ExportManifest, target: Path, progress: Progress) -> None:
-    names = sorted(name for name in manifest.files if "/" in name)
-    tables: dict[str, Path] = {}
-    for done, name in enumerate(names):
-        progress.update(_IMPORTING_TASK, done, len(names))
-        folder, _, file = name.partition("/")
-        if folder == TABLES:
-            tables[Path(file).stem] = export / name
-        elif folder == ARRAYS:
-            parquet_to_array(export / name, target / f"{Path(file).stem}.npy")
-        elif folder == OTHER:
-            shutil.copyfile(export / name, target / file)
-    _write_rows(target / ROWS_FILE, tables)
-    progress.update(_IMPORTING_TASK, len(names), len(names))
-
-
-def _write_rows(path: Path, tables: Mapping[str, Path]) -> None:
-    """Write rows.sqlite as a build does: the same statements in the same order."""
-    with closing(sqlite3.connect(path)) as db:
-        db.execute("PRAGMA journal_mode=OFF")
-        db.execute("PRAGMA synchronous=FULL")
-        with db:
-            db.executescript(ROWS_SCHEMA)
-            known = table_names(db)
-            if set(known) != set(tables):
-                odd = ", ".join(sorted(set(known) ^ set(tables)))
-                raise ExportFormatError(f"the tables of the export are not this version's: {odd}")
-            for table in sorted(known, key=lambda name: name == _LAST):
-                for rows in _in_order(table, parquet_rows(db, table, tables[table])):
-                    if not rows:
-                        continue
-                    marks = ",".join("?" * len(rows[0]))
-                    db.executemany(f'INSERT INTO "{table}" VALUES ({marks})', rows)
-
-
-def _in_order(table: str, batches: Iterator[ImportedRows]) -> Iterator[ImportedRows]:
-    """Yield rows as a build inserts them: all by their key, but clusters by session and place."""
-    if table != _CLUSTERS:
-        yield from batches
-        return
-    rows = [row for batch in batches for row in batch]
-    yield sorted(rows, key=lambda row: (row[1], row[2], row[0]))
 
 
 def _make_manifest(export: Path, said: Mapping[str, Any], directory: Path) -> Manifest:
@@ -900,9 +686,10 @@ def _make_manifest(export: Path, said: Mapping[str, Any], directory: Path) -> Ma
 
 
 def _judge(paths: StorePaths, directory: Path, manifest: Manifest) -> None:
-    results = judge_import(directory, manifest)
-    verdict = store_verdict(paths, manifest.digest, results)
-    if verdict.outcome != PASS:
+    checks = [check for check in GATE_CHECKS if check.__name__ not in _NOT_AGAIN]
+    with _opened(directory, manifest) as opened:
+        results = [run_check(check, *opened) for check in checks]
+    if store_verdict(paths, manifest.digest, results).outcome != PASS:
         failed = ", ".join(result.name for result in results if not result.passed)
         raise StoreError(f"what the export holds may not serve: {failed} failed")
 

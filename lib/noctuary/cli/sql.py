@@ -7,14 +7,13 @@ import io
 import json
 import math
 import re
-import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, time
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,7 @@ from noctuary.core import store as layout
 from noctuary.core.errors import NoctuaryError
 from noctuary.core.files import read_array
 from noctuary.core.foreign_json import parse_json
-from noctuary.core.manifest import Manifest, quick_check, read_manifest, read_pointer
+from noctuary.core.manifest import quick_check, read_manifest, read_pointer
 from noctuary.core.sqlite import connect_immutable
 from noctuary.core.store import StorePaths
 from noctuary.core.types import UNDATED_US
@@ -34,7 +33,213 @@ if TYPE_CHECKING:
     import duckdb
 
 
-# What `noctuary sql` shows: tables, columns, types and what they mean; documented in docs/sql.md.
+# The serving snapshot as one user sees it: its rows, its arrays, and which memories are visible.
+
+
+class SnapshotView:
+    """One published snapshot, and what of it a user may see; None is the owner, who sees all."""
+
+    def __init__(self, paths: StorePaths, user: str | None = None) -> None:
+        """Open what serves.
+
+        Raises:
+            SnapshotMissingError: Nothing has been published.
+            SnapshotCorruptError: It is damaged or of another version.
+        """
+        self.paths = paths
+        self.user = user
+        self.snapshot_id = read_pointer(paths).snapshot_id
+        self._directory = paths.snapshots / self.snapshot_id
+        self.manifest = read_manifest(self._directory)
+        quick_check(self._directory, self.manifest)
+        self.db = connect_immutable(self._directory / layout.ROWS_FILE)
+        self.db.execute("PRAGMA temp_store = MEMORY")  # a sort never spills to disk
+        for function in (self._sees, self._sees_id, self._sees_concept):
+            self.db.create_function(function.__name__.strip("_"), 1, function)
+
+    def close(self) -> None:
+        """Close the files."""
+        self.db.close()
+
+    def has(self, name: str) -> bool:
+        """Say whether the snapshot has a file."""
+        return name in self.manifest.files
+
+    def array(self, name: str) -> NDArray[Any]:
+        """Memory-map one of its arrays."""
+        return read_array(self._directory / name)
+
+    def meta(self, key: str) -> Any:
+        """Return a value of table `meta`, or None."""
+        row = self.db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return None if row is None else parse_json(row[0])
+
+    def column(self, sql: str) -> list[Any]:
+        """Return the only column of a query of our own."""
+        return [row[0] for row in self.db.execute(sql)]
+
+    @cached_property
+    def memory_ids(self) -> NDArray[np.object_]:
+        """By position."""
+        return np.array(self.column("SELECT memory_id FROM memories ORDER BY position"), object)
+
+    @cached_property
+    def concept_ids(self) -> NDArray[np.object_]:
+        """By ordinal; None, after the last, is what ordinal -1 means."""
+        found = self.column("SELECT concept_id FROM concepts ORDER BY ordinal")
+        return np.array([*found, None], object)
+
+    @cached_property
+    def seen(self) -> NDArray[np.bool_]:
+        """Memories that the user may see, by position, shape (n,).
+
+        Their own, nobody's, and what the store says is shared with them.
+        """
+        if self.user is None:
+            return np.ones(self.manifest.counts["memories"], dtype=np.bool_)
+        owners = self.column("SELECT user FROM memories ORDER BY position")
+        seen = np.array([owner in (None, "", self.user) for owner in owners], dtype=np.bool_)
+        readers: list[str] = self.meta(layout.SHARED_WITH) or []
+        if self.user in readers:
+            reader = readers.index(self.user)
+            starts = self.array(layout.SHARE_STARTS_FILE)
+            shared = self.array(layout.SHARE_POSITIONS_FILE)
+            seen[shared[starts[reader] : starts[reader + 1]]] = True
+        return seen
+
+    @cached_property
+    def seen_concepts(self) -> NDArray[np.bool_]:
+        """Concepts whose every mention the user may see, by ordinal, shape (C,).
+
+        A concept that also stands in somebody else's memory may have its name from there.
+        """
+        if self.user is None:
+            return np.ones(self.manifest.counts["concepts"], dtype=np.bool_)
+        starts = self.array(layout.mention_file("indptr"))
+        hidden = ~self.seen[self.array(layout.mention_file("positions"))]
+        before = np.concatenate(([0], np.cumsum(hidden)))
+        # One without any mention has its name from nobody knows where.
+        return (before[starts[1:]] == before[starts[:-1]]) & (starts[1:] > starts[:-1])
+
+    def _sees(self, position: int) -> bool:
+        return bool(self.seen[position])
+
+    def _sees_id(self, memory_id: str) -> bool:
+        return self.user is None or memory_id in self._seen_ids
+
+    def _sees_concept(self, ordinal: int) -> bool:
+        return bool(self.seen_concepts[ordinal])
+
+    @cached_property
+    def _seen_ids(self) -> frozenset[str]:
+        return frozenset(self.memory_ids[self.seen])
+
+
+# Rows of the tables that no SQLite file holds, as columns; large ones in parts.
+
+
+BATCH_ROWS = 20_000
+"""Rows that are Python objects at once."""
+
+Columns = Sequence[Any]
+"""Of one part of a table: lists, numpy or Arrow arrays of one length."""
+
+
+def _mentions(view: SnapshotView) -> Iterator[Columns]:
+    concept, columns = _flat(view, layout.mention_file, "positions", "roles", "starts", "ends")
+    for part in _parts(view.seen_concepts[concept]):
+        memory, role, first, last = (column[part] for column in columns)
+        yield (
+            view.concept_ids[concept[part]], view.memory_ids[memory], np.array(ROLES, object)[role],
+            *_chars(first, last),
+        )  # fmt: skip
+
+
+def _edges(view: SnapshotView) -> Iterator[Columns]:
+    """Yield the edges of which both ends and the concept may be seen."""
+    source, columns = _flat(
+        view, layout.graph_file,
+        "targets", "relations", "weights", "concepts", "evidence_starts", "evidence_ends",
+        "valid_from_us", "valid_to_us", "recorded_at_us", "retracted_at_us",
+    )  # fmt: skip
+    targets, about = columns[0], columns[3]
+    shown = view.seen[source] & view.seen[targets]
+    shown &= (about < 0) | np.append(view.seen_concepts, True)[about]
+    relations = np.array(view.meta("relations") or RELATIONS, object)
+    for part in _parts(shown):
+        target, relation, weight, concept, first, last, *moments = (c[part] for c in columns)
+        yield (
+            view.memory_ids[source[part]], view.memory_ids[target], relations[relation], weight,
+            view.concept_ids[concept], *_chars(first, last), *moments,
+        )  # fmt: skip
+
+
+def _vectors(view: SnapshotView) -> Iterator[Columns]:
+    if view.has(layout.VECTORS_FILE):
+        found = view.array(layout.VECTORS_FILE)
+        for part in _parts(view.seen):
+            yield view.memory_ids[part], list(found[part])
+
+
+def _evaluation(view: SnapshotView) -> Iterator[Columns]:
+    """Yield nothing to a user: the queries are about everybody."""
+    path = view.paths.work / "evaluation/report.json"
+    if view.user is not None or not path.is_file():
+        return
+    groups = json.loads(path.read_text(encoding="utf-8"))["groups"]
+    rows = [
+        (group, arm["name"], stratum, metric, v["mean"], v.get("low"), v.get("high"), v["n"])
+        for group, found in groups.items()
+        for arm in found["reports"]
+        for stratum, metrics in {None: arm["overall"], **arm["strata"]}.items()
+        for metric, v in metrics.items()
+    ]
+    if rows:
+        yield list(zip(*rows, strict=True))
+
+
+def _facts(view: SnapshotView) -> Iterator[Columns]:
+    """Yield the manifest; to a user without what counts other people's memories."""
+    manifest = view.manifest
+    facts: dict[str, str | None] = {
+        "snapshot_id": view.snapshot_id,
+        "built_at": manifest.built_at,
+        "id_kind": manifest.id_kind,
+        "encoder_digest": manifest.encoder_digest,
+    }
+    if view.user is None:
+        facts |= {
+            "digest": manifest.digest,
+            "corpus_digest": manifest.corpus_digest,
+            "source_kind": str(manifest.source.get("kind", "")),
+            **{f"count_{name}": str(count) for name, count in sorted(manifest.counts.items())},
+        }
+    yield list(facts), list(facts.values())
+
+
+def _chars(first: NDArray[Any], last: NDArray[Any]) -> Columns:
+    """Return where evidence stands; nothing where it is a field, or there is none."""
+    import pyarrow as pa
+
+    return [pa.array(ends, pa.int64(), mask=first < 0) for ends in (first, last)]
+
+
+def _flat(view: SnapshotView, file: Callable[[str], str], *names: str) -> tuple[Any, list[Any]]:
+    """Return the row that each entry of a CSR matrix belongs to, and columns of the entries."""
+    starts = view.array(file("indptr"))
+    rows = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    return rows, [view.array(file(name)) for name in names]
+
+
+def _parts(shown: NDArray[np.bool_]) -> Iterator[NDArray[np.intp]]:
+    indices = np.flatnonzero(shown)
+    for first in range(0, len(indices), BATCH_ROWS):
+        yield indices[first : first + BATCH_ROWS]
+
+
+# What `noctuary sql` shows: tables, columns, types, meanings, and the SQL on rows.sqlite that reads
+# them. In it, sees(position), sees_concept(ordinal) and sees_id(memory_id) are the view's: what a
+# table is made of is visible, or its row is not. Documented in docs/sql.md.
 
 
 TEXT = "VARCHAR"
@@ -47,39 +252,47 @@ MOMENT = "TIMESTAMP"
 VECTOR = "FLOAT[]"
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column.
-
-    Attributes:
-        name: As queries call it.
-        type: A type of DuckDB.
-        about: What it holds, with unit and range; what null means, where it can be.
-    """
+class Column(NamedTuple):
+    """One column: its type of DuckDB, and what it holds, with unit, range and what null means."""
 
     name: str
     type: str
     about: str
+    sql: str
+    """Of texts, JSON; of moments, microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table.
-
-    Attributes:
-        name: As queries call it.
-        about: What a row is.
-        columns: In order.
-    """
+    """One table: what a row is, and where its rows are from: SQL, or a function."""
 
     name: str
     about: str
+    source: str | Callable[[SnapshotView], Iterator[Columns]]
     columns: tuple[Column, ...]
 
+    def describe(self) -> dict[str, Any]:
+        """Return what `noctuary sql --schema` says of it."""
+        columns = [{"name": c.name, "type": c.type, "about": c.about} for c in self.columns]
+        return {"table": self.name, "about": self.about, "columns": columns}
 
-def _table(name: str, about: str, *columns: tuple[str, str, str]) -> Table:
-    return Table(name, about, tuple(Column(*column) for column in columns))
 
+def _table(
+    name: str,
+    about: str,
+    source: str | Callable[[SnapshotView], Iterator[Columns]],
+    *columns: tuple[str, str, str] | tuple[str, str, str, str],
+) -> Table:
+    """Return a table; a column without SQL is the one of its name, a moment with the unit."""
+    told = [(*c, f"{c[0]}_us" if c[1] == MOMENT else c[0])[:4] for c in columns]
+    return Table(name, about, source, tuple(Column(*c) for c in told))
+
+
+_EVIDENCE_IDS = """(SELECT json_group_array(memory_id) FROM (
+    SELECT memory_id FROM json_each(evidence) j
+    JOIN memories ON position = json_extract(j.value, '$[0]') ORDER BY j.key))"""
+_SHOWN_SUMMARY = """summary_id NOT IN (
+    SELECT summary_id FROM summary_sources WHERE NOT sees(position))"""
 
 _VALID = (
     ("valid_from", MOMENT, "from when it holds; null: undated"),
@@ -88,14 +301,25 @@ _VALID = (
     ("retracted_at", MOMENT, "when the store wrote what ended it; null: nothing did"),
 )
 _CHARS = (
-    ("start_char", WHOLE, "first character of the evidence in the content; null: a field, or none"),
-    ("end_char", WHOLE, "one past its last character"),
+    (
+        "start_char",
+        WHOLE,
+        "first character of the evidence in the content; null: a field, or none",
+        "CASE WHEN evidence_start >= 0 THEN evidence_start END",
+    ),
+    (
+        "end_char",
+        WHOLE,
+        "one past its last character",
+        "CASE WHEN evidence_start >= 0 THEN evidence_end END",
+    ),
 )
 
 TABLES = (
     _table(
         "memories",
         "a memory of the snapshot",
+        "FROM memories WHERE sees(position) ORDER BY position",
         ("memory_id", TEXT, "its id in the source, as text"),
         ("position", WHOLE, "its place in the snapshot, from 0"),
         ("content", TEXT, "its text"),
@@ -115,15 +339,17 @@ TABLES = (
     _table(
         "concepts",
         "something that memories are about or name",
+        "FROM concepts WHERE sees_concept(ordinal) ORDER BY ordinal",
         ("concept_id", TEXT, "hash of the canonical name"),
-        ("name", TEXT, "canonical name"),
+        ("name", TEXT, "canonical name", "canonical_name"),
         ("kind", TEXT, "person, tag, date ..."),
         ("aliases", TEXTS, "other names"),
-        ("memories", WHOLE, "memories that hold it"),
+        ("memories", WHOLE, "memories that hold it", "df"),
     ),
     _table(
         "mentions",
         "a place where a memory holds a concept",
+        _mentions,
         ("concept_id", TEXT, "the concept"),
         ("memory_id", TEXT, "the memory"),
         ("role", TEXT, "about, mentions, author, speaker"),
@@ -132,6 +358,7 @@ TABLES = (
     _table(
         "edges",
         "a step that the graph walk can take from a memory to a memory",
+        _edges,
         ("source_id", TEXT, "memory that it leaves"),
         ("target_id", TEXT, "memory that it reaches"),
         ("relation", TEXT, "mentions_subject, mentions_tag, next_turn, previous_turn ..."),
@@ -143,27 +370,38 @@ TABLES = (
     _table(
         "concept_edges",
         "a statement about two concepts",
-        ("source_concept_id", TEXT, "the subject"),
-        ("source_name", TEXT, "its canonical name"),
+        """FROM concept_edges e JOIN concepts a ON a.ordinal = src
+        JOIN concepts b ON b.ordinal = dst
+        WHERE sees_concept(src) AND sees_concept(dst) AND NOT EXISTS (
+            SELECT 1 FROM json_each(evidence) j WHERE NOT sees(json_extract(j.value, '$[0]')))
+        ORDER BY e.rowid""",
+        ("source_concept_id", TEXT, "the subject", "a.concept_id"),
+        ("source_name", TEXT, "its canonical name", "a.canonical_name"),
         ("relation", TEXT, "works_at, part_of ..."),
-        ("target_concept_id", TEXT, "the object"),
-        ("target_name", TEXT, "its canonical name"),
+        ("target_concept_id", TEXT, "the object", "b.concept_id"),
+        ("target_name", TEXT, "its canonical name", "b.canonical_name"),
         ("weight", REAL, "0 to 1: grows with the memories that state it"),
-        ("evidence_ids", TEXTS, "memories that state it"),
+        ("evidence_ids", TEXTS, "memories that state it", _EVIDENCE_IDS),
         *_VALID,
     ),
     _table(
         "supersessions",
         "a memory that a newer one replaced",
-        ("older_id", TEXT, "the replaced memory"),
-        ("newer_id", TEXT, "what replaced it"),
-        ("head_id", TEXT, "the newest of the chain"),
+        """FROM supersessions JOIN memories o ON o.position = older
+        JOIN memories n ON n.position = newer JOIN memories h ON h.position = head
+        JOIN memories e ON e.position = evidence_position
+        LEFT JOIN concepts c ON c.ordinal = concept AND sees_concept(c.ordinal)
+        WHERE sees(older) AND sees(newer) AND sees(head) AND sees(evidence_position)
+        ORDER BY older, newer""",
+        ("older_id", TEXT, "the replaced memory", "o.memory_id"),
+        ("newer_id", TEXT, "what replaced it", "n.memory_id"),
+        ("head_id", TEXT, "the newest of the chain", "h.memory_id"),
         ("reason", TEXT, "how it was noticed"),
         ("confidence", WHOLE, "0 to 2"),
         ("similarity", REAL, "cosine, where it was measured"),
         ("age_gap_days", WHOLE, "days between the two"),
-        ("concept_id", TEXT, "what both are about; null: not told"),
-        ("evidence_id", TEXT, "memory that says so"),
+        ("concept_id", TEXT, "what both are about; null: not told", "c.concept_id"),
+        ("evidence_id", TEXT, "memory that says so", "e.memory_id"),
         *_CHARS,
         ("valid_to", MOMENT, "until when the older one held"),
         ("recorded_at", MOMENT, "when the store wrote the newer one"),
@@ -171,23 +409,27 @@ TABLES = (
     _table(
         "clusters",
         "turns of one session that belong together",
+        """FROM clusters WHERE session_id NOT IN (SELECT session_id FROM memories
+        WHERE session_id IS NOT NULL AND NOT sees(position))
+        ORDER BY session_id, ordinal, cluster_id""",
         ("cluster_id", TEXT, "its id"),
         ("session_id", TEXT, "the session"),
         ("ordinal", WHOLE, "its place in the session, from 0"),
-        ("first_at", MOMENT, "its first turn"),
-        ("last_at", MOMENT, "its last turn"),
-        ("is_trivial", FLAG, "a single turn: nothing to sum up"),
+        ("first_at", MOMENT, "its first turn", "first_us"),
+        ("last_at", MOMENT, "its last turn", "last_us"),
+        ("is_trivial", FLAG, "a single turn: nothing to sum up", "trivial"),
     ),
     _table(
         "summaries",
         "an accepted summary",
+        f"FROM summaries WHERE {_SHOWN_SUMMARY} ORDER BY ordinal",
         ("summary_id", TEXT, "its id"),
         ("cluster_id", TEXT, "what it sums up"),
         ("session_id", TEXT, "the session"),
         ("text", TEXT, "its text"),
         ("method", TEXT, "how it was written"),
-        ("first_at", MOMENT, "its first source"),
-        ("last_at", MOMENT, "its last source"),
+        ("first_at", MOMENT, "its first source", "first_us"),
+        ("last_at", MOMENT, "its last source", "last_us"),
         ("source_tokens", WHOLE, "length of the sources"),
         ("summary_tokens", WHOLE, "length of the text"),
         ("align", REAL, "likeness to its sources; null: not measured"),
@@ -200,6 +442,7 @@ TABLES = (
     _table(
         "summary_sources",
         "a memory that a summary stands for",
+        f"FROM summary_sources WHERE {_SHOWN_SUMMARY} ORDER BY summary_id, place",
         ("summary_id", TEXT, "the summary"),
         ("place", WHOLE, "in order of time, from 0"),
         ("memory_id", TEXT, "the memory"),
@@ -207,12 +450,14 @@ TABLES = (
     _table(
         "vectors",
         "the vector of a memory; no rows where the snapshot was built without an encoder",
+        _vectors,
         ("memory_id", TEXT, "the memory"),
         ("vector", VECTOR, "of length 1"),
     ),
     _table(
         "access",
         "a memory that a recall returned, of the last 90 days",
+        "FROM access_log.retrievals WHERE sees_id(memory_id) ORDER BY position",
         ("retrieved_at", MOMENT, "when"),
         ("memory_id", TEXT, "the memory; it need not be in the snapshot any more"),
         ("rank", WHOLE, "its place in the answer, from 1"),
@@ -221,11 +466,19 @@ TABLES = (
     _table(
         "usage",
         "what the last night counted about a memory",
+        """FROM (SELECT memory_id FROM usage.access UNION SELECT memory_id FROM usage.ltp)
+        LEFT JOIN usage.access USING (memory_id) LEFT JOIN usage.ltp USING (memory_id)
+        WHERE sees_id(memory_id) ORDER BY memory_id""",
         ("memory_id", TEXT, "the memory"),
         ("retrievals", WHOLE, "over all time; null: never"),
         ("recent", WHOLE, "inside the window; null: never"),
         ("days", WHOLE, "distinct days with a retrieval; null: never"),
-        ("last_at", MOMENT, "last retrieval, else the creation; null: neither is known"),
+        (
+            "last_at",
+            MOMENT,
+            "last retrieval, else the creation; null: neither is known",
+            "coalesce(last_accessed_us, last_us)",
+        ),
         ("ltp_multiplier", REAL, "at least 1; null: not scanned"),
         ("ltp_score", REAL, "0 to 1; null: not scanned"),
         ("decayed_score", REAL, "0 to 1; null: not scanned"),
@@ -233,6 +486,9 @@ TABLES = (
     _table(
         "archived",
         "a memory that a plan in force has archived",
+        """FROM archive.entries JOIN archive.applications USING (plan_id)
+        WHERE undone_at_us IS NULL AND sees_id(memory_id) AND sees_id(successor_id)
+        ORDER BY memory_id, plan_id, applied_at_us""",
         ("memory_id", TEXT, "the memory"),
         ("plan_id", TEXT, "the plan"),
         ("successor_id", TEXT, "what stands for it"),
@@ -242,6 +498,7 @@ TABLES = (
     _table(
         "evaluation",
         "a metric of the last evaluated night, which need not be the one that serves",
+        _evaluation,
         ("query_group", TEXT, "labelled, exact ..."),
         ("arm", TEXT, "served, or an alternative that was compared"),
         ("stratum", TEXT, "kind of query; null: all of the group"),
@@ -254,6 +511,7 @@ TABLES = (
     _table(
         "snapshot",
         "a fact about what serves",
+        _facts,
         ("key", TEXT, "snapshot_id, digest, built_at, count_memories ..."),
         ("value", TEXT, "as text"),
     ),
@@ -261,417 +519,52 @@ TABLES = (
 
 TABLE_NAMES = tuple(table.name for table in TABLES)
 
-
-def find_table(name: str) -> Table:
-    """Return a table by its name.
-
-    Raises:
-        KeyError: There is none of that name.
-    """
-    return {table.name: table for table in TABLES}[name]
+_BESIDE = {"access": "access_log", "usage": "usage", "archived": "archive"}
+"""By table, which file beside the snapshot it is read from; only the log is written meanwhile."""
 
 
-# The serving snapshot as one user sees it: its rows, its arrays, and which memories are visible.
+def read_table(view: SnapshotView, name: str) -> Iterator[Any]:
+    """Yield the rows of a table that the view's user may see, as Arrow record batches."""
+    import pyarrow as pa
 
-
-BATCH_ROWS = 20_000
-"""Rows that are Python objects at once."""
-
-Rows = Iterator[Sequence[tuple[Any, ...]]]
-
-
-class SnapshotView:
-    """One published snapshot, and what of it a user may see.
-
-    Attributes:
-        paths: The store.
-        snapshot_id: What serves.
-        manifest: Its manifest.
-        user: Whose view it is; None means the owner's, who sees everything.
-    """
-
-    def __init__(self, paths: StorePaths, user: str | None = None) -> None:
-        """Open what serves.
-
-        Raises:
-            SnapshotMissingError: Nothing has been published.
-            SnapshotCorruptError: It is damaged or of another version.
-        """
-        self.paths = paths
-        self.snapshot_id = read_pointer(paths).snapshot_id
-        self.manifest: Manifest = read_manifest(self._directory)
-        self.user = user
-        quick_check(self._directory, self.manifest)
-        self._db = connect_immutable(self._directory / layout.ROWS_FILE)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._db.close()
-
-    def select(self, sql: str) -> Rows:
-        """Yield the rows of a query of this project's own on rows.sqlite, in batches."""
-        with closing(self._db.execute(sql)) as cursor:
-            while batch := cursor.fetchmany(BATCH_ROWS):
-                yield batch
-
-    def has(self, name: str) -> bool:
-        """Say whether the snapshot has a file."""
-        return name in self.manifest.files
-
-    def array(self, name: str) -> NDArray[Any]:
-        """Memory-map one of its arrays."""
-        return read_array(self._directory / name)
-
-    def meta(self, key: str) -> Any:
-        """Return a value of table `meta`, or None."""
-        row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-        return None if row is None else parse_json(row[0])
-
-    @cached_property
-    def memory_ids(self) -> list[str]:
-        """By position."""
-        return [row[0] for row in self._all("SELECT memory_id FROM memories ORDER BY position")]
-
-    @cached_property
-    def concept_ids(self) -> list[str]:
-        """By ordinal."""
-        return [row[0] for row in self._all("SELECT concept_id FROM concepts ORDER BY ordinal")]
-
-    @cached_property
-    def seen(self) -> NDArray[np.bool_]:
-        """Memories that the user may see, by position, shape (n,).
-
-        Their own, nobody's, and what the store says is shared with them.
-        """
-        count = self.manifest.counts["memories"]
-        if self.user is None:
-            return np.ones(count, dtype=np.bool_)
-        owners = self._all("SELECT user FROM memories ORDER BY position")
-        seen = np.fromiter((row[0] in (None, "", self.user) for row in owners), np.bool_, count)
-        readers: list[str] = self.meta(layout.SHARED_WITH) or []
-        if self.user in readers:
-            reader = readers.index(self.user)
-            starts = self.array(layout.SHARE_STARTS_FILE)
-            shared = self.array(layout.SHARE_POSITIONS_FILE)
-            seen[shared[starts[reader] : starts[reader + 1]]] = True
-        return seen
-
-    @cached_property
-    def seen_ids(self) -> frozenset[str]:
-        """Ids of the memories that the user may see."""
-        return frozenset(self.memory_ids[int(position)] for position in np.flatnonzero(self.seen))
-
-    @cached_property
-    def seen_concepts(self) -> NDArray[np.bool_]:
-        """Concepts whose every mention the user may see, by ordinal, shape (C,).
-
-        A concept that also stands in somebody else's memory may have its name from there.
-        """
-        if self.user is None:
-            return np.ones(len(self.concept_ids), dtype=np.bool_)
-        starts = self.array(layout.mention_file("indptr"))
-        hidden = ~self.seen[self.array(layout.mention_file("positions"))]
-        before = np.concatenate(([0], np.cumsum(hidden)))
-        # One without any mention has its name from nobody knows where.
-        return (before[starts[1:]] == before[starts[:-1]]) & (starts[1:] > starts[:-1])
-
-    @property
-    def _directory(self) -> Path:
-        return self.paths.snapshots / self.snapshot_id
-
-    def _all(self, sql: str) -> list[tuple[Any, ...]]:
-        return self._db.execute(sql).fetchall()
-
-
-# Rows of the tables that a snapshot itself holds.
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC).replace(tzinfo=None)
-
-Row = tuple[Any, ...]
-
-
-def to_moment(us: int | None) -> datetime | None:
-    """Return a moment in UTC without a zone; None for an undated or an open one."""
-    if us is None or us in (UNDATED_US, OPEN_END_US):
-        return None
-    return _EPOCH + timedelta(microseconds=int(us))
-
-
-def in_batches(rows: Iterable[Row]) -> Rows:
-    """Yield rows in batches."""
-    batch: list[Row] = []
-    for row in rows:
-        batch.append(row)
-        if len(batch) >= BATCH_ROWS:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
-
-
-def memories(view: SnapshotView) -> Rows:
-    """Rows of table `memories`."""
-    seen = view.seen
-    sql = """SELECT memory_id, position, content, category, tags, expanded_keywords, importance,
-        created_at_us, updated_at_us, session_id, wing, room, user, is_turn, content_hash
-        FROM memories ORDER BY position"""
-    for batch in view.select(sql):
-        yield [
-            (*r[:7], to_moment(r[7]), to_moment(r[8]), *r[9:13], bool(r[13]), r[14])
-            for r in batch
-            if seen[r[1]]
+    table = next(table for table in TABLES if table.name == name)
+    parts = _select(view, table) if isinstance(table.source, str) else table.source(view)
+    names = [column.name for column in table.columns]
+    for part in parts:
+        arrays = [
+            _to_arrow(values, column.type)
+            for values, column in zip(part, table.columns, strict=True)
         ]
+        yield pa.RecordBatch.from_arrays(arrays, names)
 
 
-def concepts(view: SnapshotView) -> Rows:
-    """Rows of table `concepts`."""
-    sql = "SELECT ordinal, concept_id, canonical_name, kind, aliases, df FROM concepts ORDER BY 1"
-    for batch in view.select(sql):
-        yield [
-            (concept_id, name, kind, parse_json(aliases), df)
-            for ordinal, concept_id, name, kind, aliases, df in batch
-            if view.seen_concepts[ordinal]
-        ]
-
-
-def mentions(view: SnapshotView) -> Rows:
-    """Rows of table `mentions`."""
-    starts = view.array(layout.mention_file("indptr"))
-    columns = [view.array(layout.mention_file(n)) for n in ("positions", "roles", "starts", "ends")]
-    concept = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-    shown = np.flatnonzero(view.seen_concepts[concept])
-    for part in _parts(shown):
-        positions, roles, first, last = (column[part].tolist() for column in columns)
-        yield [
-            (view.concept_ids[c], view.memory_ids[p], ROLES[r], *_chars(a, b))
-            for c, p, r, a, b in zip(
-                concept[part].tolist(), positions, roles, first, last, strict=True
-            )
-        ]
-
-
-def edges(view: SnapshotView) -> Rows:
-    """Rows of table `edges`; only where both ends and the concept may be seen."""
-    names = (
-        "targets", "relations", "weights", "concepts", "evidence_starts", "evidence_ends",
-        "valid_from_us", "valid_to_us", "recorded_at_us", "retracted_at_us",
-    )  # fmt: skip
-    starts = view.array(layout.graph_file("indptr"))
-    columns = {name: view.array(layout.graph_file(name)) for name in names}
-    source = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-    shown = view.seen[source] & view.seen[columns["targets"]]
-    about = columns["concepts"]
-    shown &= (about < 0) | np.append(view.seen_concepts, True)[about]
-    relations: list[str] = view.meta("relations") or list(RELATIONS)
-    for part in _parts(np.flatnonzero(shown)):
-        rows = zip(source[part].tolist(), *(columns[n][part].tolist() for n in names), strict=True)
-        yield [
-            (
-                view.memory_ids[s], view.memory_ids[t], relations[relation], weight,
-                view.concept_ids[c] if c >= 0 else None, *_chars(first, last),
-                *map(to_moment, moments),
-            )
-            for s, t, relation, weight, c, first, last, *moments in rows
-        ]  # fmt: skip
-
-
-def concept_edges(view: SnapshotView) -> Rows:
-    """Rows of table `concept_edges`; only where every memory that states it may be seen."""
-    sql = """SELECT e.src, a.concept_id, a.canonical_name, e.relation, e.dst, b.concept_id,
-        b.canonical_name, e.weight, e.evidence, e.valid_from_us, e.valid_to_us, e.recorded_at_us,
-        e.retracted_at_us FROM concept_edges e JOIN concepts a ON a.ordinal = e.src
-        JOIN concepts b ON b.ordinal = e.dst ORDER BY e.rowid"""
-    for batch in view.select(sql):
-        yield list(_stated(view, batch))
-
-
-def _stated(view: SnapshotView, batch: Iterable[Row]) -> Iterator[Row]:
-    shown = view.seen_concepts
-    for src, src_id, src_name, relation, dst, dst_id, dst_name, weight, text, *moments in batch:
-        positions = [int(item[0]) for item in parse_json(text)]
-        if shown[src] and shown[dst] and all(view.seen[p] for p in positions):
-            evidence = [view.memory_ids[p] for p in positions]
-            ends = (src_id, src_name, relation, dst_id, dst_name)
-            yield (*ends, weight, evidence, *map(to_moment, moments))
-
-
-def supersessions(view: SnapshotView) -> Rows:
-    """Rows of table `supersessions`; only where every memory of it may be seen."""
-    sql = """SELECT older, newer, head, reason, confidence, similarity, age_gap_days, concept,
-        evidence_position, evidence_start, evidence_end, valid_to_us, recorded_at_us
-        FROM supersessions ORDER BY older, newer"""
-    ids, seen = view.memory_ids, view.seen
-    for batch in view.select(sql):
-        yield [
-            (
-                ids[older], ids[newer], ids[head], *told, _concept(view, concept), ids[stated],
-                *_chars(first, last), *map(to_moment, moments),
-            )
-            for older, newer, head, *told, concept, stated, first, last, valid, recorded in batch
-            if seen[older] and seen[newer] and seen[head] and seen[stated]
-            for moments in [(valid, recorded)]
-        ]  # fmt: skip
-
-
-def clusters(view: SnapshotView) -> Rows:
-    """Rows of table `clusters`; only of sessions of which every turn may be seen."""
-    hidden = {
-        session
-        for batch in view.select("SELECT position, session_id FROM memories")
-        for position, session in batch
-        if not view.seen[position]
-    }
-    sql = """SELECT cluster_id, session_id, ordinal, first_us, last_us, trivial FROM clusters
-        ORDER BY session_id, ordinal, cluster_id"""
-    for batch in view.select(sql):
-        yield [
-            (*r[:3], to_moment(r[3]), to_moment(r[4]), bool(r[5]))
-            for r in batch
-            if r[1] not in hidden
-        ]
-
-
-def summaries(view: SnapshotView) -> Rows:
-    """Rows of table `summaries`; only where every source may be seen."""
-    shown = _shown_summaries(view)
-    sql = """SELECT summary_id, cluster_id, session_id, text, method, first_us, last_us,
-        source_tokens, summary_tokens, align, cover, confidence, decay_rate, facts, plan_id
-        FROM summaries ORDER BY ordinal"""
-    for batch in view.select(sql):
-        yield [(*r[:5], to_moment(r[5]), to_moment(r[6]), *r[7:]) for r in batch if r[0] in shown]
-
-
-def summary_sources(view: SnapshotView) -> Rows:
-    """Rows of table `summary_sources`."""
-    shown = _shown_summaries(view)
-    sql = "SELECT summary_id, place, memory_id FROM summary_sources ORDER BY summary_id, place"
-    for batch in view.select(sql):
-        yield [row for row in batch if row[0] in shown]
-
-
-def vectors(view: SnapshotView) -> Rows:
-    """Rows of table `vectors`."""
-    if not view.has(layout.VECTORS_FILE):
-        return
-    found = view.array(layout.VECTORS_FILE)
-    for part in _parts(np.flatnonzero(view.seen)):
-        ids = [view.memory_ids[p] for p in part.tolist()]
-        yield list(zip(ids, list(found[part]), strict=True))
-
-
-def _shown_summaries(view: SnapshotView) -> set[str]:
-    all_ids: set[str] = set()
-    hidden: set[str] = set()
-    for batch in view.select("SELECT summary_id FROM summaries"):
-        all_ids.update(row[0] for row in batch)
-    for batch in view.select("SELECT summary_id, position FROM summary_sources"):
-        hidden.update(row[0] for row in batch if not view.seen[row[1]])
-    return all_ids - hidden
-
-
-def _concept(view: SnapshotView, ordinal: int | None) -> str | None:
-    if ordinal is None or not view.seen_concepts[ordinal]:
-        return None
-    return view.concept_ids[ordinal]
-
-
-def _chars(start: int, end: int) -> tuple[int | None, int | None]:
-    return (None, None) if start < 0 else (start, end)
-
-
-def _parts(indices: Any) -> Iterator[Any]:
-    for first in range(0, len(indices), BATCH_ROWS):
-        yield indices[first : first + BATCH_ROWS]
-
-
-# Rows of the tables about the store around a snapshot: use, archive, evaluation, what serves.
-
-
-_EVALUATION = "evaluation/report.json"
-
-
-def access(view: SnapshotView) -> Rows:
-    """Rows of table `access`."""
-    sql = "SELECT retrieved_at_us, memory_id, rank, snapshot_id FROM retrievals ORDER BY position"
-    path = view.paths.access_log
-    if not path.is_file():
-        return
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
-        cursor = db.execute(sql)
+def _select(view: SnapshotView, table: Table) -> Iterator[Columns]:
+    if table.name in _BESIDE:
+        beside = _BESIDE[table.name]
+        path: Path = getattr(view.paths, beside)
+        if not path.is_file():
+            return
+        immutable = "" if path == view.paths.access_log else "&immutable=1"
+        uri = f"{path.absolute().as_uri()}?mode=ro{immutable}"
+        view.db.execute(f"ATTACH ? AS {beside}", (uri,))
+    columns = ", ".join(column.sql for column in table.columns)
+    with closing(view.db.execute(f"SELECT {columns} {table.source}")) as cursor:
         while batch := cursor.fetchmany(BATCH_ROWS):
-            yield [(to_moment(r[0]), *r[1:]) for r in batch if _may_see(view, r[1])]
+            yield list(zip(*batch, strict=True))
 
 
-def usage(view: SnapshotView) -> Rows:
-    """Rows of table `usage`."""
-    if not view.paths.usage.is_file():
-        return
-    sql = """SELECT i.memory_id, retrievals, recent, days, coalesce(last_accessed_us, last_us),
-        ltp_multiplier, ltp_score, decayed_score
-        FROM (SELECT memory_id FROM access UNION SELECT memory_id FROM ltp) i
-        LEFT JOIN access USING (memory_id) LEFT JOIN ltp USING (memory_id) ORDER BY i.memory_id"""
-    with closing(connect_immutable(view.paths.usage)) as db:
-        cursor = db.execute(sql)
-        while batch := cursor.fetchmany(BATCH_ROWS):
-            yield [(*r[:4], to_moment(r[4]), *r[5:]) for r in batch if _may_see(view, r[0])]
+def _to_arrow(values: Any, kind: str) -> Any:
+    import pyarrow as pa
 
-
-def archived(view: SnapshotView) -> Rows:
-    """Rows of table `archived`."""
-    if not view.paths.archive.is_file():
-        return
-    sql = """SELECT e.memory_id, e.plan_id, e.successor_id, e.summary_id, a.applied_at_us
-        FROM entries e JOIN applications a USING (plan_id) WHERE a.undone_at_us IS NULL
-        ORDER BY e.memory_id, e.plan_id, a.applied_at_us"""
-    with closing(connect_immutable(view.paths.archive)) as db:
-        yield from in_batches(
-            (*row[:4], to_moment(row[4]))
-            for row in db.execute(sql)
-            if _may_see(view, row[0]) and _may_see(view, row[2])
-        )
-
-
-def evaluation(view: SnapshotView) -> Rows:
-    """Rows of table `evaluation`; nobody's but the owner's: its queries are about everybody."""
-    path = view.paths.work / _EVALUATION
-    if view.user is not None or not path.is_file():
-        return
-    yield from in_batches(_measured(json.loads(path.read_text(encoding="utf-8"))))
-
-
-def _measured(report: dict[str, Any]) -> Iterator[Row]:
-    for group, found in report["groups"].items():
-        for arm in found["reports"]:
-            for stratum, metrics in {None: arm["overall"], **arm["strata"]}.items():
-                for metric, value in metrics.items():
-                    yield (
-                        group, arm["name"], stratum, metric,
-                        value["mean"], value.get("low"), value.get("high"), value["n"],
-                    )  # fmt: skip
-
-
-def snapshot(view: SnapshotView) -> Rows:
-    """Rows of table `snapshot`; to a user without what counts other people's memories."""
-    manifest = view.manifest
-    facts: dict[str, str | None] = {
-        "snapshot_id": view.snapshot_id,
-        "built_at": manifest.built_at,
-        "id_kind": manifest.id_kind,
-        "encoder_digest": manifest.encoder_digest,
-    }
-    if view.user is None:
-        facts |= {
-            "digest": manifest.digest,
-            "corpus_digest": manifest.corpus_digest,
-            "source_kind": str(manifest.source.get("kind", "")),
-            **{f"count_{name}": str(count) for name, count in sorted(manifest.counts.items())},
-        }
-    yield list(facts.items())
-
-
-def _may_see(view: SnapshotView, memory_id: str) -> bool:
-    return view.user is None or memory_id in view.seen_ids
+    if kind == MOMENT:
+        us = [None if us in (UNDATED_US, OPEN_END_US) else us for us in values]
+        return pa.array(us, pa.int64()).cast(pa.timestamp("us"))
+    if kind == FLAG:
+        return pa.array(values, pa.int64()).cast(pa.bool_())
+    if kind == TEXTS:
+        return pa.array([parse_json(text) for text in values], pa.list_(pa.string()))
+    types = {TEXT: pa.string(), WHOLE: pa.int64(), REAL: pa.float64()}
+    return pa.array(values, types.get(kind, pa.list_(pa.float32())))
 
 
 # A closed DuckDB database in memory: the tables that a query names, filled, and then no way out.
@@ -682,24 +575,6 @@ FETCH_ROWS = 2_000
 
 MEMORY_LIMIT = "4GB"
 """What a query may use, tables included; nothing is ever spilled to disk, where texts would lie."""
-
-LOADERS: Mapping[str, Callable[[SnapshotView], Rows]] = {
-    "memories": memories,
-    "concepts": concepts,
-    "mentions": mentions,
-    "edges": edges,
-    "concept_edges": concept_edges,
-    "supersessions": supersessions,
-    "clusters": clusters,
-    "summaries": summaries,
-    "summary_sources": summary_sources,
-    "vectors": vectors,
-    "access": access,
-    "usage": usage,
-    "archived": archived,
-    "evaluation": evaluation,
-    "snapshot": snapshot,
-}
 
 _CONFIG: Mapping[str, str] = {
     "autoinstall_known_extensions": "false",
@@ -721,22 +596,48 @@ class QueryError(NoctuaryError, ValueError):
     """A query that cannot be run: what is wrong with it, in DuckDB's words or ours."""
 
 
-@dataclass(frozen=True, slots=True)
 class Answer:
-    """What a query came to.
+    """What a query came to, as it is fetched.
 
     Attributes:
         columns: Names.
         types: DuckDB's, aligned.
-        batches: The rows, at most `FETCH_ROWS` at a time; raises QueryError like `run_query`.
+        count: Rows given out so far.
+        is_cut: True once the limit left something out.
     """
 
-    columns: Sequence[str]
-    types: Sequence[str]
-    batches: Iterator[Sequence[tuple[Any, ...]]]
+    def __init__(self, db: duckdb.DuckDBPyConnection, limit: int | None) -> None:
+        """Take what a query was executed on; a limit of None means every row."""
+        described = db.description or []
+        self.columns = [str(column[0]) for column in described]
+        self.types = [str(column[1]) for column in described]
+        self.count = 0
+        self.is_cut = False
+        self._db = db
+        self._limit = limit
+
+    def batches(self) -> Iterator[Sequence[tuple[Any, ...]]]:
+        """Yield the rows in batches, never an empty one.
+
+        Raises:
+            QueryError: As of `run_query`.
+        """
+        import duckdb
+
+        try:
+            while not self.is_cut and (batch := self._db.fetchmany(FETCH_ROWS)):
+                kept = batch if self._limit is None else batch[: self._limit - self.count]
+                self.is_cut = len(kept) < len(batch)
+                self.count += len(kept)
+                if kept:
+                    yield kept
+        except (duckdb.Error, RuntimeError) as error:
+            raise _refused(error) from None
+        finally:
+            self._db.close()
 
 
-def run_query(view: SnapshotView, query: str) -> Answer:
+def run_query(view: SnapshotView, query: str, limit: int | None = None) -> Answer:
     """Run one query on the tables of a view.
 
     Only the tables that it names are filled. The database can reach neither files nor the network
@@ -753,25 +654,24 @@ def run_query(view: SnapshotView, query: str) -> Answer:
         _require_one_query(db, query)
         named = _named_tables(db, query)
         for table in TABLES:
-            _make_table(db, table)
-            if table.name in named:
-                _fill(db, table, LOADERS[table.name](view))
+            columns = ", ".join(f'"{column.name}" {column.type}' for column in table.columns)
+            db.execute(f'CREATE TABLE "{table.name}" ({columns})')
+            for batch in read_table(view, table.name) if table.name in named else ():
+                db.register("batch", batch)
+                db.execute(f'INSERT INTO "{table.name}" FROM batch')
+                db.unregister("batch")
         # Else DuckDB draws one into the answer of a long query.
         db.execute("SET enable_progress_bar = false")
         # Last: registering what was read is an access from outside as well.
         db.execute("SET enable_external_access = false")
         db.execute("SET lock_configuration = true")
-        found = db.execute(query)
-        described = found.description or []
-        columns = [str(column[0]) for column in described]
-        types = [str(column[1]) for column in described]
-    except (duckdb.Error, RuntimeError) as error:
+        db.execute(query)
+        return Answer(db, limit)
+    except BaseException as error:
         db.close()
-        raise _refused(error) from None
-    except BaseException:
-        db.close()
+        if isinstance(error, duckdb.Error | RuntimeError):
+            raise _refused(error) from None
         raise
-    return Answer(columns, types, _fetch(db))
 
 
 def _require_one_query(db: duckdb.DuckDBPyConnection, query: str) -> None:
@@ -787,65 +687,16 @@ def _require_one_query(db: duckdb.DuckDBPyConnection, query: str) -> None:
         )
 
 
-def _named_tables(db: duckdb.DuckDBPyConnection, query: str) -> set[str]:
+def _named_tables(db: duckdb.DuckDBPyConnection, query: str) -> Collection[str]:
     """Return the tables that a query may read; all of them where that cannot be told."""
     import duckdb
 
-    known = {table.name for table in TABLES}
-    if _BY_TEXT.search(query):
-        return known
     try:
-        return {name.lower() for name in db.get_table_names(query)} & known
+        if not _BY_TEXT.search(query):
+            return {name.lower() for name in db.get_table_names(query)}
     except duckdb.Error:
-        return known
-
-
-def _make_table(db: duckdb.DuckDBPyConnection, table: Table) -> None:
-    columns = ", ".join(f'"{column.name}" {column.type}' for column in table.columns)
-    db.execute(f'CREATE TABLE "{table.name}" ({columns})')
-
-
-def _fill(db: duckdb.DuckDBPyConnection, table: Table, rows: Rows) -> None:
-    import pyarrow as pa
-
-    types = _arrow_types()
-    fields = [pa.field(column.name, types[column.type]) for column in table.columns]
-    for batch in rows:
-        if not batch:
-            continue
-        columns = [
-            pa.array(list(values), field.type)
-            for values, field in zip(zip(*batch, strict=True), fields, strict=True)
-        ]
-        db.register("batch", pa.Table.from_arrays(columns, schema=pa.schema(fields)))
-        db.execute(f'INSERT INTO "{table.name}" SELECT * FROM batch')
-        db.unregister("batch")
-
-
-def _arrow_types() -> Mapping[str, Any]:
-    import pyarrow as pa
-
-    return {
-        TEXT: pa.string(),
-        TEXTS: pa.list_(pa.string()),
-        WHOLE: pa.int64(),
-        REAL: pa.float64(),
-        FLAG: pa.bool_(),
-        MOMENT: pa.timestamp("us"),
-        VECTOR: pa.list_(pa.float32()),
-    }
-
-
-def _fetch(db: duckdb.DuckDBPyConnection) -> Iterator[Sequence[tuple[Any, ...]]]:
-    import duckdb
-
-    try:
-        while batch := db.fetchmany(FETCH_ROWS):
-            yield batch
-    except (duckdb.Error, RuntimeError) as error:
-        raise _refused(error) from None
-    finally:
-        db.close()
+        pass
+    return TABLE_NAMES
 
 
 def _refused(error: Exception) -> BaseException:
@@ -867,69 +718,37 @@ CELL_CHARS = 60
 """Of a value in text output: a memory's beginning, so that a row stays readable."""
 
 
-class Printed:
-    """The rows of an answer up to a limit, and whether there were more.
-
-    Attributes:
-        count: Rows given out so far.
-        is_cut: True once the limit left something out.
-    """
-
-    def __init__(self, answer: Answer, limit: int | None) -> None:
-        """Take an answer; a limit of None means every row."""
-        self.count = 0
-        self.is_cut = False
-        self._answer = answer
-        self._limit = limit
-
-    def batches(self) -> Iterator[Sequence[Row]]:
-        """Yield the rows in batches, never an empty one."""
-        for batch in self._answer.batches:
-            left = None if self._limit is None else self._limit - self.count
-            kept = batch if left is None else batch[:left]
-            self.is_cut = len(kept) < len(batch)
-            self.count += len(kept)
-            if kept:
-                yield kept
-            if self.is_cut:
-                return
-
-
-def text_lines(answer: Answer, printed: Printed) -> Iterator[str]:
+def text_lines(answer: Answer) -> Iterator[str]:
     """Yield a table: names, a rule, one line per row; widths are those of the first batch."""
-    widths: list[int] | None = None
-    for batch in printed.batches():
+    widths: list[int] = []
+    for batch in answer.batches():
         cells = [[_cell(value) for value in row] for row in batch]
-        if widths is None:
-            widths = [
-                max(len(name), *(len(row[i]) for row in cells))
-                for i, name in enumerate(answer.columns)
-            ]
+        if not widths:
+            widths = [max(map(len, column)) for column in zip(answer.columns, *cells, strict=True)]
             yield _line(answer.columns, widths)
             yield _line(["-" * width for width in widths], widths)
-        for row in cells:
-            yield _line(row, widths)
-    if widths is None:
+        yield from (_line(row, widths) for row in cells)
+    if not widths:
         yield _line(answer.columns, [len(name) for name in answer.columns])
 
 
-def csv_lines(answer: Answer, printed: Printed) -> Iterator[str]:
+def csv_lines(answer: Answer) -> Iterator[str]:
     """Yield a header and one record per row (RFC 4180, but for LF); null is an empty field."""
     yield _record(answer.columns)
-    for batch in printed.batches():
+    for batch in answer.batches():
         for row in batch:
-            yield _record(["" if value is None else _plain(value) for value in row])
+            yield _record([_plain(value) for value in row])
 
 
-def json_pieces(answer: Answer, printed: Printed) -> Iterator[str]:
+def json_pieces(answer: Answer) -> Iterator[str]:
     """Yield one JSON object in pieces: columns, types, rows, row_count, is_cut."""
     yield f'{{"columns": {_dump(answer.columns)},\n "types": {_dump(answer.types)},\n "rows": ['
     separator = "\n  "
-    for batch in printed.batches():
+    for batch in answer.batches():
         for row in batch:
             yield separator + _dump([to_json(value) for value in row])
             separator = ",\n  "
-    yield f'],\n "row_count": {printed.count},\n "is_cut": {_dump(printed.is_cut)}}}\n'
+    yield f'],\n "row_count": {answer.count},\n "is_cut": {_dump(answer.is_cut)}}}\n'
 
 
 def to_json(value: Any) -> Any:
@@ -951,16 +770,13 @@ def to_json(value: Any) -> Any:
 
 
 def _cell(value: Any) -> str:
-    text = "" if value is None else _plain(value)
-    head = visible_line(" ".join(text[: CELL_CHARS + 1].expandtabs(1).splitlines()))
+    head = visible_line(" ".join(_plain(value)[: CELL_CHARS + 1].expandtabs(1).splitlines()))
     return head if len(head) <= CELL_CHARS else f"{head[: CELL_CHARS - 3]}..."
 
 
 def _plain(value: Any) -> str:
-    shown = to_json(value)
-    if isinstance(shown, str):
-        return shown
-    return json.dumps(shown, ensure_ascii=False)
+    shown = "" if value is None else to_json(value)
+    return shown if isinstance(shown, str) else _dump(shown)
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -8,7 +8,7 @@ import stat
 import sys
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -120,31 +120,20 @@ def _ctrl_c_ends_the_process() -> Generator[None]:
 def _run(
     paths: StorePaths, query: str, user: str | None, limit: int | None, as_csv: bool, as_json: bool
 ) -> None:
-    from noctuary.cli.sql import (
-        Printed,
-        SnapshotView,
-        csv_lines,
-        json_pieces,
-        run_query,
-        text_lines,
-    )
+    from noctuary.cli.sql import SnapshotView, csv_lines, json_pieces, run_query, text_lines
 
-    view = SnapshotView(paths, user)
-    try:
-        answer = run_query(view, query)
-    finally:
-        view.close()
-    printed = Printed(answer, limit)
+    with closing(SnapshotView(paths, user)) as view:
+        answer = run_query(view, query, limit)
     if as_json:
-        for piece in json_pieces(answer, printed):
+        for piece in json_pieces(answer):
             click.echo(piece, nl=False)
         return
     # Bytes pass the marks: a file keeps what the store holds, a terminal or a pipe shows it.
     is_exact = as_csv and _goes_into_a_file()
-    for line in (csv_lines if as_csv else text_lines)(answer, printed):
+    for line in (csv_lines if as_csv else text_lines)(answer):
         click.echo(line.encode("utf-8", "surrogatepass") if is_exact else line)
-    if printed.is_cut:
-        click.echo(f"! only the first {printed.count:,} rows: --limit 0 prints all", err=True)
+    if answer.is_cut:
+        click.echo(f"! only the first {answer.count:,} rows: --limit 0 prints all", err=True)
 
 
 def _goes_into_a_file() -> bool:
@@ -162,17 +151,7 @@ def _show_schema(name: str | None, as_json: bool) -> None:
         known = ", ".join(TABLE_NAMES)
         raise click.BadParameter(f"there is no table {name!r}; there are {known}")
     if as_json:
-        shown = [
-            {
-                "table": table.name,
-                "about": table.about,
-                "columns": [
-                    {"name": c.name, "type": c.type, "about": c.about} for c in table.columns
-                ],
-            }
-            for table in tables
-        ]
-        print_json({"tables": shown})
+        print_json({"tables": [table.describe() for table in tables]})
         return
     for table in tables:
         click.echo(f"{table.name}: {table.about}")
@@ -355,7 +334,7 @@ def rollback(snapshot_id: str | None, store: str | None, as_json: bool) -> None:
     click.echo(f"serving {pointer.snapshot_id} (before: {pointer.previous_id or 'nothing'})")
 
 
-# `noctuary export`: what serves, as JSON lines, Parquet and a graph.
+# `noctuary export`: what serves, as files.
 
 
 @click.command()
@@ -371,11 +350,11 @@ def rollback(snapshot_id: str | None, store: str | None, as_json: bool) -> None:
 def export(directory: Path, with_encoder: bool, store: str | None, as_json: bool) -> None:
     """Write the snapshot that serves into DIRECTORY, which must not exist or be empty.
 
-    Everything is in formats that other programs read: memories.jsonl (also a source for `make
-    nightly`), graph/nodes.jsonl and graph/edges.jsonl, summaries.jsonl, and Parquet files of every
-    table and array, from which `noctuary import` makes a store that answers alike. Equal snapshots
-    give equal bytes. Sensitive memories are in no snapshot; if a text looks sensitive by the rules
-    of today, nothing is exported.
+    Everything is in formats that other programs read: memories.jsonl (also a source for `noctuary
+    nightly`), graph/nodes.jsonl and graph/edges.jsonl, summaries.jsonl, and the snapshot's own
+    SQLite file and arrays, of which `noctuary import` makes a store that answers alike. Equal
+    snapshots give equal bytes. Sensitive memories are in no snapshot; if a text looks sensitive by
+    the rules of today, nothing is exported.
 
     \b
     noctuary export ~/memories-2026-03
@@ -394,16 +373,7 @@ def export(directory: Path, with_encoder: bool, store: str | None, as_json: bool
     except (NoctuaryError, OSError) as error:
         fail(error, as_json)
     if as_json:
-        print_json(
-            {
-                "directory": str(found.directory.absolute()),
-                "digest": found.digest,
-                "memories": found.memories,
-                "files": found.files,
-                "bytes": found.bytes,
-                "has_encoder": found.has_encoder,
-            }
-        )
+        print_json({**found._asdict(), "directory": str(found.directory.absolute())})
         return
     click.echo(
         f"exported {found.memories:,} memories to {found.directory} ({found.files} files, "
@@ -448,14 +418,7 @@ def import_store(export: Path, store: str, as_json: bool) -> None:
     except (NoctuaryError, OSError) as error:
         fail(error, as_json)
     if as_json:
-        print_json(
-            {
-                "store": str(found.store),
-                "snapshot_id": found.snapshot_id,
-                "memories": found.memories,
-                "has_encoder": found.has_encoder,
-            }
-        )
+        print_json({**found._asdict(), "store": str(found.store)})
         return
     click.echo(f"store {found.store} serves {found.memories:,} memories ({found.snapshot_id})")
     if not found.has_encoder:

@@ -152,6 +152,12 @@ def test_nothing_of_this_machine_travels(dense_store: Store, exported: Path) -> 
     assert str(dense_store.root).encode() not in everything
 
 
+def test_its_snapshot_is_the_serving_one_file_by_file(dense_store: Store, exported: Path) -> None:
+    serving = dense_store.snapshot(read_pointer(dense_store.paths).snapshot_id)
+    files = {name: data for name, data in digests(serving).items() if name != "manifest.json"}
+    assert digests(exported / "snapshot") == files
+
+
 def test_an_import_has_no_source_that_a_recall_could_look_into(
     exported: Path, tmp_path: Path
 ) -> None:
@@ -184,18 +190,16 @@ def flip(name: str) -> Callable[[Path], None]:
 
 DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a byte more": (append("memories.jsonl"), "memories.jsonl was changed"),
-    "a bit": (flip("arrays/vectors_full.parquet"), "vectors_full.parquet was changed"),
-    "a file less": (lambda e: (e / "tables/meta.parquet").unlink(), "meta.parquet is missing"),
-    "a file more": (lambda e: (e / "tables/x").touch(), "tables/x does not belong to it"),
+    "a bit": (flip("snapshot/vectors_full.npy"), "vectors_full.npy was changed"),
+    "a file less": (lambda e: (e / "snapshot/rows.sqlite").unlink(), "rows.sqlite is missing"),
+    "a file more": (lambda e: (e / "snapshot/x").touch(), "snapshot/x does not belong to it"),
     "no manifest": (lambda e: (e / "manifest.json").unlink(), "no readable manifest.json"),
     "half a manifest": (lambda e: (e / "manifest.json").write_text("{"), "no readable manifest"),
     "another manifest": (lambda e: edit_manifest(e, digest="0"), "manifest.json was changed"),
     "no files": (lambda e: edit_manifest(e, files=None), "is damaged"),
     "another program": (lambda e: edit_manifest(e, format="x"), "its format is 'x'"),
-    "a newer version": (
-        lambda e: edit_manifest(e, format_version=2),
-        "of version 2; this noctuary",
-    ),
+    "an older version": (lambda e: edit_manifest(e, format_version=1), "of version 1; this noct"),
+    "a newer version": (lambda e: edit_manifest(e, format_version=3), "of version 3; this noct"),
     "a way out": (
         lambda e: edit_manifest(e, files={"../x": {"bytes": 0, "sha256": ""}}),
         "no name of a file in an export",
@@ -234,7 +238,7 @@ def test_lines_that_say_something_else_than_the_tables_are_refused(
 
 
 def test_tables_that_do_not_fit_each_other_do_not_serve(exported: Path, tmp_path: Path) -> None:
-    shutil.copy(exported / "arrays/importance.parquet", exported / "arrays/mentions_ends.parquet")
+    shutil.copy(exported / "snapshot/importance.npy", exported / "snapshot/mentions_ends.npy")
     resign(exported)
     with pytest.raises((StoreError, ExportFormatError, SnapshotCorruptError)):
         import_snapshot(exported, StorePaths(tmp_path / "copy"))

@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +100,32 @@ def links(name: str, target: str) -> Callable[[Path], None]:
     return change
 
 
+def runs(*statements: str) -> Callable[[Path], None]:
+    """Return what changes the export's database with SQL."""
+
+    def change(export: Path) -> None:
+        with closing(sqlite3.connect(export / "snapshot" / "rows.sqlite")) as db:
+            for statement in statements:
+                db.execute(statement)
+            db.commit()
+        sign(export, manifest_of(export))
+
+    return change
+
+
+def rewrites(name: str, edit: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    """Return what changes the bytes of a file of the snapshot."""
+
+    def change(export: Path) -> None:
+        path = export / "snapshot" / name
+        data = edit(path.read_bytes())
+        assert data != path.read_bytes()
+        path.write_bytes(data)
+        sign(export, manifest_of(export))
+
+    return change
+
+
 def pipe(export: Path) -> None:
     (export / export_format.MANIFEST).unlink()
     os.mkfifo(export / export_format.MANIFEST)
@@ -123,26 +151,64 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
     "no moment": (says(built_at="yesterday"), "under built_at"),
     "a warning that is none": (says(warnings=["x"]), "under warnings"),
     "a flag": (
-        holds(f"files/{RANKING_FILE}", {"adopted": {"reranker": "/tmp/model"}}),
+        holds(f"snapshot/{RANKING_FILE}", {"adopted": {"reranker": "/tmp/model"}}),
         "ranking.json of the export sets reranker",
     ),
     "an unknown field": (
-        holds(f"files/{RANKING_FILE}", {"adopted": {}, "hook": "x"}), "sets hook, which no night"
+        holds(f"snapshot/{RANKING_FILE}", {"adopted": {}, "hook": "x"}), "sets hook, which no night"
     ),
     "an unknown signal": (
-        holds("files/abstention.json", {"signals": {"x": {"threshold": 0.5}}}), "sets x, which"
+        holds("snapshot/abstention.json", {"signals": {"x": {"threshold": 0.5}}}), "sets x, which"
     ),
-    "depth": (holds("files/abstention.json", "[" * 100_000), "cannot be made a snapshot"),
+    "depth": (holds("snapshot/abstention.json", "[" * 100_000), "cannot be made a snapshot"),
     "an encoder that says more": (edited_encoder, "is not the one that its manifest names"),
     "an encoder without weights": (holds("encoder/weights.bin", ""), "encoder in .* is damaged"),
-    "a database": (holds("files/rows.sqlite", "x"), "no name of a file"),
-    "a journal": (holds("files/rows.sqlite-journal", "x"), "no name of a file"),
-    "a manifest": (holds("files/manifest.json", "{}"), "no name of a file"),
+    "no database": (holds("snapshot/rows.sqlite", "x" * 9999), "cannot be made a snapshot"),
+    "a trigger": (
+        runs("CREATE TRIGGER x AFTER INSERT ON meta BEGIN DELETE FROM meta; END"),
+        "tables of the export are not this",
+    ),
+    "a view": (
+        runs("ALTER TABLE links RENAME TO l", "CREATE VIEW links AS SELECT * FROM l"),
+        "tables of the export are not this",
+    ),
+    "another table": (runs("CREATE TABLE x (y)"), "tables of the export are not this"),
+    "a number of bytes": (
+        runs("UPDATE memories SET importance = x'00'"), r"snapshot of \(TypeError"
+    ),
+    "text that is none": (
+        runs("UPDATE meta SET value = CAST(x'ff' AS TEXT) WHERE key = 'relations'"),
+        "cannot be made a snapshot",
+    ),
+    "a database cut short": (
+        rewrites("rows.sqlite", lambda data: data[: 4096 * 3]), "cannot be made a snapshot"
+    ),
+    "a schema that lies": (
+        runs(
+            "PRAGMA writable_schema = 1",
+            "UPDATE sqlite_master SET rootpage = 2 WHERE name = 'clusters'",
+        ),
+        "cannot be made a snapshot",
+    ),
+    "an array of objects": (
+        rewrites("importance.npy", lambda data: data.replace(b"'<f4'", b"'|O' ")),
+        r"snapshot of \(TypeError",
+    ),
+    "an array cut short": (
+        rewrites("importance.npy", lambda data: data[:-4]), r"snapshot of \(TypeError"
+    ),
+    "an array and more": (
+        rewrites("importance.npy", lambda data: data + b"x"), r"snapshot of \(TypeError"
+    ),
+    "no array": (rewrites("importance.npy", lambda _: b"x"), "cannot be made a snapshot"),
+    "a provider": (holds(f"encoder/{HOSTED_FILE}", {"model": {}}), "no name of a file"),
+    "a journal": (holds("snapshot/rows.sqlite-journal", "x"), "no name of a file"),
+    "a manifest": (holds("snapshot/manifest.json", "{}"), "no name of a file"),
     "a way up": (lists("encoder/../../../x"), "no name of a file"),
     "a root": (lists("/etc/passwd"), "no name of a file"),
     "a dot": (lists("encoder/."), "no name of a file"),
     "a linked file": (links("memories.jsonl", "/etc/hostname"), "memories.jsonl is missing"),
-    "a linked folder": (links("tables", ""), "tables/.* is missing"),
+    "a linked folder": (links("snapshot", ""), "snapshot/.* is missing"),
     "a linked manifest": (links("manifest.json", "/etc/hostname"), "no readable manifest"),
     "a pipe": (pipe, "no readable manifest"),
 }  # fmt: skip
@@ -212,7 +278,7 @@ def test_nobody_else_may_enter_what_an_import_is_building(exported: Path, tmp_pa
 
 
 def test_an_imported_store_names_no_address_and_no_variable(exported: Path, tmp_path: Path) -> None:
-    """An export of an older version may still say where its owner's provider is asked."""
+    """A made-up export may still say where somebody's provider is asked."""
     body = manifest_of(exported)
     body["snapshot"]["settings"] = {
         "encoder": {"url": "http://127.0.0.1:9", "api_key_variable": "PATH", "model": "m"},
@@ -221,7 +287,6 @@ def test_an_imported_store_names_no_address_and_no_variable(exported: Path, tmp_
     }
     shutil.rmtree(exported / "encoder")
     sign(exported, body)
-    holds(f"encoder/{HOSTED_FILE}", {"model": {"url": "http://127.0.0.1:9"}})(exported)
     found = import_snapshot(exported, StorePaths(tmp_path / "copy"))
     assert not found.has_encoder
     everything = b"".join(p.read_bytes() for p in found.store.rglob("*") if p.is_file())
@@ -287,9 +352,9 @@ def mutate(export: Path, outside: Path, data: st.DataObject) -> None:
                 data.draw(st.sampled_from(files)).read_bytes() if path.exists() else b""
             )
         elif what == "more":
-            new = export / data.draw(st.sampled_from(["encoder", "files", "arrays"]))
+            new = export / data.draw(st.sampled_from(["encoder", "snapshot", "graph"]))
             new.mkdir(exist_ok=True)
-            (new / data.draw(st.sampled_from(["x.parquet", HOSTED_FILE, "rows.sqlite"]))).touch()
+            (new / data.draw(st.sampled_from(["x.npy", HOSTED_FILE, "rows.sqlite"]))).touch()
     sign(export, body, relist=data.draw(st.booleans()))
 
 
