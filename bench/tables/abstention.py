@@ -15,7 +15,7 @@ KINDS = {"unanswerable": "labelled", "removed": "removed", "foreign": "foreign"}
 MAX_LOSS = 0.05
 """What a night allows."""
 
-_ASKED = f"""## What we asked
+_ASKED = f"""## Question
 
 Can a score tell that the store holds no answer? We asked questions with and without one over the
 whole corpus, with {ENCODER}. Three kinds have none:

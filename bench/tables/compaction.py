@@ -18,7 +18,7 @@ from bench.tables.markdown import (
     table,
 )
 
-_ASKED = f"""## What we asked
+_ASKED = f"""## Question
 
 What do you lose if recall searches summaries in the place of the turns they cover? We asked the dev
 queries of locomo and the labelled queries of the sample both ways: whole corpus, k = 10, {ENCODER},

@@ -11,7 +11,7 @@ from bench.tables.markdown import ENCODER, INTERVALS, Row, commits, difference_c
 
 METRICS = ("recall@5", "recall@10", "ndcg@10")
 
-_ASKED = f"""## What we asked
+_ASKED = f"""## Question
 
 Does recall find more with the concept graph than without it? We asked the dev queries of each set
 over the whole corpus, at k = 10, with {ENCODER} and no language model. *On* is the default profile,

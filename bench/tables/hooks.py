@@ -8,7 +8,9 @@ from pathlib import Path
 from bench.results import read_results
 from bench.tables.markdown import commits, number, table
 
-_ASKED = """How long does an agent wait for `noctuary hook`? We timed whole processes in turns with
+_ASKED = """## Question
+
+How long does an agent wait for `noctuary hook`? We timed whole processes in turns with
 a bare `python -c pass`, which any hook in Python costs at least. Every prompt opens a session of
 its own. CPU time is the hook's own, without the server's, and hardly moves with the load of the
 machine."""

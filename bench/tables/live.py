@@ -17,8 +17,10 @@ _AGREEMENT = {
     "new memories of the night's ten that the overlay shows": "held_out_shown",
 }
 
-_ASKED = """What does the live overlay cost, and how near does it come to the next night?
-[live.md](../live.md) says how it works.
+_ASKED = """## Question
+
+What does the live overlay cost, and how near does it come to the next night?
+[live.md](../live.md) explains it.
 
 ## One look into a SQLite store"""
 
@@ -26,8 +28,8 @@ _NIGHT = f"""## Agreement with the next night
 
 We kept the {{held_out}} newest memories of the sample from a night and let the overlay show them. A
 second night then took them in. We asked {{queries}} labelled queries at k = 10, with the default
-profile and {ENCODER}. The lists differ where only a night knows: edges of new memories in the
-graph, word statistics, summaries."""
+profile and {ENCODER}. The lists differ in things only a night computes: edges of new memories
+in the graph, word statistics, summaries."""
 
 
 def write_live(directory: Path) -> Iterator[str]:

@@ -14,7 +14,6 @@ INTERVALS = """Brackets hold 95 % BCa bootstrap intervals over the queries. Diff
 and bold only if the interval excludes zero and a permutation test gives p < 0.05. Otherwise they
 are no evidence of a change."""
 
-_ALPHA = 0.05
 _NAMES = {"recall": "R", "ndcg": "nDCG", "mrr": "MRR"}
 _COMMIT_CHARS = 12
 
@@ -53,12 +52,11 @@ def difference_cell(raw: Mapping[str, Any], p_value: float | None = None) -> str
         raw: The difference.
         p_value: Decides on bold in the place of the difference's own.
     """
-    found = Difference.from_json(raw)
+    found = Difference.from_json(raw if p_value is None else {**raw, "p_holm": p_value})
     if found.interval is None:
         return f"{found.mean:+.3f} [n = {found.n}]"
     text = f"{found.mean:+.3f} [{found.interval.low:+.3f}, {found.interval.high:+.3f}]"
-    p = found.p_holm if p_value is None else p_value
-    return f"**{text}**" if found.interval.excludes_zero and p < _ALPHA else text
+    return f"**{text}**" if found.significant else text
 
 
 def number(value: float | None, digits: int = 0) -> str:

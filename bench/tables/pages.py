@@ -24,20 +24,20 @@ DOCS = CHECKOUT / "docs" / "benchmarks"
 PAGES: Mapping[str, tuple[str, str, Callable[[Path], Iterable[str]]]] = {
     "results": ("Cost and latency", "make bench", write_results),
     "quality": ("Retrieval quality", "make bench-quality", write_quality),
-    "phases": ("What the phases do", "python -m bench.phases", write_phases),
-    "graph": ("What the concept graph adds", "python -m bench.graph --stores DIR", write_graph),
+    "phases": ("Phases of use, age and variety", "python -m bench.phases", write_phases),
+    "graph": ("Gain of the concept graph", "python -m bench.graph --stores DIR", write_graph),
     "compaction": (
-        "What compaction saves and costs",
+        "Savings and costs of compaction",
         "python -m bench.compaction --stores DIR",
         write_compaction,
     ),
     "abstention": (
-        "Knowing when there is no answer",
+        "Questions without an answer",
         "python -m bench.abstention --stores DIR",
         write_abstention,
     ),
     "hooks": (
-        "What an agent waits for",
+        "Waiting time of hooks",
         "python -m bench.hooks --store STORE --queries FILE --keep",
         write_hooks,
     ),

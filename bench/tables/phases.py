@@ -29,7 +29,7 @@ CONDITIONS = (
 """Each phase, with a mild and a strong setting where that matters; the files have some eighty."""
 PROFILES = ("off", "seed-hybrid", "libravdb", "libravdb-two-pass", "orient", "evaluate", "decide")
 
-_ASKED = f"""## What we asked
+_ASKED = f"""## Question
 
 Does a phase of use, age or variety improve the answers? We asked up to 400 dev queries of a set at
 k = 10, with {ENCODER}, then again with one phase switched on. Differences are in nDCG@10, to the
@@ -54,7 +54,7 @@ _LIMITS = """## Limits
 
 - You see a choice of conditions. Nothing corrects for their number. The logged use is made up.
 - `json/phases-SET.json` has every condition, R@10 and other moments.
-  [Decision 0025](../decisions/0025-profile-defaults.md) says what we concluded."""
+  [Decision 0025](../decisions/0025-profile-defaults.md) has our conclusions."""
 
 
 def write_phases(directory: Path) -> Iterator[str]:

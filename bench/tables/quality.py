@@ -16,7 +16,7 @@ BASELINES = ("fts_seed", "hybrid_seed")
 OURS = ("noctuary", "noctuary_decided")
 METRICS = ("recall@5", "recall@10", "ndcg@10", "mrr@10")
 
-_ASKED = """## What we asked
+_ASKED = """## Question
 
 Does noctuary find the labelled memories more often than the search people run today? We asked every
 query of each set's {split} split over the whole corpus, at k = {k}, with {encoder}.
@@ -46,6 +46,7 @@ _LIMITS = """## Limits
 - `json/quality-SET.json` has all arms and metrics, strata, p-values, minimum detectable differences
   and latency. Its group `graph_seed` is the seed store's graph: flawed, repaired and swept.
 - Plots show R@10 of all {arms} compared arms: {plots}.
+- `json/suite.json` has the seconds of each set.
 - `python -m bench.suite --rescore` recomputes every number from the rankings in `runs/`."""
 
 

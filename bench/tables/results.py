@@ -26,7 +26,7 @@ _PROCESSES = {
 }
 _ENGINES = ("exact", "funnel", "lancedb")
 
-_ASKED = """## What we asked
+_ASKED = """## Question
 
 What does a night cost, and how long do you wait for a recall? Times are single runs on a shared
 machine ({machine}), so trust ratios before milliseconds. Texts are embedded by {encoder}."""
@@ -49,8 +49,8 @@ clustered vectors instead of embedded texts."""
 _ENGINE = """## Nearest neighbours
 
 `python -m bench.engines`: {queries} queries, {depth} results each, {threads}. *Exact* scans the
-whole matrix, *funnel* is what recall uses from 20,000 memories on, *lancedb* is IVF_HNSW_SQ with
-exact rescoring. R@10 is against *exact*. Unclustered vectors, drawn from one Gaussian, are the
+whole matrix, *lancedb* is IVF_HNSW_SQ with exact rescoring. Recall uses the *funnel* from 20,000
+memories on. R@10 is against *exact*. Unclustered vectors, drawn from one Gaussian, are the
 funnel's worst case."""
 
 _ENCODING = """## Embedding

@@ -24,12 +24,12 @@ from bench.tables.markdown import Row, commits, number, pair, table
 
 MB, GB = 2**20, 2**30
 
-_ASKED = """## What we asked
+_ASKED = """## Question
 
 How do time, memory and disk grow with the store? We ran nights on synthetic memories with the words
 and lengths of realmem and locomo, 2 workers, under {held}. The encoder was {model}, the bundled
 model cut to one thin layer. CPU counts all processes; memory counts shared pages once.
-[scale.md](../scale.md) says what it means.
+[scale.md](../scale.md) explains the figures.
 
 ## Whole nights"""
 
@@ -39,18 +39,18 @@ Stages of a second or more at {largest} memories; CPU, memory and bytes are of t
 bundled model `memory_vectors` took {cpu:.0f} CPU s for {memories:,} memories ({each:.1f} ms each):
 a million would take {hours:.1f} core hours (extrapolated)."""
 
-_READING = """## Recall over them
+_READING = """## Recall on these stores
 
-{questions} questions ({question}) to the snapshots of these nights, k = 10, one-step graph walk,
-warm process, one BLAS thread. *Own* memory is not mapped from files. A fresh process starts,
-recalls once and ends."""
+We asked the snapshots of these nights {questions} questions ({question}). One warm process answered
+at k = 10, with one BLAS thread and the one-step graph walk. *Own* memory is not mapped from files.
+A fresh process starts, recalls once and ends."""
 
 _PLAN = f"""## Past it, on paper
 
-Extrapolated, nothing of it was run: cost at the largest measured size, grown as between the two
-largest nights and at least in proportion. Stages that work row by row are divided over
-{MACHINE_CORES}-core machines at {CORES_IN_USE:.0%} use; the others keep the wall time of the two
-measured cores. `memory_vectors` is planned with the bundled model. A core hour costs
+Extrapolated, nothing of it was run. Each cost starts at the largest measured size and grows as it
+did between the two largest nights, at least in proportion. Stages that work row by row are divided
+over {MACHINE_CORES}-core machines at {CORES_IN_USE:.0%} use; the others keep the wall time of the
+two measured cores. `memory_vectors` is planned with the bundled model. A core hour costs
 ${CORE_HOUR_USD:.2f}; a GPU embeds {GPU_ROWS_PER_S:,.0f} rows/s at ${GPU_HOUR_USD:.2f} an hour."""
 
 _LIMITS = """## Limits
