@@ -45,7 +45,7 @@ _LIMITS = """## Limits
   metrics and arms.
 - `json/quality-SET.json` has all arms and metrics, strata, p-values, minimum detectable differences
   and latency. Its group `graph_seed` is the seed store's graph: flawed, repaired and swept.
-- Plots show R@10 of all {arms} compared arms: {plots}.
+- Plots of R@10 of {arms} arms minus that of `noctuary`, ablations too: {plots}.
 - `json/suite.json` has the seconds of each set.
 - `python -m bench.suite --rescore` recomputes every number from the rankings in `runs/`."""
 

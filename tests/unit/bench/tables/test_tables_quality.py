@@ -185,5 +185,5 @@ def test_holes_name_their_pool(page: str) -> None:
 
 def test_the_page_names_split_depth_encoder_plots_and_degraded_arms(page: str) -> None:
     assert "dev split over the whole corpus, at k = 10, with legible." in page
-    assert "R@10 of all 1 compared arms: [tiny](plots/tiny.png)." in page
+    assert "R@10 of 1 arms minus that of `noctuary`, ablations too: [tiny](plots/tiny.png)." in page
     assert "- tiny, no_graph: dense_unavailable x 4" in page
