@@ -1,52 +1,59 @@
-"""Which pages there are, writing them and comparing them with what they should be."""
+"""The pages of docs/benchmarks: writes them, or compares them with their result files."""
 
 from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from bench.datasets import CHECKOUT
-from bench.tables import (
-    abstention_table,
-    compaction_table,
-    graph_table,
-    hooks_table,
-    live_table,
-    phases_table,
-    quality_page,
-    results_page,
-    scale_table,
-)
+from bench.tables.abstention import write_abstention
+from bench.tables.compaction import write_compaction
+from bench.tables.graph import write_graph
+from bench.tables.hooks import write_hooks
+from bench.tables.live import write_live
+from bench.tables.phases import write_phases
+from bench.tables.quality import write_quality
+from bench.tables.results import write_results
+from bench.tables.scale import write_scale
 from noctuary.core.files import write_text
 
 DOCS = CHECKOUT / "docs" / "benchmarks"
 
-PAGES: Mapping[str, Callable[[Path], str]] = {
-    "results.md": results_page.render,
-    "quality.md": quality_page.render,
-    "phases.md": phases_table.render,
-    "graph.md": graph_table.render,
-    "compaction.md": compaction_table.render,
-    "abstention.md": abstention_table.render,
-    "hooks.md": hooks_table.render,
-    "live.md": live_table.render,
-    "scale.md": scale_table.render,
+PAGES: Mapping[str, tuple[str, str, Callable[[Path], Iterable[str]]]] = {
+    "results": ("Cost and latency", "make bench", write_results),
+    "quality": ("Retrieval quality", "make bench-quality", write_quality),
+    "phases": ("Phases of use, age and variety", "python -m bench.phases", write_phases),
+    "graph": ("Gain of the concept graph", "python -m bench.graph --stores DIR", write_graph),
+    "compaction": (
+        "Savings and costs of compaction",
+        "python -m bench.compaction --stores DIR",
+        write_compaction,
+    ),
+    "abstention": (
+        "Questions without an answer",
+        "python -m bench.abstention --stores DIR",
+        write_abstention,
+    ),
+    "hooks": (
+        "Waiting time of hooks",
+        "python -m bench.hooks --store STORE --queries FILE --keep",
+        write_hooks,
+    ),
+    "live": ("The live overlay and the next night", "python -m bench.live --keep", write_live),
+    "scale": ("A night from ten thousand memories to a million", "make bench-scale", write_scale),
 }
-"""By file name, what makes it from a directory of result files."""
+"""By name: the title, the command that measures again, and the blocks for a folder of results."""
 
 
-def check(page: Path, expected: str) -> str:
-    """Return how a page differs from what it should be, as a diff; empty if it does not."""
-    found = page.read_text(encoding="utf-8") if page.is_file() else ""
-    lines = difflib.unified_diff(
-        found.splitlines(), expected.splitlines(), page.name, "generated from the JSON", lineterm=""
+def render(name: str, results: Path) -> str:
+    """Return a page; without results it is only its title and where it comes from."""
+    title, command, blocks = PAGES[name]
+    source = (
+        f"`python -m bench.tables` generates this page from `json/`; `{command}` measures again."
     )
-    difference = "\n".join(lines)
-    if not difference and found != expected:
-        return f"{page} differs in its line ends"
-    return difference
+    return "\n\n".join([f"# {title}", source, *blocks(results)]) + "\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,13 +63,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="fail if a page differs")
     options = parser.parse_args(arguments)
     code = 0
-    for name, render in PAGES.items():
-        page, expected = options.docs / name, render(options.docs / "json")
+    for name in PAGES:
+        page, expected = options.docs / f"{name}.md", render(name, options.docs / "json")
         if not options.check:
             write_text(page, expected)
             print(f"wrote {page}")
-        elif difference := check(page, expected):
-            print(difference)
+            continue
+        found = page.read_bytes().decode() if page.is_file() else ""
+        if found != expected:
+            lines = (found.splitlines(keepends=True), expected.splitlines(keepends=True))
+            print(*difflib.unified_diff(*lines, page.name, "generated from the JSON"), sep="")
             print(f"{page} is not what its JSON files say: run `python -m bench.tables`")
             code = 1
     return code

@@ -11,7 +11,7 @@ import pytest
 from bench.results import SCHEMA_VERSION
 from bench.scale.__main__ import fit_slopes
 from bench.scale.plan import CORE_HOUR_USD, CORES_IN_USE, MACHINE_CORES, plan_stages, totals
-from bench.tables import scale_table
+from bench.tables.pages import render
 
 
 def _stage(name: str, seconds: float) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def test_the_page_names_measured_and_extrapolated_figures(
     document: dict[str, Any], tmp_path: Path
 ) -> None:
     (tmp_path / "scale.json").write_text(json.dumps(document), encoding="utf-8")
-    page = scale_table.render(tmp_path)
+    page = render("scale", tmp_path)
     assert "| 1,000,000 | 166.7 |" in page
     assert "Extrapolated, nothing of it was run" in page
     assert "12.0 ms each" in page

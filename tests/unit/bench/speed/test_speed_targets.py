@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bench.results import write_result
 from bench.speed.targets import Target, compare, judge
-from bench.tables.speed_table import render_speed
+from bench.tables.pages import render
 
 
 def store(memories: int, p95_ms: float, *, ratio: float = 0.5, synthetic: bool = True) -> Any:
@@ -82,20 +84,21 @@ def test_a_recall_that_knows_its_vector_must_be_four_times_as_fast() -> None:
     assert not found["s10000: warm recall without encoding / FTS5, p50"]
 
 
-def test_the_section_shows_every_promise_and_marks_the_missed_ones() -> None:
+def test_the_page_names_every_promise_that_is_missed(tmp_path: Path) -> None:
     stores = [store(10_000, 1.0, ratio=0.2), store(1_000_000, 9.0, ratio=0.2)]
     document = {
+        "kind": "speed",
         "manifest": {"k": 10, "commit": "c" * 40, "dirty": False, "machine": "m",
                      "load_average_1m": 0.1},
         "stores": stores,
         "oneshot": oneshot(),
         "targets": judge(stores, oneshot()),
     }  # fmt: skip
-    text = render_speed(document)
-    assert "| growth of p95, warm recall, 10,000 to 1,000,000 | 9.00 | <= 4 | **no** |" in text
-    assert text.count("**no**") == 2
-    assert "s1000000: 1,000,000 memories" in text
-    assert "holds 1,000 MB" in text
+    write_result(tmp_path / "speed.json", document)
+    text = render("results", tmp_path)
+    assert "2 of 11 promises are not kept." in text
+    assert "| growth of p95, warm recall, 10,000 to 1,000,000 | 9.00 | <= 4 |" in text
+    assert "| s1000000 | 1,000,000 | 9 / 9 | 1.00 / 9.00 |" in text
 
 
 @pytest.mark.parametrize(

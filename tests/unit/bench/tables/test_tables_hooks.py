@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench.results import write_result
-from bench.tables.hooks_table import render
+from bench.tables.pages import render
 
 
 def test_every_kind_of_process_has_its_row(tmp_path: Path) -> None:
@@ -17,10 +17,6 @@ def test_every_kind_of_process_has_its_row(tmp_path: Path) -> None:
         "processes": {"prompt, warm server": measured},
     }
     write_result(tmp_path / "hooks.json", document)
-    page = render(tmp_path)
+    page = render("hooks", tmp_path)
     assert "| prompt, warm server | 106 | 122 | 133 | 97 | 100 | 95 |" in page
     assert "0123456789ab" in page
-
-
-def test_nothing_measured_is_a_page_without_a_table(tmp_path: Path) -> None:
-    assert "| ---" not in render(tmp_path)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bench.results import write_result
-from bench.tables.quality_page import render
+from bench.tables.pages import render
 from noctuary.evaluate.metrics import Comparison, Difference, Mean, Report
 from noctuary.evaluate.statistics import Interval
 
@@ -20,7 +20,7 @@ MANIFEST = {
     "counts": {"memories": 12},
     "encoder": {"model": "legible"},
     "n_queries": 4,
-    "labels_missing_from_snapshot": 2,
+    "k": 10,
 }
 
 
@@ -132,7 +132,7 @@ def document(name: str = "tiny", p: float = 0.001) -> dict[str, Any]:
 def page_of(directory: Path, *documents: dict[str, Any]) -> str:
     for found in documents:
         write_result(directory / f"quality-{found['dataset']}.json", found)
-    return render(directory)
+    return render("quality", directory)
 
 
 def rows(page: str, heading: str) -> list[list[str]]:
@@ -146,63 +146,44 @@ def page(tmp_path: Path) -> str:
     return page_of(tmp_path, document())
 
 
-def test_the_summary_has_every_headline_arm_of_every_scope_with_intervals(page: str) -> None:
-    found = rows(page, "## All sets")
-    assert [row[:3] for row in found[2:]] == [
-        ["tiny", "fts_seed", "4"],
-        ["tiny", "hybrid_seed", "4"],
-        ["tiny", "noctuary", "4"],
-        ["tiny", "noctuary_decided", "4"],
-        ["tiny, own wing", "noctuary", "4"],
+def test_every_headline_arm_has_its_scores_with_intervals(page: str) -> None:
+    found = rows(page, "## Scores")
+    # noctuary_decided is the same as noctuary here.
+    arms = ["fts_seed", "hybrid_seed", "noctuary"]
+    assert [row[:3] for row in found[2:]] == [["tiny", "4", arm] for arm in arms]
+    assert found[2][3:] == ["0.300 [0.200, 0.400]"] * 4
+
+
+def test_the_decided_arm_is_shown_where_it_differs(tmp_path: Path) -> None:
+    changed = document()
+    changed["scopes"]["all"]["reports"]["noctuary_decided"] = report("noctuary_decided", 0.6)
+    page = page_of(tmp_path, changed)
+    (row,) = (row for row in rows(page, "## Scores") if row[2] == "noctuary_decided")
+    assert row[3:] == ["0.600 [0.500, 0.700]"] * 4
+
+
+def test_gains_have_a_row_per_scope_and_are_bold_where_significant(page: str) -> None:
+    found = rows(page, "## Gains over the baselines")
+    assert found[2:] == [
+        ["tiny", "4", "noctuary", "**+0.200 [+0.150, +0.250]**", "**+0.100 [+0.050, +0.150]**"],
+        ["tiny, own wing", "4", "noctuary", "**+0.300 [+0.250, +0.350]**", ""],
     ]
-    assert found[2][3:] == ["0.300 [0.200, 0.400]"] * len(METRICS)
 
 
-def test_the_gain_is_shown_with_corrected_p_and_detectable_difference(page: str) -> None:
-    found = rows(page, "### R@10: difference to fts_seed")
-    assert found[2] == [
-        "tiny", "noctuary", "4", "**+0.200 [+0.150, +0.250]**", "0.001", "0.002", "0.123", "3 / 1",
-    ]  # fmt: skip
-
-
-def test_in_the_summary_p_is_corrected_over_the_sets(tmp_path: Path) -> None:
+def test_p_is_corrected_over_the_sets(tmp_path: Path) -> None:
     page = page_of(tmp_path, document("a", p=0.03), document("b", p=0.04))
-    found = rows(page, "### R@10: difference to hybrid_seed")
+    found = rows(page, "## Gains over the baselines")
     # Each is below .05 alone; two sets together are not.
-    assert [row[4:6] for row in found[2:]] == [["0.030", "0.060"], ["0.040", "0.060"]]
-    assert [row[3] for row in found[2:]] == ["+0.100 [+0.050, +0.150]"] * 2
+    whole = [row for row in found[2:] if "wing" not in row[0]]
+    assert [row[4] for row in whole] == ["+0.100 [+0.050, +0.150]"] * 2
 
 
-def test_ablations_stand_beside_noctuary_with_their_interval_and_degradation(page: str) -> None:
-    (_, _, row) = rows(page, "### tiny: Ablations")
-    assert row[0] == "no_graph (degraded)"
-    assert row[5] == "-0.010 [-0.060, +0.040]"
-    assert "- no_graph: dense_unavailable x 4" in page
-    (_, _, ours) = rows(page, "### tiny: noctuary")[:3]
-    assert ours[-1] == "1.3 / 4.0"
+def test_holes_name_their_pool(page: str) -> None:
+    assert "`fts_seed`, `hybrid_seed`. The more holes" in page
+    assert rows(page, "## Holes")[2:] == [["tiny", "4", "12", "0.200 [0.100, 0.300]"]]
 
 
-def test_a_stratum_of_one_query_has_no_interval_and_says_so(page: str) -> None:
-    found = rows(page, "### tiny: R@10 per stratum")
-    assert found[2][:3] == ["exact", "3", "0.300 [0.200, 0.400]"]
-    assert found[3][:3] == ["lone", "1", "0.300 [n = 1]"]
-
-
-def test_the_graph_experiment_has_its_section(page: str) -> None:
-    found = rows(page, "### tiny: graph (4 queries)")
-    assert [row[:2] for row in found[2:]] == [["hybrid_seed", ""], ["hybrid_seed_graph_w1", "1"]]
-    assert found[3][5] == "+0.020 [-0.030, +0.070]"
-
-
-def test_holes_name_their_pool_and_abstention_has_an_interval(page: str) -> None:
-    assert "the first ten results of `fts_seed`, `hybrid_seed`." in page
-    holes = next(line for line in page.splitlines() if line.startswith("| tiny | 17.2 |"))
-    assert "0.200 [0.100, 0.300]" in holes
-    assert "| tiny | noctuary | 4 / 3 | 0.610 [0.500, 0.700] |" in page
-
-
-def test_every_set_has_its_plot_and_its_caption(page: str) -> None:
-    assert "(plots/tiny.png)" in page
-    assert "4 queries (dev), 12 memories, snapshot feedfacecafe, encoder legible" in page
-    assert "2 labelled memories are not in the snapshot and count as misses" in page
-    assert "- `no_graph`: a ablation" in page
+def test_the_page_names_split_depth_encoder_plots_and_degraded_arms(page: str) -> None:
+    assert "dev split over the whole corpus, at k = 10, with legible." in page
+    assert "R@10 of 1 arms minus that of `noctuary`, ablations too: [tiny](plots/tiny.png)." in page
+    assert "- tiny, no_graph: dense_unavailable x 4" in page

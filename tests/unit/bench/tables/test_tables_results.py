@@ -8,8 +8,7 @@ import pytest
 
 from bench.results import write_result
 from bench.tables import pages
-from bench.tables.markdown import commit, p_cell, short, table
-from bench.tables.results_page import render
+from bench.tables.markdown import commits, short, table
 
 MANIFEST = {
     "commit": "0123456789abcdef",
@@ -60,17 +59,28 @@ def docs(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def row_of(page: str, start: str) -> list[str]:
-    line = next(line for line in page.splitlines() if line.startswith(f"| {start} |"))
-    return [cell.strip() for cell in line.strip("|").split("|")]
-
-
 def test_cost_and_latency_have_their_tables(docs: Path) -> None:
-    page = render(docs / "json")
-    assert row_of(page, "memories") == ["memories", "1.50", "2.50", "3.2", "1.0", "12"]
-    assert row_of(page, "recall") == ["recall", "5.0 / 9.0", "200 (180)", "1.50"]
-    assert row_of(page, "import numpy") == ["import numpy", "", "150 (140)", "1.00"]
-    assert "Warm recall takes 2.50 x the FTS5 search." in page
+    page = pages.render("results", docs / "json")
+    cost_row = "| tiny | 1.50 | 2.50 | 3.2 | 2.0 |"
+    latency_row = "| tiny | 12 | 2.0 / 3.0 | 5.0 / 9.0 | 2.50 | 200 (180) | 1.50 |"
+    assert cost_row in page
+    assert latency_row in page
+
+
+def test_an_engine_that_was_not_measured_has_empty_cells(docs: Path) -> None:
+    engine = {"p50_ms": 1.234, "recall@10": 0.97}
+    environment = {"OPENBLAS_NUM_THREADS": "1"}
+    document = {
+        "kind": "engines",
+        "manifest": {**MANIFEST, "queries": 200, "depth": 50, "environment": environment},
+        "sets": [
+            {"vectors": "made", "rows": 10_000, "engines": {"exact": engine, "funnel": engine}}
+        ],
+    }
+    write_result(docs / "json" / "engines.json", document)
+    page = pages.render("results", docs / "json")
+    assert "| made | 10,000 | 1.23 | 1.23 |  | 0.970 |  |" in page
+    assert "OPENBLAS_NUM_THREADS=1" in page
 
 
 def test_check_passes_on_what_was_written_and_fails_on_a_drift(
@@ -85,15 +95,15 @@ def test_check_passes_on_what_was_written_and_fails_on_a_drift(
     page.write_text(page.read_text(encoding="utf-8").replace("2.50", "9.99"), encoding="utf-8")
     assert pages.main([*options, "--check"]) == 1
     said = capsys.readouterr().out
-    assert "-| memories | 1.50 | 9.99 |" in said
-    assert "+| memories | 1.50 | 2.50 |" in said
+    assert "-| tiny | 1.50 | 9.99 |" in said
+    assert "+| tiny | 1.50 | 2.50 |" in said
 
 
 def test_check_fails_when_a_json_file_changes_under_the_page(docs: Path) -> None:
     pages.main(["--docs", str(docs)])
     file = docs / "json" / "cost-tiny.json"
     document = json.loads(file.read_text(encoding="utf-8"))
-    document["assets"][0]["rows"] = 13
+    document["total"]["wall_ms"] = 13
     file.write_text(json.dumps(document), encoding="utf-8")
     assert pages.main(["--docs", str(docs), "--check"]) == 1
 
@@ -103,15 +113,13 @@ def test_the_committed_pages_are_what_the_committed_files_say() -> None:
 
 
 def test_a_page_without_results_is_only_its_header(tmp_path: Path) -> None:
-    assert [title for title, make in pages.PAGES.items() if "## " in make(tmp_path)] == []
+    rendered = {name: pages.render(name, tmp_path) for name in pages.PAGES}
+    assert [name for name, page in rendered.items() if page.count("\n") != 3] == []
 
 
 def test_cells_are_written_as_they_are_read() -> None:
-    assert table(["a", "b"], [["x", "1"]]) == "| a | b |\n| --- | ---: |\n| x | 1 |"
-    assert [short(m) for m in ("all_relevant@10", "ndcg@10", "mrr@10")] == [
-        "all@10",
-        "nDCG@10",
-        "MRR@10",
-    ]
-    assert (p_cell(0.0001), p_cell(0.0456)) == ("<0.001", "0.046")
-    assert commit({**MANIFEST, "dirty": True}) == "commit 0123456789ab (with local changes)"
+    assert table([{"a": "x", "b": "1"}]) == "| a | b |\n| --- | ---: |\n| x | 1 |"
+    assert [short(m) for m in ("recall@5", "ndcg@10", "mrr@10")] == ["R@5", "nDCG@10", "MRR@10"]
+    changed = {"manifest": {**MANIFEST, "dirty": True}}
+    said = "Measured on commit 0123456789ab with local changes, commit 0123456789ab."
+    assert commits([changed, {"manifest": MANIFEST}, changed]) == said
