@@ -329,18 +329,6 @@ MARKER_CHARS = 32
 _HEADER_BYTES = 100  # of a SQLite file: change counter, size in pages, schema cookie
 _WAL_HEADER_BYTES = 32  # holds the salts: a log that begins anew has other ones
 
-_CONNECT_S = 5
-_STATEMENT_MS = 10_000
-"""What a sensor waits for a database: a look that takes longer is one that failed."""
-
-_TABLES = ("memories", "memory_shares", "tag_shares", "memory_links", "concepts", "concept_edges",
-           "memory_concepts")  # fmt: skip
-_NEWEST = "SELECT max(id), max(updated_at)::text FROM memories"
-_COUNTED = """
-SELECT schemaname, relname, n_tup_ins, n_tup_upd, n_tup_del FROM pg_stat_user_tables
-WHERE relname = ANY(%(tables)s) ORDER BY schemaname, relname
-"""
-
 Look = list[Any]
 """What was seen: names, numbers and bytes as hex."""
 
@@ -356,7 +344,10 @@ def read_marker(source: SourceName, settings: Settings) -> str:
     """
     looks: Look = [settings.source.user]
     if isinstance(source, DatabaseName):
-        looks.append(_look_at_database(source))
+        # Late, as in `open_source`.
+        from noctuary.sources.postgres_source import look_at_database
+
+        looks.append(look_at_database(source))
     else:
         looks.append(_look(source))
     transcripts = settings.transcripts.path
@@ -404,23 +395,6 @@ def _look_at_log(log: Path) -> Look:
             return [stat.st_size, stat.st_mtime_ns, handle.read(_WAL_HEADER_BYTES).hex()]
     except FileNotFoundError:
         return []
-
-
-def _look_at_database(source: DatabaseName) -> Look:
-    """Return newest id, newest time, and what PostgreSQL counts of the tables that a night reads.
-
-    Deleting a row moves neither id nor time: the counters tell it. They come about a second after
-    the commit, count what was rolled back as well, and begin anew after a crash of the server.
-    """
-    from noctuary.sources.postgres import Limits, Pinned, read_address
-
-    database = Pinned(read_address(source), Limits(_CONNECT_S, _STATEMENT_MS))
-    try:
-        newest = database.rows(_NEWEST)
-        counted = database.rows(_COUNTED, {"tables": list(_TABLES)})
-    finally:
-        database.close()
-    return [list(row) for row in (*newest, *counted)]
 
 
 def _look_below(root: Path) -> Iterator[Look]:
