@@ -49,7 +49,6 @@ from noctuary.text.tokens import normalize
 # layout is worth keeping); it takes over the tags, keywords and importance of the others (UPDATE),
 # or has them already (SUPERSEDE).
 
-
 VERBATIM = 1.0
 """Confidence where the contents are equal to the character."""
 
@@ -117,7 +116,6 @@ def _exact_proposal(group: Sequence[MemoryRecord], claims: Claims) -> Proposal:
 # Reading "part 2 of 5" where it marks a memory as a piece of a longer text.
 #
 # English and bare numbers ("[2/5]") are read.
-
 
 MAX_PARTS = 99
 """Most parts of one text; more is a page number or a score."""
@@ -195,7 +193,6 @@ def _body(content: str, start: int, end: int) -> tuple[int, int]:
 # - Complete: ADD the bodies in the order of their numbers, under the title once, marks left out,
 #   and SUPERSEDE the parts. Incomplete, longer than the store's server takes, or like a secret
 #   once it is joined: NOOP that says so.
-
 
 JOINED_MAX_CHARS = 1_400
 """Longest content that the store's server takes (research/peers.md 2.3): a longer row could never
@@ -327,7 +324,6 @@ def _refusal(parts: Sequence[_Part], pieces: Sequence[Piece]) -> str | None:
 
 # Superseded facts: what the night's graph says a newer memory replaces.
 
-
 NEAR = "near_duplicate"
 """Reason of the rows that say "alike" and not "replaced"."""
 
@@ -390,7 +386,6 @@ def _replaced_proposal(
 #
 # Likeness only chooses pairs: of 20 pairs of cosine .86 and more on realmem, 4 were lookalikes
 # (docs/decisions/0036). A tombstone asks for `holding.why_not_held` to find nothing missing.
-
 
 LEAST_SHINGLES = 0.8
 """Least Jaccard of the trigrams of two texts; a pair at .8 is found with odds of .99, one at .7 of
@@ -521,7 +516,6 @@ def _near_proposal(
 # Always a NOOP: which of the two is true cannot be told from the texts, and no text is generated.
 # The owner edits or deletes one of them.
 
-
 STATED = 0.7
 """Confidence that two values contradict each other where a subject has one at a time."""
 
@@ -614,7 +608,6 @@ def _contradiction_proposal(one: Statement, other: Statement, memories: Memories
 # parts look alike and must not be taken for duplicates), then what a newer memory replaces, near
 # duplicates and contradictions. So no memory is to become a tombstone twice, and one whose fields
 # change is left alone otherwise until the next night.
-
 
 TOMBSTONE = 1.0
 """Confidence that a memory with the mark is a tombstone."""

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 # What one kind of store told about itself since a snapshot, before any judgement.
 
-
 Fields = Mapping[str, object]
 
 
@@ -69,7 +68,6 @@ class Found(NamedTuple):
 #
 # Tombstones are rows that changed, so soft deletes are seen. Rows that were removed outright are
 # not: finding them means reading every id (the night does).
-
 
 LATE_COMMIT_S = 120.0
 """As `sqlite_look.LATE_COMMIT_S`; the server stamps a row when its transaction begins."""
@@ -134,7 +132,6 @@ def _changed(
 # `updated_at`, so changed rows are found by one pass over the table, and lost ones by counting
 # first and comparing ids only where the count says that some are gone. The passes end at the
 # deadline; what was found until then counts. Marked rows never leave the database.
-
 
 REQUIRED = frozenset({"id", "content", "is_sensitive", "updated_at"})
 """Without these a file is not the store that the snapshot was made of."""
@@ -296,7 +293,6 @@ def _ending_at(db: sqlite3.Connection, limits: Limits) -> Generator[None]:
 
 # What a look into the store found: rows to search beside the snapshot, memories to hide from it.
 
-
 UNREACHABLE = "live_unreachable"
 """Warning code: the store could not be looked into, the snapshot answers alone."""
 
@@ -384,7 +380,6 @@ def _record_row(row: LiveRow, *, hashed: bool) -> dict[str, Any]:
 # From rows as the store has them to memories: the rules of the export, applied at once.
 #
 # They are loaded when there is a row to judge: most recalls find none.
-
 
 KEPT_TOKENS = 4_096
 """Rows whose tokens are kept for later looks of this process: some kilobytes each."""
@@ -504,7 +499,6 @@ def _tokens(content: str, tags: str, keywords: str, category: str) -> tuple[str,
 
 # Looking into the store that a snapshot was made of, once per state of the store and process.
 
-
 SETTLED_NS = 50_000_000
 """A store that was written this shortly before a look is looked into again: two writes within one
 tick of the file system's clock leave the same time of change."""
@@ -540,12 +534,6 @@ def look_now(
     """Return what the store has beyond a snapshot; None where that is nothing.
 
     Never raises: a store that cannot be looked into is a fault of the state.
-
-    Args:
-        paths: Of the store's own directory.
-        snapshot: The one that answers.
-        live: What the look may take.
-        source: Where a database is, and whose rows are read.
     """
     made_of = snapshot.manifest.source
     since, kind = _since(made_of), made_of.get("kind")

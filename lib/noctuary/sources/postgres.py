@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 # Where a PostgreSQL source is, checked by libpq, and what of that may be shown: no password.
 
-
 _HIDDEN = "***"
 _SHORTEST = 3  # of a secret that is replaced in a message: a shorter one would garble every word
 
@@ -74,7 +73,6 @@ def read_address(source: str | DatabaseName, environ: Mapping[str, str] | None =
 # the client's ends one whose server, or the way to it, has gone silent. Neither is given as a
 # start parameter: a pooler (PgBouncer) refuses those, and for the same reason no statement is
 # prepared.
-
 
 APPLICATION_NAME = "noctuary"
 """What the server's administrator sees in pg_stat_activity."""
@@ -272,7 +270,6 @@ def _connect(address: Address, limits: Limits) -> psycopg.Connection[tuple[Any, 
 
 # The shape of a claude-memory database: which migrations it has seen (research/peers.md 2.2).
 
-
 MEMORIES = "memories"
 REQUIRED_COLUMNS = (
     "id",
@@ -422,7 +419,6 @@ def _text(value: object) -> str:
 
 # Whose a row of a claude-memory database is, and who else may read it.
 
-
 DEFAULT_USER = "default"
 """Whom the server names where it has a single key (claude-memory, migration 002)."""
 
@@ -530,7 +526,6 @@ def _knows_users(pinned: Pinned, schema: DatabaseSchema) -> bool:
 # Every expression is made of this module's constants and of names of columns that
 # `noctuary.sources.postgres` knows; values are always sent apart from it.
 
-
 MAX_ROW_BYTES = 16 * 2**20
 """A row with more text than this is not fetched: the store's own limit is 1,400 characters. Larger
 keeps stranger rows in, smaller saves memory."""
@@ -584,12 +579,6 @@ def read_pages(
     Each page is one statement that starts after the last id (no offset): the primary key's index
     finds it. A row's length is known to the server without reading it, so that one that is too
     large is never fetched.
-
-    Args:
-        pinned: The transaction.
-        reader: What is read.
-        size: Rows.
-        keys: Only these ids, distinct and at most `size`; None reads all.
     """
     sql = _page_sql(reader, by_key=keys is not None)
     names = field_names(reader.schema)

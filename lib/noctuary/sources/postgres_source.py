@@ -38,7 +38,6 @@ from noctuary.sources.source import (
 # Everything is read in one read-only transaction of one state, from the first look to `close`. The
 # text of a row that is marked sensitive never leaves the server.
 
-
 KIND = "claude-memory-postgres"
 
 _MICROS = "(extract(epoch FROM {}) * 1000000)::bigint"
@@ -217,7 +216,6 @@ def _text(value: object) -> str:
 
 
 # What changes once there may be something new to read: newest id, newest time, counters.
-
 
 _CONNECT_S = 5
 _STATEMENT_MS = 10_000

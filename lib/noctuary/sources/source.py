@@ -19,7 +19,6 @@ from noctuary.core.store import DatabaseName, SourceName
 # Links and edges are evidence, not truth: a server's concepts were found by a model of its own
 # (research/peers.md 2.2).
 
-
 SUPERSEDES = "supersedes"
 PART_OF = "part-of"
 SEE_ALSO = "see-also"
@@ -104,8 +103,7 @@ class QuarantineReason(StrEnum):
     BOOKKEEPING = "bookkeeping"
 
 
-@dataclass(frozen=True, slots=True)
-class QuarantineRow:
+class QuarantineRow(NamedTuple):
     """One row that was set aside."""
 
     locator: str  # Where it is in its source ("id 17", "line 42")
@@ -238,12 +236,6 @@ def batch_rows(rows: Iterable[RawRow], size: int) -> Iterator[list[RawRow]]:
 def open_source(path: SourceName, settings: SourceSettings | None = None) -> Source:
     """Open a memory store: a SQLite file, a palace, a JSONL file, a folder of one, a database.
 
-    Args:
-        path: The file, a folder that holds corpus.jsonl.gz, corpus.jsonl, memory.db,
-            memory/memory.db, chroma.sqlite3 (a palace) or palace/chroma.sqlite3, or a PostgreSQL
-            database.
-        settings: Whose rows are read, of a store that several share; None means the defaults.
-
     Raises:
         SourceMissingError: Nothing is there.
         SourceFormatError: What is there is not a store that noctuary reads, or it is ambiguous.
@@ -321,7 +313,6 @@ def stores_in(folder: Path) -> list[Path]:
 # A marker may change without a new memory (a checkpoint, a counter of the store's own): the night
 # that follows finds nothing new and publishes nothing. The other way round it must not miss a
 # commit.
-
 
 MARKER_CHARS = 32
 """Of a SHA-256: 128 bits tell any two states of one store apart."""
