@@ -15,11 +15,14 @@ from noctuary.core.files import hash_text
 from noctuary.core.types import UNDATED_US, MemoryRecord
 from noctuary.curate.proposals import (
     KINDS,
+    Action,
     Claims,
     Evidence,
     Fields,
+    Kind,
     Piece,
     Proposal,
+    Role,
     Scope,
     Span,
     age_key,
@@ -70,6 +73,39 @@ def fields_of(record: MemoryRecord) -> Fields:
     return Fields(record.tags, record.expanded_keywords, record.importance)
 
 
+def _proposal(
+    action: Action,
+    kind: Kind,
+    confidence: float,
+    targets: Sequence[tuple[MemoryRecord, Role]],
+    evidence: Evidence,
+    *,
+    pieces: tuple[Piece, ...] = (),
+    fields: tuple[str, ...] = (),
+) -> Proposal:
+    """Return a proposal about memories that are all of one user and wing."""
+    first = targets[0][0]
+    found = tuple(target_of(record, role) for record, role in targets)
+    return named(
+        Proposal(action, kind, confidence, first.user, first.wing, found, evidence, pieces, fields)
+    )
+
+
+def _replaced(
+    kind: Kind, confidence: float, older: MemoryRecord, newer: MemoryRecord, evidence: Evidence
+) -> Proposal:
+    """Return that the older is to become a tombstone."""
+    ends: list[tuple[MemoryRecord, Role]] = [(older, "superseded"), (newer, "kept")]
+    return _proposal("SUPERSEDE", kind, confidence, ends, evidence)
+
+
+def _left(
+    kind: Kind, confidence: float, records: Sequence[MemoryRecord], evidence: Evidence
+) -> Proposal:
+    """Return what was looked at and is left alone."""
+    return _proposal("NOOP", kind, confidence, [(r, "looked_at") for r in records], evidence)
+
+
 def exact_duplicates(records: Iterable[MemoryRecord], claims: Claims) -> Iterator[Proposal]:
     """Yield one proposal per group of equal memories; the newest of each stays."""
     for scope in by_scope(claims.free(records)):
@@ -96,20 +132,13 @@ def _exact_proposal(group: Sequence[MemoryRecord], claims: Claims) -> Proposal:
     is_verbatim = len({record.content for record in group}) == 1
     equal = "the same text" if is_verbatim else "the same text but for spaces and Unicode form"
     kept = f"the newest stays and takes over {', '.join(fields)}" if fields else "the newest stays"
-    return named(
-        Proposal(
-            action="UPDATE" if fields else "SUPERSEDE",
-            kind="exact_duplicate",
-            confidence=VERBATIM if is_verbatim else NORMALISED,
-            user=newest.user,
-            wing=newest.wing,
-            targets=(
-                *(target_of(record, "superseded") for record in older),
-                target_of(newest, "updated" if fields else "kept"),
-            ),
-            evidence=Evidence(f"{len(group)} memories hold {equal}; {kept}."),
-            fields=fields,
-        )
+    return _proposal(
+        "UPDATE" if fields else "SUPERSEDE",
+        "exact_duplicate",
+        VERBATIM if is_verbatim else NORMALISED,
+        [*((record, "superseded") for record in older), (newest, "updated" if fields else "kept")],
+        Evidence(f"{len(group)} memories hold {equal}; {kept}."),
+        fields=fields,
     )
 
 
@@ -273,23 +302,16 @@ def _join_proposal(run: Sequence[_Part], claims: Claims) -> Proposal:
     if refusal is None:
         claims.superseded.update(part.record.position for part in parts)
     of, has_title = parts[0].mark.of, bool(parts[0].mark.title)
-    last = max((part.record for part in parts), key=age_key)
-    spans = (Span(p.record.memory_id, p.mark.start, p.mark.end) for p in parts)
-    reason = f"All {of} parts of one text are there, in one scope." if refusal is None else refusal
+    spans = tuple(Span(p.record.memory_id, p.mark.start, p.mark.end) for p in parts)
     complete = TITLED if has_title else UNTITLED
-    role = "superseded" if refusal is None else "looked_at"
-    return named(
-        Proposal(
-            action="ADD" if refusal is None else "NOOP",
-            kind="fragments",
-            confidence=complete if len(parts) == of else INCOMPLETE,
-            user=last.user,
-            wing=last.wing,
-            targets=tuple(target_of(part.record, role) for part in parts),
-            evidence=Evidence(reason, tuple(spans)),
-            pieces=tuple(pieces) if refusal is None else (),
-        )
-    )
+    confidence = complete if len(parts) == of else INCOMPLETE
+    records = [part.record for part in parts]
+    if refusal is not None:
+        found = Evidence(refusal, spans)
+        return _left("fragments", confidence, records, found)
+    found = Evidence(f"All {of} parts of one text are there, in one scope.", spans)
+    gone: list[tuple[MemoryRecord, Role]] = [(record, "superseded") for record in records]
+    return _proposal("ADD", "fragments", confidence, gone, found, pieces=tuple(pieces))
 
 
 def _pieces(parts: Sequence[_Part]) -> list[Piece]:
@@ -359,27 +381,14 @@ def _replaced_proposal(
     is_sure = found.confidence >= LEAST_GRADE
     if is_sure:
         claims.superseded.add(older.position)
-    reason = _SAID[found.reason]
-    unsure = "" if is_sure else " Not sure enough: it says much else besides, or is guessed."
     said_by = newer if found.evidence.position == newer.position else older
-    return named(
-        Proposal(
-            action="SUPERSEDE" if is_sure else "NOOP",
-            kind="superseded",
-            confidence=CONFIDENCE[found.confidence],
-            user=newer.user,
-            wing=newer.wing,
-            targets=(
-                target_of(older, "superseded" if is_sure else "looked_at"),
-                target_of(newer, "kept" if is_sure else "looked_at"),
-            ),
-            evidence=Evidence(
-                reason + unsure,
-                (Span(said_by.memory_id, found.evidence.start, found.evidence.end),),
-                found.similarity,
-            ),
-        )
-    )
+    span = Span(said_by.memory_id, found.evidence.start, found.evidence.end)
+    unsure = "" if is_sure else " Not sure enough: it says much else besides, or is guessed."
+    evidence = Evidence(_SAID[found.reason] + unsure, (span,), found.similarity)
+    confidence = CONFIDENCE[found.confidence]
+    if not is_sure:
+        return _left("superseded", confidence, (older, newer), evidence)
+    return _replaced("superseded", confidence, older, newer, evidence)
 
 
 # Near duplicates: a newer memory that is much like an older one and holds everything it says.
@@ -490,25 +499,16 @@ def _near_proposal(
         missing = "They differ in a number, an identifier, a date or a name."
     if missing is None and (older.room or "") != (newer.room or ""):
         missing = "They are of different rooms."
-    if missing is None:
-        claims.superseded.add(older.position)
+    if missing is not None:
+        evidence = Evidence(missing, (), likeness.cosine, likeness.shingles)
+        return _left("near_duplicate", LEFT_ALONE, (older, newer), evidence)
+    claims.superseded.add(older.position)
+    reason = "The newer holds every word of the older in its order, and more like it."
+    evidence = Evidence(reason, (), likeness.cosine, likeness.shingles)
     highest = max((score for score in likeness if score is not None), default=0.0)
-    reason = missing or "The newer holds every word of the older in its order, and more like it."
-    return named(
-        Proposal(
-            action="SUPERSEDE" if missing is None else "NOOP",
-            kind="near_duplicate",
-            # A cosine may leave [0, 1] by rounding, and an exact text is not asked here.
-            confidence=min(max(highest, LEFT_ALONE), 0.99) if missing is None else LEFT_ALONE,
-            user=newer.user,
-            wing=newer.wing,
-            targets=(
-                target_of(older, "superseded" if missing is None else "looked_at"),
-                target_of(newer, "kept" if missing is None else "looked_at"),
-            ),
-            evidence=Evidence(reason, (), likeness.cosine, likeness.shingles),
-        )
-    )
+    # A cosine may leave [0, 1] by rounding, and an exact text is not asked here.
+    confidence = min(max(highest, LEFT_ALONE), 0.99)
+    return _replaced("near_duplicate", confidence, older, newer, evidence)
 
 
 # Contradictions: two live memories give one subject different values, and no date settles it.
@@ -580,26 +580,17 @@ def _is_settled(one: MemoryRecord, other: MemoryRecord) -> bool:
 
 def _contradiction_proposal(one: Statement, other: Statement, memories: Memories) -> Proposal:
     records = [memories[s.position].record for s in (one, other)]
-    spans = (
+    spans = tuple(
         Span(record.memory_id, s.evidence.start, s.evidence.end)
         for record, s in zip(records, (one, other), strict=True)
     )
     dates = "of one moment" if all(is_dated(r) for r in records) else "not both dated"
-    return named(
-        Proposal(
-            action="NOOP",
-            kind="contradiction",
-            confidence=VAGUE if one.is_vague or other.is_vague else STATED,
-            user=records[0].user,
-            wing=records[0].wing,
-            targets=tuple(target_of(record, "looked_at") for record in records),
-            evidence=Evidence(
-                "They give different values for one subject and attribute, and are "
-                f"{dates}: only you can say which is right.",
-                tuple(spans),
-            ),
-        )
+    reason = (
+        "They give different values for one subject and attribute, and are "
+        f"{dates}: only you can say which is right."
     )
+    confidence = VAGUE if one.is_vague or other.is_vague else STATED
+    return _left("contradiction", confidence, records, Evidence(reason, spans))
 
 
 # All proposals of a night: the finders one after the other, each on what the earlier ones left.
@@ -655,17 +646,8 @@ def _near_pairs(supersessions: Iterable[Supersession]) -> Iterator[tuple[int, in
 def _tombstones(records: Iterable[MemoryRecord]) -> Iterator[Proposal]:
     for record in records:
         if not record.is_turn and is_tombstone(record.content):
-            yield named(
-                Proposal(
-                    action="NOOP",
-                    kind="tombstone",
-                    confidence=TOMBSTONE,
-                    user=record.user,
-                    wing=record.wing,
-                    targets=(target_of(record, "looked_at"),),
-                    evidence=Evidence("It is superseded in the source already."),
-                )
-            )
+            evidence = Evidence("It is superseded in the source already.")
+            yield _left("tombstone", TOMBSTONE, [record], evidence)
 
 
 def _order(proposal: Proposal) -> tuple[int, list[int], str]:

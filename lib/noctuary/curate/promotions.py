@@ -497,7 +497,7 @@ class Promotions(NamedTuple):
 def list_promotions(
     work: Path, *, user: str | None = None, with_left: bool = False, limit: int | None = None
 ) -> Promotions:
-    """Return what the last night proposed to a user; None is nobody in particular, not everybody."""
+    """Return what the last night proposed to a user; None is nobody, never everybody."""
     table = read_table(work / PROMOTIONS)
     own = table._replace(rows=tuple(row for row in table.rows if row.user == user))
     rows = own.proposals()
