@@ -394,11 +394,11 @@ def _replaced_proposal(
 # Near duplicates: a newer memory that is much like an older one and holds everything it says.
 #
 # Likeness only chooses pairs: of 20 pairs of cosine .86 and more on realmem, 4 were lookalikes
-# (docs/decisions/0036). A tombstone asks for `holding.why_not_held` to find nothing missing.
+# (docs/decisions/0036). A tombstone asks for `why_not_held` to find nothing missing.
 
 LEAST_SHINGLES = 0.8
 """Least Jaccard of the trigrams of two texts; a pair at .8 is found with odds of .99, one at .7 of
-.86 (`minhash.BAND_ROWS`, `BANDS`). Lower looks at more pairs that say different things."""
+.86 (`noctuary.graph.likeness`). Lower looks at more pairs that say different things."""
 
 LEFT_ALONE = 0.3
 """Confidence that a pair is one memory twice where the newer does not hold the older."""

@@ -70,7 +70,8 @@ class Found(NamedTuple):
 # not: finding them means reading every id (the night does).
 
 LATE_COMMIT_S = 120.0
-"""As `sqlite_look.LATE_COMMIT_S`; the server stamps a row when its transaction begins."""
+"""How far before the reading a row may be stamped and still have been committed after it: the server
+stamps a row when its transaction begins."""
 
 _BATCH = 500
 
@@ -512,7 +513,7 @@ KEPT = 32
 
 _READ_MARGIN_US = 120_000_000
 """A file last written this long before the night read it holds nothing that the night missed; as
-`sqlite_look.LATE_COMMIT_S`."""
+`LATE_COMMIT_S`."""
 
 _SQLITE, _POSTGRES = "claude-memory-sqlite", "claude-memory-postgres"
 
