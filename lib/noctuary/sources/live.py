@@ -70,8 +70,8 @@ class Found(NamedTuple):
 # not: finding them means reading every id (the night does).
 
 LATE_COMMIT_S = 120.0
-"""How far before the reading a row may be stamped and still have been committed after it: the server
-stamps a row when its transaction begins."""
+"""How long before the reading a row may be stamped that was committed after it: the server stamps a
+row when its transaction begins."""
 
 _BATCH = 500
 
