@@ -30,7 +30,6 @@ from noctuary.text.marks import TOMBSTONE_IMPORTANCE, buried
 
 # proposals.parquet: a row per proposal, no text of a memory in it.
 
-
 PROPOSALS = "curation/proposals.parquet"
 """Where the table lies, below the work directory."""
 
@@ -169,7 +168,6 @@ def chosen(
 #   as among the targets. All rows must be of one user (of the proposal's, where it has one) and of
 #   its wing.
 
-
 _ROW_ID = re.compile(r"-?[0-9]{1,19}")
 
 Matched = Mapping[str, MemoryRecord]
@@ -258,7 +256,6 @@ def _first_wrong(
 #
 # Everything is compared before anything is written, so that proposals of one night that share a
 # row (what one keeps, another supersedes) agree with the state that they were made from.
-
 
 SHOWN = 5
 """Refusals, and rows, spelled out in a message; the number of all is given."""

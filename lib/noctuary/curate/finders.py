@@ -15,11 +15,14 @@ from noctuary.core.files import hash_text
 from noctuary.core.types import UNDATED_US, MemoryRecord
 from noctuary.curate.proposals import (
     KINDS,
+    Action,
     Claims,
     Evidence,
     Fields,
+    Kind,
     Piece,
     Proposal,
+    Role,
     Scope,
     Span,
     age_key,
@@ -49,7 +52,6 @@ from noctuary.text.tokens import normalize
 # layout is worth keeping); it takes over the tags, keywords and importance of the others (UPDATE),
 # or has them already (SUPERSEDE).
 
-
 VERBATIM = 1.0
 """Confidence where the contents are equal to the character."""
 
@@ -69,6 +71,39 @@ def normalised(content: str) -> str:
 def fields_of(record: MemoryRecord) -> Fields:
     """Return what of a memory its duplicate would take over."""
     return Fields(record.tags, record.expanded_keywords, record.importance)
+
+
+def _proposal(
+    action: Action,
+    kind: Kind,
+    confidence: float,
+    targets: Sequence[tuple[MemoryRecord, Role]],
+    evidence: Evidence,
+    *,
+    pieces: tuple[Piece, ...] = (),
+    fields: tuple[str, ...] = (),
+) -> Proposal:
+    """Return a proposal about memories that are all of one user and wing."""
+    first = targets[0][0]
+    found = tuple(target_of(record, role) for record, role in targets)
+    return named(
+        Proposal(action, kind, confidence, first.user, first.wing, found, evidence, pieces, fields)
+    )
+
+
+def _replaced(
+    kind: Kind, confidence: float, older: MemoryRecord, newer: MemoryRecord, evidence: Evidence
+) -> Proposal:
+    """Return that the older is to become a tombstone."""
+    ends: list[tuple[MemoryRecord, Role]] = [(older, "superseded"), (newer, "kept")]
+    return _proposal("SUPERSEDE", kind, confidence, ends, evidence)
+
+
+def _left(
+    kind: Kind, confidence: float, records: Sequence[MemoryRecord], evidence: Evidence
+) -> Proposal:
+    """Return what was looked at and is left alone."""
+    return _proposal("NOOP", kind, confidence, [(r, "looked_at") for r in records], evidence)
 
 
 def exact_duplicates(records: Iterable[MemoryRecord], claims: Claims) -> Iterator[Proposal]:
@@ -97,27 +132,19 @@ def _exact_proposal(group: Sequence[MemoryRecord], claims: Claims) -> Proposal:
     is_verbatim = len({record.content for record in group}) == 1
     equal = "the same text" if is_verbatim else "the same text but for spaces and Unicode form"
     kept = f"the newest stays and takes over {', '.join(fields)}" if fields else "the newest stays"
-    return named(
-        Proposal(
-            action="UPDATE" if fields else "SUPERSEDE",
-            kind="exact_duplicate",
-            confidence=VERBATIM if is_verbatim else NORMALISED,
-            user=newest.user,
-            wing=newest.wing,
-            targets=(
-                *(target_of(record, "superseded") for record in older),
-                target_of(newest, "updated" if fields else "kept"),
-            ),
-            evidence=Evidence(f"{len(group)} memories hold {equal}; {kept}."),
-            fields=fields,
-        )
+    return _proposal(
+        "UPDATE" if fields else "SUPERSEDE",
+        "exact_duplicate",
+        VERBATIM if is_verbatim else NORMALISED,
+        [*((record, "superseded") for record in older), (newest, "updated" if fields else "kept")],
+        Evidence(f"{len(group)} memories hold {equal}; {kept}."),
+        fields=fields,
     )
 
 
 # Reading "part 2 of 5" where it marks a memory as a piece of a longer text.
 #
 # English and bare numbers ("[2/5]") are read.
-
 
 MAX_PARTS = 99
 """Most parts of one text; more is a page number or a score."""
@@ -195,7 +222,6 @@ def _body(content: str, start: int, end: int) -> tuple[int, int]:
 # - Complete: ADD the bodies in the order of their numbers, under the title once, marks left out,
 #   and SUPERSEDE the parts. Incomplete, longer than the store's server takes, or like a secret
 #   once it is joined: NOOP that says so.
-
 
 JOINED_MAX_CHARS = 1_400
 """Longest content that the store's server takes (research/peers.md 2.3): a longer row could never
@@ -276,23 +302,16 @@ def _join_proposal(run: Sequence[_Part], claims: Claims) -> Proposal:
     if refusal is None:
         claims.superseded.update(part.record.position for part in parts)
     of, has_title = parts[0].mark.of, bool(parts[0].mark.title)
-    last = max((part.record for part in parts), key=age_key)
-    spans = (Span(p.record.memory_id, p.mark.start, p.mark.end) for p in parts)
-    reason = f"All {of} parts of one text are there, in one scope." if refusal is None else refusal
+    spans = tuple(Span(p.record.memory_id, p.mark.start, p.mark.end) for p in parts)
     complete = TITLED if has_title else UNTITLED
-    role = "superseded" if refusal is None else "looked_at"
-    return named(
-        Proposal(
-            action="ADD" if refusal is None else "NOOP",
-            kind="fragments",
-            confidence=complete if len(parts) == of else INCOMPLETE,
-            user=last.user,
-            wing=last.wing,
-            targets=tuple(target_of(part.record, role) for part in parts),
-            evidence=Evidence(reason, tuple(spans)),
-            pieces=tuple(pieces) if refusal is None else (),
-        )
-    )
+    confidence = complete if len(parts) == of else INCOMPLETE
+    records = [part.record for part in parts]
+    if refusal is not None:
+        found = Evidence(refusal, spans)
+        return _left("fragments", confidence, records, found)
+    found = Evidence(f"All {of} parts of one text are there, in one scope.", spans)
+    gone: list[tuple[MemoryRecord, Role]] = [(record, "superseded") for record in records]
+    return _proposal("ADD", "fragments", confidence, gone, found, pieces=tuple(pieces))
 
 
 def _pieces(parts: Sequence[_Part]) -> list[Piece]:
@@ -326,7 +345,6 @@ def _refusal(parts: Sequence[_Part], pieces: Sequence[Piece]) -> str | None:
 
 
 # Superseded facts: what the night's graph says a newer memory replaces.
-
 
 NEAR = "near_duplicate"
 """Reason of the rows that say "alike" and not "replaced"."""
@@ -363,38 +381,24 @@ def _replaced_proposal(
     is_sure = found.confidence >= LEAST_GRADE
     if is_sure:
         claims.superseded.add(older.position)
-    reason = _SAID[found.reason]
-    unsure = "" if is_sure else " Not sure enough: it says much else besides, or is guessed."
     said_by = newer if found.evidence.position == newer.position else older
-    return named(
-        Proposal(
-            action="SUPERSEDE" if is_sure else "NOOP",
-            kind="superseded",
-            confidence=CONFIDENCE[found.confidence],
-            user=newer.user,
-            wing=newer.wing,
-            targets=(
-                target_of(older, "superseded" if is_sure else "looked_at"),
-                target_of(newer, "kept" if is_sure else "looked_at"),
-            ),
-            evidence=Evidence(
-                reason + unsure,
-                (Span(said_by.memory_id, found.evidence.start, found.evidence.end),),
-                found.similarity,
-            ),
-        )
-    )
+    span = Span(said_by.memory_id, found.evidence.start, found.evidence.end)
+    unsure = "" if is_sure else " Not sure enough: it says much else besides, or is guessed."
+    evidence = Evidence(_SAID[found.reason] + unsure, (span,), found.similarity)
+    confidence = CONFIDENCE[found.confidence]
+    if not is_sure:
+        return _left("superseded", confidence, (older, newer), evidence)
+    return _replaced("superseded", confidence, older, newer, evidence)
 
 
 # Near duplicates: a newer memory that is much like an older one and holds everything it says.
 #
 # Likeness only chooses pairs: of 20 pairs of cosine .86 and more on realmem, 4 were lookalikes
-# (docs/decisions/0016). A tombstone asks for `holding.why_not_held` to find nothing missing.
-
+# (docs/decisions/0016). A tombstone asks for `why_not_held` to find nothing missing.
 
 LEAST_SHINGLES = 0.8
 """Least Jaccard of the trigrams of two texts; a pair at .8 is found with odds of .99, one at .7 of
-.86 (`minhash.BAND_ROWS`, `BANDS`). Lower looks at more pairs that say different things."""
+.86 (`noctuary.graph.likeness`). Lower looks at more pairs that say different things."""
 
 LEFT_ALONE = 0.3
 """Confidence that a pair is one memory twice where the newer does not hold the older."""
@@ -495,32 +499,22 @@ def _near_proposal(
         missing = "They differ in a number, an identifier, a date or a name."
     if missing is None and (older.room or "") != (newer.room or ""):
         missing = "They are of different rooms."
-    if missing is None:
-        claims.superseded.add(older.position)
+    if missing is not None:
+        evidence = Evidence(missing, (), likeness.cosine, likeness.shingles)
+        return _left("near_duplicate", LEFT_ALONE, (older, newer), evidence)
+    claims.superseded.add(older.position)
+    reason = "The newer holds every word of the older in its order, and more like it."
+    evidence = Evidence(reason, (), likeness.cosine, likeness.shingles)
     highest = max((score for score in likeness if score is not None), default=0.0)
-    reason = missing or "The newer holds every word of the older in its order, and more like it."
-    return named(
-        Proposal(
-            action="SUPERSEDE" if missing is None else "NOOP",
-            kind="near_duplicate",
-            # A cosine may leave [0, 1] by rounding, and an exact text is not asked here.
-            confidence=min(max(highest, LEFT_ALONE), 0.99) if missing is None else LEFT_ALONE,
-            user=newer.user,
-            wing=newer.wing,
-            targets=(
-                target_of(older, "superseded" if missing is None else "looked_at"),
-                target_of(newer, "kept" if missing is None else "looked_at"),
-            ),
-            evidence=Evidence(reason, (), likeness.cosine, likeness.shingles),
-        )
-    )
+    # A cosine may leave [0, 1] by rounding, and an exact text is not asked here.
+    confidence = min(max(highest, LEFT_ALONE), 0.99)
+    return _replaced("near_duplicate", confidence, older, newer, evidence)
 
 
 # Contradictions: two live memories give one subject different values, and no date settles it.
 #
 # Always a NOOP: which of the two is true cannot be told from the texts, and no text is generated.
 # The owner edits or deletes one of them.
-
 
 STATED = 0.7
 """Confidence that two values contradict each other where a subject has one at a time."""
@@ -586,26 +580,17 @@ def _is_settled(one: MemoryRecord, other: MemoryRecord) -> bool:
 
 def _contradiction_proposal(one: Statement, other: Statement, memories: Memories) -> Proposal:
     records = [memories[s.position].record for s in (one, other)]
-    spans = (
+    spans = tuple(
         Span(record.memory_id, s.evidence.start, s.evidence.end)
         for record, s in zip(records, (one, other), strict=True)
     )
     dates = "of one moment" if all(is_dated(r) for r in records) else "not both dated"
-    return named(
-        Proposal(
-            action="NOOP",
-            kind="contradiction",
-            confidence=VAGUE if one.is_vague or other.is_vague else STATED,
-            user=records[0].user,
-            wing=records[0].wing,
-            targets=tuple(target_of(record, "looked_at") for record in records),
-            evidence=Evidence(
-                "They give different values for one subject and attribute, and are "
-                f"{dates}: only you can say which is right.",
-                tuple(spans),
-            ),
-        )
+    reason = (
+        "They give different values for one subject and attribute, and are "
+        f"{dates}: only you can say which is right."
     )
+    confidence = VAGUE if one.is_vague or other.is_vague else STATED
+    return _left("contradiction", confidence, records, Evidence(reason, spans))
 
 
 # All proposals of a night: the finders one after the other, each on what the earlier ones left.
@@ -614,7 +599,6 @@ def _contradiction_proposal(one: Statement, other: Statement, memories: Memories
 # parts look alike and must not be taken for duplicates), then what a newer memory replaces, near
 # duplicates and contradictions. So no memory is to become a tombstone twice, and one whose fields
 # change is left alone otherwise until the next night.
-
 
 TOMBSTONE = 1.0
 """Confidence that a memory with the mark is a tombstone."""
@@ -662,17 +646,8 @@ def _near_pairs(supersessions: Iterable[Supersession]) -> Iterator[tuple[int, in
 def _tombstones(records: Iterable[MemoryRecord]) -> Iterator[Proposal]:
     for record in records:
         if not record.is_turn and is_tombstone(record.content):
-            yield named(
-                Proposal(
-                    action="NOOP",
-                    kind="tombstone",
-                    confidence=TOMBSTONE,
-                    user=record.user,
-                    wing=record.wing,
-                    targets=(target_of(record, "looked_at"),),
-                    evidence=Evidence("It is superseded in the source already."),
-                )
-            )
+            evidence = Evidence("It is superseded in the source already.")
+            yield _left("tombstone", TOMBSTONE, [record], evidence)
 
 
 def _order(proposal: Proposal) -> tuple[int, list[int], str]:

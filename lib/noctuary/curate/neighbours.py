@@ -13,7 +13,6 @@ from noctuary.text.marks import split_speaker
 
 # Which turns count: those that a person says, by the label before the first colon.
 
-
 MACHINE_SPEAKERS = frozenset(
     {
         "agent", "ai", "assistant", "bot", "chatbot", "chatgpt", "claude", "codex", "command",
@@ -45,7 +44,6 @@ def read_statement(content: str) -> str | None:
 # numbers of both: of very many candidates only those of the cells next to a turn are compared,
 # which may miss a neighbour that lies in none of them. Measured on 100,000 memories: 97 % of the
 # five nearest are found, and novelty changes by .0002 on average and by .005 at most.
-
 
 EXACT_PAIRS = 1 << 29
 """Pairs up to which everything is compared: ten seconds of one core at 384 dimensions, some 23,000

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 # A turn that is let in is kept from being proposed again by being durable from then on: the next
 # one like it is less novel.
 
-
 BLOCK_ROWS = 256
 """Turns compared at once with what was let in before them; with what a block lets in itself, they
 are compared one by one."""
@@ -133,7 +132,6 @@ def _judge(
 
 # Which turns of a corpus the gate hears, and which memories each of them is compared with.
 
-
 _TOLD_EVERY = 1_024
 """Turns between two reports of progress."""
 
@@ -177,9 +175,6 @@ def find_candidates(records: Iterable[MemoryRecord]) -> Candidates:
 
     A memory that its owner marked as superseded is durable too: what was known and replaced is no
     news.
-
-    Args:
-        records: The export, in any order; read once.
     """
     found = Candidates()
     for record in records:
@@ -242,7 +237,6 @@ def _heard(record: MemoryRecord, statement: str) -> Heard:
 
 
 # proposals.parquet: a row per turn that a person said, with every number of its judgement.
-
 
 PROMOTIONS = "promotion/proposals.parquet"
 """Where the table lies, below the work directory."""
@@ -442,7 +436,6 @@ def _schema() -> Any:
 
 # Does the table keep its own rules: counted by columns, one row group at a time.
 
-
 FAULTS = ("below_threshold", "without_marks", "out_of_range", "own_neighbours")
 """Proposals with G below the threshold, proposals without marks, scores outside [0, 1] or not a
 number, rows that were compared with themselves."""
@@ -504,14 +497,7 @@ class Promotions(NamedTuple):
 def list_promotions(
     work: Path, *, user: str | None = None, with_left: bool = False, limit: int | None = None
 ) -> Promotions:
-    """Return what the last night proposed.
-
-    Args:
-        work: The work directory of the store.
-        user: Whose turns; None for those of nobody in particular, never for everybody's.
-        with_left: Turns that were left alone as well, after the proposals.
-        limit: Most rows, >= 0; None for all.
-    """
+    """Return what the last night proposed to a user; None is nobody, never everybody."""
     table = read_table(work / PROMOTIONS)
     own = table._replace(rows=tuple(row for row in table.rows if row.user == user))
     rows = own.proposals()

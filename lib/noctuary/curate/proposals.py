@@ -15,7 +15,6 @@ from noctuary.text.tokens import NEGATED_SUFFIX, fold, is_stop_word, normalize, 
 
 # A proposal: what could be done to some memories of a source, and why. Holds no text of them.
 
-
 Action = Literal["ADD", "UPDATE", "SUPERSEDE", "NOOP"]
 """ADD: a new row, made of the targets' own words; UPDATE: fields of a row that stays; SUPERSEDE:
 tombstones alone; NOOP: looked at and left alone. ADD and UPDATE supersede other targets as well."""
@@ -144,7 +143,6 @@ def _dicts(items: Sequence[Piece] | Sequence[Span]) -> list[dict[str, Any]]:
 # Stricter than recall and the graph, where a memory without a wing may belong to any: what is
 # written to a source is not to be guessed.
 
-
 Scope = tuple[str | None, str | None]
 """User and wing."""
 
@@ -199,7 +197,6 @@ def by_scope(records: Iterable[MemoryRecord]) -> list[list[MemoryRecord]]:
 #
 # Stricter than any likeness: of two texts that a vector cannot tell apart, "port 8080" and "port
 # 8081" differ in what they say.
-
 
 DENIALS = frozenset(
     {
@@ -270,7 +267,6 @@ def why_not_held(older: str, newer: str) -> str | None:
 
 
 # What a proposal would write, made of the words that are there: pieces joined, fields united.
-
 
 FIELD_MAX_CHARS = 500
 """Longest tags or keywords that the store's own server takes (research/peers.md 2.3)."""

@@ -45,13 +45,7 @@ class Weighed(NamedTuple):
 
 
 def either(*patterns: str, flags: int = 0, hint: str = "") -> Finder:
-    """Return a finder of any of several patterns; ^ and $ mean lines.
-
-    Args:
-        patterns: Regular expressions.
-        flags: Of all of them, MULTILINE apart.
-        hint: Regular expression of what no match is without; empty where there is none.
-    """
+    """Return a finder of any of several patterns; ^ and $ mean lines."""
     joined = "|".join(f"(?:{p})" for p in patterns)
     return Finder(re.compile(joined, flags | re.MULTILINE), re.compile(hint, flags))
 
@@ -72,7 +66,6 @@ def weigh_occurrences(marks: Sequence[Mark], text: str) -> Weighed:
 
 
 # What code looks like inside a sentence: paths, calls, commands, addresses, codes, references.
-
 
 _EXTENSIONS = (
     "bash|bat|c|cc|cfg|cjs|conf|cpp|crt|cs|css|csv|cu|dart|db|diff|dll|docx|dylib|ex|exe|exs|go|"
@@ -258,7 +251,6 @@ def without_urls(text: str) -> str:
 # English, but for digits and units; a text of another language has less to go by. Standard library
 # only.
 
-
 _MONTH = (
     "(?i:january|february|april|june|july|august|september|october|november|december)|March|May"
 )
@@ -416,7 +408,6 @@ def conversational_structure(text: str) -> Weighed:
 #
 # Weights: research/peers.md 1.2.
 
-
 TECHNICAL_NORM = 1.5
 """Sum of weights at which a text is wholly technical. Lower judges more turns by code alone."""
 
@@ -573,7 +564,6 @@ def structure(text: str) -> Weighed:
 
 # The signals of one text: everything that the gate reads from the words alone.
 
-
 READ_CHARS = 16_384
 """Code points of a text that are read. More finds marks deep inside pasted logs; less is faster."""
 
@@ -612,7 +602,6 @@ def read_signals(text: str) -> Signals:
 # The gating scalar G: how much a turn deserves to be remembered for good.
 #
 # Pure functions of numbers in [0, 1]. Source: libravdb's gate, research/peers.md 1.2.
-
 
 NOVELTY_WEIGHT = 0.35
 REPETITION_WEIGHT = 0.40

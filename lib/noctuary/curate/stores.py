@@ -234,7 +234,6 @@ class Store:
 # One `BEGIN IMMEDIATE` from the first look to the commit: no other writer comes between, readers
 # go on. Killed at any moment, SQLite rolls back.
 
-
 _READ_SQLITE = frozenset((*REQUIRED_COLUMNS, *OPTIONAL_COLUMNS))
 _BLOB = "$hex"
 
@@ -379,7 +378,6 @@ class SqliteStore(Store):
 # lock (docs/decisions/0019). `search_vector` follows by itself; `embedding` stays as it is, as
 # after the server's own PUT, and is empty in an added row, as in any that waits for the server's
 # embedder (research/peers.md 2.2, 2.3).
-
 
 CONNECT_TIMEOUT_S = 10
 """How long to wait for a server that does not answer."""

@@ -146,7 +146,7 @@ def _of_database(name: DatabaseName, settings: SourceSettings, user: str | None)
         reader = Reader(known.schema, user if known.has_users else None, known.has_users)
         for rows in read_pages(pinned, reader, BATCH_ROWS):
             for row in rows:
-                if row.withheld is None and not row.too_large:
+                if row.withheld is None and row.problem is None:
                     yield None, None, {**row.fields, "id": row.key}
 
 

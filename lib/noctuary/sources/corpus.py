@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 # A DuckDB connection for set work over the corpus: deterministic, offline, spilling.
 
-
 MEMORY_LIMIT = "1GB"
 """What DuckDB may hold before it spills: sorts of some ten million turns stay in memory."""
 
@@ -52,7 +51,6 @@ def open_duckdb(spill_dir: Path) -> duckdb.DuckDBPyConnection:
 # The Parquet files of an export: their schemas and a writer whose bytes depend on the rows alone.
 #
 # Which rows there are is decided in `noctuary.sources.export`.
-
 
 MEMORIES_FILE = "memories.parquet"
 TURNS_FILE = "turns.parquet"
@@ -179,7 +177,6 @@ class TableWriter:
 #
 # Builders that want columns read the file themselves.
 
-
 _RECORD_COLUMNS = column_names(MEMORIES_FILE)
 # Rows are built by position; a field added to one side only must not go unseen.
 assert tuple(f.name for f in fields(MemoryRecord)) == _RECORD_COLUMNS
@@ -204,7 +201,6 @@ def iter_records(path: Path, batch: int = DEFAULT_READ_ROWS) -> Iterator[list[Me
 
 
 # Single columns of an exported table, without a record per row: a million records are 1.5 GB.
-
 
 READ_ROWS = 16_384
 """Rows of a batch: some 10 MB of text."""
@@ -273,12 +269,6 @@ def iter_pages(
     """Yield the memories with first <= position < stop in order, `size` at a time, the rest last.
 
     Both columns are in memory as Arrow holds them: 30 MB of a million memories.
-
-    Args:
-        path: memories.parquet.
-        size: Memories per page, >= 1.
-        first: Where to begin.
-        stop: Where to end; None reads to the last one.
     """
     ids, created = (read_column(path, name)[first:stop] for name in ("memory_id", "created_at_us"))
     for start in range(0, len(ids), size):
@@ -351,13 +341,7 @@ class RecordFile(Sequence[MemoryRecord]):
 def column_batches(
     records: Sequence[MemoryRecord], columns: Sequence[str], rows: int | None = None
 ) -> Iterator[Any]:
-    """Yield pyarrow.RecordBatches of some columns of records, wherever they lie.
-
-    Args:
-        records: By position.
-        columns: Which.
-        rows: Of a batch, at most; None means READ_ROWS.
-    """
+    """Yield pyarrow.RecordBatches of some columns of records, wherever they lie."""
     rows = rows or READ_ROWS
     if isinstance(records, RecordFile):
         yield from records.batches(columns, rows)

@@ -103,7 +103,6 @@ class ExportedContents:
 
 # What the night knows of past injections: the record read into memory, looked up by wording.
 
-
 _READ = "SELECT kind, text_hash, memory_hash, user_hash, anchor, words, first_us FROM injected"
 
 
@@ -204,7 +203,6 @@ def _collect(rows: Iterable[tuple[str, bytes, bytes, bytes, bytes, int, int]]) -
 #        named users.
 #     7. All lines injected: the row is an echo and set aside. At least `MOSTLY` of the words: those
 #        lines are cut out and the rest stays. Less: it is a quotation, and all of it stays.
-
 
 MOSTLY = 0.8
 """Share of a row's words in injected lines from which on these lines are cut out. Lower changes the
@@ -418,7 +416,6 @@ def _own_words(text: str) -> list[str]:
 
 
 # How long the record of injections keeps a wording. Build side.
-
 
 RETENTION_DAYS = 90
 """How long a wording can be known again after it was last injected. Agents keep transcripts for

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 # Which names of a store's concepts an exported memory says itself.
 
-
 MAX_LABEL_CHARS = 200
 """Longest name, relation or category of a concept that is taken: a sentence is no name. The server
 allows 50 for the latter two and any length for names."""
@@ -64,11 +63,6 @@ def find_backed_names(
 
     A text says a name if the name's words stand in it one after the other, whatever their case and
     whatever is between them. A name with a secret in it, or of more than MAX_LABEL_CHARS, is none.
-
-    Args:
-        concepts: Of the store, each name once.
-        about: The names of the concepts that a memory is about, by its id.
-        batches: The exported memories.
     """
     spellings = {x.name: _spellings(x) for x in concepts}
     said: dict[str, set[str]] = defaultdict(set)
@@ -126,7 +120,6 @@ def _label(text: str) -> str:
 # A table exists only where it has a row, so that a store without evidence leaves no trace. Rows
 # are sorted and distinct; equal evidence gives equal bytes.
 
-
 LINKS_FILE = "links.parquet"
 SHARES_FILE = "shares.parquet"
 CONCEPTS_FILE = "known_concepts.parquet"
@@ -162,10 +155,6 @@ def write_evidence(source: Source, out_dir: Path) -> EvidenceCounts:
     A link needs both its ends, a share and a mention their memory, an edge one memory that says
     so (others are dropped from it). Names of concepts leave only where an exported memory that is
     about the concept says them: others may be of a row that stays.
-
-    Args:
-        source: Open and pinned, the one that was exported; one that says nothing removes tables.
-        out_dir: Holds memories.parquet; each table there is replaced atomically or removed.
 
     Raises:
         SourceError: The source cannot be read to its end; the tables stay as they were.

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
 # What an export did, as numbers: the report beside its tables.
 #
 # It holds counts and reasons, never a text of a row.
-
 
 REPORT_FILE = "report.json"
 REPORT_FORMAT = 1
@@ -107,11 +107,7 @@ def write_report(report: ExportReport, out_dir: Path) -> None:
 
 
 def read_report(out_dir: Path) -> ExportReport:
-    """Read the report of an export and check that the tables beside it are whole and its own.
-
-    Raises:
-        StoreError: No report, an unknown format, or a table that is missing or of another export.
-    """
+    """Read the report of an export and check that the tables beside it are whole and its own."""
     value = _load(out_dir / REPORT_FILE)
     identity = cast("dict[str, Any]", value.pop("identity"))
     identity["notes"] = tuple(identity["notes"])
@@ -143,7 +139,6 @@ def _load(path: Path) -> dict[str, Any]:
 
 # What changed between two exports, by id and content hash: the numbers of the nightly message.
 
-
 _COMPARE = """
     SELECT count(*) FILTER (WHERE old.memory_id IS NULL),
            count(*) FILTER (WHERE old.content_hash <> new.content_hash),
@@ -170,12 +165,7 @@ class CorpusDiff(NamedTuple):
 
 
 def diff_corpora(previous: Path | None, current: Path) -> CorpusDiff:
-    """Compare two exports.
-
-    Args:
-        previous: memories.parquet of the earlier export or its directory; None for the first night.
-        current: The same of the later one.
-    """
+    """Compare two exports."""
     new = _memories_file(current)
     if previous is None:
         import pyarrow.parquet as pq
@@ -216,7 +206,6 @@ def _memories_file(path: Path) -> Path:
 # duplicates, unless any of them is sensitive: then none leaves the store, because the others may
 # be older texts of the same row. What is a memory otherwise comes before the guard last, which
 # knows what recall put into prompts.
-
 
 Sink = Callable[[QuarantineRow], None]
 
@@ -272,76 +261,91 @@ def sift(
         previous_ids: Ids of an earlier export, so that rows which turned sensitive are noticed.
         guard: Recognises what recall injected; None lets everything pass.
     """
-
-    def settle(group: _SameId | None) -> MemoryRecord | None:
-        return _settle(group, now_us, settings, tally, quarantine, guard)
-
-    group: _SameId | None = None
-    for row in rows:
-        reason = find_sensitivity(row)
-        if reason is not None:
-            tally.sensitive[reason] += 1
-        if row.key is None:
-            if reason is None:
-                _set_aside(row, tally, quarantine)
-            continue
-        if group is None or group.key != row.key:
-            if record := settle(group):
-                yield record
-            group = _SameId(row.key, was_exported=str(row.key) in previous_ids)
-        _join(group, row, reason is not None)
-    if record := settle(group):
-        yield record
+    sifting = _Sifting(now_us, settings, tally, quarantine, guard)
+    for group in sifting.groups(rows, previous_ids):
+        record = sifting.settle(group)
+        if record is not None:
+            yield record
 
 
-def _join(group: _SameId, row: RawRow, is_sensitive: bool) -> None:
-    if is_sensitive:
-        group.is_sensitive = True
-    elif group.first is None:
-        group.first = row
-    else:
-        group.duplicates.append(row.locator)
+@dataclass(frozen=True, slots=True)
+class _Sifting:
+    now_us: int
+    settings: CorpusSettings
+    tally: Tally
+    quarantine: Sink
+    guard: EchoGuard | None
 
+    def set_aside(self, locator: str, reason: QuarantineReason, detail: str) -> None:
+        self.tally.quarantined[reason] += 1
+        self.quarantine(QuarantineRow(locator, reason, detail))
 
-def _settle(
-    group: _SameId | None,
-    now_us: int,
-    settings: CorpusSettings,
-    tally: Tally,
-    quarantine: Sink,
-    guard: EchoGuard | None,
-) -> MemoryRecord | None:
-    if group is None:
-        return None
-    tally.retracted += group.is_sensitive and group.was_exported
-    first = group.first
-    if first is None:
-        return None
-    if group.is_sensitive:
-        tally.sensitive[SHARES_ID] += 1 + len(group.duplicates)
-        return None
-    for locator in group.duplicates:
-        tally.quarantined[QuarantineReason.DUPLICATE_ID] += 1
-        quarantine(
-            QuarantineRow(locator, QuarantineReason.DUPLICATE_ID, f"first at {first.locator}")
+    def groups(self, rows: Iterable[RawRow], previous_ids: Container[str]) -> Iterator[_SameId]:
+        """Yield the rows of each id, each judged by its sensitivity."""
+        group: _SameId | None = None
+        for row in rows:
+            reason = find_sensitivity(row)
+            if reason is not None:
+                self.tally.sensitive[reason] += 1
+            if row.key is None:
+                if reason is None:
+                    why = row.problem or QuarantineReason.BAD_ID
+                    self.set_aside(row.locator, why, row.problem_detail)
+                continue
+            if group is None or group.key != row.key:
+                if group is not None:
+                    yield group
+                group = _SameId(row.key, was_exported=str(row.key) in previous_ids)
+            if reason is not None:
+                group.is_sensitive = True
+            elif group.first is None:
+                group.first = row
+            else:
+                group.duplicates.append(row.locator)
+        if group is not None:
+            yield group
+
+    def settle(self, group: _SameId) -> MemoryRecord | None:
+        """Return the memory that the rows of one id are, if they are one."""
+        first, tally = group.first, self.tally
+        tally.retracted += group.is_sensitive and group.was_exported
+        if first is None:
+            return None
+        if group.is_sensitive:
+            tally.sensitive[SHARES_ID] += 1 + len(group.duplicates)
+            return None
+        for locator in group.duplicates:
+            self.set_aside(locator, QuarantineReason.DUPLICATE_ID, f"first at {first.locator}")
+        found = normalize(
+            first, position=tally.exported, now_us=self.now_us, settings=self.settings
         )
-    verdict = normalize(first, position=tally.exported, now_us=now_us, settings=settings)
-    if isinstance(verdict, Rejected):
-        tally.quarantined[verdict.reason] += 1
-        quarantine(QuarantineRow(first.locator, verdict.reason, verdict.detail))
-        return None
-    record = verdict.record if guard is None else _guarded(verdict.record, guard, tally)
-    if isinstance(record, Rejected):
-        tally.quarantined[record.reason] += 1
-        quarantine(QuarantineRow(first.locator, record.reason, record.detail))
-        return None
-    if (reason := _find_made_sensitivity(first, record)) is not None:
-        tally.sensitive[reason] += 1
-        tally.retracted += group.was_exported
-        return None
-    tally.exported += 1
-    tally.warnings.update(verdict.warnings)
-    return record
+        record = found if isinstance(found, Rejected) else self._guarded(found.record)
+        if isinstance(record, Rejected):
+            self.set_aside(first.locator, record.reason, record.detail)
+            return None
+        if (reason := _find_made_sensitivity(first, record)) is not None:
+            tally.sensitive[reason] += 1
+            tally.retracted += group.was_exported
+            return None
+        tally.exported += 1
+        tally.warnings.update(() if isinstance(found, Rejected) else found.warnings)
+        return record
+
+    def _guarded(self, record: MemoryRecord) -> MemoryRecord | Rejected:
+        """Return a memory without what recall injected, or why nothing of it is its own."""
+        if self.guard is None:
+            return record
+        found = self.guard.judge(record)
+        if found.text is None:
+            is_echo = found.lines > 0
+            why = QuarantineReason.INJECTED_LINES if is_echo else QuarantineReason.INJECTED_BLOCK
+            return Rejected(why, f"content: {found.blocks} blocks, {found.lines} lines")
+        self.tally.warnings[WARN_BLOCK_CUT] += found.blocks > 0
+        self.tally.warnings[WARN_LINES_CUT] += found.lines > 0
+        if found.text == record.content:
+            return record
+        own = replace(record, content=found.text)
+        return replace(own, content_hash=content_hash(own))
 
 
 def _find_made_sensitivity(row: RawRow, record: MemoryRecord) -> str | None:
@@ -359,31 +363,10 @@ def _find_made_sensitivity(row: RawRow, record: MemoryRecord) -> str | None:
     return next(filter(None, map(find_text_sensitivity, made)), None)
 
 
-def _guarded(record: MemoryRecord, guard: EchoGuard, tally: Tally) -> MemoryRecord | Rejected:
-    """Return a memory without what recall injected, or why nothing of it is its own."""
-    found = guard.judge(record)
-    if found.text is None:
-        reason = QuarantineReason.INJECTED_LINES if found.lines else QuarantineReason.INJECTED_BLOCK
-        return Rejected(reason, f"content: {found.blocks} blocks, {found.lines} lines")
-    tally.warnings[WARN_BLOCK_CUT] += found.blocks > 0
-    tally.warnings[WARN_LINES_CUT] += found.lines > 0
-    if found.text == record.content:
-        return record
-    own = replace(record, content=found.text)
-    return replace(own, content_hash=content_hash(own))
-
-
-def _set_aside(row: RawRow, tally: Tally, quarantine: Sink) -> None:
-    reason = row.problem or QuarantineReason.BAD_ID
-    tally.quarantined[reason] += 1
-    quarantine(QuarantineRow(row.locator, reason, row.problem_detail))
-
-
 # The last look at an export: every text of every table of it, by the scan that rows passed.
 #
 # A mark of the owner cannot be seen here: the tables have no column for it, because a marked row
 # is in none of them.
-
 
 _DIGESTS = frozenset({"content_hash"})
 """Columns that noctuary computed of the others: hexadecimal, and a third of the time to scan."""
@@ -475,11 +458,6 @@ def refuse_emptied(source: Source, last: Path, paths: StorePaths) -> None:
 
     That is an accident far more often than a wish.
 
-    Args:
-        source: Open.
-        last: The directory of the last export.
-        paths: Of the store.
-
     Raises:
         SourceEmptyError: Naming both.
     """
@@ -512,23 +490,11 @@ def _last_rows(directory: Path) -> object:
 # last and carries their digests, so that a crash between two moves is seen by
 # `noctuary.sources.export.read_report`.
 
-
 TASK = "export"
 
 _STAGING = ".export.tmp"
 _UNORDERED_TURNS = "turns-unordered.parquet"
 _FILES = (MEMORIES_FILE, TURNS_FILE, QUARANTINE_FILE)
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    source: Source
-    settings: CorpusSettings
-    now_us: int
-    batch_rows: int
-    progress: Progress
-    previous_ids: Container[str]
-    guard: EchoGuard | None
 
 
 def export_corpus(
@@ -547,80 +513,64 @@ def export_corpus(
     An empty store gives an empty corpus and a warning. Only one export may write into a directory
     at a time; the caller holds the store's lock.
 
-    Args:
-        source: An open source; not closed here.
-        out_dir: Created if needed; its four files are replaced, others are left alone.
-        settings: Content limit and turn categories; None means the defaults.
-        now_us: The moment after which a date is in the future; None means now.
-        batch_rows: Rows read at once.
-        progress: Told after each batch.
-        previous_ids: Ids of the export before; those that are sensitive now are counted.
-        guard: Recognises what recall injected; None lets everything pass.
-
     Raises:
         SourceError: The source cannot be read to its end, or gave another number of rows than it
             counted. The previous export stays in place.
     """
     now_us = time.time_ns() // 1000 if now_us is None else now_us
-    settings = settings or CorpusSettings()
-    run = _Run(source, settings, now_us, batch_rows, progress, previous_ids, guard)
+    tally = Tally()
+    rows = partial(
+        sift,
+        _rows(source, batch_rows, progress),
+        now_us=now_us,
+        settings=settings or CorpusSettings(),
+        tally=tally,
+        previous_ids=previous_ids,
+        guard=guard,
+    )
     staging = out_dir / _STAGING
     # What a killed export left behind.
     remove_tree(staging)
     staging.mkdir(parents=True)
     try:
-        tally, digest = _write_tables(run, staging)
+        digest = _write_tables(rows, staging)
         turns = order_turns(staging / _UNORDERED_TURNS, staging / TURNS_FILE)
-        report = _account(run, tally, digest, turns, staging)
+        report = _account(source, tally, digest, turns, staging)
         for name in _FILES:
-            _promote(staging / name, out_dir / name)
+            replace_with(out_dir / name, partial(_move, staging / name))
         write_report(report, out_dir)
     finally:
         remove_tree(staging)
     return report
 
 
-def _write_tables(run: _Run, staging: Path) -> tuple[Tally, str]:
-    tally = Tally()
+def _rows(source: Source, size: int, progress: Progress) -> Iterator[RawRow]:
+    total, done = source.count(), 0
+    for batch in source.batches(size):
+        yield from batch
+        done += len(batch)
+        progress.update(TASK, done, total)
+
+
+def _write_tables(rows: Callable[..., Iterator[MemoryRecord]], staging: Path) -> str:
     with (
         TableWriter(staging / MEMORIES_FILE, MEMORIES_FILE) as memories,
         TableWriter(staging / _UNORDERED_TURNS, TURNS_FILE) as turns,
         TableWriter(staging / QUARANTINE_FILE, QUARANTINE_FILE) as quarantine,
     ):
 
-        def set_aside(row: QuarantineRow) -> None:
-            quarantine.add((row.locator, str(row.reason), row.detail))
-
-        rows = sift(
-            _rows(run),
-            now_us=run.now_us,
-            settings=run.settings,
-            tally=tally,
-            quarantine=set_aside,
-            previous_ids=run.previous_ids,
-            guard=run.guard,
-        )
-
         def write() -> Iterator[str]:
-            for record in rows:
+            for record in rows(quarantine=quarantine.add):
                 memories.add(record_row(record))
                 if record.is_turn:
                     turns.add(turn_row(record))
                 yield record.content_hash
 
-        return tally, corpus_digest(write())
+        return corpus_digest(write())
 
 
-def _rows(run: _Run) -> Iterator[RawRow]:
-    total, done = run.source.count(), 0
-    for batch in run.source.batches(run.batch_rows):
-        yield from batch
-        done += len(batch)
-        run.progress.update(TASK, done, total)
-
-
-def _account(run: _Run, tally: Tally, digest: str, turns: int, staging: Path) -> ExportReport:
-    source_rows, identity = run.source.count(), run.source.identity()
+def _account(source: Source, tally: Tally, digest: str, turns: int, staging: Path) -> ExportReport:
+    source_rows, identity = source.count(), source.identity()
     if tally.total != source_rows:
         raise SourceError(
             f"{identity.location} counts {source_rows} rows but gave {tally.total} "
@@ -646,10 +596,6 @@ def _account(run: _Run, tally: Tally, digest: str, turns: int, staging: Path) ->
         corpus_digest=digest,
         files={name: hash_file(staging / name) for name in _FILES},
     )
-
-
-def _promote(staged: Path, target: Path) -> None:
-    replace_with(target, lambda tmp: _move(staged, tmp))
 
 
 def _move(staged: Path, tmp: Path) -> None:

@@ -44,7 +44,6 @@ from noctuary.text.secrets import find_text_sensitivity, read_rules
 
 # The lines of a growing file from a byte offset on.
 
-
 MAX_READ_BYTES = 64 * 2**20
 """Longest line that is held at all. Prompts with several images have some 30 MB."""
 
@@ -115,7 +114,6 @@ def _bounded(data: bytes | None) -> bytes | None:
 
 # Which files are transcripts.
 
-
 SUFFIX = ".jsonl"
 
 _LOOKED_AT_BYTES = 256 * 2**10
@@ -167,7 +165,6 @@ def _holds_transcript(path: Path) -> bool:
 
 
 # One transcript from where it was left into the file of turns.
-
 
 BATCH_BYTES = 4 * 2**20
 """Line bytes of one transaction. Larger costs memory, smaller more commits; another writer waits
@@ -348,7 +345,6 @@ class _Run:
 
 # All transcripts at a path into the file of turns, as a night does it.
 
-
 TASK = "transcripts"
 
 WAIT_S = 30.0
@@ -368,12 +364,6 @@ def ingest_transcripts(
     """Keep what is new in every transcript at a path.
 
     Files that are gone keep their turns. After a change of the settings every file is read again.
-
-    Args:
-        root: A folder, searched to any depth for *.jsonl, or one file.
-        turns_path: `StorePaths.turns`; made if it is missing.
-        settings: Sidechains and tool text; None means the defaults.
-        progress: Told after each file.
 
     Returns:
         The account; a file that cannot be read is a fault in it.
@@ -477,7 +467,6 @@ def _rules_digest() -> str:
 
 
 # Keeping the turns of one session when its agent stops: what the Stop hook calls.
-
 
 CAPTURE_DEADLINE_S = 20.0
 """Time of one capture, waiting for other writers included. What is left is read next time; longer

@@ -20,7 +20,6 @@ from noctuary.text.tokens import normalize
 # lone signs dropped, and any white space as one space. Question marks, exclamation marks, signs
 # inside words and minus signs before digits stay: they may be all that a new statement changes.
 
-
 HASH_BYTES = 16
 """Bytes of a hash: 128 bits, so that no two of a store's wordings meet by chance."""
 
@@ -100,7 +99,6 @@ def _word(raw: str) -> str:
 # memory `&` and `<` are escaped, what a terminal obeys is a mark and white space is one space, so
 # none can close the tag, open another, begin a line or hide one. That holds for the tags of
 # whoever wraps the block as well.
-
 
 TAG = "noctuary-recall"
 NOTE = (
@@ -260,7 +258,6 @@ def _escape(text: str) -> str:
 # recalled memory back as a new one. The texts stand there as JSON on one line, in which the hashes
 # of `record` find nothing.
 
-
 ORIGIN_FIELD = "origin"
 """First field of every answer that holds texts of memories; its value is the block's tag."""
 
@@ -322,7 +319,6 @@ def is_lookup(prompt: str, recalled: Iterable[str]) -> bool:
 #
 # One row per wording, origin and user, however often it was injected: the file grows with what
 # there is to inject, not with the number of prompts.
-
 
 NOBODY = b""
 """In the place of a user's hash: the memory belongs to nobody; of a memory's: no single origin."""

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 #
 # The meaning of a line is in `noctuary.sources.jsonl`.
 
-
 MAX_LINE_BYTES = 64 * 2**20
 """Longest line that is held in memory; a longer one is skipped and quarantined with its length."""
 
@@ -168,7 +167,6 @@ def _split(stream: _Lines, max_line_bytes: int) -> Iterator[Line]:
 # key order already. If it is not, the rows are delivered in several passes over the file, each
 # picking one window of the order: no text of a row is ever put into a temporary file in order to
 # sort it.
-
 
 EXPECTED_KEYS = (
     "id",

@@ -6,7 +6,7 @@ import sqlite3
 import threading
 import time
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from noctuary.core.errors import NoctuaryError
+from noctuary.core.errors import ConfigError, NoctuaryError
 from noctuary.core.files import hash_text
 from noctuary.core.manifest import Manifest
 from noctuary.core.settings import CorpusSettings, LiveSettings, SourceSettings
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 
 # What one kind of store told about itself since a snapshot, before any judgement.
-
 
 Fields = Mapping[str, object]
 
@@ -70,11 +69,9 @@ class Found(NamedTuple):
 # Tombstones are rows that changed, so soft deletes are seen. Rows that were removed outright are
 # not: finding them means reading every id (the night does).
 
-
-POSTGRES_KINDS = frozenset({"claude-memory-postgres"})
-
 LATE_COMMIT_S = 120.0
-"""As `sqlite_look.LATE_COMMIT_S`; the server stamps a row when its transaction begins."""
+"""How long before the reading a row may be stamped that was committed after it: the server stamps a
+row when its transaction begins."""
 
 _BATCH = 500
 
@@ -136,9 +133,6 @@ def _changed(
 # `updated_at`, so changed rows are found by one pass over the table, and lost ones by counting
 # first and comparing ids only where the count says that some are gone. The passes end at the
 # deadline; what was found until then counts. Marked rows never leave the database.
-
-
-SQLITE_KINDS = frozenset({"claude-memory-sqlite"})
 
 REQUIRED = frozenset({"id", "content", "is_sensitive", "updated_at"})
 """Without these a file is not the store that the snapshot was made of."""
@@ -300,7 +294,6 @@ def _ending_at(db: sqlite3.Connection, limits: Limits) -> Generator[None]:
 
 # What a look into the store found: rows to search beside the snapshot, memories to hide from it.
 
-
 UNREACHABLE = "live_unreachable"
 """Warning code: the store could not be looked into, the snapshot answers alone."""
 
@@ -389,34 +382,32 @@ def _record_row(row: LiveRow, *, hashed: bool) -> dict[str, Any]:
 #
 # They are loaded when there is a row to judge: most recalls find none.
 
-
 KEPT_TOKENS = 4_096
 """Rows whose tokens are kept for later looks of this process: some kilobytes each."""
 
 
-class HoldsMemories(Protocol):
-    """A snapshot, as far as a comparison needs it."""
+class Snapshot(Protocol):
+    """What a look needs of a snapshot; ids are texts."""
+
+    @property
+    def manifest(self) -> Manifest:
+        """What it is and what it was made from."""
+        ...
 
     def content_hashes(self, memory_ids: Iterable[str]) -> dict[str, str]:
-        """Return the content hash of every known id (as text)."""
+        """Return the content hash of every known id."""
         ...
 
     def contents(self, memory_ids: Sequence[str]) -> dict[str, str]:
-        """Return the text of every known id (as text)."""
+        """Return the text of every known id."""
         ...
 
     def all_memory_ids(self) -> list[str]:
-        """Return every id, as text, in any order."""
+        """Return every id, in any order."""
         ...
 
 
-def judge(
-    found: Found,
-    snapshot: HoldsMemories,
-    settings: CorpusSettings,
-    injections: Path,
-    until_s: float,
-) -> LiveState:
+def judge(found: Found, snapshot: Snapshot, injections: Path, until_s: float) -> LiveState:
     """Return what of a look may be searched, and what of the snapshot may not be any more.
 
     A row that would not be exported (sensitive, set aside, deleted) is not searched, and a snapshot
@@ -425,17 +416,19 @@ def judge(
     Args:
         found: The look.
         snapshot: What it is compared with.
-        settings: Those that the snapshot was made with.
         injections: `StorePaths.injections`, to know what recall put into prompts itself.
         until_s: `time.perf_counter` after which no further row is cut into words.
     """
     asked = [str(key) for key in (*found.rows, *found.withheld)]
     known = snapshot.content_hashes(asked)
-    memories = _memories(found, snapshot, settings, injections) if found.rows else []
+    memories = _memories(found, snapshot, injections) if found.rows else []
     same = {m.memory_id for m in memories if known.get(m.memory_id) == m.content_hash}
-    hidden = {i for i in asked if i in known and i not in same} | _lost(found, snapshot)
-    fresh = [m for m in memories if m.memory_id not in same]
-    rows, left_out = _indexed(fresh, until_s)
+    hidden = {i for i in asked if i in known and i not in same}
+    if found.ids is not None:
+        # Turns of agents' transcripts have negative ids and were never in the store.
+        ids = (i for i in snapshot.all_memory_ids() if not i.startswith("-"))
+        hidden |= {i for i in ids if i not in found.ids}
+    rows, left_out = _indexed([m for m in memories if m.memory_id not in same], until_s)
     missed = [found.missed] if found.missed else []
     if left_out:
         missed.append("the time was over before all new and changed rows were read")
@@ -443,24 +436,29 @@ def judge(
     return LiveState(tuple(rows), tuple(sorted(hidden)), faults)
 
 
-def _memories(
-    found: Found, snapshot: HoldsMemories, settings: CorpusSettings, injections: Path
-) -> list[MemoryRecord]:
+def _memories(found: Found, snapshot: Snapshot, injections: Path) -> list[MemoryRecord]:
     from noctuary.sources.echo import EchoGuard
     from noctuary.sources.export import Tally, sift
     from noctuary.sources.injected import hash_exact
     from noctuary.sources.source import RawRow
 
+    # Rows are judged as that night judged.
+    kept, plain = snapshot.manifest.settings.get("corpus", {}), CorpusSettings()
+    settings = CorpusSettings(
+        tuple(kept.get("turn_categories", plain.turn_categories)),
+        int(kept.get("max_content_bytes", plain.max_content_bytes)),
+    )
     held = snapshot.contents([str(key) for key in found.rows])
     guard = EchoGuard(
         _known_injections(injections, identify(injections)),
         {memory_id: hash_exact(content) for memory_id, content in held.items()},
     )
     rows = (RawRow(f"id {key}", key, fields) for key, fields in sorted(found.rows.items()))
+    now_us = time.time_ns() // 1000
     return list(
         sift(
             rows,
-            now_us=time.time_ns() // 1000,
+            now_us=now_us,
             settings=settings,
             tally=Tally(),
             quarantine=lambda _: None,
@@ -474,16 +472,6 @@ def _known_injections(path: Path, _identity: FileIdentity | None) -> KnownInject
     from noctuary.sources.echo import read_injections
 
     return read_injections(path)
-
-
-def _lost(found: Found, snapshot: HoldsMemories) -> set[str]:
-    """Return ids of the snapshot that the store has no more.
-
-    Turns of agents' transcripts have negative ids and were never in it.
-    """
-    if found.ids is None:
-        return set()
-    return {i for i in snapshot.all_memory_ids() if not i.startswith("-") and i not in found.ids}
 
 
 def _indexed(memories: Sequence[MemoryRecord], until_s: float) -> tuple[list[LiveRow], int]:
@@ -510,16 +498,7 @@ def _tokens(content: str, tags: str, keywords: str, category: str) -> tuple[str,
     return tuple(document_tokens(content, tags, keywords, category))
 
 
-def corpus_settings(kept: Mapping[str, Any]) -> CorpusSettings:
-    """Return the corpus settings of a manifest, so that rows are judged as that night judged."""
-    plain = CorpusSettings()
-    categories = kept.get("turn_categories", plain.turn_categories)
-    largest = kept.get("max_content_bytes", plain.max_content_bytes)
-    return CorpusSettings(tuple(categories), int(largest))
-
-
 # Looking into the store that a snapshot was made of, once per state of the store and process.
-
 
 SETTLED_NS = 50_000_000
 """A store that was written this shortly before a look is looked into again: two writes within one
@@ -534,18 +513,9 @@ KEPT = 32
 
 _READ_MARGIN_US = 120_000_000
 """A file last written this long before the night read it holds nothing that the night missed; as
-`sqlite_look.LATE_COMMIT_S`."""
+`LATE_COMMIT_S`."""
 
 _SQLITE, _POSTGRES = "claude-memory-sqlite", "claude-memory-postgres"
-
-
-class Snapshot(HoldsMemories, Protocol):
-    """What a look needs of a snapshot."""
-
-    @property
-    def manifest(self) -> Manifest:
-        """What it is and what it was made from."""
-        ...
 
 
 class _Looked(NamedTuple):
@@ -554,7 +524,8 @@ class _Looked(NamedTuple):
     until_s: float
 
 
-_known: dict[tuple[str, str, LiveSettings], _Looked] = {}
+_Key = tuple[str, str, LiveSettings]
+_known: dict[_Key, _Looked] = {}
 _lock = threading.Lock()
 
 
@@ -565,33 +536,36 @@ def look_now(
 
     Never raises: a store that cannot be looked into is a fault of the state.
     """
-    since = _since(snapshot.manifest.source)
-    kind = snapshot.manifest.source.get("kind")
+    made_of = snapshot.manifest.source
+    since, kind = _since(made_of), made_of.get("kind")
     if not live.enabled or since is None or kind not in (_SQLITE, _POSTGRES):
         return None
     key = (str(paths.root), snapshot.manifest.digest, live)
+
+    def look() -> LiveState:
+        limits = Limits(live.max_rows, time.perf_counter() + live.deadline_ms / 1000)
+        if kind == _SQLITE:
+            found = look_into_sqlite(Path(str(made_of["location"])), since, limits)
+        else:
+            found = look_into_postgres(_database(snapshot, source), source, since, limits)
+        return judge(found, snapshot, paths.injections, limits.until_s)
+
     try:
         if kind == _SQLITE:
-            state = _look_at_file(key, paths, snapshot, live, since)
+            state = _look_at_file(key, Path(str(made_of["location"])), since, look)
         else:
-            state = _look_at_database(key, paths, snapshot, live, source, since)
+            state = _look_at_database(key, snapshot, look)
     # Whatever is wrong with the store, the snapshot answers.
     except Exception as error:
-        state = LiveState(faults=((UNREACHABLE, _said(snapshot, error)),))
+        state = _unreachable(snapshot, error)
     if state is None or (state.changes_nothing and not state.faults):
         return None
     return state
 
 
 def _look_at_file(
-    key: tuple[str, str, LiveSettings],
-    paths: StorePaths,
-    snapshot: Snapshot,
-    live: LiveSettings,
-    since: Since,
+    key: _Key, path: Path, since: Since, look: Callable[[], LiveState]
 ) -> LiveState | None:
-
-    path = Path(str(snapshot.manifest.source["location"]))
     stamp = stamp_of(path)
     written_ns = max((changed_ns for _, changed_ns, _ in stamp), default=time.time_ns())
     if written_ns // 1000 < since.read_us - _READ_MARGIN_US:
@@ -599,60 +573,33 @@ def _look_at_file(
     known = _known.get(key)
     if known is not None and known.stamp == stamp:
         return known.state
-    limits = _limits(live)
     now_ns = time.time_ns()
-    found = look_into_sqlite(path, since, limits)
-    state = _judged(found, paths, snapshot, limits)
+    state = look()
     if now_ns - written_ns > SETTLED_NS:
         _remember(key, _Looked(stamp, state, 0.0))
     return state
 
 
-def _look_at_database(
-    key: tuple[str, str, LiveSettings],
-    paths: StorePaths,
-    snapshot: Snapshot,
-    live: LiveSettings,
-    source: SourceSettings,
-    since: Since,
-) -> LiveState:
-
+def _look_at_database(key: _Key, snapshot: Snapshot, look: Callable[[], LiveState]) -> LiveState:
     known = _known.get(key)
     if known is not None and time.monotonic() < known.until_s:
         return known.state
-    limits = _limits(live)
     try:
-        state = _judged(
-            look_into_postgres(_database(snapshot, source), source, since, limits),
-            paths,
-            snapshot,
-            limits,
-        )
-    except Exception as error:
-        state = LiveState(faults=((UNREACHABLE, _said(snapshot, error)),))
+        state = look()
+    except Exception as error:  # remembered as well: the next recall does not wait again
+        state = _unreachable(snapshot, error)
     _remember(key, _Looked(None, state, time.monotonic() + ASK_AGAIN_S))
     return state
 
 
 def _database(snapshot: Snapshot, source: SourceSettings) -> DatabaseName:
     """Return the database, whose password no manifest holds."""
-    from noctuary.core.errors import ConfigError
-
     location = str(snapshot.manifest.source["location"])
     if names_postgres(source.path):
         named = name_source(source.path)
         if isinstance(named, DatabaseName) and named.display == location:
             return named
     raise ConfigError(f"source.path does not name {location}, which the snapshot was made of")
-
-
-def _judged(found: Any, paths: StorePaths, snapshot: Snapshot, limits: Limits) -> LiveState:
-    settings = corpus_settings(snapshot.manifest.settings.get("corpus", {}))
-    return judge(found, snapshot, settings, paths.injections, limits.until_s)
-
-
-def _limits(live: LiveSettings) -> Limits:
-    return Limits(live.max_rows, time.perf_counter() + live.deadline_ms / 1000)
 
 
 def _since(source: Mapping[str, Any]) -> Since | None:
@@ -665,18 +612,18 @@ def _since(source: Mapping[str, Any]) -> Since | None:
     )
 
 
-def _remember(key: tuple[str, str, LiveSettings], looked: _Looked) -> None:
+def _remember(key: _Key, looked: _Looked) -> None:
     with _lock:
         if len(_known) >= KEPT:
             _known.clear()
         _known[key] = looked
 
 
-def _said(snapshot: Snapshot, error: Exception) -> str:
+def _unreachable(snapshot: Snapshot, error: Exception) -> LiveState:
     """Return what happened; a message of SQLite's may quote a row, one of libpq's an address."""
     what = str(error) if isinstance(error, NoctuaryError | TimeoutError) else type(error).__name__
     if isinstance(error, OSError) and error.strerror:
         what = error.strerror
-    name = getattr(error, "sqlite_errorname", "")
-    shown = f"{what} {name}".strip()
-    return f"{snapshot.manifest.source['location']} could not be looked into: {shown}"
+    shown = f"{what} {getattr(error, 'sqlite_errorname', '')}".strip()
+    said = f"{snapshot.manifest.source['location']} could not be looked into: {shown}"
+    return LiveState(faults=((UNREACHABLE, said),))

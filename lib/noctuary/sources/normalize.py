@@ -21,7 +21,6 @@ from noctuary.text.secrets import FLAGGED, find_fields_sensitivity, find_text_se
 # row; a sensitive row is written nowhere, not even into the quarantine. In doubt a row is
 # sensitive.
 
-
 SHARES_ID = "shares_id_with_sensitive"
 """The row itself is clean, but another row of the same id is sensitive: it may be an older text."""
 
@@ -61,7 +60,6 @@ def _judge_unread(text: str) -> str | None:
 #     updated_at    as above, but unusable means undated, with a warning: nothing ranks by it alone
 #     scope         own fields first, else the tags `wing:`, `room:`, `user:`, `session:` (and
 #                   `project:` as a wing); the first tag of a kind that has a value wins
-
 
 DEFAULT_IMPORTANCE = 0.5
 """What the store itself gives a memory without an importance."""

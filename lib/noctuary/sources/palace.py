@@ -34,7 +34,6 @@ from noctuary.text.secrets import FLAG_FIELDS, FLAGGED, VAULT_FIELDS, mark_sql
 # Shape: chromadb 1.5 (migrations up to sysdb 10, metadb 6, embeddings_queue 2), looked at in files
 # that the library itself made.
 
-
 CHROMA_FILE = "chroma.sqlite3"
 
 DRAWERS = "mempalace_drawers"
@@ -170,7 +169,6 @@ def _migrations(db: sqlite3.Connection) -> dict[str, int]:
 # drawer stays a memory (its words are the original ones) that is part of the summary, which is a
 # memory as well; a superseded drawer stays one that is replaced.
 
-
 DOCUMENT_KEY = "chroma:document"
 """Where Chroma keeps a document among the metadata."""
 
@@ -287,7 +285,6 @@ def _link(from_id: str, to_id: str, link_type: str) -> MemoryLink:
 # Chroma itself is never imported, and its vectors are not read: they are of a model of its own. A
 # drawer that is marked sensitive never leaves the database: the query gives its id and the mark
 # alone.
-
 
 KIND = "mempalace-chroma"
 

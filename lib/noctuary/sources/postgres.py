@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, LiteralString, NamedTuple, cast
 from noctuary.core.errors import ConfigError, SourceError, SourceFormatError
 from noctuary.core.store import DatabaseName, name_source
 from noctuary.core.types import dataclass
+from noctuary.sources.source import QuarantineReason, RawRow
 from noctuary.text.secrets import FALSE_WORDS, FLAG_FIELDS, FLAGGED, VAULT_FIELDS, VAULTED
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 
 # Where a PostgreSQL source is, checked by libpq, and what of that may be shown: no password.
-
 
 _HIDDEN = "***"
 _SHORTEST = 3  # of a secret that is replaced in a message: a shorter one would garble every word
@@ -73,7 +73,6 @@ def read_address(source: str | DatabaseName, environ: Mapping[str, str] | None =
 # the client's ends one whose server, or the way to it, has gone silent. Neither is given as a
 # start parameter: a pooler (PgBouncer) refuses those, and for the same reason no statement is
 # prepared.
-
 
 APPLICATION_NAME = "noctuary"
 """What the server's administrator sees in pg_stat_activity."""
@@ -271,7 +270,6 @@ def _connect(address: Address, limits: Limits) -> psycopg.Connection[tuple[Any, 
 
 # The shape of a claude-memory database: which migrations it has seen (research/peers.md 2.2).
 
-
 MEMORIES = "memories"
 REQUIRED_COLUMNS = (
     "id",
@@ -421,7 +419,6 @@ def _text(value: object) -> str:
 
 # Whose a row of a claude-memory database is, and who else may read it.
 
-
 DEFAULT_USER = "default"
 """Whom the server names where it has a single key (claude-memory, migration 002)."""
 
@@ -529,7 +526,6 @@ def _knows_users(pinned: Pinned, schema: DatabaseSchema) -> bool:
 # Every expression is made of this module's constants and of names of columns that
 # `noctuary.sources.postgres` knows; values are always sent apart from it.
 
-
 MAX_ROW_BYTES = 16 * 2**20
 """A row with more text than this is not fetched: the store's own limit is 1,400 characters. Larger
 keeps stranger rows in, smaller saves memory."""
@@ -539,17 +535,6 @@ PAGE_BYTES = 32 * 2**20
 
 _TEXTS = ("content", "category", "tags", "expanded_keywords")
 _MOMENTS = ("created_at", "updated_at", "deleted_at")
-
-
-class Row(NamedTuple):
-    """One row."""
-
-    key: int  # Its id
-    # Column to value: text, float, None, bytes where text is not in any encoding; moments as ISO
-    # 8601 text with an offset, `infinity` as it is. Empty where the row was withheld or too large.
-    fields: Mapping[str, object]
-    withheld: str | None  # `FLAGGED` or `VAULTED` where the server kept the text back, else None
-    too_large: int  # Bytes of its texts, where they are more than MAX_ROW_BYTES, else 0
 
 
 def mark_sql(schema: DatabaseSchema, table: str = "m") -> str:
@@ -583,26 +568,17 @@ def field_names(schema: DatabaseSchema) -> tuple[str, ...]:
     return ("id", *_TEXTS, "importance", *moments, "user_id")
 
 
-def count_rows(pinned: Pinned, reader: Reader) -> int:
-    """Return how many rows the reader may see."""
-    sql = f"SELECT count(*) FROM {MEMORIES} m WHERE {visible_sql(reader)}"
-    return int(pinned.one(sql, {"user": reader.user}))
-
-
 def read_pages(
     pinned: Pinned, reader: Reader, size: int, keys: Sequence[int] | None = None
-) -> Iterator[list[Row]]:
+) -> Iterator[list[RawRow]]:
     """Yield rows by ascending id, at most `size` and about PAGE_BYTES at once.
+
+    Fields are text, float, None, or bytes where text is not in any encoding; moments are ISO 8601
+    text with an offset, `infinity` as it is.
 
     Each page is one statement that starts after the last id (no offset): the primary key's index
     finds it. A row's length is known to the server without reading it, so that one that is too
     large is never fetched.
-
-    Args:
-        pinned: The transaction.
-        reader: What is read.
-        size: Rows.
-        keys: Only these ids, distinct and at most `size`; None reads all.
     """
     sql = _page_sql(reader, by_key=keys is not None)
     names = field_names(reader.schema)
@@ -610,27 +586,6 @@ def read_pages(
     while found := pinned.rows(sql, values):
         yield [_row(names, row) for row in found]
         values["after"] = found[-1][0]
-
-
-def read_keys_since(
-    pinned: Pinned, reader: Reader, size: int, since_us: int
-) -> Iterator[list[int]]:
-    """Yield the ids of rows that changed since a moment, ascending.
-
-    Args:
-        pinned: The transaction.
-        reader: What is read.
-        size: Ids at once.
-        since_us: Only rows with updated_at at or after this, microseconds since the epoch; the
-            index on updated_at finds them. A column that holds no moments excludes no row.
-    """
-    since = ""
-    if reader.schema.columns["updated_at"].startswith("timestamp"):
-        since = " AND m.updated_at >= 'epoch'::timestamptz + %(since)s * interval '1 microsecond'"
-    sql = f"SELECT m.id FROM {MEMORIES} m WHERE {visible_sql(reader)}{since} ORDER BY m.id"
-    values = {"user": reader.user, "since": since_us}
-    for page in pinned.stream(sql, values, size=size):
-        yield [int(key) for (key,) in page]
 
 
 def _page_sql(reader: Reader, *, by_key: bool) -> str:
@@ -660,32 +615,24 @@ def _shown(name: str, reader: Reader) -> str:
     return f"m.{name}::text" if name in _MOMENTS else f"m.{name}"
 
 
-def _row(names: Sequence[str], values: Sequence[Any]) -> Row:
+def _row(names: Sequence[str], values: Sequence[Any]) -> RawRow:
     key, mark, size, *rest = values
-    key = int(key)
-    too_large = int(size) if mark is None and size > MAX_ROW_BYTES else 0
-    if mark is not None or too_large:
-        return Row(key, {}, None if mark is None else _plain(mark), too_large)
+    key, locator = int(key), f"id {key}"
+    if mark is not None:
+        return RawRow(locator, key, {}, withheld=_text(mark))
+    if size > MAX_ROW_BYTES:
+        detail = f"row: {size} bytes of text, not fetched"
+        return RawRow(locator, key, {}, QuarantineReason.CONTENT_TOO_LARGE, detail)
     fields = {name: _value(name, value) for name, value in zip(names[1:], rest, strict=True)}
-    return Row(key, {"id": key, **fields}, None, 0)
+    return RawRow(locator, key, {"id": key, **fields})
 
 
 def _value(name: str, value: Any) -> object:
     if isinstance(value, bytes):
-        value = _decode(value)
+        with suppress(UnicodeDecodeError):
+            value = value.decode("utf-8")
     if isinstance(value, Decimal):
         return float(value)
     if isinstance(value, str) and name in _MOMENTS and value.endswith("+00"):
         return f"{value[:10]}T{value[11:]}:00"
     return value
-
-
-def _decode(value: bytes) -> str | bytes:
-    try:
-        return value.decode("utf-8")
-    except UnicodeDecodeError:
-        return value
-
-
-def _plain(value: str | bytes) -> str:
-    return value.decode("ascii") if isinstance(value, bytes) else value

@@ -14,11 +14,8 @@ from noctuary.sources.postgres import (
     NIGHTLY,
     Limits,
     Pinned,
-    Row,
-    count_rows,
     make_reader,
     read_address,
-    read_keys_since,
     read_pages,
     read_schema,
     shares_sql,
@@ -30,31 +27,16 @@ from noctuary.sources.source import (
     KnownEdge,
     KnownMention,
     MemoryLink,
-    QuarantineReason,
     RawRow,
     Share,
     Source,
     SourceIdentity,
 )
 
-# Links, concepts and shares of a claude-memory PostgreSQL database.
-#
-# A database of an older migration, or one whose tables may not be read, says nothing. Nothing here
-# needs pgvector: vectors are not read.
-
-
-def _text(value: object) -> str:
-    """Return a text; bytes of a database without an encoding are read as far as they go."""
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    return "" if value is None else str(value)
-
-
 # Reading a claude-memory PostgreSQL database beside its live server.
 #
 # Everything is read in one read-only transaction of one state, from the first look to `close`. The
 # text of a row that is marked sensitive never leaves the server.
-
 
 KIND = "claude-memory-postgres"
 
@@ -108,23 +90,32 @@ class PostgresSource(Source):
 
     def count(self) -> int:
         """Return the number of rows, tombstones and withheld ones included."""
-        return count_rows(self._pinned, self._reader)
+        sql = f"SELECT count(*) FROM {MEMORIES} m WHERE {visible_sql(self._reader)}"
+        return int(self._pinned.one(sql, {"user": self._reader.user}))
 
     def batches(self, size: int = DEFAULT_BATCH_ROWS) -> Iterator[Sequence[RawRow]]:
         """Yield the rows by ascending id; a batch is cut short where its texts are large."""
-        for page in read_pages(self._pinned, self._reader, size):
-            yield [_raw_row(row) for row in page]
+        yield from read_pages(self._pinned, self._reader, size)
 
     def changed_since(
         self, since_us: int, size: int = DEFAULT_BATCH_ROWS
     ) -> Iterator[Sequence[RawRow]]:
         """Yield the rows with updated_at >= since_us by ascending id, tombstones included.
 
-        A row whose updated_at is NULL is none of them.
+        A row whose updated_at is NULL is none of them; a column that holds no moments excludes no
+        row. The index on updated_at finds them.
         """
-        for keys in read_keys_since(self._pinned, self._reader, size, since_us):
-            for page in read_pages(self._pinned, self._reader, size, keys):
-                yield [_raw_row(row) for row in page]
+        since = ""
+        if self._reader.schema.columns["updated_at"].startswith("timestamp"):
+            since = (
+                " AND m.updated_at >= 'epoch'::timestamptz + %(since)s * interval '1 microsecond'"
+            )
+        visible = visible_sql(self._reader)
+        sql = f"SELECT m.id FROM {MEMORIES} m WHERE {visible}{since} ORDER BY m.id"
+        values = {"user": self._reader.user, "since": since_us}
+        for page in self._pinned.stream(sql, values, size=size):
+            keys = [int(key) for (key,) in page]
+            yield from read_pages(self._pinned, self._reader, size, keys)
 
     def close(self) -> None:
         """End the transaction and the connection."""
@@ -217,14 +208,38 @@ class PostgresSource(Source):
             yield from batch
 
 
-def _raw_row(row: Row) -> RawRow:
-    locator = f"id {row.key}"
-    if not row.too_large:
-        return RawRow(locator, row.key, row.fields, withheld=row.withheld)
-    return RawRow(
-        locator,
-        row.key,
-        {},
-        problem=QuarantineReason.CONTENT_TOO_LARGE,
-        problem_detail=f"row: {row.too_large} bytes of text, not fetched",
-    )
+def _text(value: object) -> str:
+    """Return a text; bytes of a database without an encoding are read as far as they go."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return "" if value is None else str(value)
+
+
+# What changes once there may be something new to read: newest id, newest time, counters.
+
+_CONNECT_S = 5
+_STATEMENT_MS = 10_000
+"""What a sensor waits for a database: a look that takes longer is one that failed."""
+
+_TABLES = ("memories", "memory_shares", "tag_shares", "memory_links", "concepts", "concept_edges",
+           "memory_concepts")  # fmt: skip
+_NEWEST = "SELECT max(id), max(updated_at)::text FROM memories"
+_COUNTED = """
+SELECT schemaname, relname, n_tup_ins, n_tup_upd, n_tup_del FROM pg_stat_user_tables
+WHERE relname = ANY(%(tables)s) ORDER BY schemaname, relname
+"""
+
+
+def look_at_database(source: DatabaseName) -> list[list[Any]]:
+    """Return newest id, newest time, and what PostgreSQL counts of the tables that a night reads.
+
+    Deleting a row moves neither id nor time: the counters tell it. They come about a second after
+    the commit, count what was rolled back as well, and begin anew after a crash of the server.
+    """
+    database = Pinned(read_address(source), Limits(_CONNECT_S, _STATEMENT_MS))
+    try:
+        newest = database.rows(_NEWEST)
+        counted = database.rows(_COUNTED, {"tables": list(_TABLES)})
+    finally:
+        database.close()
+    return [list(row) for row in (*newest, *counted)]

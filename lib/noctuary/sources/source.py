@@ -19,7 +19,6 @@ from noctuary.core.store import DatabaseName, SourceName
 # Links and edges are evidence, not truth: a server's concepts were found by a model of its own
 # (research/peers.md 2.2).
 
-
 SUPERSEDES = "supersedes"
 PART_OF = "part-of"
 SEE_ALSO = "see-also"
@@ -104,8 +103,7 @@ class QuarantineReason(StrEnum):
     BOOKKEEPING = "bookkeeping"
 
 
-@dataclass(frozen=True, slots=True)
-class QuarantineRow:
+class QuarantineRow(NamedTuple):
     """One row that was set aside."""
 
     locator: str  # Where it is in its source ("id 17", "line 42")
@@ -238,12 +236,6 @@ def batch_rows(rows: Iterable[RawRow], size: int) -> Iterator[list[RawRow]]:
 def open_source(path: SourceName, settings: SourceSettings | None = None) -> Source:
     """Open a memory store: a SQLite file, a palace, a JSONL file, a folder of one, a database.
 
-    Args:
-        path: The file, a folder that holds corpus.jsonl.gz, corpus.jsonl, memory.db,
-            memory/memory.db, chroma.sqlite3 (a palace) or palace/chroma.sqlite3, or a PostgreSQL
-            database.
-        settings: Whose rows are read, of a store that several share; None means the defaults.
-
     Raises:
         SourceMissingError: Nothing is there.
         SourceFormatError: What is there is not a store that noctuary reads, or it is ambiguous.
@@ -322,24 +314,11 @@ def stores_in(folder: Path) -> list[Path]:
 # that follows finds nothing new and publishes nothing. The other way round it must not miss a
 # commit.
 
-
 MARKER_CHARS = 32
 """Of a SHA-256: 128 bits tell any two states of one store apart."""
 
 _HEADER_BYTES = 100  # of a SQLite file: change counter, size in pages, schema cookie
 _WAL_HEADER_BYTES = 32  # holds the salts: a log that begins anew has other ones
-
-_CONNECT_S = 5
-_STATEMENT_MS = 10_000
-"""What a sensor waits for a database: a look that takes longer is one that failed."""
-
-_TABLES = ("memories", "memory_shares", "tag_shares", "memory_links", "concepts", "concept_edges",
-           "memory_concepts")  # fmt: skip
-_NEWEST = "SELECT max(id), max(updated_at)::text FROM memories"
-_COUNTED = """
-SELECT schemaname, relname, n_tup_ins, n_tup_upd, n_tup_del FROM pg_stat_user_tables
-WHERE relname = ANY(%(tables)s) ORDER BY schemaname, relname
-"""
 
 Look = list[Any]
 """What was seen: names, numbers and bytes as hex."""
@@ -356,7 +335,10 @@ def read_marker(source: SourceName, settings: Settings) -> str:
     """
     looks: Look = [settings.source.user]
     if isinstance(source, DatabaseName):
-        looks.append(_look_at_database(source))
+        # Late, as in `open_source`.
+        from noctuary.sources.postgres_source import look_at_database
+
+        looks.append(look_at_database(source))
     else:
         looks.append(_look(source))
     transcripts = settings.transcripts.path
@@ -404,23 +386,6 @@ def _look_at_log(log: Path) -> Look:
             return [stat.st_size, stat.st_mtime_ns, handle.read(_WAL_HEADER_BYTES).hex()]
     except FileNotFoundError:
         return []
-
-
-def _look_at_database(source: DatabaseName) -> Look:
-    """Return newest id, newest time, and what PostgreSQL counts of the tables that a night reads.
-
-    Deleting a row moves neither id nor time: the counters tell it. They come about a second after
-    the commit, count what was rolled back as well, and begin anew after a crash of the server.
-    """
-    from noctuary.sources.postgres import Limits, Pinned, read_address
-
-    database = Pinned(read_address(source), Limits(_CONNECT_S, _STATEMENT_MS))
-    try:
-        newest = database.rows(_NEWEST)
-        counted = database.rows(_COUNTED, {"tables": list(_TABLES)})
-    finally:
-        database.close()
-    return [list(row) for row in (*newest, *counted)]
 
 
 def _look_below(root: Path) -> Iterator[Look]:

@@ -15,7 +15,6 @@ from noctuary.text.secrets import FLAG_FIELDS, VAULT_FIELDS, mark_sql
 
 # A SQLite file of somebody else, opened read-only beside its live writer and pinned to one state.
 
-
 BUSY_TIMEOUT_MS = 30_000
 """How long to wait for a writer that locks the whole file; the stores' own clients wait as long."""
 
@@ -106,7 +105,6 @@ class PinnedFile(Source):
 # count and the batches are of one state, whatever a WAL writer commits meanwhile. Nothing is ever
 # written; SQLite itself may leave an empty `-wal` and a `-shm` file beside a store in WAL mode, as
 # any reader of it does.
-
 
 KIND = "claude-memory-sqlite"
 

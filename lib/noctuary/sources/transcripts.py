@@ -88,7 +88,6 @@ class IngestReport:
 
 # When a turn was said: the line's stamp, put in the order of the file.
 
-
 MAX_SKEW_US = 3_600_000_000
 """How far a stamp may lie before the one of an earlier line and still be read as a clock that was
 corrected: it then takes its place behind that line. Wider keeps the order of files over larger
@@ -127,7 +126,6 @@ def place_after(stamp_us: int | None, last_us: int | None) -> int | None:
 
 
 # The project that a folder belongs to, as the wing of its turns and of a hook's recall.
-
 
 MAX_PROJECT_CHARS = 120
 """Longest name; a longer one is cut. More costs a longer line per memory in a prompt."""
@@ -169,7 +167,6 @@ def _without_worktree(parts: list[str]) -> list[str]:
 # What of a text its speaker said: without what the agent and noctuary put around it.
 #
 # Linear in the length of the text.
-
 
 _NAMES = (
     r"system-reminder|local-command-[a-z-]{1,40}|command-(?:name|message|contents)"
@@ -216,7 +213,6 @@ def _without_tagged(text: str) -> str:
 
 
 # What a line of a transcript comes to, whichever agent wrote it.
-
 
 Role = Literal["user", "assistant"]
 PartKind = Literal["text", "call", "result"]
@@ -305,7 +301,6 @@ def as_name(value: object) -> str:
 #     [Bash: git log -3]
 #     [Bash result: 4f2a fix the tax rounding ... ]
 
-
 _GAP = " ... "
 _TAIL_SHARE = 3
 """One part in so many of a text that is cut comes from its end: errors stand there."""
@@ -377,7 +372,6 @@ def _bracketed(head: str, text: str, empty: str | None = None) -> str:
 
 # What of a message may be kept, as it will be kept.
 
-
 MAX_TEXT_CHARS = 100_000
 """Characters kept of one text; more keeps pasted files whole, which encoders do not read anyway."""
 
@@ -400,10 +394,7 @@ class Vetted(NamedTuple):
 def vet_part(part: Part, tool_chars: int) -> Vetted | None:
     """Return a part as it may be kept, or None where nothing of it is anybody's own.
 
-    Args:
-        part: As read.
-        tool_chars: Characters kept of a tool call and of a result, >= 0; 0 keeps a call's name and
-            nothing of a result.
+    Of a call and of a result `tool_chars` are kept; 0 keeps a call's name and nothing of a result.
     """
     texts = tuple(t for t in map(clean_text, part.texts) if t)
     if part.kind == "result":
@@ -441,7 +432,6 @@ def clean_text(text: str) -> str:
 #
 # The format is internal to the agent and changes: nothing is required of a line, and what is not
 # known is skipped. Source: research/ecosystem.md 1.3.
-
 
 CLAUDE = "claude"
 
@@ -554,7 +544,6 @@ def _is_sidechain(line: Mapping[str, object]) -> bool:
 # `response_item` lines. Calls carry no id of an answer: they belong to the answer right before
 # them. Source: the published protocol of openai/codex (codex-rs/protocol,
 # codex-rs/rollout/src/policy.rs).
-
 
 CODEX = "codex"
 

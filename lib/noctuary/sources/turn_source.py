@@ -52,21 +52,12 @@ class TranscriptSource(PinnedFile):
         self,
         path: Path,
         *,
-        id_kind: IdKind = "str",
+        id_kind: IdKind = "str",  # Which of its two ids a turn is named by
         include_sidechains: bool = False,
+        # Numbers that are ids of another source: such a turn gets the next one that is free
         taken: Collection[int] = frozenset(),
-        location: Path | None = None,
+        location: Path | None = None,  # What the turns were read from; None means the file itself
     ) -> None:
-        """Open the file.
-
-        Args:
-            path: `StorePaths.turns`.
-            id_kind: Which of its two ids a turn is named by.
-            include_sidechains: Yield the turns of subagents that are kept as well.
-            taken: Negative integers that are ids of another source: a turn whose number is among
-                them is named by the next one that is free.
-            location: What the turns were read from, for the identity; None means the file itself.
-        """
         super().__init__(path)
         self._location = self._path if location is None else location.absolute()
         self._id_kind: IdKind = id_kind
@@ -200,12 +191,6 @@ def find_roots(source: SourceName, settings: TranscriptSettings) -> list[Path]:
 
 def open_with_turns(source: SourceName, turns: Path, settings: Settings, last: Path) -> Source:
     """Open a source with the kept turns joined, where there are any.
-
-    Args:
-        source: A memory store, transcripts of an agent, or a folder whose are all deleted.
-        turns: `StorePaths.turns`.
-        settings: Whose rows are read, and whether sidechains are.
-        last: Directory of the last export: a folder without transcripts may have held some.
 
     Raises:
         SourceError: The source is missing or cannot be read.

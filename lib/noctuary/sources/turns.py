@@ -20,7 +20,6 @@ from noctuary.sources.transcripts import Message, Vetted
 # does not, and it is read from its beginning; turns that are kept already are recognised by their
 # ids.
 
-
 _HEAD_BYTES = 4_096
 _TAIL_BYTES = 1_024
 """Bytes before the offset that must be unchanged. More notices more edits in the middle of a file,
@@ -71,7 +70,6 @@ def may_continue(state: FileState, fd: int) -> bool:
 # A turn is a row of `turns` and its parts in the order in which they arrived; its text is joined
 # when it is read. A turn that held a secret keeps its row, marked, and loses its parts: its id
 # stays known as one that must not be exported.
-
 
 NUMBER_BITS = 52
 """Numbers of turns are negative with this many bits: exact in every JSON reader, and two of a
