@@ -18,18 +18,12 @@ from noctuary.core.files import hash_text
 from noctuary.graph import names
 from noctuary.graph import patterns as subjects
 from noctuary.graph.fold import Word, fold_name, fold_word, unsegmented_script, word_pattern, words
-from noctuary.graph.lexicon import (
-    CALENDAR_WORDS,
-    FUNCTION_WORDS,
-    SPEAKER_KEYS,
-    Date,
-    find_dates,
-    find_identifiers,
-)
+from noctuary.graph.lexicon import CALENDAR_WORDS, FUNCTION_WORDS, SPEAKER_KEYS
 from noctuary.graph.names import Phrase, find_runs, has_capital, phrase_after, phrase_before
 from noctuary.graph.patterns import Side, Statement, find_statements
 from noctuary.graph.tables import NO_SPAN, Role, StatedRelation
 from noctuary.sources.corpus import iter_batches
+from noctuary.text.dates import Date, find_dates, find_identifiers
 from noctuary.text.marks import content_tags
 from noctuary.work.content import KEY_BYTES
 from noctuary.work.shards import BatchFunction, RecordBatch
