@@ -78,7 +78,7 @@ READ_SIDE = frozenset(
     {
         "core.errors", "core.files", "core.foreign_json", "core.manifest",
         "core.settings", "core.sqlite", "core.store", "core.types",
-        "text.marks", "text.secret_forms", "text.secrets", "text.tokens",
+        "text.dates", "text.marks", "text.secret_forms", "text.secrets", "text.tokens",
         "sources.live",
         "embed.fingerprint", "embed.funnel", "embed.lean", "embed.warm",
         "lexical.search",

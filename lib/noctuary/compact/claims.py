@@ -30,14 +30,9 @@ from noctuary.compact.quantities import (
     spell_out,
 )
 from noctuary.graph.fold import Word, words
-from noctuary.graph.lexicon import (
-    CALENDAR_WORDS,
-    FUNCTION_WORDS,
-    NAME_CONNECTORS,
-    find_dates,
-    find_identifiers,
-)
+from noctuary.graph.lexicon import CALENDAR_WORDS, FUNCTION_WORDS, NAME_CONNECTORS
 from noctuary.graph.names import capitalised_runs
+from noctuary.text.dates import find_dates, find_identifiers
 from noctuary.text.marks import split_speaker
 from noctuary.text.tokens import is_stop_word, stem, tokenize
 

@@ -10,7 +10,7 @@ from functools import cache
 from typing import NamedTuple
 
 from noctuary.graph.fold import words
-from noctuary.graph.lexicon import find_dates, find_identifiers
+from noctuary.text.dates import find_dates, find_identifiers
 from noctuary.text.tokens import UNSPACED, is_stop_word, regex_class, stem
 
 # Closed word lists of the fact check, folded as noctuary.graph.fold does. Lists only.

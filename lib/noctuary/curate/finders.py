@@ -39,8 +39,8 @@ from noctuary.curate.proposals import (
 from noctuary.graph.duplicates import Memories, exact_cosine, is_dated, line_up
 from noctuary.graph.extract import Extraction
 from noctuary.graph.likeness import candidates, jaccard, may_compare, signatures
-from noctuary.graph.replacements import STATE, VALUES_MAX, Statement, restates, statements_of
 from noctuary.graph.successors import differ
+from noctuary.graph.supersession import STATE, VALUES_MAX, Statement, restates, statements_of
 from noctuary.graph.tables import Supersession
 from noctuary.text.marks import is_tombstone
 from noctuary.text.secrets import find_text_sensitivity

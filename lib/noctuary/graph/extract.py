@@ -18,18 +18,12 @@ from noctuary.core.files import hash_text
 from noctuary.graph import names
 from noctuary.graph import patterns as subjects
 from noctuary.graph.fold import Word, fold_name, fold_word, unsegmented_script, word_pattern, words
-from noctuary.graph.lexicon import (
-    CALENDAR_WORDS,
-    FUNCTION_WORDS,
-    SPEAKER_KEYS,
-    Date,
-    find_dates,
-    find_identifiers,
-)
+from noctuary.graph.lexicon import CALENDAR_WORDS, FUNCTION_WORDS, SPEAKER_KEYS
 from noctuary.graph.names import Phrase, find_runs, has_capital, phrase_after, phrase_before
 from noctuary.graph.patterns import Side, Statement, find_statements
 from noctuary.graph.tables import NO_SPAN, Role, StatedRelation
 from noctuary.sources.corpus import iter_batches
+from noctuary.text.dates import Date, find_dates, find_identifiers
 from noctuary.text.marks import content_tags
 from noctuary.work.content import KEY_BYTES
 from noctuary.work.shards import BatchFunction, RecordBatch
@@ -115,12 +109,7 @@ class Extraction:
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-able form that carries the extractor's version."""
-        return {
-            "version": EXTRACTOR_VERSION,
-            "found": [list(item) for item in self.found],
-            "stated": [list(item) for item in self.stated],
-            "aliases": [list(item) for item in self.aliases],
-        }
+        return {"version": EXTRACTOR_VERSION, **{name: getattr(self, name) for name in _PARTS}}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Extraction:
@@ -135,38 +124,23 @@ class Extraction:
                 f"{EXTRACTOR_VERSION}: drop the cached row and extract again"
             )
         try:
-            return cls(
-                tuple(_read_found(item) for item in value["found"]),
-                tuple(_read_stated(item) for item in value["stated"]),
-                tuple(_read_alias(item) for item in value["aliases"]),
-            )
+            found = tuple(Found(*item) for item in value["found"])
+            stated = tuple(Stated(*item) for item in value["stated"])
+            aliases = tuple((str(a), str(b), str(c)) for a, b, c in value["aliases"])
+            unknown = {item.role for item in found} - _ROLE_SET
+            unknown |= {item.kind for item in found} - _KIND_SET
+            unknown |= {item.relation for item in stated} - _RELATION_SET
+            if unknown:
+                raise ValueError(f"unknown role, kind or relation {sorted(unknown)}")  # noqa: TRY301
         except (KeyError, TypeError, ValueError) as error:
             raise StoreError(
                 f"a cached extraction is damaged ({error}), expected a list of [role, kind, name, "
                 "start, end, surface]: drop the cached row and extract again"
             ) from error
+        return cls(found, stated, aliases)
 
 
-def _read_found(item: Sequence[Any]) -> Found:
-    role, kind, name, start, end, surface = item
-    if role not in _ROLE_SET or kind not in _KIND_SET:
-        raise ValueError(f"unknown role {role!r} or kind {kind!r}")
-    return Found(cast("Role", role), kind, str(name), int(start), int(end), str(surface))
-
-
-def _read_stated(item: Sequence[Any]) -> Stated:
-    subject, relation, thing, start, end, subject_surface, object_surface = item
-    if relation not in _RELATION_SET:
-        raise ValueError(f"unknown relation {relation!r}")
-    return Stated(
-        str(subject), cast("StatedRelation", relation), str(thing), int(start), int(end),
-        str(subject_surface), str(object_surface),
-    )  # fmt: skip
-
-
-def _read_alias(item: Sequence[Any]) -> tuple[str, str, str]:
-    alias, canonical, detail = item
-    return str(alias), str(canonical), str(detail)
+_PARTS = ("found", "stated", "aliases")
 
 
 # Other names that one memory gives for the same thing: "also known as", initials, first names.
@@ -195,22 +169,14 @@ _PARENTHESIS_LOOK_BACK = 84
 _PARENTHESIS = re.compile(r"\s?\([^()\n]{0,80}\)\Z")
 
 
-class Alias(NamedTuple):
-    """Another name: both folded and never equal, and why, in a short phrase for people."""
-
-    alias: str
-    canonical: str
-    detail: str
-
-
 def aliases_of(
     content: str,
     tokens: Sequence[Word],
     found: Iterable[Found],
     dates: Sequence[Date] = (),
     people: Collection[str] = (),
-) -> list[Alias]:
-    """Return the aliases that one memory gives, sorted, at most ALIASES_MAX.
+) -> list[tuple[str, str, str]]:
+    """Return (alias, name, why) that one memory gives, folded and sorted, at most ALIASES_MAX.
 
     Rules: "X (aka Y)", "X, also known as Y"; "X (ABC)" where ABC are the initials of X; a first
     name beside exactly one full name that begins with it, where the text says that one of them is
@@ -220,12 +186,11 @@ def aliases_of(
     pairs = [
         *_known_as(content, tokens),
         *_initials(content, tokens),
-        *_first_names(found, people, has_pronoun=_has_pronoun(tokens)),
+        *_first_names(found, people, tokens),
         *((content[date.start : date.end], date.iso, "same date") for date in dates),
     ]
-    named = {Alias(fold_name(a), fold_name(c), detail) for a, c, detail in pairs}
-    kept = sorted(item for item in named if item.alias and item.canonical != item.alias)
-    return [item for item in kept if item.canonical][:ALIASES_MAX]
+    named = sorted({(fold_name(a), fold_name(c), detail) for a, c, detail in pairs})
+    return [item for item in named if item[0] and item[1] and item[0] != item[1]][:ALIASES_MAX]
 
 
 def _known_as(content: str, tokens: Sequence[Word]) -> Iterator[tuple[str, str, str]]:
@@ -233,19 +198,15 @@ def _known_as(content: str, tokens: Sequence[Word]) -> Iterator[tuple[str, str, 
         return
     starts = [word.start for word in tokens]
     for match in _KNOWN_AS.finditer(content):
-        place = _before_parenthesis(content, match.start())
+        place = match.start()
+        low = max(0, place - _PARENTHESIS_LOOK_BACK)
+        if (aside := _PARENTHESIS.search(content[low:place])) is not None:
+            place = low + aside.start()
         name = phrase_before(content, tokens, bisect_left(starts, place))
         other = phrase_after(content, tokens, match.end(), bisect_left(starts, match.end()))
         if name is not None and other is not None and has_capital(content, tokens, name):
             detail = match.group().strip(" ,(")
             yield _text(content, tokens, other), _text(content, tokens, name), detail
-
-
-def _before_parenthesis(content: str, place: int) -> int:
-    """Return where a parenthesis begins that ends at an offset, else the offset."""
-    low = max(0, place - _PARENTHESIS_LOOK_BACK)
-    match = _PARENTHESIS.search(content[low:place])
-    return place if match is None else low + match.start()
 
 
 def _initials(content: str, tokens: Sequence[Word]) -> Iterator[tuple[str, str, str]]:
@@ -280,8 +241,9 @@ def _spelled_by(initials: str, content: str, tokens: Sequence[Word], last: int) 
 
 
 def _first_names(
-    found: Iterable[Found], people: Collection[str], *, has_pronoun: bool
+    found: Iterable[Found], people: Collection[str], tokens: Sequence[Word]
 ) -> Iterator[tuple[str, str, str]]:
+    has_pronoun = any(word.folded in _PERSONAL_PRONOUNS for word in tokens)
     items = [item for item in found if item.kind in _NAME_KINDS]
     names = {item.name for item in items}
     persons = set(people) | {
@@ -301,10 +263,6 @@ def _first_names(
 
 def _is_name_part(part: str) -> bool:
     return part[0].isupper() and part.rstrip(".").isalpha()
-
-
-def _has_pronoun(tokens: Sequence[Word]) -> bool:
-    return any(word.folded in _PERSONAL_PRONOUNS for word in tokens)
 
 
 def _text(content: str, tokens: Sequence[Word], phrase: Phrase) -> str:
@@ -334,14 +292,20 @@ def extract(
     found += (item for item in _mentions(content, tokens, dates) if item.name not in own)
     taken = [(item.start, item.end) for item in found]
     runs = find_runs(content, tokens, taken)
-    statements = find_statements(content, tokens, _speaker(found), _main_subject(found))
-    aliases = aliases_of(content, tokens, found, dates, _people(statements))
+    speaker = next((item.surface for item in found if item.role == "speaker"), "")
+    # The subject that comes first; of two on one spot the one without its parenthesis.
+    about = [item for item in found if item.role == "about"]
+    main = min(about, key=lambda item: (item.start, item.end), default=None)
+    statements = find_statements(content, tokens, speaker, "" if main is None else main.surface)
+    people = [item.subject for item in statements if item.relation in _PERSONAL]
+    people += [item.object for item in statements if item.relation == "has"]
+    aliases = aliases_of(content, tokens, found, dates, set(map(_folded, people)))
     found += _of_statements(content, statements, {item.name for item in found})
     for start, end in runs:
         found += _located(content, "mentions", "run", start, end)
     found += _author_fields(tags, expanded_keywords)
     return Extraction(
-        tuple(sorted(set(found), key=_canonical_order)), _stated(statements), tuple(aliases)
+        tuple(sorted(set(found), key=found_order)), _stated(statements), tuple(aliases)
     )
 
 
@@ -367,23 +331,6 @@ def _mentions(content: str, tokens: list[Word], dates: Sequence[Date]) -> Iterat
         yield from _located(content, "mentions", kind, start, end)
 
 
-def _speaker(found: Iterable[Found]) -> str:
-    return next((item.surface for item in found if item.role == "speaker"), "")
-
-
-def _main_subject(found: Iterable[Found]) -> str:
-    """Return the subject that comes first; of two on one spot the one without its parenthesis."""
-    about = (item for item in found if item.role == "about")
-    first = min(about, key=lambda item: (item.start, item.end), default=None)
-    return "" if first is None else first.surface
-
-
-def _people(statements: Iterable[Statement]) -> set[str]:
-    sides = [item.subject for item in statements if item.relation in _PERSONAL]
-    sides += [item.object for item in statements if item.relation == "has"]
-    return {_folded(side) for side in sides}
-
-
 def _of_statements(
     content: str, statements: Sequence[Statement], known: set[str]
 ) -> Iterator[Found]:
@@ -404,9 +351,13 @@ def _stated(statements: Iterable[Statement]) -> tuple[Stated, ...]:
         )
         for item in statements
     )  # fmt: skip
-    whole = {item for item in folded if item.subject != item.object and item.object}
-    kept = (item for item in whole if item.subject or not item.subject_surface)
-    return tuple(sorted(kept, key=lambda item: (*item[3:5], item.relation, *item)))
+    return sort_stated(
+        item
+        for item in folded
+        if item.subject != item.object
+        and item.object
+        and (item.subject or not item.subject_surface)
+    )
 
 
 def _folded(side: Side) -> str:
@@ -429,8 +380,14 @@ def _author_fields(tags: str, expanded_keywords: str) -> Iterator[Found]:
             yield Found("author", kind, name, NO_SPAN, NO_SPAN, surface)
 
 
-def _canonical_order(item: Found) -> tuple[int, int, str, str, str, str]:
+def found_order(item: Found) -> tuple[int, int, str, str, str, str]:
+    """Return the sort key of findings in an `Extraction`."""
     return (item.start, item.end, item.role, item.kind, item.name, item.surface)
+
+
+def sort_stated(items: Iterable[Stated]) -> tuple[Stated, ...]:
+    """Return statements in the order of an `Extraction`, without repeats."""
+    return tuple(sorted(set(items), key=lambda item: (*item[3:5], item.relation, *item)))
 
 
 # Extraction of many memories as a task over record batches.

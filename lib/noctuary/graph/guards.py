@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from noctuary.graph.fold import fold_name, fold_word, word_pattern
-from noctuary.graph.lexicon import FUNCTION_WORDS, NAME_CONNECTORS, NUMBER_WORDS
+from noctuary.graph.lexicon import FUNCTION_WORDS, NAME_CONNECTORS
+from noctuary.text.dates import NUMBER_WORDS
 
 # Closed word lists of canonicalisation, all folded. Lists only; every look-up is one hash.
 

@@ -16,7 +16,7 @@ from noctuary.core.files import hash_text
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.settings import GraphSettings
 from noctuary.core.types import SILENT, MemoryRecord, Progress
-from noctuary.graph.extract import Extraction, Found, Stated
+from noctuary.graph.extract import Extraction, Found, Stated, found_order, sort_stated
 from noctuary.graph.fold import fold_name, unsegmented_script, words
 from noctuary.graph.tables import NO_SPAN, StatedRelation
 from noctuary.sources.source import (
@@ -121,21 +121,6 @@ def merge_extractions(base: Extraction, extra: Extraction) -> Extraction:
     stated = [*base.stated, *_not_held(extra.stated, base.stated)]
     aliases = tuple(sorted({*base.aliases, *extra.aliases}))
     return Extraction(tuple(sorted(set(found), key=found_order)), sort_stated(stated), aliases)
-
-
-def found_order(item: Found) -> tuple[int, int, str, str, str, str]:
-    """Return the sort key of findings in an `Extraction`."""
-    return (item.start, item.end, item.role, item.kind, item.name, item.surface)
-
-
-def sort_stated(items: Iterable[Stated]) -> tuple[Stated, ...]:
-    """Return statements in the order of an `Extraction`, without repeats."""
-    return tuple(
-        sorted(
-            set(items),
-            key=lambda s: (s.start, s.end, s.relation, s.subject, s.object, s[5], s[6]),
-        )
-    )
 
 
 def _not_held(extra: Iterable[Item], base: Sequence[Item]) -> list[Item]:
@@ -365,15 +350,13 @@ def _ground_statement(
     pairs = [(a, b) for a in subjects for b in objects if a[1] <= b[0] or b[1] <= a[0]]
     if not pairs:
         return "overlapping"
-    pair = min(pairs, key=lambda pair: (_reach(*pair), pair))
+    # The nearest two: the least text around them.
+    around = [(min(a[0], b[0]), max(a[1], b[1])) for a, b in pairs]
+    (start, end), pair = min(
+        zip(around, pairs, strict=True), key=lambda both: (both[0][1] - both[0][0], both[1])
+    )
     subject, thing = (content[start:end] for start, end in pair)
-    start, end = min(span[0] for span in pair), max(span[1] for span in pair)
     return Stated(fold_name(subject), relation, fold_name(thing), start, end, subject, thing)
-
-
-def _reach(left: Span, right: Span) -> int:
-    """Return the length of the text around two places."""
-    return max(left[1], right[1]) - min(left[0], right[0])
 
 
 def _fault(surface: str) -> str | None:
@@ -648,7 +631,7 @@ def _shown(settings: GraphSettings, records: Sequence[MemoryRecord]) -> list[Mem
 # What a store says about its memories, as findings of the memories that stand behind it.
 #
 # Everything told here stands at no place of a text: NO_SPAN. What a text states has one, so that
-# the two can be told apart everywhere (`is_told`). It is evidence and not truth (research/peers.md
+# the two can be told apart everywhere. It is evidence and not truth (research/peers.md
 # 2.2: a server's concepts were found by a model), which is why what a store tells of concepts
 # supersedes no memory; only its links between memories do.
 
@@ -673,11 +656,6 @@ OTHER_RELATION: StatedRelation = "related_to"
 ALIAS_DETAIL = "the store's own alias"
 
 
-def is_told(stated: Stated) -> bool:
-    """Say whether a statement is its store's and not the text's."""
-    return stated.start == NO_SPAN
-
-
 def findings_told(
     links: Iterable[MemoryLink],
     concepts: Iterable[KnownConcept],
@@ -697,7 +675,8 @@ def findings_told(
     stated: defaultdict[str, set[Stated]] = defaultdict(set)
     named: defaultdict[str, set[str]] = defaultdict(set)
     for link in links:
-        stated[link.from_id].add(_link(link))
+        target, relation = f"{ID_MARK}{link.to_id}", LINK_RELATIONS[link.link_type]
+        stated[link.from_id].add(Stated("", relation, target, NO_SPAN, NO_SPAN, "", target))
     for mention in mentions:
         concept = known.get(mention.concept)
         # An alias is a name by which other texts may mean it: it is looked for as well.
@@ -721,11 +700,6 @@ def findings_told(
         )
         for memory_id in sorted(found.keys() | stated.keys())
     }
-
-
-def _link(link: MemoryLink) -> Stated:
-    target = f"{ID_MARK}{link.to_id}"
-    return Stated("", LINK_RELATIONS[link.link_type], target, NO_SPAN, NO_SPAN, "", target)
 
 
 def _edge(edge: KnownEdge) -> Stated | None:

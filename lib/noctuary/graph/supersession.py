@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -14,55 +15,161 @@ from noctuary.graph.duplicates import (
     REASONS,
     Corpus,
     Link,
+    Memories,
+    Memory,
     MemoryColumns,
     Moment,
     NearDuplicates,
     NearMemo,
-    NearPair,
+    Sighting,
+    Timeline,
     find_near_duplicates,
+    in_scope,
     is_dated,
     moment_of,
+    owner_of,
     wing_of,
     wings_agree,
 )
-from noctuary.graph.replacements import explicit_links, links_of_group, value_groups
+from noctuary.graph.extract import Extraction, Stated
+from noctuary.graph.fold import concept_id, fold_name, unsegmented_script
+from noctuary.graph.lexicon import FUNCTION_WORDS, GENERIC_KEYS
 from noctuary.graph.successors import DAY_US, confidence_of
 from noctuary.graph.tables import NO_SPAN, ArrowTable, Evidence, GraphTables, Supersession
+from noctuary.text.marks import is_tombstone
 
 if TYPE_CHECKING:
     import polars as pl
 
-# One direct successor per memory, without cycles, and the head of every chain.
+# Which memories a newer one replaces: four sources, and one direct successor per memory.
 #
-# Links are chosen strongest source first (REASONS), then newest successor. A link gives way to the
-# next best of its older memory where it
+# Explicit links and values cost one pass over what was extracted, and choosing is linear in the
+# links: all of that is done every night. Only comparing vectors is expensive, and `known_near`
+# takes over what did not change.
+#
+# Turns of a conversation can be replaced by what is said (explicit, is_now, newer value), never
+# for being a near duplicate. A memory that is marked as superseded in its source replaces none
+# (`noctuary.text.marks`). Undated memories are replaced, and replace, by explicit "#id" links
+# alone.
+
+
+_OF_A_VALUE = 1
+"""Most confidence in another value of one sentence: "My friend is Ann" may have two answers."""
+
+
+class Supersessions(NamedTuple):
+    """What was found."""
+
+    found: tuple[Supersession, ...]  # one per superseded memory, sorted by older position
+    # Further contradictions of the same memories (one moved and changed jobs, told by two newer
+    # memories): not for recall, but `close_intervals` needs them. Sorted, then by strength.
+    others: tuple[Supersession, ...]
+    # Statements and links that came to nothing, by reason, sorted: unknown_id, self, scope,
+    # undated, generic, no_target, many_values, cycle, chain_scope.
+    rejected: Mapping[str, int]
+    near_memo: NearMemo  # what to hand in as `known_near` next time
+    pairs_asked: int  # pairs of vectors that had to be considered
+
+
+def find_supersessions(
+    corpus: Corpus,
+    canonical_of: Mapping[str, str],
+    vectors: NDArray[np.float32] | None,
+    known_near: NearMemo | None = None,
+) -> Supersessions:
+    """Return which memories are superseded; the order of the input makes no difference.
+
+    Args:
+        corpus: The memories, and what they say.
+        canonical_of: Folded names that were merged away, and what stands for them.
+        vectors: Unit rows by position, shape (n, d); None leaves near duplicates out.
+        known_near: `near_memo` of an earlier call with vectors of the same encoder.
+    """
+    memories = corpus.columns
+    near = NearDuplicates((), {}, 0)
+    if vectors is not None:
+        if vectors.ndim != 2 or len(vectors) < len(memories):
+            raise ValueError(
+                f"found vectors of shape {vectors.shape}, expected ({len(memories)}, d): one row "
+                "per position"
+            )
+        near = find_near_duplicates(memories, vectors, known_near)
+    rejected: Counter[str] = Counter()
+    links = [
+        *explicit_links(corpus, canonical_of, rejected),
+        *value_links(corpus.stating, canonical_of, rejected),
+    ]
+    for older, newer, similarity in near.pairs:
+        confidence = confidence_of(similarity, _age_gap_days(older, newer, memories))
+        reason, evidence = "near_duplicate", Evidence(newer, NO_SPAN, NO_SPAN)
+        if memories.marks[older] != memories.marks[newer]:
+            reason, confidence = "newer_value", min(confidence, _OF_A_VALUE)
+        links.append(Link(older, newer, reason, confidence, similarity, "", evidence))
+    links = [link for link in links if not memories.tombstones[link.newer]]
+    chosen, others = resolve(links, memories, rejected)
+    heads = _heads(chosen)
+
+    def to_row(link: Link) -> Supersession:
+        older, newer = link.older, link.newer
+        return Supersession(
+            older_position=older,
+            newer_position=newer,
+            head_position=heads.get(newer, newer),
+            reason=link.reason,
+            confidence=link.confidence,
+            similarity=link.similarity,
+            age_gap_days=_age_gap_days(older, newer, memories),
+            concept_id=link.concept_id,
+            evidence=link.evidence,
+            # An explicit link may go against the dates; nothing ends before it began.
+            valid_to_us=int(max(memories.created_at_us[newer], memories.created_at_us[older])),
+            recorded_at_us=int(memories.updated_at_us[newer]),
+        )
+
+    return Supersessions(
+        tuple(to_row(chosen[older]) for older in sorted(chosen)),
+        tuple(map(to_row, others)),
+        dict(sorted(rejected.items())),
+        near.memo,
+        near.asked,
+    )
+
+
+def _age_gap_days(older: int, newer: int, memories: MemoryColumns) -> int:
+    one, other = memories.sighting(older), memories.sighting(newer)
+    if not (is_dated(one) and is_dated(other)):
+        return 0
+    return max(other.created_at_us - one.created_at_us, 0) // DAY_US
+
+
+# One direct successor per memory, without cycles. Links are chosen strongest source first
+# (REASONS), then newest successor. A link gives way to the next best of its older memory where it
 #
 # - closes a cycle: the one that leads to the oldest memory of the cycle goes against time and is
 #   dropped, the others stay;
 # - leads, over a memory without a wing, to a head of another wing: what holds for pairs holds for
 #   chains.
 #
-# Linear in the links, but for rounds: each drops at least one link, and few links are ever
-# dropped.
+# Linear in the links, but for rounds: each drops at least one link, and few are ever dropped.
 
 
 _RANK = {reason: rank for rank, reason in enumerate(REASONS)}
 
 
-class Resolved(NamedTuple):
-    """The links that count."""
+def resolve(
+    links: Iterable[Link], memories: MemoryColumns, rejected: Counter[str]
+) -> tuple[dict[int, Link], list[Link]]:
+    """Choose one successor per memory; the order of the links makes no difference.
 
-    chosen: Mapping[int, Link]  # the direct successor's link, by older position
-    # last memory of the chain, by position of every older or newer memory
-    head_of: Mapping[int, int]
-    others: tuple[Link, ...]
-
-
-def resolve(links: Iterable[Link], memories: MemoryColumns, rejected: Counter[str]) -> Resolved:
-    """Choose one successor per memory; the order of the links makes no difference."""
-    waiting = _by_older(set(links), memories)
-    chosen = {older: candidates.pop() for older, candidates in waiting.items()}
-    others: list[Link] = []
+    Returns the chosen link by older position, and sorted what else was stated about superseded
+    memories: links to other successors, or about other subjects. Dropped links are counted.
+    """
+    waiting: dict[int, list[Link]] = defaultdict(list)
+    for link in sorted(set(links), key=_order, reverse=True):
+        waiting[link.older].append(link)
+    for candidates in waiting.values():  # the best one last
+        candidates.sort(key=lambda link: (-_RANK[link.reason], _moment(memories, link.newer)))
+    chosen = {older: candidates.pop() for older, candidates in sorted(waiting.items())}
     while True:
         dropped, reason = _cycle_closers(chosen, memories), "cycle"
         if not dropped:
@@ -74,25 +181,14 @@ def resolve(links: Iterable[Link], memories: MemoryColumns, rejected: Counter[st
             del chosen[older]
             if waiting[older]:
                 chosen[older] = waiting[older].pop()
-    for older, candidates in waiting.items():
-        others += [link for link in candidates if _says_more(link, chosen[older])]
-    return Resolved(chosen, _heads(chosen), tuple(sorted(others, key=_order)))
-
-
-def _by_older(links: set[Link], memories: MemoryColumns) -> dict[int, list[Link]]:
-    """Return the candidates of every older memory, the best one last."""
-    found: dict[int, list[Link]] = defaultdict(list)
-    for link in sorted(links, key=_order, reverse=True):
-        found[link.older].append(link)
-    for candidates in found.values():
-        candidates.sort(key=lambda link: (-_RANK[link.reason], _moment(memories, link.newer)))
-    return dict(sorted(found.items()))
-
-
-def _says_more(link: Link, chosen: Link) -> bool:
-    if link.reason == "near_duplicate":
-        return False
-    return (link.newer, link.concept_id) != (chosen.newer, chosen.concept_id)
+    others = [
+        link
+        for older, candidates in waiting.items()
+        for link in candidates
+        if link.reason != "near_duplicate"
+        and (link.newer, link.concept_id) != (chosen[older].newer, chosen[older].concept_id)
+    ]
+    return chosen, sorted(others, key=_order)
 
 
 def _order(link: Link) -> tuple[int, int, int, int, str, tuple[int, int, int]]:
@@ -100,6 +196,10 @@ def _order(link: Link) -> tuple[int, int, int, int, str, tuple[int, int, int]]:
         link.older, _RANK[link.reason], -link.confidence, link.newer, link.concept_id,
         (link.evidence.position, link.evidence.start, link.evidence.end),
     )  # fmt: skip
+
+
+def _moment(memories: MemoryColumns, position: int) -> Moment:
+    return moment_of(memories.sighting(position))
 
 
 def _cycle_closers(chosen: Mapping[int, Link], memories: MemoryColumns) -> list[int]:
@@ -141,6 +241,7 @@ def _scope_breakers(chosen: Mapping[int, Link], memories: MemoryColumns) -> list
 
 
 def _heads(chosen: Mapping[int, Link]) -> dict[int, int]:
+    """Return the last memory of the chain of every older memory."""
     heads: dict[int, int] = {}
     for start in chosen:
         path: list[int] = []
@@ -153,8 +254,384 @@ def _heads(chosen: Mapping[int, Link]) -> dict[int, int]:
     return heads
 
 
-def _moment(memories: MemoryColumns, position: int) -> Moment:
-    return moment_of(memories.sighting(position))
+# Links that a text makes itself: "supersedes #12", "replaced Jest", "switched from X to Y".
+#
+# - Object "#id": that memory, whatever the dates say. So are the links of a store
+#   (`noctuary.graph.llm`).
+# - Object "#" alone: the memory itself says what replaced it ("Replaced by ESLint.").
+# - Object a name: the newest strictly older memory about that name. A memory that is itself about
+#   the object and not about the subject ("TSLint: replaced by ESLint") says what replaced it: its
+#   successor is the earliest strictly later memory about the subject.
+# - A memory is about what its text begins with; where no memory is, what it is tagged with counts.
+
+
+ID_MARK = "#"
+"""Begins an object that is a memory; alone it is the memory that speaks."""
+
+_BY_ID, _BY_SUBJECT, _BY_OBJECT_ONLY = 2, 1, 0
+
+
+def explicit_links(
+    corpus: Corpus, canonical_of: Mapping[str, str], rejected: Counter[str]
+) -> Iterator[Link]:
+    """Yield the links that memories state; others are counted by reason."""
+    import polars as pl
+
+    told = [
+        (memory, stated)
+        for memory in corpus.stating.values()
+        for stated in memory.extraction.stated
+        # What the store tells of two concepts has no span; of two memories, it names one by its id.
+        if stated.relation == "supersedes" and (stated.start != NO_SPAN or _names_id(stated))
+    ]
+    columns = corpus.columns
+    ids = pl.Series([s.object[1:] for _, s in told if _names_id(s)], dtype=pl.String)
+    places = columns.memory_ids.is_in(ids.implode()).arg_true()
+    by_id = dict(zip(columns.memory_ids.gather(places), places, strict=True))
+    subjects = _Subjects(corpus, [s for _, s in told if not _names_id(s)], canonical_of)
+    for memory, stated in told:
+        own = memory.record.position
+        if not _names_id(stated):
+            found = subjects.ends_of(memory, stated)
+        elif (older := by_id.get(stated.object[1:])) is None:
+            found = "unknown_id"
+        elif older == own:
+            found = "self"
+        else:
+            agree = in_scope(memory.record, columns.sighting(older))
+            found = (older, own, _BY_ID) if agree else "scope"
+        if isinstance(found, str):
+            rejected[found] += 1
+        else:
+            older, newer, confidence = found
+            evidence = Evidence(own, stated.start, stated.end)
+            yield Link(older, newer, "explicit", confidence, None, "", evidence)
+
+
+def _names_id(stated: Stated) -> bool:
+    return stated.object.startswith(ID_MARK) and stated.object != ID_MARK
+
+
+class _Subjects:
+    """Which memories are about a name, or tagged with it: of the names that are asked for."""
+
+    def __init__(
+        self, corpus: Corpus, told: Sequence[Stated], canonical_of: Mapping[str, str]
+    ) -> None:
+        self._canonical_of = canonical_of
+        wanted = {self._canonical(name) for s in told for name in (s.subject, s.object)}
+        # About first: a tag says what a text belongs to, not what it is about.
+        found: tuple[dict[tuple[str, str], list[Sighting]], ...] = (
+            defaultdict(list), defaultdict(list),
+        )  # fmt: skip
+        for position, extraction in corpus.outlines() if told else ():
+            for table, names in zip(found, self._names(extraction), strict=True):
+                for name in names & wanted:
+                    sighting = corpus.columns.sighting(position)
+                    table[sighting.user, name].append(sighting)
+        self._lines = [{key: Timeline(line) for key, line in t.items()} for t in found]
+
+    def ends_of(self, memory: Memory, stated: Stated) -> tuple[int, int, int] | str:
+        """Return older, newer and confidence of a statement about a name, or why there is none."""
+        subject, thing = self._canonical(stated.subject), self._canonical(stated.object)
+        record = memory.record
+        if not is_dated(record):
+            return "undated"
+        if thing in GENERIC_KEYS or thing in FUNCTION_WORDS:
+            return "generic"
+        own = set[str]().union(*self._names(memory.extraction))
+        tells_of_itself = thing in own and subject and subject not in own
+        if stated.object == ID_MARK or tells_of_itself:
+            lines = self._of(memory, subject)
+            newer = next((p for line in lines for p in line.later(record)), None)
+            return "no_target" if newer is None else (record.position, newer, _BY_SUBJECT)
+        confidence = _BY_SUBJECT if not subject or subject in own else _BY_OBJECT_ONLY
+        befores = (line.last_before(record) for line in self._of(memory, thing))
+        older = next((p for p in befores if p is not None), None)
+        return "no_target" if older is None else (older, record.position, confidence)
+
+    def _of(self, memory: Memory, name: str) -> list[Timeline]:
+        key = (owner_of(memory.record), name)
+        return [lines[key] for lines in self._lines if key in lines]
+
+    def _names(self, extraction: Extraction) -> tuple[set[str], set[str]]:
+        """Return what a memory is about, and what it is tagged with."""
+        found = extraction.found
+        return (
+            {self._canonical(item.name) for item in found if item.role == "about"},
+            {self._canonical(item.name) for item in found if item.kind == "tag"},
+        )
+
+    def _canonical(self, name: str) -> str:
+        return self._canonical_of.get(name, name)
+
+
+# What a memory says of a subject that can only have one value at a time.
+
+
+STATE = "state"
+"""Slot of what a subject is: the relations of STATE_RELATIONS."""
+
+KEY = "key"
+"""Slot of `key: value` memories."""
+
+STATE_RELATIONS = ("is_now", "is_a", "has")
+"""What a later `is_now` about the same subject ends."""
+
+SINGLE_VALUED = ("works_at", "lives_in", "owned_by")
+"""Relations of which a later, different value ends the earlier one."""
+
+KEY_VALUE_MAX_WORDS = 12
+"""Longest value of a `key: value` memory that is compared. Longer ones are notes under a heading:
+two of them add to each other more often than one replaces the other."""
+
+KEY_VALUE_SURE_WORDS = 3
+"""Longest value of a `key: value` memory that is surely a value ("port: 8080") and not a remark
+("Redis: only used as a cache"). Longer ones contradict with low confidence."""
+
+UNSEGMENTED_WORD_CHARS = 2
+"""Characters that count as one word in a script without spaces."""
+
+_NO_SUBJECTS = (GENERIC_KEYS | FUNCTION_WORDS) - {"user"}
+
+_ABOUT_THE_OWNER = frozenset({"works_at", "lives_in", "prefers"})
+"""Relations whose left-out subject is whoever the memory belongs to."""
+
+_CLAUSE = re.compile(r"[^.,;:!?\n。！？，；：]{0,60}")
+
+
+class Statement(NamedTuple):
+    """One value of one subject."""
+
+    position: int
+    subject: str  # canonical folded name; "" for the owner of the memory
+    slot: str  # what two statements must share beside the subject to contradict each other
+    relation: str  # as stated; KEY for a `key: value` memory
+    value: str  # canonical folded name
+    # The slot was guessed, or the value is a remark: contradictions are of low confidence.
+    is_vague: bool
+    share: float  # part of the content that the statement takes, in [0, 1]
+    evidence: Evidence
+
+
+def statements_of(
+    memory: Memory, canonical_of: Mapping[str, str], rejected: Counter[str]
+) -> Iterator[Statement]:
+    """Yield what a memory says of its subjects; statements about generic words are counted."""
+    position, content = memory.record.position, memory.record.content
+    for stated in memory.extraction.stated:
+        # What the store tells is evidence for the graph, no words of this memory to be compared.
+        slot = None if stated.start == NO_SPAN else _slot(stated, content)
+        if slot is None:
+            continue
+        subject = canonical_of.get(stated.subject, stated.subject)
+        if subject in _NO_SUBJECTS or (not subject and stated.relation not in _ABOUT_THE_OWNER):
+            rejected["generic"] += 1
+            continue
+        name, value, is_vague = slot
+        share = min(max((stated.end - stated.start) / max(len(content), 1), 0.0), 1.0)
+        evidence = Evidence(position, stated.start, stated.end)
+        value = canonical_of.get(value, value)
+        yield Statement(position, subject, name, stated.relation, value, is_vague, share, evidence)
+    keys = [item for item in memory.extraction.found if item.kind == KEY and item.role == "about"]
+    if not keys:
+        return
+    # "Deploy key (prod)" is found with and without its parenthesis; only the whole one tells two
+    # keys apart.
+    key = max(keys, key=lambda item: (-item.start, item.end))
+    value = fold_name(content[key.end :])
+    words = _word_count(value)
+    if key.name not in GENERIC_KEYS and 0 < words <= KEY_VALUE_MAX_WORDS:
+        subject, evidence = (
+            canonical_of.get(key.name, key.name),
+            Evidence(position, key.start, len(content)),
+        )
+        is_remark = words > KEY_VALUE_SURE_WORDS
+        yield Statement(position, subject, KEY, KEY, value, is_remark, 1.0, evidence)
+
+
+def _slot(stated: Stated, content: str) -> tuple[str, str, bool] | None:
+    """Return slot, value and whether the slot was guessed."""
+    if stated.relation in STATE_RELATIONS:
+        return STATE, stated.object, False
+    if stated.relation in SINGLE_VALUED:
+        return stated.relation, stated.object, False
+    if stated.relation != "prefers":
+        return None
+    rest = _CLAUSE.match(content, stated.end)
+    preference = read_preference(stated.object, "" if rest is None else fold_name(rest.group()))
+    if preference is None:
+        return None
+    return f"prefers {preference.topic}", preference.value, not preference.is_stated
+
+
+def _word_count(folded: str) -> int:
+    return sum(
+        1 if unsegmented_script(word) is None else -(-len(word) // UNSEGMENTED_WORD_CHARS)
+        for word in folded.split()
+    )
+
+
+# What a preference is about, read from its object: "tabs for python" is about python.
+#
+# Folded names in, folded names out. A preference without a topic contradicts nothing: somebody may
+# prefer tea and short answers.
+
+
+_CONTRASTS = ("over", "rather than", "instead of", "than")
+_PURPOSES = ("for", "as", "when", "while", "during", "in")
+_STARTS = tuple(f"{word} " for word in (*_CONTRASTS, *_PURPOSES))
+_DENIALS = frozenset({"not", "no", "never", "without", "longer", "isnt", "off", "non"})
+
+
+class Preference(NamedTuple):
+    """A topic and what is preferred there."""
+
+    topic: str  # what two preferences must share to contradict each other
+    value: str
+    is_stated: bool  # False where the topic is only the last word ("dark theme", "light theme")
+
+
+def read_preference(name: str, after: str = "") -> Preference | None:
+    """Return the topic and the value of a folded object, or None where it names no topic.
+
+    The topic may stand in the folded rest of its clause instead.
+    """
+    whole = f"{name} {after}" if after.startswith(_STARTS) else name
+    for word in _CONTRASTS:
+        value, _, other = whole.partition(f" {word} ")
+        if other:
+            # Both ways round it is one question: tea or coffee.
+            return Preference("|".join(sorted((value, other))), value, is_stated=True)
+    for word in _PURPOSES:
+        value, _, purpose = whole.partition(f" {word} ")
+        if purpose:
+            return Preference(f"{word} {purpose}", value, is_stated=True)
+    value, _, head = name.rpartition(" ")
+    if not value or head in FUNCTION_WORDS:
+        return None
+    return Preference(head, value, is_stated=False)
+
+
+def restates(one: str, other: str) -> bool:
+    """Say whether two values agree: one holds all words of the other, and neither denies it.
+
+    "acme" and "acme corp" agree; "green" and "not green" do not.
+    """
+    some, others = set(one.split()), set(other.split())
+    return (some <= others or others <= some) and not (some ^ others) & _DENIALS
+
+
+# Links between memories that say something else of the same subject: "X is now Y", newer value.
+#
+# - An older statement ends at the *earliest* later one that differs, since it stopped holding
+#   then; later changes follow as a chain, so that the answer as of any moment is right.
+# - A later memory that repeats the older value beside another one (a list, a before-and-after)
+#   ends nothing; neither does one that says the same in more or fewer words: it confirms.
+# - A relation with more than VALUES_MAX values in one wing is a list of happenings ("meeting:
+#   ...").
+
+
+VALUES_MAX = 12
+"""Most different values of one subject and relation in one wing; more are happenings, not versions
+of a fact. Higher follows busier facts and hides more entries of lists."""
+
+LEAST_SHARE = 0.5
+"""Least part of the older text that the ended statement takes for more than low confidence: what
+says much else besides is not out of date as a whole."""
+
+_CONFIDENCE_OF_RELATION = {"is_now": 1, "is_a": 0, "has": 0}
+
+
+def value_links(
+    memories: Memories, canonical_of: Mapping[str, str], rejected: Counter[str]
+) -> Iterator[Link]:
+    """Yield one link per ended statement, group by group: one user, subject and slot."""
+    groups: dict[tuple[str, str, str], list[Statement]] = defaultdict(list)
+    for memory in memories.values():
+        for statement in statements_of(memory, canonical_of, rejected):
+            if is_dated(memory.record):
+                key = (owner_of(memory.record), statement.subject, statement.slot)
+                groups[key].append(statement)
+            else:
+                rejected["undated"] += 1
+    for _, statements in sorted(groups.items()):
+        if len({statement.position for statement in statements}) < 2:
+            continue
+        kept = _without_lists(statements, memories)
+        if len(kept) < len(statements):
+            rejected["many_values"] += len(statements) - len(kept)
+        group = _Group(kept, memories)
+        for older in kept:
+            newer = group.first_to_differ(older)
+            if newer is not None:
+                yield Link(
+                    older.position,
+                    newer.position,
+                    "is_now" if newer.relation == "is_now" else "newer_value",
+                    _confidence(older, newer),
+                    None,
+                    concept_id(older.subject) if older.subject else "",
+                    newer.evidence,
+                )
+
+
+def _without_lists(statements: list[Statement], memories: Memories) -> list[Statement]:
+    def line(statement: Statement) -> tuple[str, str]:
+        return wing_of(memories[statement.position].record), statement.relation
+
+    values: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for statement in statements:
+        values[line(statement)].add(statement.value)
+    return [s for s in statements if len(values[line(s)]) <= VALUES_MAX]
+
+
+class _Group:
+    """The statements of a group that may end others, by wing and by value left out."""
+
+    def __init__(self, statements: Sequence[Statement], memories: Memories) -> None:
+        self._memories = memories
+        self._said: dict[int, set[str]] = defaultdict(set)
+        self._ending: dict[int, Statement] = {}
+        self._by_wing: dict[str, list[int]] = defaultdict(list)
+        for statement in statements:
+            position = statement.position
+            self._said[position].add(statement.value)
+            ends = statement.slot != STATE or statement.relation == "is_now"
+            # What its owner has marked as superseded ends nothing any more.
+            ends = ends and not is_tombstone(memories[position].record.content)
+            if ends and position not in self._ending:
+                self._ending[position] = statement
+                self._by_wing[wing_of(memories[position].record)].append(position)
+        self._lines: dict[tuple[str, str], Timeline] = {}
+
+    def first_to_differ(self, older: Statement) -> Statement | None:
+        """Return the earliest strictly later statement in scope without the older value."""
+        record = self._memories[older.position].record
+        key = (wing_of(record), older.value)
+        if key not in self._lines:
+            self._lines[key] = self._line(*key)
+        return next((self._ending[position] for position in self._lines[key].later(record)), None)
+
+    def _line(self, wing: str, value: str) -> Timeline:
+        wings = (wing, "") if wing else tuple(self._by_wing)
+        # Runs of the same value are left out once and not walked again by each of their members.
+        return Timeline(
+            self._memories[p].record
+            for w in wings
+            for p in self._by_wing.get(w, ())
+            if not any(restates(value, said) for said in self._said[p])
+        )
+
+
+def _confidence(older: Statement, newer: Statement) -> int:
+    if older.share < LEAST_SHARE or older.is_vague or newer.is_vague:
+        return 0
+    if older.slot != STATE:
+        return 1
+    # "junior engineer" and "senior engineer" end alike.
+    same_head = older.value.rpartition(" ")[2] == newer.value.rpartition(" ")[2]
+    return _CONFIDENCE_OF_RELATION[older.relation] + same_head
 
 
 # What supersession ends in the graph: intervals close, nothing is deleted.
@@ -304,127 +781,3 @@ def _with_ends(table: ArrowTable, ends: pl.DataFrame) -> ArrowTable:
         place = table.schema.get_field_index(name)
         table = table.set_column(place, name, closed[name].to_arrow())
     return table
-
-
-# Which memories a newer one replaces: the four sources together.
-#
-# Incremental use. Explicit links and values cost one pass over what was extracted, values are
-# found group by group (`values.links_of_group`), and choosing is linear in the links: all of that
-# is done every night. Only comparing vectors is expensive, and `known_near` takes over what did
-# not change.
-#
-# Turns of a conversation can be replaced by what is said (explicit, is_now, newer value), never
-# for being a near duplicate. A memory that is marked as superseded in its source replaces none
-# (`noctuary.text.marks`). Undated memories are replaced, and replace, by explicit "#id" links
-# alone.
-
-
-_OF_A_VALUE = 1
-"""Most confidence in another value of one sentence: "My friend is Ann" may have two answers."""
-
-
-class Supersessions(NamedTuple):
-    """What was found."""
-
-    found: tuple[Supersession, ...]  # one per superseded memory, sorted by older position
-    # further contradictions of the same memories (one moved and changed jobs, told by two newer
-    # memories): not for recall, but `close_intervals` needs them. Sorted as above, then by strength
-    others: tuple[Supersession, ...]
-    # statements and links that came to nothing, by reason, sorted: unknown_id, self, scope,
-    # undated, generic, no_target, many_values, cycle, chain_scope
-    rejected: Mapping[str, int]
-    near_memo: NearMemo
-    pairs_asked: int
-
-
-def find_supersessions(
-    corpus: Corpus,
-    canonical_of: Mapping[str, str],
-    vectors: NDArray[np.float32] | None,
-    known_near: NearMemo | None = None,
-) -> Supersessions:
-    """Return which memories are superseded; the order of the input makes no difference.
-
-    Args:
-        corpus: The memories, and what they say.
-        canonical_of: Folded names that were merged away, and what stands for them.
-        vectors: Unit rows by position, shape (n, d); None leaves near duplicates out.
-        known_near: `near_memo` of an earlier call with vectors of the same encoder.
-    """
-    memories = corpus.columns
-    near = NearDuplicates((), {}, 0)
-    if vectors is not None:
-        _check_rows(vectors, memories)
-        near = find_near_duplicates(memories, vectors, known_near)
-    rejected: Counter[str] = Counter()
-    links = [
-        *explicit_links(corpus, canonical_of, rejected),
-        *_value_links(corpus, canonical_of, rejected),
-        *(_near_link(pair, memories) for pair in near.pairs),
-    ]
-    links = [link for link in links if not memories.tombstones[link.newer]]
-    resolved = resolve(links, memories, rejected)
-    chosen = [resolved.chosen[older] for older in sorted(resolved.chosen)]
-    heads = resolved.head_of
-    return Supersessions(
-        tuple(_supersession(link, heads, memories) for link in chosen),
-        tuple(_supersession(link, heads, memories) for link in resolved.others),
-        dict(sorted(rejected.items())),
-        near.memo,
-        near.asked,
-    )
-
-
-def _check_rows(vectors: NDArray[np.float32], memories: MemoryColumns) -> None:
-    needed = len(memories)
-    if vectors.ndim != 2 or len(vectors) < needed:
-        raise ValueError(
-            f"found vectors of shape {vectors.shape}, expected ({needed}, d): one row per position"
-        )
-
-
-def _value_links(
-    corpus: Corpus, canonical_of: Mapping[str, str], rejected: Counter[str]
-) -> Iterator[Link]:
-    groups = value_groups(corpus.stating, canonical_of, rejected)
-    for key in sorted(groups):
-        yield from links_of_group(groups[key], corpus.stating, rejected)
-
-
-def _near_link(pair: NearPair, memories: MemoryColumns) -> Link:
-    confidence = confidence_of(pair.similarity, _age_gap_days(pair.older, pair.newer, memories))
-    is_same = memories.marks[pair.older] == memories.marks[pair.newer]
-    return Link(
-        pair.older,
-        pair.newer,
-        "near_duplicate" if is_same else "newer_value",
-        confidence if is_same else min(confidence, _OF_A_VALUE),
-        pair.similarity,
-        "",
-        Evidence(pair.newer, NO_SPAN, NO_SPAN),
-    )
-
-
-def _supersession(link: Link, heads: Mapping[int, int], memories: MemoryColumns) -> Supersession:
-    created_at_us = memories.created_at_us
-    return Supersession(
-        older_position=link.older,
-        newer_position=link.newer,
-        head_position=heads.get(link.newer, link.newer),
-        reason=link.reason,
-        confidence=link.confidence,
-        similarity=link.similarity,
-        age_gap_days=_age_gap_days(link.older, link.newer, memories),
-        concept_id=link.concept_id,
-        evidence=link.evidence,
-        # An explicit link may go against the dates; nothing ends before it began.
-        valid_to_us=int(max(created_at_us[link.newer], created_at_us[link.older])),
-        recorded_at_us=int(memories.updated_at_us[link.newer]),
-    )
-
-
-def _age_gap_days(older: int, newer: int, memories: MemoryColumns) -> int:
-    one, other = memories.sighting(older), memories.sighting(newer)
-    if not (is_dated(one) and is_dated(other)):
-        return 0
-    return max(other.created_at_us - one.created_at_us, 0) // DAY_US

@@ -11,7 +11,6 @@ from noctuary.graph.llm import (
     LINK_RELATIONS,
     RELATION_NAMES,
     findings_told,
-    is_told,
     merge_extractions,
 )
 from noctuary.graph.tables import NO_SPAN
@@ -68,7 +67,7 @@ def test_an_edge_is_a_statement_of_every_memory_behind_it(
     assert set(found) == {"3", "7"}
     assert [s[:3] for s in found["3"].stated] == [expected]
     assert found["3"] == found["7"]
-    assert all(is_told(s) for s in found["3"].stated)
+    assert all(s.start == NO_SPAN for s in found["3"].stated)
 
 
 @pytest.mark.parametrize("ends", [("Atlas", "atlas"), ("", "Redis"), ("Redis", "!!")])
@@ -117,5 +116,5 @@ def test_the_order_makes_no_difference_and_a_texts_own_findings_stay(
         assert set(base.found) <= set(both.found)
         assert set(base.stated) <= set(both.stated)
         assert set(base.aliases) <= set(both.aliases)
-        assert [s for s in both.stated if not is_told(s)] == list(base.stated)
+        assert [s for s in both.stated if s.start != NO_SPAN] == list(base.stated)
         assert Extraction.from_json(both.to_json()) == both

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from noctuary.graph.fold import concept_id
-from noctuary.graph.replacements import VALUES_MAX, read_preference, restates
+from noctuary.graph.supersession import VALUES_MAX, read_preference, restates
 from tests.unit.graph.supersession.conftest import Find, Note, pairs
 
 

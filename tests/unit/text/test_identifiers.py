@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from noctuary.graph.lexicon import find_identifiers
+from noctuary.text.dates import find_identifiers
 
 
 @pytest.mark.parametrize(

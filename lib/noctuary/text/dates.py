@@ -1,0 +1,155 @@
+"""Dates with a year, spelled numbers, and things with a written form of their own in a text."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_NUMBER_WORDS_TEXT = """
+    zero one two three four five six seven eight nine ten eleven twelve
+    first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth
+"""
+
+_COUNTED = 13  # zero to twelve; the ordinals follow from first
+
+
+def _number_words() -> dict[str, int]:
+    found = _NUMBER_WORDS_TEXT.split()
+    cardinals = {word: value for value, word in enumerate(found[:_COUNTED])}
+    return cardinals | {word: value for value, word in enumerate(found[_COUNTED:], start=1)}
+
+
+NUMBER_WORDS = _number_words()
+"""Spelled numbers and ordinals, and what they count."""
+
+
+# Dates with a year, written in digits or with an English month. No relative dates, no clock.
+
+
+_MONTHS = (
+    "january", "february", "march", "april", "may", "june",
+    "july", "august", "september", "october", "november", "december",
+)  # fmt: skip
+_MONTH_OF = {name[:3]: number for number, name in enumerate(_MONTHS, start=1)}
+_DAYS_OF_MONTH = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+
+_LOOK_BACK_CHARS = 28
+"""Longest text read before a year: "30th of September, " and its like. Bounds the work per year."""
+
+_ORDINAL = r"(?:st|nd|rd|th)?"
+_MONTH = rf"(?P<month>{'|'.join(f'{name}|{name[:3]}' for name in _MONTHS)}|sept)\.?"
+_YEAR = re.compile(r"(?<!\d)[12]\d{3}(?!\d)")
+_BEFORE_YEAR = re.compile(
+    rf"(?<![\w.])(?:(?P<day>\d{{1,2}}){_ORDINAL}\s(?:of\s)?)?{_MONTH}"
+    rf"(?:\s(?P<day_after>\d{{1,2}}){_ORDINAL})?\s?,?\s?$",
+    re.IGNORECASE,
+)
+_DOTTED_BEFORE_YEAR = re.compile(r"(?<![\w.])(?P<day>\d{1,2})\.\s?(?P<number>\d{1,2})\.\s?$")
+_AFTER_YEAR = re.compile(
+    r"(?P<mark>[-/])(?P<number>\d{2})(?:(?P=mark)(?P<day>\d{2}))?(?![\d/-])"
+    r"|\s?[年년]\s?(?P<cjk_number>\d{1,2})\s?[月월](?:\s?(?P<cjk_day>\d{1,2})\s?[日일])?"
+)
+
+
+class Date(NamedTuple):
+    """A date in a text."""
+
+    start: int
+    end: int
+    iso: str  # `2024-05-12`, or `2024-05` where no day is given
+
+
+def find_dates(content: str) -> list[Date]:
+    """Return the dates of a text, left to right.
+
+    Read are `2024-05-12`, `2024/05/12`, `2024-05`, `12 May 2024`, `May 12, 2024`, `May 2024`,
+    `12.05.2024` and years with the characters for year, month and day. A year alone and a date
+    without its year are not dates here; `5/12/2024` is left out because its order is unknown.
+    """
+    found = (_around(content, match) for match in _YEAR.finditer(content))
+    return [date for date in found if date is not None]
+
+
+def _around(content: str, year: re.Match[str]) -> Date | None:
+    after = _AFTER_YEAR.match(content, year.end())
+    if after is not None:
+        number = after["number"] or after["cjk_number"]
+        iso = _iso(year.group(), number, after["day"] or after["cjk_day"])
+        return Date(year.start(), after.end(), iso) if iso else None
+    return _ending_with(content, year)
+
+
+def _ending_with(content: str, year: re.Match[str]) -> Date | None:
+    low = max(0, year.start() - _LOOK_BACK_CHARS)
+    before = content[low : year.start()]
+    match = _BEFORE_YEAR.search(before)
+    if match is not None:
+        number, day = str(_MONTH_OF[match["month"][:3].lower()]), match["day_after"] or match["day"]
+    else:
+        match = _DOTTED_BEFORE_YEAR.search(before)
+        if match is None:
+            return None
+        number, day = match["number"], match["day"]
+    iso = _iso(year.group(), number, day)
+    return Date(low + match.start(), year.end(), iso) if iso else None
+
+
+def _iso(year: str, number: str, day: str | None) -> str | None:
+    """Return the ISO form, or None for a month or day that no calendar has."""
+    if not 1 <= int(number) <= len(_MONTHS):
+        return None
+    if day is None:
+        return f"{int(year):04}-{int(number):02}"
+    if not 1 <= int(day) <= _DAYS_OF_MONTH[int(number) - 1]:
+        return None
+    return f"{int(year):04}-{int(number):02}-{int(day):02}"
+
+
+# Things with a written form of their own: addresses, paths, tickets, versions, names in code.
+
+
+# Every repeat that could start anew at each word is bounded: reading stays linear in the text.
+# The name of the group is the kind; the first alternative that fits wins.
+_IDENTIFIER = re.compile(
+    r"""
+    (?P<url>https?://[^\s<>"')\]]+)
+    | (?P<email>\b[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8})
+    | (?P<path>
+        (?<![\w/.])(?:~|\.{1,2})?(?:/[\w.@+-]+){2,}                        # from a root
+        | \b[A-Za-z]:\\(?:[\w.@+-]{1,64}\\){0,11}[\w.@+-]{1,64}            # from a drive
+        | \b[\w-]{1,64}(?:/[\w.-]{1,64}){0,11}/[\w-]{1,64}\.[A-Za-z]\w{0,7}\b
+        | \b[\w-]{1,64}(?:\.[\w-]{1,64}){0,4}?                             # file name by its ending
+          \.(?:py|js|ts|tsx|go|rs|java|c|h|cpp|rb|sh|sql|md|json|ya?ml|toml|txt|csv|lock|env)\b)
+    | (?P<ticket>\bCVE-\d{4}-\d{4,7}\b | \b[A-Z][A-Z0-9]+-\d+\b | (?<!\w)\#\d+\b)
+    | (?P<version>\bv\d+(?:\.\d+)*\b | \b\d+\.\d+\.\d+(?:[-+.][\w.]+)?\b)
+    | (?P<identifier>
+        \b[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+\b                         # snake_case
+        | \b[a-z]+(?:[A-Z][a-z0-9]+)+\b                                    # camelCase
+        | \b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b                  # UUID
+        | \b(?=[a-f]{0,39}\d)(?=\d{0,39}[a-f])[0-9a-f]{7,40}\b)            # commit
+    """,
+    re.VERBOSE,
+)
+# No identifier holds a space, and each shows one of these; most words of a text are passed over.
+_HINT = re.compile(r"[/@_#\\]|[a-z][A-Z]|\.\w|-\d|-[0-9a-f]{4}-|\bv\d|[a-f]\d|\d[a-f]")
+_CHUNK = re.compile(r"\S+")
+
+
+class Identifier(NamedTuple):
+    """An identifier in a text: offsets into it, end exclusive."""
+
+    start: int
+    end: int
+    kind: str  # "url", "email", "path", "ticket", "version" or "identifier"
+
+
+def find_identifiers(content: str) -> list[Identifier]:
+    """Return the identifiers of a text, left to right, not overlapping."""
+    if _HINT.search(content) is None:
+        return []
+    return [
+        Identifier(*match.span(), match.lastgroup or "identifier")
+        for chunk in _CHUNK.finditer(content)
+        if _HINT.search(chunk.group())
+        for match in _IDENTIFIER.finditer(content, *chunk.span())
+    ]
