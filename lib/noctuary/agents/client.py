@@ -1,4 +1,8 @@
-"""The client of the warm server: ask it, or say that the caller has to recall itself."""
+"""The client of the warm server: ask it, or say that the caller has to recall itself.
+
+Standard library only, without dataclasses and (where the store is named) without
+noctuary.core.store: each costs a fresh process as much as the exchange itself.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +26,6 @@ if TYPE_CHECKING:
 
 
 # Where a store's server is found: one private directory per user, file names from the store.
-#
-# No connection.
 
 
 _SOCKET_PATH_BYTES = 100
@@ -34,15 +36,10 @@ _LOOSE_BITS = 0o077
 
 
 class Place(NamedTuple):
-    """The files of one store's server, all in one directory of the user's own.
+    """The files of one store's server, all in one directory of the user's own."""
 
-    Attributes:
-        directory: Mode 0700, owned by the user.
-        name: The files' common stem, a hash of the store's real path.
-    """
-
-    directory: Path
-    name: str
+    directory: Path  # mode 0700
+    name: str  # the files' common stem, a hash of the store's real path
 
     @property
     def socket(self) -> Path:
@@ -61,33 +58,23 @@ class Place(NamedTuple):
 
 
 def find_place(store: str | Path, environ: Mapping[str, str] | None = None) -> Place:
-    """Return the place of a store's server, whether or not it is there.
-
-    Args:
-        store: The store directory; two spellings of one directory have one place.
-        environ: The environment; None means the process's own.
-    """
+    """Return the place of a store's server; two spellings of one directory have one place."""
     env = os.environ if environ is None else environ
     name = sha256(os.fsencode(Path(store).resolve())).hexdigest()[:_NAME_CHARS]
+    own = f"noctuary-{os.geteuid()}"
     runtime = env.get("XDG_RUNTIME_DIR", "").strip()
     # A relative one is to be ignored (XDG base directory specification).
-    if runtime.startswith("/"):
-        place = Place(Path(runtime) / "noctuary", name)
-        if len(os.fsencode(place.socket)) <= _SOCKET_PATH_BYTES:
-            return place
-    temporary = env.get("TMPDIR", "").strip() or "/tmp"
-    place = Place(Path(temporary) / f"noctuary-{os.geteuid()}", name)
-    if len(os.fsencode(place.socket)) <= _SOCKET_PATH_BYTES:
-        return place
-    return Place(Path("/tmp") / f"noctuary-{os.geteuid()}", name)
+    places = [Place(Path(runtime) / "noctuary", name)] if runtime.startswith("/") else []
+    places.append(Place(Path(env.get("TMPDIR", "").strip() or "/tmp") / own, name))
+    short = (p for p in places if len(os.fsencode(p.socket)) <= _SOCKET_PATH_BYTES)
+    return next(short, Place(Path("/tmp") / own, name))
 
 
 def directory_fault(directory: Path) -> str | None:
     """Return why a directory must not be trusted with a socket, or None.
 
     Raises:
-        FileNotFoundError: If there is nothing at the path.
-        OSError: If it cannot be looked at.
+        OSError: There is nothing at the path, or it cannot be looked at.
     """
     found = directory.lstat()
     if not stat.S_ISDIR(found.st_mode):
@@ -108,8 +95,6 @@ def directory_fault(directory: Path) -> str | None:
 # A request is `{"noctuary": 1, "op": "recall" | "ping", ...}`; a response is `{"noctuary": 1,
 # "result": {...}}` or `{"noctuary": 1, "error": {"code": ..., "message": ...}}`. docs/serve.md has
 # the fields.
-#
-# Not what they mean.
 
 
 PROTOCOL = 1
@@ -132,26 +117,16 @@ _IRRELEVANT_VARIABLES = frozenset({"NOCTUARY_STORE", "NOCTUARY_SHARED"})
 
 
 class Refusal(NamedTuple):
-    """Why there is no answer.
-
-    Attributes:
-        code: Stable and machine-readable, for example "busy".
-        message: What was found and what to do; no text of a query or a memory.
-    """
+    """Why there is no answer: a stable code, and what to do; no text of a query or a memory."""
 
     code: str
     message: str
 
-    def to_json(self) -> dict[str, str]:
-        """Return plain values."""
-        return {"code": self.code, "message": self.message}
-
 
 def encode(message: Mapping[str, Any]) -> bytes:
     """Return a message as one line; pure ASCII, so that lone surrogates survive."""
-    return (
-        json.dumps({"noctuary": PROTOCOL, **message}, separators=(",", ":")).encode("ascii") + b"\n"
-    )
+    line = json.dumps({"noctuary": PROTOCOL, **message}, separators=(",", ":"))
+    return line.encode("ascii") + b"\n"
 
 
 def decode(line: bytes) -> dict[str, Any] | Refusal:
@@ -164,20 +139,14 @@ def decode(line: bytes) -> dict[str, Any] | Refusal:
         return Refusal("malformed", f"expected a JSON object, found {type(message).__name__}")
     found: Any = message.get("noctuary")  # pyright: ignore[reportUnknownVariableType]
     if type(found) is not int or found != PROTOCOL:
-        return Refusal(
-            "protocol",
-            f"expected protocol {PROTOCOL}, found {_short(found)}: restart `noctuary serve`",
-        )
+        shown = repr(found) if isinstance(found, int | float | None) else type(found).__name__
+        message = f"expected protocol {PROTOCOL}, found {shown}: restart `noctuary serve`"
+        return Refusal("protocol", message)
     return message
 
 
 def read_line(connection: socket.socket, limit: int, until: float) -> bytes | Refusal:
-    """Read up to the first newline.
-
-    Args:
-        connection: A connected stream socket; its timeout is changed.
-        limit: Bytes at most, the newline left out.
-        until: `time.monotonic()` at which to give up.
+    """Read up to the first newline: at most `limit` bytes, and until this `time.monotonic()`.
 
     Raises:
         OSError: If the connection breaks.
@@ -233,10 +202,6 @@ def peer_uid(connection: socket.socket) -> int | None:
     return int(struct.unpack(layout, raw)[1])
 
 
-def _short(value: object) -> str:
-    return repr(value) if isinstance(value, int | float | None) else type(value).__name__
-
-
 # The note of the last fallback worth knowing: written by clients, read by `noctuary doctor`.
 #
 # Best effort: a client that cannot write it recalls all the same. No text of a query is in it.
@@ -263,7 +228,7 @@ def note_fallback(place: Place, refusal: Refusal) -> None:
 
     with suppress(OSError):
         if directory_fault(place.directory) is None:
-            replace_json(place.fallback, {**refusal.to_json(), "at_s": time.time()})
+            replace_json(place.fallback, {**refusal._asdict(), "at_s": time.time()})
 
 
 def read_fallback(place: Place) -> Fallback | None:
@@ -273,12 +238,6 @@ def read_fallback(place: Place) -> Fallback | None:
         return Fallback(str(found["code"]), str(found["message"]), float(found["at_s"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-# The client: ask the store's server, or say that the caller has to recall itself.
-#
-# Standard library only, without dataclasses and (where the store is named) without
-# noctuary.core.store: each costs a fresh process as much as the exchange itself.
 
 
 _CONNECT_TIMEOUT_S = 0.1
@@ -291,39 +250,20 @@ def ask(
     query: str,
     k: int = 10,
     *,
-    profile: str | Mapping[str, Any] | None = None,
-    wing: str | None = None,
-    room: str | None = None,
-    category: str | None = None,
-    user: str | None = None,
-    sort_by: str = "relevance",
-    as_of: datetime | None = None,
-    explain: bool = False,
-    candidate_trace: bool = False,
-    dry_run: bool = False,
-    deadline_ms: float | None = None,
-    session_id: str | None = None,
     store: str | Path | None = None,
+    as_of: datetime | None = None,
+    deadline_ms: float | None = None,
+    **asked: Any,
 ) -> dict[str, Any] | None:
     """Recall through the store's warm server.
 
     Args:
         query: Any text.
         k: How many memories at most.
-        profile: The name of a profile, or flags of the configured one to replace, e.g.
-            {"fusion": "rrf"}.
-        wing: As in `noctuary.recall`, and so are the others below.
-        room: Only memories of this room.
-        category: Only memories of this category.
-        user: Whose memories.
-        sort_by: "relevance", "importance" or "recency".
-        as_of: Only what existed at this moment.
-        explain: Say what every step added to each memory's score.
-        candidate_trace: Say which candidates were dropped, where and why.
-        dry_run: Write nothing.
-        deadline_ms: Answer with what there is after this much wall time.
-        session_id: The conversation that asks.
         store: As in `noctuary.recall`; a store directory is the cheapest to look up.
+        as_of: Only what existed at this moment.
+        deadline_ms: Answer with what there is after this much wall time.
+        asked: The other arguments of `noctuary.recall`.
 
     Returns:
         `RecallResult.to_json()` as `noctuary.recall` would give it, or None if no server answered:
@@ -341,18 +281,30 @@ def ask(
     if isinstance(deadline_ms, int | float) and deadline_ms >= 0:
         wait_s = min(wait_s, deadline_ms / 1000 + _GRACE_S)
     request = {
-        "op": "recall", "query": query, "k": k, "profile": profile, "wing": wing, "room": room,
-        "category": category, "user": user, "sort_by": sort_by,
-        "as_of": as_of.isoformat() if as_of is not None else None,
-        "explain": explain, "candidate_trace": candidate_trace, "dry_run": dry_run,
-        "deadline_ms": deadline_ms, "session_id": session_id,
+        **asked,
+        "op": "recall",
+        "query": query,
+        "k": k,
+        "as_of": None if as_of is None else as_of.isoformat(),
+        "deadline_ms": deadline_ms,
         "give_up_at": time.monotonic() + wait_s,
-    }  # fmt: skip
+    }
     answer = exchange(directory, request, wait_s=wait_s)
     if isinstance(answer, Refusal):
         note_fallback(place, answer)
         return None
-    return _as_in_process(answer, directory, guessed)
+    # What only the client knows: how it came to the store.
+    if answer.get("store") is not None:
+        answer["store"] = str(directory)
+    if guessed:
+        after_settings = sum(w["code"] == "bad_settings" for w in answer["warnings"])
+        message = (
+            f"several stores exist; {directory.name} published last. Pass store= or set "
+            "NOCTUARY_STORE"
+        )
+        warning = {"code": "store_guessed", "message": message}
+        answer["warnings"].insert(after_settings, warning)
+    return answer
 
 
 def ping(store: str | Path, *, wait_s: float = 1.0) -> dict[str, Any] | Refusal:
@@ -360,7 +312,9 @@ def ping(store: str | Path, *, wait_s: float = 1.0) -> dict[str, Any] | Refusal:
     return exchange(Path(store), {"op": "ping"}, wait_s=wait_s)
 
 
-def exchange(directory: Path, request: Mapping[str, Any], *, wait_s: float) -> Any | Refusal:
+def exchange(
+    directory: Path, request: Mapping[str, Any], *, wait_s: float
+) -> dict[str, Any] | Refusal:
     """Send one request to the server of a store and return its result, or why there is none.
 
     Args:
@@ -376,17 +330,11 @@ def exchange(directory: Path, request: Mapping[str, Any], *, wait_s: float) -> A
         fault = directory_fault(place.directory)
         if fault is not None:
             return Refusal("foreign_directory", fault)
-        line = encode(
-            {
-                **request,
-                "version": __version__,
-                "settings": settings_in_force(),
-                "store": str(directory.resolve()),
-            }
-        )
+        sent = {"version": __version__, "settings": settings_in_force()}
+        line = encode({**request, **sent, "store": str(directory.resolve())})
         if len(line) > MAX_REQUEST_BYTES:
             return Refusal("too_large", f"the request has {len(line):,} bytes")
-        answer = _send(place.socket, line, until)
+        message = _send(place.socket, line, until)
     except FileNotFoundError:
         return Refusal("absent", "no server runs for this store")
     except ConnectionRefusedError:
@@ -395,15 +343,21 @@ def exchange(directory: Path, request: Mapping[str, Any], *, wait_s: float) -> A
         return Refusal("timeout", f"the server did not answer within {wait_s:.2f} s")
     except (OSError, ValueError, TypeError) as error:
         return Refusal("broken", f"the exchange broke off: {type(error).__name__}")
-    return answer
+    return message if isinstance(message, Refusal) else _result(message)
 
 
-def _send(path: Path, line: bytes, until: float) -> Any | Refusal:
-    """Exchange one line over a connection.
+def _result(message: Mapping[str, Any]) -> dict[str, Any] | Refusal:
+    error, result = message.get("error"), message.get("result")
+    if isinstance(error, dict):
+        fields: Mapping[str, Any] = error
+        return Refusal(str(fields.get("code")), str(fields.get("message")))
+    if not isinstance(result, dict):
+        return Refusal("malformed", "the answer holds neither a result nor an error")
+    return result
 
-    Raises:
-        OSError: If the connection cannot be made or breaks.
-    """
+
+def _send(path: Path, line: bytes, until: float) -> dict[str, Any] | Refusal:
+    """Exchange one line over a connection; an `OSError` where it cannot be made or breaks."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(_CONNECT_TIMEOUT_S)
         connection.connect(str(path))
@@ -414,21 +368,7 @@ def _send(path: Path, line: bytes, until: float) -> Any | Refusal:
         with suppress(BrokenPipeError):
             connection.sendall(line)
         received = read_line(connection, MAX_RESPONSE_BYTES, until)
-    if isinstance(received, Refusal):
-        return received
-    message = decode(received)
-    return message if isinstance(message, Refusal) else _result(message)
-
-
-def _result(message: Mapping[str, Any]) -> Any | Refusal:
-    error = message.get("error")
-    if isinstance(error, dict):
-        fields: Mapping[str, Any] = error
-        return Refusal(str(fields.get("code")), str(fields.get("message")))
-    result = message.get("result")
-    if not isinstance(result, dict):
-        return Refusal("malformed", "the answer holds neither a result nor an error")
-    return result
+    return received if isinstance(received, Refusal) else decode(received)
 
 
 def _find_store(store: str | Path | None) -> tuple[Path, bool] | None:
@@ -446,18 +386,3 @@ def _find_store(store: str | Path | None) -> tuple[Path, bool] | None:
         return find_store(store, home=find_home())
     except NoctuaryError:
         return None
-
-
-def _as_in_process(result: dict[str, Any], directory: Path, guessed: bool) -> dict[str, Any]:
-    """Put into the result what only the client knows: how it came to the store."""
-    if result.get("store") is not None:
-        result["store"] = str(directory)
-    if guessed:
-        warnings = result["warnings"]
-        after_settings = sum(w["code"] == "bad_settings" for w in warnings)
-        message = (
-            f"several stores exist; {directory.name} published last. Pass store= or set "
-            "NOCTUARY_STORE"
-        )
-        warnings.insert(after_settings, {"code": "store_guessed", "message": message})
-    return result

@@ -36,8 +36,7 @@ from noctuary.agents.mcp_schemas import (
 )
 from noctuary.context.inject import wordings_of
 from noctuary.core.errors import NoctuaryError, SnapshotCorruptError, StoreError
-from noctuary.core.store import find_home, find_store, last_night_hours
-from noctuary.core.types import from_micros
+from noctuary.core.store import StorePaths, find_home, find_store, last_night_hours
 from noctuary.graph.view import (
     ConceptView,
     GraphSource,
@@ -89,18 +88,11 @@ class OutsideViewError(NoctuaryError, ValueError):
 
 
 class Seen(NamedTuple):
-    """A pinned snapshot, and what of it may be seen.
-
-    Attributes:
-        recaller: The snapshot.
-        allowed: Which memories, shape (n,).
-        user: Whose they are besides those of nobody, or None.
-        warnings: What is to be said about the snapshot.
-    """
+    """A pinned snapshot, and what of it may be seen."""
 
     recaller: Recaller
-    allowed: Mask
-    user: str | None
+    allowed: Mask  # which memories, shape (n,)
+    user: str | None  # whose they are besides those of nobody
     warnings: tuple[RecallWarning, ...]
 
     def position_of(self, item_id: str) -> int | None:
@@ -122,11 +114,7 @@ class Seen(NamedTuple):
         return position if bool(self.allowed[stands_for].all()) else None
 
     def find(self, item_id: str) -> int:
-        """Return where a memory or a summary that may be seen stands.
-
-        Raises:
-            UnknownItemError: There is none.
-        """
+        """Return where a memory or a summary stands, or raise an `UnknownItemError`."""
         position = self.position_of(item_id)
         if position is None:
             raise UnknownItemError(
@@ -135,13 +123,7 @@ class Seen(NamedTuple):
             )
         return position
 
-    def values_of(self, facet: str) -> tuple[str, ...]:
-        """Return the values of a facet that visible memories have, sorted."""
-        found = self.recaller.reader.facets[facet]
-        codes: NDArray[np.int32] = np.unique(found.codes[self.allowed])
-        return tuple(sorted(found.values[code] for code in codes[codes >= 0].tolist()))
-
-    def unknown_facets(self, asked: dict[str, str | None]) -> tuple[RecallWarning, ...]:
+    def unknown_facets(self, asked: Mapping[str, str | None]) -> tuple[RecallWarning, ...]:
         """Return a warning for every value that no visible memory has, with similar ones that are.
 
         Recall's own warnings judge and suggest by the whole snapshot: they would tell that others
@@ -149,14 +131,22 @@ class Seen(NamedTuple):
         """
         warnings: list[RecallWarning] = []
         for facet, wanted in asked.items():
-            values = () if wanted is None else self.values_of(facet)
+            values = {} if wanted is None else self.count_by(facet)
             if wanted is None or wanted in values:
                 continue
-            near = difflib.get_close_matches(wanted, values, n=_NEAR_SHOWN, cutoff=0.5)
+            near = difflib.get_close_matches(wanted, sorted(values), n=_NEAR_SHOWN, cutoff=0.5)
             hint = f"near: {', '.join(near)}" if near else f"there are {len(values)}"
             message = f"no memory here has {facet} {wanted!r}; {hint}"
             warnings.append(RecallWarning(f"unknown_{facet}", message))
         return tuple(warnings)
+
+    def count_by(self, facet: str) -> dict[str, int]:
+        """Return how many visible memories have each value of a facet, most first."""
+        found = self.recaller.reader.facets[facet]
+        codes: NDArray[np.int32] = found.codes[self.allowed]
+        counts = np.bincount(codes[codes >= 0], minlength=len(found.values)).tolist()
+        held = [(value, n) for value, n in zip(found.values, counts, strict=True) if n]
+        return dict(sorted(held, key=lambda pair: (-pair[1], pair[0])))
 
     @contextmanager
     def graph(self) -> Generator[tuple[GraphSource, NameBook]]:
@@ -177,16 +167,12 @@ class Seen(NamedTuple):
 
 
 class View:
-    """What a server answers for; safe to share between threads.
-
-    Attributes:
-        user: Whose memories besides those of nobody; None: only those of nobody.
-        wing: The only wing, or None for all.
-    """
+    """What a server answers for; safe to share between threads."""
 
     def __init__(
         self, store: str | Path | None = None, *, user: str | None = None, wing: str | None = None
     ) -> None:
+        """Take the store, None for the configured or only one, whose memories, and which wing."""
         self.user = user
         self.wing = wing
         self._asked = store
@@ -194,11 +180,6 @@ class View:
         self._guessed: tuple[RecallWarning, ...] = ()
         self._snapshot_id: str | None = None
         self._lock = threading.Lock()
-
-    @property
-    def scope(self) -> Scope:
-        """What may be seen, as a recall's filters."""
-        return Scope(wing=self.wing, user=self.user)
 
     def store(self) -> Path:
         """Return the store directory: the first one found, for as long as the server runs.
@@ -236,7 +217,8 @@ class View:
         recaller = serving.recaller
         self.release_after_swap(recaller.snapshot_id)
         reader = recaller.reader
-        mask, _ = build_mask(self.scope, reader.facets, reader.created_at_us)
+        scope = Scope(wing=self.wing, user=self.user)
+        mask, _ = build_mask(scope, reader.facets, reader.created_at_us)
         if mask is None:
             mask = np.ones(reader.count, dtype=np.bool_)
         try:
@@ -275,17 +257,11 @@ class View:
         )
 
 
-# The record of what was handed to an agent, so that no night takes it for something new.
-#
-# An agent's transcript holds what its tools returned; read as a memory store, it would bring every
-# recalled memory back as a new one.
-
-
-_logger = logging.getLogger(__name__)
-
-
 def note_handed_out(view: View, memories: Sequence[Mapping[str, Any]], query: str = "") -> None:
     """Put hashes of some memories, and of the question, on the store's record; never raises.
+
+    An agent's transcript holds what its tools returned; read as a memory store, it would bring
+    every recalled memory back as a new one.
 
     Args:
         view: Of the server that handed them out.
@@ -295,14 +271,12 @@ def note_handed_out(view: View, memories: Sequence[Mapping[str, Any]], query: st
     if not memories:
         return
     try:
-        from noctuary.core.store import StorePaths
-
         path = StorePaths(view.store()).injections
     except StoreError:
         return
     fault = append_injection(path, wordings_of(memories, query), now_us=time.time_ns() // 1000)
     if fault is not None:
-        _logger.warning("%s", fault)
+        logging.getLogger(__name__).warning("%s", fault)
 
 
 # What is connected with a memory or with a concept, inside a view.
@@ -319,52 +293,37 @@ class AskedWronglyError(NoctuaryError, ValueError):
 
 
 class Joined(NamedTuple):
-    """A connection between two memories.
-
-    Attributes:
-        position: The other memory.
-        relation: Its name.
-        outward: Whether it leads to the other memory, and not from it.
-        weight: In (0, 1].
-        concept: Ordinal of what connects them, -1 where it is their conversation.
-    """
+    """A connection with another memory."""
 
     position: int
     relation: str
-    outward: bool
-    weight: float
-    concept: int
+    outward: bool  # it leads to the other memory, and not from it
+    weight: float  # in (0, 1]
+    concept: int  # ordinal of what connects them, -1 where it is their conversation
 
 
 def relate(seen: Seen, item_id: str | None, concept: str | None, limit: int) -> RelatedAnswer:
-    """Return what is connected with a memory or a concept.
+    """Return what is connected with a memory or summary, or with a concept: one of the two.
 
     Args:
         seen: What may be seen.
-        item_id: A memory's or summary's id as text, or None.
-        concept: A concept's name or alias, or None; one of the two is given.
+        item_id: An id as text, or None.
+        concept: A name or alias, or None.
         limit: Longest list, >= 1.
 
     Raises:
         AskedWronglyError: Neither or both are given.
         UnknownItemError: There is no such memory or concept for this server.
     """
-    if (item_id is None) == (concept is None):
+    if concept is not None and item_id is None:
+        return _relate_concept(seen, concept, limit)
+    if item_id is None or concept is not None:
         raise AskedWronglyError("give either the id of a memory or a concept, not both or neither")
-    if concept is not None:
-        return relate_concept(seen, concept, limit)
-    assert item_id is not None
-    return relate_memory(seen, item_id, limit)
+    return _relate_memory(seen, item_id, limit)
 
 
-def relate_memory(seen: Seen, item_id: str, limit: int) -> RelatedAnswer:
-    """Return the memories and concepts beside one memory, strongest first.
-
-    Of a summary: the memories that it stands for, in order of time.
-
-    Raises:
-        UnknownItemError: There is no such memory for this server.
-    """
+def _relate_memory(seen: Seen, item_id: str, limit: int) -> RelatedAnswer:
+    """Return what is beside a memory, strongest first; of a summary its sources by time."""
     position = seen.find(item_id)
     reader = seen.recaller.reader
     with seen.graph() as (source, book):
@@ -374,26 +333,21 @@ def relate_memory(seen: Seen, item_id: str, limit: int) -> RelatedAnswer:
             steps = [Joined(int(p), SUMMARIZES, True, 1.0, -1) for p in sources]
         else:
             steps = joined_with(source, position)
-            concepts = name_concepts(source, book, position, None)
-        memories = _neighbours(source, book, steps[:limit])
+            concepts = _name_concepts(source, book, position, None)
         return RelatedAnswer(
             about=item_id,
             kind="memory",
-            memories=memories,
+            memories=_neighbours(source, book, steps[:limit]),
             concepts=concepts[:limit],
             relations=[],
             totals={"memories": len(steps), "concepts": len(concepts), "relations": 0},
-            warnings=_warned(seen),
+            warnings=_warned(seen.warnings),
             snapshot_id=seen.recaller.snapshot_id,
         )
 
 
-def relate_concept(seen: Seen, name: str, limit: int) -> RelatedAnswer:
-    """Return the memories, concepts and stated relations around a concept.
-
-    Raises:
-        UnknownItemError: No concept that this server may see has the name; similar ones are named.
-    """
+def _relate_concept(seen: Seen, name: str, limit: int) -> RelatedAnswer:
+    """Return the memories, concepts and stated relations around a concept; none names similar."""
     with seen.graph() as (source, book):
         ordinal = book.find(name) if is_text(name) else None
         if ordinal is None:
@@ -404,17 +358,10 @@ def relate_concept(seen: Seen, name: str, limit: int) -> RelatedAnswer:
     return _of_concept(seen, view, limit)
 
 
-def name_concepts(
+def _name_concepts(
     source: GraphSource, book: NameBook, position: int, limit: int | None
 ) -> list[ConceptBeside]:
-    """Return the concepts that a memory holds, by role, then by how few memories share them.
-
-    Args:
-        source: The graph.
-        book: Its names.
-        position: The memory.
-        limit: How many at most; None for all.
-    """
+    """Return the concepts that a memory holds, by role, then by how few memories share them."""
     places = np.flatnonzero(source.mentions["positions"] == position)
     owners = np.searchsorted(source.mentions["indptr"], places, side="right") - 1
     roles = source.mentions["roles"][places]
@@ -443,7 +390,11 @@ def joined_with(source: GraphSource, position: int) -> list[Joined]:
     indptr, steps = source.steps["indptr"], source.steps
     outward = np.arange(int(indptr[position]), int(indptr[position + 1]))
     inward = np.flatnonzero(steps["targets"] == position)
-    found = _supersession_steps(source, position)
+    rows = source.query(
+        "SELECT older, newer FROM supersessions WHERE older = ? OR newer = ?", [position, position]
+    )
+    ends = [(n, SUPERSEDED_BY) if o == position else (o, SUPERSEDES) for o, n in rows]
+    found = [Joined(int(p), name, True, 1.0, -1) for p, name in ends if source.seen[p]]
     for i in np.concatenate([outward, inward]).tolist():
         leads_out = int(steps["targets"][i]) != position
         other = int((steps["targets"] if leads_out else source.step_sources)[i])
@@ -461,14 +412,6 @@ def joined_with(source: GraphSource, position: int) -> list[Joined]:
 def _by_strength(step: Joined) -> tuple[bool, float, int, bool, str]:
     replaces = step.relation in (SUPERSEDES, SUPERSEDED_BY)
     return not replaces, -step.weight, step.position, not step.outward, step.relation
-
-
-def _supersession_steps(source: GraphSource, position: int) -> list[Joined]:
-    rows = source.query(
-        "SELECT older, newer FROM supersessions WHERE older = ? OR newer = ?", [position, position]
-    )
-    ends = [(n, SUPERSEDED_BY) if o == position else (o, SUPERSEDES) for o, n in rows]
-    return [Joined(int(p), name, True, 1.0, -1) for p, name in ends if source.seen[p]]
 
 
 def _neighbours(source: GraphSource, book: NameBook, steps: Sequence[Joined]) -> list[Neighbour]:
@@ -493,35 +436,32 @@ def _neighbours(source: GraphSource, book: NameBook, steps: Sequence[Joined]) ->
 
 def _of_concept(seen: Seen, view: ConceptView, limit: int) -> RelatedAnswer:
     """Return a concept's view: memories that hold it, then memories that others lead to over it."""
-    memories = [
-        Neighbour(
-            id=held.memory_id,
-            uri=item_uri(held.memory_id),
-            relation=held.role,
-            line=held.line,
-            created_at=iso(held.created_at_us),
-            superseded_by=held.replaced_by,
-        )
-        for held in view.memories
-    ]
-    beside = [
-        ConceptBeside(name=n.name, uri=concept_uri(n.name), kind=n.kind, shared=n.shared)
-        for n in view.neighbours
-    ]
-    totals = {
-        "memories": view.totals["memories"],
-        "concepts": view.totals["neighbours"],
-        "relations": view.totals["relations"],
-    }
     return RelatedAnswer(
         about=view.name,
         kind="concept",
         aliases=list(view.aliases) or None,
-        memories=memories[:limit],
-        concepts=beside[:limit],
+        memories=[
+            Neighbour(
+                id=held.memory_id,
+                uri=item_uri(held.memory_id),
+                relation=held.role,
+                line=held.line,
+                created_at=iso(held.created_at_us),
+                superseded_by=held.replaced_by,
+            )
+            for held in view.memories[:limit]
+        ],
+        concepts=[
+            ConceptBeside(name=n.name, uri=concept_uri(n.name), kind=n.kind, shared=n.shared)
+            for n in view.neighbours[:limit]
+        ],
         relations=[_relation(view.name, relation) for relation in view.relations[:limit]],
-        totals=totals,
-        warnings=_warned(seen),
+        totals={
+            "memories": view.totals["memories"],
+            "concepts": view.totals["neighbours"],
+            "relations": view.totals["relations"],
+        },
+        warnings=_warned(seen.warnings),
         snapshot_id=seen.recaller.snapshot_id,
     )
 
@@ -539,8 +479,8 @@ def _relation(name: str, relation: RelationView) -> Relation:
     )
 
 
-def _warned(seen: Seen) -> list[Warned]:
-    return [Warned(code=w.code, message=w.message) for w in seen.warnings]
+def _warned(warnings: Sequence[RecallWarning]) -> list[Warned]:
+    return [Warned(code=w.code, message=w.message) for w in warnings]
 
 
 # One memory in full, or one summary with all that it stands for.
@@ -553,10 +493,6 @@ CONCEPTS_SHOWN = 12
 def read_item(seen: Seen, item_id: str) -> Item:
     """Return a memory or a summary in full, with what is known about it.
 
-    Args:
-        seen: What may be seen.
-        item_id: As a recall returns it, as text.
-
     Raises:
         UnknownItemError: There is none of this id for this server.
     """
@@ -564,9 +500,9 @@ def read_item(seen: Seen, item_id: str) -> Item:
     reader = seen.recaller.reader
     own: dict[str, Any] = _standing(seen, position) if position < reader.count else {}
     with seen.graph() as (source, book):
-        held = name_concepts(source, book, position, CONCEPTS_SHOWN) if own else []
+        held = _name_concepts(source, book, position, CONCEPTS_SHOWN) if own else []
     return Item(
-        **memory_fields(reader, position),
+        **_memory_fields(reader, position),
         snapshot_id=seen.recaller.snapshot_id,
         concepts=[concept.name for concept in held] or None,
         **own,
@@ -574,11 +510,7 @@ def read_item(seen: Seen, item_id: str) -> Item:
 
 
 def read_cluster(seen: Seen, item_id: str) -> ClusterAnswer:
-    """Return a summary and every memory that it stands for, in full.
-
-    Args:
-        seen: What may be seen.
-        item_id: Id of the summary, or of the cluster that it was made of.
+    """Return a summary, by its own id or its cluster's, and every memory that it stands for.
 
     Raises:
         UnknownItemError: There is none of this id for this server, or its cluster has no accepted
@@ -607,51 +539,50 @@ def read_cluster(seen: Seen, item_id: str) -> ClusterAnswer:
         session_id=session_id,
         summary=whole.text,
         method=whole.method,
-        first_at=_iso(whole.first_at),
-        last_at=_iso(whole.last_at),
+        first_at=None if whole.first_at is None else whole.first_at.isoformat(),
+        last_at=None if whole.last_at is None else whole.last_at.isoformat(),
         confidence=whole.confidence,
         plan_id=whole.plan_id,
-        memories=[Memory(**memory_fields(reader, position)) for position in known.values()],
+        memories=[Memory(**_memory_fields(reader, position)) for position in known.values()],
         snapshot_id=whole.snapshot_id,
     )
 
 
-def memory_fields(reader: SnapshotReader, position: int) -> dict[str, Any]:
+def _memory_fields(reader: SnapshotReader, position: int) -> dict[str, Any]:
     """Return the fields of `Memory` of a position of an opened snapshot."""
     row = reader.describe([position])[position]
     public = reader.public_ids([position, *row["sources"]])
     summary = bool(row["sources"])
     shown = public[position]
+    names = ("content", "category", "importance", "wing", "room", "session_id", "user")
     return {
         "id": shown,
         "uri": cluster_uri(str(shown)) if summary else item_uri(shown),
         "kind": "summary" if summary else "memory",
         "tags": list(row["tags"]),
-        "created_at": _iso(from_micros(row["created_at_us"])),
+        "created_at": iso(row["created_at_us"]),
         "sources": [public[p] for p in row["sources"]] or None,
-        **{
-            name: row[name]
-            for name in (
-                "content", "category", "importance", "wing", "room", "session_id", "user",
-            )
-        },
-    }  # fmt: skip
+        **{name: row[name] for name in names},
+    }
 
 
 def _standing(seen: Seen, position: int) -> dict[str, Any]:
     """Return what replaces, hides or summarises a memory, as far as it may be seen."""
-    reader = seen.recaller.reader
-    newer, older = _supersessions(seen, position)
-    searched = seen.recaller.find_searched(
-        RetrievalProfile(), seen.recaller.live_world(), seen.allowed
-    )
+    reader, allowed = seen.recaller.reader, seen.allowed
+
+    def visible(table_column: str, other: str) -> list[int]:
+        rows = reader.look_up("supersessions", table_column, other, [str(position)])
+        return [int(p) for (p,) in rows if allowed[int(p)]]
+
+    newer = next(iter(visible("older", "newer")), None)
+    older = sorted(visible("newer", "older"))
+    searched = seen.recaller.find_searched(RetrievalProfile(), seen.recaller.live_world(), allowed)
     archived = None if searched is None else searched.archived
     behind = None if archived is None else archived.successor_of(position)
     summary = reader.summaries.of_sources(np.array([position], dtype=np.int64)).get(position)
-    if summary is not None and not seen.allowed[list(summary.sources)].all():
+    if summary is not None and not allowed[list(summary.sources)].all():
         summary = None
-    others = [p for p in (newer, behind) if p is not None]
-    ids = reader.public_ids([*others, *older])
+    ids = reader.public_ids([*(p for p in (newer, behind) if p is not None), *older])
     return {
         "superseded_by": None if newer is None else ids[newer],
         "supersedes": [ids[p] for p in older] or None,
@@ -660,20 +591,6 @@ def _standing(seen: Seen, position: int) -> dict[str, Any]:
         if summary is None
         else reader.summaries.ids[summary.position - reader.count],
     }
-
-
-def _supersessions(seen: Seen, position: int) -> tuple[int | None, list[int]]:
-    """Return the visible memory that directly replaces one, and those that it replaces."""
-    look_up = seen.recaller.reader.look_up
-    asked = [str(position)]
-    newer = [int(n) for (n,) in look_up("supersessions", "older", "newer", asked)]
-    older = [int(o) for (o,) in look_up("supersessions", "newer", "older", asked)]
-    visible = [n for n in newer if seen.allowed[n]]
-    return (visible[0] if visible else None), sorted(o for o in older if seen.allowed[o])
-
-
-def _iso(moment: Any) -> str | None:
-    return None if moment is None else moment.isoformat()
 
 
 # What serves, as far as a view goes: for an agent that wants to know whether to trust answers.
@@ -710,9 +627,9 @@ def _state(view: View, seen: Seen) -> StatusAnswer:
         user=view.user,
         wing=view.wing,
         counts=_counts(seen),
-        wings=_wings(seen),
+        wings=seen.count_by("wing"),
         encoder=None if encoder is None else str(encoder["model"]),
-        warnings=_warned_of_state((*seen.warnings, *bad_settings, *stale, *_empty(view, seen))),
+        warnings=_warned((*seen.warnings, *bad_settings, *stale, *_empty(view, seen))),
     )
 
 
@@ -731,25 +648,13 @@ def _counts(seen: Seen) -> dict[str, int]:
     }
 
 
-def _wings(seen: Seen) -> dict[str, int]:
-    """Return the memories of every wing that may be seen, most first."""
-    facet = seen.recaller.reader.facets["wing"]
-    codes = facet.codes[seen.allowed]
-    counts = np.bincount(codes[codes >= 0], minlength=len(facet.values)).tolist()
-    found = [(wing, n) for wing, n in zip(facet.values, counts, strict=True) if n]
-    return dict(sorted(found, key=lambda pair: (-pair[1], pair[0])))
-
-
 def _empty(view: View, seen: Seen) -> list[RecallWarning]:
     if bool(seen.allowed.any()):
         return []
-    named = [f"{name} {value!r}" for name, value in view.scope._asdict().items() if value]
+    asked = {"wing": view.wing, "user": view.user}
+    named = [f"{name} {value!r}" for name, value in asked.items() if value]
     message = f"this server may see no memory at all ({', '.join(named) or 'no user named'})"
     return [RecallWarning("nothing_visible", message)]
-
-
-def _warned_of_state(warnings: tuple[RecallWarning, ...]) -> list[Warned]:
-    return [Warned(code=w.code, message=w.message) for w in warnings]
 
 
 # A recall inside a view, as an answer for the protocol.
@@ -787,24 +692,14 @@ class BadMomentError(NoctuaryError, ValueError):
 
 
 class Question(NamedTuple):
-    """What a call of the tool `recall` asks.
-
-    Attributes:
-        query: Any text.
-        k: How many memories at most, 1 to MAX_MEMORIES.
-        wing: Only memories of this wing.
-        room: Only memories of this room.
-        category: Only memories of this category.
-        as_of: Only what existed at this moment, ISO-8601; naive times are UTC.
-        explain: Say what every step made of every score.
-    """
+    """What a call of the tool `recall` asks."""
 
     query: str
     k: int = 10
     wing: str | None = None
     room: str | None = None
     category: str | None = None
-    as_of: str | None = None
+    as_of: str | None = None  # ISO-8601; naive times are UTC
     explain: bool = False
 
 
@@ -827,10 +722,19 @@ def recall_in_view(
     """
     wing = view.narrowed_to(question.wing)
     as_of = _read_moment(question.as_of)
+    asked = {facet: getattr(question, facet) for facet in FACETS}
+    unknown: tuple[RecallWarning, ...] = ()
     try:
-        store, unknown = view.store(), _unknown_facets(view, question)
+        store = view.store()
+        # Only where a call names a facet: the view's own wing may be one that nobody has yet.
+        if any(value is not None for value in asked.values()):
+            with view.open() as seen:
+                unknown = seen.unknown_facets(asked)
     except StoreError as error:
-        return _nothing(question, error), {}
+        warning = Warned(code="no_snapshot", message=str(error))
+        return RecallAnswer(
+            query=question.query, memories=[], warnings=[warning], elapsed_ms=0.0
+        ), {}
     found = recall(
         question.query,
         question.k,
@@ -844,42 +748,28 @@ def recall_in_view(
         store=store,
     ).to_json()
     view.release_after_swap(found["snapshot_id"])
-    said = [Warned(**w) for w in _in_view(found["warnings"])]
-    own = [Warned(code=w.code, message=w.message) for w in (*view.store_warnings(), *unknown)]
+    said = [
+        Warned(code=w["code"], message=_USER_REQUIRED)
+        if w["code"] == "user_required"
+        else Warned(**w)
+        for w in found["warnings"]
+        if w["code"] not in _FROM_THE_WHOLE_SNAPSHOT
+    ]
+    why = ("profile_used", "pipeline", "phase_timing_ms")
     answer = RecallAnswer(
         query=question.query,
         memories=[_recalled(memory) for memory in found["memories"]],
-        warnings=[*own, *said],
+        warnings=[*_warned((*view.store_warnings(), *unknown)), *said],
         snapshot_id=found["snapshot_id"],
         elapsed_ms=found["phase_timing_ms"]["total"],
         answerability=found.get("answerability"),
-        explanation=_explanation(found) if question.explain else None,
+        explanation={name: found[name] for name in why} if question.explain else None,
     )
     return answer, found
 
 
-def _unknown_facets(view: View, question: Question) -> tuple[RecallWarning, ...]:
-    """Look only where a call names a facet: the view's own wing may be one that nobody has yet."""
-    asked = {"wing": question.wing, "room": question.room, "category": question.category}
-    if not any(value is not None for value in asked.values()):
-        return ()
-    with view.open() as seen:
-        return seen.unknown_facets(asked)
-
-
-def _in_view(warnings: list[dict[str, str]]) -> list[dict[str, str]]:
-    kept: list[dict[str, str]] = []
-    for warning in warnings:
-        if warning["code"] in _FROM_THE_WHOLE_SNAPSHOT:
-            continue
-        said = _USER_REQUIRED if warning["code"] == "user_required" else warning["message"]
-        kept.append({"code": warning["code"], "message": said})
-    return kept
-
-
 def _recalled(memory: Mapping[str, Any]) -> Recalled:
     content = str(memory["content"])
-    cut = len(content) > MAX_CONTENT_CHARS
     fields: dict[str, Any] = {n: memory[n] for n in _AS_MEMORY if memory.get(n) is not None}
     fields["content"] = content[:MAX_CONTENT_CHARS]
     events = memory.get("score_events")
@@ -888,34 +778,22 @@ def _recalled(memory: Mapping[str, Any]) -> Recalled:
         **fields,
         id=memory["id"],
         uri=cluster_uri(memory["id"]) if of_summary else item_uri(memory["id"]),
-        truncated=True if cut else None,
+        truncated=True if len(content) > MAX_CONTENT_CHARS else None,
         score=round(memory["final_score"], _SCORE_DIGITS),
         support=memory.get("support"),
         annotations=memory.get("annotations"),
         legs=None if events is None else memory["legs"],
-        steps=None if events is None else [_step(event) for event in events],
+        steps=None
+        if events is None
+        else [
+            Step(
+                phase=str(event["phase"]),
+                delta=round(float(event["delta"]), _SCORE_DIGITS),
+                reason=str(event.get("reason", "")),
+            )
+            for event in events
+        ],
     )
-
-
-def _step(event: Mapping[str, Any]) -> Step:
-    return Step(
-        phase=str(event["phase"]),
-        delta=round(float(event["delta"]), _SCORE_DIGITS),
-        reason=str(event.get("reason", "")),
-    )
-
-
-def _explanation(found: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "profile_used": found["profile_used"],
-        "pipeline": found["pipeline"],
-        "phase_timing_ms": found["phase_timing_ms"],
-    }
-
-
-def _nothing(question: Question, error: StoreError) -> RecallAnswer:
-    warning = Warned(code="no_snapshot", message=str(error))
-    return RecallAnswer(query=question.query, memories=[], warnings=[warning], elapsed_ms=0.0)
 
 
 def _read_moment(text: str | None) -> datetime | None:

@@ -35,33 +35,340 @@ from noctuary.recall.engine import find_serving
 from noctuary.recall.query_encoder import lean_reason
 from noctuary.recall.query_encoder import warm_up as load_onnx
 
+Answer = Callable[[Path, Mapping[str, Any]], "dict[str, Any] | Refusal"]
+Describe = Callable[[Path], Mapping[str, Any]]
+
+# What a request means: its fields checked, the recall made, its result as plain values.
+
+
+_FIELDS: Mapping[str, Any] = {
+    "query": str, "k": int, "sort_by": str, "profile": (dict, str, type(None)), "as_of": str | None,
+    "deadline_ms": int | float | None,
+    **dict.fromkeys(("wing", "room", "category", "user", "session_id"), str | None),
+    **dict.fromkeys(("explain", "candidate_trace", "dry_run"), bool),
+}  # fmt: skip
+"""The arguments of a recall by name, with their types."""
+_ENVELOPE = frozenset({"noctuary", "op", "version", "settings", "store", "give_up_at"})
+
+
+def warm_up(store: Path) -> None:
+    """Open snapshot and encoder before the first client asks; what fails, a recall will say."""
+    recall("warm up", 1, store=store, dry_run=True)
+    with suppress(StoreError, EncoderError, OSError):
+        recaller = find_serving(store)[0].recaller
+        # Why the runtime is not used changes with time: a ping asks for it (`describe_encoder`).
+        load_onnx(recaller.paths, recaller.reader.manifest)
+
+
+def describe_encoder(store: Path) -> dict[str, Any]:
+    """Return why queries are encoded without ONNX Runtime; an empty text if it does."""
+    try:
+        recaller = find_serving(store)[0].recaller
+        return {"lean_reason": lean_reason(recaller.paths, recaller.reader.manifest)}
+    except (StoreError, EncoderError, OSError) as error:
+        return {"lean_reason": str(error)}
+
+
+def release_after_swaps(answer: Answer) -> Answer:
+    """Return the same answers, with the files of a replaced snapshot closed at once.
+
+    A sqlite3 connection is part of a reference cycle: in a process that allocates little, the
+    collector may come by only after many nights, and removed snapshots would keep their space.
+    """
+    seen: str | None = None
+
+    def answer_and_release(store: Path, request: Mapping[str, Any]) -> dict[str, Any] | Refusal:
+        nonlocal seen
+        found = answer(store, request)
+        if not isinstance(found, Refusal) and found.get("snapshot_id") != seen:
+            seen = found.get("snapshot_id")
+            gc.collect()
+        return found
+
+    return answer_and_release
+
+
+def answer_recall(store: Path, request: Mapping[str, Any]) -> dict[str, Any] | Refusal:
+    """Return the recall's result, or why this server must not or cannot answer the request."""
+    refusal = _not_for_us(store, request)
+    if refusal is not None:
+        return refusal
+    left_ms, until = REQUEST_DEADLINE_S * 1000, request.get("give_up_at")
+    if isinstance(until, int | float):  # the monotonic clock is one for all processes
+        left_ms = min((until - time.monotonic()) * 1000, left_ms)
+    if left_ms <= 0:
+        return Refusal("expired", "the client has given up: the server was too busy or stopped")
+    try:
+        return recall(**_arguments(request, left_ms), store=store).to_json()
+    except (ValueError, TypeError) as error:
+        return Refusal("invalid", f"{type(error).__name__}: the recall refuses its arguments")
+
+
+def _not_for_us(store: Path, request: Mapping[str, Any]) -> Refusal | None:
+    """Refuse what would be answered differently by the client's own process."""
+    if request.get("version") != __version__:
+        return Refusal(
+            "version",
+            f"the server runs noctuary {__version__}, the client another one: restart the server",
+        )
+    if request.get("store") != str(store.resolve()):
+        return Refusal("store", f"this server is for {store}")
+    theirs, ours = request.get("settings"), settings_in_force()
+    if theirs != ours:
+        found: Mapping[str, Any] = theirs if isinstance(theirs, dict) else {}
+        names = sorted(n for n in {*found, *ours} if found.get(n) != ours.get(n))
+        return Refusal(
+            "settings",
+            f"client and server differ in {', '.join(names) or 'their settings'}: start the server "
+            "with the client's environment",
+        )
+    return None
+
+
+def _arguments(request: Mapping[str, Any], left_ms: float) -> dict[str, Any]:
+    """Return the arguments of `recall`, or raise a `ValueError` for what is none of them."""
+    asked = {name: value for name, value in request.items() if name not in _ENVELOPE}
+    wrong = [
+        name
+        for name, value in asked.items()
+        if not isinstance(value, kind := _FIELDS.get(name, ()))
+        or (isinstance(value, bool) and kind is not bool)
+    ]
+    if wrong:
+        raise ValueError(f"no argument or of a wrong type: {', '.join(wrong)}")
+    as_of, deadline_ms = asked.get("as_of"), asked.get("deadline_ms")
+    asked["as_of"] = None if as_of is None else datetime.fromisoformat(as_of)
+    asked["deadline_ms"] = left_ms if deadline_ms is None else min(deadline_ms, left_ms)
+    return asked
+
+
+# The server: a bounded number of threads that answer one request per connection.
+
+
+DEFAULT_CLIENTS = 8
+"""Requests answered at once: more than the cores only shares them out among more clients."""
+_BACKLOG = 64
+"""Clients that may wait for a thread; more would only wait for longer than they have time."""
+_READ_TIMEOUT_S = 1.0
+"""For the whole request: clients send it at once; longer lets a silent one keep a thread."""
+_BUSY_WAIT_S = 0.25
+"""How long a connection waits for a free thread; longer delays the client's own recall."""
+_TICK_S = 2.0
+"""How often an idle server looks whether its socket is still there."""
+_RETRY_S = 0.05
+
+
+class Server:
+    """Answers for one store until it is stopped, idle for too long, or its socket is gone."""
+
+    def __init__(
+        self,
+        store: Path,
+        answer: Answer,
+        *,
+        describe: Describe = lambda _: {},
+        idle_s: float = 0.0,
+        clients: int = DEFAULT_CLIENTS,
+        owner: int | None = None,
+    ) -> None:
+        """Listen to nobody yet.
+
+        Args:
+            store: The store directory.
+            answer: Turns a recall request into a result or a refusal; runs in several threads.
+            describe: Returns what a ping says beyond the server itself; runs in several threads.
+            idle_s: Seconds without a request after which it stops; 0 means never.
+            clients: Requests answered at once, >= 1; others wait a moment and are refused ("busy").
+            owner: The user whose processes may ask.
+        """
+        self.place: Place = find_place(store)
+        self._store = store
+        self._answer = answer
+        self._tell = describe
+        self._idle_s = idle_s
+        self._owner = os.geteuid() if owner is None else owner
+        self._free = threading.BoundedSemaphore(clients)
+        self._running: set[threading.Thread] = set()
+        self._state = threading.Lock()
+        self._started_s = time.time()
+        self._last_s = time.monotonic()
+        self._answered = 0
+        self._wake, self._waker = socket.socketpair()
+        self._waker.setblocking(False)
+
+    def stop(self) -> None:
+        """Stop after the requests that have arrived; from any thread or signal handler."""
+        with suppress(OSError):  # full of earlier calls, or the server is gone
+            self._waker.send(b"\0")
+
+    def run(
+        self,
+        ready: Callable[[], None] = lambda: None,
+        prepare: Callable[[], None] = lambda: None,
+    ) -> str:
+        """Listen and answer.
+
+        Args:
+            ready: Called once clients are answered.
+            prepare: Called before, with the store's place already taken.
+
+        Returns:
+            Why it ended: "stopped", "idle" or "socket_gone".
+
+        Raises:
+            StoreLockedError: If the store has a server already.
+            StoreError: If the socket cannot be made, or not safely.
+        """
+        try:
+            with _claimed(self.place, self._store) as listener:
+                own = self.place.socket.stat().st_ino
+                prepare()
+                ready()
+                self._last_s = time.monotonic()
+                reason = self._accept_until_done(listener, own)
+                self.place.socket.unlink(missing_ok=True)
+                while self._accept(listener):
+                    pass  # who has connected already is answered
+                until = time.monotonic() + REQUEST_DEADLINE_S
+                with self._state:
+                    running = list(self._running)
+                for thread in running:
+                    thread.join(max(until - time.monotonic(), 0.0))
+            return reason
+        finally:
+            self._wake.close()
+            self._waker.close()
+
+    def _accept_until_done(self, listener: socket.socket, own: int) -> str:
+        listener.setblocking(False)
+        # Not select(): a process that embeds a server may hold more descriptors than it can watch.
+        with selectors.DefaultSelector() as selector:
+            selector.register(listener, selectors.EVENT_READ)
+            selector.register(self._wake, selectors.EVENT_READ)
+            while True:
+                wait_s = _TICK_S
+                if self._idle_s > 0:
+                    left_s = self._last_s + self._idle_s - time.monotonic()
+                    wait_s = min(_TICK_S, max(left_s, _RETRY_S))
+                ready = {key.fileobj for key, _ in selector.select(wait_s)}
+                if self._wake in ready:
+                    return "stopped"
+                if listener in ready:
+                    self._accept(listener)
+                elif not self._socket_is(own):
+                    return "socket_gone"
+                elif self._is_idle():
+                    return "idle"
+
+    def _is_idle(self) -> bool:
+        with self._state:
+            quiet_s = time.monotonic() - self._last_s
+            return 0 < self._idle_s <= quiet_s and not self._running
+
+    def _socket_is(self, own: int) -> bool:
+        """Say whether clients still reach this server: cleaners of /tmp take sockets too."""
+        try:
+            return self.place.socket.stat().st_ino == own
+        except OSError:
+            return False
+
+    def _accept(self, listener: socket.socket) -> bool:
+        """Hand one connection to a thread; False if none was waiting."""
+        try:
+            connection, _ = listener.accept()
+        except BlockingIOError:
+            return False
+        except OSError:
+            # Out of descriptors, or the client has gone: neither may end the server.
+            time.sleep(_RETRY_S)
+            return False
+        if not self._free.acquire(timeout=_BUSY_WAIT_S):
+            refusal = Refusal("busy", "every thread is taken: raise --clients, or ask less at once")
+            with suppress(OSError), connection:  # it did not wait
+                connection.setblocking(False)
+                connection.sendall(_encoded(refusal))
+            return True
+        thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
+        with self._state:
+            self._running.add(thread)
+        thread.start()
+        return True
+
+    def _serve(self, connection: socket.socket) -> None:
+        until = time.monotonic() + REQUEST_DEADLINE_S
+        try:
+            with connection:
+                response = _encoded(self._respond(connection))
+                connection.settimeout(max(until - time.monotonic(), _RETRY_S))
+                connection.sendall(response)
+        except (OSError, ValueError):
+            pass  # the client has gone or does not read: nobody is left to tell
+        finally:
+            with self._state:
+                self._running.discard(threading.current_thread())
+                self._last_s = time.monotonic()
+            self._free.release()
+
+    def _respond(self, connection: socket.socket) -> dict[str, Any] | Refusal:
+        if peer_uid(connection) not in (None, self._owner):
+            return Refusal("foreign_client", "this server answers its own user only")
+        line = read_line(connection, MAX_REQUEST_BYTES, time.monotonic() + _READ_TIMEOUT_S)
+        request = line if isinstance(line, Refusal) else decode(line)
+        if isinstance(request, Refusal):
+            return request
+        try:
+            if request.get("op") == "ping":
+                return {**self._describe(), **self._tell(self._store)}
+            if request.get("op") != "recall":
+                return Refusal("malformed", 'expected op "recall" or "ping"')
+            answer = self._answer(self._store, request)
+        except Exception as error:
+            # A defect in one request must not take the others' server away; the client recalls
+            # itself and shows it.
+            return Refusal("internal", f"{type(error).__name__} in the server")
+        if not isinstance(answer, Refusal):
+            with self._state:
+                self._answered += 1
+        return answer
+
+    def _describe(self) -> dict[str, Any]:
+        with self._state:
+            return {
+                "pid": os.getpid(),
+                "version": __version__,
+                "store": str(self._store),
+                "started_s": self._started_s,
+                "answered": self._answered,
+            }
+
+
+def _encoded(answer: dict[str, Any] | Refusal) -> bytes:
+    if isinstance(answer, Refusal):
+        return encode({"error": answer._asdict()})
+    return encode({"result": answer})
+
+
 # Taking a store's place: the private directory, the lock, the listening socket.
 
 
-_BACKLOG = 64
-"""Clients that may wait for a thread; more would only wait for longer than they have time."""
-
-
 @contextmanager
-def claim_place(place: Place, store: Path) -> Generator[socket.socket]:
+def _claimed(place: Place, store: Path) -> Generator[socket.socket]:
     """Hold a store's place for the block: its lock and a listening socket of mode 0600.
 
     The lock dies with its holder, so a socket that is found while holding it is a dead server's.
-
-    Args:
-        place: The place of the store's server.
-        store: The store, for messages.
-
-    Raises:
-        StoreLockedError: If another server holds the place, naming its process.
-        StoreError: If the directory is not the user's own or the socket cannot be made.
     """
     _make_private(place.directory)
-    with _locked(place, store):
-        listener = _listen(place)
+    with _locked(place, store), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         try:
-            with listener:
-                yield listener
+            place.socket.unlink(missing_ok=True)
+            listener.bind(str(place.socket))
+            # The directory lets nobody else in meanwhile.
+            place.socket.chmod(0o600)
+            listener.listen(_BACKLOG)
+        except OSError as error:
+            raise StoreError(f"cannot listen on {place.socket}: {error}") from error
+        try:
+            yield listener
         finally:
             place.socket.unlink(missing_ok=True)
 
@@ -97,373 +404,3 @@ def _locked(place: Place, store: Path) -> Generator[None]:
         yield
     finally:
         os.close(fd)
-
-
-def _listen(place: Place) -> socket.socket:
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        place.socket.unlink(missing_ok=True)
-        listener.bind(str(place.socket))
-        # The directory lets nobody else in meanwhile.
-        place.socket.chmod(0o600)
-        listener.listen(_BACKLOG)
-    except OSError as error:
-        listener.close()
-        raise StoreError(f"cannot listen on {place.socket}: {error}") from error
-    return listener
-
-
-# What a request means: its fields checked, the recall made, its result as plain values.
-
-
-_TEXTS = ("wing", "room", "category", "user", "session_id")
-_SWITCHES = ("explain", "candidate_trace", "dry_run")
-
-
-def warm_up(store: Path) -> None:
-    """Open snapshot and encoder before the first client asks; what fails, a recall will say."""
-    recall("warm up", 1, store=store, dry_run=True)
-    with suppress(StoreError, EncoderError, OSError):
-        recaller = find_serving(store)[0].recaller
-        # Why the runtime is not used changes with time: a ping asks for it (`describe_encoder`).
-        load_onnx(recaller.paths, recaller.reader.manifest)
-
-
-def describe_encoder(store: Path) -> dict[str, Any]:
-    """Return why queries are encoded without ONNX Runtime; an empty text if it does."""
-    try:
-        recaller = find_serving(store)[0].recaller
-        return {"lean_reason": lean_reason(recaller.paths, recaller.reader.manifest)}
-    except (StoreError, EncoderError, OSError) as error:
-        return {"lean_reason": str(error)}
-
-
-def release_after_swaps(
-    answer: Callable[[Path, Mapping[str, Any]], dict[str, Any] | Refusal],
-) -> Callable[[Path, Mapping[str, Any]], dict[str, Any] | Refusal]:
-    """Return the same answers, with the files of a replaced snapshot closed at once.
-
-    A sqlite3 connection is part of a reference cycle: in a process that allocates little, the
-    collector may come by only after many nights, and removed snapshots would keep their space.
-    """
-    seen: str | None = None
-
-    def answer_and_release(store: Path, request: Mapping[str, Any]) -> dict[str, Any] | Refusal:
-        nonlocal seen
-        found = answer(store, request)
-        if not isinstance(found, Refusal) and found.get("snapshot_id") != seen:
-            seen = found.get("snapshot_id")
-            gc.collect()
-        return found
-
-    return answer_and_release
-
-
-def answer_recall(store: Path, request: Mapping[str, Any]) -> dict[str, Any] | Refusal:
-    """Return the recall's result, or why this server must not or cannot answer the request.
-
-    Args:
-        store: The store that this server is for.
-        request: A decoded message.
-    """
-    refusal = _not_for_us(store, request)
-    if refusal is not None:
-        return refusal
-    left_ms = _left_ms(request)
-    if left_ms <= 0:
-        return Refusal("expired", "the client has given up: the server was too busy or stopped")
-    try:
-        arguments = _arguments(request, left_ms)
-        result = recall(request.get("query", ""), store=store, **arguments)
-    except (ValueError, TypeError) as error:
-        return Refusal("invalid", f"{type(error).__name__}: the recall refuses its arguments")
-    return result.to_json()
-
-
-def _not_for_us(store: Path, request: Mapping[str, Any]) -> Refusal | None:
-    """Refuse what would be answered differently by the client's own process."""
-    if request.get("version") != __version__:
-        return Refusal(
-            "version",
-            f"the server runs noctuary {__version__}, the client another one: restart the server",
-        )
-    if request.get("store") != str(store.resolve()):
-        return Refusal("store", f"this server is for {store}")
-    theirs, ours = request.get("settings"), settings_in_force()
-    if theirs != ours:
-        found: Mapping[str, Any] = theirs if isinstance(theirs, dict) else {}
-        names = sorted(n for n in {*found, *ours} if found.get(n) != ours.get(n))
-        return Refusal(
-            "settings",
-            f"client and server differ in {', '.join(names) or 'their settings'}: start the server "
-            "with the client's environment",
-        )
-    return None
-
-
-def _left_ms(request: Mapping[str, Any]) -> float:
-    """Return how long the client still waits; the monotonic clock is one for all processes."""
-    until = request.get("give_up_at")
-    if not isinstance(until, int | float):
-        return REQUEST_DEADLINE_S * 1000
-    return min((until - time.monotonic()) * 1000, REQUEST_DEADLINE_S * 1000)
-
-
-def _arguments(request: Mapping[str, Any], left_ms: float) -> dict[str, Any]:
-    """Return the keyword arguments of `recall`.
-
-    Raises:
-        ValueError: If a field is of the wrong type or out of range.
-    """
-    k, deadline, as_of = request.get("k", 10), request.get("deadline_ms"), request.get("as_of")
-    sort_by = request.get("sort_by", "relevance")
-    wrong = [
-        name
-        for name, value, kind in (
-            ("query", request.get("query"), str),
-            ("k", k, int),
-            ("sort_by", sort_by, str),
-            ("as_of", as_of, str | None),
-            ("deadline_ms", deadline, int | float | None),
-            *((name, request.get(name, False), bool) for name in _SWITCHES),
-            *((name, request.get(name), str | None) for name in _TEXTS),
-        )
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)
-    ]
-    profile: Any = request.get("profile")
-    if not isinstance(profile, dict) and not isinstance(profile, str | None):
-        wrong.append("profile")
-    if wrong:
-        raise ValueError(f"wrong type: {', '.join(wrong)}")
-    return {
-        "k": k,
-        "sort_by": sort_by,
-        "profile": profile,
-        "as_of": None if as_of is None else datetime.fromisoformat(as_of),
-        "deadline_ms": left_ms if deadline is None else min(deadline, left_ms),
-        **{name: request.get(name, False) for name in _SWITCHES},
-        **{name: request.get(name) for name in _TEXTS},
-    }
-
-
-# The server: a bounded number of threads that answer one request per connection.
-#
-# What a request means is `answer`'s.
-
-
-DEFAULT_CLIENTS = 8
-"""Requests answered at once: more than the cores only shares them out among more clients."""
-_READ_TIMEOUT_S = 1.0
-"""For the whole request: clients send it at once; longer lets a silent one keep a thread."""
-_BUSY_WAIT_S = 0.25
-"""How long a connection waits for a free thread; longer delays the client's own recall."""
-_TICK_S = 2.0
-"""How often an idle server looks whether its socket is still there."""
-_RETRY_S = 0.05
-
-Answer = Callable[[Path, Mapping[str, Any]], "dict[str, Any] | Refusal"]
-Describe = Callable[[Path], Mapping[str, Any]]
-
-
-class Server:
-    """Answers for one store until it is stopped, idle for too long, or its socket is gone.
-
-    Args:
-        store: The store directory.
-        answer: Turns a recall request into a result or a refusal; runs in several threads.
-        describe: Returns what a ping says beyond the server itself; runs in several threads.
-        idle_s: Seconds without a request after which it stops; 0 means never.
-        clients: Requests answered at once, >= 1; others wait a moment and are refused ("busy").
-        owner: The user whose processes may ask.
-    """
-
-    def __init__(
-        self,
-        store: Path,
-        answer: Answer,
-        *,
-        describe: Describe = lambda _: {},
-        idle_s: float = 0.0,
-        clients: int = DEFAULT_CLIENTS,
-        owner: int | None = None,
-    ) -> None:
-        self.place: Place = find_place(store)
-        self._store = store
-        self._answer = answer
-        self._tell = describe
-        self._idle_s = idle_s
-        self._owner = os.geteuid() if owner is None else owner
-        self._free = threading.BoundedSemaphore(clients)
-        self._running: set[threading.Thread] = set()
-        self._state = threading.Lock()
-        self._started_s = time.time()
-        self._last_s = time.monotonic()
-        self._answered = 0
-        self._wake, self._waker = socket.socketpair()
-        self._waker.setblocking(False)
-
-    def stop(self) -> None:
-        """Stop after the requests that have arrived; from any thread or signal handler."""
-        try:
-            self._waker.send(b"\0")
-        except OSError:
-            return  # full of earlier calls, or the server is gone
-
-    def run(
-        self,
-        ready: Callable[[], None] = lambda: None,
-        prepare: Callable[[], None] = lambda: None,
-    ) -> str:
-        """Listen and answer.
-
-        Args:
-            ready: Called once clients are answered.
-            prepare: Called before, with the store's place already taken.
-
-        Returns:
-            Why it ended: "stopped", "idle" or "socket_gone".
-
-        Raises:
-            StoreLockedError: If the store has a server already.
-            StoreError: If the socket cannot be made, or not safely.
-        """
-        try:
-            with claim_place(self.place, self._store) as listener:
-                own = self.place.socket.stat().st_ino
-                prepare()
-                ready()
-                self._last_s = time.monotonic()
-                reason = self._accept_until_done(listener, own)
-                self.place.socket.unlink(missing_ok=True)
-                self._finish(listener)
-            return reason
-        finally:
-            self._wake.close()
-            self._waker.close()
-
-    def _accept_until_done(self, listener: socket.socket, own: int) -> str:
-        listener.setblocking(False)
-        # Not select(): a process that embeds a server may hold more descriptors than it can watch.
-        with selectors.DefaultSelector() as selector:
-            selector.register(listener, selectors.EVENT_READ)
-            selector.register(self._wake, selectors.EVENT_READ)
-            while True:
-                ready = {key.fileobj for key, _ in selector.select(self._wait_s())}
-                if self._wake in ready:
-                    return "stopped"
-                if listener in ready:
-                    self._accept(listener)
-                elif not self._socket_is(own):
-                    return "socket_gone"
-                elif self._is_idle():
-                    return "idle"
-
-    def _wait_s(self) -> float:
-        if self._idle_s <= 0:
-            return _TICK_S
-        return min(_TICK_S, max(self._last_s + self._idle_s - time.monotonic(), _RETRY_S))
-
-    def _is_idle(self) -> bool:
-        with self._state:
-            return (
-                self._idle_s > 0
-                and not self._running
-                and time.monotonic() - self._last_s >= self._idle_s
-            )
-
-    def _socket_is(self, own: int) -> bool:
-        """Say whether clients still reach this server: cleaners of /tmp take sockets too."""
-        try:
-            return self.place.socket.stat().st_ino == own
-        except OSError:
-            return False
-
-    def _finish(self, listener: socket.socket) -> None:
-        """Answer who has connected already, then wait for every running request."""
-        while self._accept(listener):
-            pass
-        until = time.monotonic() + REQUEST_DEADLINE_S
-        with self._state:
-            running = list(self._running)
-        for thread in running:
-            thread.join(max(until - time.monotonic(), 0.0))
-
-    def _accept(self, listener: socket.socket) -> bool:
-        """Hand one connection to a thread; False if none was waiting."""
-        try:
-            connection, _ = listener.accept()
-        except BlockingIOError:
-            return False
-        except OSError:
-            # Out of descriptors, or the client has gone: neither may end the server.
-            time.sleep(_RETRY_S)
-            return False
-        if not self._free.acquire(timeout=_BUSY_WAIT_S):
-            _refuse_busy(connection)
-            return True
-        thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
-        with self._state:
-            self._running.add(thread)
-        thread.start()
-        return True
-
-    def _serve(self, connection: socket.socket) -> None:
-        until = time.monotonic() + REQUEST_DEADLINE_S
-        try:
-            with connection:
-                response = encode(_message(self._respond(connection)))
-                connection.settimeout(max(until - time.monotonic(), _RETRY_S))
-                connection.sendall(response)
-        except (OSError, ValueError):
-            pass  # the client has gone or does not read: nobody is left to tell
-        finally:
-            with self._state:
-                self._running.discard(threading.current_thread())
-                self._last_s = time.monotonic()
-            self._free.release()
-
-    def _respond(self, connection: socket.socket) -> dict[str, Any] | Refusal:
-        if peer_uid(connection) not in (None, self._owner):
-            return Refusal("foreign_client", "this server answers its own user only")
-        line = read_line(connection, MAX_REQUEST_BYTES, time.monotonic() + _READ_TIMEOUT_S)
-        request = line if isinstance(line, Refusal) else decode(line)
-        if isinstance(request, Refusal):
-            return request
-        if request.get("op") not in ("recall", "ping"):
-            return Refusal("malformed", 'expected op "recall" or "ping"')
-        try:
-            if request["op"] == "ping":
-                return {**self._describe(), **self._tell(self._store)}
-            answer = self._answer(self._store, request)
-        except Exception as error:
-            # A defect in one request must not take the others' server away; the client recalls
-            # itself and shows it.
-            return Refusal("internal", f"{type(error).__name__} in the server")
-        if not isinstance(answer, Refusal):
-            with self._state:
-                self._answered += 1
-        return answer
-
-    def _describe(self) -> dict[str, Any]:
-        with self._state:
-            return {
-                "pid": os.getpid(),
-                "version": __version__,
-                "store": str(self._store),
-                "started_s": self._started_s,
-                "answered": self._answered,
-            }
-
-
-def _message(answer: dict[str, Any] | Refusal) -> dict[str, Any]:
-    return {"error": answer.to_json()} if isinstance(answer, Refusal) else {"result": answer}
-
-
-def _refuse_busy(connection: socket.socket) -> None:
-    refusal = Refusal("busy", "every thread is taken: raise --clients, or ask less at once")
-    try:
-        with connection:
-            connection.setblocking(False)
-            connection.sendall(encode(_message(refusal)))
-    except OSError:
-        return  # it did not wait
