@@ -645,11 +645,8 @@ def _standing(seen: Seen, position: int) -> dict[str, Any]:
     """Return what replaces, hides or summarises a memory, as far as it may be seen."""
     reader = seen.recaller.reader
     newer, older = _supersessions(seen, position)
-    searched = seen.recaller.find_searched(
-        RetrievalProfile(), seen.recaller.live_world(), seen.allowed
-    )
-    archived = None if searched is None else searched.archived
-    behind = None if archived is None else archived.successor_of(position)
+    inputs = seen.recaller.inputs_now()
+    behind = seen.recaller.find_rows(RetrievalProfile(), inputs, seen.allowed).stands_for(position)
     summary = reader.summaries.of_sources(np.array([position], dtype=np.int64)).get(position)
     if summary is not None and not seen.allowed[list(summary.sources)].all():
         summary = None
