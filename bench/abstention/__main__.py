@@ -95,7 +95,7 @@ def _measure(name: str, data: Path, stores: Path) -> dict[str, Any]:
     questions = gather(loaded, data)
     recaller = Recaller.open(stores / name)
     with closing(recaller.reader):
-        world: Any = RememberedVectors(recaller.live_world())
+        world: Any = RememberedVectors(recaller.inputs_now())
         asker = Asker(recaller, world)
         rows = [asker.signals(one) for one in questions]
         recalls = [_recall(recaller, one, world) for one in questions if one.kind == ANSWERABLE]
@@ -118,7 +118,7 @@ def _measure(name: str, data: Path, stores: Path) -> dict[str, Any]:
 def _recall(recaller: Recaller, asked: Asked, world: Any) -> float:
     scope = Scope(as_of=asked.query.as_of)
     found = recaller.recall(
-        asked.query.text, K, profile=RetrievalProfile(), world=world, scope=scope
+        asked.query.text, K, profile=RetrievalProfile(), inputs=world, scope=scope
     )
     return recall_at_k([str(m.id) for m in found.memories], asked.query.relevant_ids, K)
 

@@ -12,13 +12,11 @@ from numpy.typing import NDArray
 from bench.abstention.questions import Asked
 from noctuary.core.errors import StoreError
 from noctuary.recall.answerability import Scored, read_words, score_answer
-from noctuary.recall.engine import Recaller
-from noctuary.recall.inputs import World
+from noctuary.recall.engine import BaseRanking, Recaller, rank_alone
+from noctuary.recall.inputs import Inputs
 from noctuary.recall.legs import Leg
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.query import Mask, Scope, build_mask
-from noctuary.recall.query import RecallRun as Run
-from noctuary.recall.ranking import BaseRanker, BaseRanking
 from noctuary.recall.reader import SnapshotGraph
 from noctuary.text.tokens import tokenize
 
@@ -58,10 +56,10 @@ class Asker:
         score_ms: Wall time of every shipped score so far, in milliseconds.
     """
 
-    def __init__(self, recaller: Recaller, world: World) -> None:
+    def __init__(self, recaller: Recaller, inputs: Inputs) -> None:
         self.recaller = recaller
         self.score_ms: list[float] = []
-        self._world = world
+        self._inputs = inputs
         self._graph = SnapshotGraph(recaller.reader)
         ids = recaller.reader.memory_ids(range(recaller.reader.count))
         self._positions = {memory_id: position for position, memory_id in ids.items()}
@@ -69,12 +67,11 @@ class Asker:
     def signals(self, asked: Asked) -> dict[str, float]:
         """Return the value of every signal of DESCRIPTIONS."""
         reader, text, mask = self.recaller.reader, asked.query.text, self._mask(asked)
-        ranker = BaseRanker(
-            reader, self._graph, RetrievalProfile(), mask, self._world.query_vector
-        )  # fmt: skip
-        ranking = ranker.rank(Run(time.perf_counter(), None), text, DEPTH)
+        ranking = rank_alone(
+            reader, self._graph, RetrievalProfile(), mask, self._inputs.query_vector, text, DEPTH
+        )
         begin = time.perf_counter()
-        calibration, encode = self.recaller.calibration, self._world.query_vector
+        calibration, encode = self.recaller.calibration, self._inputs.query_vector
         measures = {} if calibration is None else calibration.measures
         how: Any = {"measures": measures, "encode": encode}
         shipped = score_answer(reader, self._graph, text, mask, ranking, **how)

@@ -89,7 +89,7 @@ def _measure(name: str, data: Path, stores: Path) -> dict[str, Any]:
             "everyday": _queries(PROMPTS.read_text(encoding="utf-8").splitlines()),
             "foreign": _foreign(name, data),
         }
-        world: Any = RememberedVectors(recaller.live_world())
+        world: Any = RememberedVectors(recaller.inputs_now())
         signals = {signal: _signal(recaller, world, asked, signal) for signal in SIGNALS}
         print(name, {s: (v["everyday_let_through"], v["recall_kept"]) for s, v in signals.items()},
               flush=True)  # fmt: skip
@@ -163,7 +163,7 @@ def _signal(
 
 def _ask(recaller: Recaller, world: Any, profile: RetrievalProfile, query: Query) -> Told:
     scope = Scope(as_of=query.as_of)
-    result = recaller.recall(query.text, INJECTED, profile=profile, scope=scope, world=world)
+    result = recaller.recall(query.text, INJECTED, profile=profile, scope=scope, inputs=world)
     plain = result.to_json()
     first = [str(m["id"]) for m in plain["memories"]]
     chosen = [str(m["id"]) for m in worth_injecting(plain)]

@@ -15,7 +15,7 @@ from bench.constants.grid import Setting, apply_setting
 from noctuary.evaluate.labels import Query
 from noctuary.evaluate.metrics import ndcg_at_k, recall_at_k
 from noctuary.recall.engine import Recaller
-from noctuary.recall.inputs import World
+from noctuary.recall.inputs import Inputs
 from noctuary.recall.profile import RetrievalProfile
 
 K = 10
@@ -24,7 +24,7 @@ K = 10
 class RememberedVectors:
     """A world that encodes every query once."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Inputs) -> None:
         self._world = world
         self._vectors: dict[str, NDArray[np.float32]] = {}
 
@@ -55,12 +55,12 @@ def score_settings(
         told: Called with the number of settings done.
     """
     recaller = Recaller.open(store)
-    world: Any = RememberedVectors(recaller.live_world())
+    world: Any = RememberedVectors(recaller.inputs_now())
     scores = np.zeros((len(settings), len(queries)))
     for row, setting in enumerate(settings):
         apply_setting(setting)
         for column, query in enumerate(queries):
-            found = recaller.recall(query.text, K, profile=RetrievalProfile(), world=world)
+            found = recaller.recall(query.text, K, profile=RetrievalProfile(), inputs=world)
             scores[row, column] = _score([str(m.id) for m in found.memories], query)
         told(row + 1)
     return scores

@@ -19,7 +19,7 @@ from noctuary.core.types import from_micros
 from noctuary.evaluate.labels import Query
 from noctuary.recall.candidates import is_dated
 from noctuary.recall.engine import Recaller
-from noctuary.recall.inputs import World
+from noctuary.recall.inputs import Inputs
 from noctuary.recall.query import Mask, Scope
 from noctuary.recall.result import RecalledMemory
 
@@ -35,7 +35,7 @@ HALVES = 2
 _REPEATS = {"once": 1, "five": 5, "labels": 1, "labels_five": 5, "again": 1, "again_labels": 1}
 _DAY = timedelta(days=1)
 
-Worlds = tuple[World, World]
+Worlds = tuple[Inputs, Inputs]
 """By half: what a question of that half is answered with."""
 
 
@@ -84,7 +84,7 @@ class Asking:
             world = worlds[self._half_of[query.query_id]]
             scope = self._scope(query, condition.frame)
             result = self.recaller.recall(
-                query.text, k, profile=condition.profile, scope=scope, world=world
+                query.text, k, profile=condition.profile, scope=scope, inputs=world
             )
             return list(result.memories), [warning.code for warning in result.warnings]
 
@@ -135,7 +135,7 @@ class Asking:
         # What a half is answered with is the other half's past, unless it asks again.
         return (pasts[0], pasts[1]) if use.startswith("again") else (pasts[1], pasts[0])
 
-    def _make_past(self, use: Use, half: int, asked: Sequence[Query]) -> World:
+    def _make_past(self, use: Use, half: int, asked: Sequence[Query]) -> Inputs:
         past = Past(self._scratch / f"{use}-{half}", self.recaller)
         if use == "queries":
             past.log_queries({q.text: self._found(q, past.world()) for q in asked}, self._user)
@@ -149,11 +149,11 @@ class Asking:
             past.log([self._found(q, past.world()) for q in asked], _REPEATS[use])
         return past.world()
 
-    def _found(self, query: Query, world: World, *, ltp: bool = False) -> list[str]:
+    def _found(self, query: Query, world: Inputs, *, ltp: bool = False) -> list[str]:
         """Return what a recall would have logged."""
         profile = replace(baseline_profile(), ltp_enabled=ltp)
         result = self.recaller.recall(
-            query.text, K, profile=profile, scope=Scope(user=self._user), world=world
+            query.text, K, profile=profile, scope=Scope(user=self._user), inputs=world
         )
         return [str(memory.id) for memory in result.memories]
 

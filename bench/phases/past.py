@@ -10,7 +10,7 @@ from noctuary.core.errors import StoreError
 from noctuary.core.sqlite import close_logs
 from noctuary.core.store import StorePaths
 from noctuary.recall.engine import Recaller
-from noctuary.recall.inputs import LiveWorld
+from noctuary.recall.inputs import Inputs, Use
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.usage.access_log import append_retrievals
 from noctuary.usage.query_log import append_query
@@ -77,10 +77,11 @@ class Past:
             if fault is not None:
                 raise StoreError(fault)
 
-    def world(self) -> LiveWorld:
+    def world(self) -> Inputs:
         """Return what a recall reads besides its snapshot, with this past."""
         usage = UsageReader(self.paths.usage)
-        return LiveWorld(self.paths, self._recaller.reader.manifest, lambda: usage)
+        reader = self._recaller.reader
+        return Inputs(self.paths, reader.manifest, lambda: Use(usage, reader))
 
     def _count(self) -> None:
         """Count as a night does."""

@@ -59,7 +59,7 @@ def measure_engines(store: Path, count: int) -> dict[str, Any]:
     reader = recaller.reader
     if reader.vectors is None:
         return {}
-    world = recaller.live_world()
+    world = recaller.inputs_now()
     queries = [world.query_vector(text) for text in make_questions(reader, count)]
     lance, index = open_lance(recaller)
     engines: Mapping[str, Ask] = {"exact": exact(reader), "lancedb": lance}

@@ -30,7 +30,7 @@ from noctuary.core.store import ROWS_FILE
 from noctuary.recall import query_encoder
 from noctuary.recall.api import recall
 from noctuary.recall.engine import Recaller
-from noctuary.recall.inputs import World
+from noctuary.recall.inputs import Inputs
 
 K = 10
 AGAIN_AFTER = 5
@@ -49,7 +49,7 @@ _SEED_COLUMNS = "position, content, category, tags, expanded_keywords, importanc
 class GivenVectors:
     """The world of a store as a recall sees it, but for where a question's vector comes from."""
 
-    def __init__(self, world: World, vector_of: Callable[[str], NDArray[np.float32]]) -> None:
+    def __init__(self, world: Inputs, vector_of: Callable[[str], NDArray[np.float32]]) -> None:
         """Take the live world and what gives a text's vector."""
         self._world = world
         self._vector_of = vector_of
@@ -96,8 +96,8 @@ def measure_warm(
     }
     if vectors is not None:
         given = dict(zip(texts, vectors, strict=True))
-        near: Any = GivenVectors(recaller.live_world(), given.__getitem__)
-        systems["engine_near_vector"] = lambda i: recaller.recall(texts[i], K, world=near)
+        near: Any = GivenVectors(recaller.inputs_now(), given.__getitem__)
+        systems["engine_near_vector"] = lambda i: recaller.recall(texts[i], K, inputs=near)
     few = timed[:: max(len(timed) // max(fts_questions, SETTLE), 1)]
     asked = {name: few if name.startswith("fts") else timed for name in systems}
     times = {"recall_lean": lean, **take_turns(systems, asked)}
@@ -122,12 +122,12 @@ def _pass_lean(store: Path, texts: Sequence[str]) -> dict[int, float]:
     recaller = Recaller.open(store)
     place = recaller.paths, recaller.reader.manifest
     world: Any = GivenVectors(
-        recaller.live_world(), lambda text: query_encoder.encode_query(*place, text)
+        recaller.inputs_now(), lambda text: query_encoder.encode_query(*place, text)
     )
     for text in texts[:WARM_UP]:
-        recaller.recall(text, K, world=world)
+        recaller.recall(text, K, inputs=world)
     return {
-        i: time_ms(lambda number: recaller.recall(texts[number], K, world=world), i)
+        i: time_ms(lambda number: recaller.recall(texts[number], K, inputs=world), i)
         for i in range(WARM_UP, len(texts))
     }
 

@@ -107,8 +107,6 @@ INNER_DOORS = {
     ("sources.source", "sources.palace"): "the same",
     ("sources.source", "sources.postgres_source"): "the same",
     ("sources.source", "sources.sqlite"): "the same",
-    ("recall.reader", "recall.hidden"): "summaries are read where a snapshot has some",
-    ("recall.legs", "recall.hidden"): "the same",
     ("recall.engine", "recall.explain"): "explanations cost nothing to those who ask for none",
     ("cli.entry", "cli.main"): "a hook's event is answered before the commands are loaded",
 }

@@ -23,7 +23,6 @@ from noctuary.recall.engine import Recaller
 from noctuary.recall.expand import UnknownSummaryError, expand_from
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.query import Scope
-from noctuary.recall.replay_log import recall_and_log
 from noctuary.recall.result import RecallResult
 from tests.support.neighbours import (
     ANA,
@@ -38,7 +37,7 @@ from tests.support.neighbours import (
     padded,
     visible,
 )
-from tests.support.replays import EVERYTHING
+from tests.support.replays import EVERYTHING, log_recall
 from tests.support.store import renumber
 
 AS_OF = datetime(2026, 3, 1, tzinfo=UTC)
@@ -87,9 +86,8 @@ def ask(
     user: str | None = ANA,
     **changes: Any,
 ) -> RecallResult:
-    asked: dict[str, Any] = {"profile": profile, "profile_used": "p", **changes}
     scope = Scope(user=user, as_of=AS_OF)
-    return recall_and_log(recaller, query, 5, log_path=None, scope=scope, **asked)
+    return log_recall(recaller, query, 5, scope=scope, **{"profile": profile, **changes})
 
 
 def told(result: RecallResult) -> Any:

@@ -27,7 +27,7 @@ from noctuary.context.api import assemble
 from noctuary.core.errors import NoctuaryError
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.query import Request, Scope
+from noctuary.recall.query import Query, Scope
 from noctuary.recall.why import explain_memory
 from tests.support.neighbours import (
     ANA,
@@ -137,7 +137,7 @@ def test_an_id_of_the_neighbour_is_an_id_of_nothing(crowded: Store, user: str | 
 
     def why(item: str) -> Any:
         scope = Scope(user=user)
-        asked = Request("boiler", 3, BY_MEANING, "p", scope, "relevance", None, True)
+        asked = Query("boiler", 3, BY_MEANING, "p", scope, "relevance", None, True)
         return explain_memory(recaller, asked, item).to_json()
 
     with View(crowded.root, user=user).open() as seen:
@@ -156,7 +156,7 @@ def test_why_says_of_an_own_memory_what_it_says_without_the_neighbour(
     quiet: Store, crowded: Store
 ) -> None:
     """Ranks, how many there are to rank, and how many are taken."""
-    asked = Request("boiler", 3, BY_MEANING, "p", Scope(user=ANA), "relevance", None, True)
+    asked = Query("boiler", 3, BY_MEANING, "p", Scope(user=ANA), "relevance", None, True)
     recallers = Recaller.open(quiet.root), Recaller.open(crowded.root)
     assert recallers[1].reader.count > asked.depth(10**6), "others could fill what is taken"
     stages: set[str] = set()
@@ -171,7 +171,7 @@ def test_why_says_of_an_own_memory_what_it_says_without_the_neighbour(
 def test_why_counts_what_the_legs_took_among_what_may_be_seen(crowded: Store) -> None:
     """Ana sees fewer than a leg takes: how many it took of all is how many others have."""
     by_words = RetrievalProfile(dense_weight=0.0, graph_weight=0.0)
-    asked = Request("boiler", 3, by_words, "p", Scope(user=ANA), "relevance", None, True)
+    asked = Query("boiler", 3, by_words, "p", Scope(user=ANA), "relevance", None, True)
     recaller = Recaller.open(crowded.root)
     told = [explain_memory(recaller, asked, item) for item in OWN]
     facts = [why.facts for why in told if why.stage == "not_found"]

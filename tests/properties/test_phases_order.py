@@ -9,11 +9,20 @@ from hypothesis import strategies as st
 
 from noctuary.core.types import UNDATED_US
 from noctuary.graph.successors import confidence_of
-from noctuary.recall.candidates import Candidates, PastQuery, PhaseContext, PhaseOutcome
+from noctuary.recall.candidates import Candidates, PastQuery, PhaseOutcome
+from noctuary.recall.engine import Search
 from noctuary.recall.phases import query_expansion
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.replacement import LEAST_SOURCES, consolidation, summary_quality, supersede
-from noctuary.recall.selection import cross_wing_balancing, mmr, select, wing_codes
+from noctuary.recall.scorers import quality
+from noctuary.recall.selection import (
+    LEAST_SOURCES,
+    consolidation,
+    cross_wing_balancing,
+    mmr,
+    select,
+    supersede,
+    wing_codes,
+)
 from tests.support.lookups import (
     DAY_US,
     NOW_US,
@@ -114,7 +123,7 @@ def accounts_for(outcome: PhaseOutcome, before: Candidates) -> bool:
     return sorted(left) == sorted(before.positions.tolist())
 
 
-def asked(store: MemoryLookups, profile: RetrievalProfile, k: int = 3) -> PhaseContext:
+def asked(store: MemoryLookups, profile: RetrievalProfile, k: int = 3) -> Search:
     return context_of(store, profile, query="question", k=k)
 
 
@@ -218,7 +227,8 @@ def test_every_turn_that_goes_is_behind_a_summary_that_is_there(
 @given(shares, shares, shares)
 def test_quality_is_bounded_and_grows_with_confidence(one: float, two: float, loss: float) -> None:
     low, high = sorted((one, two))
-    assert 1.0 - loss <= summary_quality(low, loss) <= summary_quality(high, loss) <= 1.0
+    worse, better = quality(np.array([low, high]), loss)
+    assert 1.0 - loss <= worse <= better <= 1.0
 
 
 @given(stores(), pools, profiles)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from noctuary.core.types import UNDATED_US
 from noctuary.recall.candidates import Candidates, Successor
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.replacement import LEAST_CONFIDENCE, supersede
+from noctuary.recall.selection import LEAST_CONFIDENCE, supersede
 from tests.support.lookups import (
     DAY_US,
     NOW_US,

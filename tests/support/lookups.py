@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,14 +14,15 @@ from noctuary.core.types import UNDATED_US
 from noctuary.recall.candidates import (
     Candidates,
     PastQuery,
-    PhaseContext,
     Positions,
     Scores,
     Successor,
     SummaryView,
-    Usage,
 )
+from noctuary.recall.engine import Search
+from noctuary.recall.inputs import Usage
 from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.query import Query, Scope
 from noctuary.recall.result import RecallWarning
 
 NOW_US = 1_800_000_000_000_000
@@ -65,7 +67,7 @@ class Used:
 
 @dataclass
 class MemoryLookups:
-    """`Lookups` over lists and dicts.
+    """What a `Search` answers its phases, over lists and dicts; `context_of` asks it a query.
 
     Attributes:
         memories: The store, by position.
@@ -89,9 +91,20 @@ class MemoryLookups:
     successors: Mapping[int, Successor] = field(default_factory=dict[int, Successor])
     cross_encoder: Mapping[int, float] = field(default_factory=dict[int, float])
 
+    query: Query = field(init=False)
+    now_us: int = field(init=False)
+
     @property
     def count(self) -> int:
         return len(self.memories)
+
+    @property
+    def profile(self) -> RetrievalProfile:
+        return self.query.profile
+
+    @property
+    def k(self) -> int:
+        return self.query.k
 
     def created_at_us(self, positions: Positions) -> NDArray[np.int64]:
         moments = [max(m.created_at_us for m in self._memories_of(int(p))) for p in positions]
@@ -99,13 +112,6 @@ class MemoryLookups:
 
     def wings_of(self, positions: Positions) -> list[str | None]:
         return [self._memories_of(int(p))[0].wing for p in positions]
-
-    def wing_counts(self) -> Mapping[str, int]:
-        counts: dict[str, int] = {}
-        for memory in self.memories:
-            if memory.wing is not None:
-                counts[memory.wing] = counts.get(memory.wing, 0) + 1
-        return counts
 
     def vectors_of(self, positions: Positions) -> NDArray[np.float32] | None:
         vectors = [m.vector for m in self.memories if m.vector is not None]
@@ -214,9 +220,14 @@ def context_of(
     now_us: int = NOW_US,
     user: str | None = None,
     session_id: str | None = None,
-) -> PhaseContext:
-    """Return the context of one recall over the small store."""
-    return PhaseContext(query, k, profile or RetrievalProfile(), now_us, user, session_id, lookups)
+) -> Search:
+    """Return one recall over the small store, as its phases see it."""
+    search, scope = copy(lookups), Scope(user=user)
+    search.now_us = now_us
+    search.query = Query(
+        query, k, profile or RetrievalProfile(), "test", scope, "relevance", session_id, False
+    )
+    return cast("Search", search)
 
 
 def scores_of(candidates: Candidates) -> dict[int, float]:

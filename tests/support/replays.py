@@ -8,8 +8,8 @@ from typing import Any
 
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.query import Scope
-from noctuary.recall.replay_log import list_packets, recall_and_log
+from noctuary.recall.query import Query, Scope
+from noctuary.recall.replay import list_packets, recall_and_log
 from noctuary.recall.result import RecallResult
 from noctuary.usage.query_log import append_query
 from tests.support.store import Store, household, renumber
@@ -26,9 +26,26 @@ EVERYTHING = RetrievalProfile(
 
 def keep(store: Store, query: str, k: int = 5, **changes: Any) -> RecallResult:
     """Recall and keep it, by default with KEPT."""
-    asked: dict[str, Any] = {"profile": KEPT, "profile_used": "p", "scope": Scope(), **changes}
-    recaller = Recaller.open(store.root)
-    return recall_and_log(recaller, query, k, log_path=store.paths.replays, **asked)
+    recaller, asked = Recaller.open(store.root), {"profile": KEPT, **changes}
+    return log_recall(recaller, query, k, log_path=store.paths.replays, **asked)
+
+
+def log_recall(
+    recaller: Recaller,
+    text: str,
+    k: int,
+    *,
+    profile: RetrievalProfile,
+    profile_used: str = "p",
+    scope: Scope | None = None,
+    sort_by: str = "relevance",
+    session_id: str | None = None,
+    dry_run: bool = False,
+    **how: Any,
+) -> RecallResult:
+    """Recall by a profile that says `replay_log`."""
+    query = Query(text, k, profile, profile_used, scope or Scope(), sort_by, session_id, dry_run)
+    return recall_and_log(recaller, query, **{"log_path": None, **how})
 
 
 def forget_users(store: Store) -> None:

@@ -576,9 +576,8 @@ def _standing(seen: Seen, position: int) -> dict[str, Any]:
 
     newer = next(iter(visible("older", "newer")), None)
     older = sorted(visible("newer", "older"))
-    searched = seen.recaller.find_searched(RetrievalProfile(), seen.recaller.live_world(), allowed)
-    archived = None if searched is None else searched.archived
-    behind = None if archived is None else archived.successor_of(position)
+    inputs = seen.recaller.inputs_now()
+    behind = seen.recaller.find_rows(RetrievalProfile(), inputs, allowed).stands_for(position)
     summary = reader.summaries.of_sources(np.array([position], dtype=np.int64)).get(position)
     if summary is not None and not allowed[list(summary.sources)].all():
         summary = None

@@ -282,13 +282,12 @@ def _explain(
 ) -> tuple[Why, list[dict[str, str]]]:
     """Return the answer, and the warnings of settings and profile."""
     from noctuary.recall.engine import Recaller
-    from noctuary.recall.inputs import world_with_store
     from noctuary.recall.profile import (
         current_settings,
         read_store_profiles,
         resolve_for_recall,
     )
-    from noctuary.recall.query import Request, Scope
+    from noctuary.recall.query import Query, Scope
     from noctuary.recall.why import explain_memory
 
     recaller = Recaller.open(open_paths(store).root)
@@ -296,7 +295,7 @@ def _explain(
     stored = read_store_profiles(recaller.paths.profiles)
     resolved = resolve_for_recall(settings, recaller.reader.adopted, stored.tables, name, flags)
     scope = Scope(**{f: arguments[f] for f in FILTERS}, as_of=arguments["as_of"])
-    request = Request(
+    asked = Query(
         query,
         arguments["k"],
         resolved.profile,
@@ -308,8 +307,8 @@ def _explain(
     )
     said = [w.to_json() for w in (*bad_settings, *stored.warnings, *resolved.warnings)]
     try:
-        world = world_with_store(recaller, settings, scope.user)
-        return explain_memory(recaller, request, memory_id, world), said
+        inputs = recaller.inputs_now(scope.user).with_store(recaller.reader, settings)
+        return explain_memory(recaller, asked, memory_id, inputs), said
     # As in `noctuary.recall`: damage below the reach of the quick check is no traceback.
     except Exception as error:
         message = f"{type(error).__name__} in {recaller.snapshot_id}: run `noctuary doctor`"
@@ -407,7 +406,7 @@ def replay(replay_id: str | None, last: int, store: str | None, as_json: bool) -
 
 
 def _list(paths: StorePaths, last: int, as_json: bool) -> None:
-    from noctuary.recall.replay_log import list_packets
+    from noctuary.recall.replay import list_packets
 
     found = list_packets(paths.replays, last)
     rows = [_summary(packet) for packet in found.packets]
@@ -429,8 +428,8 @@ def _list(paths: StorePaths, last: int, as_json: bool) -> None:
 
 
 def _run(paths: StorePaths, replay_id: str, as_json: bool) -> bool:
+    from noctuary.recall.replay import find_packet
     from noctuary.recall.replay import replay as run_again
-    from noctuary.recall.replay_log import find_packet
 
     packet = find_packet(paths.replays, replay_id)
     compared = run_again(paths, packet)

@@ -37,7 +37,6 @@ from noctuary.core.foreign_json import parse_json
 from noctuary.core.types import to_micros
 from noctuary.embed.lean import LeanEncoder
 from noctuary.recall.engine import Recaller, find_serving, staleness
-from noctuary.recall.inputs import LiveWorld
 from noctuary.recall.profile import (
     RetrievalProfile,
     current_settings,
@@ -191,11 +190,9 @@ class StoreSearch:
         self, recaller: Recaller, query: str, k: int, profile: RetrievalProfile
     ) -> RecallResult:
         # A query vector that depends on how many were asked before would make scores depend on it.
-        world = recaller.live_world(self._scope.user)
-        if isinstance(world, LiveWorld):
-            world = world._replace(may_warm=False)
+        inputs = recaller.inputs_now(self._scope.user)._replace(may_warm=False)
         return recaller.recall(
-            query, k, profile=profile, scope=self._scope, deadline_ms=self._left_ms(), world=world
+            query, k, profile=profile, scope=self._scope, deadline_ms=self._left_ms(), inputs=inputs
         )
 
     def _memory(self, memory: RecalledMemory) -> FoundMemory:

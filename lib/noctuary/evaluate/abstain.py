@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -44,10 +43,9 @@ from noctuary.evaluate.statistics import (
     interval_from_json,
 )
 from noctuary.recall.answerability import Features, combine, find_supports, read_features
-from noctuary.recall.engine import Recaller
+from noctuary.recall.engine import Recaller, rank_alone
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.query import Mask, RecallRun, Scope, build_mask
-from noctuary.recall.ranking import BaseRanker
+from noctuary.recall.query import Mask, Scope, build_mask
 from noctuary.recall.reader import SnapshotGraph, SnapshotReader
 from noctuary.recall.result import (
     ANY_SCRIPT,
@@ -429,8 +427,7 @@ def ask_prompts(
         rows: list[Features] = []
         for place, prompt in enumerate(prompts):
             encode = None if vectors is None else partial(_known, vectors[place])
-            ranker = BaseRanker(reader, graph, profile, mask, encode)
-            ranking = ranker.rank(RecallRun(time.perf_counter(), None), prompt, depth)
+            ranking = rank_alone(reader, graph, profile, mask, encode, prompt, depth)
             rows.append(read_features(reader, prompt, mask, ranking))
         if all(row.signal == signal for row in rows):
             found[signal] = _measured(signal, rows, None if signal == WORDS else both)
@@ -541,9 +538,9 @@ def everyday_vectors(
     vectors = read_vectors(store, keys, own.shape[1])
     lacking = np.flatnonzero(~np.isfinite(vectors).all(axis=1)).tolist()
     fetch([prompts[at] for at in lacking])
-    world = recaller.live_world()
+    inputs = recaller.inputs_now()
     for at in lacking:
-        vectors[at] = world.query_vector(prompts[at])
+        vectors[at] = inputs.query_vector(prompts[at])
     put_vectors(store, {keys[at]: vectors[at] for at in lacking})
     return vectors
 

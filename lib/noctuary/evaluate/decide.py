@@ -446,7 +446,7 @@ class KeptAnswers:
     ) -> Run:
         """Ask every query that nobody has asked this snapshot, profile and archive."""
         recaller = retriever.recaller
-        archived = recaller.live_world().archive()
+        archived = recaller.inputs_now().archive()
         asker = hash_json(
             [
                 recaller.reader.manifest.digest,

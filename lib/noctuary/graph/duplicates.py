@@ -147,7 +147,7 @@ def _read_batch(batch: Any) -> pl.DataFrame:
 
 # What every source asks of two memories: do their scopes agree, and which one is newer.
 #
-# Decided here, as for recall (`noctuary.recall.replacement`): both belong to the same user, or to
+# Decided here, as for recall (`noctuary.recall.selection`): both belong to the same user, or to
 # nobody; wings that differ keep both, and a memory without a wing may belong to any.
 
 

@@ -14,7 +14,6 @@ from noctuary.core.errors import EncoderError
 from noctuary.graph.fold import fold_name
 from noctuary.graph.walk import Link, link_query
 from noctuary.recall.query import Mask
-from noctuary.recall.ranking import BaseRanking
 from noctuary.recall.reader import SnapshotGraph, SnapshotReader
 from noctuary.recall.result import (
     COSINE,
@@ -29,8 +28,7 @@ from noctuary.text.marks import ROLES
 from noctuary.text.tokens import CJK, Script, dominant_script, tokenize
 
 if TYPE_CHECKING:
-    from noctuary.recall.live import Overlay
-
+    from noctuary.recall.engine import BaseRanking
 
 # How much of what a query asks its memories hold: coverage by the words' weights.
 
@@ -188,7 +186,6 @@ def score_answer(
     query: str,
     mask: Mask | None,
     ranking: BaseRanking,
-    overlay: Overlay | None = None,
     *,
     measures: Mapping[str, Measure],
     encode: Callable[[str], NDArray[np.float32]] | None = None,
@@ -200,17 +197,16 @@ def score_answer(
     hides counts, because it can be had.
 
     Args:
-        reader: The snapshot.
+        reader: The snapshot, and the live rows of this recall.
         graph: Its names and speakers.
         query: Any text.
         mask: What the scope allows, shape (n,); None for everything.
         ranking: The candidates of this query; a dense leg that ranked nothing leaves words alone.
-        overlay: The live rows among the candidates; None for none.
         measures: By signal, what scores are measured by; another signal is not scored.
         encode: Returns the query's vector, which is known by now; None for none.
         shown: Positions, summaries and live rows among them, whose own scores are wanted.
     """
-    found = read_features(reader, query, mask, ranking, overlay, shown)
+    found = read_features(reader, query, mask, ranking, shown)
     measure = measures.get(found.signal)
     if measure is None:
         return None
@@ -222,7 +218,7 @@ def score_answer(
     attribution = _attribute(reader, graph, query, tokenize(query), mask)
     best = float(supports.max(initial=-math.inf))
     of = dict(zip(found.positions.tolist(), supports.tolist(), strict=True))
-    own = [max(of.get(p, -math.inf) for p in _sources(reader, q)) for q in shown.tolist()]
+    own = [max(of.get(p, -math.inf) for p in reader.sources_at(q)) for q in shown.tolist()]
     return Scored(
         combine(best, attribution), found.signal, best, attribution,
         tuple(combine(support, attribution) for support in own),
@@ -234,24 +230,24 @@ def read_features(
     query: str,
     mask: Mask | None,
     ranking: BaseRanking,
-    overlay: Overlay | None = None,
     shown: NDArray[np.int64] = _NONE,
 ) -> Features:
     """Return what the score is made of; arguments as for `score_answer`."""
     terms = tokenize(query)
     script = dominant_script(query)
     positions = np.union1d(ranking.positions, shown).astype(np.int64)
-    memories = _memories(reader, positions[positions < reader.end])
+    memories = _memories(reader, positions[positions < reader.first_live])
     words = read_words(reader, terms, mask)
     trust = words.total / (words.total + DOUBT)
     covered, known = words.coverage_at(memories), sum(words.weights) / (words.total + DOUBT)
     is_dense = ranking.dense.ranking.size > 0
     cosines = ranking.dense.scores_at(memories) if is_dense else np.zeros(memories.size)
-    if overlay is not None:
-        held = overlay.coverage(terms, mask)
-        live = np.arange(overlay.view.first_live, overlay.view.end, dtype=np.int64)
+    if reader.live is not None:
+        held = reader.live.coverage(terms, mask)
+        live = np.arange(reader.first_live, reader.end, dtype=np.int64)
+        near = ranking.dense.scores_at(live) if is_dense else np.zeros(live.size)
         memories, covered = np.concatenate([memories, live]), np.concatenate([covered, held])
-        cosines = np.concatenate([cosines, overlay.cosines(ranking.dense)])
+        cosines = np.concatenate([cosines, near])
         known = max(known, trust * float(held.max(initial=0.0)))
     return Features(
         WORDS_AND_VECTORS if is_dense else WORDS,
@@ -320,20 +316,13 @@ def _mean_of_best(values: Floats, best: int) -> float:
     return float(np.partition(values, values.size - best)[-best:].mean())
 
 
-def _sources(reader: SnapshotReader, position: int) -> Sequence[int]:
-    """Return what a position stands for: itself, or the sources of a summary."""
-    if reader.count <= position < reader.end:
-        return reader.summaries.at(position).sources
-    return (position,)
-
-
 def _memories(reader: SnapshotReader, positions: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the candidates with every summary replaced by all that it stands for."""
     if not positions.size or int(positions.max()) < reader.count:
         return positions
     found = {int(p) for p in positions if p < reader.count}
     for position in positions[positions >= reader.count].tolist():
-        found.update(reader.summaries.at(position).sources)
+        found.update(reader.sources_at(position))
     return np.array(sorted(found), dtype=np.int64)
 
 

@@ -15,7 +15,6 @@ from typing import Any
 from noctuary.core.errors import EncoderError, SnapshotMissingError, StoreError
 from noctuary.core.settings import Settings
 from noctuary.recall.engine import Recaller, find_serving, staleness
-from noctuary.recall.inputs import world_with_store
 from noctuary.recall.profile import (
     ResolvedProfile,
     RetrievalProfile,
@@ -23,7 +22,7 @@ from noctuary.recall.profile import (
     read_store_profiles,
     resolve_for_recall,
 )
-from noctuary.recall.query import Scope, check_arguments
+from noctuary.recall.query import Query, Scope, check_arguments
 from noctuary.recall.result import RecallResult, RecallWarning
 from noctuary.usage.access_log import append_retrievals
 
@@ -95,17 +94,23 @@ def recall(
     resolved = _resolve(settings, recaller, profile, flags)
     warnings += resolved.warnings
     withheld = not dry_run and _must_withhold(resolved.profile, query)
+    asked = Query(query, k, resolved.profile, resolved.used, scope, sort_by, session_id, dry_run)
+    inputs = recaller.inputs_now(user).with_store(recaller.reader, settings)
     try:
-        result = _answer(
-            recaller, resolved.profile, query, k,
-            withheld=withheld, profile_used=resolved.used, scope=scope, sort_by=sort_by,
-            deadline_ms=deadline_ms, session_id=session_id, dry_run=dry_run,
-            world=world_with_store(recaller, settings, user),
-        )  # fmt: skip
+        if resolved.profile.replay_log:
+            from noctuary.recall.replay import recall_and_log
+
+            path = None if withheld else recaller.paths.replays
+            result = recall_and_log(
+                recaller, asked, log_path=path, inputs=inputs, deadline_ms=deadline_ms
+            )
+        else:
+            result = recaller.ask(asked, inputs, deadline_ms)
     except Exception as error:
         # A snapshot that is damaged below the reach of the quick check must not reach a prompt as a
         # traceback.
-        return _empty(query, [*warnings, _damaged(recaller, error)], started)
+        message = f"{type(error).__name__} in {recaller.snapshot_id}: run `noctuary doctor`"
+        return _empty(query, [*warnings, RecallWarning("snapshot_damaged", message)], started)
     if result.memories and not dry_run:
         if settings.recall.log_retrievals:
             warnings += _log(recaller, result)
@@ -113,29 +118,6 @@ def recall(
             warnings += _log_query(recaller, result, user)
     told = (_WITHHELD,) if withheld else ()
     return replace(result, warnings=(*warnings, *told, *result.warnings))
-
-
-def _damaged(recaller: Recaller, error: Exception) -> RecallWarning:
-    message = f"{type(error).__name__} in {recaller.snapshot_id}: run `noctuary doctor`"
-    return RecallWarning("snapshot_damaged", message)
-
-
-def _answer(
-    recaller: Recaller,
-    profile: RetrievalProfile,
-    query: str,
-    k: int,
-    *,
-    withheld: bool,
-    **how: Any,
-) -> RecallResult:
-    """Recall, and keep what a replay needs where the profile says so."""
-    if not profile.replay_log:
-        return recaller.recall(query, k, profile=profile, **how)
-    from noctuary.recall.replay_log import recall_and_log
-
-    log_path = None if withheld else recaller.paths.replays
-    return recall_and_log(recaller, query, k, log_path=log_path, profile=profile, **how)
 
 
 def _resolve(
@@ -159,12 +141,12 @@ def _log_query(recaller: Recaller, result: RecallResult, user: str | None) -> li
     """Remember the question for later ones; without a vector it could not be found again."""
     from noctuary.usage.query_log import append_query
 
-    world, digest = recaller.live_world(), recaller.reader.manifest.encoder_digest
+    inputs, digest = recaller.inputs_now(), recaller.reader.manifest.encoder_digest
     if digest is None or result.pipeline.get("model_guard") == "MISMATCH":
         return []
     try:
         # Known from the recall, or not to be had: a provider is not asked again for a log.
-        vector = world.query_vector(result.query, within_ms=0.0)
+        vector = inputs.query_vector(result.query, within_ms=0.0)
     except (EncoderError, OSError, ValueError):
         return []  # the recall has warned already
     fault = append_query(
@@ -173,7 +155,7 @@ def _log_query(recaller: Recaller, result: RecallResult, user: str | None) -> li
         vector=vector,
         memory_ids=_own_finds(result),
         encoder_digest=digest,
-        asked_us=world.now_us(),
+        asked_us=inputs.now_us(),
         user=user,
     )
     return [] if fault is None else [RecallWarning("query_log", fault)]

@@ -1,12 +1,11 @@
-"""One recall over one pinned snapshot: scope, guard, legs, fusion, phases, answer."""
+"""One recall over one pinned snapshot: query, retrieve, fuse, phases, judge, describe."""
 
 from __future__ import annotations
 
 import threading
-import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,25 +13,46 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from noctuary.core.errors import EncoderError
 from noctuary.core.store import StorePaths, find_home, find_store, last_night_hours
-from noctuary.core.types import DAMAGED_TEXT, dataclass, from_micros, has_hooks, to_micros
+from noctuary.core.types import DAMAGED_TEXT, UNDATED_US, from_micros, has_hooks, to_micros
 from noctuary.graph.walk import mention_span
 from noctuary.recall.candidates import (
     Candidates,
     Ledger,
-    PhaseContext,
+    Names,
+    PastQuery,
     Pipeline,
     Positions,
     Scores,
+    Successor,
+    SummaryView,
     run_phases,
 )
-from noctuary.recall.inputs import LiveWorld, World
-from noctuary.recall.legs import GraphPath, GraphRanking, Leg, path_of
-from noctuary.recall.profile import RAW, RetrievalProfile
+from noctuary.recall.inputs import Inputs, Usage, Use
+from noctuary.recall.legs import (
+    GraphLeg,
+    GraphPath,
+    GraphRanking,
+    Leg,
+    add_exact_match,
+    apply_importance,
+    find_exact_matches,
+    fuse_convex,
+    fuse_rrf,
+    join_live,
+    path_of,
+    pool_candidates,
+    quota_positions,
+    rank_dense,
+    rank_lexical,
+)
+from noctuary.recall.profile import RAW, TURNS, RetrievalProfile
 from noctuary.recall.query import (
     Mask,
+    Query,
     RecallRun,
-    Request,
+    Rows,
     Scope,
     aware,
     build_mask,
@@ -40,14 +60,6 @@ from noctuary.recall.query import (
     private_mask,
 )
 from noctuary.recall.query_encoder import GuardResult, guard_model
-from noctuary.recall.ranking import (
-    BaseRanker,
-    BaseRanking,
-    SnapshotLookups,
-    record_base,
-    relevance_of,
-    sort_candidates,
-)
 from noctuary.recall.reader import SnapshotGraph, SnapshotReader, open_serving
 from noctuary.recall.result import (
     Answerability,
@@ -61,147 +73,494 @@ from noctuary.usage.reader import UsageReader
 
 if TYPE_CHECKING:
     from noctuary.compact.archive import ArchiveReader
-    from noctuary.recall.hidden import Archived, Searched
-    from noctuary.recall.inputs import Use
-    from noctuary.recall.live import Overlay
+    from noctuary.graph.successors import SupersessionRow
+    from noctuary.recall.hidden import Archived
+
+# The ranking before the phases: legs, fusion, graph, exact matches, quality, importance prior.
+
+
+QueryVector = Callable[[str], NDArray[np.float32]]
+"""Encodes a query; raises EncoderError, OSError or ValueError where it cannot."""
+
+
+class BaseRanking(NamedTuple):
+    """Candidates with their scores after every step; all arrays have length m.
+
+    Attributes:
+        positions: int64, ascending, distinct.
+        fused: After fusion (or the alternative scorer), in [0, 1].
+        with_graph: After what the graph added.
+        matched: After the exact-match bonus.
+        relevance: Times the quality of summaries; what sort_by="relevance" starts from.
+        final: After the importance prior.
+        graph: What the graph added and by which paths, or None where it abstained.
+        exact: Which hold every word of the query; None without a bonus for it.
+    """
+
+    positions: Positions
+    fused: Scores
+    with_graph: Scores
+    matched: Scores
+    relevance: Scores
+    final: Scores
+    lexical: Leg
+    dense: Leg
+    graph: GraphRanking | None = None
+    exact: Mask | None = None
+
+    @property
+    def order(self) -> NDArray[np.int64]:
+        """Places from best to worst: by final score, then relevance, then position."""
+        return np.lexsort((self.positions, -self.relevance, -self.final))
+
+    def relevance_of(self, candidates: Candidates) -> Scores:
+        """Return the relevance before prior and phases; a late-comer's own score."""
+        places = np.searchsorted(self.positions, candidates.positions)
+        inside = places < self.positions.size
+        known = np.zeros(candidates.size, dtype=np.bool_)
+        known[inside] = self.positions[places[inside]] == candidates.positions[inside]
+        relevance = candidates.scores.copy()
+        relevance[known] = self.relevance[places[known]]
+        return relevance
+
+
+def fuse(positions: Positions, legs: tuple[Leg, Leg], profile: RetrievalProfile) -> Scores:
+    """Fuse the legs' scores of some positions, in [0, 1]."""
+    weights = (profile.lexical_weight, profile.dense_weight)
+    if profile.fusion == "rrf":
+        rankings = (legs[0].ranking, legs[1].ranking)
+        return fuse_rrf(positions, rankings, weights, profile.rrf_k)
+    return fuse_convex([leg.scores_at(positions) for leg in legs], weights)
+
+
+def importance_of(reader: SnapshotReader, positions: Positions) -> Scores:
+    """Return importance in [0, 1] even where the file holds something else."""
+    stored = reader.importance_at(positions).astype(np.float64)
+    return np.clip(np.nan_to_num(stored), 0.0, 1.0)
+
+
+class Search:
+    """One recall while it runs: what is asked, of which rows, and what the steps came to.
+
+    Whatever a phase wants to know beyond the candidates it asks here: the snapshot's part never
+    changes, the inputs are recorded for a replay. Positions may be those of any kind of row.
+
+    Attributes:
+        reader: The snapshot, with the live rows that this recall may see.
+        rows: Which rows are searched.
+        encode: How a text becomes a vector, or None where there is no dense leg.
+        now_us: The moment of the recall: `as_of`, else the clock; set when it is first needed.
+        base: The ranking before the phases; None as long as there is none.
+    """
+
+    def __init__(
+        self,
+        reader: SnapshotReader,
+        graph: SnapshotGraph,
+        query: Query,
+        inputs: Inputs | None = None,
+        *,
+        rows: Rows | None = None,
+        encode: QueryVector | None = None,
+        run: RecallRun | None = None,
+    ) -> None:
+        self.reader, self.graph, self.query, self._inputs = reader, graph, query, inputs
+        self.rows, self.encode, self.run = rows or Rows(), encode, run or RecallRun()
+        self.candidates = Candidates(np.empty(0, np.int64), np.empty(0), np.empty(0, np.bool_))
+        self.guard: GuardResult | None = None
+        self.base: BaseRanking | None = None
+        self.pipeline, self.ledger = Pipeline(), Ledger()
+        self.total_in = 0
+        self._now_us: int | None = None
+        self._ids: dict[int, str] = {}
+
+    @property
+    def profile(self) -> RetrievalProfile:
+        """How to rank."""
+        return self.query.profile
+
+    @property
+    def k(self) -> int:
+        """How many memories were asked for."""
+        return self.query.k
+
+    @property
+    def inputs(self) -> Inputs:
+        """Everything that changes."""
+        assert self._inputs is not None, "a ranking by itself reads nothing but its snapshot"
+        return self._inputs
+
+    @property
+    def now_us(self) -> int:
+        """The moment of the recall: `as_of`, else the clock."""
+        if self._now_us is None:
+            as_of = self.query.scope.as_of
+            self._now_us = self.inputs.now_us() if as_of is None else to_micros(aware(as_of))
+        return self._now_us
+
+    @property
+    def wants_events(self) -> bool:
+        """Say whether anybody will look at score events."""
+        return self.profile.explain or self.profile.replay_log or has_hooks("post_score_event")
+
+    # Retrieve and fuse.
+
+    def retrieve(self) -> BaseRanking:
+        """Return the candidates of the query, as many from each leg as it wants."""
+        live = self.reader.end - self.reader.first_live
+        return self.rank(self.query.text, self.query.depth(self.reader.count + live))
+
+    def rank(self, text: str, depth: int) -> BaseRanking:
+        """Return the candidates of a text, at most `depth` from each leg."""
+        profile, run = self.profile, self.run
+        legs = self._legs(text, depth)
+        with run.step("fuse"):
+            if profile.scorer == "fusion":
+                positions = pool_candidates([leg.ranking for leg in legs])
+                fused = fuse(positions, legs, profile)
+            else:
+                from noctuary.recall.scorers import score_candidates
+
+                positions, fused = score_candidates(self, text, legs[1])
+        ranking = BaseRanking(positions, fused, fused, fused, fused, fused, *legs)
+        # The walk's additions are on the scale of a fusion; libravdb's own hops are authored.
+        if profile.graph_weight > 0 and positions.size and profile.scorer == "fusion":
+            ranking = self._with_graph(text, ranking)
+        if profile.exact_match_bonus > 0:
+            with run.step("exact"):
+                exact = find_exact_matches(self.reader, text, ranking.positions)
+                matched = add_exact_match(ranking.with_graph, exact, profile.exact_match_bonus)
+                ranking = ranking._replace(matched=matched, relevance=matched, exact=exact)
+        if self.rows.summaries is not None:
+            from noctuary.recall.scorers import quality
+
+            confidences = self.reader.confidences_at(ranking.positions)
+            worth = quality(confidences, profile.quality_penalty)
+            ranking = ranking._replace(relevance=ranking.matched * worth)
+        importance = importance_of(self.reader, ranking.positions)
+        final = apply_importance(ranking.relevance, importance, profile.importance_prior)
+        return ranking._replace(final=final)
+
+    def unhidden(self) -> BaseRanking:
+        """Return the ranking if all that the scope shows of the snapshot were searched."""
+        rows = Rows(self.rows.allowed, self.rows.allowed)
+        # Its own clock and warnings: it explains the recall and is no part of it.
+        apart = Search(
+            self.reader.whole, self.graph, self.query, self._inputs, rows=rows, encode=self.encode
+        )
+        live = self.reader.end - self.reader.first_live
+        return apart.rank(self.query.text, self.query.depth(self.reader.count + live))
+
+    def _legs(self, text: str, depth: int) -> tuple[Leg, Leg]:
+        lexical = dense = Leg.empty()
+        profile, rows = self.profile, self.rows
+        if profile.lexical_weight > 0:
+            with self.run.step("lexical"):
+                lexical = rank_lexical(self.reader, text, rows.memories, depth, rows.summaries)
+        if profile.dense_weight > 0 and self.encode is not None:
+            dense = self._dense_leg(self.encode, text, depth)
+        if profile.mmr_enabled and profile.wing_diversity_weight > 0 and profile.wing_quota > 0:
+            return self._with_quota(lexical), self._with_quota(dense)
+        return lexical, dense
+
+    def _dense_leg(self, encode: QueryVector, text: str, depth: int) -> Leg:
+        run, reader, rows = self.run, self.reader, self.rows
+        if run.late():
+            run.warn("deadline_dense", "the deadline passed before the dense leg; it was skipped")
+            return Leg.empty()
+        by_turns = self.profile.summary_vectors == TURNS
+        try:
+            with run.step("encode"):
+                vector = encode(text)
+            with run.step("dense"):
+                leg = rank_dense(
+                    reader, vector, rows.memories, depth, rows.summaries, by_turns=by_turns
+                )
+            if reader.live is None:
+                return leg
+            with run.step("live"):
+                return join_live(reader, leg, reader.live.cosines(text, vector), depth)
+        except (EncoderError, OSError, ValueError) as error:
+            run.warn("dense_unavailable", f"answered without the dense leg: {error}")
+            return Leg.empty()
+
+    def _with_quota(self, leg: Leg) -> Leg:
+        """Return the leg with the best of every wing behind its ranking, best first."""
+        if leg.all_scores is None:
+            return leg
+        wings, mask = self.reader.facets["wing"].codes, self.rows.memories
+        if self.rows.summaries is not None:
+            summaries = self.reader.summaries.arrays
+            wings = np.concatenate([wings, wings[summaries.first_sources()]])
+            seen = np.ones(self.reader.count, dtype=np.bool_) if mask is None else mask
+            mask = np.concatenate([seen, self.rows.summaries])
+        found = quota_positions(wings, leg.all_scores, self.profile.wing_quota, mask)
+        late = found[~np.isin(found, leg.ranking)]
+        late = late[np.lexsort((late, -leg.all_scores[late]))]
+        return replace(leg, ranking=np.concatenate([leg.ranking, late]))
+
+    def _with_graph(self, text: str, ranking: BaseRanking) -> BaseRanking:
+        run, profile = self.run, self.profile
+        if run.late():
+            run.warn("deadline_graph", "the deadline passed before the graph leg; it was skipped")
+            return ranking
+        legs = (ranking.lexical, ranking.dense)
+        # Paths lead to memories alone, which come first.
+        size = int(np.searchsorted(ranking.positions, self.reader.count))
+        rest, rest_fused = ranking.positions[size:], ranking.fused[size:]
+
+        def fuse_at(positions: Positions) -> Scores:
+            # With the others, whose scores are on the same scale, and without them again.
+            everyone = np.concatenate([positions, rest]) if rest.size else positions
+            return fuse(everyone, legs, profile)[: positions.size]
+
+        as_of_us = None if self.query.scope.as_of is None else self.now_us
+        with run.step("graph"):
+            leg = GraphLeg(
+                self.graph, self.rows.memories, profile.graph_weight, profile.session_weight,
+                as_of_us,
+            )  # fmt: skip
+            found = leg.rank(text, ranking.positions[:size], ranking.fused[:size], fuse_at)
+        if found is None:
+            return ranking
+        if found.talk is not None and found.talk.left_out:
+            run.warn(
+                "sessions_left_out",
+                f"{found.talk.left_out} sessions of weaker hits were not looked into: the graph "
+                "leg's bounds on sessions or members were reached",
+            )
+        # Everything is scaled back by the same divisor, so that all stay on one scale.
+        fused = np.concatenate([found.fused, rest_fused])
+        scores = np.concatenate([found.scores, rest_fused / found.scale])
+        positions = np.concatenate([found.positions, rest])
+        return BaseRanking(positions, fused, scores, scores, scores, scores, *legs, found)
+
+    # What a phase may ask.
+
+    @property
+    def count(self) -> int:
+        """Memories in the snapshot; all other rows have positions from here on."""
+        return self.reader.count
+
+    def search(self, text: str, depth: int) -> tuple[Positions, Scores]:
+        """Ask the base ranking another question in the same scope."""
+        found = self.rank(text, depth)
+        return found.positions[found.order], found.final[found.order]
+
+    def created_at_us(self, positions: Positions) -> NDArray[np.int64]:
+        """Return creation times, UNDATED_US where unknown; a summary has its latest turn's."""
+        return self.reader.created_at(positions)
+
+    def wings_of(self, positions: Positions) -> list[str | None]:
+        """Return wings; a summary has its first turn's."""
+        values = self.reader.facets["wing"].values
+        codes = self.reader.codes_at("wing", positions)
+        return [None if code < 0 else values[code] for code in codes]
+
+    def vectors_of(self, positions: Positions) -> NDArray[np.float32] | None:
+        """Return unit rows (m, d), or None without vectors; a summary has its own."""
+        return self.reader.vectors_at(positions)
+
+    def rows_of(self, positions: Sequence[int]) -> Mapping[int, Mapping[str, Any]]:
+        """Return the rows by position, as `SnapshotReader.describe` does."""
+        return self.reader.describe(positions)
+
+    def ids_of(self, positions: Positions) -> list[str]:
+        """Return memory ids as text; a summary's own id."""
+        wanted: list[int] = positions.tolist()
+        missing = [p for p in wanted if p not in self._ids]
+        if missing:
+            self._ids.update(self.reader.memory_ids(missing))
+        return [self._ids[p] for p in wanted]
+
+    def usage_of(self, positions: Positions) -> Usage:
+        """Return usage inside the window, zeros where none is known; a summary has none."""
+        if not self.inputs.knows_usage():
+            return Usage.none(positions.size)
+        return self.inputs.usage_of(self.ids_of(positions))
+
+    def most_used(self, limit: int) -> Positions:
+        """Return the most often recalled memories that this recall may see, most first."""
+        asked = limit
+        while True:
+            ids = self.inputs.most_used(asked)
+            visible = self._visible(list(self.reader.positions_of(ids).values()))
+            # Others' memories may fill the head of the list: they must not use up the limit.
+            if visible.size >= limit or len(ids) < asked:
+                return visible[:limit]
+            asked *= 8
+
+    def co_retrievals(self, positions: Positions) -> NDArray[np.int64]:
+        """Return, per position, how often it was recalled together with any of the others."""
+        if not self.inputs.knows_usage():
+            return np.zeros(positions.size, dtype=np.int64)
+        return self.inputs.co_retrieved(self.ids_of(positions))
+
+    def summaries_of(self, positions: Positions) -> Mapping[int, SummaryView]:
+        """Return the accepted summary of each source among the positions.
+
+        A summary of which the recall may not see every turn does not exist for it.
+        """
+        found, mask = self.reader.summaries.of_sources(positions), self.rows.memories
+        return {p: s for p, s in found.items() if mask is None or mask[list(s.sources)].all()}
+
+    def successors_of(self, positions: Positions) -> Mapping[int, Successor]:
+        """Return what the night found to replace the positions, and these successors in turn.
+
+        `as_of` is in the mask: a memory ends when its successor was created, or later, so whoever
+        sees both asks for a moment after that. A successor that is not searched is passed through.
+        """
+        from noctuary.graph.successors import NO_SUCCESSOR
+
+        index = self.reader.superseded
+        rows: dict[int, SupersessionRow] = {}
+        while positions.size:
+            newer = index.successors(positions, visible=self.rows.allowed)
+            replaced = positions[newer != NO_SUCCESSOR]
+            found = [index.row_of(p) for p in replaced.tolist()]
+            fresh = {row.older: row for row in found if row is not None and row.older not in rows}
+            rows.update(fresh)
+            positions = np.array([row.newer for row in fresh.values()], dtype=np.int64)
+        wanted = ("supersessions", "older", "older, evidence_position")
+        evidence = dict(self.reader.look_up(*wanted, [str(older) for older in rows]))
+        links = {
+            older: Successor(
+                row.newer, row.reason, row.confidence, row.similarity, row.age_gap_days,
+                evidence[older],
+            )
+            for older, row in rows.items()
+        }  # fmt: skip
+        if self.rows.hidden is None:
+            return links
+        from noctuary.recall.hidden import through_hidden
+
+        return through_hidden(links, self.rows, self.reader)
+
+    def past_queries(self, *, since_us: int, limit: int) -> Sequence[PastQuery]:
+        """Return logged queries of other wording, most similar first, with what is still seen."""
+        logged, fault = self.inputs.past_queries(
+            self.query.text, since_us=since_us, limit=limit, user=self.query.scope.user
+        )
+        if fault is not None:
+            self.run.warn("query_log", fault)
+        places = self.reader.positions_of(sorted({i for *_, found in logged for i in found}))
+        return [
+            PastQuery(text, asked_us, similarity, tuple(
+                self._visible([places[i] for i in found if i in places]).tolist()
+            ))
+            for text, asked_us, similarity, found in logged
+        ]  # fmt: skip
+
+    def rerank_scores(self, positions: Positions) -> NDArray[np.float64] | RecallWarning:
+        """Return the profile's cross-encoder's scores of the positions, or why there are none."""
+        rows = self.reader.describe(positions.tolist())
+        texts = [str(rows[p]["content"]) for p in positions.tolist()]
+        timeout_ms = min(self.profile.rerank_timeout_ms, self.run.left_ms())
+        return self.inputs.rerank(self.profile.reranker, self.query.text, texts, timeout_ms)
+
+    def _visible(self, positions: Sequence[int]) -> Positions:
+        kept, mask = np.array(positions, dtype=np.int64), self.rows.memories
+        return kept if mask is None else kept[mask[kept]]
+
+
+def rank_alone(
+    reader: SnapshotReader,
+    graph: SnapshotGraph,
+    profile: RetrievalProfile,
+    mask: Mask | None,
+    encode: QueryVector | None,
+    text: str,
+    depth: int,
+) -> BaseRanking:
+    """Return the ranking of a snapshot by itself: no phases, no live rows, nothing that changes."""
+    query = Query(text, depth, profile, "default", Scope(), "relevance", None, dry_run=True)
+    search = Search(reader, graph, query, rows=Rows(mask, mask), encode=encode)
+    return search.rank(text, depth)
+
+
+# Orders other than relevance: by importance and by date.
+
+
+_IMPORTANCE_SORT = (0.4, 0.6)
+"""The reference store's blend of relevance and importance (research/peers.md 2.4): importance
+leads, relevance still counts."""
+
+
+def _sort(search: Search, candidates: Candidates, base: BaseRanking) -> Candidates:
+    """Return the candidates with another key, in [0, 1]; ties by relevance, then position."""
+    relevance, reader = base.relevance_of(candidates), search.reader
+    if search.query.sort_by == "importance":
+        importance = importance_of(reader, candidates.positions)
+        key = _IMPORTANCE_SORT[0] * relevance + _IMPORTANCE_SORT[1] * importance
+    else:
+        key = _scale_dates(reader.created_at_us, reader.created_at(candidates.positions))
+    order = np.lexsort((candidates.positions, -relevance, -key))
+    return Candidates(candidates.positions[order], key[order], candidates.expanded[order])
+
+
+def _scale_dates(all_us: NDArray[np.int64], chosen: Positions) -> Scores:
+    """Return dates scaled to (0, 1] over the store, the newest at 1; undated memories are 0."""
+    dated = all_us[all_us != UNDATED_US]
+    if not dated.size:
+        return np.zeros(chosen.size, dtype=np.float64)
+    # What came live may be newer than all that the snapshot has.
+    low, high = int(dated.min()), max(int(dated.max()), int(chosen.max(initial=UNDATED_US)))
+    # One more microsecond than since the oldest, so that undated memories come after it.
+    ages = np.maximum(chosen, low).astype(np.float64) - low + 1.0
+    return np.where(chosen == UNDATED_US, 0.0, ages / (float(high) - low + 1.0))
 
 
 # From candidates to memories: rows, legs, the graph's path, what the phases did.
 
 
-@dataclass(slots=True)
-class Answer:
-    """What the steps of one recall came to; only as far as they got.
-
-    Attributes:
-        candidates: Best first, all of them.
-        guard: The model guard's verdict; None where it is off.
-        base: The ranking before the phases.
-        pipeline: What the phases did.
-        ledger: What every step did to every candidate.
-        total_in: Candidates before the phases.
-        searched: What was searched and what was not; None where the scope says it all.
-        unhidden: The ranking before the phases if all that the scope shows were searched; None
-            where that is `base`.
-        allowed: What the scope shows of the snapshot, archived or not; None for everything.
-        overlay: The live rows among the candidates; None where there are none.
-    """
-
-    candidates: Candidates
-    guard: GuardResult | None = None
-    base: BaseRanking | None = None
-    pipeline: Pipeline = field(default_factory=Pipeline)
-    ledger: Ledger = field(default_factory=Ledger)
-    total_in: int = 0
-    searched: Searched | None = None
-    unhidden: Callable[[], BaseRanking] | None = None
-    allowed: Mask | None = None
-    overlay: Overlay | None = None
-
-    def view(self, reader: SnapshotReader) -> SnapshotReader:
-        """Return where candidates are looked up by position: the snapshot, or it with live rows."""
-        return reader if self.overlay is None else self.overlay.view
-
-    @staticmethod
-    def nothing() -> Answer:
-        """Return the answer before the first step."""
-        empty = np.empty(0, dtype=np.int64)
-        return Answer(Candidates(empty, np.empty(0), empty.astype(np.bool_)))
-
-
-def wants_events(profile: RetrievalProfile) -> bool:
-    """Say whether anybody will look at score events."""
-    return profile.explain or profile.replay_log or has_hooks("post_score_event")
-
-
-def describe_memories(
-    reader: SnapshotReader, run: RecallRun, answer: Answer, k: int
-) -> tuple[RecalledMemory, ...]:
+def _describe(search: Search) -> tuple[RecalledMemory, ...]:
     """Return the first k candidates with their texts and what each leg said.
 
     A damaged text is no candidate any more: the next one takes its place, and a warning says so.
     """
-    chosen = answer.candidates.keep(np.arange(answer.candidates.size) < k)
-    if answer.base is None or not chosen.size:
+    reader, base, chosen = search.reader, search.base, search.candidates.first(search.k)
+    if base is None or not chosen.size:
         return ()
     positions: list[int] = chosen.positions.tolist()
     rows = reader.describe(positions)
     damaged = [p for p in positions if rows[p]["content"] is DAMAGED_TEXT]
     if damaged:
         ids = ", ".join(str(i) for i in reader.public_ids(damaged).values())
-        run.warn(
+        search.run.warn(
             "snapshot_damaged",
             f"the text of {ids} is not the one that was published and "
             "was left out: run `noctuary doctor`",
         )
-        keep = ~np.isin(answer.candidates.positions, damaged)
-        answer.candidates = answer.candidates.keep(keep)
-        return describe_memories(reader, run, answer, k)
-    relevance = relevance_of(chosen, answer.base).tolist()
-    lexical, dense = (_leg_hits(leg, positions) for leg in (answer.base.lexical, answer.base.dense))
-    graph_hits = _graph_hits(reader, answer.base.graph, positions)
-    notes = answer.pipeline.annotations
-    noted = _annotations(reader, {p: notes[p] for p in positions if p in notes})
+        search.candidates = search.candidates.keep(~np.isin(search.candidates.positions, damaged))
+        return _describe(search)
+    lexical, dense = (_leg_hits(leg, positions) for leg in (base.lexical, base.dense))
+    graph_hits = {} if base.graph is None else _graph_hits(reader, base.graph, positions)
+    notes = {p: n for p in positions if (n := search.pipeline.annotations.get(p)) is not None}
+    names = Names.look_up(reader, (), notes.values()) if notes else Names({})
     sources = {p for row in rows.values() for p in row["sources"]}
     source_ids = reader.public_ids(sources) if sources else {}
-    memories: list[RecalledMemory] = []
-    for place, position in enumerate(positions):
-        row = rows[position]
-        memory_id: str = row["memory_id"]
-        memories.append(
-            RecalledMemory(
-                id=memory_id if row["sources"] else reader.public_id(memory_id),
-                content=row["content"],
-                category=row["category"],
-                tags=row["tags"],
-                importance=row["importance"],
-                created_at=from_micros(row["created_at_us"]),
-                wing=row["wing"],
-                room=row["room"],
-                session_id=row["session_id"],
-                user=row["user"],
-                final_score=float(chosen.scores[place]),
-                relevance=relevance[place],
-                lexical=lexical.get(position),
-                dense=dense.get(position),
-                graph=graph_hits.get(position),
-                kind="summary" if row["sources"] else "memory",
-                annotations=noted.get(position, {}),
-                sources=tuple(source_ids[p] for p in row["sources"]),
-                live=row.get("live", False),
-            )
+    scored = zip(positions, chosen.scores, base.relevance_of(chosen).tolist(), strict=True)
+    return tuple(
+        RecalledMemory(
+            id=row["memory_id"] if row["sources"] else reader.public_id(row["memory_id"]),
+            created_at=from_micros(row["created_at_us"]),
+            **{name: row[name] for name in _SHOWN},
+            final_score=float(score),
+            relevance=relevance,
+            lexical=lexical.get(p),
+            dense=dense.get(p),
+            graph=graph_hits.get(p),
+            kind="summary" if row["sources"] else "memory",
+            annotations=names.plain(notes.get(p, {})),
+            sources=tuple(source_ids[s] for s in row["sources"]),
+            live=row.get("live", False),
         )
-    return tuple(memories)
+        for p, score, relevance in scored
+        for row in (rows[p],)
+    )
 
 
-def describe_pipeline(
-    request: Request, answer: Answer, memories: tuple[RecalledMemory, ...]
-) -> dict[str, Any]:
-    """Return what the phases did, as plain values (RFC 914's pipeline_trace)."""
-    found_anew = answer.candidates.expanded.tolist()
-    expanded = [m.id for m, anew in zip(memories, found_anew, strict=False) if anew]
-    return {
-        "profile_used": request.profile_used,
-        "phases_applied": list(answer.pipeline.applied),
-        "phases_skipped": list(answer.pipeline.skipped),
-        "total_candidates_in": answer.total_in,
-        "total_results_out": len(memories),
-        "model_guard": answer.guard.verdict if answer.guard is not None else "OFF",
-        "notes": answer.pipeline.notes,
-        "expanded": expanded,
-    }
-
-
-def _annotations(
-    reader: SnapshotReader, notes: dict[int, dict[str, Any]]
-) -> dict[int, dict[str, Any]]:
-    """Return what phases noted, with public ids in the place of positions."""
-    if not notes:
-        return {}
-    from noctuary.recall.candidates import Names
-
-    names = Names.look_up(reader, (), notes.values())
-    return {position: names.plain(fields) for position, fields in notes.items()}
+_SHOWN = ("content", "category", "tags", "importance", "wing", "room", "session_id", "user")
 
 
 def _leg_hits(leg: Leg, positions: list[int]) -> dict[int, LegHit]:
@@ -215,10 +574,8 @@ def _leg_hits(leg: Leg, positions: list[int]) -> dict[int, LegHit]:
 
 
 def _graph_hits(
-    reader: SnapshotReader, graph: GraphRanking | None, wanted: list[int]
+    reader: SnapshotReader, graph: GraphRanking, wanted: list[int]
 ) -> dict[int, GraphHit]:
-    if graph is None:
-        return {}
     paths = {p: path for p in wanted if (path := path_of(graph, p)) is not None}
     named = {p for path in paths.values() for p in (path.seed, *path.evidence) if p is not None}
     ids = reader.public_ids(named)
@@ -254,9 +611,23 @@ def _labels(reader: SnapshotReader, paths: Mapping[int, GraphPath]) -> dict[int,
     return labels
 
 
-# One recall over one pinned snapshot: scope, guard, base ranking, phases, order, description.
-#
-# Raises nothing for bad data.
+def _describe_pipeline(search: Search, memories: tuple[RecalledMemory, ...]) -> dict[str, Any]:
+    """Return what the phases did, as plain values (RFC 914's pipeline_trace)."""
+    found_anew = search.candidates.expanded.tolist()
+    pipeline, guard = search.pipeline, search.guard
+    return {
+        "profile_used": search.query.profile_used,
+        "phases_applied": list(pipeline.applied),
+        "phases_skipped": list(pipeline.skipped),
+        "total_candidates_in": search.total_in,
+        "total_results_out": len(memories),
+        "model_guard": guard.verdict if guard is not None else "OFF",
+        "notes": pipeline.notes,
+        "expanded": [m.id for m, anew in zip(memories, found_anew, strict=False) if anew],
+    }
+
+
+# One recall over one pinned snapshot. Raises nothing for bad data.
 
 
 class Recaller:
@@ -292,11 +663,18 @@ class Recaller:
         opened = open_serving(paths)
         return Recaller(paths, opened.reader, opened.snapshot_id)
 
-    def live_world(self, user: str | None = None) -> World:
-        """Return the world as this store has it now, with what it may tell a user about use."""
+    def inputs_now(self, user: str | None = None) -> Inputs:
+        """Return the inputs as this store has them now, with what it may tell a user about use."""
+
+        def use() -> Use:
+            known = self._usage
+            self._usage = UsageReader(self.paths.usage) if known is None else known.refreshed()
+            private = private_mask(self.reader.facets["user"], user)
+            return Use(self._usage, self.reader, private)
+
         # One usage file for the whole recall, even if a night ends meanwhile.
-        usage = cache(lambda: self._use_of(user))
-        return LiveWorld(self.paths, self.reader.manifest, usage, self.may_warm, self._archive_now)
+        manifest = self.reader.manifest
+        return Inputs(self.paths, manifest, cache(use), self.may_warm, self._archive_now)
 
     def recall(
         self,
@@ -310,7 +688,7 @@ class Recaller:
         deadline_ms: float | None = None,
         session_id: str | None = None,
         dry_run: bool = False,
-        world: World | None = None,
+        inputs: Inputs | None = None,
     ) -> RecallResult:
         """Return the k best memories for a query.
 
@@ -324,20 +702,49 @@ class Recaller:
             deadline_ms: After this much wall time remaining steps are skipped with a warning.
             session_id: The active conversation.
             dry_run: With the profile's `explain`, describe every candidate.
-            world: What changes besides the snapshot; None means the store's own, as it is now.
+            inputs: What changes besides the snapshot; None means the store's own, as it is now.
 
         Raises:
             ValueError: If k is negative or sort_by is unknown.
         """
         scope = scope or Scope()
         check_arguments(query, k, sort_by, scope, deadline_ms, session_id)
-        request = Request(
+        asked = Query(
             query, k, profile or RetrievalProfile(), profile_used, scope, sort_by, session_id,
             dry_run,
         )  # fmt: skip
-        run = RecallRun(time.perf_counter(), deadline_ms)
-        world = world or self.live_world(scope.user)
-        return self._result(run, request, world, self._answer(run, request, world))
+        return self.ask(asked, inputs, deadline_ms)
+
+    def ask(
+        self, query: Query, inputs: Inputs | None = None, deadline_ms: float | None = None
+    ) -> RecallResult:
+        """Return the answer to a query whose arguments are sound."""
+        run = RecallRun(deadline_ms)
+        inputs = inputs or self.inputs_now(query.scope.user)
+        search = Search(self.reader, self._graph, query, inputs, run=run)
+        self._answer(search)
+        with run.step("fetch"):
+            memories = _describe(search)
+        memories, answerability = self._judge(search, memories)
+        extras: dict[str, Any] = {}
+        if search.wants_events or query.profile.candidate_trace or has_hooks("post_cross_wing"):
+            from noctuary.recall.explain import explain
+
+            memories, extras = explain(search, memories)
+        run.finish()
+        return RecallResult(
+            query=query.text,
+            memories=memories,
+            warnings=tuple(run.warnings),
+            phase_timing_ms=run.phase_timing_ms,
+            snapshot_id=self.snapshot_id,
+            store=str(self.paths.root),
+            profile=query.profile.to_json(),
+            profile_used=query.profile_used,
+            pipeline=_describe_pipeline(search, memories),
+            answerability=answerability,
+            **extras,
+        )
 
     def rank(
         self, query: str, k: int, *, profile: RetrievalProfile, scope: Scope | None = None
@@ -350,173 +757,99 @@ class Recaller:
             ValueError: If k is negative.
         """
         scope = scope or Scope()
-        check_arguments(query, k, "relevance", scope, None, None)
-        request = Request(query, k, profile, "default", scope, "relevance", None, False)
-        world = self.live_world(scope.user)
-        answer = self._answer(RecallRun(time.perf_counter(), None), request, world)
-        best = answer.candidates.keep(np.arange(answer.candidates.size) < k)
-        positions: list[int] = best.positions.tolist()
-        named = answer.view(self.reader).public_ids(positions)
-        return [(str(named[p]), float(s)) for p, s in zip(positions, best.scores, strict=True)]
+        check_arguments(query, k, "relevance", scope, None)
+        asked = Query(query, k, profile, "default", scope, "relevance", None, False)
+        search = Search(self.reader, self._graph, asked, self.inputs_now(scope.user))
+        self._answer(search)
+        best = search.candidates.first(k).score_of()
+        named = search.reader.public_ids(best)
+        return [(str(named[position]), score) for position, score in best.items()]
 
-    def _answer(self, run: RecallRun, request: Request, world: World) -> Answer:
-        answer = Answer.nothing()
-        if not request.query.strip():
+    def _answer(self, search: Search) -> None:
+        """Take a search through its steps, as far as it gets."""
+        query, run = search.query, search.run
+        if not query.text.strip():
             run.warn("empty_query", "the query holds no text")
-            return answer
-        if request.k == 0:
-            return answer
+        elif query.k and self._in_scope(search) and self._guarded(search):
+            base = search.base = search.retrieve()
+            candidates = Candidates(
+                base.positions[base.order], base.final[base.order],
+                np.zeros(base.positions.size, dtype=np.bool_),
+            )  # fmt: skip
+            search.total_in = candidates.size
+            if search.wants_events:
+                from noctuary.recall.explain import record_base
+
+                record_base(search.ledger, base, query.profile)
+            candidates = run_phases(candidates, search, search.pipeline, search.ledger)
+            if query.sort_by != "relevance":
+                candidates = _sort(search, candidates, base)
+                why = f"ordered by {query.sort_by}"
+                search.ledger.record(
+                    "sort_by", candidates.positions, candidates.scores, lambda _: why
+                )
+            search.candidates = candidates
+            if self._usage is not None and self._usage.warning and not self._usage.is_missing:
+                run.warn("usage_unreadable", self._usage.warning)
+
+    def _in_scope(self, search: Search) -> bool:
+        """Find the rows that are searched, the store's own among them; False where none is."""
+        query, run, reader = search.query, search.run, self.reader
         with run.step("scope"):
-            mask = self._in_scope(run, request, world, answer)
-            if mask is not None and not mask.any() and answer.overlay is None:
-                return answer
-            answer.allowed = mask
-            answer.searched = self.find_searched(request.profile, world, mask)
+            mask, warnings = build_mask(query.scope, reader.facets, reader.created_at_us)
+            state = search.inputs.live()
+            if state is not None:
+                from noctuary.recall.live import lay_over
+
+                mask, warnings = lay_over(search, state, mask, warnings)
+            run.extend(warnings)
+            search.rows = Rows(mask, mask)
+            has_live = search.reader.live is not None
+            if search.rows.is_empty and not has_live:
+                return False
+            search.rows = self.find_rows(query.profile, search.inputs, mask)
         if self._archive is not None and self._archive.warning is not None:
             run.warn("archive_unreadable", self._archive.warning)
-        if answer.searched is not None:
-            if answer.searched.is_empty and answer.overlay is None:
-                return answer
-            mask = answer.searched.memories
-        answer.guard = self._guard(run, request.profile, world)
-        if answer.guard is not None and answer.guard.verdict == "MISMATCH":
-            strict = request.profile.model_guard_strict
-            code = "model_guard_blocked" if strict else "model_mismatch"
-            rest = "nothing is returned" if strict else "answered without the dense leg"
-            run.warn(code, f"{answer.guard.message}; {rest}")
-            if strict:
-                return answer
-        self._rank(run, request, world, mask, answer)
-        if self._usage is not None and self._usage.warning and not self._usage.is_missing:
-            run.warn("usage_unreadable", self._usage.warning)
-        return answer
+        return has_live or not search.rows.is_empty
 
-    def _in_scope(
-        self, run: RecallRun, request: Request, world: World, answer: Answer
-    ) -> Mask | None:
-        """Return what may be seen of the snapshot, and lay what the store has beyond it over it."""
-        reader = self.reader
-        mask, warnings = build_mask(request.scope, reader.facets, reader.created_at_us)
-        state = world.live()
-        if state is not None:
-            from noctuary.recall.live import lay_over
-
-            mask, warnings = lay_over(run, request, world, reader, state, mask, warnings, answer)
-        run.extend(warnings)
-        return mask
-
-    def _guard(self, run: RecallRun, profile: RetrievalProfile, world: World) -> GuardResult | None:
-        if not profile.model_guard or profile.dense_weight <= 0:
-            return None
-        with run.step("model_guard"):
-            result = guard_model(self.reader.manifest.encoder, world.encoder())
-        run.fire("post_model_guard", result.hook_context())
-        return result
-
-    def _rank(
-        self, run: RecallRun, request: Request, world: World, mask: Mask | None, answer: Answer
-    ) -> None:
-        blind = answer.guard is not None and answer.guard.verdict == "MISMATCH"
+    def _guarded(self, search: Search) -> bool:
+        """Compare the encoders of query and snapshot; False where that forbids an answer."""
+        profile, run, is_blind = search.profile, search.run, False
+        if profile.model_guard and profile.dense_weight > 0:
+            with run.step("model_guard"):
+                guard = guard_model(self.reader.manifest.encoder, search.inputs.encoder())
+            run.fire("post_model_guard", guard.hook_context())
+            search.guard, is_blind = guard, guard.verdict == "MISMATCH"
+            if is_blind:
+                strict = profile.model_guard_strict
+                code = "model_guard_blocked" if strict else "model_mismatch"
+                rest = "nothing is returned" if strict else "answered without the dense leg"
+                run.warn(code, f"{guard.message}; {rest}")
+                if strict:
+                    return False
 
         def encode(text: str) -> NDArray[np.float32]:
-            return world.query_vector(text, run.left_ms())
+            return search.inputs.query_vector(text, run.left_ms())
 
-        as_of, view = request.scope.as_of, answer.view(self.reader)
-        now_us = to_micros(aware(as_of)) if as_of is not None else world.now_us()
-        scorer = None
-        if request.profile.scorer != "fusion":
-            from noctuary.recall.scorers import Scorer
-
-            scorer = Scorer(request, view, world, now_us, answer.overlay)
-        moment = None if as_of is None else now_us
-        searched = answer.searched
-        ranker = BaseRanker(
-            self.reader, self._graph, request.profile, mask,
-            None if blind else encode, scorer, moment,
-            None if searched is None else searched.summaries, answer.overlay,
-        )  # fmt: skip
-
-        def search(text: str, depth: int) -> tuple[Positions, Scores]:
-            found = ranker.rank(run, text, depth)
-            return found.positions[found.order], found.final[found.order]
-
-        lookups = SnapshotLookups(
-            view,
-            world,
-            mask,
-            request.query,
-            request.profile,
-            request.scope.user,
-            run,
-            search,
-            searched,
-        )
-        depth = request.depth(self.reader.count + view.end - self.reader.end)
-        if searched is not None:
-            unhidden = ranker._replace(mask=searched.allowed, summaries=None, overlay=None)
-            # Its own clock and warnings: it explains the recall and is no part of it.
-            apart = RecallRun(time.perf_counter(), None)
-            answer.unhidden = lambda: unhidden.rank(apart, request.query, depth)
-        base = ranker.rank(run, request.query, depth)
-        self._shape(run, request, now_us, lookups, base, answer)
-
-    def _shape(
-        self,
-        run: RecallRun,
-        request: Request,
-        now_us: int,
-        lookups: SnapshotLookups,
-        base: BaseRanking,
-        answer: Answer,
-    ) -> None:
-        """Run the phases, choose the order, cut to k."""
-        order = base.order
-        candidates = Candidates(
-            base.positions[order], base.final[order], np.zeros(order.size, dtype=np.bool_)
-        )
-        answer.base, answer.total_in = base, candidates.size
-        context = PhaseContext(
-            query=request.query,
-            k=request.k,
-            profile=request.profile,
-            now_us=now_us,
-            user=request.scope.user,
-            session_id=request.session_id,
-            lookups=lookups,
-        )
-        ledger = answer.ledger
-        if wants_events(request.profile):
-            record_base(ledger, base, request.profile)
-        candidates, answer.pipeline = run_phases(candidates, context, run, ledger, request.sort_by)
-        if request.sort_by != "relevance":
-            candidates = sort_candidates(
-                request.sort_by, candidates, base, lookups, self.reader.created_at_us
-            )
-            ledger.record(
-                "sort_by",
-                candidates.positions,
-                candidates.scores,
-                lambda _: f"ordered by {request.sort_by}",
-            )
-        answer.candidates = candidates
+        if not is_blind:
+            search.encode = encode
+        return True
 
     def _judge(
-        self, run: RecallRun, request: Request, world: World, answer: Answer,
-        memories: tuple[RecalledMemory, ...],
-    ) -> tuple[tuple[RecalledMemory, ...], Answerability | None]:  # fmt: skip
+        self, search: Search, memories: tuple[RecalledMemory, ...]
+    ) -> tuple[tuple[RecalledMemory, ...], Answerability | None]:
         """Say whether there is an answer at all, and each memory's own score, where calibrated."""
-        if self.calibration is None or answer.base is None:
+        if self.calibration is None or search.base is None:
             return memories, None
         from noctuary.recall.answerability import score_answer
 
-        with run.step("answerability"):
+        with search.run.step("answerability"):
             found = score_answer(
-                self.reader, self._graph, request.query, answer.allowed, answer.base,
-                answer.overlay,
+                search.reader, self._graph, search.query.text, search.rows.allowed, search.base,
                 measures=self.calibration.measures,
                 # Known from the dense leg: nobody is asked again.
-                encode=lambda text: world.query_vector(text, 0.0),
-                shown=answer.candidates.positions[: len(memories)],
+                encode=lambda text: search.inputs.query_vector(text, 0.0),
+                shown=search.candidates.positions[: len(memories)],
             )  # fmt: skip
             if found is None:
                 return memories, None
@@ -524,54 +857,15 @@ class Recaller:
             judged = self.calibration.judge(found.score, found.signal)
             return tuple(replace(memory, support=own) for memory, own in scored), judged
 
-    def _result(
-        self, run: RecallRun, request: Request, world: World, answer: Answer
-    ) -> RecallResult:
-        view = answer.view(self.reader)
-        with run.step("fetch"):
-            memories = describe_memories(view, run, answer, request.k)
-        memories, answerability = self._judge(run, request, world, answer, memories)
-        profile, extras = request.profile, dict[str, Any]()
-        if has_hooks("post_cross_wing"):
-            from noctuary.recall.explain import fire_balanced
-
-            fire_balanced(view, run, answer)
-        if wants_events(profile) or profile.candidate_trace:
-            from noctuary.recall.explain import explain_answer
-
-            with run.step("score_explainability"):
-                memories, extras = explain_answer(view, request, run, answer, memories)
-        run.finish()
-        return RecallResult(
-            query=request.query,
-            memories=memories,
-            warnings=tuple(run.warnings),
-            phase_timing_ms=run.phase_timing_ms,
-            snapshot_id=self.snapshot_id,
-            store=str(self.paths.root),
-            profile=profile.to_json(),
-            profile_used=request.profile_used,
-            pipeline=describe_pipeline(request, answer, memories),
-            answerability=answerability,
-            **extras,
-        )
-
-    def find_searched(
-        self, profile: RetrievalProfile, world: World, mask: Mask | None
-    ) -> Searched | None:
-        """Return what is searched; None for all that the scope shows, the usual case.
+    def find_rows(self, profile: RetrievalProfile, inputs: Inputs, mask: Mask | None) -> Rows:
+        """Return which of the memories that the scope shows (n,) are searched.
 
         With nothing archived and turns searched as they are this is one look for a file.
-
-        Args:
-            profile: Its turn_view and include_archived.
-            world: What is archived.
-            mask: What the scope allows, shape (n,); None for everything.
         """
-        state = None if profile.include_archived else world.archive()
+        state = None if profile.include_archived else inputs.archive()
         if state is None and profile.turn_view == RAW:
-            return None
-        from noctuary.recall.hidden import find_archived, find_searched
+            return Rows(mask, mask)
+        from noctuary.recall.hidden import find_archived, find_rows
 
         archived: Archived | None = None
         if state is not None:
@@ -580,7 +874,7 @@ class Recaller:
                 known = self._archived = (state.key, find_archived(self.reader, state))
             archived = known[1]
         plans = frozenset[str]() if state is None else state.plans
-        return find_searched(self.reader, mask, profile.turn_view, archived, plans)
+        return find_rows(self.reader, mask, profile.turn_view, archived, plans)
 
     def plan_of(self, memory_id: str) -> str | None:
         """Return the compaction plan in force that archives a memory, the last one applied."""
@@ -606,25 +900,8 @@ class Recaller:
             self._archive = ArchiveReader(self.paths.archive)
         return self._archive
 
-    def _use_of(self, user: str | None) -> Use:
-        """Return use as far as only this user had a part in it; all of it where nobody is named."""
-        private = private_mask(self.reader.facets["user"], user)
-        if private is None:
-            return self._usage_now()
-        from noctuary.recall.inputs import OwnUse
-
-        return OwnUse(self._usage_now(), self.reader, private)
-
-    def _usage_now(self) -> UsageReader:
-        """Return the usage file that is there now."""
-        known = self._usage
-        self._usage = UsageReader(self.paths.usage) if known is None else known.refreshed()
-        return self._usage
-
 
 # Which snapshot answers: the store that is meant, and its pinned recaller in this process.
-#
-# No ranking.
 
 
 STORES_PINNED = 16

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -23,16 +24,28 @@ from noctuary.graph.sessions import (
     listen,
 )
 from noctuary.graph.walk import RELATIONS, Link, Named, Walk, link_query, name_subjects, walk
-from noctuary.lexical.search import hold_every_token, rank, top_positions
+from noctuary.lexical.search import (
+    MIN_EXACT_TOKENS,
+    hold_every_token,
+    rank,
+    score,
+    top_positions,
+)
 from noctuary.recall.candidates import Positions, Scores
 from noctuary.recall.query import Mask
 from noctuary.recall.reader import SnapshotGraph, SnapshotReader
+from noctuary.snapshot.arrays import SummaryArrays
 from noctuary.text.tokens import tokenize
 
-# What a leg is, and the lexical one: its best positions and the scores behind them.
+# What a leg is, and the lexical and dense ones over the rows of every kind in scope.
+#
+# All kinds compare: the words of a summary or of a live row weigh what they weigh in the corpus
+# (noctuary.lexical.build.build_postings_beside), and their vectors come from the same encoder.
 
 
 ScoresAt = Callable[[NDArray[np.int64]], NDArray[np.float64]]
+Shown = NDArray[np.bool_]
+"""Which summaries are searched, shape (s,)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,38 +79,23 @@ class Leg:
         return {int(p): rank for rank, p in enumerate(self.ranking, start=1)}
 
 
-def rank_lexical(reader: SnapshotReader, query: str, mask: Mask | None, depth: int) -> Leg:
-    """Score every memory by BM25 over the query's tokens and rank the best allowed ones."""
+def rank_lexical(
+    reader: SnapshotReader, query: str, mask: Mask | None, depth: int, shown: Shown | None = None
+) -> Leg:
+    """Score every memory by BM25 over the query's tokens and rank the best allowed rows."""
+    tokens = tokenize(query)
     scores, ranking = rank(
-        tokenize(query),
-        reader.look_up_terms,
-        reader.posting_positions,
-        reader.posting_scores,
-        reader.count,
-        depth,
-        mask,
-    )
-    return Leg.of_scores(scores, ranking)
-
-
-def find_exact_matches(
-    reader: SnapshotReader, query: str, positions: NDArray[np.int64]
-) -> NDArray[np.bool_]:
-    """Tell which of the positions hold every token of the query, shape of `positions`."""
-    held = hold_every_token(
-        tokenize(query), reader.look_up_terms, reader.posting_positions, reader.count
-    )
-    if positions.size and int(positions.max()) >= reader.count:
-        from noctuary.recall.hidden import hold_every_word
-
-        held = np.concatenate([held, hold_every_word(reader, query)])
-    return held[positions]
-
-
-# The dense leg: which engine answers, by the size of the store.
-#
-# The pack carries a short tier from `noctuary.embed.funnel.FUNNEL_MIN_ROWS` memories on; where it
-# is there, it is used. Source: docs/decisions/0004.
+        tokens, reader.look_up_terms, reader.posting_positions, reader.posting_scores,
+        reader.count, depth, mask,
+    )  # fmt: skip
+    leg = Leg.of_scores(scores, ranking)
+    if shown is not None:
+        postings = reader.summary_postings
+        scores = score(tokens, reader.look_up_summary_terms, *postings, shown.size)
+        leg = join_legs(leg, scores, shown, reader.count, depth)
+    if reader.live is not None:
+        leg = join_live(reader, leg, reader.live.word_scores(query), depth)
+    return leg
 
 
 def rank_dense(
@@ -105,20 +103,26 @@ def rank_dense(
     query_vector: NDArray[np.float32],
     mask: Mask | None,
     depth: int,
+    shown: Shown | None = None,
     *,
+    by_turns: bool = False,
     early_exit: bool = False,
 ) -> Leg:
-    """Rank the allowed memories by cosine to the query and return the best of them.
+    """Rank the allowed memories and summaries by cosine to the query and return the best of them.
 
-    Without a tier every memory is scored and the leg has `all_scores`. With one the ranking is
-    that of the funnel, and `scores_at` reads the rows that it is asked for: exact cosines also for
-    memories that the funnel did not find.
+    The pack carries a short tier from `noctuary.embed.funnel.FUNNEL_MIN_ROWS` memories on. Without
+    one every memory is scored and the leg has `all_scores`. With one the ranking is that of the
+    funnel (docs/decisions/0004), and `scores_at` reads the rows that it is asked for: exact cosines
+    also for memories that the funnel did not find. Summaries are compared exactly, however many
+    there are: there is one for some dozen turns.
 
     Args:
         reader: The snapshot.
         query_vector: Unit vector, shape (d,).
         mask: Which memories may be returned, shape (n,); None for all.
-        depth: Most memories to rank.
+        depth: Most positions to rank.
+        shown: Which summaries are searched; None for none.
+        by_turns: Compare the query with a summary's turns instead of with its own vector.
         early_exit: Let the tier answer alone where the threshold derived for it is reached: its
             ranking is then the prefixes'. Saves reading the shortlist from a cold disk; off, the
             ranking is always by exact cosines.
@@ -131,13 +135,131 @@ def rank_dense(
         return Leg.empty()
     if tier is None:
         scores: NDArray[np.float32] = np.asarray(vectors @ query_vector, dtype=np.float32)
-        return Leg.of_scores(scores, top_positions(scores, depth, mask))
-    exit_at = reader.tier_exits.get(tier.vectors.shape[1]) if early_exit else None
-    found = search(tier, vectors, query_vector, depth, mask, exit_at=exit_at)
-    return Leg(
-        found.positions,
-        lambda positions: cosines_at(vectors, positions, query_vector).astype(float),
-    )
+        leg = Leg.of_scores(scores, top_positions(scores, depth, mask))
+    else:
+        exit_at = reader.tier_exits.get(tier.vectors.shape[1]) if early_exit else None
+        found = search(tier, vectors, query_vector, depth, mask, exit_at=exit_at)
+        leg = Leg(
+            found.positions,
+            lambda positions: cosines_at(vectors, positions, query_vector).astype(float),
+        )
+    if shown is None or reader.summary_vectors is None:
+        return leg
+    arrays = reader.summaries.arrays
+    if by_turns and leg.all_scores is not None:
+        scores = score_all(arrays, leg.all_scores)
+    else:
+        scores = np.asarray(reader.summary_vectors @ query_vector, dtype=np.float32)
+        if by_turns:
+            scores = score_shortlist(arrays, vectors, query_vector, scores, shown, depth)
+    return join_legs(leg, scores, shown, reader.count, depth)
+
+
+def join_legs(leg: Leg, scores: NDArray[np.float32], shown: Shown, first: int, depth: int) -> Leg:
+    """Return one leg over what it had and the rows from `first` on, best `depth` of both together.
+
+    Args:
+        leg: Over positions below `first`.
+        scores: Of the rows on the same scale, shape (s,).
+        shown: Which of them are searched.
+        first: Position of the first row.
+        depth: Most positions to rank.
+    """
+    best = top_positions(scores, depth, shown)
+    ranking = np.concatenate([leg.ranking, best + first])
+    values = np.concatenate([leg.scores_at(leg.ranking), scores[best].astype(np.float64)])
+    ranking = ranking[np.lexsort((ranking, -values))[:depth]]
+
+    def scores_at(positions: NDArray[np.int64]) -> NDArray[np.float64]:
+        found = np.zeros(positions.shape, dtype=np.float64)
+        inside = positions < first
+        found[inside] = leg.scores_at(positions[inside])
+        found[~inside] = scores[positions[~inside] - first]
+        return found
+
+    everyone = None if leg.all_scores is None else np.concatenate([leg.all_scores, scores])
+    return Leg(ranking, scores_at, everyone)
+
+
+def join_live(reader: SnapshotReader, leg: Leg, scores: NDArray[np.float32], depth: int) -> Leg:
+    """Return one leg over the snapshot and all live rows."""
+    everyone = np.ones(scores.size, dtype=np.bool_)
+    joined = join_legs(leg, scores, everyone, reader.first_live, depth)
+    # The quota of wings looks at snapshot and summaries alone.
+    return replace(joined, all_scores=leg.all_scores)
+
+
+def find_exact_matches(
+    reader: SnapshotReader, query: str, positions: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Tell which of the positions hold every token of the query, shape of `positions`."""
+    tokens = tokenize(query)
+    held = hold_every_token(tokens, reader.look_up_terms, reader.posting_positions, reader.count)
+    if positions.size and int(positions.max()) >= reader.count:
+        of_summaries = hold_every_token(
+            tokens, reader.look_up_summary_terms, reader.summary_postings[0], reader.summaries.size
+        )
+        of_live = np.zeros(reader.end - reader.first_live, dtype=np.bool_)
+        if reader.live is not None and len(set(tokens)) >= MIN_EXACT_TOKENS:
+            of_live = np.logical_and.reduce(reader.live.held(sorted(set(tokens))))
+        held = np.concatenate([held, of_summaries, of_live])
+    return held[positions]
+
+
+# How near a summary's turns are to a query: the mean of the nearest two.
+#
+# One vector for a text of twenty turns is near to what the turns have in common and to nothing
+# that one of them says. The turns' own vectors are in the pack anyway, because turns are never
+# dropped; comparing the query with them is late interaction (Khattab and Zaharia 2020) with turns
+# in the place of tokens. docs/decisions/0017 has the numbers.
+
+
+SHORTLIST_FACTOR = 4
+"""Summaries whose turns are read, as a multiple of the depth, where the turns have not all been
+scored; more reads more rows, fewer loses summaries whose own vector says little."""
+
+
+def mean_of_best_two(values: NDArray[np.float32], sizes: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Return, per group, the mean of its two largest values; of one value, that value.
+
+    Args:
+        values: The groups' values one after the other, shape (sum of sizes,).
+        sizes: Values per group, each at least 1, shape (g,).
+    """
+    if not sizes.size:
+        return np.zeros(0, dtype=np.float32)
+    ends = np.cumsum(sizes)
+    starts = ends - sizes
+    ordered = values[np.lexsort((-values, np.repeat(np.arange(sizes.size), sizes)))]
+    best, second = ordered[starts], ordered[np.minimum(starts + 1, ends - 1)]
+    return np.asarray((best + second) / 2.0, dtype=np.float32)
+
+
+def score_all(arrays: SummaryArrays, cosines: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the score of every summary, shape (s,), from the cosines of every memory, (n,)."""
+    return mean_of_best_two(cosines[arrays.sources], np.diff(arrays.indptr).astype(np.int64))
+
+
+def score_shortlist(
+    arrays: SummaryArrays,
+    vectors: NDArray[np.float32],
+    query_vector: NDArray[np.float32],
+    own: NDArray[np.float32],
+    shown: Shown,
+    depth: int,
+) -> NDArray[np.float32]:
+    """Return scores, shape (s,): by their turns for the best by their `own` vectors, 0 for others.
+
+    Of the memories' vectors only those of the shortlist's turns are read.
+    """
+    found = np.sort(top_positions(own, SHORTLIST_FACTOR * depth, shown))
+    scores = np.zeros(own.size, dtype=np.float32)
+    if found.size:
+        sources = [arrays.sources_of(int(i)) for i in found]
+        cosines = cosines_at(vectors, np.concatenate(sources).astype(np.int64), query_vector)
+        sizes = np.array([len(s) for s in sources], dtype=np.int64)
+        scores[found] = mean_of_best_two(cosines, sizes)
+    return scores
 
 
 # Fusion of the lexical and dense legs into one score in [0, 1]. Pure functions over arrays.
@@ -220,12 +342,7 @@ def fuse_convex(leg_scores: Sequence[FloatArray], weights: Sequence[float]) -> F
 
 
 def graph_scale(arriving: FloatArray, weight: float) -> float:
-    """Return what base + weight * arriving is divided by to stay in [0, 1].
-
-    Args:
-        arriving: What the graph brought, >= 0, shape (m,).
-        weight: Non-negative factor.
-    """
+    """Return what base + weight * arriving (both >= 0) is divided by to stay in [0, 1]."""
     peak = float(arriving.max()) if arriving.size else 0.0
     return 1.0 + weight * max(1.0, peak) if weight > 0 and peak > 0 else 1.0
 
@@ -233,12 +350,7 @@ def graph_scale(arriving: FloatArray, weight: float) -> float:
 def add_graph(base: FloatArray, arriving: FloatArray, weight: float) -> FloatArray:
     """Add what arrived over the graph and scale back into [0, 1].
 
-    The order is that of base + weight * arriving.
-
-    Args:
-        base: Fused scores in [0, 1], shape (m,).
-        arriving: What the graph brought, >= 0, shape (m,); seldom more than 1.
-        weight: Non-negative factor; 0, or nothing arriving, returns `base` unchanged.
+    The order is that of base + weight * arriving (>= 0, seldom more than 1).
     """
     scale = graph_scale(arriving, weight)
     return base if scale == 1.0 else (base + weight * arriving) / scale
@@ -248,11 +360,6 @@ def add_exact_match(base: FloatArray, exact: NDArray[np.bool_], bonus: float) ->
     """Add a bonus to exact matches and scale back into [0, 1] (hybrid-recall ADR 0005).
 
     The order is that of base + bonus * exact.
-
-    Args:
-        base: Scores in [0, 1], shape (m,).
-        exact: Which memories hold every word of the query, shape (m,).
-        bonus: Non-negative; 0, or no exact match, returns `base` unchanged.
     """
     if bonus <= 0 or not exact.any():
         return base
@@ -262,13 +369,7 @@ def add_exact_match(base: FloatArray, exact: NDArray[np.bool_], bonus: float) ->
 def apply_importance(
     scores: FloatArray, importance: NDArray[np.floating], prior: float
 ) -> FloatArray:
-    """Multiply by (1 - prior) + prior * importance (hybrid-recall design A.3 with prior 0.3).
-
-    Args:
-        scores: In [0, 1], shape (m,).
-        importance: In [0, 1], shape (m,).
-        prior: In [0, 1]; 0 leaves the scores as they are.
-    """
+    """Multiply by (1 - prior) + prior * importance, all in [0, 1] (hybrid-recall design A.3)."""
     return scores * ((1.0 - prior) + prior * importance.astype(np.float64))
 
 
@@ -290,13 +391,9 @@ class GraphRanking(NamedTuple):
         positions: int64, ascending, distinct.
         fused: Base scores, in [0, 1].
         scores: With the graph, in [0, 1].
-        walked: What arrived from the best hits.
-        named: What the query names.
-        talk: What sessions said, or None.
         lent: What sessions lend `talk.members`, times the session weight, before calibration;
             empty without talk.
         before: Scores of `talk.members` that sessions added to; empty without talk.
-        session_weight: Factor that is in `lent`.
         scale: What every score was divided by to stay in [0, 1], >= 1; whatever else is compared
             with these scores is divided by it too.
     """
@@ -322,32 +419,20 @@ class GraphRanking(NamedTuple):
 
 
 class GraphLeg(NamedTuple):
-    """Adds the graph of one snapshot to rankings within one scope.
-
-    Attributes:
-        graph: The snapshot's graph.
-        mask: What may be seen; None for everything.
-        weight: Factor on everything that is added, > 0.
-        session_weight: Further factor on what sessions lend; 0 asks none.
-        as_of_us: Walk the edges that held at this moment; None walks those that still hold.
-    """
+    """Adds the graph of one snapshot to rankings within one scope."""
 
     graph: SnapshotGraph
     mask: Mask | None
-    weight: float
-    session_weight: float = 1.0
-    as_of_us: int | None = None
+    weight: float  # on everything that is added, > 0
+    session_weight: float = 1.0  # further factor on what sessions lend; 0 asks none
+    as_of_us: int | None = None  # walk the edges that held then; None: those that still hold
 
     def rank(
         self, query: str, pool: Positions, fused: Scores, fuse_at: FuseAt
     ) -> GraphRanking | None:
         """Return the ranking with what the graph adds, or None where it has nothing to add.
 
-        Args:
-            query: As asked.
-            pool: Candidates, ascending.
-            fused: Their base scores.
-            fuse_at: Base scores of memories that the graph brings in.
+        `pool` are the candidates, ascending; `fuse_at` scores memories that the graph brings in.
         """
         links = link_query(query, self.graph.names_seen(self.mask))
         walked = self._walk(pool, fused)
@@ -438,10 +523,9 @@ class GraphPath(NamedTuple):
     Attributes:
         score: Everything that was added, before weight and scaling, > 0.
         seed: The memory that the strongest part came from; None where it came from the query.
-        relation: The relation of the strongest part.
+        relation: Of the strongest part; `shares` has by relation what each added.
         concept: Ordinal of the concept on the way, NO_CONCEPT where it is the session.
         evidence: Positions of the memories that hold the evidence.
-        shares: By relation, what it added.
     """
 
     score: float

@@ -1,12 +1,11 @@
-"""Phases that move scores, one function each."""
+"""Phases that move scores, one function each: formula, source, and what it says of a memory."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,37 +15,31 @@ from noctuary.recall.candidates import (
     SECONDS_PER_HOUR,
     Candidates,
     PastQuery,
-    PhaseContext,
     PhaseOutcome,
     Positions,
     ages_s,
     is_dated,
-    unchanged,
 )
 from noctuary.recall.result import RecallWarning
 from noctuary.text.marks import estimate_tokens
 from noctuary.text.tokens import MARKS, is_stop_word, tokenize
 from noctuary.usage.reader import ltp_multiplier
 
-# What every phase does that multiplies scores: one factor per candidate, and why.
+if TYPE_CHECKING:
+    from noctuary.recall.engine import Search
 
 
-def multiplied(
+def _multiplied(
     candidates: Candidates, factors: NDArray[np.float64], reason_at: Callable[[int], str]
 ) -> PhaseOutcome:
-    """Return the outcome of multiplying every candidate's score.
-
-    Args:
-        candidates: As the phase got them.
-        factors: Finite and >= 0, aligned with them; factors of 1 throughout change nothing.
-        reason_at: Row among `candidates` -> why; only asked for what somebody wants to know.
-    """
+    """Return the candidates with scores times factors (m,), and why, by row."""
     if not (factors != 1.0).any():
-        return unchanged(candidates)
+        return PhaseOutcome(candidates)
     positions = candidates.positions
 
     def reason_of(position: int) -> str:
-        return reason_at(int(np.flatnonzero(positions == position)[0]))
+        row = int(np.flatnonzero(positions == position)[0])
+        return f"{reason_at(row)} (factor {factors[row]:.3f})"
 
     return PhaseOutcome(candidates.rescored(candidates.scores * factors), reason_of)
 
@@ -54,20 +47,17 @@ def multiplied(
 # Phase 1: what was recalled often lately ranks higher. The formula is in `noctuary.usage.reader`.
 
 
-def ltp(candidates: Candidates, context: PhaseContext) -> PhaseOutcome:
+def ltp(candidates: Candidates, search: Search) -> PhaseOutcome:
     """Multiply by `ltp_multiplier` of the retrievals inside the profile's window.
 
     Source: research/mempalace.md section 1, phase 1. A memory that was never recalled keeps its
     score.
     """
-    profile = context.profile
-    recent = context.lookups.usage_of(candidates.positions).recent
+    profile = search.profile
+    recent = search.usage_of(candidates.positions).recent
     factors = ltp_multiplier(recent, profile.ltp_max_boost)
 
-    def reason_at(row: int) -> str:
-        return f"recalls lately: {recent[row]} (factor {factors[row]:.3f})"
-
-    return multiplied(candidates, factors, reason_at)
+    return _multiplied(candidates, factors, lambda row: f"recalls lately: {recent[row]}")
 
 
 # Phase 2: what was recalled together with the other candidates before ranks higher.
@@ -76,39 +66,30 @@ def ltp(candidates: Candidates, context: PhaseContext) -> PhaseOutcome:
 def association_factor(
     co_retrievals: NDArray[np.integer], coefficient: float, max_boost: float
 ) -> NDArray[np.float64]:
-    """Return clamp(1 + c ln(1 + n), 1, max_boost); never falls as n grows.
+    """Return clamp(1 + c ln(1 + n), 1, max_boost); never falls as n grows, below 0 it counts as 0.
 
     Source: research/mempalace.md section 1, phase 2 (c 0.15, maximum 1.5 in effect).
-
-    Args:
-        co_retrievals: Common retrievals with other candidates, summed; below 0 counts as 0.
-        coefficient: c, finite, >= 0.
-        max_boost: Finite, >= 1.
-
-    Returns:
-        In [1, max_boost], shape of `co_retrievals`.
     """
     counts = np.maximum(co_retrievals, 0).astype(np.float64)
     with np.errstate(over="ignore"):
         return np.minimum(1.0 + coefficient * np.log1p(counts), max_boost)
 
 
-def association(candidates: Candidates, context: PhaseContext) -> PhaseOutcome:
+def association(candidates: Candidates, search: Search) -> PhaseOutcome:
     """Multiply by `association_factor` of the common retrievals with the other candidates.
 
     The others are all candidates of this recall; the reference, which has no larger pool, takes the
     hits.
     """
-    profile = context.profile
-    together = context.lookups.co_retrievals(candidates.positions)
+    profile = search.profile
+    together = search.co_retrievals(candidates.positions)
     factors = association_factor(
         together, profile.association_coefficient, profile.association_max_boost
     )
 
-    def reason_at(row: int) -> str:
-        return f"recalls with other candidates: {together[row]} (factor {factors[row]:.3f})"
-
-    return multiplied(candidates, factors, reason_at)
+    return _multiplied(
+        candidates, factors, lambda row: f"recalls with other candidates: {together[row]}"
+    )
 
 
 # Phase 1: what is old ranks lower, down to a floor.
@@ -120,38 +101,26 @@ def decay_factor(
     """Return floor + (1 - floor) * 0.5 ** (age / half-life); never rises with age.
 
     Source: research/mempalace.md section 1, which has no floor (floor 0): what is a few half-lives
-    old then vanishes however well it answers. DESIGN section 4 asks for one.
-
-    Args:
-        age_days: >= 0, any shape.
-        half_life_days: > 0; age at which the part above the floor has halved.
-        floor: In [0, 1]; share of the score that age never takes.
-
-    Returns:
-        In [floor, 1], shape of `age_days`; exactly 1 at age 0.
+    old then vanishes however well it answers. DESIGN section 4 asks for one. In [floor, 1], and
+    exactly 1 at age 0.
     """
     with np.errstate(over="ignore"):
         half_lives = age_days / half_life_days
     return floor + (1.0 - floor) * np.exp2(-half_lives)
 
 
-def time_decay(candidates: Candidates, context: PhaseContext) -> PhaseOutcome:
+def time_decay(candidates: Candidates, search: Search) -> PhaseOutcome:
     """Multiply by `decay_factor` of the age; undated memories keep their score.
 
     So do those with a date after the recall's moment: both have age 0.
     """
-    profile = context.profile
-    created = context.lookups.created_at_us(candidates.positions)
-    age_days = ages_s(created, context.now_us) / SECONDS_PER_DAY
+    profile = search.profile
+    created = search.created_at_us(candidates.positions)
+    age_days = ages_s(created, search.now_us) / SECONDS_PER_DAY
     factors = decay_factor(age_days, profile.half_life_days, profile.decay_floor)
 
-    def reason_at(row: int) -> str:
-        return (
-            f"{age_days[row]:.1f} days old, half-life {profile.half_life_days:g} days, "
-            f"floor {profile.decay_floor:g} (factor {factors[row]:.3f})"
-        )
-
-    return multiplied(candidates, factors, reason_at)
+    said = f"half-life {profile.half_life_days:g} days, floor {profile.decay_floor:g}"
+    return _multiplied(candidates, factors, lambda row: f"{age_days[row]:.1f} days old, {said}")
 
 
 # Phase 1: what was filed in the last hours ranks higher (synaptic tagging).
@@ -162,37 +131,28 @@ def tagging_factor(
 ) -> NDArray[np.float64]:
     """Return max_boost at age 0, falling linearly to 1 at the window's end and 1 from there on.
 
-    Source: research/mempalace.md section 1, tagging: 1.5 to 1 over 24 hours.
-
-    Args:
-        age_hours: Hours since filing, any shape; below 0 counts as 0.
-        window_hours: > 0.
-        max_boost: Finite, >= 1.
-
-    Returns:
-        In [1, max_boost], shape of `age_hours`; never rises with age.
+    Source: research/mempalace.md section 1, tagging: 1.5 to 1 over 24 hours. An age below 0 counts
+    as 0.
     """
     with np.errstate(over="ignore"):
         elapsed = np.clip(age_hours / window_hours, 0.0, 1.0)
     return np.clip(1.0 + (max_boost - 1.0) * (1.0 - elapsed), 1.0, max_boost)
 
 
-def tagging(candidates: Candidates, context: PhaseContext) -> PhaseOutcome:
+def tagging(candidates: Candidates, search: Search) -> PhaseOutcome:
     """Multiply by `tagging_factor` of the time since filing.
 
     The moment of filing is the memory's date; undated memories keep their score.
     """
-    profile = context.profile
-    created = context.lookups.created_at_us(candidates.positions)
-    age_hours = ages_s(created, context.now_us) / SECONDS_PER_HOUR
+    profile = search.profile
+    created = search.created_at_us(candidates.positions)
+    age_hours = ages_s(created, search.now_us) / SECONDS_PER_HOUR
     boosts = tagging_factor(age_hours, profile.tagging_window_hours, profile.tagging_max_boost)
     factors = np.where(is_dated(created), boosts, 1.0)
 
-    def reason_at(row: int) -> str:
-        window = f"window {profile.tagging_window_hours:g} h"
-        return f"filed {age_hours[row]:.1f} h ago, {window} (factor {factors[row]:.3f})"
-
-    return multiplied(candidates, factors, reason_at)
+    window = f"window {profile.tagging_window_hours:g} h"
+    said = [f"filed {hours:.1f} h ago, {window}" for hours in age_hours.tolist()]
+    return _multiplied(candidates, factors, said.__getitem__)
 
 
 # Phase 6: what was used most, filed last or tagged "pinned" ranks a little higher.
@@ -215,50 +175,21 @@ USED_PER_ITEM = 2
 for one that is too long, and costs its row."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Pool:
-    """Memories that may be pinned, those among the candidates first; all of one length.
-
-    Attributes:
-        positions: The memories, each once.
-        reasons: Why each may be pinned, in words.
-        scores: Pinning scores.
-        tokens: Estimated tokens.
-    """
-
-    positions: list[int]
-    reasons: list[str]
-    scores: NDArray[np.float64]
-    tokens: list[int]
-
-
 def pinning_score(
     multipliers: NDArray[np.float64], days: NDArray[np.integer]
 ) -> NDArray[np.float64]:
-    """Return multiplier * (1 + 0.2 * min(days, 10)).
+    """Return multiplier * (1 + 0.2 * min(days, 10)), in [1, 3] times the LTP multiplier.
 
     Source: research/mempalace.md section 1, phase 6, with days in place of distinct query texts.
-
-    Args:
-        multipliers: LTP multipliers, >= 1.
-        days: Distinct days of use, same shape; below 0 counts as 0.
-
-    Returns:
-        In [multiplier, 3 * multiplier]; never falls as either grows.
     """
     spread = np.clip(days, 0, SPREAD_CAP_DAYS).astype(np.float64)
     return multipliers * (1.0 + SPREAD_GAIN * spread)
 
 
 def pinned_score(scores: NDArray[np.float64], boost: float) -> NDArray[np.float64]:
-    """Return score + boost * (1 - score): never more than 1, never out of order.
+    """Return score + boost * (1 - score), in [score, 1]: never more than 1, never out of order.
 
-    Args:
-        scores: >= 0; what exceeds 1 (a boost that is not scaled back yet) stays as it is.
-        boost: In [0, 1].
-
-    Returns:
-        In [score, 1] for a score in [0, 1], same shape.
+    What exceeds 1 (a boost that is not scaled back yet) stays as it is.
     """
     lifted = np.minimum(scores + boost * np.maximum(1.0 - scores, 0.0), 1.0)
     return np.maximum(lifted, scores)
@@ -270,12 +201,6 @@ def choose_pinned(
     """Return the rows of the best memories that fit, best first; ties by lower row.
 
     One that does not fit beside those already chosen is passed over.
-
-    Args:
-        scores: Pinning scores.
-        tokens: Estimated tokens of each, >= 0.
-        max_items: At most so many are chosen.
-        max_tokens: At most so many tokens together.
     """
     chosen: list[int] = []
     used = 0
@@ -288,7 +213,7 @@ def choose_pinned(
     return chosen
 
 
-def pinned(candidates: Candidates, context: PhaseContext) -> PhaseOutcome:
+def pinned(candidates: Candidates, search: Search) -> PhaseOutcome:
     """Lift the candidates that are pinned by `pinned_score`.
 
     Pinned are, best `pinning_score` first and inside the profile's budget of items and tokens: the
@@ -297,63 +222,52 @@ def pinned(candidates: Candidates, context: PhaseContext) -> PhaseOutcome:
     pinned_tagged_window_hours or carry the tag "pinned". Only candidates gain score.
     """
     if not candidates.size:
-        return unchanged(candidates)
-    profile = context.profile
-    pool = _pool(candidates, context)
-    chosen = choose_pinned(
-        pool.scores, pool.tokens, profile.pinned_max_items, profile.pinned_max_tokens
-    )
-    reasons = {pool.positions[row]: pool.reasons[row] for row in chosen}
-    hits = [p for p in candidates.positions.tolist() if p in reasons]
-    if not hits:
-        return unchanged(candidates)
-    lifted = np.array([p in reasons for p in candidates.positions.tolist()])
-    gained = pinned_score(candidates.scores, profile.pinned_boost)
-    return PhaseOutcome(
-        candidates.rescored(np.where(lifted, gained, candidates.scores)),
-        reason_of=lambda position: f"pinned: {reasons[position]}",
-        notes={
-            "pinned": len(chosen),
-            "pinned_candidates": len(hits),
-            "pinned_tokens": sum(pool.tokens[row] for row in chosen),
-        },
-        annotations={position: {"pinned_reason": reasons[position]} for position in hits},
-    )
-
-
-def _pool(candidates: Candidates, context: PhaseContext) -> _Pool:
-    """Gather who may be pinned, and why."""
-    profile = context.profile
-    most_used = context.lookups.most_used(USED_PER_ITEM * profile.pinned_max_items).tolist()
-    used = set(most_used)
+        return PhaseOutcome(candidates)
+    profile = search.profile
+    most_used = search.most_used(USED_PER_ITEM * profile.pinned_max_items).tolist()
     # Candidates first and in their order: of equal pinning scores, the better answer is pinned.
     known = list(dict.fromkeys([*candidates.positions.tolist(), *most_used]))
-    rows = context.lookups.rows_of(known)
-    usage = context.lookups.usage_of(np.array(known, dtype=np.int64))
+    rows = search.rows_of(known)
+    usage = search.usage_of(np.array(known, dtype=np.int64))
     multipliers = ltp_multiplier(usage.recent, profile.ltp_max_boost)
+    used = set(most_used)
     reasons = {
         p: f"recalls lately: {recent}; days with recalls: {days}"
         for p, recent, days, m in zip(known, usage.recent, usage.days, multipliers, strict=True)
         if p in used and m >= profile.pinned_ltp_threshold
     }
     if profile.pinned_include_tagged:
-        reasons |= _pinned_by_author(candidates.positions, rows, context)
-    kept = [index for index, position in enumerate(known) if position in reasons]
-    return _Pool(
-        [known[index] for index in kept],
-        [reasons[known[index]] for index in kept],
-        pinning_score(multipliers, usage.days)[kept],
-        [estimate_tokens(rows[known[index]]["content"]) for index in kept],
+        reasons |= _pinned_by_author(candidates.positions, rows, search)
+    places = [index for index, position in enumerate(known) if position in reasons]
+    pool = [known[index] for index in places]
+    tokens = [estimate_tokens(rows[p]["content"]) for p in pool]
+    scores = pinning_score(multipliers, usage.days)[places]
+    chosen = choose_pinned(scores, tokens, profile.pinned_max_items, profile.pinned_max_tokens)
+    pinned_now = {pool[row] for row in chosen}
+    lifted = np.isin(candidates.positions, list(pinned_now))
+    if not lifted.any():
+        return PhaseOutcome(candidates)
+    gained = pinned_score(candidates.scores, profile.pinned_boost)
+    hits: list[int] = candidates.positions[lifted].tolist()
+    return PhaseOutcome(
+        candidates.rescored(np.where(lifted, gained, candidates.scores)),
+        reason_of=lambda position: f"pinned: {reasons[position]}",
+        notes={
+            "pinned": len(chosen),
+            "pinned_candidates": len(hits),
+            "pinned_tokens": sum(tokens[row] for row in chosen),
+        },
+        annotations={position: {"pinned_reason": reasons[position]} for position in hits},
     )
 
 
 def _pinned_by_author(
-    positions: Positions, rows: Mapping[int, Mapping[str, Any]], context: PhaseContext
+    positions: Positions, rows: Mapping[int, Mapping[str, Any]], search: Search
 ) -> dict[int, str]:
     """Return, by position, why a candidate is pinned by its tag or by when it was filed."""
-    created = context.lookups.created_at_us(positions)
-    age_hours = ages_s(created, context.now_us) / SECONDS_PER_HOUR
-    window = context.profile.pinned_tagged_window_hours
+    created = search.created_at_us(positions)
+    age_hours = ages_s(created, search.now_us) / SECONDS_PER_HOUR
+    window = search.profile.pinned_tagged_window_hours
     recent = is_dated(created) & (age_hours <= window)
     reasons: dict[int, str] = {}
     for row, position in enumerate(positions.tolist()):
@@ -396,14 +310,9 @@ _Found = dict[int, tuple[float, str]]
 def expansion_terms(query: str, texts: Iterable[str], at_most: int) -> list[str]:
     """Return the words that the texts hold most often and the query does not.
 
-    Args:
-        query: As asked; a word of the same stem as one of its words is no new word.
-        texts: What similar queries found; a text that comes twice counts twice.
-        at_most: Most words returned.
-
-    Returns:
-        Lower-case words of `LEAST_CHARS` and more, no function words, most frequent first, those
-        of equal frequency in order of appearance. Of several forms of a word the first.
+    Lower-case words of `LEAST_CHARS` and more, no function words and none of a stem of the query,
+    most frequent first, then in order of appearance. Of several forms of a word the first; a text
+    that comes twice counts twice.
     """
     asked = set(tokenize(query))
     counts: dict[str, int] = {}
@@ -418,48 +327,48 @@ def expansion_terms(query: str, texts: Iterable[str], at_most: int) -> list[str]
     return [shown[token] for token in ranked[:at_most]]
 
 
-def query_expansion(candidates: Candidates, context: PhaseContext) -> PhaseOutcome:
+def query_expansion(candidates: Candidates, search: Search) -> PhaseOutcome:
     """Add what further questions find; what the query itself found keeps its score."""
-    similar = _similar_queries(context)
+    similar = _similar_queries(search)
     terms = expansion_terms(
-        context.query, _texts_found(similar, context), context.profile.query_expansion_max_terms
+        search.query.text, _texts_found(similar, search), search.profile.query_expansion_max_terms
     )
-    found = _ask(terms, candidates, context)
+    found = _ask(terms, candidates, search)
     return PhaseOutcome(
         _merged(candidates, found),
         reason_of=lambda position: (
             f"found by asking again with '{found[position][1]}': "
-            f"x{context.profile.query_expansion_boost:g}"
+            f"x{search.profile.query_expansion_boost:g}"
         ),
         notes={
             "applied": bool(terms),
-            "original_query": context.query,
+            "original_query": search.query.text,
             "similar_past_queries": len(similar),
             "expansion_terms": terms,
-            "expansion_boost": context.profile.query_expansion_boost,
+            "expansion_boost": search.profile.query_expansion_boost,
             "results_from_original": candidates.size,
             "results_from_expansion": len(found),
         },
     )
 
 
-def _similar_queries(context: PhaseContext) -> list[PastQuery]:
-    profile = context.profile
-    since_us = context.now_us - profile.query_expansion_lookback_days * _DAY_US
-    past = context.lookups.past_queries(since_us=since_us, limit=PAST_QUERIES_AT_MOST)
-    wording = context.query.split()
+def _similar_queries(search: Search) -> list[PastQuery]:
+    profile = search.profile
+    since_us = search.now_us - profile.query_expansion_lookback_days * _DAY_US
+    past = search.past_queries(since_us=since_us, limit=PAST_QUERIES_AT_MOST)
+    wording = search.query.text.split()
     return [
         q
         for q in past
         if q.similarity >= profile.query_expansion_similarity_threshold
-        and q.asked_us <= context.now_us
+        and q.asked_us <= search.now_us
         and q.text.split() != wording
     ]
 
 
-def _texts_found(similar: Sequence[PastQuery], context: PhaseContext) -> list[str]:
+def _texts_found(similar: Sequence[PastQuery], search: Search) -> list[str]:
     positions = [p for q in similar for p in q.positions[:RESULTS_PER_QUERY]]
-    rows = context.lookups.rows_of(list(dict.fromkeys(positions)))
+    rows = search.rows_of(list(dict.fromkeys(positions)))
     texts: list[str] = []
     for position in positions:
         row = rows[position]
@@ -468,14 +377,14 @@ def _texts_found(similar: Sequence[PastQuery], context: PhaseContext) -> list[st
     return texts
 
 
-def _ask(terms: Sequence[str], candidates: Candidates, context: PhaseContext) -> _Found:
+def _ask(terms: Sequence[str], candidates: Candidates, search: Search) -> _Found:
     """Ask once per word; a memory that several words find has its best score."""
-    profile = context.profile
+    profile = search.profile
     known = set(candidates.positions.tolist())
     found: _Found = {}
     for term in terms:
-        question = f"{context.query} {term}"
-        positions, scores = context.lookups.search(question, max(profile.depth, context.k))
+        question = f"{search.query.text} {term}"
+        positions, scores = search.search(question, max(profile.depth, search.k))
         boosted = scores * profile.query_expansion_boost
         for position, score in zip(positions.tolist(), boosted.tolist(), strict=True):
             if position not in known and score > found.get(position, _NOT_FOUND)[0]:
@@ -522,13 +431,13 @@ LEAST_HEAD = 2
 """One memory has only one order."""
 
 
-def rerank(candidates: Candidates, context: PhaseContext) -> PhaseOutcome:
+def rerank(candidates: Candidates, search: Search) -> PhaseOutcome:
     """Put the first `rerank_depth` candidates in the cross-encoder's order; ties keep theirs."""
-    size = min(context.profile.rerank_depth, candidates.size)
+    size = min(search.profile.rerank_depth, candidates.size)
     if size < LEAST_HEAD:
-        return unchanged(candidates)
+        return PhaseOutcome(candidates)
     head = candidates.positions[:size]
-    answer = context.lookups.rerank_scores(head)
+    answer = search.rerank_scores(head)
     if isinstance(answer, RecallWarning):
         return PhaseOutcome(candidates, notes={"fallback": answer.code}, warnings=(answer,))
     order = np.concatenate([np.argsort(-answer, kind="stable"), np.arange(size, candidates.size)])
@@ -554,28 +463,16 @@ def rerank(candidates: Candidates, context: PhaseContext) -> PhaseOutcome:
 
 
 def scaled_to_unit(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Divide by the largest score if it exceeds 1, else return the scores as they are.
-
-    Args:
-        scores: Finite, >= 0, any length.
-
-    Returns:
-        In [0, 1], same shape, same order; ratios between scores stay.
-    """
+    """Divide scores >= 0 by the largest if it exceeds 1, else return them as they are."""
     best = float(scores.max(initial=0.0))
     return scores / best if best > 1.0 else scores
 
 
-def scale(candidates: Candidates, context: PhaseContext) -> PhaseOutcome:
+def scale(candidates: Candidates, search: Search) -> PhaseOutcome:
     """Apply `scaled_to_unit`; all candidates lose the same share of their score."""
-    del context
+    del search
     scaled = scaled_to_unit(candidates.scores)
     if scaled is candidates.scores:
-        return unchanged(candidates)
-    best = float(candidates.scores.max())
-
-    def reason_of(position: int) -> str:
-        del position
-        return f"boosts lifted the best score to {best:.3f}: all are divided by it"
-
-    return PhaseOutcome(candidates.rescored(scaled), reason_of)
+        return PhaseOutcome(candidates)
+    said = f"boosts lifted the best score to {candidates.scores.max():.3f}: all are divided by it"
+    return PhaseOutcome(candidates.rescored(scaled), lambda _: said)

@@ -6,20 +6,17 @@ import math
 import time
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.core.types import UNDATED_US, dataclass, fire, has_hooks, to_micros
+from noctuary.core.types import UNDATED_US, fire, has_hooks, to_micros
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.result import RecallWarning
 
-# Which memories a recall may see at all.
-#
-# Filters are masks over positions, made before any leg ranks.
+# Which memories a recall may see at all: masks over positions, made before any leg ranks.
 
 
 Mask = NDArray[np.bool_]
@@ -29,10 +26,7 @@ _NO_CODE = -2
 
 
 class Scope(NamedTuple):
-    """The filters of one recall.
-
-    None means no restriction, except for `user` (see `build_mask`).
-    """
+    """The filters of one recall; None is no restriction, except for `user` (see `build_mask`)."""
 
     wing: str | None = None
     room: str | None = None
@@ -42,17 +36,12 @@ class Scope(NamedTuple):
 
 
 class Facet(NamedTuple):
-    """One scope column: its values and, per memory, the code of its value (-1 = none).
+    """One scope column: its values and, per memory, the code of its value (-1 = none)."""
 
-    Attributes:
-        values: Distinct values, sorted.
-        codes: int32 (n,), the place of each memory's value in `values`.
-        shared: Of the owners only: positions of the memories that others share with a user, by that
-            user's name, which need not be among `values`. None where nobody shares.
-    """
-
-    values: tuple[str, ...]
-    codes: NDArray[np.int32]
+    values: tuple[str, ...]  # distinct, sorted
+    codes: NDArray[np.int32]  # (n,)
+    # Of the owners only: positions of what others share with a user, by that user's name, which
+    # need not be among the values. None where nobody shares.
     shared: Mapping[str, NDArray[np.int32]] | None = None
 
 
@@ -69,10 +58,7 @@ def build_mask(
     Users are denied by default: memories that belong to a named user are only seen by a recall for
     that user, or for one whom that user shares them with; memories that belong to nobody are seen
     by all. `as_of` keeps what existed then; undated memories are kept. What only others have is
-    unknown, and no name of theirs is suggested.
-
-    Returns:
-        A mask of shape (n,), or None when nothing is hidden, and warnings.
+    unknown, and no name of theirs is suggested. The mask (n,) is None when nothing is hidden.
     """
     masks: list[Mask] = []
     warnings: list[RecallWarning] = []
@@ -94,31 +80,21 @@ def build_mask(
                 )
             )
     if scope.as_of is not None:
-        masks.append(_as_of_mask(scope.as_of, created_at_us))
+        until_us = to_micros(aware(scope.as_of))
+        masks.append((created_at_us == UNDATED_US) | (created_at_us <= until_us))
     if not masks:
         return None, tuple(warnings)
     return np.logical_and.reduce(masks), tuple(warnings)
 
 
-def _as_of_mask(as_of: datetime, created_at_us: NDArray[np.int64]) -> Mask:
-    return (created_at_us == UNDATED_US) | (created_at_us <= to_micros(aware(as_of)))
-
-
 def private_mask(owners: Facet, user: str | None) -> Mask | None:
-    """Return which memories nobody but this user may see; None where all belong to nobody.
+    """Return which memories (n,) nobody but this user may see; None where all belong to nobody.
 
     None of those of nobody, and none that the user shares. A recall without a user has none.
-
-    Args:
-        owners: The facet "user".
-        user: Whose, or None.
-
-    Returns:
-        A mask of shape (n,), or None.
     """
     if not owners.values:
         return None
-    private: Mask = owners.codes == _code_of_user(owners, user)
+    private: Mask = owners.codes == _code_of(owners, user)
     for positions in (owners.shared or {}).values():
         private[positions] = False
     return private
@@ -128,14 +104,10 @@ def _own_mask(owners: Facet, user: str | None) -> Mask | None:
     """Return which memories a user may see; None where all belong to nobody."""
     if not owners.values:
         return None
-    own: Mask = (owners.codes == -1) | (owners.codes == _code_of_user(owners, user))
+    own: Mask = (owners.codes == -1) | (owners.codes == _code_of(owners, user))
     if user is not None and owners.shared is not None and user in owners.shared:
         own[owners.shared[user]] = True
     return own
-
-
-def _code_of_user(owners: Facet, user: str | None) -> int:
-    return _NO_CODE if user is None else _code_of(owners, user)
 
 
 def _visible_values(facet: Facet, own: Mask | None) -> tuple[str, ...]:
@@ -146,11 +118,8 @@ def _visible_values(facet: Facet, own: Mask | None) -> tuple[str, ...]:
     return tuple(facet.values[code] for code in codes.tolist() if code >= 0)
 
 
-def _code_of(facet: Facet, value: str) -> int:
-    try:
-        return facet.values.index(value)
-    except ValueError:
-        return _NO_CODE
+def _code_of(facet: Facet, value: str | None) -> int:
+    return facet.values.index(value) if value is not None and value in facet.values else _NO_CODE
 
 
 def _unknown(name: str, wanted: str, values: tuple[str, ...]) -> RecallWarning:
@@ -167,28 +136,17 @@ def _unknown(name: str, wanted: str, values: tuple[str, ...]) -> RecallWarning:
 SORT_ORDERS = ("relevance", "importance", "recency")
 
 
-class Request(NamedTuple):
-    """One recall as it was asked.
+class Query(NamedTuple):
+    """One recall as it was asked."""
 
-    Attributes:
-        query: Any text.
-        k: How many memories at most, >= 0.
-        profile: How to rank.
-        profile_used: What that is called.
-        scope: What may be seen.
-        sort_by: One of SORT_ORDERS.
-        session_id: The active conversation, or None.
-        dry_run: Nothing is to be written; with `explain`, every candidate is described.
-    """
-
-    query: str
+    text: str
     k: int
     profile: RetrievalProfile
     profile_used: str
     scope: Scope
-    sort_by: str
-    session_id: str | None
-    dry_run: bool
+    sort_by: str  # one of SORT_ORDERS
+    session_id: str | None  # the active conversation
+    dry_run: bool  # nothing is to be written; with `explain`, every candidate is described
 
     def depth(self, count: int) -> int:
         """Return the candidates to take per leg from a store of `count` memories."""
@@ -196,6 +154,38 @@ class Request(NamedTuple):
         if self.profile.scorer == "two_pass":
             wanted = max(wanted, self.profile.coarse_depth)
         return min(wanted, count)
+
+
+class Rows(NamedTuple):
+    """Which rows of the table one recall searches; live rows in its view are all searched.
+
+    Attributes:
+        allowed: Memories that the scope allows, shape (n,); None for all.
+        memories: Memories that are searched, shape (n,); None for all. Never more than `allowed`.
+        summaries: Summaries that are searched, shape (s,); None where none is.
+        hidden: Positions of allowed memories that are not searched; None where there are none.
+        stands: Position of what stands for each: the memory or the summary that is searched.
+    """
+
+    allowed: Mask | None = None
+    memories: Mask | None = None
+    summaries: Mask | None = None
+    hidden: NDArray[np.int64] | None = None
+    stands: NDArray[np.int64] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Say whether nothing of the snapshot is searched."""
+        if self.summaries is not None and self.summaries.any():
+            return False
+        return self.memories is not None and not self.memories.any()
+
+    def stands_for(self, position: int) -> int | None:
+        """Return what is searched in the place of a memory; None where it is searched itself."""
+        if self.hidden is None or self.stands is None:
+            return None
+        found = np.flatnonzero(self.hidden == position)
+        return int(self.stands[found[0]]) if found.size else None
 
 
 def check_arguments(
@@ -230,24 +220,22 @@ def _is_time(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
 
 
-# The state of one recall while it runs: its clock, its timings, what went wrong. No ranking.
+# The state of one recall while it runs: its clock, its timings, what went wrong.
 
 
-@dataclass
 class RecallRun:
-    """What is known so far about one recall.
+    """The clock, the timings and the warnings of one recall.
 
     Attributes:
-        started_s: `time.perf_counter` at its start.
         deadline_ms: Wall time after which optional steps are skipped; None for no limit.
-        warnings: Degradations so far.
         phase_timing_ms: Wall time of every step so far.
     """
 
-    started_s: float
-    deadline_ms: float | None
-    warnings: list[RecallWarning] = field(default_factory=list[RecallWarning])
-    phase_timing_ms: dict[str, float] = field(default_factory=dict[str, float])
+    def __init__(self, deadline_ms: float | None = None) -> None:
+        self.started_s = time.perf_counter()
+        self.deadline_ms = deadline_ms
+        self.warnings: list[RecallWarning] = []
+        self.phase_timing_ms: dict[str, float] = {}
 
     @contextmanager
     def step(self, name: str) -> Generator[None]:

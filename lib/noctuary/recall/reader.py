@@ -1,10 +1,10 @@
-"""One opened snapshot: memory-mapped arrays and a read-only SQLite file."""
+"""One opened snapshot: memory-mapped arrays and a read-only SQLite file; ranks nothing."""
 
 from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,19 +24,15 @@ from noctuary.core.types import DAMAGED_TEXT, published_text, summary_id
 from noctuary.embed.funnel import PrefixTier
 from noctuary.graph.sessions import Posting, SessionArrays
 from noctuary.graph.walk import GraphArrays, MentionArrays, Name, NameTable, subjects_of
+from noctuary.recall.candidates import SummaryView
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.query import Facet, Mask
 from noctuary.recall.result import Calibration
-from noctuary.snapshot.arrays import SummaryArrays
+from noctuary.snapshot.arrays import OF_TURNS, SummaryArrays
 
 if TYPE_CHECKING:
     from noctuary.graph.successors import SupersessionIndex
-    from noctuary.recall.hidden import Summaries
-
-
-# One opened snapshot: memory-mapped arrays and a read-only SQLite file.
-#
-# Opens, looks up, closes; does not rank.
+    from noctuary.recall.live import LiveRows
 
 
 ROW_COLUMNS = (
@@ -50,25 +46,102 @@ _SESSION_FIELDS = tuple(field.name for field in fields(SessionArrays))
 _SQL_VARIABLES = 500  # below SQLite's oldest limit of 999
 
 
-class Words(NamedTuple):
-    """Postings of one kind of text.
+_NONE = -1
+"""In `Summaries.summary_of`: a memory that no summary of turns covers."""
 
-    Attributes:
-        positions: int32, who holds the term; ascending inside a term.
-        scores: float32, BM25 contribution, positive; same shape.
+
+class Summaries:
+    """All accepted summaries of a snapshot, in order of their ids; safe to share between threads.
+
+    Summary i stands at position count + i.
     """
 
-    positions: NDArray[np.int32]
-    scores: NDArray[np.float32]
+    def __init__(
+        self, count: int, arrays: SummaryArrays, plans: Sequence[str], ids: Sequence[str]
+    ) -> None:
+        if not arrays.is_aligned(count) or len(ids) != arrays.size:
+            raise ValueError("arrays of summaries of different lengths")
+        self.count = count
+        self.arrays = arrays
+        self.plans = tuple(plans)  # compaction plans by their number in `arrays.plans`
+        self.ids = tuple(ids)
+
+    @property
+    def size(self) -> int:
+        """How many summaries there are."""
+        return self.arrays.size
+
+    @cached_property
+    def views(self) -> tuple[SummaryView, ...]:
+        """What phases see of each."""
+        return tuple(self.at(self.count + i) for i in range(self.size))
+
+    def at(self, position: int) -> SummaryView:
+        """Return the summary at a position."""
+        i = position - self.count
+        sources = tuple(self.arrays.sources_of(i).tolist())
+        return SummaryView(position, sources, float(self.arrays.confidences[i]))
+
+    def position_of(self, summary_id: str) -> int | None:
+        """Return where a summary stands, or None for an unknown id."""
+        return self.count + self.ids.index(summary_id) if summary_id in self.ids else None
+
+    def plan_of(self, position: int) -> str | None:
+        """Return the compaction plan that a summary belongs to; None for one of turns."""
+        number = int(self.arrays.plans[position - self.count])
+        return None if number == OF_TURNS else self.plans[number]
+
+    def of_sources(self, positions: NDArray[np.int64]) -> dict[int, SummaryView]:
+        """Return the summary of turns of every position that is a source of one."""
+        memories = positions[positions < self.count]
+        found = self.summary_of[memories]
+        held = found != _NONE
+        pairs = zip(memories[held].tolist(), found[held].tolist(), strict=True)
+        return {position: self.at(self.count + i) for position, i in pairs}
+
+    def largest(self, values: NDArray[Any], ordinals: NDArray[np.int64]) -> NDArray[Any]:
+        """Return the largest of the memories' values (n,) among the sources of each summary."""
+        found = [values[self.arrays.sources_of(i)].max() for i in ordinals.tolist()]
+        return np.array(found, dtype=values.dtype)
+
+    @cached_property
+    def summary_of(self) -> NDArray[np.int32]:
+        """Index of the summary of turns of every memory, _NONE where there is none, (count,)."""
+        found = np.full(self.count, _NONE, dtype=np.int32)
+        owners = np.repeat(np.arange(self.size, dtype=np.int32), np.diff(self.arrays.indptr))
+        held = self.arrays.plans[owners] == OF_TURNS
+        found[self.arrays.sources[held]] = owners[held]
+        return found
+
+
+if TYPE_CHECKING:
+    shared = cached_property
+else:
+
+    class shared(cached_property):
+        """Opened on first use, once for a snapshot and all views of it."""
+
+        def __get__(self, reader: Any, owner: Any = None) -> Any:
+            return super().__get__(reader if reader is None else reader.whole, owner)
 
 
 class SnapshotReader:
-    """A pinned, immutable view of one snapshot directory; safe to share between threads."""
+    """A pinned, immutable view of one snapshot directory; safe to share between threads.
+
+    Positions: memories from 0 on, summaries from `count` on, live rows from `first_live` on.
+
+    Attributes:
+        live: Rows of the store itself that stand behind the snapshot in this view; None for none.
+        whole: The snapshot that this is a view of: itself where there are no live rows.
+    """
 
     def __init__(self, directory: Path, manifest: Manifest) -> None:
         self.directory = directory
         self.manifest = manifest
         self.count = manifest.counts["memories"]
+        self.first_live = self.count + manifest.counts["summaries"]
+        self.live: LiveRows | None = None
+        self.whole = self
         self.id_kind = manifest.id_kind
         self._lock = threading.Lock()
         self._rows = connect_immutable(directory / layout.ROWS_FILE, check_same_thread=False)
@@ -110,8 +183,16 @@ class SnapshotReader:
 
     @property
     def end(self) -> int:
-        """The first position that neither a memory nor a summary has."""
-        return self.count + self.manifest.counts["summaries"]
+        """The first position that nothing has."""
+        return self.first_live + (0 if self.live is None else len(self.live.rows))
+
+    def beside(self, live: LiveRows) -> SnapshotReader:
+        """Return a view of this snapshot with live rows in it; the snapshot stays the owner."""
+        view = object.__new__(SnapshotReader)
+        view.__dict__.update(self.__dict__)
+        view.live = live
+        view.facets = {name: live.widened(name, facet) for name, facet in self.facets.items()}
+        return view
 
     @staticmethod
     def open(directory: Path) -> SnapshotReader:
@@ -136,7 +217,7 @@ class SnapshotReader:
         return self._slices("terms", terms)
 
     def look_up_summary_terms(self, terms: Sequence[str]) -> list[tuple[int, int]]:
-        """Return the slice of `summary_words` of every known term, in the order asked."""
+        """Return the slice of `summary_postings` of every known term, in the order asked."""
         return self._slices("summary_terms", terms)
 
     def look_up(
@@ -153,11 +234,13 @@ class SnapshotReader:
         """Return ROW_COLUMNS and "sources" of each position by name; tags as a tuple of texts.
 
         A text that does not match its row's content hash, or its summary's id, is DAMAGED_TEXT.
-        A summary (from `count` on) has its own id and text, the category "summary", the scope of
-        its first turn, the date of its latest and the importance of its most important one.
+        A summary has its own id and text, the category "summary", the scope of its first turn, the
+        date of its latest and the importance of its most important one. A live row has "live".
         """
         wanted = [int(p) for p in positions]
-        summaries = {p: self.summaries.at(p).sources for p in wanted if p >= self.count}
+        summaries = {
+            p: self.summaries.at(p).sources for p in wanted if self.count <= p < self.first_live
+        }
         needed = {p for p in wanted if p < self.count}
         rows = self._rows_of(needed | {sources[0] for sources in summaries.values()})
         for position, text, importance in self._summary_texts(summaries):
@@ -173,12 +256,20 @@ class SnapshotReader:
                 "is_turn": 0,
                 "sources": summaries[position],
             }
+        if self.live is not None:
+            beyond = (p for p in wanted if p >= self.first_live)
+            rows.update({p: self.live.describe(p) for p in beyond})
         return {p: rows[p] for p in wanted}
 
     def memory_ids(self, positions: Iterable[int]) -> dict[int, str]:
         """Return the id, as text, of each position; a summary's own id."""
         wanted = [int(p) for p in positions]
-        found = {p: self.summaries.ids[p - self.count] for p in wanted if p >= self.count}
+        found: dict[int, str] = {}
+        for p in wanted:
+            if p >= self.first_live and self.live is not None:
+                found[p] = self.live.rows[p - self.first_live].memory_id
+            elif p >= self.count:
+                found[p] = self.summaries.ids[p - self.count]
         for chunk in _chunks([p for p in wanted if p < self.count], _SQL_VARIABLES):
             marks = ",".join("?" * len(chunk))
             sql = f"SELECT position, memory_id FROM memories WHERE position IN ({marks})"
@@ -196,32 +287,24 @@ class SnapshotReader:
         """Steps between memories."""
         return GraphArrays(**self.graph_arrays)
 
-    @cached_property
+    @shared
     def summaries(self) -> Summaries:
-        """The accepted summaries, read on first use.
-
-        Raises:
-            ValueError: If their arrays do not line up.
-        """
-        from noctuary.recall.hidden import Summaries
-
+        """The accepted summaries; ValueError if their arrays do not line up."""
         arrays = SummaryArrays(
             **{name: self._array(layout.summary_file(name)) for name in layout.SUMMARY_FIELDS}
         )
         ids = self._query("SELECT summary_id FROM summaries ORDER BY ordinal")
         return Summaries(self.count, arrays, self.compaction_plans, [i for (i,) in ids])
 
-    @cached_property
-    def summary_words(self) -> Words:
-        """Postings of the summaries by ordinal, opened on first use."""
-        return Words(
-            self._array(layout.SUMMARY_POSTING_POSITIONS_FILE),
-            self._array(layout.SUMMARY_POSTING_SCORES_FILE),
-        )
+    @shared
+    def summary_postings(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Which summaries hold a term (ordinals, ascending inside it), and what it scores there."""
+        positions = self._array(layout.SUMMARY_POSTING_POSITIONS_FILE)
+        return positions, self._array(layout.SUMMARY_POSTING_SCORES_FILE)
 
-    @cached_property
+    @shared
     def summary_vectors(self) -> NDArray[np.float32] | None:
-        """Unit vectors of the summaries, (s, d), opened on first use; None without an encoder.
+        """Unit vectors of the summaries, (s, d); None without an encoder.
 
         Raises:
             ValueError: If there is not one per summary.
@@ -235,23 +318,58 @@ class SnapshotReader:
 
     def created_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return creation times; a summary has its latest source's."""
-        return self._values(self.created_at_us, positions)
+        values = self.created_at_us
+        return self._column(
+            "created_at_us", values, lambda i: self.summaries.largest(values, i), positions
+        )
 
     def importance_at(self, positions: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return importance as stored; a summary has its most important source's."""
-        return self._values(self.importance, positions)
+        values = self.importance
+        return self._column(
+            "importance", values, lambda i: self.summaries.largest(values, i), positions
+        )
 
     def codes_at(self, facet: str, positions: NDArray[np.int64]) -> NDArray[np.int32]:
         """Return facet codes, -1 for none; a summary has its first source's."""
-        return self.facets[facet].codes[self.first_source(positions)]
+        codes = self.facets[facet].codes
 
-    def first_source(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the positions with every summary replaced by its first source."""
-        if not positions.size or int(positions.max()) < self.count:
-            return positions
-        return self.summaries.first_source(positions)
+        def of_summaries(ordinals: NDArray[np.int64]) -> NDArray[np.int32]:
+            return codes[self.summaries.arrays.first_sources()[ordinals]]
 
-    @cached_property
+        return self._column(facet, codes, of_summaries, positions)
+
+    def confidences_at(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return confidences in [0, 1] of summaries, and 1 of everything else."""
+        found = np.ones(positions.size, dtype=np.float64)
+        inside = (positions >= self.count) & (positions < self.first_live)
+        if inside.any():
+            found[inside] = self.summaries.arrays.confidences[positions[inside] - self.count]
+        return found
+
+    def vectors_at(self, positions: NDArray[np.int64]) -> NDArray[np.float32] | None:
+        """Return unit rows (m, d), each of what is shown: a summary has its own. None without."""
+        vectors = self.vectors
+        if vectors is None:
+            return None
+        rows = vectors[np.minimum(positions, self.count - 1)].astype(np.float32)
+        inside = (positions >= self.count) & (positions < self.first_live)
+        if inside.any():
+            of_summaries = self.summary_vectors
+            assert of_summaries is not None
+            rows[inside] = of_summaries[positions[inside] - self.count]
+        if self.live is not None:
+            beyond = positions >= self.first_live
+            rows[beyond] = self.live.vectors[positions[beyond] - self.first_live]
+        return rows
+
+    def sources_at(self, position: int) -> Sequence[int]:
+        """Return the memories that a position stands for: itself, or a summary's sources."""
+        if self.count <= position < self.first_live:
+            return self.summaries.at(position).sources
+        return (position,)
+
+    @shared
     def superseded(self) -> SupersessionIndex:
         """Which memory replaces which, read on first use."""
         from noctuary.graph.successors import SupersessionIndex, SupersessionRow
@@ -262,12 +380,22 @@ class SnapshotReader:
     def public_ids(self, positions: Iterable[int]) -> dict[int, int | str]:
         """Return the public id of each position."""
         found = self.memory_ids(positions)
-        return {p: i if p >= self.count else self.public_id(i) for p, i in found.items()}
+        summaries = range(self.count, self.first_live)
+        return {p: i if p in summaries else self.public_id(i) for p, i in found.items()}
 
     def content_hashes(self, memory_ids: Iterable[str]) -> dict[str, str]:
         """Return the content hash of every known id (as text)."""
         asked = list(memory_ids)
         return dict(self.look_up("memories", "memory_id", "memory_id, content_hash", asked))
+
+    def contents(self, memory_ids: Sequence[str]) -> dict[str, str]:
+        """Return the text of every known id (as text)."""
+        return dict(self.look_up("memories", "memory_id", "memory_id, content", memory_ids))
+
+    def all_memory_ids(self) -> list[str]:
+        """Return every id, as text, in any order."""
+        # A condition that all rows meet: the ids are read off their index, in no order.
+        return [str(i) for (i,) in self.look_up("memories", "'all'", "memory_id", ["all"])]
 
     def concept_name(self, ordinal: int) -> str | None:
         """Return the canonical name of a concept, or None for a structural edge (ordinal < 0)."""
@@ -310,10 +438,21 @@ class SnapshotReader:
         if not aligned:
             raise ValueError("arrays of different lengths")
 
-    def _values(self, values: NDArray[Any], positions: NDArray[np.int64]) -> NDArray[Any]:
+    def _column(
+        self, name: str, of_memories: NDArray[Any],
+        of_summaries: Callable[[NDArray[np.int64]], NDArray[Any]], positions: NDArray[np.int64],
+    ) -> NDArray[Any]:  # fmt: skip
+        """Return one column of the table at some positions, of whatever stands there."""
         if not positions.size or int(positions.max()) < self.count:
-            return values[positions]
-        return self.summaries.largest(values, positions)
+            return of_memories[positions]
+        found = of_memories[np.minimum(positions, self.count - 1)]
+        inside = (positions >= self.count) & (positions < self.first_live)
+        if inside.any():
+            found[inside] = of_summaries(positions[inside] - self.count)
+        if self.live is not None:
+            beyond = positions >= self.first_live
+            found[beyond] = self.live.columns[name][positions[beyond] - self.first_live]
+        return found
 
     def _summary_texts(self, positions: Iterable[int]) -> Iterable[tuple[int, str, float]]:
         """Return position, text and the importance of the most important source."""

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.lexical.search import TermLookup
 from noctuary.recall.candidates import Positions, Scores, ages_s
-from noctuary.recall.inputs import World
 from noctuary.recall.legs import Leg
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.query import Request
 from noctuary.recall.reader import SnapshotReader
 from noctuary.text.tokens import tokenize
 
 if TYPE_CHECKING:
-    from noctuary.recall.live import Overlay
+    from noctuary.recall.engine import Search
 
 
 # The scorers of libravdb, each one function over arrays, and what they share.
@@ -267,83 +265,63 @@ def decayed(ages_s: FloatArray, rates_per_s: FloatArray | float) -> FloatArray:
         return np.exp(-np.maximum(ages_s, 0.0) * np.maximum(rates_per_s, 0.0))
 
 
-# The alternative scorers in the place of fusion: what they need, gathered from snapshot and world.
+# The scorers in the place of fusion: what they need, gathered from the search.
 
 
-class Scorer(NamedTuple):
-    """Scores the nearest memories of one recall by libravdb's section 1 or 7.
+def score_candidates(search: Search, text: str, dense: Leg) -> tuple[Positions, Scores]:
+    """Score the nearest rows by the profile's scorer: what is left, ascending, in [0, 1]."""
+    positions, profile, reader = dense.ranking, search.profile, search.reader
+    if not positions.size:
+        return positions, np.empty(0, dtype=np.float64)
+    cosines, created = dense.scores_at(positions), reader.created_at(positions)
+    if profile.scorer == "hybrid":
+        scores = score_hybrid(cosines, created, search.now_us, _scopes(search, positions), profile)
+    else:
+        counts, most = _use(search, positions)
+        rows, scores = score_two_pass(
+            cosines, created, search.now_us, counts, most, reader.importance_at(positions),
+            _coverage(reader, text, positions), profile, search.k,
+        )  # fmt: skip
+        positions = positions[rows]
+    order = np.argsort(positions)
+    return positions[order], scores[order]
 
-    Attributes:
-        request: Which scorer, with its constants, and who asks.
-        reader: The snapshot.
-        world: Where use comes from.
-        now_us: The moment of the recall.
-        overlay: The live rows among the candidates; None for none.
-    """
 
-    request: Request
-    reader: SnapshotReader
-    world: World
-    now_us: int
-    overlay: Overlay | None
+def _coverage(reader: SnapshotReader, text: str, positions: Positions) -> FloatArray:
+    tokens, held = tokenize(text), reader.posting_positions
+    coverage = keyword_coverage(tokens, reader.look_up_terms, held, positions)
+    inside = (positions >= reader.count) & (positions < reader.first_live)
+    if inside.any():
+        ordinals, words = positions[inside] - reader.count, reader.summary_postings[0]
+        lookup = reader.look_up_summary_terms
+        coverage[inside] = keyword_coverage(tokens, lookup, words, ordinals)
+    if reader.live is not None:
+        asked, live = sorted(set(tokens)), positions >= reader.first_live
+        shares = reader.live.held(asked).sum(axis=0) / max(len(asked), 1)
+        coverage[live] = shares[positions[live] - reader.first_live]
+    return coverage
 
-    def score(self, query: str, dense: Leg) -> tuple[Positions, Scores]:
-        """Return the positions that are left, ascending, and their scores in [0, 1]."""
-        positions, profile = dense.ranking, self.request.profile
-        if not positions.size:
-            return positions, np.empty(0, dtype=np.float64)
-        cosines, created = dense.scores_at(positions), self.reader.created_at(positions)
-        if profile.scorer == "hybrid":
-            scores = score_hybrid(cosines, created, self.now_us, self._scopes(positions), profile)
-        else:
-            counts, most = self._use(positions)
-            rows, scores = score_two_pass(
-                cosines, created, self.now_us, counts, most, self.reader.importance_at(positions),
-                self._coverage(query, positions), profile, self.request.k,
-            )  # fmt: skip
-            positions = positions[rows]
-        order = np.argsort(positions)
-        return positions[order], scores[order]
 
-    def _coverage(self, query: str, positions: Positions) -> NDArray[np.float64]:
-        reader, tokens = self.reader, tokenize(query)
-        memories = reader.posting_positions
-        coverage = keyword_coverage(tokens, reader.look_up_terms, memories, positions)
-        inside = positions >= reader.count
-        if self.overlay is not None:
-            first = self.overlay.view.first_live
-            live = positions >= first
-            coverage[live] = self.overlay.share_of_words(tokens)[positions[live] - first]
-            inside &= ~live
-        if inside.any():
-            words = reader.summary_words.positions
-            ordinals = positions[inside] - reader.count
-            coverage[inside] = keyword_coverage(
-                tokens, reader.look_up_summary_terms, words, ordinals
-            )
-        return coverage
+def _scopes(search: Search, positions: Positions) -> NDArray[np.int8]:
+    reader = search.reader
+    sessions, owners = reader.facets["session_id"], reader.facets["user"]
+    in_session = reader.codes_at("session_id", positions) == _code(
+        sessions.values, search.query.session_id
+    )
+    asking = _code(owners.values, search.query.scope.user)
+    return scope_codes(
+        in_session,
+        reader.codes_at("user", positions),
+        None if asking < 0 else asking,
+        has_owners=bool(owners.values),
+    )
 
-    def _scopes(self, positions: Positions) -> NDArray[np.int8]:
-        sessions, owners = self.reader.facets["session_id"], self.reader.facets["user"]
-        own = _code(sessions.values, self.request.session_id)
-        in_session = self.reader.codes_at("session_id", positions) == own
-        asking = _code(owners.values, self.request.scope.user)
-        return scope_codes(
-            in_session,
-            self.reader.codes_at("user", positions),
-            None if asking < 0 else asking,
-            has_owners=bool(owners.values),
-        )
 
-    def _use(self, positions: Positions) -> tuple[NDArray[np.int64], int]:
-        """Return retrievals inside the window and the largest count of the store."""
-        if not self.world.knows_usage():
-            return np.zeros(positions.size, dtype=np.int64), 0
-        ids = self.reader.memory_ids(positions.tolist())
-        counts = self.world.usage_of([ids[p] for p in positions.tolist()]).recent
-        first = self.world.most_used(1)
-        most = int(self.world.usage_of(first).recent.max()) if first else 0
-        return counts, most
+def _use(search: Search, positions: Positions) -> tuple[NDArray[np.int64], int]:
+    """Return retrievals inside the window and the largest count of the store."""
+    counts, inputs = search.usage_of(positions).recent, search.inputs
+    first = inputs.most_used(1) if inputs.knows_usage() else []
+    return counts, int(inputs.usage_of(first).recent.max()) if first else 0
 
 
 def _code(values: tuple[str, ...], wanted: str | None) -> int:

@@ -1,25 +1,34 @@
-"""Phases that choose for diversity: no near-copies, no wing that fills the answer."""
+"""Phases that choose: for diversity, and one memory or summary in the place of others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from noctuary.core.types import UNDATED_US
+from noctuary.graph.successors import CONFIDENCES, DAY_US, confidence_of, keys_of
 from noctuary.recall.candidates import (
     Candidates,
     Dropped,
-    PhaseContext,
     PhaseOutcome,
     PositionRef,
+    Positions,
     Scores,
-    unchanged,
+    Successor,
+    SummaryView,
 )
 from noctuary.recall.result import RecallWarning
+from noctuary.recall.scorers import quality
 
-# How reasons quote text that is not ours, and count. Strings only.
+if TYPE_CHECKING:
+    from noctuary.recall.engine import Search
+    from noctuary.recall.profile import RetrievalProfile
+
+# How reasons quote text that is not ours, and count.
 
 
 _BRACES = str.maketrans("{}", "()")
@@ -99,9 +108,7 @@ def wing_codes(wings: Sequence[str | None]) -> NDArray[np.int64]:
 def wing_saturation(codes: NDArray[np.int64], counts: NDArray[np.int64]) -> Scores:
     """Return count(wing of d in S) / |S| per candidate, in [0, 1]; 0 while S is empty.
 
-    Args:
-        codes: Wing of every candidate, shape (m,).
-        counts: Selected memories per wing, shape (wings,).
+    `codes` has the wing of every candidate (m,), `counts` the selected memories per wing.
     """
     selected = int(counts.sum())
     if selected == 0:
@@ -110,24 +117,12 @@ def wing_saturation(codes: NDArray[np.int64], counts: NDArray[np.int64]) -> Scor
 
 
 def mmr_score(relevance: Scores, similarity: Scores, mmr_lambda: float) -> Scores:
-    """Return lambda x relevance - (1 - lambda) x similarity, in [-1, 1].
-
-    Args:
-        relevance: In [0, 1], shape (m,).
-        similarity: Largest cosine to what is selected, in [0, 1], shape (m,).
-        mmr_lambda: In [0, 1].
-    """
+    """Return lambda x relevance - (1 - lambda) x similarity, in [-1, 1]."""
     return mmr_lambda * relevance - (1.0 - mmr_lambda) * similarity
 
 
 def penalized(mmr_scores: Scores, saturation: Scores, gamma: float) -> Scores:
-    """Return mmr_score - gamma x saturation (RFC 914 phase 11: 0.71 - 0.3 x 0.80 = 0.47).
-
-    Args:
-        mmr_scores: In [-1, 1], shape (m,).
-        saturation: In [0, 1], shape (m,).
-        gamma: >= 0.
-    """
+    """Return mmr_score - gamma x saturation (RFC 914 phase 11: 0.71 - 0.3 x 0.80 = 0.47)."""
     return mmr_scores - gamma * saturation
 
 
@@ -152,79 +147,44 @@ def select(
         codes: From `wing_codes`, shape (m,); None leaves saturation at 0.
         gamma: Weight of saturation, >= 0.
     """
-    state = _Selecting(relevance, mmr_lambda, vectors, codes, gamma)
-    for _ in range(min(k, relevance.size, MOST_PICKS)):
-        state.pick_best()
-    return state.finish()
-
-
-class _Selecting:
-    """The candidates while some are selected and the others wait."""
-
-    def __init__(
-        self,
-        relevance: Scores,
-        mmr_lambda: float,
-        vectors: NDArray[np.float32] | None,
-        codes: NDArray[np.int64] | None,
-        gamma: float,
-    ) -> None:
-        size = relevance.size
-        self.relevance, self.mmr_lambda = relevance, mmr_lambda
-        self.vectors, self.codes, self.gamma = vectors, codes, gamma
-        self.counts = np.zeros(0 if codes is None else int(codes.max(initial=-1)) + 1, np.int64)
-        self.waiting = np.ones(size, dtype=np.bool_)
-        self.picked: list[int] = []
-        # A row of each is final from the moment that its candidate is selected.
-        self.similarity = np.zeros(size, dtype=np.float64)
-        self.nearest = np.full(size, _NOBODY, dtype=np.int64)
-        self.saturation = np.zeros(size, dtype=np.float64)
-
-    def values(self) -> tuple[Scores, Scores]:
-        """Return the values without and with saturation, as things stand."""
-        plain = mmr_score(self.relevance, self.similarity, self.mmr_lambda)
-        return plain, penalized(plain, self.saturation, self.gamma)
-
-    def pick_best(self) -> None:
-        """Select the waiting candidate of the largest value, the first of equals."""
-        _, values = self.values()
-        best = int(np.argmax(np.where(self.waiting, values, -np.inf)))
-        self.waiting[best] = False
-        self.picked.append(best)
-        self._note_similarity(best)
-        if self.codes is not None:
-            self.counts[self.codes[best]] += 1
-            now = wing_saturation(self.codes, self.counts)
-            self.saturation = np.where(self.waiting, now, self.saturation)
-
-    def _note_similarity(self, best: int) -> None:
-        if self.vectors is None:
-            return
-        # Not BLAS, whose last bit depends on where in the matrix a row stands: "mmr" and
-        # "cross_wing_balancing" must agree on every cosine.
-        cosines = np.einsum("md,d->m", self.vectors, self.vectors[best]).astype(np.float64)
-        cosines = np.nan_to_num(cosines)
-        closer = self.waiting & (cosines > self.similarity)
-        self.similarity[closer] = np.minimum(cosines[closer], 1.0)
-        self.nearest[closer] = best
-
-    def finish(self) -> Selection:
-        """Return the selection, those that still wait ordered by their value."""
-        plain, values = self.values()
-        rest = np.flatnonzero(self.waiting)
-        rest = rest[np.argsort(-values[rest], kind="stable")]
-        order = np.concatenate([np.array(self.picked, dtype=np.int64), rest])
-        scores = np.minimum.accumulate(np.clip(values[order], 0.0, 1.0))
-        return Selection(
-            order=order,
-            picked=len(self.picked),
-            scores=scores,
-            similarity=self.similarity[order],
-            nearest=self.nearest[order],
-            saturation=self.saturation[order],
-            mmr_values=plain[order],
-            values=values[order],
-        )
+    size = relevance.size
+    counts = np.zeros(0 if codes is None else int(codes.max(initial=-1)) + 1, np.int64)
+    waiting = np.ones(size, dtype=np.bool_)
+    picked: list[int] = []
+    # A row of each is final from the moment that its candidate is selected.
+    similarity, saturation = np.zeros(size), np.zeros(size)
+    nearest = np.full(size, _NOBODY, dtype=np.int64)
+    plain = values = mmr_score(relevance, similarity, mmr_lambda)
+    for _ in range(min(k, size, MOST_PICKS)):
+        best = int(np.argmax(np.where(waiting, values, -np.inf)))
+        waiting[best] = False
+        picked.append(best)
+        if vectors is not None:
+            # Not BLAS, whose last bit depends on where in the matrix a row stands: "mmr" and
+            # "cross_wing_balancing" must agree on every cosine.
+            cosines = np.einsum("md,d->m", vectors, vectors[best]).astype(np.float64)
+            cosines = np.nan_to_num(cosines)
+            closer = waiting & (cosines > similarity)
+            similarity[closer] = np.minimum(cosines[closer], 1.0)
+            nearest[closer] = best
+        if codes is not None:
+            counts[codes[best]] += 1
+            saturation = np.where(waiting, wing_saturation(codes, counts), saturation)
+        plain = mmr_score(relevance, similarity, mmr_lambda)
+        values = penalized(plain, saturation, gamma)
+    rest = np.flatnonzero(waiting)
+    rest = rest[np.argsort(-values[rest], kind="stable")]
+    order = np.concatenate([np.array(picked, dtype=np.int64), rest])
+    return Selection(
+        order=order,
+        picked=len(picked),
+        scores=np.minimum.accumulate(np.clip(values[order], 0.0, 1.0)),
+        similarity=similarity[order],
+        nearest=nearest[order],
+        saturation=saturation[order],
+        mmr_values=plain[order],
+        values=values[order],
+    )
 
 
 # Phase 5: trade relevance for diversity, so that near-copies do not fill the answer.
@@ -234,54 +194,65 @@ class _Selecting:
 # "cross_wing_balancing", which selects by both penalties at once.
 
 
-MMR = "mmr"
-
-
-def mmr(candidates: Candidates, context: PhaseContext) -> PhaseOutcome:
+def mmr(candidates: Candidates, search: Search) -> PhaseOutcome:
     """Order candidates by maximal marginal relevance; without wing balance, keep the first k.
 
     A candidate's score becomes lambda x its score - (1 - lambda) x its largest cosine to those
     selected before it, at least 0 and never above theirs.
     """
     if not candidates.size:
-        return unchanged(candidates)
-    profile = context.profile
-    vectors, warnings = diversity_vectors(candidates, context)
-    chosen = select(candidates.scores, context.k, profile.mmr_lambda, vectors=vectors)
-    ordered = in_order(candidates, chosen)
-    balance_follows = profile.wing_diversity_weight > 0 and _several_wings(candidates, context)
-    kept = candidates.size if balance_follows else min(max(context.k, 0), candidates.size)
-    dropped = tuple(
-        dropped_for_similarity(candidates, chosen, row, context.k)
-        for row in range(kept, candidates.size)
+        return PhaseOutcome(candidates)
+    profile, size = search.profile, candidates.size
+    vectors, warnings = _diversity_vectors(candidates, search)
+    chosen = select(candidates.scores, search.k, profile.mmr_lambda, vectors=vectors)
+    ordered = _in_order(candidates, chosen)
+    balance_follows = (
+        profile.wing_diversity_weight > 0 and len(set(search.wings_of(candidates.positions))) > 1
     )
+    kept = size if balance_follows else min(max(search.k, 0), size)
+    if min(search.k, size) > MOST_PICKS:
+        message = (
+            f"only the first {MOST_PICKS} of {min(search.k, size)} memories were selected for "
+            "diversity; the rest follows by its value given these"
+        )
+        warnings = (*warnings, RecallWarning("mmr_bounded", message))
+
+    def reason_of(position: int) -> str:
+        row = _row_of(ordered.positions, position)
+        relevance = candidates.scores[chosen.order[row]]
+        share = f"{profile.mmr_lambda:g} x relevance {relevance:.2f}"
+        nearest = int(chosen.nearest[row])
+        if nearest >= 0:
+            near, weight = int(candidates.positions[nearest]), 1.0 - profile.mmr_lambda
+            share += f" - {weight:g} x similarity {chosen.similarity[row]:.2f} to {{{near}}}"
+        return share + _clamp_note(chosen, row)
+
     return PhaseOutcome(
-        Candidates(
-            ordered.positions[:kept],
-            ordered.scores[:kept],
-            ordered.expanded[:kept],
-            candidates.scores[chosen.order] if balance_follows else None,
+        ordered.first(kept)._replace(
+            relevance=candidates.scores[chosen.order] if balance_follows else None
         ),
-        reason_of=_diversity_reason_of(candidates, chosen, profile.mmr_lambda),
-        dropped=dropped,
+        reason_of=reason_of,
+        dropped=tuple(
+            _dropped_for_similarity(candidates, chosen, row, search.k) for row in range(kept, size)
+        ),
         notes={
             "applied": True,
             "lambda": profile.mmr_lambda,
-            "candidates_before_mmr": candidates.size,
+            "candidates_before_mmr": size,
             "candidates_after_mmr": kept,
             "max_internal_similarity": chosen.max_internal_similarity,
         },
-        warnings=(*warnings, *warnings_of_bound(context.k, candidates.size)),
+        warnings=warnings,
     )
 
 
-def diversity_vectors(
-    candidates: Candidates, context: PhaseContext
+def _diversity_vectors(
+    candidates: Candidates, search: Search
 ) -> tuple[NDArray[np.float32] | None, tuple[RecallWarning, ...]]:
     """Return the candidates' vectors, None where they have no say, and a warning if missing."""
-    if context.profile.mmr_lambda >= 1.0:
+    if search.profile.mmr_lambda >= 1.0:
         return None, ()
-    vectors = context.lookups.vectors_of(candidates.positions)
+    vectors = search.vectors_of(candidates.positions)
     if vectors is not None:
         return vectors, ()
     warning = RecallWarning(
@@ -291,78 +262,32 @@ def diversity_vectors(
     return None, (warning,)
 
 
-def warnings_of_bound(k: int, size: int) -> tuple[RecallWarning, ...]:
-    """Return a warning if more memories are asked for than are selected one by one."""
-    if min(k, size) <= MOST_PICKS:
-        return ()
-    message = (
-        f"only the first {MOST_PICKS} of {min(k, size)} memories were selected for diversity; "
-        "the rest follows by its value given these"
-    )
-    return (RecallWarning("mmr_bounded", message),)
-
-
-def in_order(candidates: Candidates, chosen: Selection) -> Candidates:
+def _in_order(candidates: Candidates, chosen: Selection) -> Candidates:
     """Return the candidates in the order and with the scores of a selection from them."""
-    return Candidates(
-        candidates.positions[chosen.order], chosen.scores, candidates.expanded[chosen.order]
-    )
+    return candidates.at(chosen.order)._replace(scores=chosen.scores, relevance=None)
 
 
-def dropped_for_similarity(candidates: Candidates, chosen: Selection, row: int, k: int) -> Dropped:
-    """Say why the candidate at a row of a selection is not among the first k.
-
-    Args:
-        candidates: What was selected from, by relevance; a score is what it is dropped with.
-        chosen: The selection.
-        row: The candidate's place in it.
-        k: How many were asked for.
-    """
+def _dropped_for_similarity(candidates: Candidates, chosen: Selection, row: int, k: int) -> Dropped:
+    """Say why the candidate at a row of a selection from the candidates is not in the first k."""
     place = int(chosen.order[row])
-    reason, facts = f"ranked {ordinal(row + 1)}, {k} asked", {}
+    reason, facts = f"ranked {ordinal(row + 1)}, {k} asked", dict[str, Any]()
     if place < k and int(chosen.nearest[row]) >= 0:
         nearest = int(candidates.positions[chosen.nearest[row]])
         similarity = float(chosen.similarity[row])
         reason = f"similar ({similarity:.2f}) to {{{nearest}}}, which was selected before it"
         facts = {"similarity": similarity, "similar_to": PositionRef(nearest)}
-    return Dropped(
-        phase=MMR,
-        position=int(candidates.positions[place]),
-        reason=reason,
-        score=float(candidates.scores[place]),
-        facts={**facts, "penalized_score": float(chosen.scores[row])},
-    )
+    facts["penalized_score"] = float(chosen.scores[row])
+    position, score = int(candidates.positions[place]), float(candidates.scores[place])
+    return Dropped("mmr", position, reason, score, facts)
 
 
-def row_of(positions: NDArray[np.int64], position: int) -> int:
-    """Return where a position is among the positions."""
+def _row_of(positions: Positions, position: int) -> int:
     return int(np.flatnonzero(positions == position)[0])
 
 
-def _several_wings(candidates: Candidates, context: PhaseContext) -> bool:
-    return len(set(context.lookups.wings_of(candidates.positions))) > 1
-
-
-def _diversity_reason_of(
-    candidates: Candidates, chosen: Selection, mmr_lambda: float
-) -> Callable[[int], str]:
-    positions, relevance = candidates.positions[chosen.order], candidates.scores[chosen.order]
-
-    def reason_of(position: int) -> str:
-        row = row_of(positions, position)
-        share = f"{mmr_lambda:g} x relevance {relevance[row]:.2f}"
-        nearest = int(chosen.nearest[row])
-        if nearest >= 0:
-            place = int(candidates.positions[nearest])
-            weight = 1.0 - mmr_lambda
-            share += f" - {weight:g} x similarity {chosen.similarity[row]:.2f} to {{{place}}}"
-        return share + clamp_note(chosen.values[row], chosen.scores[row])
-
-    return reason_of
-
-
-def clamp_note(value: float, score: float) -> str:
+def _clamp_note(chosen: Selection, row: int) -> str:
     """Say what else shaped a score that is not the value: the floor, or who came before."""
+    value, score = chosen.values[row], chosen.scores[row]
     if score > value:
         return ", at least 0"
     return ", not above what was selected before" if score < value else ""
@@ -375,10 +300,7 @@ def clamp_note(value: float, score: float) -> str:
 # nothing to balance: "mmr" has chosen among them already.
 
 
-CROSS_WING = "cross_wing_balancing"
-
-
-def cross_wing_balancing(candidates: Candidates, context: PhaseContext) -> PhaseOutcome:
+def cross_wing_balancing(candidates: Candidates, search: Search) -> PhaseOutcome:
     """Select k memories by relevance, similarity and wing saturation at once.
 
     Takes what "mmr" left for it: candidates with their `relevance`. Without it (that phase did not
@@ -388,118 +310,489 @@ def cross_wing_balancing(candidates: Candidates, context: PhaseContext) -> Phase
         return PhaseOutcome(candidates, notes={"applied": False})
     by_relevance = np.argsort(-candidates.relevance, kind="stable")
     before = candidates.at(by_relevance)._replace(scores=candidates.relevance[by_relevance])
-    wings = context.lookups.wings_of(before.positions)
-    vectors, _ = diversity_vectors(before, context)
-    gamma = context.profile.wing_diversity_weight
+    wings = search.wings_of(before.positions)
+    vectors, _ = _diversity_vectors(before, search)
+    gamma, k = search.profile.wing_diversity_weight, search.k
     chosen = select(
-        before.scores,
-        context.k,
-        context.profile.mmr_lambda,
-        vectors=vectors,
-        codes=wing_codes(wings),
-        gamma=gamma,
-    )
-    return _outcome(candidates, before, wings, chosen, context.k, gamma)
+        before.scores, k, search.profile.mmr_lambda,
+        vectors=vectors, codes=wing_codes(wings), gamma=gamma,
+    )  # fmt: skip
+    ordered, kept = _in_order(before, chosen), min(max(k, 0), candidates.size)
+    held = Counter(wings[int(place)] for place in chosen.order[:kept])
 
+    def reason_of(position: int) -> str:
+        row = _row_of(ordered.positions, position)
+        wing, saturation = quoted(wings[int(chosen.order[row])]), float(chosen.saturation[row])
+        share = f"wing {wing} holds {saturation:.0%} of those selected before it"
+        return f"{share}: -{gamma * saturation:.2f}" + _clamp_note(chosen, row)
 
-def _outcome(
-    plain: Candidates,
-    before: Candidates,
-    wings: Sequence[str | None],
-    chosen: Selection,
-    k: int,
-    gamma: float,
-) -> PhaseOutcome:
-    """Describe a joint selection.
-
-    Args:
-        plain: The candidates as "mmr" left them.
-        before: The same as "mmr" got them, what was selected from.
-        wings: Aligned with `before`.
-        chosen: The selection.
-        k: How many were asked for.
-        gamma: Weight of the saturation.
-    """
-    kept = min(max(k, 0), plain.size)
     return PhaseOutcome(
-        in_order(before, chosen).keep(np.arange(plain.size) < kept),
-        reason_of=_wing_reason_of(before, wings, chosen, gamma),
-        dropped=_dropped(plain, before, wings, chosen, k),
+        ordered.first(kept),
+        reason_of=reason_of,
+        dropped=_dropped_for_wings(candidates, before, wings, chosen, k),
         notes={
             "applied": True,
             "gamma": gamma,
-            "candidates_before": plain.size,
+            "candidates_before": candidates.size,
             "candidates_after": kept,
             "max_internal_similarity": chosen.max_internal_similarity,
             "wing_saturation": chosen.saturation[:kept].tolist(),
-            "wing_shares": {
-                wing or "": held / kept
-                for wing, held in _held_by_wing(wings, chosen.order[:kept]).items()
-            },
+            "wing_shares": {wing or "": count / kept for wing, count in held.items()},
         },
     )
 
 
-def _dropped(
+def _dropped_for_wings(
     plain: Candidates,
     before: Candidates,
     wings: Sequence[str | None],
     chosen: Selection,
     k: int,
 ) -> tuple[Dropped, ...]:
-    """Say for everybody beyond the first k which phase pushed it out, if it had been inside."""
+    """Say for everybody beyond the first k which phase pushed it out, if it had been inside.
+
+    `plain` are the candidates as "mmr" left them, `before` (with their wings) as it got them.
+    """
     kept = min(max(k, 0), plain.size)
-    held = _held_by_wing(wings, chosen.order[: chosen.picked])
-    score_of = dict(zip(plain.positions.tolist(), plain.scores.tolist(), strict=True))
+    held = Counter(wings[int(place)] for place in chosen.order[: chosen.picked])
+    score_of = plain.score_of()
     in_plain_mmr = set(plain.positions[:kept].tolist())
     dropped: list[Dropped] = []
     for row in range(kept, plain.size):
         place = int(chosen.order[row])
-        position = int(before.positions[place])
+        position, wing = int(before.positions[place]), wings[place]
         if chosen.saturation[row] > 0 and position in in_plain_mmr:
-            wing = wings[place]
-            why = _saturated(chosen, row, position, wing, held[wing])
+            full = f"({held[wing]}/{chosen.picked} selected results)"
+            why = Dropped(
+                "cross_wing_balancing",
+                position,
+                f"wing {quoted(wing)} already saturated {full}",
+                0.0,
+                {
+                    "wing_saturation": float(chosen.saturation[row]),
+                    "original_mmr_score": float(chosen.mmr_values[row]),
+                    "penalized_score": float(chosen.values[row]),
+                },
+            )
         else:
-            why = dropped_for_similarity(before, chosen, row, k)
+            why = _dropped_for_similarity(before, chosen, row, k)
         dropped.append(why._replace(score=score_of[position]))
     return tuple(dropped)
 
 
-def _saturated(chosen: Selection, row: int, position: int, wing: str | None, held: int) -> Dropped:
-    mmr_score = float(chosen.mmr_values[row])
-    return Dropped(
-        phase=CROSS_WING,
-        position=position,
-        reason=f"wing {quoted(wing)} already saturated ({held}/{chosen.picked} selected results)",
-        score=mmr_score,
+# Phase 8: a newer memory that replaces an older one stands in for it.
+#
+# Decided here, where the reference is silent:
+# - What the night found comes first. Candidates that it found superseded take no part in the
+#   search: no pair is told twice, or both ways.
+# - Both must belong to the same user, or to nobody: one person's news never hides another's. Wings
+#   that differ keep both as well ("the deploy key is X" of two projects); a memory without a wing
+#   may belong to any.
+# - Two that differ in a number, an identifier, a date or a named thing are no pair
+#   (`noctuary.graph.successors`).
+# - Of several newer ones the newest is the successor, and of a chain the newest remains.
+# - With "filter" the successor takes over the larger of both scores: it answers what its
+#   predecessor was found for, and must not vanish with it because its own wording matched less.
+#   One that was not found at all comes in.
+#
+# Source: research/mempalace.md section 1, phase 8.
+
+
+LEAST_CONFIDENCE = 1
+"""Least confidence (0 low, 1 medium, 2 high) with which a stored successor takes the place of the
+older memory and a chain goes on; below, the older is only marked. 2 leaves more stale memories in
+answers, 0 hides memories of which half the text may still hold."""
+
+_ROWS_AT_ONCE = 128
+"""Rows of the similarity matrix in memory (10 MB per array at 10,000 candidates); more is no
+faster."""
+
+
+class Stale(NamedTuple):
+    """A candidate and the memory that stands for it, both by position."""
+
+    older: int
+    heir: int  # it need not be a candidate
+    is_sure: bool  # whether the heir may take its place; otherwise both are only marked
+    why: str  # what a drop says after "superseded by"
+    note: str  # what is shown with the older where it stays
+    facts: Mapping[str, Any]  # what a trace shows beside the two
+
+
+class Superseded(NamedTuple):
+    """Rows of an older candidate and of the newest one that says it anew."""
+
+    older: int
+    newer: int
+    similarity: float
+    age_gap_days: int
+    confidence: int  # 0 low, 1 medium, 2 high
+
+
+def supersede(candidates: Candidates, search: Search) -> PhaseOutcome:
+    """Hide ("filter") or mark ("annotate") candidates that a newer memory replaces."""
+    if not candidates.size:
+        return PhaseOutcome(candidates)
+    profile, at_most = search.profile, search.profile.supersede_max_candidates
+    stored = _find_stale(candidates.positions, search.successors_of(candidates.positions), profile)
+    known = [stale.older for stale in stored]
+    # A summary stands for many turns: that one of them is said anew must not hide the others.
+    is_memory = candidates.positions < search.count
+    unknown = candidates.keep(is_memory & ~np.isin(candidates.positions, known))
+    stored = stored[:at_most]
+    searched, warnings = _search_stale(unknown, search, at_most - len(stored))
+    found = [*stored, *searched]
+    hides = profile.supersede_action == "filter"
+    hidden = [stale for stale in found if hides and stale.is_sure]
+    marked = [stale for stale in found if not (hides and stale.is_sure)]
+    rows = _predecessors(candidates.positions.tolist(), hidden)
+    after = _filtered(candidates, hidden, rows) if hidden else candidates
+    score_of = candidates.score_of()
+    return PhaseOutcome(
+        after,
+        reason_of=lambda p: f"takes the place of the older {{{candidates.positions[rows[p][0]]}}}",
+        dropped=tuple(
+            Dropped(
+                "supersede", stale.older, f"superseded by {{{stale.heir}}}: {stale.why}",
+                score_of[stale.older], stale.facts,
+            )
+            for stale in hidden
+        ),
+        notes={
+            "checked": candidates.size,
+            "action": profile.supersede_action,
+            "superseded_filtered": len(hidden),
+            "superseded_annotated": len(marked),
+            "superseded_stored": len(stored),
+        },
+        annotations=_marks(after, marked),
+        warnings=warnings,
+    )  # fmt: skip
+
+
+def _find_stale(
+    positions: Positions, successors: Mapping[int, Successor], profile: RetrievalProfile
+) -> list[Stale]:
+    """Return the candidates that have a stored successor, the surest first, then in their order.
+
+    The heir is the last memory of the chain that sure links lead to. A damaged table may hold a
+    cycle: none of its memories replaces another. The profile's thresholds apply to near duplicates;
+    what was stated has no similarity.
+    """
+    links = {older: link for older, link in successors.items() if _counts(link, profile)}
+    sure = {older: link for older, link in links.items() if link.confidence >= LEAST_CONFIDENCE}
+    found: list[Stale] = []
+    for older in sorted(links.keys() & set(positions.tolist())):
+        heir = links[older].newer
+        for _ in sure:
+            if heir not in sure:
+                break
+            heir = sure[heir].newer
+        if heir not in sure and heir != older:
+            found.append(_stale(older, heir, links[older]))
+    rank = {position: row for row, position in enumerate(positions.tolist())}
+    found.sort(key=lambda stale: (-links[stale.older].confidence, rank[stale.older]))
+    return found
+
+
+def _counts(link: Successor, profile: RetrievalProfile) -> bool:
+    if link.reason != "near_duplicate" or link.similarity is None:
+        return True
+    return (
+        link.similarity >= profile.supersede_similarity_threshold
+        and link.age_gap_days >= profile.supersede_min_age_gap_days
+    )
+
+
+def _stale(older: int, heir: int, link: Successor) -> Stale:
+    confidence = CONFIDENCES[link.confidence]
+    compared = "" if link.similarity is None else f", similarity {link.similarity:.2f}"
+    # An explicit link may go against the dates, or have none.
+    later = f", {link.age_gap_days} days later" if link.age_gap_days else ""
+    facts = {
+        "superseded_by": PositionRef(heir),
+        "supersede_reason": link.reason,
+        "confidence": confidence,
+        "evidence": PositionRef(link.evidence),
+        "similarity": link.similarity,
+        "age_gap_days": link.age_gap_days,
+    }
+    return Stale(
+        older,
+        heir,
+        link.confidence >= LEAST_CONFIDENCE,
+        f"{link.reason}, evidence {{{link.evidence}}}",
+        f"{link.reason}, confidence {confidence}, evidence {{{link.evidence}}}{compared}{later}",
+        {name: value for name, value in facts.items() if value is not None},
+    )
+
+
+def _search_stale(
+    candidates: Candidates, search: Search, at_most: int
+) -> tuple[list[Stale], tuple[RecallWarning, ...]]:
+    """Return those that another candidate says anew, and what kept the search from being made."""
+    if candidates.size < 2 or not at_most:
+        return [], ()
+    profile = search.profile
+    vectors = search.vectors_of(candidates.positions)
+    if vectors is None:
+        message = "this snapshot has no vectors: stale memories are not told from their successors"
+        return [], (RecallWarning("supersede_without_vectors", message),)
+    positions: list[int] = candidates.positions.tolist()
+    rows = search.rows_of(positions)
+    pairs = find_superseded(
+        vectors,
+        search.created_at_us(candidates.positions),
+        _numbered([rows[p]["user"] for p in positions]),
+        _numbered(search.wings_of(candidates.positions)),
+        [rows[p]["content"] for p in positions],
+        least_similarity=profile.supersede_similarity_threshold,
+        least_days=profile.supersede_min_age_gap_days,
+        at_most=at_most,
+    )
+    return [_said_anew(pair, positions[pair.older], positions[pair.newer]) for pair in pairs], ()
+
+
+def _said_anew(pair: Superseded, older: int, heir: int) -> Stale:
+    said = f"similarity {pair.similarity:.2f}, {pair.age_gap_days} days"
+    confidence = CONFIDENCES[pair.confidence]
+    return Stale(
+        older,
+        heir,
+        is_sure=True,
+        why=f"{said} newer",
+        note=f"a newer memory says this anew: {said} later, confidence {confidence}",
         facts={
-            "wing_saturation": float(chosen.saturation[row]),
-            "original_mmr_score": mmr_score,
-            "penalized_score": float(chosen.values[row]),
+            "superseded_by": PositionRef(heir),
+            "similarity": pair.similarity,
+            "age_gap_days": pair.age_gap_days,
+            "confidence": confidence,
         },
     )
 
 
-def _held_by_wing(wings: Sequence[str | None], places: NDArray[np.int64]) -> dict[str | None, int]:
-    held: dict[str | None, int] = {}
-    for place in places:
-        wing = wings[int(place)]
-        held[wing] = held.get(wing, 0) + 1
-    return held
+def find_superseded(
+    vectors: NDArray[np.float32],
+    created_at_us: NDArray[np.int64],
+    owners: NDArray[np.int64],
+    wings: NDArray[np.int64],
+    texts: Sequence[str],
+    *,
+    least_similarity: float,
+    least_days: int,
+    at_most: int,
+) -> list[Superseded]:
+    """Return the superseded rows, those of the highest confidence first, then most similar.
+
+    Args:
+        vectors: Unit rows, shape (m, d).
+        created_at_us: Shape (m,); memories without a date are in no pair.
+        owners: Number of every memory's user, shape (m,); both must be equal.
+        wings: Number of every memory's wing, shape (m,), -1 for none; two that differ make no pair.
+        texts: Of every memory, m of them; two whose `Keys.marks` differ make no pair.
+        least_similarity: Least cosine.
+        least_days: Least whole days between the two; with 0 one must still be newer.
+        at_most: Most memories superseded.
+    """
+    found: list[Superseded] = []
+    marks = np.zeros(created_at_us.size, dtype=np.int64)
+    read = np.zeros(created_at_us.size, dtype=np.bool_)
+    for start in range(0, created_at_us.size, _ROWS_AT_ONCE):
+        rows = slice(start, start + _ROWS_AT_ONCE)
+        gaps = _gaps_us(created_at_us, rows)
+        cosines = np.nan_to_num((vectors[rows] @ vectors.T).astype(np.float64))
+        pairs = (gaps > 0) & (gaps >= least_days * float(DAY_US)) & (cosines >= least_similarity)
+        pairs &= owners[rows, None] == owners[None, :]
+        pairs &= (wings[rows, None] == wings) | (wings[rows, None] < 0) | (wings < 0)[None, :]
+        paired = pairs.any(axis=0)
+        paired[rows] |= pairs.any(axis=1)
+        # Reading a text takes longer than all the rest: only of those that are near another.
+        for row in np.flatnonzero(paired & ~read).tolist():
+            marks[row] = keys_of(texts[row]).marks
+        read |= paired
+        pairs &= marks[rows, None] == marks[None, :]
+        newest = np.argmax(np.where(pairs, gaps, 0.0), axis=1)
+        for row in np.flatnonzero(pairs.any(axis=1)).tolist():
+            newer = int(newest[row])
+            days = int(gaps[row, newer] // DAY_US)
+            cosine = min(float(cosines[row, newer]), 1.0)
+            found.append(Superseded(start + row, newer, cosine, days, confidence_of(cosine, days)))
+    found.sort(key=lambda s: (-s.confidence, -s.similarity))
+    return found[:at_most]
 
 
-def _wing_reason_of(
-    before: Candidates, wings: Sequence[str | None], chosen: Selection, gamma: float
-) -> Callable[[int], str]:
-    positions = before.positions[chosen.order]
+def _gaps_us(created_at_us: NDArray[np.int64], rows: slice) -> NDArray[np.float64]:
+    """Return by how much the columns are newer than the rows; 0 where either has no date."""
+    # Floats: the difference of two int64 may not fit one, and 2^53 microseconds are 285 years.
+    moments = created_at_us.astype(np.float64)
+    dated = created_at_us != UNDATED_US
+    both = dated[rows, None] & dated[None, :]
+    return np.where(both, moments[None, :] - moments[rows, None], 0.0)
+
+
+def _numbered(names: Sequence[str | None]) -> NDArray[np.int64]:
+    """Return one number per name, -1 for None."""
+    numbers: dict[str, int] = {}
+    return np.array(
+        [-1 if n is None else numbers.setdefault(n, len(numbers)) for n in names], dtype=np.int64
+    )
+
+
+def _predecessors(positions: Sequence[int], found: Iterable[Stale]) -> dict[int, list[int]]:
+    """Return the rows that every remaining heir stands for, best first, by the heir's position.
+
+    Passes through chains: of three versions the newest stands for both others. The pairs may stand
+    in any order; there are no cycles among them.
+    """
+    heir_of = {stale.older: stale.heir for stale in found}
+    rows: dict[int, list[int]] = {}
+    for row, position in enumerate(positions):
+        heir = position
+        while heir in heir_of:
+            heir = heir_of[heir]
+        if heir != position:
+            rows.setdefault(heir, []).append(row)
+    return rows
+
+
+def _filtered(
+    candidates: Candidates, hidden: Iterable[Stale], rows: Mapping[int, Sequence[int]]
+) -> Candidates:
+    """Return the heirs in the places of their predecessors, then sorted by score."""
+    positions, scores = candidates.positions.copy(), candidates.scores.copy()
+    expanded = candidates.expanded.copy()
+    kept = ~np.isin(positions, [stale.older for stale in hidden])
+    for heir, (best, *others) in rows.items():
+        place = np.flatnonzero(candidates.positions == heir)
+        if place.size:
+            scores[place] = np.maximum(scores[place], candidates.scores[best])
+        else:
+            positions[best], kept[best] = heir, True
+            expanded[best] = candidates.expanded[[best, *others]].all()
+    still = Candidates(positions, scores, expanded).keep(kept)
+    return still.rescored(still.scores)
+
+
+def _marks(candidates: Candidates, marked: Iterable[Stale]) -> dict[int, dict[str, Any]]:
+    present = set(candidates.positions.tolist())
+    annotations: dict[int, dict[str, Any]] = {}
+    for stale in marked:
+        annotations.setdefault(stale.older, {}).update(
+            superseded_by=PositionRef(stale.heir), supersede_note=stale.note
+        )
+        if stale.heir in present:
+            others = annotations.setdefault(stale.heir, {}).setdefault("supersedes", [])
+            others.append(PositionRef(stale.older))
+    return annotations
+
+
+# Phase 9: an accepted summary stands for the turns that it was made of.
+#
+# A summary takes the place of its turns if at least `LEAST_SOURCES` of them are candidates: one
+# turn that is on point says more than a text about its whole stretch. The reference hides the
+# turns and appends the summary at the end with a fixed 0.5; here it has the score of its best turn
+# times the quality of the summary. Without `include_consolidated_summaries` nothing could stand
+# for hidden turns, so nothing is hidden: they only name their summary. Nothing is ever out of
+# reach: a summary expands to its turns.
+#
+# Sources: research/mempalace.md section 1, phase 9; libravdb section 1 (quality).
+
+
+LEAST_SOURCES = 2
+"""Turns of a summary among the candidates from which it replaces them; more keeps more single
+turns, 1 would replace every turn that has a summary."""
+
+
+class Replaced(NamedTuple):
+    """A summary, the rows of its turns among the candidates, best first, and its score."""
+
+    summary: SummaryView
+    rows: tuple[int, ...]
+    score: float
+    quality: float  # what its best turn's score was multiplied with
+
+
+def consolidation(candidates: Candidates, search: Search) -> PhaseOutcome:
+    """Replace turns by the accepted summary that they share."""
+    profile, summaries = search.profile, search.summaries_of(candidates.positions)
+    if not summaries:
+        return PhaseOutcome(candidates)
+    if not profile.include_consolidated_summaries:
+        return PhaseOutcome(
+            candidates,
+            annotations={
+                p: {"consolidated_into": PositionRef(s.position)} for p, s in summaries.items()
+            },
+            notes={"applied": False, "turns_with_summary": len(summaries)},
+        )
+    replaced = _replacements(candidates, summaries, profile.quality_penalty)
+    if not replaced:
+        return PhaseOutcome(candidates)
+    by_position = {r.summary.position: r for r in replaced}
 
     def reason_of(position: int) -> str:
-        row = row_of(positions, position)
-        wing = quoted(wings[int(chosen.order[row])])
-        saturation = float(chosen.saturation[row])
-        share = f"wing {wing} holds {saturation:.0%} of those selected before it"
-        return f"{share}: -{gamma * saturation:.2f}" + clamp_note(
-            chosen.values[row], chosen.scores[row]
+        r = by_position[position]
+        best = int(candidates.positions[r.rows[0]])
+        return (
+            f"stands for {len(r.rows)} of its {len(r.summary.sources)} turns: the best, "
+            f"{{{best}}}, has {candidates.scores[r.rows[0]]:.2f}, x quality {r.quality:.2f}"
         )
 
-    return reason_of
+    dropped = [_dropped_for_summary(candidates, r, row) for r in replaced for row in r.rows]
+    return PhaseOutcome(
+        _with_summaries(candidates, replaced),
+        reason_of=reason_of,
+        dropped=tuple(dropped),
+        notes={"applied": True, "summaries": len(replaced), "turns_replaced": len(dropped)},
+        annotations={
+            p: {"consolidation": _shown(r, named=profile.include_consolidated_sources)}
+            for p, r in by_position.items()
+        },
+    )
+
+
+def _replacements(
+    candidates: Candidates, summaries: Mapping[int, SummaryView], penalty: float
+) -> list[Replaced]:
+    """Return the summaries that replace turns, in the order of their best turns."""
+    rows_of: dict[int, list[int]] = {}
+    for row, position in enumerate(candidates.positions.tolist()):
+        if position in summaries:
+            rows_of.setdefault(summaries[position].position, []).append(row)
+    replaced: list[Replaced] = []
+    for rows in rows_of.values():
+        if len(rows) >= LEAST_SOURCES:
+            summary = summaries[int(candidates.positions[rows[0]])]
+            worth = float(quality(np.array([summary.confidence]), penalty)[0])
+            score = float(candidates.scores[rows[0]]) * worth
+            replaced.append(Replaced(summary, tuple(rows), score, worth))
+    return replaced
+
+
+def _with_summaries(candidates: Candidates, replaced: list[Replaced]) -> Candidates:
+    """Put every summary where its best turn was, then sort by score."""
+    positions, scores = candidates.positions.copy(), candidates.scores.copy()
+    expanded: NDArray[np.bool_] = candidates.expanded.copy()
+    kept = np.ones(candidates.size, dtype=np.bool_)
+    for r in replaced:
+        best = r.rows[0]
+        positions[best], scores[best] = r.summary.position, r.score
+        expanded[best] = bool(candidates.expanded[list(r.rows)].all())
+        kept[list(r.rows[1:])] = False
+    still = Candidates(positions, scores, expanded).keep(kept)
+    return still.rescored(still.scores)
+
+
+def _dropped_for_summary(candidates: Candidates, r: Replaced, row: int) -> Dropped:
+    return Dropped(
+        "consolidation",
+        int(candidates.positions[row]),
+        f"stands behind summary {{{r.summary.position}}}",
+        float(candidates.scores[row]),
+        {"consolidated_into": PositionRef(r.summary.position)},
+    )
+
+
+def _shown(r: Replaced, *, named: bool) -> dict[str, Any]:
+    shown: dict[str, Any] = {"is_consolidated": True, "source_count": len(r.summary.sources)}
+    return {**shown, "sources": [PositionRef(p) for p in r.summary.sources]} if named else shown

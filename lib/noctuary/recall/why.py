@@ -1,8 +1,11 @@
-"""Why a memory did, or did not, come back."""
+"""Why a memory did, or did not, come back: the first stage of a recall that lost it.
+
+The recall is the real one, with every explanation switched on and nothing written. For a memory of
+another user no more is said than for an id that nobody has.
+"""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -13,279 +16,14 @@ from noctuary.core.errors import EncoderError
 from noctuary.core.types import from_micros
 from noctuary.recall.candidates import BREAKDOWN_KEYS
 from noctuary.recall.engine import Recaller
-from noctuary.recall.explain import LIMIT, hidden_behind
-from noctuary.recall.hidden import Searched
-from noctuary.recall.inputs import World
+from noctuary.recall.explain import LIMIT
+from noctuary.recall.inputs import Inputs
+from noctuary.recall.legs import rank_lexical
 from noctuary.recall.live import see
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.query import Mask, RecallRun, Request, Scope, build_mask
-from noctuary.recall.ranking import BaseRanker
-from noctuary.recall.reader import SnapshotGraph, SnapshotReader
+from noctuary.recall.query import Mask, Query, Rows, Scope, build_mask
 from noctuary.recall.result import RecallResult, RecallWarning
 from noctuary.sources.live import LiveState
-
-# Where one memory stands in each leg, over everything that a recall may see.
-
-
-_ROWS_AT_ONCE = 1 << 16
-"""Vectors multiplied at once: 100 MB of 384 dimensions. Fewer cost more calls, more cost memory."""
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """One leg's view of one memory.
-
-    Attributes:
-        leg: "lexical" or "dense".
-        rank: 1-based among the allowed memories that the leg scores above 0; None if it does not.
-        score: The leg's own score; None where the leg could not be asked.
-        ranked: How many allowed memories the leg scores above 0.
-        fault: Why the leg could not be asked, or None.
-    """
-
-    leg: str
-    rank: int | None
-    score: float | None
-    ranked: int
-    fault: str | None = None
-
-
-def lexical_standing(
-    recaller: Recaller, profile: RetrievalProfile, searched: Searched, query: str, position: int
-) -> Standing:
-    """Rank everything that is searched by the words of the query.
-
-    Args:
-        recaller: The pinned snapshot.
-        profile: Says whether there is a lexical leg.
-        searched: What the recall searches.
-        query: As asked.
-        position: The memory or summary.
-    """
-    reader = recaller.reader
-    if profile.lexical_weight <= 0:
-        return Standing("lexical", None, None, 0, "off (lexical_weight 0)")
-    alone = replace(
-        profile, graph_weight=0.0, exact_match_bonus=0.0, dense_weight=0.0, mmr_enabled=False
-    )
-    summaries = searched.summaries
-    ranker = BaseRanker(
-        reader, SnapshotGraph(reader), alone, searched.memories, None, summaries=summaries
-    )
-    everything = reader.count + (0 if summaries is None else summaries.size)
-    leg = ranker.rank(RecallRun(time.perf_counter(), None), query, everything).lexical
-    score = float(leg.scores_at(np.array([position], dtype=np.int64))[0])
-    return Standing("lexical", leg.rank_of().get(position), score, int(leg.ranking.size))
-
-
-def dense_standing(
-    recaller: Recaller, profile: RetrievalProfile, searched: Searched, query: str, position: int
-) -> Standing:
-    """Rank everything that is searched by its exact cosine to the query.
-
-    Args:
-        recaller: The pinned snapshot.
-        profile: Says whether there is a dense leg.
-        searched: What the recall searches.
-        query: As asked.
-        position: The memory or summary.
-    """
-    vectors = recaller.reader.vectors
-    if profile.dense_weight <= 0:
-        return Standing("dense", None, None, 0, "off (dense_weight 0)")
-    if vectors is None:
-        return Standing("dense", None, None, 0, "the snapshot has no vectors")
-    try:
-        vector = recaller.live_world().query_vector(query)
-        parts = [
-            np.asarray(vectors[start : start + _ROWS_AT_ONCE] @ vector, dtype=np.float32)
-            for start in range(0, recaller.reader.count, _ROWS_AT_ONCE)
-        ]
-        if searched.summaries is not None and recaller.reader.summary_vectors is not None:
-            of_summaries = recaller.reader.summary_vectors @ vector
-            parts.append(np.asarray(of_summaries, dtype=np.float32))
-    except (EncoderError, OSError, ValueError) as error:
-        return Standing("dense", None, None, 0, f"could not be asked: {error}")
-    cosines = np.concatenate(parts)
-    score = float(cosines[position])
-    above = cosines > 0
-    if searched.memories is not None:
-        above[: recaller.reader.count] &= searched.memories
-    if searched.summaries is not None:
-        above[recaller.reader.count :] &= searched.summaries
-    if score <= 0:
-        return Standing("dense", None, score, int(above.sum()))
-    # Ties go to the lower position, as in every leg.
-    ahead = above & (cosines > cosines[position])
-    ahead[:position] |= above[:position] & (cosines[:position] == cosines[position])
-    return Standing("dense", int(ahead.sum()) + 1, score, int(above.sum()))
-
-
-def say_standing(standing: Standing, allowed: int, depth: int) -> str:
-    """Return where a memory stands in a leg, as a clause.
-
-    Args:
-        standing: Its place.
-        allowed: Memories that the recall may see.
-        depth: Candidates that a leg takes.
-    """
-    if standing.fault is not None:
-        return standing.fault
-    if standing.leg == "lexical":
-        if standing.rank is None:
-            return "shares no word with the query"
-        return (
-            f"rank {standing.rank:,} of {standing.ranked:,} that share a word with the query "
-            f"(score {standing.score:.3f}); the best {depth:,} are taken"
-        )
-    if standing.rank is None:
-        return f"points away from the query (cosine {standing.score:.3f}); only above 0 is taken"
-    return (
-        f"rank {standing.rank:,} of {allowed:,} (cosine {standing.score:.3f}); the best {depth:,} "
-        "are taken"
-    )
-
-
-# Why a memory is not searched at all: sentences for archived memories, turns and summaries.
-
-
-ARCHIVED = "archived"
-BEHIND_SUMMARY = "behind_summary"
-
-
-class Hidden(NamedTuple):
-    """Why one memory is not searched.
-
-    Attributes:
-        stage: ARCHIVED or BEHIND_SUMMARY.
-        sentences: For a person.
-        facts: The same as JSON values.
-        summary: Position of the summary that is searched instead, or None.
-    """
-
-    stage: str
-    sentences: tuple[str, ...]
-    facts: dict[str, Any]
-    summary: int | None = None
-
-
-def find_reason(
-    recaller: Recaller, searched: Searched, memory_id: str, position: int
-) -> Hidden | None:
-    """Return why a memory that the scope allows is not searched; None where it is.
-
-    Args:
-        recaller: The pinned snapshot.
-        searched: What the recall searches.
-        memory_id: The memory, as asked.
-        position: Where it stands.
-    """
-    reader = recaller.reader
-    stands = hidden_behind(reader, searched, position)
-    if stands is None:
-        return None
-    other = reader.public_ids([stands.position])[stands.position]
-    if stands.position >= reader.count:
-        said = (
-            f"[{memory_id}] is a turn of a summary that is searched in its place: [{other}].",
-            f"turn_view is summaries; raw searches the turns. `noctuary expand {other}` shows it.",
-        )
-        return Hidden(BEHIND_SUMMARY, said, {"summarized_by": other}, stands.position)
-    plan = recaller.plan_of(memory_id)
-    by = "by compaction" if plan is None else f"by compaction plan {plan}"
-    back = "noctuary compact --undo PLAN_ID" if plan is None else f"noctuary compact --undo {plan}"
-    said = (
-        f"[{memory_id}] is archived {by}: [{other}] stands for it.",
-        f"include_archived=true searches it all the same; `{back}` takes it out of the archive.",
-    )
-    return Hidden(ARCHIVED, said, {"archived_behind": other, "plan_id": plan})
-
-
-def say_summary_unsearched(
-    recaller: Recaller, profile: RetrievalProfile, memory_id: str, position: int
-) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """Return sentences and facts about a summary that a recall did not search itself.
-
-    Args:
-        recaller: The pinned snapshot.
-        profile: Of the recall.
-        memory_id: The summary's id.
-        position: Where it stands.
-    """
-    reader = recaller.reader
-    view = reader.summaries.at(position)
-    turns = list(reader.public_ids(view.sources).values())
-    shown = ", ".join(f"[{turn}]" for turn in turns)
-    plan = reader.summaries.plan_of(position)
-    facts: dict[str, Any] = {"sources": turns, "turn_view": profile.turn_view}
-    if plan is not None:
-        said = (
-            f"[{memory_id}] is the summary of compaction plan {plan} for {shown}.",
-            "It is searched while the plan hides all of them; here they are searched themselves.",
-        )
-        return said, {**facts, "plan_id": plan}
-    consolidates = profile.consolidation_enabled
-    said = (
-        f"[{memory_id}] is a summary: it only appears in place of its turns ({shown}).",
-        "With turn_view=summaries it is searched instead, if the recall searches all of them.",
-        "With turn_view=raw two of them must be found, and consolidation_enabled be on (it is "
-        + ("on)." if consolidates else "off)."),
-    )
-    return said, {**facts, "consolidation_enabled": consolidates}
-
-
-# Why a memory did, or did not, come back where the store itself decides: new, changed, gone.
-
-
-class LiveStanding(NamedTuple):
-    """What the store says of one memory.
-
-    Attributes:
-        is_row: It is searched as the store has it now.
-        sentences: What to say first.
-        facts: For machines.
-    """
-
-    is_row: bool
-    sentences: Sequence[str]
-    facts: dict[str, Any]
-
-
-def find_standing(
-    reader: SnapshotReader, state: LiveState | None, scope: Scope, mask: Mask | None, memory_id: str
-) -> LiveStanding | None:
-    """Return what the store says of a memory; None where the snapshot is right about it.
-
-    Args:
-        reader: The snapshot.
-        state: The look into the store; None where it found nothing.
-        scope: What the recall may see.
-        mask: What that allows of the snapshot.
-        memory_id: As text.
-    """
-    if state is None:
-        return None
-    seen = see(state, reader, scope, mask)
-    place = reader.positions_of([memory_id]).get(memory_id)
-    was_seen = place is not None and (mask is None or bool(mask[place]))
-    if any(row.memory.memory_id == memory_id for row in seen.rows):
-        how = "changed" if was_seen else "new"
-        said = f"[{memory_id}] is {how} since the snapshot and was read from the store itself."
-        return LiveStanding(True, (said,), {"live": how})
-    if place is not None and was_seen and seen.mask is not None and not seen.mask[np.intp(place)]:
-        said = (
-            f"[{memory_id}] is in the snapshot, but the store removed it since, or marked it "
-            "sensitive, or gave it to somebody else: it is not searched any more."
-        )
-        return LiveStanding(False, (said,), {"live": "gone"})
-    return None
-
-
-# Why a memory did, or did not, come back: the first stage of a recall that lost it.
-#
-# The recall is the real one, with every explanation switched on and nothing written. For a memory
-# of another user no more is said than for an id that nobody has.
-
 
 UNKNOWN = "unknown"
 OUT_OF_SCOPE = "out_of_scope"
@@ -294,6 +32,8 @@ NOT_FOUND = "not_found"
 DROPPED = "dropped"
 BELOW_LIMIT = "below_limit"
 RETURNED = "returned"
+ARCHIVED = "archived"
+BEHIND_SUMMARY = "behind_summary"
 GONE = "gone_since"
 """The store removed the memory since the snapshot, or may not show it any more."""
 
@@ -311,10 +51,8 @@ class Why:
     """The answer.
 
     Attributes:
-        memory_id: As asked.
-        stage: One of the constants of this module.
-        sentences: For a person, in order.
-        facts: The numbers in the sentences, and more, as JSON values.
+        stage: One of the constants of this file.
+        sentences: For a person, in order; `facts` has their numbers, and more, as JSON values.
         steps: What each step gave the memory, and the last returned one where that one beat it.
         result: The recall, or None where the memory could not be in it.
     """
@@ -344,91 +82,93 @@ class Why:
 
 
 def explain_memory(
-    recaller: Recaller, request: Request, memory_id: str, world: World | None = None
+    recaller: Recaller, query: Query, memory_id: str, inputs: Inputs | None = None
 ) -> Why:
-    """Say why a recall returned, or did not return, one memory.
+    """Say why a recall returned, or did not return, one memory or summary.
 
     Args:
         recaller: The pinned snapshot.
-        request: The recall; it is made as a dry run.
+        query: The recall; it is made as a dry run.
         memory_id: The memory's id as text, or a summary's.
-        world: What changes besides the snapshot; None means the store's own, without a look into
+        inputs: What changes besides the snapshot; None means the store's own, without a look into
             the source.
     """
-    reader, world = recaller.reader, world or recaller.live_world(request.scope.user)
-    mask, _ = build_mask(request.scope, reader.facets, reader.created_at_us)
-    state = world.live()
-    if state is not None:
-        live = find_standing(reader, state, request.scope, mask, memory_id)
-        if live is not None:
-            return _of_store(recaller, request, world, memory_id, live)
+    reader, inputs = recaller.reader, inputs or recaller.inputs_now(query.scope.user)
+    mask, _ = build_mask(query.scope, reader.facets, reader.created_at_us)
+    profile = replace(query.profile, explain=True, candidate_trace=True, replay_log=False)
+    asked = query._replace(profile=profile, dry_run=True)
+    state = inputs.live()
+    live = None if state is None else _of_store(recaller, state, query.scope, mask, memory_id)
+    if live is not None:
+        result = recaller.ask(asked, inputs)
+        if live.stage == GONE:
+            return replace(live, result=result)
+        said = "Neither its words nor its vector brought it among the candidates."
+        then = _met(memory_id, result) or Why(memory_id, NOT_FOUND, (said,))
+        sentences, facts = (*live.sentences, *then.sentences), {**then.facts, **live.facts}
+        return replace(then, sentences=sentences, facts=facts, result=result)
     position = _position_of(recaller, memory_id)
-    owner_mask, _ = build_mask(Scope(user=request.scope.user), reader.facets, reader.created_at_us)
+    owner_mask, _ = build_mask(Scope(user=query.scope.user), reader.facets, reader.created_at_us)
     if position is None or not _is_allowed(recaller, position, owner_mask):
         return _unknown(recaller, memory_id)
     if not _is_allowed(recaller, position, mask):
-        return _out_of_scope(recaller, request.scope, memory_id, position)
+        return _out_of_scope(recaller, query.scope, memory_id, position)
     # What the recall searched, as it is now; nothing changes it within a moment.
-    searched = recaller.find_searched(request.profile, world, mask)
-    searched = searched or Searched(mask, mask)
-    result = _ask(recaller, request, world)
-    hidden = find_reason(recaller, searched, memory_id, position)
-    if hidden is None:
-        why = _follow(recaller, request, searched, memory_id, position, result)
+    rows = recaller.find_rows(query.profile, inputs, mask)
+    result = recaller.ask(asked, inputs)
+    stands = rows.stands_for(position)
+    if stands is None:
+        why = _follow(recaller, query, rows, memory_id, position, result)
+    elif stands < reader.count:
+        why = _archived(recaller, memory_id, stands)
     else:
-        why = _hidden(recaller, request, searched, memory_id, hidden, result)
+        why = _behind_summary(recaller, memory_id, stands)
+        then = _follow(recaller, query, rows, str(why.facts["summarized_by"]), stands, result)
+        facts = {**why.facts, "summary": {"stage": then.stage, **then.facts}}
+        sentences = (*why.sentences, *then.sentences)
+        why = replace(why, sentences=sentences, facts=facts, steps=then.steps)
     return replace(why, result=result)
 
 
 def _of_store(
-    recaller: Recaller, request: Request, world: World, memory_id: str, live: LiveStanding
-) -> Why:
-    """Say what became of a memory that the store itself decides about."""
-    result = _ask(recaller, request, world)
-    if not live.is_row:
-        return Why(memory_id, GONE, tuple(live.sentences), live.facts, result=result)
-    then = _met(memory_id, result) or Why(
-        memory_id, NOT_FOUND, ("Neither its words nor its vector brought it among the candidates.",)
+    recaller: Recaller, state: LiveState, scope: Scope, mask: Mask | None, memory_id: str
+) -> Why | None:
+    """Say what the store itself decides about a memory; None where the snapshot is right."""
+    seen = see(state, recaller.reader, scope, mask)
+    place = recaller.reader.positions_of([memory_id]).get(memory_id)
+    was_seen = place is not None and (mask is None or bool(mask[place]))
+    if any(row.memory.memory_id == memory_id for row in seen.state.rows):
+        how = "changed" if was_seen else "new"
+        said = f"[{memory_id}] is {how} since the snapshot and was read from the store itself."
+        return Why(memory_id, RETURNED, (said,), {"live": how})
+    if place is not None and was_seen and seen.mask is not None and not seen.mask[np.intp(place)]:
+        said = (
+            f"[{memory_id}] is in the snapshot, but the store removed it since, or marked it "
+            "sensitive, or gave it to somebody else: it is not searched any more."
+        )
+        return Why(memory_id, GONE, (said,), {"live": "gone"})
+    return None
+
+
+def _archived(recaller: Recaller, memory_id: str, stands: int) -> Why:
+    other = recaller.reader.public_ids([stands])[stands]
+    plan = recaller.plan_of(memory_id)
+    by = "by compaction" if plan is None else f"by compaction plan {plan}"
+    back = f"noctuary compact --undo {'PLAN_ID' if plan is None else plan}"
+    said = (
+        f"[{memory_id}] is archived {by}: [{other}] stands for it.",
+        f"include_archived=true searches it all the same; `{back}` takes it out of the archive.",
     )
-    facts = {**then.facts, **live.facts}
-    return replace(then, sentences=(*live.sentences, *then.sentences), facts=facts, result=result)
+    return Why(memory_id, ARCHIVED, said, {"archived_behind": other, "plan_id": plan})
 
 
-def _hidden(
-    recaller: Recaller,
-    request: Request,
-    searched: Searched,
-    memory_id: str,
-    hidden: Hidden,
-    result: RecallResult,
-) -> Why:
-    """Say what hides a memory and, where it is a summary, what became of that."""
-    if hidden.summary is None:
-        return Why(memory_id, hidden.stage, hidden.sentences, hidden.facts)
-    other = recaller.reader.summaries.ids[hidden.summary - recaller.reader.count]
-    then = _follow(recaller, request, searched, other, hidden.summary, result)
-    return Why(
-        memory_id,
-        hidden.stage,
-        (*hidden.sentences, *then.sentences),
-        {**hidden.facts, "summary": {"stage": then.stage, **then.facts}},
-        then.steps,
+def _behind_summary(recaller: Recaller, memory_id: str, stands: int) -> Why:
+    other = recaller.reader.public_ids([stands])[stands]
+    said = (
+        f"[{memory_id}] is a turn of a summary that is searched in its place: [{other}].",
+        f"turn_view is summaries; raw searches the turns. `noctuary expand {other}` shows it.",
     )
-
-
-def _ask(recaller: Recaller, request: Request, world: World) -> RecallResult:
-    profile = replace(request.profile, explain=True, candidate_trace=True, replay_log=False)
-    return recaller.recall(
-        request.query,
-        request.k,
-        profile=profile,
-        profile_used=request.profile_used,
-        scope=request.scope,
-        sort_by=request.sort_by,
-        session_id=request.session_id,
-        dry_run=True,
-        world=world,
-    )
+    return Why(memory_id, BEHIND_SUMMARY, said, {"summarized_by": other})
 
 
 def _met(memory_id: str, result: RecallResult) -> Why | None:
@@ -444,8 +184,8 @@ def _met(memory_id: str, result: RecallResult) -> Why | None:
 
 def _follow(
     recaller: Recaller,
-    request: Request,
-    searched: Searched,
+    query: Query,
+    rows: Rows,
     memory_id: str,
     position: int,
     result: RecallResult,
@@ -454,19 +194,15 @@ def _follow(
     met = _met(memory_id, result)
     if met is not None:
         return met
-    if not result.memories and (request.k == 0 or not request.query.strip() or _blocked(result)):
-        said = [w.message for w in result.warnings if w.code != "user_required"]
-        why = "; ".join(said) if said else f"k is {request.k}: nothing was asked for"
+    blocked = any(w.code == "model_guard_blocked" for w in result.warnings)
+    if not result.memories and (query.k == 0 or not query.text.strip() or blocked):
+        told = [w.message for w in result.warnings if w.code != "user_required"]
+        why = "; ".join(told) if told else f"k is {query.k}: nothing was asked for"
         return Why(memory_id, NOT_ANSWERED, (f"The recall was not answered at all: {why}.",))
     ordinal = position - recaller.reader.count
-    if ordinal >= 0 and (searched.summaries is None or not searched.summaries[ordinal]):
-        said = say_summary_unsearched(recaller, request.profile, memory_id, position)
-        return Why(memory_id, NOT_FOUND, *said)
-    return _not_found(recaller, request, searched, memory_id, position)
-
-
-def _blocked(result: RecallResult) -> bool:
-    return any(w.code == "model_guard_blocked" for w in result.warnings)
+    if ordinal >= 0 and (rows.summaries is None or not rows.summaries[ordinal]):
+        return _summary_unsearched(recaller, query.profile, memory_id, position)
+    return _not_found(recaller, query, rows, memory_id, position)
 
 
 def _position_of(recaller: Recaller, memory_id: str) -> int | None:
@@ -479,14 +215,8 @@ def _position_of(recaller: Recaller, memory_id: str) -> int | None:
     return reader.summaries.position_of(memory_id) if found is None else found
 
 
-def _turns_of(recaller: Recaller, position: int) -> list[int]:
-    """Return the memories that a position stands for: itself, or a summary's turns."""
-    reader = recaller.reader
-    return [position] if position < reader.count else list(reader.summaries.at(position).sources)
-
-
 def _is_allowed(recaller: Recaller, position: int, mask: Mask | None) -> bool:
-    return mask is None or bool(mask[_turns_of(recaller, position)].all())
+    return mask is None or bool(mask[list(recaller.reader.sources_at(position))].all())
 
 
 def _unknown(recaller: Recaller, memory_id: str) -> Why:
@@ -611,21 +341,44 @@ def _dropped(memory_id: str, row: Row) -> Why:
     )
 
 
-def _not_found(
-    recaller: Recaller, request: Request, searched: Searched, memory_id: str, position: int
+def _summary_unsearched(
+    recaller: Recaller, profile: RetrievalProfile, memory_id: str, position: int
 ) -> Why:
-    profile, count = request.profile, recaller.reader.count
-    allowed = count if searched.memories is None else int(searched.memories.sum())
-    allowed += 0 if searched.summaries is None else int(searched.summaries.sum())
+    """Say why a recall did not search a summary itself."""
+    reader = recaller.reader
+    turns = list(reader.public_ids(reader.summaries.at(position).sources).values())
+    shown = ", ".join(f"[{turn}]" for turn in turns)
+    plan = reader.summaries.plan_of(position)
+    facts: dict[str, Any] = {"sources": turns, "turn_view": profile.turn_view}
+    if plan is not None:
+        said = (
+            f"[{memory_id}] is the summary of compaction plan {plan} for {shown}.",
+            "It is searched while the plan hides all of them; here they are searched themselves.",
+        )
+        return Why(memory_id, NOT_FOUND, said, {**facts, "plan_id": plan})
+    consolidates = profile.consolidation_enabled
+    said = (
+        f"[{memory_id}] is a summary: it only appears in place of its turns ({shown}).",
+        "With turn_view=summaries it is searched instead, if the recall searches all of them.",
+        "With turn_view=raw two of them must be found, and consolidation_enabled be on (it is "
+        + ("on)." if consolidates else "off)."),
+    )
+    return Why(memory_id, NOT_FOUND, said, {**facts, "consolidation_enabled": consolidates})
+
+
+def _not_found(recaller: Recaller, query: Query, rows: Rows, memory_id: str, position: int) -> Why:
+    profile, count = query.profile, recaller.reader.count
+    allowed = count if rows.memories is None else int(rows.memories.sum())
+    allowed += 0 if rows.summaries is None else int(rows.summaries.sum())
     # Of what may be seen: how many memories others have is theirs.
-    depth = request.depth(allowed)
-    asked = (recaller, profile, searched, request.query, position)
+    depth = query.depth(allowed)
+    asked = (recaller, profile, rows, query.text, position)
     standings = [dense_standing(*asked)]
     if profile.scorer == "fusion":
         standings.insert(0, lexical_standing(*asked))
     sentences = [
         f"[{memory_id}] was not among the candidates that the legs found.",
-        *(f"{s.leg}: {say_standing(s, allowed, depth)}." for s in standings),
+        *(f"{s.leg}: {_say_standing(s, allowed, depth)}." for s in standings),
         _beyond_legs(profile),
     ]
     facts = {
@@ -648,3 +401,94 @@ def _beyond_legs(profile: RetrievalProfile) -> str:
     if profile.graph_weight > 0:
         return "graph: nothing that was found led to it."
     return "graph: off (graph_weight 0)."
+
+
+# Where one memory stands in each leg, over everything that a recall may see.
+
+
+_ROWS_AT_ONCE = 1 << 16
+"""Vectors multiplied at once: 100 MB of 384 dimensions. Fewer cost more calls, more cost memory."""
+
+
+class Standing(NamedTuple):
+    """One leg's view of one memory.
+
+    Attributes:
+        leg: "lexical" or "dense".
+        rank: 1-based among the allowed memories that the leg scores above 0; None if it does not.
+        score: The leg's own score; None where the leg could not be asked.
+        ranked: How many allowed memories the leg scores above 0.
+        fault: Why the leg could not be asked, or None.
+    """
+
+    leg: str
+    rank: int | None
+    score: float | None
+    ranked: int
+    fault: str | None = None
+
+
+def lexical_standing(
+    recaller: Recaller, profile: RetrievalProfile, rows: Rows, query: str, position: int
+) -> Standing:
+    """Rank everything that is searched by the words of the query."""
+    if profile.lexical_weight <= 0:
+        return Standing("lexical", None, None, 0, "off (lexical_weight 0)")
+    reader = recaller.reader
+    leg = rank_lexical(reader, query, rows.memories, reader.end, rows.summaries)
+    score = float(leg.scores_at(np.array([position], dtype=np.int64))[0])
+    return Standing("lexical", leg.rank_of().get(position), score, int(leg.ranking.size))
+
+
+def dense_standing(
+    recaller: Recaller, profile: RetrievalProfile, rows: Rows, query: str, position: int
+) -> Standing:
+    """Rank everything that is searched by its exact cosine to the query."""
+    reader = recaller.reader
+    vectors, count = reader.vectors, reader.count
+    if profile.dense_weight <= 0:
+        return Standing("dense", None, None, 0, "off (dense_weight 0)")
+    if vectors is None:
+        return Standing("dense", None, None, 0, "the snapshot has no vectors")
+    try:
+        vector = recaller.inputs_now().query_vector(query)
+        parts = [
+            np.asarray(vectors[start : start + _ROWS_AT_ONCE] @ vector, dtype=np.float32)
+            for start in range(0, count, _ROWS_AT_ONCE)
+        ]
+        if rows.summaries is not None and reader.summary_vectors is not None:
+            parts.append(np.asarray(reader.summary_vectors @ vector, dtype=np.float32))
+    except (EncoderError, OSError, ValueError) as error:
+        return Standing("dense", None, None, 0, f"could not be asked: {error}")
+    cosines = np.concatenate(parts)
+    score = float(cosines[position])
+    above = cosines > 0
+    if rows.memories is not None:
+        above[:count] &= rows.memories
+    if rows.summaries is not None:
+        above[count:] &= rows.summaries
+    if score <= 0:
+        return Standing("dense", None, score, int(above.sum()))
+    # Ties go to the lower position, as in every leg.
+    ahead = above & (cosines > cosines[position])
+    ahead[:position] |= above[:position] & (cosines[:position] == cosines[position])
+    return Standing("dense", int(ahead.sum()) + 1, score, int(above.sum()))
+
+
+def _say_standing(standing: Standing, allowed: int, depth: int) -> str:
+    """Return where a memory stands in a leg, as a clause, of so many that may be seen or taken."""
+    if standing.fault is not None:
+        return standing.fault
+    if standing.leg == "lexical":
+        if standing.rank is None:
+            return "shares no word with the query"
+        return (
+            f"rank {standing.rank:,} of {standing.ranked:,} that share a word with the query "
+            f"(score {standing.score:.3f}); the best {depth:,} are taken"
+        )
+    if standing.rank is None:
+        return f"points away from the query (cosine {standing.score:.3f}); only above 0 is taken"
+    return (
+        f"rank {standing.rank:,} of {allowed:,} (cosine {standing.score:.3f}); the best {depth:,} "
+        "are taken"
+    )

@@ -10,7 +10,8 @@ from click.testing import Result
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.query import Scope
-from noctuary.recall.replay_log import append_packet, list_packets, recall_and_log
+from noctuary.recall.replay import append_packet, list_packets
+from tests.support.replays import log_recall
 from tests.support.store import Store, memory, renumber
 
 Run = Callable[..., Result]
@@ -19,7 +20,7 @@ RunJson = Callable[..., Any]
 
 def keep(store: Store, query: str, k: int = 3) -> dict[str, Any]:
     """Recall and keep it; the packet."""
-    recall_and_log(
+    log_recall(
         Recaller.open(store.root),
         query,
         k,

@@ -15,7 +15,6 @@ from noctuary.core.settings import LiveSettings, SourceSettings
 from noctuary.core.types import MemoryRecord
 from noctuary.recall.api import recall
 from noctuary.recall.engine import Recaller
-from noctuary.recall.inputs import ComparedSnapshot
 from noctuary.sources.corpus import read_records
 from noctuary.sources.export import export_corpus
 from noctuary.sources.live import look_now
@@ -79,7 +78,7 @@ def test_the_overlaid_snapshot_is_what_a_fresh_export_holds(
         fresh = as_exported(cache, tmp_path / "fresh")
         recaller = Recaller.open(served.root)
         reader, live = recaller.reader, LiveSettings(deadline_ms=60_000)
-        state = look_now(served.paths, ComparedSnapshot(reader), live, SourceSettings())
+        state = look_now(served.paths, reader, live, SourceSettings())
         held = reader.content_hashes(reader.memory_ids(range(reader.count)).values())
         reader.close()
         rows: list[MemoryRecord] = [] if state is None else [r.memory for r in state.rows]

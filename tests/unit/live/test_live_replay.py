@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from noctuary.recall.api import recall
-from noctuary.recall.replay import replay
-from noctuary.recall.replay_log import list_packets
+from noctuary.recall.replay import list_packets, replay
 from tests.support.live import Cache
 from tests.support.store import Store
 

@@ -8,7 +8,7 @@ import pytest
 
 from noctuary.recall import query_encoder as live_vectors
 from noctuary.recall.api import recall
-from noctuary.recall.inputs import LiveWorld
+from noctuary.recall.inputs import Inputs
 from tests.support.live import Cache
 from tests.support.store import Store
 
@@ -24,14 +24,14 @@ def _nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_row_is_encoded_while_the_recall_has_time(
     served_dense: Store, cache: Cache, monkeypatch: pytest.MonkeyPatch, left_ms: float
 ) -> None:
-    plain = LiveWorld.live_vectors
+    plain = Inputs.live_vectors
     asked: list[float] = []
 
-    def within(self: LiveWorld, rows: object, within_ms: float = math.inf) -> object:
+    def within(self: Inputs, rows: object, within_ms: float = math.inf) -> object:
         asked.append(within_ms)
         return plain(self, rows, left_ms)  # pyright: ignore[reportArgumentType]
 
-    monkeypatch.setattr(LiveWorld, "live_vectors", within)
+    monkeypatch.setattr(Inputs, "live_vectors", within)
     cache.add(NEW)
     (memory,) = [m for m in recall("spare key neighbour", deadline_ms=60_000).memories if m.live]
     assert (memory.dense is not None) == (left_ms > 0)

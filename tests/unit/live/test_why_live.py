@@ -2,9 +2,8 @@ from __future__ import annotations
 
 from noctuary.core.settings import Settings
 from noctuary.recall.engine import Recaller
-from noctuary.recall.inputs import world_with_store
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.query import Request, Scope
+from noctuary.recall.query import Query, Scope
 from noctuary.recall.why import BELOW_LIMIT, GONE, NOT_FOUND, RETURNED, UNKNOWN, Why, explain_memory
 from tests.support.live import Cache
 from tests.support.store import Store
@@ -12,12 +11,12 @@ from tests.support.store import Store
 
 def why(store: Store, query: str, memory_id: int, k: int = 5, user: str | None = None) -> Why:
     recaller = Recaller.open(store.root)
-    request = Request(
+    request = Query(
         query, k, RetrievalProfile(), "default", Scope(user=user), "relevance", None, dry_run=True
     )
     try:
-        world = world_with_store(recaller, Settings(), user)
-        return explain_memory(recaller, request, str(memory_id), world)
+        inputs = recaller.inputs_now(user).with_store(recaller.reader, Settings())
+        return explain_memory(recaller, request, str(memory_id), inputs)
     finally:
         recaller.reader.close()
 

@@ -30,7 +30,7 @@ from noctuary.evaluate.abstain import (
 from noctuary.evaluate.metrics import HEADLINE_METRIC
 from noctuary.evaluate.queries import read_everyday
 from noctuary.recall.engine import Recaller
-from noctuary.recall.inputs import LiveWorld
+from noctuary.recall.inputs import Inputs
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.result import WORDS, WORDS_AND_VECTORS
@@ -172,14 +172,14 @@ def test_a_labelled_query_that_another_signal_answers_calibrates_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = Made(tmp_path, questions(), dense=True)
-    ask, broken = LiveWorld.query_vector, texts(3)[1]
+    ask, broken = Inputs.query_vector, texts(3)[1]
 
-    def query_vector(world: LiveWorld, text: str, within_ms: float = math.inf) -> Any:
+    def query_vector(world: Inputs, text: str, within_ms: float = math.inf) -> Any:
         if text == broken:
             raise EncoderError("one text that the model cannot represent")
         return ask(world, text, within_ms)
 
-    monkeypatch.setattr(LiveWorld, "query_vector", query_vector)
+    monkeypatch.setattr(Inputs, "query_vector", query_vector)
     calibrate_abstention(made.night)
     calibrated = read_calibration(made.night)
     signals = calibrated["sealed"]["signals"]

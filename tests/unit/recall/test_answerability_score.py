@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -25,12 +24,10 @@ from noctuary.recall.answerability import (
     read_words,
     score_answer,
 )
-from noctuary.recall.engine import Recaller
+from noctuary.recall.engine import Recaller, rank_alone
 from noctuary.recall.legs import Leg
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.query import Mask, Scope
-from noctuary.recall.query import RecallRun as Run
-from noctuary.recall.ranking import BaseRanker
 from noctuary.recall.reader import SnapshotGraph
 from noctuary.recall.result import (
     COSINE,
@@ -81,16 +78,14 @@ def recaller(tmp_path_factory: pytest.TempPathFactory) -> Recaller:
 
 def score(recaller: Recaller, query: str, mask: Mask | None = None) -> Scored:
     graph = SnapshotGraph(recaller.reader)
-    ranker = BaseRanker(recaller.reader, graph, LEXICAL, mask, None)
-    ranking = ranker.rank(Run(time.perf_counter(), None), query, 50)
+    ranking = rank_alone(recaller.reader, graph, LEXICAL, mask, None, query, 50)
     return scored(recaller.reader, graph, query, mask, ranking)
 
 
 def with_cosines(recaller: Recaller, query: str, cosines: Sequence[float]) -> Scored:
     """Return the score when the dense leg says the same cosines of whatever it is asked."""
     graph = SnapshotGraph(recaller.reader)
-    ranker = BaseRanker(recaller.reader, graph, LEXICAL, None, None)
-    ranking = ranker.rank(Run(time.perf_counter(), None), query, 50)
+    ranking = rank_alone(recaller.reader, graph, LEXICAL, None, None, query, 50)
     values = np.resize(np.array(cosines), recaller.reader.count)
     leg = Leg(np.arange(3), lambda positions: values[positions])
     return scored(recaller.reader, graph, query, None, replace_dense(ranking, leg))
@@ -248,9 +243,10 @@ def test_support_is_the_best_single_memory_not_the_best_of_each() -> None:
 
 def test_a_word_that_stands_alone_is_doubted(recaller: Recaller) -> None:
     graph = SnapshotGraph(recaller.reader)
-    ranker = BaseRanker(recaller.reader, graph, LEXICAL, None, None)
     found = [
-        read_features(recaller.reader, q, None, ranker.rank(Run(time.perf_counter(), None), q, 50))
+        read_features(
+            recaller.reader, q, None, rank_alone(recaller.reader, graph, LEXICAL, None, None, q, 50)
+        )
         for q in ("ferry", "when does the ferry to the island leave at nine")
     ]
     short, long = (f.coverage.max() for f in found)
@@ -264,9 +260,8 @@ def test_chinese_and_japanese_are_one_script_and_what_is_unknown_is_any(
     recaller: Recaller,
 ) -> None:
     graph = SnapshotGraph(recaller.reader)
-    ranker = BaseRanker(recaller.reader, graph, LEXICAL, None, None)
     for query, script in (("写一首诗", "han"), ("ひらがな", "han"), ("стих", "cyrillic")):
-        ranking = ranker.rank(Run(time.perf_counter(), None), query, 50)
+        ranking = rank_alone(recaller.reader, graph, LEXICAL, None, None, query, 50)
         assert read_features(recaller.reader, query, None, ranking).script == script
     any_of = {name: (0.5, 0.25) for name in FEATURES}
     assert Measure({"any": any_of}).usual_of("greek") == any_of

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from noctuary.recall import ranking as base_ranking
+from noctuary.recall import explain as explaining
 from noctuary.recall.engine import Recaller
 from noctuary.recall.legs import GraphPath, GraphRanking, path_of
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.query import Request, Scope
+from noctuary.recall.query import Query, Scope
 from noctuary.recall.replay import rerun
-from noctuary.recall.replay_log import recall_and_log
 from noctuary.recall.why import Why, explain_memory
+from tests.support.replays import log_recall
 from tests.support.store import (
     Store,
     renumber,
@@ -35,7 +35,7 @@ def explain(recaller: Recaller, query: str, memory_id: str, **flags: Any) -> Why
     profile = RetrievalProfile(**flags)
     return explain_memory(
         recaller,
-        Request(query, 5, profile, "test", Scope(), "relevance", None, dry_run=True),
+        Query(query, 5, profile, "test", Scope(), "relevance", None, dry_run=True),
         memory_id,
     )
 
@@ -44,13 +44,13 @@ def test_replay_answers_as_then_whatever_was_applied_or_undone_since(dense: Reca
     applied = archive(dense, {"101": "108"})
     profile = RetrievalProfile(replay_log=True, explain=True)
     how: dict[str, Any] = {"log_path": None, "profile": profile, "profile_used": "x"}
-    then = recall_and_log(applied, "spare key", 5, scope=Scope(), **how)
+    then = log_recall(applied, "spare key", 5, scope=Scope(), **how)
     assert then.replay_packet is not None
     assert "101" not in ids(then)
     now_us = time.time_ns() // 1000
     undone = archive(dense, {"101": "108"}, [(1, now_us)])
     assert rerun(undone, then.replay_packet).identical
-    later = recall_and_log(undone, "spare key", 5, scope=Scope(), **how)
+    later = log_recall(undone, "spare key", 5, scope=Scope(), **how)
     assert later.replay_packet is not None
     assert "101" in ids(later)
     again = archive(dense, {"101": "108"}, [(1, now_us), (time.time_ns() // 1000 + 1, None)])
@@ -118,7 +118,7 @@ def test_reasons_are_made_for_what_is_described_and_for_nothing_else(
         asked.append(position)
         return path_of(ranking, position)
 
-    monkeypatch.setattr(base_ranking, "path_of", counting)
+    monkeypatch.setattr(explaining, "path_of", counting)
     profile = RetrievalProfile(explain=True, candidate_trace=True)
     result = dense.recall("morning flight", 1, profile=profile)
     assert result.pipeline["total_candidates_in"] > 3

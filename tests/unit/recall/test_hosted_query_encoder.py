@@ -25,7 +25,7 @@ from noctuary.embed.hosted import (
     write_description,
 )
 from noctuary.recall.engine import Recaller
-from noctuary.recall.inputs import LiveWorld, World
+from noctuary.recall.inputs import Inputs
 from noctuary.recall.query_encoder import (
     encode_query,
     encoder_identity,
@@ -153,7 +153,7 @@ def test_only_queries_are_encoded_in_passing(plain_store: Store, server: Embeddi
 class _Noting:
     """The store's own world, which notes how long a vector may take."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Inputs) -> None:
         self._world = world
         self.within_ms: list[float] = []
 
@@ -167,18 +167,18 @@ class _Noting:
 
 def test_a_recall_tells_how_much_time_is_left(dense_store: Store) -> None:
     recaller = Recaller.open(dense_store.root)
-    noting = _Noting(recaller.live_world())
-    recaller.recall("spare key", deadline_ms=60_000.0, world=cast("World", noting))
+    noting = _Noting(recaller.inputs_now())
+    recaller.recall("spare key", deadline_ms=60_000.0, inputs=cast("Inputs", noting))
     assert len(noting.within_ms) == 1
     assert 0 < noting.within_ms[0] < 60_000
-    recaller.recall("spare key", world=cast("World", noting))
+    recaller.recall("spare key", inputs=cast("Inputs", noting))
     assert noting.within_ms[1] == math.inf
 
 
 def test_a_log_of_queries_asks_no_provider(plain_store: Store, server: EmbeddingServer) -> None:
     paths, manifest = described(plain_store, hosted(server))
-    found = Recaller.open(plain_store.root).live_world()
-    assert isinstance(found, LiveWorld)
+    found = Recaller.open(plain_store.root).inputs_now()
+    assert isinstance(found, Inputs)
     world = found._replace(paths=paths, manifest=manifest)
     with pytest.raises(ProviderDownError, match="no time"):
         world.past_queries("never asked", since_us=0, limit=5, user=None)

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from noctuary.core.types import UNDATED_US
-from noctuary.recall.candidates import Usage
 from noctuary.recall.engine import Recaller
-from noctuary.recall.inputs import OwnUse, World
+from noctuary.recall.inputs import Inputs, Usage, Use
 from noctuary.sources.source import Share
 from noctuary.usage.reader import Counts
 from tests.support.store import Store, memory, new_store, renumber
@@ -52,9 +51,9 @@ asked = st.lists(st.sampled_from([*IDS, "999"]), unique=True)
 masks = st.lists(st.booleans(), min_size=len(IDS), max_size=len(IDS))
 
 
-def own(private: Sequence[bool]) -> OwnUse:
+def own(private: Sequence[bool]) -> Use:
     reader: object = Places()
-    return OwnUse(Whole(), reader, np.array(private, dtype=np.bool_))  # pyright: ignore[reportArgumentType]
+    return Use(Whole(), reader, np.array(private, dtype=np.bool_))  # pyright: ignore[reportArgumentType]
 
 
 @given(asked, masks)
@@ -92,7 +91,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return store
 
 
-def used(world: World) -> list[str]:
+def used(world: Inputs) -> list[str]:
     usage: Usage = world.usage_of(IDS)
     found = [i for i, n in zip(IDS, usage.recent.tolist(), strict=True) if n]
     together = world.co_retrieved(IDS).tolist()
@@ -110,11 +109,11 @@ def used(world: World) -> list[str]:
 def test_a_recall_knows_the_use_of_what_nobody_else_sees(
     store: Store, user: str | None, expected: list[str]
 ) -> None:
-    assert used(Recaller.open(store.root).live_world(user)) == expected
+    assert used(Recaller.open(store.root).inputs_now(user)) == expected
 
 
 def test_without_named_users_all_use_counts(tmp_path: Path) -> None:
     store = new_store(tmp_path / "store")
     store.publish(renumber([memory(f"Note {n}.") for n in range(len(IDS))]))
     count_retrievals(store, [list(IDS)] * 3)
-    assert used(Recaller.open(store.root).live_world("ana")) == list(IDS)
+    assert used(Recaller.open(store.root).inputs_now("ana")) == list(IDS)

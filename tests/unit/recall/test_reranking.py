@@ -43,12 +43,12 @@ class ReadLookups(MemoryLookups):
     """The small store with a real reranker."""
 
     model: str = ""
-    query: str = "river stone"
+    text: str = "river stone"
     timeout_ms: float = AMPLE_MS
 
     def rerank_scores(self, positions: Positions) -> NDArray[np.float64] | RecallWarning:
         texts = [self.memories[int(p)].content for p in positions]
-        return open_reranker(self.model).score(self.query, texts, self.timeout_ms)
+        return open_reranker(self.model).score(self.text, texts, self.timeout_ms)
 
 
 def scored(model: Path, query: str, texts: list[str]) -> NDArray[np.float64]:

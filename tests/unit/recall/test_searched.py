@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from noctuary.compact.summaries import Summary
 from noctuary.core.types import MemoryRecord, summary_id
 from noctuary.recall.engine import Recaller
-from noctuary.recall.hidden import Summaries
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.query import Scope
+from noctuary.recall.reader import Summaries
 from noctuary.snapshot.pack import build_candidate
 from noctuary.snapshot.publish import publish_candidate
 from tests.support.store import (

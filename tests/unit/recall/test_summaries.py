@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.recall.hidden import Summaries
+from noctuary.recall.reader import Summaries
 from noctuary.snapshot.arrays import OF_TURNS, SummaryArrays
 
 COUNT = 8
@@ -27,24 +27,16 @@ def summaries_of(sources: list[list[int]], plans: list[int] | None = None) -> Su
     return Summaries(COUNT, arrays, ("p0",), [f"s{i}" for i in range(len(sources))])
 
 
-@given(lineages, st.lists(st.integers(0, COUNT + 3), max_size=9))
+@given(lineages, st.lists(st.integers(0, 3), max_size=9))
 def test_values_of_summaries_are_those_of_their_sources(
     sources: list[list[int]], asked: list[int]
 ) -> None:
     summaries = summaries_of(sources)
-    positions = np.array([p for p in asked if p < COUNT + len(sources)], dtype=np.int64)
+    ordinals = np.array([i for i in asked if i < len(sources)], dtype=np.int64)
     values = np.array([5, 3, 8, 1, 9, 2, 7, 4], dtype=np.int64)
-    expected = [
-        int(values[p]) if p < COUNT else max(int(values[s]) for s in sources[p - COUNT])
-        for p in positions.tolist()
-    ]
-    assert summaries.largest(values, positions).tolist() == expected
-    firsts = [p if p < COUNT else sources[p - COUNT][0] for p in positions.tolist()]
-    assert summaries.first_source(positions).tolist() == firsts
-    confidences = summaries.confidences(positions).tolist()
-    assert [c for c, p in zip(confidences, positions, strict=True) if p < COUNT] == [
-        1.0 for p in positions if p < COUNT
-    ]
+    expected = [max(int(values[s]) for s in sources[i]) for i in ordinals.tolist()]
+    assert summaries.largest(values, ordinals).tolist() == expected
+    assert summaries.largest(values, ordinals).dtype == values.dtype
 
 
 def test_a_turn_leads_to_its_summary_of_turns_and_never_to_that_of_a_plan() -> None:

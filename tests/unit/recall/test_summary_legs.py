@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from noctuary.lexical.build import build_postings, build_postings_beside
 from noctuary.lexical.search import K1, B, score, top_positions
-from noctuary.recall.hidden import join_legs
-from noctuary.recall.legs import Leg
+from noctuary.recall.legs import Leg, join_legs
 from noctuary.snapshot.arrays import SummaryArrays
 from noctuary.text.tokens import encode_tokens
 

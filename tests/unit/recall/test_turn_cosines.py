@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from noctuary.recall.hidden import mean_of_best_two, score_all, score_shortlist
+from noctuary.recall.legs import mean_of_best_two, score_all, score_shortlist
 from noctuary.snapshot.arrays import SummaryArrays
 
 cosines = st.floats(-1.0, 1.0, width=32)

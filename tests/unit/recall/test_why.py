@@ -9,9 +9,8 @@ import pytest
 
 from noctuary.core.types import MemoryRecord
 from noctuary.recall.engine import Recaller
-from noctuary.recall.hidden import Searched
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.query import Request, Scope
+from noctuary.recall.query import Query, Rows, Scope
 from noctuary.recall.why import Why, dense_standing, explain_memory, lexical_standing
 from tests.support.lean import SYNONYMS
 from tests.support.store import Store, day_us, memory, renumber
@@ -29,7 +28,7 @@ def ask(recaller: Recaller, query: str, memory_id: str, k: int = 10, **changes: 
     scope = Scope(**changes.pop("scope", {}))
     sort_by = changes.pop("sort_by", "relevance")
     profile = replace(DEFAULT, **changes)
-    request = Request(query, k, profile, "p", scope, sort_by, None, dry_run=True)
+    request = Query(query, k, profile, "p", scope, sort_by, None, dry_run=True)
     return explain_memory(recaller, request, memory_id)
 
 
@@ -221,7 +220,7 @@ def test_a_standing_is_the_rank_of_the_leg_itself(dense_store: Store) -> None:
         if wing is not None:
             codes = reader.facets["wing"].codes
             mask = np.asarray(codes == reader.facets["wing"].values.index(wing))
-        searched = Searched(mask, mask)
+        searched = Rows(mask, mask)
         for query in ("kitten violin", "trip walnut meadow"):
             found = recaller.recall(query, 100, profile=profile, scope=Scope(wing=wing)).memories
             assert found

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from noctuary.recall.candidates import PhaseOutcome, PositionRef
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.replacement import consolidation, summary_quality
+from noctuary.recall.scorers import quality
+from noctuary.recall.selection import consolidation
 from tests.support.lookups import (
     MemoryLookups,
     Stored,
@@ -74,11 +76,11 @@ def test_a_summary_is_found_by_expansion_only_if_all_its_turns_were() -> None:
 
 
 @pytest.mark.parametrize(
-    ("confidence", "penalty", "quality"),
+    ("confidence", "penalty", "expected"),
     [(1.0, 0.5, 1.0), (0.0, 0.5, 0.5), (0.8, 0.5, 0.9), (0.3, 0.0, 1.0), (7.0, 1.0, 1.0)],
 )
-def test_quality_as_in_libravdb(confidence: float, penalty: float, quality: float) -> None:
-    assert summary_quality(confidence, penalty) == pytest.approx(quality)
+def test_quality_as_in_libravdb(confidence: float, penalty: float, expected: float) -> None:
+    assert quality(np.array([confidence]), penalty)[0] == pytest.approx(expected)
 
 
 def test_a_store_without_summaries_is_left_alone() -> None:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from noctuary.recall.candidates import Candidates, PhaseContext, PhaseOutcome
+from noctuary.recall.candidates import Candidates, PhaseOutcome
+from noctuary.recall.engine import Search
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.selection import cross_wing_balancing, mmr
 from tests.support.lookups import MemoryLookups, Stored, candidates_of, context_of
@@ -15,14 +16,14 @@ RFC_SCORES = (0.99, 0.98, 0.97, 0.96, 0.71, 0.69)
 RFC_WINGS = ("work", "work", "work", "work", "work", "flights")
 
 
-def balanced(before: Candidates, context: PhaseContext) -> tuple[PhaseOutcome, PhaseOutcome]:
+def balanced(before: Candidates, context: Search) -> tuple[PhaseOutcome, PhaseOutcome]:
     plain = mmr(before, context)
     return plain, cross_wing_balancing(plain.candidates, context)
 
 
 def scene(
     scores: Sequence[float], wings: Sequence[str | None], k: int, gamma: float = 0.3
-) -> tuple[Candidates, PhaseContext]:
+) -> tuple[Candidates, Search]:
     lookups = MemoryLookups([Stored(wing=wing) for wing in wings])
     profile = RetrievalProfile(mmr_enabled=True, mmr_lambda=1.0, wing_diversity_weight=gamma)
     return candidates_of(*enumerate(scores)), context_of(lookups, profile, k=k)

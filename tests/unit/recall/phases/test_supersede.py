@@ -11,7 +11,7 @@ from noctuary.core.types import UNDATED_US
 from noctuary.graph.successors import Keys, confidence_of, keys_of
 from noctuary.recall.candidates import PhaseOutcome, PositionRef
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.replacement import find_superseded, supersede
+from noctuary.recall.selection import find_superseded, supersede
 from tests.support.lookups import (
     DAY_US,
     NOW_US,
@@ -201,7 +201,7 @@ def test_only_texts_that_are_near_another_are_read(monkeypatch: pytest.MonkeyPat
         texts.append(text)
         return keys_of(text)
 
-    monkeypatch.setattr("noctuary.recall.replacement.keys_of", keys)
+    monkeypatch.setattr("noctuary.recall.selection.keys_of", keys)
     near = said(30, text="old"), said(1, text="new")
     assert run(FILTER, *near, said(60, 0.0, text="alone")).dropped
     assert sorted(texts) == ["new", "old"]

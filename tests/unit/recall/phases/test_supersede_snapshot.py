@@ -11,11 +11,10 @@ import pytest
 
 from noctuary.core.types import MemoryRecord
 from noctuary.recall.api import recall
-from noctuary.recall.candidates import Positions, Scores
-from noctuary.recall.engine import Recaller
+from noctuary.recall.engine import Recaller, Search
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.query import RecallRun as Run
-from noctuary.recall.ranking import SnapshotLookups
+from noctuary.recall.query import Query, Rows, Scope
+from noctuary.recall.reader import SnapshotGraph
 from noctuary.recall.replay import replay
 from noctuary.recall.result import RecallResult
 from tests.support.replays import keep, last_packet
@@ -157,16 +156,12 @@ def test_successors_come_with_their_evidence_and_in_chains(home: Path) -> None:
     )
     recaller = Recaller.open(made.root)
 
-    def nothing(_: str, __: int) -> tuple[Positions, Scores]:
-        return np.array([], dtype=np.int64), np.array([])
-
     def successors(mask: list[bool] | None) -> dict[int, tuple[int, str, int]]:
         shown = None if mask is None else np.array(mask)
-        lookups = SnapshotLookups(
-            recaller.reader, recaller.live_world(), shown, "", RetrievalProfile(), None,
-            Run(0.0, None), nothing,
-        )  # fmt: skip
-        found = lookups.successors_of(np.array([0], dtype=np.int64))
+        query = Query("", 1, RetrievalProfile(), "test", Scope(), "relevance", None, True)
+        graph, rows = SnapshotGraph(recaller.reader), Rows(shown, shown)
+        search = Search(recaller.reader, graph, query, rows=rows)
+        found = search.successors_of(np.array([0], dtype=np.int64))
         return {older: (s.newer, s.reason, s.evidence) for older, s in found.items()}
 
     both = {0: (1, "explicit", 0), 1: (2, "explicit", 2)}

@@ -10,7 +10,7 @@ import pytest
 
 from noctuary.recall.candidates import Candidates, PhaseOutcome, PositionRef, Successor
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.replacement import supersede
+from noctuary.recall.selection import supersede
 from tests.support.lookups import (
     DAY_US,
     NOW_US,

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from noctuary.core.errors import StoreError
-from noctuary.recall import replay_log as log
-from noctuary.recall.replay_log import append_packet, find_packet, list_packets
+from noctuary.recall import replay as log
+from noctuary.recall.replay import append_packet, find_packet, list_packets
 
 _APPENDER = """
 import sys
 from pathlib import Path
-from noctuary.recall.replay_log import append_packet
+from noctuary.recall.replay import append_packet
 for number in range(int(sys.argv[3])):
     packet = {"format": 1, "replay_id": f"{sys.argv[2]}-{number}", "filler": "x" * 5000}
     fault = append_packet(Path(sys.argv[1]), packet)

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,16 +14,14 @@ from numpy.typing import NDArray
 
 from noctuary.core.errors import EncoderError, FingerprintMismatchError
 from noctuary.core.types import UNDATED_US, MemoryRecord
-from noctuary.recall.candidates import Usage
-from noctuary.recall.hidden import ArchiveState
-from noctuary.recall.inputs import LoggedQuery, World
-from noctuary.recall.replay_log import RecordedWorld, RecordingWorld
+from noctuary.recall.inputs import ArchiveState, Inputs, LoggedQuery, Usage
+from noctuary.recall.replay import RecordedInputs, RecordingInputs
 from noctuary.recall.result import RecallWarning
 from noctuary.sources.live import LiveState
 
 
 @dataclass
-class SmallWorld:
+class SmallInputs:
     """A world of plain values; its clock moves with every look at it."""
 
     ticks: int = 1_700_000_000_000_000
@@ -85,24 +83,28 @@ class SmallWorld:
         return self.reranked
 
 
-def again(recording: RecordingWorld) -> RecordedWorld:
-    return RecordedWorld(json.loads(json.dumps(recording.record(), allow_nan=False)))
+def recording_of(inputs: SmallInputs) -> RecordingInputs:
+    return RecordingInputs(cast("Inputs", inputs))
+
+
+def again(recording: RecordingInputs) -> RecordedInputs:
+    return RecordedInputs(json.loads(json.dumps(recording.record, allow_nan=False)))
 
 
 def test_every_answer_comes_back_exactly() -> None:
-    recording = RecordingWorld(SmallWorld())
+    recording = recording_of(SmallInputs())
     ids = ["7", "8", "9"]
     now, vector = recording.now_us(), recording.query_vector("a query")
     used, together = recording.usage_of(ids), recording.co_retrieved(ids)
     past = recording.past_queries("a query", since_us=5, limit=2, user="ana")
     scores = recording.rerank("ce", "a query", ["one", "two"], 10.0)
     assert isinstance(scores, np.ndarray)
-    assert (recording.encoder(), recording.most_used(1)) == (SmallWorld().encoder(), ["7"])
+    assert (recording.encoder(), recording.most_used(1)) == (SmallInputs().encoder(), ["7"])
     assert recording.knows_usage()
 
     world = again(recording)
     assert world.now_us() == now == recording.now_us(), "one clock for one recall"
-    assert world.encoder() == SmallWorld().encoder()
+    assert world.encoder() == SmallInputs().encoder()
     assert world.knows_usage()
     assert world.query_vector("a query").tobytes() == vector.tobytes()
     assert world.query_vector("a query").dtype == np.float32
@@ -119,7 +121,7 @@ def test_every_answer_comes_back_exactly() -> None:
 
 
 def test_what_was_not_asked_is_unknown() -> None:
-    recording = RecordingWorld(SmallWorld())
+    recording = recording_of(SmallInputs())
     recording.past_queries("a query", since_us=5, limit=2, user="ana")
     world = again(recording)
     assert world.encoder() is None
@@ -146,30 +148,30 @@ def test_what_was_not_asked_is_unknown() -> None:
     ],
 )
 def test_a_fault_comes_back_as_the_same_fault(fault: Exception) -> None:
-    recording = RecordingWorld(SmallWorld(fault=fault))
+    recording = recording_of(SmallInputs(fault=fault))
     kind = OSError if isinstance(fault, OSError) else type(fault)
-    asks: list[Callable[[World], Any]] = [
+    asks: list[Callable[[Inputs], Any]] = [
         lambda world: world.query_vector("a query"),
         lambda world: world.past_queries("a query", since_us=5, limit=2, user=None),
     ]
     for ask in asks:
         with pytest.raises(type(fault)):
-            ask(recording)
+            ask(cast("Inputs", recording))
         with pytest.raises(kind) as raised:
-            ask(again(recording))
+            ask(cast("Inputs", again(recording)))
         assert type(raised.value) is kind
         assert str(raised.value) == str(fault)
 
 
 def test_a_warning_of_the_reranker_comes_back() -> None:
     late = RecallWarning("reranker_timeout", "too slow")
-    recording = RecordingWorld(SmallWorld(reranked=late))
+    recording = recording_of(SmallInputs(reranked=late))
     assert recording.rerank("ce", "q", ["one"], 1.0) == late
     assert again(recording).rerank("ce", "q", ["one"], 1.0) == late
 
 
 def test_what_was_read_of_memories_is_not_in_the_record() -> None:
-    recording = RecordingWorld(SmallWorld())
+    recording = recording_of(SmallInputs())
     recording.query_vector("a query pantry")
     recording.rerank("ce", "a query", ["the secret of the pantry"], 1.0)
-    assert "pantry" not in json.dumps(recording.record())
+    assert "pantry" not in json.dumps(recording.record)
