@@ -256,9 +256,10 @@ class RunPlan:
     """How a retriever is asked."""
 
     k: int = 10  # results asked for in the timed call
-    depth: int = 50  # results wanted in all
-    # queries asked before timing starts: they fault in mapped files and fill caches
-    warm_up: int = 5
+    # Results wanted in all. Above k it costs a second, untimed call per query: asking once at this
+    # depth and cutting would score a list that no user of k gets: pools may grow with k.
+    depth: int = 50
+    warm_up: int = 5  # queries asked before timing starts: they fault in files and fill caches
     timed: bool = True  # False asks each query once, at `depth`, without warm-up: half the calls
 
     def __post_init__(self) -> None:
@@ -276,7 +277,8 @@ class Run:
     k: int  # results asked for in the call that the first k ids come from (`depth` if not timed)
     depth: int  # longest ranking
     query_ids: tuple[str, ...]  # in the order asked, each once
-    # best first, repeats kept: the list asked at k, then the rest of the deeper one
+    # Best first, repeats kept: the list asked at k, then the rest of the deeper one. One shorter
+    # than k is not continued, or ids that a user of k never saw would move up into the first k.
     rankings: tuple[tuple[str, ...], ...]
     top_scores: tuple[float | None, ...]  # None where it is unknown or nothing was found
     latency_ms: tuple[float, ...] | None  # wall time around the call at k alone; None if not timed

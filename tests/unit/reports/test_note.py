@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from noctuary.evaluate import note as module
 from noctuary.evaluate.note import write_note
 from noctuary.snapshot.checks import DROP_CHECK
 from noctuary.snapshot.verdict import CheckResult, Verdict
 from noctuary.sources.source import QuarantineReason
 from noctuary.text.marks import plural
-from noctuary.work.stage import StageResult
+from noctuary.work.stage import Stage, StageResult
+from noctuary_assets import compact, evaluate, graph, ingest, proposals, publish, report
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "notes.json"
 NIGHTS: dict[str, dict[str, list[Any]]] = json.loads(GOLDEN.read_text(encoding="utf-8"))
@@ -167,3 +171,12 @@ def test_every_withheld_row_is_told_and_nothing_that_is_zero(counts: dict[str, i
         is_told = count > 0 and not reason.startswith("injected_")
         assert is_told <= (shown in text)
         assert count > 0 or shown not in text
+
+
+def test_the_stages_that_it_speaks_of_are_those_of_a_night() -> None:
+    source = inspect.getsource(module)
+    named = set(re.findall(r'(?:_told|_news|done\.get)\((?:done, )?"(\w+)"', source))
+    groups = (compact, evaluate, graph, ingest, proposals, publish, report)
+    stages = {v.name for g in groups for v in vars(g).values() if isinstance(v, Stage)}
+    assert len(named) == 11
+    assert named <= stages
