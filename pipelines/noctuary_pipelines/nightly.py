@@ -263,15 +263,16 @@ def _known_errors() -> set[str]:
 
 
 def _error_of(event: Any) -> tuple[str, str]:
-    """Return class name and message of the innermost error behind a failure event."""
-    data = event.event_specific_data
-    error = getattr(data, "error", None)
-    if error is None:
-        return ("", "")
-    while error.cause is not None:
+    """Return class name and message of the error behind a failure event.
+
+    Of those that caused each other, the first that noctuary itself raised, which says what to do;
+    without one the innermost.
+    """
+    error = getattr(event.event_specific_data, "error", None)
+    name = message = ""
+    while error is not None and name not in _known_errors():
+        name, message = str(error.cls_name or ""), error.message.strip()
         error = error.cause
-    message = error.message.strip()
-    name = str(error.cls_name or "")
     prefix, _, said = message.partition(":")
     return name, said.strip() if prefix.endswith(name) and name else message
 

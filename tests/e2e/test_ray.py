@@ -218,7 +218,8 @@ def test_a_ray_night_is_quiet_and_leaves_nothing_behind(tmp_path: Path) -> None:
     write_cut("realmem", 60, source)
     before = {path for path in Path("/tmp").glob("noctuary-ray-*")}
     ran = night(source, tmp_path / "store", "ray")
-    assert ran.err == ""
+    # Long steps tell how far they are on a slow machine.
+    assert [line for line in ran.err.splitlines() if " of " not in line] == []
     assert {path for path in Path("/tmp").glob("noctuary-ray-*")} - before == set()
     assert json.loads(ran.out)["status"] == "published"
     vectors = read_array(tmp_path / "store" / "work" / "vectors" / "memories.npy")

@@ -8,6 +8,7 @@ import logging
 import os
 import pickle
 import shutil
+import socket
 import tempfile
 import warnings
 from collections.abc import Generator, Sequence
@@ -46,6 +47,9 @@ LEAST_STORE_BYTES = 100 << 20
 MEMORY_USAGE_THRESHOLD = "0.98"
 """Share of this machine's memory in use from which Ray kills workers: other programs fill it too,
 and its own 0.95 would kill work that has room."""
+
+KNOCK_S = 10.0
+"""Longest wait for a cluster's port; one that is up answers in milliseconds."""
 
 _CPUS = "CPU"
 
@@ -95,11 +99,12 @@ class RayCluster:
         if not self.address:
             self._directory = Path(tempfile.mkdtemp(prefix="noctuary-ray-"))
         try:
+            self._knock()
             with warnings.catch_warnings():
                 # Ray forks to start its daemons, which use none of this process's libraries.
                 warnings.filterwarnings("ignore", message=".*fork")
                 ray.init(**self.init_options())
-        except (ConnectionError, TimeoutError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError, RuntimeError) as error:
             self._remove_directory()
             place = self.address or "this machine"
             raise ConfigError(
@@ -107,6 +112,16 @@ class RayCluster:
                 'correct runner.address, or set runner.kind to "local"'
             ) from error
         self._is_ours = True
+
+    def _knock(self) -> None:
+        """Try the cluster's port: Ray itself tries for minutes before it says that nobody answers.
+
+        Raises:
+            OSError, ValueError: Nobody does, or the address names no port.
+        """
+        host, separator, port = self.address.removeprefix("ray://").rpartition(":")
+        if separator:
+            socket.create_connection((host, int(port)), KNOCK_S).close()
 
     def init_options(self) -> dict[str, Any]:
         """Return what `ray.init` is told: of a cluster its address, of our own its size."""
