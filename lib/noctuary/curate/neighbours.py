@@ -59,9 +59,9 @@ PROBES = 16
 ALIKE_PROBES = 8
 """The same where only rows of a high cosine count, which lie in the nearest cells."""
 
-QUERY_ROWS = 2_048
+QUERY_ROWS = 256
 CANDIDATE_ROWS = 2_048
-"""Turns and candidates compared at once: they bound memory to 16 MB."""
+"""Turns and candidates compared at once: with the merge they bound memory to 10 MB."""
 
 _ROWS_AT_ONCE = 8_192
 """Rows whose cells are found at once: bounds memory at 32 KB per cell."""
