@@ -84,10 +84,6 @@ def capitalised_runs(content: str, tokens: Sequence[Word]) -> list[Span]:
     ]
 
 
-def _is_shaped(rest: str) -> bool:
-    return any(char.isupper() or char.isdigit() for char in rest)
-
-
 def _raw_runs(content: str, tokens: Sequence[Word]) -> Iterator[tuple[int, int]]:
     index = 0
     while index < len(tokens):
