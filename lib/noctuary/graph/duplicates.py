@@ -76,8 +76,8 @@ class MemoryColumns:
     memory_ids: pl.Series
     created_at_us: Ints  # int64 (n,), UNDATED_US where unknown
     updated_at_us: Ints  # int64 (n,)
-    owners: NDArray[np.int32]  # int32 (n,), index into `owner_names`
-    wings: NDArray[np.int32]  # int32 (n,), index into `wing_names`
+    owners: NDArray[np.int32]  # (n,), index into `owner_names`
+    wings: NDArray[np.int32]  # (n,), index into `wing_names`
     turns: NDArray[np.bool_]  # bool (n,)
     tombstones: NDArray[np.bool_]  # bool (n,), marked as superseded in the source
     marks: Ints  # int64 (n,), the text's `guards.Keys.marks`; 0 for turns

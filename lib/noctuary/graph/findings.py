@@ -83,9 +83,17 @@ class Extractions:
         self._extractor = extractor
         self._records = records
         self._text_keys = _keys_of(records)
-        self._told = _told_by_position(told, records)
-        changed = {at: encode_extraction(told) for at, told in self._told.items()}
-        self.keys: Sequence[str] = _HexKeys(_with_added(self._text_keys, changed))
+        self._told: dict[int, Extraction] = {}
+        keys = self._text_keys.copy() if told else self._text_keys
+        for batch in column_batches(records, ("position", "memory_id")) if told else ():
+            columns = (column.to_pylist() for column in batch.columns)
+            for position, memory_id in zip(*columns, strict=True):
+                if (more := told.get(memory_id)) is not None:
+                    self._told[position] = more
+                    added = encode_extraction(more).decode("utf-8")
+                    key = hash_text(keys[position].tobytes().hex(), added)
+                    keys[position] = as_rows([bytes.fromhex(key)])
+        self.keys: Sequence[str] = _HexKeys(keys)
         self.extracted = 0
         self.facts: Mapping[str, Any] = {}
         self.notes: Mapping[str, Any] = {}
@@ -156,25 +164,3 @@ def _keys_of(records: Sequence[MemoryRecord]) -> KeyRows:
         for batch in column_batches(records, EXTRACTION_COLUMNS)
     ]
     return np.concatenate([*keys, as_rows([])])
-
-
-def _told_by_position(
-    told: Mapping[str, Extraction], records: Sequence[MemoryRecord]
-) -> dict[int, Extraction]:
-    if not told:
-        return {}
-    rows = (
-        row
-        for batch in column_batches(records, ("position", "memory_id"))
-        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
-    )
-    return {position: told[memory_id] for position, memory_id in rows if memory_id in told}
-
-
-def _with_added(keys: KeyRows, added: Mapping[int, bytes]) -> KeyRows:
-    """Return the keys, those of some positions changed by what is added there."""
-    changed = keys.copy() if added else keys
-    for position, more in added.items():
-        key = hash_text(keys[position].tobytes().hex(), more.decode("utf-8"))
-        changed[position] = as_rows([bytes.fromhex(key)])
-    return changed

@@ -264,7 +264,10 @@ def candidates(
 
 def similar_pairs(names: Sequence[str], refused: Counter[str]) -> list[tuple[int, int, float]]:
     """Return pairs with Jaccard of JACCARD_MIN or more."""
-    chosen = _worth_comparing(names)
+    # Of those that may be compared, some tenth can have a twin and need a signature.
+    long_enough = [index for index, name in enumerate(names) if may_compare(name)]
+    likely = may_have_twin([names[index] for index in long_enough], JACCARD_MIN).tolist()
+    chosen = [index for index, is_likely in zip(long_enough, likely, strict=True) if is_likely]
     texts = [names[index] for index in chosen]
     pairs: list[tuple[int, int, float]] = []
     for high, low in candidates(texts, signatures(texts), refused):
@@ -272,13 +275,6 @@ def similar_pairs(names: Sequence[str], refused: Counter[str]) -> list[tuple[int
         if score >= JACCARD_MIN:
             pairs.append((chosen[high], chosen[low], score))
     return sorted(pairs)
-
-
-def _worth_comparing(names: Sequence[str]) -> list[int]:
-    """Return the indices of the names that need a signature: some tenth of them."""
-    chosen = [index for index, name in enumerate(names) if may_compare(name)]
-    likely = may_have_twin([names[index] for index in chosen], JACCARD_MIN)
-    return [index for index, is_likely in zip(chosen, likely.tolist(), strict=True) if is_likely]
 
 
 def _buckets(rows: Signatures) -> Iterator[list[int]]:
@@ -309,20 +305,15 @@ def _split(names: Sequence[str], buckets: Iterator[list[int]]) -> Iterator[list[
 
 def _signatures_of(names: Sequence[str]) -> Signatures:
     grams, starts = gram_hashes(names)
+    # Multiplier (odd) and addend of every hash, the same on every machine.
+    places = range(1, 2 * BANDS * BAND_ROWS + 1)
+    drawn = mixed(np.array([(place * GOLDEN) & _MASK for place in places], np.uint64))
     columns = [
         # The high half of the product is the well-mixed one.
         np.minimum.reduceat((grams * multiplier + addend) >> np.uint64(32), starts)
-        for multiplier, addend in _permutations()
+        for multiplier, addend in zip(drawn[::2] | np.uint64(1), drawn[1::2], strict=True)
     ]
     return np.stack(columns, axis=1).astype(np.uint32)
-
-
-def _permutations() -> list[tuple[np.uint64, np.uint64]]:
-    """Return multiplier (odd) and addend of every hash, the same on every machine."""
-    count = 2 * BANDS * BAND_ROWS
-    seeds = np.array([(index * GOLDEN) & _MASK for index in range(1, count + 1)], np.uint64)
-    drawn = mixed(seeds)
-    return [(a | np.uint64(1), b) for a, b in zip(drawn[::2], drawn[1::2], strict=True)]
 
 
 # Names whose vectors are each other's nearest, by blocks of rows: the one step that sees all pairs,

@@ -72,19 +72,22 @@ def capitalised_runs(content: str, tokens: Sequence[Word]) -> list[Span]:
         for i in range(first, last + 1)
         if not _starts_sentence(content, tokens, i)
     }
-    kept: list[Span] = []
-    for first, last in runs:
-        begins = _starts_sentence(content, tokens, first)
-        if first == last and begins and not _counts_alone(content, tokens[first], inside):
-            continue
-        kept.append(Span(tokens[first].start, tokens[last].end))
-    return kept
+    return [
+        Span(tokens[first].start, tokens[last].end)
+        for first, last in runs
+        if first < last
+        or not _starts_sentence(content, tokens, first)
+        or tokens[first].folded in inside
+        or any(
+            c.isupper() or c.isdigit() for c in content[tokens[first].start + 1 : tokens[last].end]
+        )
+    ]
 
 
 def _raw_runs(content: str, tokens: Sequence[Word]) -> Iterator[tuple[int, int]]:
     index = 0
     while index < len(tokens):
-        if not _is_capitalised(content, tokens[index]):
+        if not content[tokens[index].start].isupper():
             index += 1
             continue
         last = _run_end(content, tokens, index)
@@ -94,7 +97,8 @@ def _raw_runs(content: str, tokens: Sequence[Word]) -> Iterator[tuple[int, int]]
         trimmed = last
         while trimmed >= first and _is_weak(content, tokens[trimmed]):
             trimmed -= 1
-        if 0 <= trimmed - first < NAME_MAX_WORDS and not _is_letter(tokens, first, trimmed):
+        is_letter = first == trimmed and len(tokens[first].folded) == 1
+        if 0 <= trimmed - first < NAME_MAX_WORDS and not is_letter:
             yield first, trimmed
         index = last + 1
 
@@ -103,7 +107,7 @@ def _run_end(content: str, tokens: Sequence[Word], first: int) -> int:
     last = index = first
     while index + 1 < len(tokens) and _joined(content, tokens[index], tokens[index + 1]):
         index += 1
-        if _is_capitalised(content, tokens[index]) or content[tokens[index].start].isdigit():
+        if _is_proper(content, tokens[index]):
             last = index
         elif tokens[index].folded not in NAME_CONNECTORS:
             break
@@ -117,25 +121,12 @@ def _joined(content: str, left: Word, right: Word) -> bool:
     # A full stop joins only after an initial or a short title, otherwise it ends the sentence.
     if between.startswith(".") and left.end - left.start > _SHORT_TITLE_CHARS:
         return False
-    return not content[left.start : left.end].endswith(("'s", "’s"))
-
-
-def _is_capitalised(content: str, word: Word) -> bool:
-    return content[word.start].isupper()
+    return not content.endswith(_OWNER_MARKS, left.start, left.end)
 
 
 def _is_weak(content: str, word: Word) -> bool:
-    if _is_initial(content, word):
-        return False
-    return word.folded in FUNCTION_WORDS or word.folded in CALENDAR_WORDS
-
-
-def _is_initial(content: str, word: Word) -> bool:
-    return len(word.folded) == 1 and content[word.end : word.end + 1] == "."
-
-
-def _is_letter(tokens: Sequence[Word], first: int, last: int) -> bool:
-    return first == last and len(tokens[first].folded) == 1
+    is_initial = len(word.folded) == 1 and content[word.end : word.end + 1] == "."
+    return not is_initial and is_closed(word)
 
 
 def _starts_sentence(content: str, tokens: Sequence[Word], index: int) -> bool:
@@ -143,12 +134,6 @@ def _starts_sentence(content: str, tokens: Sequence[Word], index: int) -> bool:
         return True
     between = content[tokens[index - 1].end : tokens[index].start]
     return _SENTENCE_END.search(between) is not None
-
-
-def _counts_alone(content: str, word: Word, inside: set[str]) -> bool:
-    surface = content[word.start : word.end]
-    shaped = any(char.isupper() or char.isdigit() for char in surface[1:])
-    return shaped or word.folded in inside
 
 
 # Where a statement may stand: sentence bounds, and what keeps a sentence from stating anything.
@@ -192,9 +177,7 @@ class Clauses:
         fence = bisect_right(self._fence_starts, place) - 1
         if fence >= 0 and place < self._fences[fence][1]:
             return False
-        if self._is_question(index):
-            return False
-        return not self._is_denied_or_wished(index)
+        return not self._is_question(index) and not self._is_denied_or_wished(index)
 
     def begins(self, index: int) -> bool:
         """Say whether a word opens its sentence, or what follows a colon at its start."""
@@ -410,7 +393,7 @@ def _forward(content: str, tokens: Sequence[Word], first: int, *, bare: bool) ->
     last = index = first
     limit = first + (CAPITALISED_MAX_WORDS if proper else PHRASE_MAX_WORDS)
     while index + 1 < len(tokens) and _joined_words(content, tokens, index):
-        if _ends_owner(content, tokens[index]) and proper:
+        if proper and content.endswith(_OWNER_MARKS, tokens[index].start, tokens[index].end):
             break
         index += 1
         if index >= limit:
@@ -447,9 +430,8 @@ def _backward(content: str, tokens: Sequence[Word], last: int, *, proper: bool) 
 
 
 def _belongs(content: str, word: Word, *, proper: bool) -> bool:
-    if _ends_phrase(content, word):
-        return False
-    return _is_proper(content, word) if proper else word.folded not in SAYING_WORDS
+    fits = _is_proper(content, word) if proper else word.folded not in SAYING_WORDS
+    return fits and not _ends_phrase(content, word)
 
 
 def _is_attribute(content: str, word: Word) -> bool:
@@ -479,7 +461,3 @@ def _follows(content: str, tokens: Sequence[Word], index: int) -> bool:
 
 def _is_proper(content: str, word: Word) -> bool:
     return content[word.start].isupper() or content[word.start].isdigit()
-
-
-def _ends_owner(content: str, word: Word) -> bool:
-    return content[word.start : word.end].endswith(("'s", "’s"))

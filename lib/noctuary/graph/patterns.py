@@ -711,11 +711,7 @@ def find_subjects(content: str, tokens: list[Word], *, is_turn: bool) -> list[Su
         found.append(label)
     if is_turn or speaker or found:
         return found
-    for finder in (_title, _key):
-        start = finder(content)
-        if start:
-            return start
-    return _leading_run(content, tokens)
+    return _title(content) or _key(content) or _leading_run(content, tokens)
 
 
 def _title(content: str) -> list[Subject]:
@@ -787,19 +783,13 @@ def _makes_clause(word: Word) -> bool:
 
 
 def _leading_run(content: str, tokens: list[Word]) -> list[Subject]:
-    for run in capitalised_runs(content, tokens):
-        lead = fold_name(content[: run.start])
-        if (not lead or lead in FUNCTION_WORDS) and not _is_common(
-            content[run.start : run.end], tokens, content
-        ):
-            return [Subject("leading", run.start, run.end)]
-        break
-    return []
-
-
-def _is_common(surface: str, tokens: list[Word], content: str) -> bool:
-    """Say whether a single word is also used in lower case in this memory, or says its sort."""
-    name = fold_name(surface)
-    if name in GENERIC_KEYS:
-        return True
-    return any(word.folded == name and content[word.start].islower() for word in tokens)
+    runs = capitalised_runs(content, tokens)
+    if not runs:
+        return []
+    lead, name = fold_name(content[: runs[0].start]), fold_name(content[slice(*runs[0])])
+    # A word that the memory also uses in lower case, or that says its sort, is no subject.
+    is_common = name in GENERIC_KEYS or any(
+        word.folded == name and content[word.start].islower() for word in tokens
+    )
+    is_first = not lead or lead in FUNCTION_WORDS
+    return [Subject("leading", *runs[0])] if is_first and not is_common else []

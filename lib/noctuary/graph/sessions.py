@@ -29,13 +29,13 @@ class SessionArrays:
     A session is the memories of one owner and one wing that carry the same session id.
     """
 
-    codes: NDArray[np.int32]  # int32 (n,), the session of every memory, -1 for none
-    places: NDArray[np.int32]  # int32 (n,), the memory's index in `order`, -1 for none
-    order: NDArray[np.int32]  # int32 (M,), members by session, then time, then position
+    codes: NDArray[np.int32]  # (n,), the session of every memory, -1 for none
+    places: NDArray[np.int32]  # (n,), the memory's index in `order`, -1 for none
+    order: NDArray[np.int32]  # (M,), members by session, then time, then position
     # int64 (S+1,); the members of session s are order[indptr[s]:indptr[s+1]]
     indptr: NDArray[np.int64]
-    turns: NDArray[np.int8]  # int8 (n,), 1 for a turn of a conversation, 0 for any other memory
-    speakers: NDArray[np.int32]  # int32 (n,), ordinal of the concept that speaks, -1 for none
+    turns: NDArray[np.int8]  # (n,), 1 for a turn of a conversation, 0 for any other memory
+    speakers: NDArray[np.int32]  # (n,), ordinal of the concept that speaks, -1 for none
 
 
 def session_key(record: MemoryRecord) -> tuple[str, str, str] | None:
@@ -152,7 +152,7 @@ class Talk(NamedTuple):
     context: Floats  # (c,), words in and near the member, over the largest; [0, 1]
     own: Floats  # (c,), what of `context` are the member's own words
     coverage: Floats  # (c,), the session as one document, over the largest; [0, 1]
-    speakers: NDArray[np.int32]  # int32 (c,), ordinal of the concept that speaks, -1 for none
+    speakers: NDArray[np.int32]  # (c,), ordinal of the concept that speaks, -1 for none
     said: NDArray[np.bool_]  # bool (c,), said by somebody whom the query names
     company: NDArray[np.bool_]  # bool (c,), in a wing where that person speaks
     is_turn: NDArray[np.bool_]  # bool (c,)

@@ -39,22 +39,22 @@ ROLES = ("about", "mentions", "author", "speaker")
 class GraphArrays:
     """Out-edges of every memory in compressed sparse rows, E edges over n positions."""
 
-    indptr: NDArray[np.int64]  # int64 (n+1,); the edges of position p are indptr[p]:indptr[p+1]
-    targets: NDArray[np.int32]  # int32 (E,), positions
-    weights: NDArray[np.float32]  # float32 (E,), in (0, 1]
-    relations: NDArray[np.int8]  # int8 (E,), index into RELATIONS
+    indptr: NDArray[np.int64]  # (n+1,); the edges of position p are indptr[p]:indptr[p+1]
+    targets: NDArray[np.int32]  # (E,), positions
+    weights: NDArray[np.float32]  # (E,), in (0, 1]
+    relations: NDArray[np.int8]  # (E,), index into RELATIONS
     # int32 (E,), ordinal of the evidence concept; NO_CONCEPT for LINK_RELATIONS
     concepts: NDArray[np.int32]
     # int32 (E,), number of edges of the same relation that arrive at the target
     in_degrees: NDArray[np.int32]
-    valid_from_us: NDArray[np.int64]  # int64 (E,), inclusive
-    valid_to_us: NDArray[np.int64]  # int64 (E,), exclusive; OPEN_END_US while the edge holds
-    recorded_at_us: NDArray[np.int64]  # int64 (E,), when the store last wrote the evidence
+    valid_from_us: NDArray[np.int64]  # (E,), inclusive
+    valid_to_us: NDArray[np.int64]  # (E,), exclusive; OPEN_END_US while the edge holds
+    recorded_at_us: NDArray[np.int64]  # (E,), when the store last wrote the evidence
     # int64 (E,), when the store wrote what ended it; OPEN_END_US before that
     retracted_at_us: NDArray[np.int64]
     # int32 (E,), first character of the evidence in the source's content, or -1
     evidence_starts: NDArray[np.int32]
-    evidence_ends: NDArray[np.int32]  # int32 (E,), one past its last character, or -1
+    evidence_ends: NDArray[np.int32]  # (E,), one past its last character, or -1
 
 
 def relations_in_use(relations: NDArray[np.int8]) -> tuple[str, ...]:
@@ -70,12 +70,12 @@ def relations_in_use(relations: NDArray[np.int8]) -> tuple[str, ...]:
 class MentionArrays:
     """Where C concepts stand, in compressed sparse rows by concept ordinal: M mentions."""
 
-    indptr: NDArray[np.int64]  # int64 (C+1,); the mentions of concept c are indptr[c]:indptr[c+1]
-    positions: NDArray[np.int32]  # int32 (M,), memories, ascending within a concept
-    roles: NDArray[np.int8]  # int8 (M,), index into ROLES
+    indptr: NDArray[np.int64]  # (C+1,); the mentions of concept c are indptr[c]:indptr[c+1]
+    positions: NDArray[np.int32]  # (M,), memories, ascending within a concept
+    roles: NDArray[np.int8]  # (M,), index into ROLES
     # int32 (M,), first character in the content, or -1 for an author field
     starts: NDArray[np.int32]
-    ends: NDArray[np.int32]  # int32 (M,), one past the last character, or -1
+    ends: NDArray[np.int32]  # (M,), one past the last character, or -1
 
 
 # Which concepts a query names: the longest known name at each word.
