@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,9 +53,7 @@ if TYPE_CHECKING:
     from noctuary.embed.onnx import OnnxEncoder
 
 
-# A real store as an assembly sees it: one pinned snapshot, its encoder, its clock.
-#
-# Writes nothing.
+# A real store as an assembly sees it: one pinned snapshot, its encoder, its clock. Writes nothing.
 
 
 _CACHED_TEXTS = 4_096
@@ -67,27 +65,8 @@ _known_vectors = TextVectors(_CACHED_TEXTS)
 _MS_PER_S = 1000.0
 
 
-class Opened(NamedTuple):
-    """A store to ask and what its caller should know about it.
-
-    Attributes:
-        search: Answers; without a store it finds no memories.
-        recaller: The pinned snapshot, or None.
-        warnings: About the store as a whole.
-    """
-
-    search: StoreSearch
-    recaller: Recaller | None
-    warnings: tuple[RecallWarning, ...]
-
-
 class StoreSearch:
-    """Implements `noctuary.context.assemble.Search` for one call.
-
-    Attributes:
-        counter: The lean encoder's vocabulary, or the estimate where there is none.
-        knows_cosines: Whether the snapshot's encoder is there.
-    """
+    """A pinned snapshot as one assembly asks it; without a store it finds no memories."""
 
     def __init__(
         self,
@@ -95,9 +74,11 @@ class StoreSearch:
         encoder: LeanEncoder | OnnxEncoder | None,
         scope: Scope,
         deadline_ms: float | None,
+        warnings: Sequence[RecallWarning],
     ) -> None:
-        """Take a pinned snapshot, the encoder of its vectors, who asks and how long it may take."""
-        self._recaller = recaller
+        """Take a snapshot, the encoder of its vectors, who asks, how long it may take, faults."""
+        self.recaller = recaller
+        self.warnings = warnings
         self._encoder = encoder
         self._scope = scope
         self._started_s = time.perf_counter()
@@ -116,7 +97,7 @@ class StoreSearch:
 
     def find_memories(self, query: str, profile: ContextProfile) -> Found:
         """Return the memories of the first pass; with keywords only, those that hold some."""
-        recaller = self._recaller
+        recaller = self.recaller
         if recaller is None:
             return Found()
         try:
@@ -135,7 +116,7 @@ class StoreSearch:
 
     def similarities(self, query: str, texts: Sequence[str]) -> list[float | None]:
         """Return cosines by the encoder that made the snapshot's vectors."""
-        recaller, encoder = self._recaller, self._encoder
+        recaller, encoder = self.recaller, self._encoder
         if recaller is None or encoder is None:
             return [None for _ in texts]
         try:
@@ -167,10 +148,7 @@ class StoreSearch:
         return flags if self.knows_cosines else replace(flags, scorer="fusion", dense_weight=0.0)
 
     def _refusal(self, recaller: Recaller, query: str) -> RecallWarning | None:
-        """Return why the store had better say nothing, or None.
-
-        Thresholds are calibrated on the ranking that recalls have, so that is what is judged.
-        """
+        """Return why the store had better say nothing, judged on the ranking that recalls have."""
         if recaller.calibration is None:
             return None
         settings, _ = current_settings()
@@ -206,7 +184,7 @@ class StoreSearch:
         return self._deadline_ms - (time.perf_counter() - self._started_s) * _MS_PER_S
 
 
-def open_search(store: str | Path | None, scope: Scope, deadline_ms: float | None) -> Opened:
+def open_search(store: str | Path | None, scope: Scope, deadline_ms: float | None) -> StoreSearch:
     """Return the store's serving snapshot as a search, whatever state it is in."""
     settings, bad_settings = current_settings()
     warnings = list(bad_settings)
@@ -215,7 +193,7 @@ def open_search(store: str | Path | None, scope: Scope, deadline_ms: float | Non
     except (StoreError, OSError, ValueError) as error:
         code = "no_snapshot" if isinstance(error, SnapshotMissingError) else "store_unreadable"
         warnings.append(RecallWarning(code, str(error)))
-        return Opened(StoreSearch(None, None, scope, deadline_ms), None, tuple(warnings))
+        return StoreSearch(None, None, scope, deadline_ms, warnings)
     recaller = serving.recaller
     warnings += [*found, *staleness(recaller.paths, settings.recall.stale_after_hours)]
     encoder: LeanEncoder | OnnxEncoder | None = None
@@ -225,8 +203,7 @@ def open_search(store: str | Path | None, scope: Scope, deadline_ms: float | Non
     except (EncoderError, OSError, ValueError) as error:
         message = f"found by the words of the query alone: {error}"
         warnings.append(RecallWarning("keywords_only", message))
-    search = StoreSearch(recaller, encoder, scope, deadline_ms)
-    return Opened(search, recaller, tuple(warnings))
+    return StoreSearch(recaller, encoder, scope, deadline_ms, warnings)
 
 
 # Turns from a file of JSON lines, one per line, oldest first.
@@ -240,13 +217,10 @@ MAX_SESSION_BYTES = 64_000_000
 
 
 def read_session(path: Path) -> tuple[Turn, ...]:
-    r"""Return the turns of a file.
+    """Return the turns of a file, or a `SessionFileError` that lists every fault.
 
-    Lines end at \n only; blank ones are skipped. Of a line `role` and `text` are needed; `id`,
+    Lines end at LF only; blank ones are skipped. Of a line `role` and `text` are needed; `id`,
     `at` (ISO-8601, without a zone UTC) and `bundle` are optional, and other keys are ignored.
-
-    Raises:
-        SessionFileError: Nothing readable is there, or lines are wrong; lists every fault.
     """
     try:
         with path.open("rb") as file:
@@ -280,28 +254,18 @@ def _turn(line: bytes) -> Turn:
     if not isinstance(parsed, dict):
         raise _LineError(f"expected a JSON object, found {type(parsed).__name__}")
     row = cast("dict[str, Any]", parsed)
-    role, text = _text(row, "role"), _text(row, "text")
-    if role is None or text is None:
-        missing = "role" if role is None else "text"
-        raise _LineError(f"{missing} is missing: a turn has role and text")
-    return Turn(role, text, _text(row, "id"), _moment(row), _text(row, "bundle"))
-
-
-def _text(row: dict[str, Any], key: str) -> str | None:
-    value = row.get(key)
-    if value is not None and not isinstance(value, str):
-        raise _LineError(f"{key} must be a text, found {type(value).__name__}")
-    return value
-
-
-def _moment(row: dict[str, Any]) -> int | None:
-    value = _text(row, "at")
-    if value is None:
-        return None
+    for name in ("role", "text", "id", "at", "bundle"):
+        value = row.get(name)
+        if value is None and name in ("role", "text"):
+            raise _LineError(f"{name} is missing: a turn has role and text")
+        if value is not None and not isinstance(value, str):
+            raise _LineError(f"{name} must be a text, found {type(value).__name__}")
+    at = row.get("at")
     try:
-        return to_micros(aware(datetime.fromisoformat(value)))
+        at_us = None if at is None else to_micros(aware(datetime.fromisoformat(at)))
     except (ValueError, OverflowError):
-        raise _LineError(f"at must be an ISO-8601 date or time, found {value!r}") from None
+        raise _LineError(f"at must be an ISO-8601 date or time, found {at!r}") from None
+    return Turn(row["role"], row["text"], row.get("id"), at_us, row.get("bundle"))
 
 
 def _whole(path: Path, message: str) -> SessionFileError:
@@ -366,19 +330,19 @@ def assemble(
     scope = Scope(wing=wing, user=user, as_of=as_of)
     _check(query, budget_tokens, session, documents, scope, deadline_ms)
     constants = profile_named(profile)
-    opened = open_search(store, scope, deadline_ms)
-    search = opened.search
+    search = open_search(store, scope, deadline_ms)
     if isinstance(documents, Authored):
         authored = documents
     else:
         authored = load_documents(documents)
         if constants.hard_fraction > 0:
-            costs = _costs(authored, search.counter)
+            count = search.counter.count
+            costs = {node.text: count(node_piece(node)) for node in authored.hard}
             reserve = constants.hard_fraction * budget_tokens
             require_hard_fits(authored, costs.__getitem__, reserve)
     assembled = assemble_from(query, budget_tokens, session, authored, constants, search)
-    context, recaller = assembled.context, opened.recaller
-    warnings = [*opened.warnings, *context.warnings, *_dangling(authored)]
+    context, recaller = assembled.context, search.recaller
+    warnings = [*search.warnings, *context.warnings, *_dangling(authored)]
     if recaller is not None:
         context = replace(context, snapshot_id=recaller.snapshot_id, store=str(recaller.paths.root))
         if not dry_run:
@@ -395,11 +359,6 @@ def _dangling(authored: Authored) -> list[RecallWarning]:
     more = f" and {len(unknown) - _TARGETS_SHOWN} more" if len(unknown) > _TARGETS_SHOWN else ""
     message = f"hop targets name no variant node of the documents: {shown}{more}"
     return [RecallWarning("dangling_hop_targets", message)]
-
-
-def _costs(authored: Authored, counter: TokenCounter) -> Mapping[str, int]:
-    """Return what each hard node costs as it is written, by its text."""
-    return {node.text: counter.count(node_piece(node)) for node in authored.hard}
 
 
 def _record(recaller: Recaller, assembled: Assembled) -> list[RecallWarning]:
@@ -423,11 +382,7 @@ def _record(recaller: Recaller, assembled: Assembled) -> list[RecallWarning]:
 def _check(
     query: Any, budget_tokens: Any, session: Any, documents: Any, scope: Scope, deadline_ms: Any
 ) -> None:
-    """Refuse what nothing could be assembled from.
-
-    Raises:
-        ValueError: Listing every fault.
-    """
+    """Refuse what nothing could be assembled from with a `ValueError` that lists every fault."""
     faults: list[str] = []
     try:
         check_arguments(query, 0, "relevance", scope, deadline_ms)
@@ -450,14 +405,11 @@ def turn_faults(session: Sequence[Turn]) -> list[str]:
         if not isinstance(turn, Turn):  # pyright: ignore[reportUnnecessaryIsInstance]
             faults.append(f"turn {place}: expected a Turn, found {type(turn).__name__}")
             continue
-        for name in ("role", "text"):
+        for name in ("role", "text", "id", "bundle"):
             value: object = getattr(turn, name)
-            if not isinstance(value, str):
-                faults.append(f"turn {place}: {name} must be a text, found {value!r}")
-        for name in ("id", "bundle"):
-            value = getattr(turn, name)
-            if value is not None and not isinstance(value, str):
-                faults.append(f"turn {place}: {name} must be a text or None, found {value!r}")
+            called = "a text" if name in ("role", "text") else "a text or None"
+            if not isinstance(value, str) and (value is not None or called == "a text"):
+                faults.append(f"turn {place}: {name} must be {called}, found {value!r}")
         at_us: object = turn.at_us
         if at_us is not None and (type(at_us) is not int or not _INT64_MIN < at_us <= _INT64_MAX):
             faults.append(f"turn {place}: at_us must be microseconds or None, found {at_us!r}")

@@ -87,13 +87,7 @@ class TextVectors:
 
 
 class FoundMemory(NamedTuple):
-    """A memory that came back for the query.
-
-    Attributes:
-        memory: `RecalledMemory.to_json()`.
-        similarity: Cosine to the query; None where keywords take its place.
-        score: S_final with the memory's use and quality, in [0, 1]; None where keywords do.
-    """
+    """A recalled memory; its numbers are None where keywords take their place."""
 
     memory: Mapping[str, Any]
     similarity: float | None
@@ -146,21 +140,7 @@ MAX_EARLIER_TURNS = 2_000
 
 
 class Candidate(NamedTuple):
-    """A text that competes for a place.
-
-    Attributes:
-        id: Of the node, turn or memory, as text.
-        source: Which of the three it is.
-        text: Its content.
-        line: How it is written.
-        created_at_us: Its date; UNDATED_US if unknown.
-        authored: a(d) of libravdb 7.3: a document's authority, a memory's importance, 0 for turns.
-        hop_targets: Ids of nodes that come along.
-        similarity: To the query: a cosine, or its coverage where no cosines are known.
-        coverage: Share of the query's keywords that it holds, in [0, 1].
-        score: S_final where the store has computed it, else None.
-        memory: The memory's own fields; None for nodes and turns.
-    """
+    """A text that competes for a place: a node, a turn or a memory."""
 
     id: str
     source: PartSource
@@ -219,18 +199,11 @@ def gather(
     search: Search,
     present: frozenset[str],
 ) -> Gathered:
-    """Return what competes, each wording once.
+    """Return what competes, each wording once, with similarity and coverage.
 
-    Args:
-        query: Not blank.
-        own: Nodes in authored order, then turns, newest first.
-        found: The store's answer.
-        search: Compares texts.
-        present: Wordings (`wording`) of the prompt so far: saying them twice is no use.
-
-    Returns:
-        Candidates with similarity and coverage. At most `MAX_COMPARED` of `own`; more, and those
-        that were not compared, are a warning.
+    At most `MAX_COMPARED` of `own` (nodes in authored order, then turns, newest first) are
+    compared; more, and those that could not be read, are a warning. What the prompt says already
+    (`present`, as `wording`) is left out.
     """
     warnings = list(found.warnings)
     own = _distinct(own, present)
@@ -332,13 +305,7 @@ _SHOWN_DIGITS = 6
 
 
 class Scored(NamedTuple):
-    """A candidate that stays.
-
-    Attributes:
-        candidate: What it is.
-        score: sigma of 7.8, in [0, 1].
-        why: The rule and its numbers.
-    """
+    """A candidate that stays, with sigma of 7.8, in [0, 1], and the rule behind it."""
 
     candidate: Candidate
     score: float
@@ -353,11 +320,7 @@ def rank(
 ) -> list[Scored]:
     """Return what the passes and the hops leave, best first; ties in the order given, hops last.
 
-    Args:
-        candidates: All of V_rest that was compared; ids are distinct within a source.
-        nodes: Every variant node by id, compared or not: what hops may reach.
-        now_us: The moment that ages are taken at.
-        profile: The constants.
+    `nodes` are all variant nodes by id, compared or not: what hops may reach.
     """
     direct = two_passes(candidates, now_us, profile)
     return sorted([*direct, *hops(direct, nodes, profile)], key=lambda found: -found.score)
@@ -368,8 +331,7 @@ def two_passes(
 ) -> list[Scored]:
     """Return C2: the k1 most similar that reach theta1, of these the k2 of best score.
 
-    A memory's score comes from the store, which knows its use; nodes and turns were never recalled,
-    so their frequency is 0 whatever the store's largest count.
+    A memory's score comes from the store, which knows its use; nodes and turns were never recalled.
     """
     if not candidates:
         return []
@@ -398,9 +360,7 @@ def hops(
 ) -> list[Scored]:
     """Return C_hop*: nodes that a node of C2 names, at eta times their best parent's score.
 
-    One step only, so that a circle of targets ends. A target that is in C2 already is none.
-
-    Source: libravdb mathematics 7.7.
+    One step only, so that a circle of targets ends. Source: libravdb mathematics 7.7.
     """
     taken = {found.candidate.id for found in direct if found.candidate.source == "authored"}
     parents: dict[str, Scored] = {}
@@ -474,16 +434,7 @@ def assemble_from(
     profile: ContextProfile,
     search: Search,
 ) -> Assembled:
-    """Return the context of one prompt.
-
-    Args:
-        query: Any text; a blank one finds nothing.
-        budget_tokens: tau, >= 0.
-        session: Turns, oldest first; ids that are given are distinct.
-        authored: The documents' nodes.
-        profile: The constants.
-        search: The store.
-    """
+    """Return the context of one prompt of at most `budget_tokens`, tau, >= 0."""
     turns = numbered_turns(session)
     inputs = _Inputs(query, budget_tokens, turns, authored, profile, search)
     counter = search.counter
@@ -530,10 +481,7 @@ def _fill(
 def find_degradations(
     hard: Section, base: Section, budget_tokens: int, profile: ContextProfile
 ) -> tuple[Degradation, ...]:
-    """Return why hard nodes and T_base cannot be had together; empty if they can.
-
-    Source: libravdb mathematics 7.8, the two fit requirements.
-    """
+    """Return why hard nodes and T_base do not fit together; empty if they do (libravdb 7.8)."""
     reasons: list[Degradation] = []
     reserve = _share(profile.hard_fraction, budget_tokens)
     if profile.hard_fraction > 0 and hard.tokens > reserve:

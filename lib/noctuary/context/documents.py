@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from yaml.nodes import Node as YamlNode
 
 
-# A node: one block of an authored document, with its tier.
-#
-# Standard library only.
-
-
 VARIANT: Final = 0
 """Found by a query and scored, like a memory (V)."""
 HARD: Final = 1
@@ -41,31 +36,20 @@ Mark = Literal["obligation", "permitted", "forbidden"]
 class Node(NamedTuple):
     """One block of an authored document.
 
-    Attributes:
-        id: "<source>#<ordinal>", the ordinal with at least six digits: "AGENTS.md#000017".
-        source: The document's name.
-        ordinal: Place among the document's nodes, from 0 without gaps, in the order of the text.
-        kind: What the block is in Markdown.
-        tier: `HARD` for items of lists and front matter, `SOFT` for quotes and for paragraphs with
-            a mark, else `VARIANT`.
-        text: What is written, never blank. The outermost mark of the block is left out ("- ", "> ",
-            "## ", fences: `kind` says it); marks further inside stay, on lines of their own. Runs
-            of white space are one space, except in code and HTML, which are only trimmed.
-        marks: What a paragraph demands of a "you"; empty for every other kind.
-        authority: a(d) of the document, in [0, 1]: 1 for core documents. Only variants are scored.
-        hop_targets: Ids of nodes that come along with this one, of a variant; else empty. Whether
-            they exist is not checked here.
+    The outermost mark of the block is left out of `text` ("- ", "> ", "## ", fences: `kind` says
+    it); marks further inside stay, on lines of their own. Runs of white space are one space, except
+    in code and HTML, which are only trimmed.
     """
 
-    id: str
+    id: str  # "<source>#<ordinal>", the ordinal with at least six digits: "AGENTS.md#000017"
     source: str
-    ordinal: int
+    ordinal: int  # from 0 without gaps, in the order of the text
     kind: Kind
-    tier: Tier
-    text: str
-    marks: frozenset[Mark]
-    authority: float
-    hop_targets: tuple[str, ...]
+    tier: Tier  # hard: items, front matter; soft: quotes, paragraphs with a mark; else variant
+    text: str  # never blank
+    marks: frozenset[Mark]  # what a paragraph demands of a "you"
+    authority: float  # a(d) of the document, in [0, 1]
+    hop_targets: tuple[str, ...]  # of a variant: ids of nodes, which need not exist
 
 
 def node_id(source: str, ordinal: int) -> str:
@@ -74,8 +58,6 @@ def node_id(source: str, ordinal: int) -> str:
 
 
 # Text of Markdown blocks: white space, tables, and one text of a block with blocks inside.
-#
-# Standard library only.
 
 
 _LEADING_BLANK_LINES: Final = re.compile(r"\A(?:[^\S\n]*\n)+")
@@ -102,12 +84,8 @@ def paragraph_lines(content: str) -> list[str]:
 def flatten(tokens: Sequence[Token], *, indent: str = "") -> str:
     """Return the blocks inside an item or a quote as one text, each on lines of its own.
 
-    Items, quotes, headings and code inside keep their marks.
-
-    Args:
-        tokens: What is between the opening and the closing token; depth does not matter, nothing
-            here calls itself.
-        indent: What stands before every line but the first.
+    Items, quotes, headings and code inside keep their marks; `indent` stands before every line but
+    the first. Depth does not matter: nothing here calls itself.
     """
     lines: list[str] = []
     # What stands before the next line of each open block, and before the lines after it.
@@ -156,8 +134,6 @@ def _has_table(content: str) -> bool:
 
 # What a paragraph demands of a "you": obligation, permission, prohibition.
 #
-# Standard library only.
-#
 # Words decide, not grammar: sentences are not told apart, "should not" is an obligation as the
 # rule has it, and "Never reveal it", which names no "you", demands nothing.
 
@@ -190,10 +166,7 @@ def find_marks(text: str) -> frozenset[Mark]:
 
     Looked at are the `REACH_WORDS` words after each "you": must, shall, required are an obligation,
     or forbidden where the next word is "not"; should is an obligation; may is permitted, "may not"
-    forbidden; never, cannot and "can not" are forbidden. Words are runs of ASCII letters, digits
-    and underscores; case does not matter.
-
-    Source: research/peers.md 1.3, deontic promotion.
+    forbidden; never, cannot and "can not" are forbidden. Source: research/peers.md 1.3.
     """
     words = [found[1].lower() for found in _WORD.finditer(text)]
     marks: set[Mark] = set()
@@ -231,12 +204,7 @@ _REMEDY: Final = 'Mend it, or put an empty line before the first "---" if it is 
 
 
 class FrontMatter(NamedTuple):
-    """What the front matter of a document says.
-
-    Attributes:
-        hop_targets: Ids of nodes, in order, each once.
-        authority: `authority` in [0, 1]; else 1 for `authored: true`; else 0.
-    """
+    """What front matter says: ids of nodes, each once, and an authority in [0, 1]."""
 
     hop_targets: tuple[str, ...] = ()
     authority: float = 0.0
@@ -246,25 +214,16 @@ NO_FRONT_MATTER: Final = FrontMatter()
 
 
 def split_front_matter(text: str) -> tuple[str | None, str]:
-    r"""Return the front matter without its fences, or None, and the body.
+    """Return the front matter without its fences, or None, and the body.
 
     It is there if the text begins with the line "---" and a later line is "---" or "...".
-
-    Args:
-        text: A document without byte order mark, its lines ended by "\n".
-
-    Source: research/peers.md 1.3.
     """
     found = _FRONT_MATTER.match(text)
     return (None, text) if found is None else (found[1], text[found.end() :])
 
 
 def read_front_matter(text: str, source: str) -> FrontMatter:
-    """Return what front matter says; other keys may hold anything.
-
-    Args:
-        text: YAML, without the fences.
-        source: The document's name, for the messages.
+    """Return what front matter (YAML without the fences) says; other keys may hold anything.
 
     Raises:
         AuthoredFormatError: It is too long, no YAML, no mapping, or has a wrong value.
@@ -374,30 +333,15 @@ _MAY_DEMAND: Final = re.compile(
 
 
 class Block(NamedTuple):
-    """A top-level block, or an item of a top-level list.
-
-    Attributes:
-        kind: What it is.
-        text: As `Node.text`; not blank.
-        said: Of a paragraph that may hold a mark, what a reader sees: no URLs, HTML or escapes;
-            else "".
-    """
+    """A top-level block, or an item of a top-level list; not blank."""
 
     kind: Kind
     text: str
-    said: str
+    said: str  # what a reader sees of a paragraph that may hold a mark; else ""
 
 
 def read_blocks(text: str) -> Iterator[Block]:
-    r"""Yield the blocks of Markdown that are not blank, in order.
-
-    Thematic breaks have no text and are left out.
-
-    Args:
-        text: CommonMark without front matter.
-
-    Source: research/peers.md 1.3; CommonMark 0.31.
-    """
+    """Yield the blocks of CommonMark that are not blank, in order, without thematic breaks."""
     for tokens in _top_level(_block_parser().parse(text)):
         block = _block(tokens)
         if block is not None and block.text:
@@ -479,10 +423,7 @@ def _inline_parser() -> MarkdownIt:
 
 
 def _keep_as_text(state: StateBlock, start_line: int, end_line: int, silent: bool) -> bool:
-    """Take lines that are nested too deeply as one text, where the parser would drop them.
-
-    Beyond its limit the parser skips to the end of the document.
-    """
+    """Take lines that are nested too deeply as one text: the parser would skip to the end."""
     if state.level < MAX_LEVELS or silent:
         return False
     line = start_line + 1
@@ -511,7 +452,7 @@ def parse_document(text: str, source: str, *, core: bool = True) -> tuple[Node, 
     """Return the nodes of a document, in the order of its text; equal texts give equal nodes.
 
     Every top-level block that is not blank is in exactly one node; of a list, every item. Thematic
-    breaks ("---") have no text and give no node. The tiers are those of `Node.tier`.
+    breaks have no text and give no node.
 
     Args:
         text: Markdown (CommonMark), with YAML front matter or without; any line ends.
@@ -520,11 +461,8 @@ def parse_document(text: str, source: str, *, core: bool = True) -> tuple[Node, 
             `authority`, else 1 for `authored: true`, else 0.
 
     Raises:
-        AuthoredFormatError: The front matter is no YAML mapping, or a key of it that is read here
-            has a wrong value.
+        AuthoredFormatError: The front matter is no YAML mapping, or a key has a wrong value.
         ValueError: No source.
-
-    Source: research/peers.md 1.3.
     """
     if not source:
         msg = "a document needs a source: its nodes are named after it"
@@ -573,12 +511,7 @@ LARGEST_SHOWN: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Authored:
-    """The nodes of one or more documents.
-
-    Attributes:
-        nodes: All, in authored order: documents as they were given, each in the order of its text.
-        digest: SHA-256 (hex) of the sources and the texts; changes when any of them does.
-    """
+    """The nodes of some documents in authored order, and a digest of the sources and texts."""
 
     nodes: tuple[Node, ...]
     digest: str
@@ -614,19 +547,15 @@ NO_DOCUMENTS: Final = Authored((), hash_text())
 
 
 def load_documents(paths: Sequence[str | os.PathLike[str]], *, core: bool = True) -> Authored:
-    """Return the nodes of some files, in the order given.
+    """Return the nodes of some Markdown files in UTF-8, in the order given.
 
     A node's source is the path as given, with forward slashes. A file that was given before, also
     under another name (CLAUDE.md is often a link to AGENTS.md), is read once, at its first place.
-
-    Args:
-        paths: Markdown files in UTF-8; none gives `NO_DOCUMENTS`.
-        core: As for `parse_document`, for all of them.
+    `core` is as for `parse_document`.
 
     Raises:
         AuthoredMissingError: Nothing is there.
-        AuthoredFormatError: A folder or no regular file, unreadable, too large, binary, not UTF-8,
-            or with front matter that cannot be read.
+        AuthoredFormatError: It is no Markdown in UTF-8, too large, or its front matter is wrong.
     """
     nodes: list[Node] = []
     hashed: list[str] = []
@@ -646,21 +575,14 @@ def load_documents(paths: Sequence[str | os.PathLike[str]], *, core: bool = True
 def require_hard_fits(
     authored: Authored, count: Callable[[str], int], reserve_tokens: float
 ) -> int:
-    """Return the tokens of all hard nodes, or refuse if they exceed their reserve.
+    """Return the tokens of all hard nodes, or refuse if they exceed alpha1 times the budget.
 
-    Called when documents are loaded, not per prompt: hard nodes are never cut, so what exceeds the
-    reserve would push everything else out of every prompt.
-
-    Args:
-        authored: The documents.
-        count: Tokens of a node's text, >= 0; with whatever it is wrapped in when it is rendered.
-        reserve_tokens: alpha1 times the budget, >= 0.
+    Hard nodes are never cut, so what exceeds the reserve would push everything else out of every
+    prompt. `count` prices a node's text with whatever it is wrapped in. Source: libravdb 7.8.
 
     Raises:
         AuthoredBudgetError: With the tokens, the reserve and the largest nodes.
         ValueError: The reserve is negative or no number.
-
-    Source: libravdb mathematics 7.8, the startup invariant.
     """
     if not reserve_tokens >= 0:
         msg = f"reserve_tokens must be at least 0, not {reserve_tokens}"

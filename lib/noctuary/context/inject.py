@@ -57,19 +57,12 @@ class RecallAnswer(Protocol):
 
 
 class Injection(NamedTuple):
-    """What goes into a prompt.
+    """What goes into a prompt."""
 
-    Attributes:
-        text: The block; "" where nothing was recalled.
-        memories: How many memories it holds.
-        left_out: How many did not fit.
-        warning: Why it is not on record, or None. It is known again by its tag all the same.
-    """
-
-    text: str
-    memories: int
-    left_out: int
-    warning: str | None = None
+    text: str  # the block; "" where nothing was recalled
+    memories: int  # how many it holds
+    left_out: int  # how many did not fit
+    warning: str | None = None  # why it is not on record; it is known again by its tag all the same
 
 
 def inject(
@@ -86,9 +79,7 @@ def inject(
     Args:
         result: A `RecallResult`, or what its `to_json` gave.
         max_chars: Longest block, > 0.
-        max_tokens: The same as `noctuary.text.marks` estimates the whole block; None for
-        no
-            limit.
+        max_tokens: Most tokens of it, as `noctuary.text.marks` estimates them; None for no limit.
         on_record: Write hashes of it to the store's `injected.sqlite`; off leaves no trace, and
             what loses its tag is not known again.
     """
@@ -185,10 +176,7 @@ def _fitting(lines: Sequence[Line], max_chars: int, max_tokens: int | None) -> l
 
 
 def _is_within(max_tokens: int | None, lines: Sequence[Line]) -> bool:
-    """Tell whether a block costs a prompt at most this much: its tags and its note count as well.
-
-    The whole of it is estimated, as one text of another script changes the estimate of all.
-    """
+    """Tell whether a block costs a prompt at most this much, its tags and its note included."""
     if max_tokens is None:
         return True
     from noctuary.text.marks import estimate_tokens

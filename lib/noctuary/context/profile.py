@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
@@ -11,138 +11,72 @@ from noctuary.core.types import dataclass
 from noctuary.recall.profile import RetrievalProfile, value_faults
 from noctuary.recall.result import RecallWarning
 
-# What goes in and what comes out: turns of a session, parts of a prompt, the assembled context.
-#
-# Standard library only.
-
-
 PartKind = Literal["I1", "I2", "tail", "variant"]
 PartSource = Literal["authored", "session", "memory"]
 
 
 class Turn(NamedTuple):
-    """One turn of the session that a prompt continues.
+    """One turn of the session that a prompt continues; a blank one is left out."""
 
-    Attributes:
-        role: Who speaks: "user", "assistant", or any other name.
-        text: What was said; a blank turn is left out.
-        id: Its own id, unique in the session; None gives "turn-" and its place.
-        at_us: When, microseconds since the epoch; None if unknown.
-        bundle: What belongs together, for example a tool call and its result; None for nothing.
-    """
-
-    role: str
+    role: str  # "user", "assistant", or any other name
     text: str
-    id: str | None = None
-    at_us: int | None = None
-    bundle: str | None = None
+    id: str | None = None  # unique in the session; None gives "turn-" and its place
+    at_us: int | None = None  # microseconds since the epoch
+    bundle: str | None = None  # what belongs together, for example a tool call and its result
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One piece of the prompt.
+    """One piece of the prompt."""
 
-    Attributes:
-        kind: "I1" hard and "I2" soft nodes of documents, "tail" recent turns, "variant" what the
-            query found.
-        source: Where it comes from: "authored", "session" or "memory".
-        id: Of the node, the turn or the memory, as text.
-        text: The content as it was given; `rendered` is what stands in the prompt.
-        rendered: The piece of `Context.text`, with its line break.
-        tokens: Cost of `rendered`, >= 0.
-        score: sigma of libravdb 7.8, in [0, 1]; None for what is there without being found.
-        why: The rule that put it here (`rule`) and the numbers behind it.
-    """
-
-    kind: PartKind
+    kind: PartKind  # "I1" hard, "I2" soft, "tail" recent turns, "variant" what the query found
     source: PartSource
-    id: str
-    text: str
-    rendered: str
-    tokens: int
-    score: float | None
-    why: Mapping[str, Any]
+    id: str  # of the node, the turn or the memory
+    text: str  # the content as it was given
+    rendered: str  # the piece of `Context.text`, with its line break
+    tokens: int  # of `rendered`
+    score: float | None  # sigma of libravdb 7.8, in [0, 1]; None for what is there unfound
+    why: Mapping[str, Any]  # the rule that put it here (`rule`) and its numbers
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
-        return {
-            "kind": self.kind,
-            "source": self.source,
-            "id": self.id,
-            "text": self.text,
-            "tokens": self.tokens,
-            "score": self.score,
-            "why": dict(self.why),
-        }
+        names = ("kind", "source", "id", "text", "tokens", "score")
+        return {**{name: getattr(self, name) for name in names}, "why": dict(self.why)}
 
 
 class Degradation(NamedTuple):
-    """Why no legal assembly exists, so that only hard nodes and the last turns are there, uncut.
+    """Why no legal assembly exists, so that only hard nodes and the last turns are there, uncut."""
 
-    Attributes:
-        code: "hard_over_reserve", "hard_over_budget" or "tail_base_over_budget".
-        needed_tokens: What had to fit.
-        allowed_tokens: What it had to fit into.
-        message: Both in a sentence, with what to do.
-    """
-
-    code: str
+    code: str  # "hard_over_reserve", "hard_over_budget" or "tail_base_over_budget"
     needed_tokens: int
     allowed_tokens: int
-    message: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return self._asdict()
+    message: str  # both in a sentence, with what to do
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """An assembled prompt.
-
-    Attributes:
-        query: What it was assembled for.
-        text: The whole, rendered; "" where there is nothing to say.
-        parts: In the order of the text.
-        tokens: Of the whole text: those of the parts and of the tags around them.
-        frame_tokens: Of the tags alone.
-        budget_tokens: What was allowed.
-        token_counter: How tokens were counted, all of them: "tokenizer:<name>" or "estimate".
-        profile: Name of the profile.
-        degraded: Empty, or why the budget could not be kept; then `tokens` may exceed it.
-        warnings: What was missing on the way; none of them breaks the budget.
-        snapshot_id: The snapshot that memories came from, or None.
-        store: The store that was asked, or None.
-    """
+    """An assembled prompt."""
 
     query: str
-    text: str
-    parts: tuple[Part, ...]
-    tokens: int
-    frame_tokens: int
+    text: str  # the whole, rendered; "" where there is nothing to say
+    parts: tuple[Part, ...]  # in the order of the text
+    tokens: int  # of the whole text: those of the parts and of the tags around them
+    frame_tokens: int  # of the tags alone
     budget_tokens: int
-    token_counter: str
+    token_counter: str  # "tokenizer:<name>" or "estimate"
     profile: str
-    degraded: tuple[Degradation, ...] = ()
-    warnings: tuple[RecallWarning, ...] = ()
-    snapshot_id: str | None = None
+    degraded: tuple[Degradation, ...] = ()  # why `tokens` may exceed the budget
+    warnings: tuple[RecallWarning, ...] = ()  # what was missing on the way
+    snapshot_id: str | None = None  # where memories came from
     store: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
         return {
-            "query": self.query,
-            "text": self.text,
+            **{field.name: getattr(self, field.name) for field in fields(self)},
             "parts": [part.to_json() for part in self.parts],
-            "tokens": self.tokens,
-            "frame_tokens": self.frame_tokens,
-            "budget_tokens": self.budget_tokens,
-            "token_counter": self.token_counter,
-            "profile": self.profile,
-            "degraded": [reason.to_json() for reason in self.degraded],
+            "degraded": [reason._asdict() for reason in self.degraded],
             "warnings": [warning.to_json() for warning in self.warnings],
-            "snapshot_id": self.snapshot_id,
-            "store": self.store,
         }
 
 
@@ -153,42 +87,27 @@ class Context:
 class ContextProfile:
     """How one context is assembled: immutable, validated as a whole.
 
-    Attributes:
-        name: What it is called, for the answer.
-        coarse_depth: k1 of libravdb 7.4, candidates of the first pass, >= 1.
-        coarse_threshold: theta1 of 7.4, least similarity of the first pass, in [-1, 1].
-        keyword_gain: kappa of 7.5, >= 0; larger punishes what lacks the query's words.
-        final_depth: k2 of 7.5, what the second pass keeps, in [1, coarse_depth].
-        hop_decay: eta_hop of 7.7, in (0, 1): what of its parent's score a hop target has.
-        hop_threshold: theta_hop of 7.7, in [0, 1]: least score of a hop target.
-        authority_recency_weight: alpha_r of 7.3, in [0, 1]; the three are scaled to sum to 1.
-        authority_frequency_weight: alpha_f of 7.3.
-        authority_authored_weight: alpha_a of 7.3.
-        authority_decay_per_s: lambda_r of 7.3, per second, >= 0; 1e-5 halves every 19 hours.
-        authority_floor: Least factor that authority multiplies with, in [0, 1]. 0 is the reference:
-            a memory that nobody recalls or wrote by hand keeps 0.1 % of its score after a week.
-        hard_fraction: alpha1 of 7.8, share of the budget that hard nodes may have; 0 sets no limit.
-        soft_fraction: alpha2 of 7.8, share of the budget that soft nodes may have.
-        tail_target_tokens: Tokens of recent turns to aim at; more leaves less for memories.
-        min_tail_turns: m, the last turns that are always there, >= 0. They win over the target.
+    Sections are those of the libravdb mathematics.
     """
 
     name: str = "default"
-    coarse_depth: int = 16
-    coarse_threshold: float = 0.2
-    keyword_gain: float = 0.3
-    final_depth: int = 8
-    hop_decay: float = 0.5
-    hop_threshold: float = 0.15
-    authority_recency_weight: float = 0.5
-    authority_frequency_weight: float = 0.2
-    authority_authored_weight: float = 0.3
-    authority_decay_per_s: float = 1e-5
+    coarse_depth: int = 16  # k1 of 7.4, candidates of the first pass, >= 1
+    coarse_threshold: float = 0.2  # theta1 of 7.4, its least similarity, in [-1, 1]
+    keyword_gain: float = 0.3  # kappa of 7.5, >= 0; more punishes what lacks the query's words
+    final_depth: int = 8  # k2 of 7.5, what the second pass keeps, in [1, coarse_depth]
+    hop_decay: float = 0.5  # eta_hop of 7.7, in (0, 1): a hop target's share of its parent's score
+    hop_threshold: float = 0.15  # theta_hop of 7.7, in [0, 1]: least score of a hop target
+    authority_recency_weight: float = 0.5  # alpha_r of 7.3; the three are scaled to sum to 1
+    authority_frequency_weight: float = 0.2  # alpha_f of 7.3
+    authority_authored_weight: float = 0.3  # alpha_a of 7.3
+    authority_decay_per_s: float = 1e-5  # lambda_r of 7.3; 1e-5 halves every 19 hours
+    # Least factor that authority multiplies with, in [0, 1]. 0 is the reference: a memory that
+    # nobody recalls or wrote by hand keeps 0.1 % of its score after a week.
     authority_floor: float = 0.5
-    hard_fraction: float = 0.0
-    soft_fraction: float = 0.3
-    tail_target_tokens: int = 128
-    min_tail_turns: int = 4
+    hard_fraction: float = 0.0  # alpha1 of 7.8, share of the budget for hard nodes; 0: no limit
+    soft_fraction: float = 0.3  # alpha2 of 7.8, share of the budget for soft nodes
+    tail_target_tokens: int = 128  # recent turns to aim at; more leaves less for memories
+    min_tail_turns: int = 4  # m, the last turns that are always there; they win over the target
 
     def __post_init__(self) -> None:
         faults = _faults(self)
@@ -198,10 +117,6 @@ class ContextProfile:
     def retrieval(self) -> RetrievalProfile:
         """Return the ranking of memories by the same two passes: everything else is off."""
         return _retrieval(self)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
 
 
 SHARED = (
@@ -267,11 +182,7 @@ than days scores 0 and a memory store is searched in vain (research/peers.md 1.5
 
 
 def profile_named(profile: str | ContextProfile) -> ContextProfile:
-    """Return a profile by its name, or the one given.
-
-    Raises:
-        ValueError: No profile has that name.
-    """
+    """Return a profile by its name, or the one given; a `ValueError` where none has that name."""
     if isinstance(profile, ContextProfile):
         return profile
     known = PROFILES.get(profile)

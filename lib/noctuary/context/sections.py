@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from noctuary.context.documents import Node
 from noctuary.context.profile import Turn
@@ -20,19 +20,6 @@ from noctuary.text.marks import estimate_tokens
 
 _ENOUGH_IDS = 1 << 20
 """More ids than any single word has: the count is never cut off."""
-
-
-class TokenCounter(Protocol):
-    """Counts the tokens of pieces of text."""
-
-    @property
-    def label(self) -> str:
-        """What counts: "tokenizer:<name>" or "estimate"."""
-        ...
-
-    def count(self, text: str) -> int:
-        """Return the tokens of a text, >= 0; equal texts cost the same."""
-        ...
 
 
 class EstimateCounter:
@@ -50,7 +37,6 @@ class VocabularyCounter:
 
     A word that the vocabulary cannot spell costs one token per character: as the single unknown
     token that it is to the encoder, a pasted key of thousands of characters would cost nothing.
-    White space costs nothing, so the tokens of a text are the sum of those of its lines.
     """
 
     def __init__(self, name: str, tokenizer: WordPiece) -> None:
@@ -70,6 +56,9 @@ class VocabularyCounter:
             found = len(word) if self._tokenizer.unknown_id in ids else len(ids)
             self._known[word] = found
         return found
+
+
+TokenCounter = EstimateCounter | VocabularyCounter
 
 
 # How a context is written: sections between tags, one piece of text per part.
@@ -191,14 +180,7 @@ def _without_own_tags(text: str) -> str:
 
 
 class Section(NamedTuple):
-    """Pieces between their tags, with prices.
-
-    Attributes:
-        frame: The tags; two empty texts around nothing.
-        pieces: In order.
-        costs: Tokens of each piece.
-        frame_tokens: Of the tags.
-    """
+    """Pieces between their tags, with prices; an empty one costs nothing."""
 
     frame: Frame = Frame("", "")
     pieces: tuple[str, ...] = ()
@@ -233,10 +215,7 @@ def price_frame(frame: Frame, counter: TokenCounter) -> int:
 def fit_prefix(
     name: str, pieces: Sequence[str], counter: TokenCounter, room_tokens: int
 ) -> Section:
-    """Return the section of the longest prefix that fits, empty if not even its first piece does.
-
-    Pref of libravdb 7.2: pieces are neither skipped nor cut.
-    """
+    """Return the section of the longest prefix that fits: pieces are neither skipped nor cut."""
     frame = frame_of(name)
     used = price_frame(frame, counter)
     taken = 0
@@ -251,8 +230,7 @@ def fit_prefix(
 def fit_found(lines: Sequence[Line], counter: TokenCounter, room_tokens: int) -> Section:
     """Return the block of the longest prefix of lines that fits.
 
-    The block's id depends on its lines and so may what its tags cost: both are priced anew with
-    each line.
+    The block's id depends on its lines and so may what its tags cost: all is priced anew.
     """
     best = Section()
     pieces: list[str] = []
@@ -283,17 +261,7 @@ USER, ASSISTANT = "user", "assistant"
 
 
 def base_start(turns: Sequence[Turn], min_turns: int) -> int:
-    """Return where T_base begins: at the last `min_turns` turns, or where their bundle begins.
-
-    Args:
-        turns: The session, oldest first.
-        min_turns: m, >= 0; 0 gives an empty base.
-
-    Returns:
-        An index in [0, len(turns)].
-
-    Source: libravdb mathematics 7.8; research/peers.md 1.4.
-    """
+    """Return where T_base begins: at the last `min_turns` turns, or where their bundle begins."""
     if min_turns <= 0:
         return len(turns)
     firsts = _bundle_starts(turns)
@@ -308,16 +276,7 @@ def extended_start(
 ) -> int:
     """Return where the longest bundle-safe suffix begins whose turns before T_base fit.
 
-    Args:
-        turns: The session, oldest first.
-        base: Where T_base begins.
-        cost_of: What the turn at an index costs, >= 0; asked only as far back as there is room.
-        room_tokens: What the turns before T_base may cost together.
-
-    Returns:
-        An index in [0, base]; `base` itself where nothing more fits.
-
-    Source: libravdb mathematics 7.8.
+    `cost_of` is asked only as far back as there is room; `base` itself where nothing more fits.
     """
     firsts = _bundle_starts(turns)
     best, used = base, 0

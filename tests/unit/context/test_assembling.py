@@ -143,7 +143,7 @@ def test_a_reserve_for_rules_is_kept_or_said() -> None:
         hard,
         hard - 1,
     )
-    assert reason.to_json()["message"] == reason.message
+    assert reason._asdict()["message"] == reason.message
 
 
 def test_found_texts_stop_at_the_first_that_does_not_fit() -> None:

@@ -82,4 +82,3 @@ def test_a_profile_is_found_by_its_name_or_is_itself() -> None:
     assert profile_named("reference").authority_floor == 0.0
     with pytest.raises(ValueError, match=r"default, reference .* found 'other'"):
         profile_named("other")
-    assert own.to_json()["min_tail_turns"] == 2
