@@ -205,14 +205,9 @@ def warm_up(paths: StorePaths, manifest: Manifest) -> str:
         EncoderError: As for `encode_query`.
     """
     directory, expected = _place(paths, manifest)
-    if expected.is_hosted:
-        return _told(_hosted(directory, expected))
-    if not _has_lean(directory):
-        _onnx(directory, expected)
-        return ""
-    encoder = _open(directory, expected)
-    encoder.load()
-    return encoder.reason
+    if not expected.is_hosted and _has_lean(directory):
+        _open(directory, expected).load()
+    return lean_reason(paths, manifest)
 
 
 def lean_reason(paths: StorePaths, manifest: Manifest) -> str:
