@@ -87,7 +87,8 @@ def ask(
     **changes: Any,
 ) -> RecallResult:
     scope = Scope(user=user, as_of=AS_OF)
-    return log_recall(recaller, query, 5, scope=scope, **{"profile": profile, **changes})
+    asked: dict[str, Any] = {"profile": profile, **changes}
+    return log_recall(recaller, query, 5, scope=scope, **asked)
 
 
 def told(result: RecallResult) -> Any:

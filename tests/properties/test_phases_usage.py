@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from noctuary.core.types import UNDATED_US
-from noctuary.recall.candidates import Phase
+from noctuary.recall.candidates import Candidates, PhaseOutcome
+from noctuary.recall.engine import Search
 from noctuary.recall.phases import (
     association,
     association_factor,
@@ -171,7 +172,7 @@ def recalls(draw: st.DrawFn) -> tuple[MemoryLookups, dict[int, float]]:
 
 
 PROFILE = replace(RetrievalProfile(), pinned_boost=0.3, pinned_max_items=2, pinned_max_tokens=110)
-PHASES: dict[str, Phase] = {
+PHASES: dict[str, Callable[[Candidates, Search], PhaseOutcome]] = {
     "ltp": ltp,
     "time_decay": time_decay,
     "tagging": tagging,

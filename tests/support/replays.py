@@ -26,7 +26,8 @@ EVERYTHING = RetrievalProfile(
 
 def keep(store: Store, query: str, k: int = 5, **changes: Any) -> RecallResult:
     """Recall and keep it, by default with KEPT."""
-    recaller, asked = Recaller.open(store.root), {"profile": KEPT, **changes}
+    recaller = Recaller.open(store.root)
+    asked: dict[str, Any] = {"profile": KEPT, **changes}
     return log_recall(recaller, query, k, log_path=store.paths.replays, **asked)
 
 

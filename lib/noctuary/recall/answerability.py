@@ -76,11 +76,6 @@ def read_words(reader: SnapshotReader, terms: Collection[str], mask: Mask | None
 
     The weight is BM25's idf, log(1 + (n - df + 0.5) / (df + 0.5)), over the n visible memories:
     what others wrote changes nothing.
-
-    Args:
-        reader: The snapshot.
-        terms: Tokens as `noctuary.text.tokens.tokenize` makes them; repeats count once.
-        mask: What may be seen, shape (n,); None for everything.
     """
     asked = sorted(set(terms))
     visible = reader.count if mask is None else int(np.count_nonzero(mask))
@@ -285,10 +280,6 @@ def find_attribution(said: Floats, others: Floats) -> float:
 
     The mean of the BEST_TURNS best of each; as many of both, so that who says more gains nothing
     by it. In [-1, 1]; 0 where a side is empty.
-
-    Args:
-        said: Coverage of the turns of who is asked about, in [0, 1], shape (a,).
-        others: The same of those who speak beside them, shape (b,).
     """
     best = min(BEST_TURNS, said.size, others.size)
     if best == 0:
@@ -297,12 +288,7 @@ def find_attribution(said: Floats, others: Floats) -> float:
 
 
 def combine(support: float, attribution: float) -> float:
-    """Return the score in [0, 1], rising in both factors; 0 where nothing supports it.
-
-    Args:
-        support: As `find_supports` returns it; -inf or NaN for nothing.
-        attribution: In [-1, 1].
-    """
+    """Return the score in [0, 1], rising in both factors; 0 where nothing supports it."""
     if not support > -math.inf:
         return 0.0
     return _logistic(SLOPE * (support - MIDDLE)) * _logistic(ATTRIBUTION_SLOPE * attribution)

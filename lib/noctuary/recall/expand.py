@@ -117,12 +117,6 @@ def expand_from(
 ) -> Expansion:
     """Return what a summary of an opened snapshot stands for.
 
-    Args:
-        reader: The snapshot.
-        snapshot_id: Its name.
-        summary_id: The summary.
-        user: Who asks, or None.
-
     Raises:
         UnknownSummaryError: There is no such summary for this user.
         SnapshotCorruptError: The snapshot is damaged.

@@ -639,9 +639,6 @@ def quota_positions(
         scores: A leg's score of every memory, shape (n,); only values > 0 count (NaN does not).
         quota: Most memories per wing; 0 or less for none.
         mask: Which memories may be returned, shape (n,); None for all.
-
-    Returns:
-        Distinct positions, at most `quota` per wing.
     """
     eligible = scores > 0
     if mask is not None:

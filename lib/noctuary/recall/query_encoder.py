@@ -133,12 +133,7 @@ class GuardResult(NamedTuple):
 
 
 def guard_model(ingest: Mapping[str, Any] | None, query: Mapping[str, Any] | None) -> GuardResult:
-    """Compare two fingerprints field by field.
-
-    Args:
-        ingest: Of the snapshot's vectors; None where it has none.
-        query: Of the encoder at hand; None where there is none or it cannot be read.
-    """
+    """Compare two fingerprints field by field."""
     if ingest is None or query is None:
         return GuardResult("UNKNOWN", ingest, query)
     names = sorted({*ingest, *query})
@@ -210,14 +205,9 @@ def warm_up(paths: StorePaths, manifest: Manifest) -> str:
         EncoderError: As for `encode_query`.
     """
     directory, expected = _place(paths, manifest)
-    if expected.is_hosted:
-        return _told(_hosted(directory, expected))
-    if not _has_lean(directory):
-        _onnx(directory, expected)
-        return ""
-    encoder = _open(directory, expected)
-    encoder.load()
-    return encoder.reason
+    if not expected.is_hosted and _has_lean(directory):
+        _open(directory, expected).load()
+    return lean_reason(paths, manifest)
 
 
 def lean_reason(paths: StorePaths, manifest: Manifest) -> str:
@@ -259,12 +249,6 @@ def remember_query(
     paths: StorePaths, manifest: Manifest, query: str, vector: NDArray[np.float32]
 ) -> None:
     """Keep the vector of a query that a provider was asked for elsewhere, in a batch.
-
-    Args:
-        paths: The store.
-        manifest: Of the snapshot, whose vectors a provider made.
-        query: The text.
-        vector: Its unit vector; made read-only.
 
     Raises:
         EncoderError: As for `encode_query`.
@@ -404,17 +388,7 @@ _kept: dict[tuple[str, str], NDArray[np.float32]] = {}
 def encode_rows(
     paths: StorePaths, manifest: Manifest, rows: Sequence[MemoryRecord], within_s: float
 ) -> dict[str, NDArray[np.float32]]:
-    """Return unit vectors by content hash: all that are known, and new ones while there is time.
-
-    Args:
-        paths: The store.
-        manifest: Of the snapshot, whose encoder it is.
-        rows: The most wanted first.
-        within_s: Seconds. No row is begun that would, going by the last one, end later.
-
-    Returns:
-        Those of some rows; of none where this machine has no such encoder.
-    """
+    """Return unit vectors by content hash: all that are known, and new ones while there is time."""
     until_s = time.perf_counter() + within_s
     model = manifest.encoder_digest
     if model is None:

@@ -132,7 +132,6 @@ class SnapshotReader:
 
     Attributes:
         live: Rows of the store itself that stand behind the snapshot in this view; None for none.
-        whole: The snapshot that this is a view of: itself where there are no live rows.
     """
 
     def __init__(self, directory: Path, manifest: Manifest) -> None:
@@ -141,7 +140,7 @@ class SnapshotReader:
         self.count = manifest.counts["memories"]
         self.first_live = self.count + manifest.counts["summaries"]
         self.live: LiveRows | None = None
-        self.whole = self
+        self._snapshot: SnapshotReader | None = None
         self.id_kind = manifest.id_kind
         self._lock = threading.Lock()
         self._rows = connect_immutable(directory / layout.ROWS_FILE, check_same_thread=False)
@@ -186,11 +185,17 @@ class SnapshotReader:
         """The first position that nothing has."""
         return self.first_live + (0 if self.live is None else len(self.live.rows))
 
+    @property
+    def whole(self) -> SnapshotReader:
+        """The snapshot that this is a view of: itself where there are no live rows."""
+        # No reference to itself: its files close with the last one from outside.
+        return self if self._snapshot is None else self._snapshot
+
     def beside(self, live: LiveRows) -> SnapshotReader:
         """Return a view of this snapshot with live rows in it; the snapshot stays the owner."""
         view = object.__new__(SnapshotReader)
         view.__dict__.update(self.__dict__)
-        view.live = live
+        view.live, view._snapshot = live, self
         view.facets = {name: live.widened(name, facet) for name, facet in self.facets.items()}
         return view
 
@@ -414,11 +419,7 @@ class SnapshotReader:
             self._rows.close()
 
     def _require_shapes(self) -> None:
-        """Refuse arrays that do not line up: a shorter facet would shift memories between scopes.
-
-        Raises:
-            ValueError: Naming no array; the caller says which snapshot it is.
-        """
+        """Refuse (ValueError) arrays that do not line up: a shorter one would shift memories."""
         per_memory = [self.created_at_us, self.importance, *(f.codes for f in self.facets.values())]
         edges = {name: array for name, array in self.graph_arrays.items() if name != "indptr"}
         indptr = self.graph_arrays["indptr"]
@@ -502,11 +503,7 @@ class SnapshotReader:
         return tier, {int(dim): at for dim, at in parse_json(text).items()}
 
     def _read_adopted(self) -> Mapping[str, Any]:
-        """Return the ranking that the evaluation adopted for this snapshot; empty if none.
-
-        Raises:
-            ValueError: If the file holds anything else.
-        """
+        """Return the ranking that the evaluation adopted for this snapshot; empty if none."""
         if layout.RANKING_FILE not in self.manifest.files:
             return {}
         ranking = parse_json((self.directory / layout.RANKING_FILE).read_text(encoding="utf-8"))
@@ -515,11 +512,7 @@ class SnapshotReader:
         return adopted
 
     def _read_calibration(self) -> Calibration | None:
-        """Return the thresholds for abstaining; None where the night had nothing to choose by.
-
-        Raises:
-            ValueError: If the file holds anything else.
-        """
+        """Return the thresholds for abstaining; None where the night had nothing to choose by."""
         if layout.ABSTENTION_FILE not in self.manifest.files:
             return None
         path = self.directory / layout.ABSTENTION_FILE

@@ -132,11 +132,7 @@ def find_packet(path: Path, replay_id: str) -> dict[str, Any]:
 
 @contextmanager
 def _locked(path: Path) -> Generator[int]:
-    """Open and lock the log that is at the path now; a rotation may put another one there.
-
-    Raises:
-        OSError: If it cannot be opened, is no regular file, or is locked for too long.
-    """
+    """Open and lock the log that is at the path now; a rotation may put another one there."""
     until = time.monotonic() + WAIT_AT_MOST_S
     while True:
         # Not blocking: something that is no file must not hang a recall.
@@ -185,11 +181,7 @@ def _append(log: int, line: bytes, path: Path, max_bytes: int) -> None:
 
 
 def _write_all(log: int, size: int, data: bytes) -> None:
-    """Append, all or nothing.
-
-    Raises:
-        OSError: If the disk is full or a limit is reached; the file then has its old size.
-    """
+    """Append, all or nothing."""
     try:
         written = os.write(log, data)
     except OSError:

@@ -81,16 +81,8 @@ class Reranker:
         While a question that was given up still runs, others are refused at once; while somebody
         waits for one, the next waits too, within its own time.
 
-        Args:
-            query: The query.
-            texts: The memories' texts, m of them.
-            timeout_ms: Most milliseconds that this call takes, the loading of the model included;
-                nothing positive refuses at once.
-
         Returns:
             Finite scores on the model's own scale, higher is better, shape (m,); or a warning with
-            the code "reranker_timeout", "reranker_loading" (the model goes on loading and a later
-            call finds it ready), "reranker_unavailable" or "reranker_failed".
         """
         if not texts:
             return np.empty(0, dtype=np.float64)
@@ -172,11 +164,7 @@ class Reranker:
 
 
 def open_reranker(model: str) -> Reranker:
-    """Return this process's reranker of a name or directory; nothing is loaded before it is asked.
-
-    Args:
-        model: A directory, or a hub name whose files are already in the local cache.
-    """
+    """Return this process's reranker of a name or directory; it is loaded when it is asked."""
     # Two threads that ask first would otherwise load the model twice.
     with _making:
         return _make(model)

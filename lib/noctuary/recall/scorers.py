@@ -65,14 +65,6 @@ def score_hybrid(
     R = exp(-lambda * age) with the lambda of the memory's scope; alpha, beta and gamma are scaled
     to sum to 1 (all 0: 0.7, 0.2, 0.1). Q, the quality of summaries, comes after every scorer
     (base_ranking). Source: sections 1 and 2.
-
-    Args:
-        cosines: To the query, any values: outside [0, 1] they are clipped, NaN and infinities are
-            0.
-        created_at_us: Dates; UNDATED_US and future ones count as now.
-        now_us: The moment of the recall.
-        scopes: As from `scope_codes`.
-        profile: The hybrid_* and *_decay_per_s values.
     """
     mixture = (
         profile.hybrid_similarity_weight,
@@ -139,14 +131,6 @@ def authority(
     f = ln(1 + count) / ln(max_access + 2), in [0, 1); the asymmetry keeps a corpus without any
     access defined. Never rises with age, never falls with accesses or `authored`.
     Source: section 7.3.
-
-    Args:
-        ages_s: In seconds; below 0 counts as 0.
-        access_counts: Retrievals, of all time or of one window; below 0 counts as 0.
-        max_access: Largest count of the corpus, counted alike; a larger one among `access_counts`
-            counts as this.
-        authored: a(d), in [0, 1]; what is no number counts as 0.
-        profile: The authority_* values; weights are scaled to sum to 1.
     """
     weights = (
         profile.authority_recency_weight,
@@ -163,28 +147,14 @@ def authority(
 
 
 def quality(confidences: NDArray[np.floating], delta: float) -> FloatArray:
-    """Return Q = 1 - delta * (1 - confidence), in [1 - delta, 1]. Source: section 1.
-
-    Args:
-        confidences: Of summaries, in [0, 1]; 1 for what is no summary, which makes Q 1. What is no
-            number counts as 0.
-        delta: In [0, 1].
-    """
+    """Return Q = 1 - delta * (1 - confidence), in [1 - delta, 1]. Source: section 1."""
     return 1.0 - delta * (1.0 - unit_of(confidences))
 
 
 def scope_codes(
     in_session: NDArray[np.bool_], owners: Codes, asking: int | None, *, has_owners: bool
 ) -> NDArray[np.int8]:
-    """Return the scope code of every memory; the session is looked at first.
-
-    Args:
-        in_session: Whether it belongs to the active conversation.
-        owners: Code of its owner, -1 for none; same shape.
-        asking: Code of whoever asks; None for nobody, or for somebody who owns nothing.
-        has_owners: Whether any memory of the store has an owner. Where none has, all of them are
-            the one user's.
-    """
+    """Return the scope code of every memory; the session is looked at first."""
     if has_owners:
         of_user = np.zeros(owners.shape, dtype=bool) if asking is None else owners == asking
     else:
@@ -242,10 +212,6 @@ def convex_weights(weights: Sequence[float], fallback: Sequence[float]) -> Float
 
     Source: libravdb mathematics section 1 and research/peers.md 1.1.
 
-    Args:
-        weights: Any numbers; what is not finite counts as 0.
-        fallback: Taken whole if nothing is left of them; sums to 1.
-
     Returns:
         In [0, 1], shape (len(weights),).
     """
@@ -255,12 +221,7 @@ def convex_weights(weights: Sequence[float], fallback: Sequence[float]) -> Float
 
 
 def decayed(ages_s: FloatArray, rates_per_s: FloatArray | float) -> FloatArray:
-    """Return exp(-rate * age), in [0, 1], exactly 1 at age 0.
-
-    Args:
-        ages_s: Finite; below 0 (a date in the future) counts as 0.
-        rates_per_s: Finite; below 0 counts as 0.
-    """
+    """Return exp(-rate * age), in [0, 1], exactly 1 at age 0."""
     with np.errstate(over="ignore"):
         return np.exp(-np.maximum(ages_s, 0.0) * np.maximum(rates_per_s, 0.0))
 

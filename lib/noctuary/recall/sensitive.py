@@ -65,12 +65,6 @@ def read_sensitive(
 ) -> Iterator[HeldRow]:
     """Yield every sensitive row of a store that a user may see, as far as its query can tell.
 
-    Args:
-        source: The store.
-        kind: What the manifest calls it.
-        settings: Whose rows of a database are read.
-        user: Who asks; a caller compares again, because tags may name a user too.
-
     Raises:
         SourceError: The store cannot be read, or its kind gives no sensitive text away.
     """
@@ -290,10 +284,6 @@ def score_documents(query: str, documents: Sequence[Sequence[str]]) -> NDArray[n
 
     How rare a word is is counted over these documents alone, the rows that this user may see, so
     that a score says nothing of another user's.
-
-    Args:
-        query: Any text; a token counts once.
-        documents: Tokens of each, repeats included.
 
     Returns:
         Shape (documents,), >= 0, 0 where no token of the query occurs.

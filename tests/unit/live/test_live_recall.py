@@ -252,6 +252,25 @@ def test_every_way_to_rank_takes_live_rows(
     assert all(0 <= m.final_score <= 1 for m in found.memories)
 
 
+def test_a_process_that_searched_summaries_before_takes_live_rows(
+    served_dense: Store, cache: Cache
+) -> None:
+    """What it has opened of the snapshot's summaries knows nothing of live rows."""
+    ways: list[dict[str, Any]] = [
+        {"turn_view": "summaries"},
+        {"turn_view": "summaries", "scorer": "two_pass", "coarse_threshold": -1.0},
+        {"mmr_enabled": True},
+        {"consolidation_enabled": True, "time_decay_enabled": True},
+    ]
+    for flags in ways:
+        recall("spare key neighbour", profile=flags)
+    new = cache.add("The spare key was moved to the neighbour.", tags="wing:attic")
+    for flags in ways:
+        found = recall("spare key neighbour", profile=flags)
+        assert not {"snapshot_damaged", "phase_failed"} & set(codes(found)), found.warnings
+        assert new in ids(found)
+
+
 def test_it_is_logged_by_id(served: Store, cache: Cache) -> None:
     new = cache.add("The spare key was moved to the neighbour.")
     recall("neighbour")
